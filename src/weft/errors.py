@@ -1,0 +1,28 @@
+"""Errors that a user can act on.
+
+`InputError` says where, which value, the limit and the remedy, on one line;
+the command line prints it and exits with status 2.
+"""
+
+from __future__ import annotations
+
+
+class WeftError(Exception):
+    """Something weft can explain; anything else is a bug."""
+
+
+class InputError(WeftError):
+    """Input that cannot be used: `where: problem; remedy`."""
+
+    def __init__(self, where: str, problem: str, remedy: str = "") -> None:
+        self.where = where
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
+        return InputError, (self.where, self.problem, self.remedy)
+
+
+class InvariantError(WeftError):
+    """The simulator broke one of its own laws (a drop, a negative credit): always a bug in weft."""

@@ -1,0 +1,71 @@
+"""Quantities with units, read and written as people write them.
+
+`time_ps("50 ns")`, `size_bytes("32 KiB")`, `rate_bps("56 Gb/s")`. Plain numbers
+are refused: a number without a unit is how factors of a thousand are lost.
+Units: integer picoseconds, bytes, bits per second.
+"""
+
+from __future__ import annotations
+
+import re
+
+from weft.errors import InputError
+
+_QUANTITY = re.compile(r"^\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]+)\s*$")
+
+TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
+SIZE_BYTES = {
+    "B": 1,
+    "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+_PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bit/s")} | {
+    f"{p}B/s": 8 * f for p, f in _PREFIX.items()
+}
+
+
+def _read(text: object, table: dict[str, int], what: str, where: str) -> float:
+    match = _QUANTITY.match(text) if isinstance(text, str) else None
+    if match is None or match[2] not in table:
+        units = ", ".join(u for u in table if not u.startswith("K"))
+        raise InputError(where, f"{text!r} is not a {what}", f'write a number and a unit in quotes, one of {units}')
+    return float(match[1].replace("_", "")) * table[match[2]]
+
+
+def time_ps(text: object, where: str = "time") -> int:
+    """Picoseconds of a duration such as "1.5 us"."""
+    return round(_read(text, TIME_PS, "time", where))
+
+
+def size_bytes(text: object, where: str = "size") -> int:
+    """Bytes of a size such as "32 KiB"; KB is 1000, KiB is 1024."""
+    return round(_read(text, SIZE_BYTES, "size", where))
+
+
+def rate_bps(text: object, where: str = "rate") -> float:
+    """Bits per second of a rate such as "56 Gb/s" (b = bit, B = byte)."""
+    return _read(text, RATE_BPS, "rate", where)
+
+
+def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
+    for factor, unit in steps:
+        if abs(value) >= factor:
+            return f"{value / factor:.4g} {unit}"
+    factor, unit = steps[-1]
+    return f"{value / factor:.4g} {unit}"
+
+
+def format_time(ps: float) -> str:
+    """A duration in the unit people would choose: `format_time(1_500_000)` is "1.5 us"."""
+    return _scaled(ps, [(1e12, "s"), (1e9, "ms"), (1e6, "us"), (1e3, "ns"), (1, "ps")])
+
+
+def format_size(size: float) -> str:
+    """A size in binary units: `format_size(32768)` is "32 KiB"."""
+    return _scaled(size, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
+
+
+def format_rate(bps: float) -> str:
+    """A rate in bits per second: `format_rate(56e9)` is "56 Gb/s"."""
+    return _scaled(bps, [(1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1, "b/s")])

@@ -1,0 +1,12 @@
+// weft._core: the C++ core seen from Python. One bind_<noun>.cpp per noun.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_histogram(nb::module_& m);
+void bind_packet(nb::module_& m);
+
+NB_MODULE(_core, m) {
+  bind_histogram(m);
+  bind_packet(m);
+}

@@ -72,7 +72,8 @@ RankInterval normal_ranks(uint64_t n, double q, double half_alpha) {
 }  // namespace
 
 RankInterval quantile_ranks(uint64_t n, double q, double confidence) {
-  const double half_alpha = (1 - confidence) / 2;
+  // The slack absorbs the rounding of 1 - confidence and of the sums, where they meet exactly.
+  const double half_alpha = (1 - confidence) / 2 * (1 + 1e-12);
   if (q <= 0) return {0, 1};
   if (q >= 1) return {n, n + 1};
   const double variance = static_cast<double>(n) * q * (1 - q);

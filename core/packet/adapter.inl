@@ -1,0 +1,469 @@
+// The host: software, PCIe, adapter, and the transports above them. Part of simulation.cpp.
+//
+// A posted message becomes sendable after doorbell, DMA fetch (unless inlined) and the adapter's
+// pipeline; flows with something to send take turns packet by packet, answers go first. Requests
+// are paced by the adapter's packet rate and by PCIe. A SEND is acknowledged when the adapter has
+// it, a WRITE when the DMA write is done. Software acts on completions it has polled. All of it is
+// timestamps: a message that software will post later is queued now with its later ready time.
+#pragma once
+
+#include "packet/simulation.hpp"
+
+namespace weft::packet {
+
+inline void Simulation::Flow::push(const Message& m) {
+  if (count == ring.size()) {
+    std::vector<Message> larger(ring.empty() ? 2 : 2 * ring.size());
+    for (size_t i = 0; i < count; ++i) larger[i] = ring[(first + i) & (ring.size() - 1)];
+    ring.swap(larger);
+    first = 0;
+  }
+  ring[(first + count++) & (ring.size() - 1)] = m;
+}
+
+// ---- Posting ------------------------------------------------------------------------------
+
+inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t size,
+                             Time switch_time) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const bool response = flow.owner != kNone && spec.op == Op::kRead;
+  Time ready = software;
+  if (!response) ready += adapter_.post + jitter(adapter_.post_jitter_mean);
+  const bool fetch = (spec.op != Op::kRead || response) &&
+                     (!spec.allow_inline || size > adapter_.inline_bytes);
+  if (fetch) ready += adapter_.pcie_read + pcie_time(std::min<int64_t>(size, spec.mtu));
+  ready += adapter_.tx;
+  const auto number = static_cast<uint32_t>(flow.result.posted++);
+  if (spec.estimator >= Estimator::kRPerfWireFirst) {
+    const bool loopback_first = spec.estimator == Estimator::kRPerfLoopbackFirst ||
+                                (spec.estimator == Estimator::kRPerfAlternating && number % 2);
+    Time loopback = ready;
+    (loopback_first ? ready : loopback) += adapter_.packet_gap;
+    loopback += static_cast<Time>(static_cast<double>(size) * loopback_ps_per_byte_);
+    flow.loopback_seen = loopback + adapter_.rx + adapter_.pcie_write + adapter_.poll +
+                         jitter(adapter_.poll_jitter_mean);
+  }
+  flow.push({intended, ready, size, number, switch_time});
+  if (flow.active) return;
+  activate(id);
+  const Time soonest = std::max({ready, flow.not_before, links_[flow.link].busy_until});
+  if (soonest <= now_) {
+    host_transmit(flow.link);
+  } else {
+    ensure_kick(flow.link, soonest);
+  }
+}
+
+// Software posts the flow's next message at `software`, if there is one to post.
+inline void Simulation::post_next(uint32_t id, Time software) {
+  const FlowSpec& spec = flows_[id].spec;
+  if (spec.messages >= 0 && flows_[id].result.posted >= spec.messages) return;
+  if (software >= spec.stop) return;
+  post(id, software, software, spec.size);
+}
+
+inline void Simulation::on_timer(uint32_t id) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  switch (spec.pattern) {
+    case Pattern::kStream:
+      for (int i = 0; i < spec.window; ++i) post_next(id, now_);
+      break;
+    case Pattern::kProbe:
+      post_next(id, now_);
+      break;
+    case Pattern::kTriggered:
+      for (int64_t i = 0; i < spec.initial_triggers; ++i) post_next(id, now_);
+      break;
+    case Pattern::kPaced:
+      if (spec.messages >= 0 && flow.result.posted >= spec.messages) return;
+      post(id, now_, flow.due, spec.size);
+      next_due(flow);
+      if (flow.due < spec.stop) schedule(flow.due, kTimer, id);
+      break;
+    case Pattern::kSchedule: {
+      const size_t i = flow.next_scheduled++;
+      post(id, now_, spec.schedule_times[i], spec.schedule_sizes[i]);
+      if (i + 1 < spec.schedule_times.size()) schedule(spec.schedule_times[i + 1], kTimer, id);
+      break;
+    }
+  }
+}
+
+inline void Simulation::next_due(Flow& flow) {
+  const Time interval = flow.spec.interval;
+  flow.due += flow.spec.poisson ? flow.rng.exponential(static_cast<double>(interval)) : interval;
+}
+
+// ---- Sending ------------------------------------------------------------------------------
+
+inline void Simulation::activate(uint32_t id) {
+  Flow& flow = flows_[id];
+  OutLane& lane = out_lane(flow.link, flow.vl);
+  flow.active = true;
+  flow.next_active = kNone;
+  if (lane.active_first == kNone) {
+    lane.active_first = id;
+  } else {
+    flows_[lane.active_last].next_active = id;
+  }
+  lane.active_last = id;
+}
+
+inline void Simulation::deactivate_front(OutLane& lane) {
+  Flow& flow = flows_[lane.active_first];
+  flow.active = false;
+  lane.active_first = flow.next_active;
+  if (lane.active_first == kNone) lane.active_last = kNone;
+}
+
+inline void Simulation::rotate(OutLane& lane) {
+  const uint32_t id = lane.active_first;
+  if (id == lane.active_last) return;
+  lane.active_first = flows_[id].next_active;
+  flows_[id].next_active = kNone;
+  flows_[lane.active_last].next_active = id;
+  lane.active_last = id;
+}
+
+// Brings the next flow that may send now to the front of its lane; `wake` = when one may, if none.
+inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
+  OutLane& lane = out_lane(link, vl);
+  if (lane.active_first == kNone) return kNone;
+  if (links_[link].pace_until > now_) {
+    wake = std::min(wake, links_[link].pace_until);
+    return kNone;
+  }
+  const uint32_t last = lane.active_last;
+  for (;;) {
+    const uint32_t id = lane.active_first;
+    Flow& flow = flows_[id];
+    const Time ready = std::max(flow.not_before, flow.front().ready);
+    if (ready <= now_) return id;
+    wake = std::min(wake, ready);
+    rotate(lane);
+    if (id == last) return kNone;
+  }
+}
+
+inline void Simulation::host_transmit(uint32_t link) {
+  if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
+  Time wake = kNever;
+  uint32_t flow_of[16];
+  int wire_of[16];
+  uint32_t ready = 0;
+  for (int vl = 0; vl < lanes_; ++vl) {
+    OutLane& lane = out_lane(link, vl);
+    int wire;
+    flow_of[vl] = kNone;
+    if (!lane.responses.empty()) {
+      wire = pool_[lane.responses.head].wire_bytes;
+    } else {
+      const uint32_t id = pick_flow(link, vl, wake);
+      if (id == kNone) continue;
+      flow_of[vl] = id;
+      wire = next_wire_bytes(flows_[id]);
+    }
+    wire_of[vl] = wire;
+    if (has_credit(link, vl, blocks_of(wire))) ready |= 1u << vl;
+  }
+  if (!ready) {
+    if (wake != kNever) ensure_kick(link, wake);
+    return;
+  }
+  int vl = 0;
+  if (lanes_ > 1) {
+    vl = links_[link].arbiter.choose(*links_[link].tables, ready);
+    if (vl < 0) return;
+    const int blocks = blocks_of(wire_of[vl]);
+    links_[link].arbiter.sent(blocks * kBlock, blocks);
+  }
+  OutLane& lane = out_lane(link, vl);
+  if (flow_of[vl] == kNone) {
+    transmit(link, lane.responses.pop(pool_));
+  } else {
+    send_request(link, flow_of[vl]);
+  }
+  for (int i = 0; i < lanes_; ++i) {
+    const OutLane& more = out_lane(link, i);
+    if (!more.responses.empty() || more.active_first != kNone) {
+      return ensure_kick(link, links_[link].busy_until);
+    }
+  }
+}
+
+inline int Simulation::next_wire_bytes(Flow& flow) {
+  const FlowSpec& spec = flow.spec;
+  const bool response = flow.owner != kNone && spec.op == Op::kRead;
+  if (spec.op == Op::kRead && !response) {
+    return request_header(spec.transport, spec.op, true, true);
+  }
+  const int64_t left = flow.front().size - flow.offset;
+  const int payload = static_cast<int>(std::min<int64_t>(spec.mtu, left));
+  const bool first = flow.offset == 0, last = payload == left;
+  return payload + (response ? response_header(first, last)
+                             : request_header(spec.transport, spec.op, first, last));
+}
+
+// Sends the next packet of the flow at the front of its lane.
+inline void Simulation::send_request(uint32_t link, uint32_t id) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const Message& message = flow.front();
+  const bool response = flow.owner != kNone && spec.op == Op::kRead;
+  const bool read_request = spec.op == Op::kRead && !response;
+  const int64_t left = message.size - flow.offset;
+  const int payload = read_request ? 0 : static_cast<int>(std::min<int64_t>(spec.mtu, left));
+  const bool first = flow.offset == 0, last = read_request || payload == left;
+
+  const uint32_t packet = pool_.take();
+  Packet& p = pool_[packet];
+  p.intended = message.intended;
+  p.switch_time = message.switch_time;
+  p.flow = response ? flow.owner : id;
+  p.message = message.number;
+  p.dst = spec.dst;
+  p.wire_bytes = static_cast<uint16_t>(next_wire_bytes(flow));
+  p.payload = static_cast<uint16_t>(payload);
+  p.vl = flow.vl;
+  p.set(spec.sl, response       ? Kind::kReadResponse
+                 : read_request ? Kind::kReadRequest
+                                : Kind::kData);
+  p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
+  if (spec.transport == Transport::kRc && !response) {
+    if (last || (spec.ack_every > 0 && ++flow.unacked_packets >= spec.ack_every)) {
+      p.flags |= kAckRequest;
+      flow.unacked_packets = 0;
+    }
+  }
+  const Time start = now_;
+  transmit(link, packet);
+  pace(id, link, start, payload, first, last);
+  flow.offset = last ? 0 : flow.offset + payload;
+  OutLane& lane = out_lane(link, flow.vl);
+  if (last) flow.pop();
+  if (flow.count == 0) {
+    deactivate_front(lane);
+  } else {
+    rotate(lane);
+  }
+  if (last && spec.transport != Transport::kRc) locally_completed(id);
+}
+
+// When the flow and the adapter may send again.
+inline void Simulation::pace(uint32_t id, uint32_t link, Time start, int payload, bool first,
+                             bool last) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  links_[link].pace_until = start + std::max(adapter_.packet_gap, pcie_time(payload));
+  if (first) flow.message_start = start;
+  flow.not_before = start;
+  if (last) {
+    Time gap = adapter_.message_gap;
+    if (++flow.in_batch >= spec.batch) {
+      flow.in_batch = 0;
+      gap += adapter_.doorbell_gap;
+    }
+    flow.not_before = std::max(start, flow.message_start + gap);
+  }
+  if (spec.rate_bps > 0) {
+    const auto period = static_cast<Time>(payload * 8e12 / spec.rate_bps);
+    flow.rate_due = std::max(flow.rate_due, start - period) + period;  // an idle flow saves nothing
+    flow.not_before = std::max(flow.not_before, flow.rate_due);
+  }
+  if (switch_.congestion.enabled) {
+    const double packet = static_cast<double>(links_[link].busy_until - start);
+    const double delay = packet * (1 + switch_.congestion.step * congestion_index(flow));
+    flow.not_before = std::max(flow.not_before, start + static_cast<Time>(delay));
+  }
+}
+
+inline int Simulation::congestion_index(Flow& flow) const {
+  if (switch_.congestion.timer > 0) {
+    const Time periods = (now_ - flow.ccti_at) / switch_.congestion.timer;
+    flow.ccti -= static_cast<int>(std::min<Time>(periods, flow.ccti));
+    flow.ccti_at += periods * switch_.congestion.timer;
+  }
+  return flow.ccti;
+}
+
+// ---- Receiving ----------------------------------------------------------------------------
+
+inline void Simulation::deliver_to_host(uint32_t packet) {
+  Packet& p = pool_[packet];
+  Link& link = links_[p.in_link];
+  OutLane& lane = out_lane(p.in_link, p.vl);
+  lane.counters.rcv_bytes += p.wire_bytes;
+  ++lane.counters.rcv_packets;
+  // The buffer drains into memory at the rate of PCIe.
+  link.drained = std::max(link.drained, now_ - adapter_.rx) + pcie_time(p.payload);
+  give_back(p.in_link, p.vl, link.drained, p.blocks());
+  switch (p.kind()) {
+    case Kind::kData:
+      receive_request(packet);
+      break;
+    case Kind::kReadRequest:
+      receive_read(packet);
+      break;
+    case Kind::kReadResponse:
+      receive_response(packet);
+      break;
+    case Kind::kAck:
+      receive_ack(packet);
+      break;
+  }
+}
+
+inline void Simulation::count_delivery(Flow& flow, const Packet& p) {
+  FlowResult& result = flow.result;
+  if (run_.check_invariants && p.message != static_cast<uint32_t>(result.delivered)) {
+    broken("message out of order", p.in_link, p);
+  }
+  if (now_ >= run_.warmup) {
+    result.bytes += p.payload;
+    result.messages += (p.flags & kLast) != 0;
+    result.first_delivery = std::min(result.first_delivery, now_);
+    result.last_delivery = now_;
+  }
+  if (p.flags & kLast) ++result.delivered;
+}
+
+inline void Simulation::receive_request(uint32_t packet) {
+  Packet& p = pool_[packet];
+  const uint32_t id = p.flow;
+  Flow& flow = flows_[id];
+  count_delivery(flow, p);
+  const bool last = p.flags & kLast;
+  const Packet seen = p;  // the packet turns into its own ACK
+  if (flow.spec.transport == Transport::kRc && (p.flags & kAckRequest)) {
+    acknowledge(packet, flow);
+  } else {
+    pool_.give(packet);
+  }
+  if (last) message_delivered(id, seen);
+}
+
+inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
+  Flow& flow = flows_[id];
+  const bool reliable = flow.spec.transport == Transport::kRc;
+  if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  if (!reliable && flow.result.delivered == flow.spec.messages) finish(flow);
+  const Time seen = completion_seen();
+  if (flow.partner != kNone) {  // ping: software answers
+    post(flow.partner, seen, p.intended, flow.spec.size, p.switch_time);
+  } else if (flow.owner != kNone) {  // pong
+    sample_completion(flow.owner, seen, p);
+    post_next(flow.owner, seen + flows_[flow.owner].spec.think);
+  }
+  if (flow.spec.triggers >= 0) {
+    post_next(static_cast<uint32_t>(flow.spec.triggers), seen);
+  }
+}
+
+inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
+  Packet& p = pool_[packet];
+  const Time dma = is_write(flow.spec.op) ? adapter_.write_ack + pcie_time(p.payload) : 0;
+  const int size = flow.spec.ack_bytes ? flow.spec.ack_bytes : ack_bytes();
+  p.set(flow.spec.sl, Kind::kAck);
+  p.dst = flow.spec.src;
+  p.wire_bytes = static_cast<uint16_t>(size);
+  p.payload = 0;
+  p.flags = static_cast<uint8_t>((p.flags & kLast) | (p.flags & kFecn ? kBecn : 0));
+  if (dma > 0) {
+    schedule(now_ + dma, kAckReady, packet);
+  } else {
+    respond(packet);
+  }
+}
+
+// An answer leaves by the link of the host it was made on.
+inline void Simulation::respond(uint32_t packet) {
+  Packet& p = pool_[packet];
+  const uint32_t link = host_link_[flows_[p.flow].spec.dst];
+  p.vl = sl2vl_[p.sl()];
+  out_lane(link, p.vl).responses.push(pool_, packet);
+  host_transmit(link);
+}
+
+inline void Simulation::receive_ack(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  Flow& flow = flows_[p.flow];
+  if (p.flags & kBecn) {
+    const int index = congestion_index(flow);
+    if (index == 0) flow.ccti_at = now_;
+    flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
+  }
+  if (p.flags & kLast) completed(p.flow, p);
+}
+
+inline void Simulation::receive_read(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  const Flow& flow = flows_[p.flow];
+  const int64_t size = flow.spec.schedule_sizes.empty() ? flow.spec.size
+                                                        : flow.spec.schedule_sizes[p.message];
+  post(flow.partner, now_, p.intended, size, p.switch_time);
+}
+
+inline void Simulation::receive_response(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  Flow& flow = flows_[p.flow];
+  count_delivery(flow, p);
+  if (!(p.flags & kLast)) return;
+  if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  completed(p.flow, p);
+  if (flow.spec.triggers >= 0) post_next(static_cast<uint32_t>(flow.spec.triggers), now_);
+}
+
+// ---- Completing ---------------------------------------------------------------------------
+
+inline Time Simulation::completion_seen() {
+  return now_ + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean);
+}
+
+inline void Simulation::sample_completion(uint32_t id, Time seen, const Packet& p) {
+  Flow& flow = flows_[id];
+  if (p.intended < run_.warmup) return;
+  GroupResult& group = groups_[flow.spec.group];
+  const bool rperf = flow.spec.estimator >= Estimator::kRPerfWireFirst;
+  group.rtt.record(seen - (rperf ? flow.loopback_seen : p.intended));
+  if (flow.spec.pattern != Pattern::kStream) group.switch_time.record(p.switch_time);
+}
+
+// A message is complete at the requester's adapter.
+inline void Simulation::completed(uint32_t id, const Packet& p) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const int64_t before = flow.result.completed;
+  flow.result.completed = int64_t{p.message} + 1;
+  if (flow.result.completed == spec.messages) finish(flow);
+  if (spec.estimator == Estimator::kPingPong) return;  // the pong is the sample
+  const Time seen = completion_seen();
+  sample_completion(id, seen, p);
+  if (spec.pattern == Pattern::kStream) {
+    for (int64_t i = before; i < flow.result.completed; ++i) post_next(id, seen);
+  } else if (spec.pattern == Pattern::kProbe) {
+    const bool rperf = spec.estimator >= Estimator::kRPerfWireFirst;
+    post_next(id, std::max(seen, rperf ? flow.loopback_seen : seen) + spec.think);
+  }
+}
+
+// Unreliable transports complete when the last byte has left.
+inline void Simulation::locally_completed(uint32_t id) {
+  Flow& flow = flows_[id];
+  ++flow.result.completed;
+  if (flow.spec.pattern != Pattern::kStream) return;
+  const Time left = links_[flow.link].busy_until;
+  post_next(id, left + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean));
+}
+
+inline void Simulation::finish(Flow& flow) {
+  if (flow.owner != kNone || flow.result.finished != kNever) return;
+  flow.result.finished = now_;
+  --unfinished_;
+}
+
+}  // namespace weft::packet

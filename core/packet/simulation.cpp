@@ -1,0 +1,344 @@
+#include "packet/simulation.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <sstream>
+
+// The hot paths are one translation unit so that the compiler sees through them.
+#include "packet/adapter.inl"
+#include "packet/switch.inl"
+
+namespace weft::packet {
+
+Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, const RunSpec& run)
+    : run_(run),
+      switch_(network.switches),
+      credit_(network.credits),
+      adapter_(network.adapter),
+      lanes_(network.lanes),
+      sl2vl_(network.sl2vl),
+      sl2vl_overrides_(network.sl2vl_overrides),
+      rng_(run.seed),
+      is_switch_(network.is_switch),
+      groups_(run.groups) {
+  pcie_ps_per_byte_ = adapter_.pcie_bps > 0 ? 8e12 / adapter_.pcie_bps : 0;
+  loopback_ps_per_byte_ = adapter_.loopback_bps > 0 ? 8e12 / adapter_.loopback_bps : 0;
+  build_links(network);
+  build_routes(network);
+  build_lanes(network);
+  queue_ = EventQueue(event_width_log2(), links_.size() > 256 ? 14 : 12);
+  build_flows(std::move(flows));
+  if (run_.sample_interval > 0) schedule(0, kSample, 0);
+}
+
+// About one event per bucket: a packet time divided by the links that may each have one.
+int Simulation::event_width_log2() const {
+  const double packet_ps = links_.empty() ? 1e6 : static_cast<double>(ser(links_[0], 4096));
+  const double spacing = packet_ps / static_cast<double>(std::max<size_t>(links_.size(), 1));
+  return std::clamp(static_cast<int>(std::log2(std::max(spacing, 1.0))), 7, 16);
+}
+
+void Simulation::build_links(const NetworkSpec& network) {
+  const size_t nodes = is_switch_.size();
+  index_.resize(nodes);
+  port_base_.resize(nodes + 1, 0);
+  std::vector<uint32_t> ports(nodes, 0);
+  for (const Cable& c : network.cables) {
+    ports[c.a] = std::max(ports[c.a], c.a_port);
+    ports[c.b] = std::max(ports[c.b], c.b_port);
+  }
+  uint32_t switches = 0;
+  for (uint32_t n = 0; n < nodes; ++n) {
+    port_base_[n + 1] = port_base_[n] + ports[n];
+    if (is_switch_[n]) {
+      index_[n] = switches++;
+      max_ports_ = std::max(max_ports_, ports[n]);
+    } else {
+      index_[n] = hosts_++;
+      host_node_.push_back(n);
+    }
+  }
+  in_link_.assign(port_base_[nodes], kNone);
+  out_link_.assign(port_base_[nodes], kNone);
+  host_link_.assign(hosts_, kNone);
+  const auto add = [&](uint32_t a, uint32_t a_port, uint32_t b, uint32_t b_port, const Cable& c) {
+    Link link;
+    link.delay = c.delay;
+    link.ps_per_byte_q24 = static_cast<uint64_t>(std::llround(8e12 / c.rate_bps * (1 << 24)));
+    link.from = a;
+    link.to = b;
+    link.port = a_port;
+    link.to_in = b_port - 1;
+    link.from_switch = is_switch_[a];
+    link.to_switch = is_switch_[b];
+    const auto id = static_cast<uint32_t>(links_.size());
+    out_link_[port_base_[a] + a_port - 1] = id;
+    in_link_[port_base_[b] + b_port - 1] = id;
+    if (!is_switch_[a]) host_link_[index_[a]] = id;
+    links_.push_back(link);
+  };
+  for (const Cable& c : network.cables) {
+    add(c.a, c.a_port, c.b, c.b_port, c);
+    add(c.b, c.b_port, c.a, c.a_port, c);
+  }
+}
+
+void Simulation::build_routes(const NetworkSpec& network) {
+  group_start_ = network.group_start;
+  group_ports_ = network.group_ports;
+  next_link_.resize(network.next_hop.size(), kNone);
+  for (uint32_t n = 0; n < is_switch_.size(); ++n) {
+    if (!is_switch_[n]) continue;
+    for (uint32_t h = 0; h < hosts_; ++h) {
+      const size_t at = size_t{index_[n]} * hosts_ + h;
+      const int32_t group = network.next_hop[at];
+      if (group < 0) continue;
+      const uint32_t first = group_start_[group];
+      const bool single = group_start_[group + 1] - first == 1;
+      next_link_[at] = single ? out_link_[port_base_[n] + group_ports_[first] - 1]
+                              : kGroup | static_cast<uint32_t>(group);
+    }
+  }
+}
+
+void Simulation::build_lanes(const NetworkSpec& network) {
+  const size_t lanes = links_.size() * lanes_;
+  out_.resize(lanes);
+  in_.resize(lanes);
+  queues_.resize(switch_.virtual_output_queues ? lanes * max_ports_ : lanes);
+  words_ = (max_ports_ * lanes_ + 63) / 64;
+  waiting_.assign(lanes * words_, 0);
+  for (size_t i = 0; i < lanes; ++i) {
+    const bool to_switch = links_[i / lanes_].to_switch;
+    const int64_t bytes = to_switch ? credit_.switch_buffer_bytes : credit_.host_buffer_bytes;
+    in_[i].capacity = static_cast<int>(bytes / kBlock);
+    out_[i].credits.init(in_[i].capacity);
+  }
+  tables_.push_back(network.arbitration);
+  for (const ArbOverride& o : network.arbitration_overrides) tables_.push_back(o.tables);
+  for (Link& link : links_) link.tables = &tables_[0];
+  for (size_t i = 0; i < network.arbitration_overrides.size(); ++i) {
+    const ArbOverride& o = network.arbitration_overrides[i];
+    const uint32_t link = out_link_[port_base_[o.node] + o.port - 1];
+    if (link != kNone) links_[link].tables = &tables_[i + 1];
+  }
+}
+
+void Simulation::build_flows(std::vector<FlowSpec> specs) {
+  const size_t requested = specs.size();
+  flows_.reserve(2 * requested);
+  for (FlowSpec& spec : specs) {
+    Flow flow;
+    flow.spec = std::move(spec);
+    flow.rng = Rng(run_.seed * 0x9E3779B97F4A7C15ull + flows_.size() + 1);
+    flows_.push_back(std::move(flow));
+  }
+  // READs and ping-pongs are answered by a flow of the other host.
+  for (size_t i = 0; i < requested; ++i) {
+    const FlowSpec& spec = flows_[i].spec;
+    if (spec.op != Op::kRead && spec.estimator != Estimator::kPingPong) continue;
+    Flow answer;
+    answer.spec = spec;
+    std::swap(answer.spec.src, answer.spec.dst);
+    answer.spec.triggers = -1;
+    answer.spec.schedule_times.clear();
+    answer.spec.schedule_sizes.clear();
+    answer.owner = static_cast<uint32_t>(i);
+    answer.rng = Rng(run_.seed * 0xBF58476D1CE4E5B9ull + i + 1);
+    flows_[i].partner = static_cast<uint32_t>(flows_.size());
+    flows_.push_back(std::move(answer));
+  }
+  for (uint32_t i = 0; i < flows_.size(); ++i) {
+    Flow& flow = flows_[i];
+    flow.link = host_link_[flow.spec.src];
+    flow.vl = sl2vl_[flow.spec.sl];
+    if (flow.owner == kNone) start(i);
+  }
+}
+
+void Simulation::start(uint32_t id) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  if (spec.messages < 0) {
+    endless_ = true;
+  } else if (spec.messages > 0) {
+    ++unfinished_;
+  }
+  flow.due = spec.start;
+  if (spec.pattern == Pattern::kSchedule) {
+    if (!spec.schedule_times.empty()) schedule(spec.schedule_times[0], kTimer, id);
+  } else if (spec.pattern != Pattern::kTriggered || spec.initial_triggers > 0) {
+    schedule(spec.start, kTimer, id);
+  }
+}
+
+Status Simulation::run(uint64_t max_events) {
+  for (uint64_t n = 0; n < max_events; ++n) {
+    if (run_.stop_when_done && !endless_ && unfinished_ == 0) return Status::kFinished;
+    if (queue_.empty()) return pool_.live() ? Status::kDeadlock : Status::kFinished;
+    if (queue_.next_time() > run_.duration) {
+      now_ = run_.duration;
+      return Status::kTimeUp;
+    }
+    const Event event = queue_.pop();
+    now_ = event.time;
+    ++events_;
+    const uint32_t id = event.what & ((1u << kIdBits) - 1);
+    switch (event.what >> kIdBits) {
+      case kArrive:
+        if (links_[pool_[id].in_link].to_switch) {
+          arrive_at_switch(id);
+        } else {
+          deliver_to_host(id);
+        }
+        break;
+      case kKick: {
+        Link& link = links_[id];
+        if (event.time != link.kick_at) break;  // superseded by an earlier one
+        link.kick_at = kNever;
+        if (link.busy_until > now_) {
+          ensure_kick(id, link.busy_until);
+        } else if (link.from_switch) {
+          release(id);
+          switch_transmit(id);
+        } else {
+          host_transmit(id);
+        }
+        break;
+      }
+      case kTimer:
+        on_timer(id);
+        break;
+      case kAckReady:
+        respond(id);
+        break;
+      case kSample:
+        sample();
+        break;
+    }
+  }
+  return Status::kRunning;
+}
+
+// The packet's last byte leaves at now + serialisation; its head reaches the far end `delay` from
+// now, and a switch may forward it `latency` after that (virtual cut-through).
+void Simulation::transmit(uint32_t id, uint32_t packet) {
+  Link& link = links_[id];
+  Packet& p = pool_[packet];
+  OutLane& lane = out_lane(id, p.vl);
+  const int blocks = p.blocks();
+  lane.credits.consume(blocks);
+  if (run_.check_invariants && lane.credits.available() < 0) broken("negative credit", id, p);
+  if (lane.blocked_since != kNever) {
+    lane.counters.xmit_wait += now_ - lane.blocked_since;
+    lane.blocked_since = kNever;
+  }
+  const Time time = ser(link, p.wire_bytes);
+  link.busy_until = now_ + time;
+  lane.counters.xmit_bytes += p.wire_bytes;
+  ++lane.counters.xmit_packets;
+  ++transmissions_;
+  p.in_link = id;
+  p.arrived = now_ + link.delay;
+  if (link.to_switch) {
+    if (switch_.order == Order::kFcfs || !link.from_switch) p.age = p.arrived;
+    Time ready = p.arrived + switch_.latency;
+    if (switch_.jitter_mean > 0) ready += jitter(switch_.jitter_mean);
+    // Jitter delays a packet, it never lets one overtake.
+    lane.last_ready = std::max(lane.last_ready, ready);
+    schedule(lane.last_ready, kArrive, packet);
+  } else {
+    schedule(link.busy_until + link.delay + adapter_.rx, kArrive, packet);
+  }
+}
+
+void Simulation::give_back(uint32_t id, int vl, Time freed, int blocks) {
+  OutLane& lane = out_lane(id, vl);
+  lane.credits.give_back(freed, blocks, credit_.interval, links_[id].delay + credit_.delay);
+  if (lane.need == 0) return;
+  const Time enough = lane.credits.when(lane.need);
+  if (enough != kNever) ensure_kick(id, std::max(enough, now_));
+}
+
+bool Simulation::has_credit(uint32_t id, int vl, int blocks) {
+  OutLane& lane = out_lane(id, vl);
+  lane.credits.mature(now_);
+  if (lane.credits.available() >= blocks) {
+    lane.need = 0;
+    return true;
+  }
+  lane.need = blocks;
+  note_blocked(lane);
+  const Time enough = lane.credits.when(blocks);
+  if (enough != kNever) ensure_kick(id, enough);
+  return false;
+}
+
+uint64_t Simulation::packet_hops() const {
+  uint64_t unfinished = 0;
+  for (const Link& link : links_) unfinished += link.busy_until > now_;
+  return transmissions_ - unfinished;
+}
+
+FlowResult Simulation::flow(size_t i) const { return flows_[i].result; }
+
+LaneCounters Simulation::counters(size_t link, int vl) const {
+  const OutLane& lane = out_[link * lanes_ + vl];
+  LaneCounters counters = lane.counters;
+  if (lane.blocked_since != kNever) counters.xmit_wait += now_ - lane.blocked_since;
+  return counters;
+}
+
+std::vector<BlockedLane> Simulation::blocked(Time limit) const {
+  std::vector<BlockedLane> lanes;
+  for (const Queue& queue : queues_) {
+    if (queue.fifo.empty()) continue;
+    const Packet& p = pool_[queue.fifo.head];
+    if (now_ - p.arrived < limit) continue;
+    const OutLane& out = out_[p.out_link * lanes_ + p.out_vl];
+    const bool no_credit = out.credits.available() < p.blocks();
+    lanes.push_back({p.in_link, p.vl, p.out_link, p.out_vl, now_ - p.arrived, no_credit});
+  }
+  return lanes;
+}
+
+std::vector<BlockedLane> Simulation::deadlock_cycle() const {
+  const std::vector<BlockedLane> lanes = blocked(0);
+  // An input lane waits for the input lane at the far end of the link it lacks credit on.
+  std::vector<uint32_t> at(links_.size() * lanes_, kNone);
+  for (uint32_t i = 0; i < lanes.size(); ++i) at[lanes[i].link * lanes_ + lanes[i].vl] = i;
+  std::vector<uint32_t> seen(lanes.size(), kNone);
+  for (uint32_t begin = 0; begin < lanes.size(); ++begin) {
+    uint32_t i = begin;
+    while (i != kNone && seen[i] == kNone && lanes[i].no_credit) {
+      seen[i] = begin;
+      i = at[lanes[i].out_link * lanes_ + lanes[i].out_vl];
+    }
+    if (i == kNone || seen[i] != begin || !lanes[i].no_credit) continue;
+    std::vector<BlockedLane> cycle;
+    for (uint32_t j = i; cycle.empty() || j != i;) {
+      cycle.push_back(lanes[j]);
+      j = at[lanes[j].out_link * lanes_ + lanes[j].out_vl];
+    }
+    return cycle;
+  }
+  return {};
+}
+
+void Simulation::sample() {
+  sample_times_.push_back(now_);
+  for (const OutLane& lane : out_) samples_.push_back(static_cast<int32_t>(lane.backlog));
+  if (!queue_.empty()) schedule(now_ + run_.sample_interval, kSample, 0);
+}
+
+void Simulation::broken(const std::string& law, uint32_t link, const Packet& p) const {
+  std::ostringstream text;
+  text << law << " at " << now_ << " ps on the link from node " << links_[link].from << " port "
+       << links_[link].port << " to node " << links_[link].to << ", lane " << int{p.vl}
+       << ": packet of flow " << p.flow << ", message " << p.message << ", " << p.wire_bytes
+       << " bytes";
+  throw BrokenInvariant(text.str());
+}
+
+}  // namespace weft::packet

@@ -1,0 +1,166 @@
+// What to simulate: plain values, checked by whoever makes them.
+//
+// A cable is two directed links. Ports are numbered from 1. Units: ps, bytes, bits per second.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "packet/time.hpp"
+#include "packet/wire.hpp"
+
+namespace weft::packet {
+
+struct Cable {
+  uint32_t a, a_port, b, b_port;
+  double rate_bps;
+  Time delay;
+};
+
+struct ArbEntry {
+  uint8_t vl;
+  uint8_t weight;  // units of 64 bytes; 0 = entry skipped
+};
+
+// VL arbitration of one port: InfiniBand's high and low tables, and the limit of high priority in
+// units of 4096 bytes (255 = unlimited, 0 = one packet).
+struct ArbTables {
+  std::vector<ArbEntry> high, low;
+  int high_limit = 255;
+};
+
+using SlToVl = std::array<uint8_t, 16>;
+
+struct Sl2VlOverride {
+  uint32_t node, in_port, out_port;  // port 0 = every port
+  SlToVl map;
+};
+
+struct ArbOverride {
+  uint32_t node, port;
+  ArbTables tables;
+};
+
+// How a switch orders packets of one virtual lane that want the same output.
+enum class Order : uint8_t {
+  kFcfs,        // oldest arrival at this switch first
+  kFcfsAge,     // oldest arrival at the first switch of the path first
+  kRoundRobin,  // input lanes in turn
+};
+
+struct CongestionControl {
+  bool enabled = false;
+  int64_t threshold_bytes = 0;  // backlog of an output lane at which packets are marked
+  int marking_rate = 0;         // eligible packets between two marks
+  int increase = 1;             // table index added per BECN
+  int limit = 127;              // highest table index
+  Time timer = 0;               // index falls by one per timer period
+  double step = 0;              // injection delay per index, in packet times
+};
+
+struct SwitchSpec {
+  Time latency = 0;      // head in to head out, unloaded
+  Time jitter_mean = 0;  // exponential, added per traversal
+  Order order = Order::kFcfs;
+  bool virtual_output_queues = false;
+  CongestionControl congestion;
+};
+
+// Flow control: receivers advertise freed space at most every `interval`; the sender acts on it
+// `delay` after the advertisement has crossed the cable.
+struct CreditSpec {
+  int64_t switch_buffer_bytes = 0;  // per input port and lane
+  int64_t host_buffer_bytes = 0;
+  Time interval = 0;
+  Time delay = 0;
+};
+
+// A host: software, PCIe and adapter. All zero = an ideal source and sink.
+struct AdapterSpec {
+  Time post = 0, post_jitter_mean = 0;  // software to doorbell seen by the adapter
+  Time poll = 0, poll_jitter_mean = 0;  // completion in memory to software
+  Time pcie_read = 0;                   // latency of a DMA read
+  Time pcie_write = 0;                  // latency of a DMA write
+  double pcie_bps = 0;                  // payload rate of DMA; 0 = unlimited
+  Time tx = 0, rx = 0;                  // adapter pipelines
+  Time write_ack = 0;                   // extra time until the ACK of a WRITE
+  Time doorbell_gap = 0, message_gap = 0, packet_gap = 0;
+  int inline_bytes = 0;
+  double loopback_bps = 0;  // 0 = unlimited
+};
+
+struct NetworkSpec {
+  std::vector<uint8_t> is_switch;  // per node
+  std::vector<Cable> cables;
+  // Routes: next_hop[switch * hosts + host] is a group; group g holds ports
+  // group_ports[group_start[g] .. group_start[g + 1]).
+  std::vector<int32_t> next_hop;
+  std::vector<uint32_t> group_start, group_ports;
+  int lanes = 1;
+  SlToVl sl2vl{};
+  ArbTables arbitration;
+  std::vector<Sl2VlOverride> sl2vl_overrides;
+  std::vector<ArbOverride> arbitration_overrides;
+  SwitchSpec switches;
+  CreditSpec credits;
+  AdapterSpec adapter;
+};
+
+enum class Pattern : uint8_t {
+  kStream,     // keeps `window` messages outstanding
+  kProbe,      // closed loop: one message, `think` after its completion the next
+  kPaced,      // open loop: one message every `interval`, fixed or Poisson
+  kSchedule,   // messages at given times with given sizes
+  kTriggered,  // a message for each message delivered by another flow
+};
+
+// What a probe takes as its sample.
+enum class Estimator : uint8_t {
+  kCompletion,         // post to completion seen by software (qperf's post-poll)
+  kPingPong,           // software answers; post to answer seen by software (perftest)
+  kRPerfWireFirst,     // paired loopback, subtracted
+  kRPerfLoopbackFirst,
+  kRPerfAlternating,
+};
+
+struct FlowSpec {
+  uint32_t src = 0, dst = 0;  // host indices
+  Pattern pattern = Pattern::kStream;
+  Estimator estimator = Estimator::kCompletion;
+  Transport transport = Transport::kRc;
+  Op op = Op::kSend;
+  int64_t size = 0;
+  int mtu = 4096;
+  int sl = 0;
+  int window = 1;
+  int batch = 1;         // messages per doorbell
+  int ack_every = 1;     // packets per ACK; 0 = only the last packet of a message
+  int ack_bytes = 0;     // 0 = by header sizes
+  double rate_bps = 0;   // payload rate cap; 0 = none
+  int64_t messages = -1; // -1 = until `stop`
+  Time start = 0, stop = kNever;
+  Time think = 0;
+  Time interval = 0;
+  bool poisson = false;
+  bool allow_inline = true;
+  uint32_t group = 0;    // distributions are kept per group
+  int32_t triggers = -1; // flow that posts a message when this one delivers one
+  int64_t initial_triggers = 0;
+  std::vector<Time> schedule_times;
+  std::vector<int64_t> schedule_sizes;
+};
+
+struct RunSpec {
+  uint64_t seed = 1;
+  Time duration = 0;
+  Time warmup = 0;
+  Time sample_interval = 0;  // queue occupancy series; 0 = none
+  Time starvation = 1'000'000'000;
+  uint32_t groups = 1;
+  bool stop_when_done = true;
+  bool check_invariants = true;
+};
+
+}  // namespace weft::packet

@@ -1,0 +1,48 @@
+// What InfiniBand puts on the wire: opcodes, header sizes, credit blocks.
+//
+// Sizes from the InfiniBand Architecture Specification, volume 1: LRH 8, BTH 12, ICRC 4, VCRC 2;
+// RETH 16, AETH 4, ImmDt 4, DETH 8. Credits count blocks of 64 bytes. Units: bytes.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::packet {
+
+enum class Transport : uint8_t { kRc, kUc, kUd };
+enum class Op : uint8_t { kSend, kWrite, kWriteImm, kRead };
+enum class Kind : uint8_t { kData, kAck, kReadRequest, kReadResponse };
+
+inline constexpr int kBaseHeader = 8 + 12 + 4 + 2;
+inline constexpr int kReth = 16;
+inline constexpr int kAeth = 4;
+inline constexpr int kImmDt = 4;
+inline constexpr int kDeth = 8;
+inline constexpr int kBlock = 64;
+
+constexpr int blocks_of(int wire_bytes) { return (wire_bytes + kBlock - 1) / kBlock; }
+
+constexpr bool is_write(Op op) { return op == Op::kWrite || op == Op::kWriteImm; }
+
+// Header bytes of a request packet, given its place in the message.
+constexpr int request_header(Transport transport, Op op, bool first, bool last) {
+  int size = kBaseHeader;
+  if (transport == Transport::kUd) size += kDeth;
+  if (op == Op::kRead) return size + kReth;
+  if (is_write(op) && first) size += kReth;
+  if (op == Op::kWriteImm && last) size += kImmDt;
+  return size;
+}
+
+constexpr int ack_bytes() { return kBaseHeader + kAeth; }
+
+// First and last READ responses carry an AETH, middle ones do not.
+constexpr int response_header(bool first, bool last) {
+  return kBaseHeader + (first || last ? kAeth : 0);
+}
+
+// The largest header any packet of the given transport and operation can have.
+constexpr int largest_header(Transport transport, Op op) {
+  return request_header(transport, op, true, true);
+}
+
+}  // namespace weft::packet

@@ -1,0 +1,96 @@
+# Builds, tests and shows weft. `make help` lists the targets.
+#
+# Each step prints one line, or its whole output when it fails (tools/step.sh).
+# PYTHON=/path/to/python3 picks the interpreter of .venv.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Steps run one after another; each may itself use every core.
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+export CMAKE_BUILD_PARALLEL_LEVEL := $(shell nproc)
+export PYTHON
+
+STEP := tools/step.sh
+VENV := .venv/bin
+BUILT := .venv/.weft-built
+NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
+
+.PHONY: help demo build test check format core-test sanitize pytest docs-test bench install-system clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## everything from a fresh clone: install, build, run the tour, write report.html
+	@tools/system-packages.sh demo
+	@$(MAKE) build
+	@$(VENV)/weft tour -o report.html
+
+build: $(BUILT) ## .venv with weft installed editable, compiled again when C++ sources changed
+
+test: ## check, C++ tests, sanitizers, pytest
+	@tools/system-packages.sh test
+	@$(MAKE) check core-test sanitize pytest
+
+check: $(BUILT) ## ruff, mypy --strict, import-linter, clang-format
+	@$(STEP) "ruff check" $(VENV)/ruff check .
+	@$(STEP) "ruff format" $(VENV)/ruff format --check .
+	@$(STEP) "mypy" $(VENV)/mypy --strict
+	@$(STEP) "import-linter" $(VENV)/lint-imports
+	@tools/cpp-format.sh check
+
+format: $(BUILT) ## write Python and C++ files as `make check` wants them
+	@$(STEP) "ruff format" $(VENV)/ruff format .
+	@tools/cpp-format.sh write
+
+# $(1) build directory and name of the steps, $(2) further options of cmake
+define run_core_tests
+@tools/system-packages.sh build
+@$(STEP) "$(1) configure" cmake -S . -B build/$(1) -DWEFT_TESTS=ON \
+	-DCMAKE_BUILD_TYPE=RelWithDebInfo $(2)
+@$(STEP) "$(1) build" cmake --build build/$(1)
+@$(STEP) "$(1) run" env -C build/$(1) ctest --output-on-failure
+endef
+
+# No NDEBUG in either: assertions of the core and of the standard library stay on.
+core-test: ## the C++ tests, with assertions on
+	$(call run_core_tests,core-test,-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g -D_GLIBCXX_ASSERTIONS")
+
+sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
+	$(call run_core_tests,sanitize,-DWEFT_SANITIZE=ON \
+		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+
+pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null
+
+docs-test: $(BUILT) ## every example in the documentation
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
+
+bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
+	@tools/system-packages.sh bench
+	@$(VENV)/python -m bench
+
+install-system: ## every system package, the optional ones too (as root)
+	@tools/system-packages.sh all
+
+clean: ## remove all that make has made, .venv included
+	@rm -rf .venv build dist report.html .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@tools/system-packages.sh build
+	@python=$$(tools/find-python.sh) && $(STEP) "venv of $$python" "$$python" -m venv --clear .venv
+
+# The build tools live in .venv, not in pip's throw-away environment: with their paths unchanged
+# from build to build, only changed sources are compiled again.
+$(BUILT): $(NATIVE) CMakeLists.txt pyproject.toml | .venv/bin/python
+	@tools/system-packages.sh build
+	@$(VENV)/python -c 'import tomllib; \
+		print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+		>.venv/build-requires.txt
+	@$(STEP) "pip install build tools" $(VENV)/python -m pip install -r .venv/build-requires.txt
+	@$(STEP) "pip install weft" $(VENV)/python -m pip install --no-build-isolation -e '.[dev]'
+	@touch $@

@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Sees to the system packages weft needs. Silent when nothing is missing.
+#
+#   system-packages.sh build|demo|test|bench|all
+#
+# build, demo: what compiling needs; test, bench, all: also the optional packages of that purpose.
+# As root, missing packages are installed with apt-get. Otherwise they are named: the run goes on
+# without the optional ones and stops (exit status 1) without the needed ones.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+purpose=${1:-}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+say() { echo "system  $*"; }
+
+has_cmake() {
+  local version
+  version=$(cmake --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  [[ -n $version && $(printf '%s\n3.18\n' "$version" | sort -V | head -n 1) == 3.18 ]]
+}
+
+has_headers() {
+  "$1" -c 'import pathlib, sys, sysconfig
+sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'
+}
+
+# The first Python package of this distribution that is new enough; python3 when apt cannot tell.
+python_package() {
+  local name version
+  for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    version=$(apt-cache show --no-all-versions "$name" 2>/dev/null | sed -n 's/^Version: //p')
+    if [[ -n $version ]] && dpkg --compare-versions "$version" ge 3.11; then
+      echo "$name"
+      return
+    fi
+  done
+  echo python3
+}
+
+missing_needed() {
+  local python base
+  command -v g++ >/dev/null || echo g++
+  command -v make >/dev/null || echo make
+  has_cmake || echo cmake
+  if ! python=$("$here/find-python.sh" 2>/dev/null); then
+    base=$(python_package)
+    printf '%s\n' "$base" "$base-venv" "$base-dev"
+    return
+  fi
+  base=$(basename "$python")
+  [[ $base == python3* ]] || base=python3
+  "$python" -c 'import ensurepip, venv' 2>/dev/null || echo "$base-venv"
+  has_headers "$python" || echo "$base-dev"
+}
+
+has_ns3() { compgen -G '/usr/include/ns3*/point-to-point-module.h' >/dev/null; }
+
+# Only the optional packages that this purpose can use are named or installed.
+missing_optional() {
+  if [[ $purpose =~ ^(demo|test|all)$ ]]; then
+    command -v clang-format >/dev/null || echo clang-format
+  fi
+  if [[ $purpose =~ ^(demo|bench|all)$ ]]; then
+    has_ns3 || echo libns3-dev
+  fi
+  if [[ $purpose =~ ^(demo|all)$ ]]; then
+    command -v chromium >/dev/null || command -v google-chrome >/dev/null || echo chromium
+  fi
+}
+
+use_of() {
+  case $1 in
+    clang-format) echo "make check" ;;
+    libns3-dev) echo "make bench" ;;
+    chromium) echo "the picture test of the report" ;;
+  esac
+}
+
+describe() {
+  local package text=""
+  for package in "$@"; do text+=", $package ($(use_of "$package"))"; done
+  echo "${text:2}"
+}
+
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 "$@" >"$log" 2>&1; }
+
+install() {
+  say "installing $*"
+  apt install -y --no-install-recommends "$@" ||
+    { apt update && apt install -y --no-install-recommends "$@"; }
+}
+
+may_install() { [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; }
+
+name_optional() {
+  local packages
+  mapfile -t packages < <(missing_optional)
+  ((${#packages[@]} == 0)) || say "$1: $(describe "${packages[@]}")"
+}
+
+# A new container has no package lists; python_package reads them.
+fetch_lists_once() {
+  compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null || apt update || true
+}
+
+stop_without() {
+  local sudo=sudo
+  [[ $(id -u) == 0 ]] && sudo=
+  {
+    say "missing and needed: $*"
+    "$here/find-python.sh" >/dev/null || true
+    if command -v cmake >/dev/null && ! has_cmake; then
+      say "$(cmake --version | head -n 1) is too old; 3.18 or newer is needed"
+    fi
+    name_optional "optional, missing too"
+    say "install what is needed, then run make again:"
+    echo "        ${sudo:+$sudo }apt-get update && ${sudo:+$sudo }apt-get install -y $*"
+  } >&2
+  exit 1
+}
+
+see_to_needed() {
+  local packages
+  mapfile -t packages < <(missing_needed)
+  if ((${#packages[@]})) && may_install; then
+    fetch_lists_once
+    mapfile -t packages < <(missing_needed)
+    install "${packages[@]}" || cat "$log" >&2
+    mapfile -t packages < <(missing_needed)
+  fi
+  ((${#packages[@]} == 0)) || stop_without "${packages[@]}"
+}
+
+see_to_optional() {
+  local packages package
+  mapfile -t packages < <(missing_optional)
+  if [[ $purpose != demo ]] && may_install; then
+    for package in "${packages[@]}"; do install "$package" || true; done
+  fi
+  name_optional "optional, going on without"
+}
+
+[[ $purpose =~ ^(build|demo|test|bench|all)$ ]] || {
+  echo "usage: system-packages.sh build|demo|test|bench|all" >&2
+  exit 2
+}
+see_to_needed
+see_to_optional

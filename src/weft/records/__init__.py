@@ -1,0 +1,64 @@
+"""What was observed: runs, distributions and their provenance; one schema, stored and compared.
+
+`Record` is one run; `read_records` and `write_records` are its files; `compare` and `fail_if`
+set two of them side by side.
+"""
+
+from weft._core import Histogram
+from weft.records.check import Check, Failure, fail_if, parse_check
+from weft.records.codec import from_line, to_line
+from weft.records.compare import Comparison, Difference, compare, format_comparison
+from weft.records.parquet import export_parquet, flatten
+from weft.records.run import Run, this_run
+from weft.records.schema import (
+    SCHEMA,
+    Distribution,
+    Plain,
+    Provenance,
+    Quantity,
+    Record,
+    Scalar,
+    Series,
+    Topology,
+)
+from weft.records.statistic import statistic
+from weft.records.store import (
+    RecordFile,
+    RecordWriter,
+    TornLineWarning,
+    read_records,
+    write_records,
+)
+
+__all__ = [
+    "SCHEMA",
+    "Check",
+    "Comparison",
+    "Difference",
+    "Distribution",
+    "Failure",
+    "Histogram",
+    "Plain",
+    "Provenance",
+    "Quantity",
+    "Record",
+    "RecordFile",
+    "RecordWriter",
+    "Run",
+    "Scalar",
+    "Series",
+    "Topology",
+    "TornLineWarning",
+    "compare",
+    "export_parquet",
+    "fail_if",
+    "flatten",
+    "format_comparison",
+    "from_line",
+    "parse_check",
+    "read_records",
+    "statistic",
+    "this_run",
+    "to_line",
+    "write_records",
+]

@@ -1,0 +1,149 @@
+"""Records as single lines of canonical JSON, and back.
+
+Canonical: keys sorted, no spaces, ASCII, no NaN. Equal records give equal bytes.
+Entry points: `to_line`, `from_line`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from weft._core import Histogram
+from weft.errors import InputError
+from weft.records.schema import (
+    SCHEMA,
+    Distribution,
+    Provenance,
+    Quantity,
+    Record,
+    Scalar,
+    Series,
+    Topology,
+)
+
+Json = dict[str, Any]
+
+# What unpacking a damaged or foreign line can raise.
+MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)
+
+
+def canonical(value: object) -> str:
+    """The one JSON text of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse(text: str | bytes) -> Json:
+    """The JSON object in a line."""
+    value = json.loads(text, parse_constant=_refuse_constant)
+    if not isinstance(value, dict):
+        raise ValueError(f"a JSON {type(value).__name__} where an object is expected")
+    return value
+
+
+def _histogram_json(histogram: Histogram) -> Json:
+    keys, counts, low, high, total = histogram.to_sparse()
+    return {
+        "keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total,
+    }  # fmt: skip
+
+
+def _histogram(data: Json) -> Histogram:
+    keys = np.array(data["keys"], dtype=np.int32)
+    counts = np.array(data["counts"], dtype=np.uint64)
+    return Histogram.from_sparse(keys, counts, data["min"], data["max"], data["sum"])
+
+
+def _quantity_json(quantity: Quantity) -> Json:
+    match quantity:
+        case Scalar():
+            return {"type": "scalar", "unit": quantity.unit, "value": quantity.value}
+        case Distribution():
+            samples = _histogram_json(quantity.histogram)
+            return {"type": "distribution", "unit": quantity.unit, "samples": samples}
+        case Series():
+            return {"type": "series"} | asdict(quantity)
+
+
+def _quantity(data: Json) -> Quantity:
+    match data["type"]:
+        case "scalar":
+            return Scalar(data["value"], data["unit"])
+        case "distribution":
+            return Distribution(data["unit"], _histogram(data["samples"]))
+        case "series":
+            return Series(data["x_unit"], data["y_unit"], data["x"], data["y"])
+        case other:
+            raise ValueError(f"quantity type {other!r} is unknown")
+
+
+def to_line(record: Record) -> str:
+    """A record as one line, without the newline."""
+    data = {
+        "weft": "record",
+        "schema": record.schema,
+        "kind": record.kind,
+        "name": record.name,
+        "settings": record.settings,
+        "quantities": {name: _quantity_json(q) for name, q in record.quantities.items()},
+        "tables": record.tables,
+        "topology": None if record.topology is None else asdict(record.topology),
+        "notes": record.notes,
+        "provenance": asdict(record.provenance),
+    }
+    return canonical(data)
+
+
+def require_schema(data: Mapping[str, Any], where: str) -> None:
+    """Refuse a line written by a later weft, before anything in it is misread."""
+    version = data.get("schema")
+    if version != SCHEMA:
+        raise InputError(where, f"schema {version!r} is not known to this weft, which reads "
+                         f"schema {SCHEMA}", "read it with the weft that wrote it")  # fmt: skip
+
+
+def record_from(data: Json) -> Record:
+    """The record in a parsed line."""
+    topology = data["topology"]
+    return Record(
+        kind=data["kind"],
+        name=data["name"],
+        settings=data["settings"],
+        quantities={name: _quantity(q) for name, q in data["quantities"].items()},
+        tables=data["tables"],
+        topology=None if topology is None else Topology(topology["nodes"], topology["links"]),
+        notes=data["notes"],
+        provenance=Provenance(**data["provenance"]),
+    )
+
+
+@contextmanager
+def located(where: str) -> Iterator[None]:
+    """Name the line in whatever error its content raises."""
+    try:
+        yield
+    except InputError as error:
+        if error.where == where:
+            raise
+        raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from error
+    except MALFORMED as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        problem = f"not a weft record: {reason}"
+        raise InputError(where, problem, "mend or delete the line") from error
+
+
+def from_line(line: str | bytes, where: str = "record") -> Record:
+    """The record in one line; `where` names the line in errors."""
+    with located(where):
+        data = parse(line)
+        require_schema(data, where)
+        return record_from(data)

@@ -1,0 +1,58 @@
+"""Quantities as one flat table, and that table as a Parquet file (extra `weft[parquet]`).
+
+One row for each statistic of each quantity: name, settings.*, quantity, statistic, unit, value.
+Entry points: `flatten`, `export_parquet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.records.schema import Distribution, Plain, Quantity, Record
+from weft.records.statistic import names, statistic, unit_of
+
+
+def _names(quantity: Quantity) -> tuple[str, ...]:
+    shown = names(quantity)
+    return (*shown, "count", "min", "max") if isinstance(quantity, Distribution) else shown
+
+
+def flatten(records: Sequence[Record]) -> Iterator[dict[str, Plain]]:
+    """One row for each statistic that has a value."""
+    for record in records:
+        settings = {f"settings.{key}": value for key, value in record.settings.items()}
+        for quantity, observed in record.quantities.items():
+            for name in _names(observed):
+                value = statistic(observed, name)
+                if value is not None:
+                    yield {"name": record.name, **settings, "quantity": quantity,
+                           "statistic": name, "unit": unit_of(observed, name),
+                           "value": float(value)}  # fmt: skip
+
+
+def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:
+    """One column; a setting that is a number here and text there becomes text."""
+    values = [row.get(name) for row in rows]
+    kinds = {type(value) for value in values if value is not None}
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    if len(kinds) > 1:
+        return [None if value is None else str(value) for value in values]
+    return values
+
+
+def export_parquet(path: str | Path, records: Sequence[Record]) -> None:
+    """Write the flat table to a Parquet file."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        problem = "Parquet files need pyarrow, which is not installed"
+        raise InputError(str(path), problem, "run: pip install 'weft[parquet]'") from error
+    rows = list(flatten(records))
+    settings = sorted({key for row in rows for key in row if key.startswith("settings.")})
+    heads = ["name", *settings, "quantity", "statistic", "unit", "value"]
+    table = pyarrow.table({head: _column(rows, head) for head in heads})
+    pyarrow.parquet.write_table(table, path)

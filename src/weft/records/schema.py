@@ -1,0 +1,163 @@
+"""What was observed: one Record per run, in one versioned schema.
+
+A record holds quantities (numbers, distributions, series) under dotted names such as
+`probe.rtt`, the settings of its point, and the deterministic part of its provenance:
+same seed, same record. Whatever changes from run to run is in the run header (`run.py`).
+Units are written beside each value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weft._core import Histogram
+from weft.errors import InputError
+
+SCHEMA = 1
+KINDS = ("simulation", "measurement", "model", "study")
+
+Plain = bool | int | float | str | None
+Row = Mapping[str, Plain]
+
+
+def _plain(value: object, where: str) -> Plain:
+    """The value as Python's own number, text or None; anything else cannot be stored."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not math.isfinite(plain):
+        raise InputError(where, f"{plain} cannot be stored", "leave the value out, or use None")
+    if plain is None or isinstance(plain, bool | int | float | str):
+        return plain
+    raise InputError(
+        where, f"a {type(plain).__name__} cannot be stored", "use a number, text, bool or None"
+    )
+
+
+def _plain_row(row: Mapping[str, object], where: str) -> dict[str, Plain]:
+    return {str(key): _plain(value, f"{where}: {key}") for key, value in row.items()}
+
+
+def _number(value: object, where: str) -> int | float:
+    plain = _plain(value, where)
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        raise InputError(where, f"{plain!r} is not a number", "give an int or a float")
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One number, such as a mean rate or a count (unit "")."""
+
+    value: int | float
+    unit: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value", _number(self.value, "scalar"))
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """Integer samples of one unit. Quantiles are computed, never stored."""
+
+    unit: str
+    histogram: Histogram
+
+    def quantile(self, q: float) -> int:
+        """The value at the ceil(q n)-th order statistic, within 0.1 %."""
+        return self.histogram.quantile(q)
+
+    def interval(self, q: float, confidence: float = 0.95) -> tuple[int | None, int | None]:
+        """Confidence interval of a quantile; None where the samples are too few to bound it."""
+        return self.histogram.quantile_interval(q, confidence)
+
+
+def _floats(values: Iterable[float], where: str) -> tuple[float, ...]:
+    array = np.asarray(values if isinstance(values, Sequence) else list(values), dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise InputError(where, "a point is not finite", "leave the point out")
+    return tuple(array.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points y over x, such as a queue's length over time."""
+
+    x_unit: str
+    y_unit: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "x", _floats(self.x, "series x"))
+        object.__setattr__(self, "y", _floats(self.y, "series y"))
+        if len(self.x) != len(self.y):
+            problem = f"{len(self.x)} x values for {len(self.y)} y values"
+            raise InputError("series", problem, "give one y for each x")
+
+
+Quantity = Scalar | Distribution | Series
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A fabric as it is drawn: nodes (name, kind) and links between their indices."""
+
+    nodes: tuple[tuple[str, str], ...]
+    links: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nodes", tuple((str(n), str(k)) for n, k in self.nodes))
+        object.__setattr__(self, "links", tuple((int(i), int(j)) for i, j in self.links))
+        for i, j in self.links:
+            if not (0 <= i < len(self.nodes) and 0 <= j < len(self.nodes)):
+                problem = f"link {[i, j]} names a node outside 0..{len(self.nodes) - 1}"
+                raise InputError("topology", problem, "links are pairs of indices into nodes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a record came from: only what the same seed gives again."""
+
+    weft_version: str
+    seed: int | None = None
+    parameters: str | None = None
+    scenario_digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One observed run: a simulation point, a measurement, an evaluated model or study."""
+
+    schema: int = SCHEMA
+    kind: str
+    name: str
+    settings: Mapping[str, Plain] = field(default_factory=dict)
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    tables: Mapping[str, Sequence[Row]] = field(default_factory=dict)
+    topology: Topology | None = None
+    notes: Sequence[str] = ()
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        where = f"record {self.name!r}"
+        if self.schema != SCHEMA:
+            raise InputError(where, f"schema {self.schema} is not {SCHEMA}", "leave schema out")
+        if self.kind not in KINDS:
+            raise InputError(where, f"kind {self.kind!r} is unknown", f"use one of {KINDS}")
+        tables = {
+            name: tuple(_plain_row(row, f"{where}: table {name}") for row in rows)
+            for name, rows in self.tables.items()
+        }
+        object.__setattr__(self, "settings", _plain_row(self.settings, f"{where}: settings"))
+        object.__setattr__(self, "quantities", dict(self.quantities))
+        object.__setattr__(self, "tables", tables)
+        object.__setattr__(self, "notes", tuple(self.notes))
+
+    @property
+    def label(self) -> str:
+        """The name and settings that tell this record from its neighbours."""
+        settings = ", ".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
+        return f"{self.name} ({settings})" if settings else self.name

@@ -1,0 +1,71 @@
+"""Numbers that sum a quantity up: `statistic(quantity, "p99.9")`.
+
+A scalar has `value`; a distribution has `count`, `mean`, `min`, `max` and any percentile
+`pNN`; a series has `mean`, `min` and `max` of its points.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from weft.records.schema import Distribution, Quantity, Scalar, Series
+
+PERCENTILES = ("p50", "p90", "p99", "p99.9", "p99.99")
+
+
+def quantile_of(name: str) -> float | None:
+    """0.999 for "p99.9"; None when the name is not a percentile from p0 to p100."""
+    digits = name[1:]
+    if not name.startswith("p") or not digits.replace(".", "", 1).isdecimal():
+        return None
+    quantile = Decimal(digits) / 100
+    return float(quantile) if quantile <= 1 else None
+
+
+def names(quantity: Quantity) -> tuple[str, ...]:
+    """The statistics shown for a quantity when none is asked for."""
+    match quantity:
+        case Scalar():
+            return ("value",)
+        case Distribution():
+            return (*PERCENTILES, "mean")
+        case Series():
+            return ("mean", "min", "max")
+
+
+def statistic(quantity: Quantity, name: str) -> float | None:
+    """The named statistic, or None when the quantity has none of that name."""
+    match quantity:
+        case Scalar():
+            return quantity.value if name == "value" else None
+        case Distribution():
+            return _of_samples(quantity, name)
+        case Series():
+            return _of_points(quantity, name)
+
+
+def _of_samples(distribution: Distribution, name: str) -> float | None:
+    histogram = distribution.histogram
+    if name == "count":
+        return histogram.count
+    if histogram.count == 0:
+        return None
+    quantile = quantile_of(name)
+    if quantile is not None:
+        return histogram.quantile(quantile)
+    moments = {"mean": histogram.mean, "min": histogram.min, "max": histogram.max}
+    return moments.get(name)
+
+
+def _of_points(series: Series, name: str) -> float | None:
+    if not series.y:
+        return None
+    moments = {"mean": sum(series.y) / len(series.y), "min": min(series.y), "max": max(series.y)}
+    return moments.get(name)
+
+
+def unit_of(quantity: Quantity, name: str) -> str:
+    """The unit of a statistic; counts have none."""
+    if name == "count":
+        return ""
+    return quantity.y_unit if isinstance(quantity, Series) else quantity.unit

@@ -1,0 +1,279 @@
+"""Records: what they accept, their lines, their files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.errors import InputError
+from weft.records import (
+    Distribution,
+    Histogram,
+    Provenance,
+    Record,
+    RecordWriter,
+    Run,
+    Scalar,
+    Series,
+    Topology,
+    TornLineWarning,
+    export_parquet,
+    flatten,
+    from_line,
+    read_records,
+    statistic,
+    this_run,
+    to_line,
+    write_records,
+)
+from weft.records.dimension import convert, display_for, format_value
+from weft.records.table import text_table
+
+
+def distribution(*samples: int, unit: str = "ps") -> Distribution:
+    histogram = Histogram()
+    for sample in samples:
+        histogram.record(sample)
+    return Distribution(unit, histogram)
+
+
+def record(**changes: object) -> Record:
+    fields = {
+        "kind": "simulation",
+        "name": "incast",
+        "settings": {"load": 0.5, "senders": 8, "lane": "a", "trim": False, "cap": None},
+        "quantities": {
+            "probe.rtt": distribution(1_500_000, 1_600_000, 9_000_000),
+            "senders.goodput": Scalar(5.1e9, "b/s"),
+            "sw1.p3.queue": Series("ps", "B", (0, 10), (0, 4096)),
+        },
+        "tables": {"ports": [{"port": "sw1.p3", "sent": 12, "stalled": None}]},
+        "topology": Topology((("h1", "host"), ("sw1", "switch")), ((0, 1),)),
+        "notes": ["warm-up 1 ms"],
+        "provenance": Provenance(weft_version="0.1.0", seed=7, scenario_digest="ab12"),
+    }
+    return Record(**(fields | changes))
+
+
+def test_equal_records_give_equal_bytes_whatever_the_order_of_their_keys():
+    settings = {"b": 1, "a": 2}
+    backwards = dict(reversed(settings.items()))
+    assert to_line(record(settings=settings)) == to_line(record(settings=backwards))
+
+
+def test_a_line_is_ascii_and_free_of_spaces_and_newlines():
+    line = to_line(record(name="débit\n\ud800", notes=[]))
+    assert line.isascii()
+    assert not set(line) & {"\n", " "}
+
+
+def test_a_record_survives_its_line():
+    assert from_line(to_line(record())) == record()
+
+
+def test_numpy_numbers_are_stored_as_plain_ones():
+    plain = record(settings={"n": np.int64(3)}, quantities={"x": Scalar(np.float64(1.5), "B")})
+    assert '"n":3' in to_line(plain)
+    assert from_line(to_line(plain)) == plain
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": {"load": float("nan")}}, "settings: load: nan cannot be stored"),
+        ({"settings": {"load": [1]}}, "a list cannot be stored"),
+        ({"tables": {"ports": [{"x": float("inf")}]}}, "table ports: x: inf"),
+        ({"kind": "dream"}, "kind 'dream' is unknown"),
+        ({"schema": 2}, "schema 2"),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_by_name(changes, message):
+    with pytest.raises(InputError, match=message):
+        record(**changes)
+
+
+def test_series_of_unequal_length_and_links_to_nowhere_are_refused():
+    with pytest.raises(InputError, match="2 x values for 1 y"):
+        Series("ps", "B", (1, 2), (1,))
+    with pytest.raises(InputError, match=r"outside 0\.\.0"):
+        Topology((("h1", "host"),), ((0, 1),))
+    with pytest.raises(InputError, match="not a number"):
+        Scalar("5", "B")
+
+
+def test_statistics_by_name():
+    rtt = distribution(*range(1, 1001))
+    assert [statistic(rtt, s) for s in ("p50", "p99.9", "count", "max")] == [500, 999, 1000, 1000]
+    assert statistic(Series("ps", "B", (0, 1), (2, 4)), "mean") == 3
+    assert statistic(Scalar(3, "B"), "p50") is None
+    assert statistic(distribution(), "p50") is None
+    assert statistic(rtt, "p101") is None
+
+
+def test_write_then_read_gives_header_and_records(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    header = this_run(["weft", "simulate"], clock_error_ns=1.5)
+    write_records(path, [record(), record(name="other")], header=header)
+    headers, records = read_records(path)
+    assert headers == (header,)
+    assert records == (record(), record(name="other"))
+    assert headers[0].facts == {"clock_error_ns": 1.5}
+
+
+def test_record_lines_do_not_depend_on_the_run(tmp_path: Path):
+    paths = [tmp_path / name for name in ("a", "b")]
+    for path, argv in zip(paths, (["x"], ["y"]), strict=True):
+        write_records(path, [record()], header=this_run(argv))
+    a, b = (path.read_bytes().split(b"\n", 1) for path in paths)
+    assert a[0] != b[0]
+    assert a[1] == b[1]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    write_records(path, [record()])
+    before = path.read_bytes()
+
+    def failing():
+        yield record()
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(RuntimeError):
+        write_records(path, failing())
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_second_run_appends_its_own_header(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    for name in ("first", "second"):
+        with RecordWriter(path) as writer:
+            writer.append(record(name=name))
+    headers, records = read_records(path)
+    assert len(headers) == 2
+    assert [r.name for r in records] == ["first", "second"]
+
+
+def test_a_torn_last_line_is_reported_and_left_out(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    write_records(path, [record(), record(name="torn")])
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.warns(TornLineWarning, match=r"run\.jsonl:3: the last line is torn"):
+        _, records = read_records(path)
+    assert records == (record(),)
+
+
+def test_appending_after_a_torn_line_keeps_the_file_readable(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    write_records(path, [record(), record(name="torn")])
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.warns(TornLineWarning, match=":3:"), RecordWriter(path) as writer:
+        writer.append(record(name="after"))
+    assert [r.name for r in read_records(path).records] == ["incast", "after"]
+
+
+def test_a_last_line_that_lacks_only_its_newline_is_kept(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    write_records(path, [record()])
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert read_records(path).records == (record(),)
+    with RecordWriter(path) as writer:
+        writer.append(record(name="after"))
+    assert [r.name for r in read_records(path).records] == ["incast", "after"]
+
+
+def test_two_writers_to_one_file_are_refused(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    with RecordWriter(path), pytest.raises(InputError, match="another process is writing"):
+        RecordWriter(path)
+
+
+def damage(line: str, **changes: object) -> str:
+    return json.dumps(json.loads(line) | changes)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{nonsense", "not a weft record"),
+        ("[1]", "a JSON list where an object is expected"),
+        (damage(to_line(record()), schema=99), "schema 99 is not known.*reads schema 1"),
+        (damage(to_line(record()), kind="dream"), "kind 'dream' is unknown"),
+        ('{"weft":"record","schema":1}', "'topology' is missing"),
+        (to_line(record()).replace("1000", "NaN", 1), "not a weft record"),
+    ],
+)
+def test_a_bad_line_is_refused_with_file_and_line(tmp_path: Path, bad, message):
+    path = tmp_path / "run.jsonl"
+    write_records(path, [record()])
+    path.write_text(path.read_text() + bad + "\n" + to_line(record()) + "\n")
+    with pytest.raises(InputError, match=message) as caught:
+        read_records(path)
+    assert str(caught.value).startswith(f"{path}:3:")
+
+
+def test_a_file_without_a_run_header_is_refused(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(to_line(record()) + "\n")
+    with pytest.raises(InputError, match="no run header"):
+        read_records(path)
+
+
+def test_files_that_cannot_be_opened_are_input_errors(tmp_path: Path):
+    missing = tmp_path / "no" / "run.jsonl"
+    for attempt in (read_records, RecordWriter, lambda path: write_records(path, [])):
+        with pytest.raises(InputError, match="No such file"):
+            attempt(missing)
+
+
+def test_flat_rows_carry_settings_statistics_and_units():
+    rows = list(flatten([record()]))
+    p50 = [r for r in rows if r["quantity"] == "probe.rtt" and r["statistic"] == "p50"]
+    assert len(p50) == 1
+    assert (p50[0]["settings.load"], p50[0]["unit"]) == (0.5, "ps")
+    assert p50[0]["value"] == pytest.approx(1_600_000, rel=1e-3)
+    assert {r["unit"] for r in rows if r["statistic"] == "count"} == {""}
+
+
+def test_parquet_files_hold_the_flat_rows(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "run.parquet"
+    records = [record(), record(settings={"load": "high"})]
+    export_parquet(path, records)
+    table = parquet.read_table(path)
+    assert table.num_rows == len(list(flatten(records)))
+    assert set(table["settings.load"].to_pylist()) == {"0.5", "high"}
+
+
+def test_without_pyarrow_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(InputError, match=r"pip install 'weft\[parquet\]'"):
+        export_parquet(tmp_path / "x", [record()])
+
+
+def test_units_convert_only_within_a_dimension():
+    assert convert(25, "us", "ps") == 25_000_000
+    assert convert(1, "GB/s", "Gb/s") == 8
+    assert convert(1, "us", "B") is None
+    assert convert(3, "packets", "packets") == 3
+
+
+def test_values_are_shown_in_the_unit_people_would_choose():
+    assert format_value(1_500_000, "ps") == "1.5 µs"
+    assert format_value(0, "ps") == "0 ps"
+    assert format_value(32768, "B") == "32 KiB"
+    assert format_value(12, "") == "12"
+    assert display_for("ns", 2500).unit == "µs"
+
+
+def test_text_tables_align_text_left_and_numbers_right():
+    assert text_table(["a", "b"], [["xyz", "1"], ["u", "22"]]).split("\n") == [
+        "a     b", "---  --", "xyz   1", "u    22",
+    ]  # fmt: skip
+
+
+def test_this_run_names_the_machine():
+    run = this_run(["weft"])
+    assert isinstance(run, Run)
+    assert all((run.started, run.host, run.os, run.cpu, run.python, run.weft_version))

@@ -1,0 +1,192 @@
+"""What a fabric is: nodes, ports, links, lanes and routes, as values.
+
+Ports are numbered from 1, as in InfiniBand. Hosts come before switches in `nodes`; routes
+count switches and hosts in that order. `weft.fabric.check` says whether a fabric makes
+sense; the values themselves only hold it. Units: picoseconds, bits per second of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import count
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import InputError
+
+MAX_PORTS = 254
+MAX_UNICAST_LID = 0xBFFF
+
+Kind = Literal["host", "switch"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Port:
+    """One port: the index of its node in `Fabric.nodes`, and its number there."""
+
+    node: int
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A host or a switch with `ports` ports; LID and GUID where known."""
+
+    name: str
+    kind: Kind
+    ports: int
+    lid: int | None = None
+    guid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable: `rate_bps` of data and `delay_ps` of flight in each direction."""
+
+    a: Port
+    b: Port
+    rate_bps: float
+    delay_ps: int
+    rate_name: str
+
+    def canonical(self) -> Link:
+        """The same cable, written from its lower end."""
+        return self if self.a <= self.b else replace(self, a=self.b, b=self.a)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Output ports of every switch towards every host.
+
+    `next_hop[switch, host]` is an index into `groups`, or -1 where the host cannot be
+    reached; a group is the tuple of output ports a packet may take with equal right.
+    """
+
+    next_hop: NDArray[np.int32]
+    groups: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def from_ports(cls, ports: NDArray[np.integer]) -> Routes:
+        """Single-path routes of the matrix [switch, host] of output ports; 0 is unreachable."""
+        used = np.unique(ports[ports > 0])
+        index = np.full(int(ports.max(initial=0)) + 1, -1, dtype=np.int32)
+        index[used] = np.arange(len(used), dtype=np.int32)
+        return cls(index[np.maximum(ports, 0)], tuple((int(p),) for p in used))
+
+    @classmethod
+    def from_groups(cls, rows: Sequence[Sequence[tuple[int, ...]]], hosts: int) -> Routes:
+        """Routes of one row of port tuples per switch; the empty tuple is unreachable."""
+        index: dict[tuple[int, ...], int] = {(): -1}
+        cells = [[index.setdefault(g, len(index) - 1) for g in row] for row in rows]
+        next_hop = np.array(cells, dtype=np.int32).reshape(len(rows), hosts)
+        return cls(next_hop, tuple(g for g in index if g))
+
+    def ports(self, switch: int, host: int) -> tuple[int, ...]:
+        """Output ports of the switch towards the host, counted among switches and hosts."""
+        group = int(self.next_hop[switch, host])
+        return self.groups[group] if group >= 0 else ()
+
+    def __eq__(self, other: object) -> bool:
+        """Equal routes send every packet alike, whatever the order of their groups."""
+        if not isinstance(other, Routes) or self.next_hop.shape != other.next_hop.shape:
+            return False
+        number = {g: i for i, g in enumerate(sorted({*self.groups, *other.groups}))}
+        mine, theirs = (
+            np.array([number[g] for g in r.groups] + [-1], dtype=np.int32)[r.next_hop]
+            for r in (self, other)
+        )
+        return bool(np.array_equal(mine, theirs))
+
+    def __hash__(self) -> int:
+        return hash(self.next_hop.shape)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Nodes, the links between them, data virtual lanes, and routes where known.
+
+    Links are kept in the order of their lower ends, so equal fabrics compare equal.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    lanes: int = 1
+    routes: Routes | None = None
+
+    def __post_init__(self) -> None:
+        ordered = sorted((link.canonical() for link in self.links), key=lambda x: (x.a, x.b))
+        object.__setattr__(self, "links", tuple(ordered))
+
+    @cached_property
+    def hosts(self) -> tuple[int, ...]:
+        return tuple(i for i, node in enumerate(self.nodes) if node.kind == "host")
+
+    @cached_property
+    def switches(self) -> tuple[int, ...]:
+        return tuple(i for i, node in enumerate(self.nodes) if node.kind == "switch")
+
+    @cached_property
+    def ordinal(self) -> tuple[int, ...]:
+        """Place of each node among the nodes of its kind: the row or column in `Routes`."""
+        places = {n: i for group in (self.hosts, self.switches) for i, n in enumerate(group)}
+        return tuple(places[n] for n in range(len(self.nodes)))
+
+    @cached_property
+    def link_of(self) -> dict[Port, Link]:
+        return {end: link for link in self.links for end in (link.a, link.b)}
+
+    @cached_property
+    def _neighbors(self) -> tuple[dict[int, Port], ...]:
+        table: tuple[dict[int, Port], ...] = tuple({} for _ in self.nodes)
+        for link in self.links:
+            table[link.a.node][link.a.port] = link.b
+            table[link.b.node][link.b.port] = link.a
+        return tuple(dict(sorted(ports.items())) for ports in table)
+
+    def neighbors(self, node: int) -> dict[int, Port]:
+        """For each linked port of the node, the port at the other end."""
+        return self._neighbors[node]
+
+    @cached_property
+    def wiring(self) -> NDArray[np.int32]:
+        """Node at the far end of each port, [node, port - 1]; -1 where nothing is linked."""
+        ports = max((node.ports for node in self.nodes), default=0)
+        table = np.full((len(self.nodes), ports), -1, dtype=np.int32)
+        for link in self.links:
+            table[link.a.node, link.a.port - 1] = link.b.node
+            table[link.b.node, link.b.port - 1] = link.a.node
+        return table
+
+    def index(self, name: str) -> int:
+        """Index of the node with this name."""
+        for i, node in enumerate(self.nodes):
+            if node.name == name:
+                return i
+        raise InputError(f"fabric {self.name}", f"no node is called {name!r}", "use a node's name")
+
+
+def _unused(taken: Iterable[int], numbers: Iterable[int]) -> Iterator[int]:
+    busy = set(taken)
+    return (number for number in numbers if number not in busy)
+
+
+def with_addresses(fabric: Fabric) -> Fabric:
+    """The fabric with a LID and a GUID for every node that had none."""
+    lids = _unused((n.lid for n in fabric.nodes if n.lid is not None), count(1))
+    # Sixteen apart: InfiniBand tools number the ports of a node from its GUID on.
+    taken = (int(n.guid, 16) for n in fabric.nodes if n.guid is not None)
+    guids = _unused(taken, count(0x100000, 16))
+    nodes = tuple(
+        replace(
+            node,
+            lid=next(lids) if node.lid is None else node.lid,
+            guid=f"0x{next(guids):016x}" if node.guid is None else node.guid,
+        )
+        for node in fabric.nodes
+    )
+    return replace(fabric, nodes=nodes)

@@ -1,0 +1,241 @@
+"""The text of `ibnetdiscover`: a fabric in, a fabric out.
+
+The dump says which port is linked to which, at which rate, with LIDs, GUIDs and node
+descriptions. It does not say how long the cables are or how many lanes are in use; files
+written here say so in comments that InfiniBand tools skip. An adapter with several linked
+ports becomes one host per port. Entry points: `read_ibnetdiscover`, `write_ibnetdiscover`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from weft.errors import InputError
+from weft.fabric.check import check
+from weft.fabric.fabric import Fabric, Kind, Link, Node, Port
+from weft.fabric.links import exact_time, link_delay, link_rate
+
+_HEADER = re.compile(
+    r'^(?P<type>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?P<info>#.*)?$'
+)
+_ABOUT = re.compile(r'^#\s*"(?P<name>.*)"(?:\s+(?:base|enhanced) port 0 lid (?P<lid>\d+) lmc \d+)?')
+_PORT = re.compile(
+    r"^\[(?P<port>\d+)\](?:\[ext \d+\])?\s*(?:\((?P<guid>[0-9a-fA-F]+)\))?\s*"
+    r'"(?P<peer>[^"]+)"\[(?P<peer_port>\d+)\](?:\[ext \d+\])?\s*(?:\([0-9a-fA-F]+\))?\s*'
+    r'#\s*(?:lid (?P<lid>\d+) lmc \d+\s+)?".*" lid \d+ '
+    r"(?P<rate>\d+x\S+|\S+ \S*(?:b/s|B/s|bps|bit/s))(?: delay=(?P<delay>\S+))?(?: .*)?$"
+)
+_OURS = re.compile(r'^# weft fabric "(?P<name>.*)" lanes (?P<lanes>\d+)$')
+_SKIPPED = re.compile(
+    r"^(#|$|(vendid|devid|sysimgguid|switchguid|caguid)=|Chassis \d|Non-Chassis Nodes|Hostname:)"
+)
+_ID = re.compile(r"^[SH]-([0-9a-f]{16})$")
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One line of a record: a port and what it is linked to."""
+
+    line: int
+    port: int
+    guid: str | None
+    peer: tuple[str, int]
+    lid: int | None
+    rate: str
+    delay: str | None
+
+
+@dataclass(slots=True)
+class _Record:
+    """One node's part of the dump."""
+
+    line: int
+    kind: Kind
+    ports: int
+    id: str
+    name: str
+    lid: int | None
+    ends: list[_End] = field(default_factory=list)
+
+
+def read_ibnetdiscover(
+    text: str,
+    where: str = "ibnetdiscover",
+    *,
+    name: str = "ibnetdiscover",
+    lanes: int = 1,
+    delay: str = "0 ns",
+) -> Fabric:
+    """The fabric of a dump; name, lanes and delay hold where the dump does not say."""
+    records: list[_Record] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if ours := _OURS.match(line):
+            name, lanes = ours["name"], int(ours["lanes"])
+        elif not _SKIPPED.match(line):
+            _read_line(f"{where} line {number}", number, line.rstrip(), records)
+    _check_ids(where, records)
+    nodes, index = _nodes(records)
+    return check(Fabric(name, nodes, tuple(_links(where, records, index, delay)), lanes))
+
+
+def _read_line(where: str, number: int, line: str, records: list[_Record]) -> None:
+    if header := _HEADER.match(line):
+        records.append(_record(where, number, header))
+    elif end := _PORT.match(line):
+        if not records:
+            raise InputError(where, "a port before any node", "start with a Switch or Ca line")
+        records[-1].ends.append(_end(where, number, end))
+    else:
+        raise InputError(
+            where,
+            f"{line[:60]!r} is neither a node nor a linked port with its rate",
+            "give the whole output of ibnetdiscover, without -p or -l",
+        )
+
+
+def _record(where: str, number: int, header: re.Match[str]) -> _Record:
+    if header["type"] == "Rt":
+        raise InputError(where, "a router", "dump one subnet; routers are not supported")
+    about = _ABOUT.match(header["info"] or "")
+    return _Record(
+        number,
+        "switch" if header["type"] == "Switch" else "host",
+        _whole(where, header["ports"]),
+        header["id"],
+        (about["name"].strip() if about else "") or header["id"],
+        _lid(where, about["lid"] if about else None),
+    )
+
+
+def _end(where: str, number: int, line: re.Match[str]) -> _End:
+    return _End(
+        number,
+        _whole(where, line["port"]),
+        line["guid"],
+        (line["peer"], _whole(where, line["peer_port"])),
+        _lid(where, line["lid"]),
+        str(link_rate(line["rate"], where)),
+        line["delay"],
+    )
+
+
+def _whole(where: str, digits: str) -> int:
+    if len(digits) > 9:
+        raise InputError(where, f"number {digits[:20]} has over 9 digits", "correct the dump")
+    return int(digits)
+
+
+def _lid(where: str, digits: str | None) -> int | None:
+    """LID 0 means that none was assigned."""
+    return (_whole(where, digits) or None) if digits is not None else None
+
+
+def _check_ids(where: str, records: list[_Record]) -> None:
+    lines: dict[str, int] = {}
+    for record in records:
+        if record.id in lines:
+            raise InputError(
+                f"{where} line {record.line}",
+                f"node {record.id} again, first on line {lines[record.id]}",
+                "give one dump at a time",
+            )
+        lines[record.id] = record.line
+
+
+def _nodes(records: list[_Record]) -> tuple[tuple[Node, ...], dict[tuple[str, int], int]]:
+    """Nodes, hosts first, and the index of the node that owns each linked (id, port)."""
+    nodes: list[Node] = []
+    index: dict[tuple[str, int], int] = {}
+    shared = {name for name, n in Counter(record.name for record in records).items() if n > 1}
+    for record in sorted(records, key=lambda r: r.kind):
+        name = f"{record.name} ({record.id})" if record.name in shared else record.name
+        if record.kind == "switch" or not record.ends:
+            index |= {(record.id, end.port): len(nodes) for end in record.ends}
+            nodes.append(Node(name, record.kind, record.ports, record.lid, _guid(record.id)))
+            continue
+        for i, end in enumerate(sorted(record.ends, key=lambda e: e.port)):
+            index[record.id, end.port] = len(nodes)
+            nodes.append(_host(record, name, end, first=i == 0))
+    return tuple(nodes), index
+
+
+def _host(record: _Record, name: str, end: _End, *, first: bool) -> Node:
+    if first:
+        return Node(name, "host", record.ports, end.lid, _guid(record.id))
+    guid = f"0x{int(end.guid, 16):016x}" if end.guid else None
+    return Node(f"{name} port {end.port}", "host", record.ports, end.lid, guid)
+
+
+def _guid(node_id: str) -> str | None:
+    match = _ID.match(node_id)
+    return f"0x{match[1]}" if match else None
+
+
+def _links(
+    where: str, records: list[_Record], index: dict[tuple[str, int], int], delay: str
+) -> Iterator[Link]:
+    """One link for each two lines that name each other."""
+    ends = {(record.id, end.port): end for record in records for end in record.ends}
+    for record in records:
+        for end in record.ends:
+            here = (record.id, end.port)
+            at = f"{where} line {end.line}"
+            _check_mirror(at, here, end, ends)
+            if here <= end.peer:
+                a, b = (Port(index[key], key[1]) for key in (here, end.peer))
+                flight = link_delay(end.delay or delay, at)
+                yield Link(a, b, link_rate(end.rate).data_bps, flight, end.rate)
+
+
+def _check_mirror(
+    at: str, here: tuple[str, int], end: _End, ends: dict[tuple[str, int], _End]
+) -> None:
+    mine, theirs = (f"{node} port {port}" for node, port in (here, end.peer))
+    mirror = ends.get(end.peer)
+    if mirror is None:
+        raise InputError(at, f"{theirs} is linked to {mine} but has no line", "dump it whole")
+    if mirror.peer != here or ends[here] is not end:
+        raise InputError(
+            at, f"{theirs} is linked elsewhere on line {mirror.line}", "make both ends agree"
+        )
+    if (mirror.rate, mirror.delay) != (end.rate, end.delay):
+        raise InputError(
+            at,
+            f"rate {end.rate} here, {mirror.rate} on line {mirror.line}",
+            "make both ends of the link agree",
+        )
+
+
+def write_ibnetdiscover(fabric: Fabric) -> str:
+    """The dump of a fabric, without its routes; nodes without GUID are called by name."""
+    lines = ["#", "# Topology file", f'# weft fabric "{fabric.name}" lanes {fabric.lanes}', "#"]
+    for index, node in enumerate(fabric.nodes):
+        lines += ["", *_header_lines(node)]
+        lines += [_port_line(fabric, Port(index, port)) for port in fabric.neighbors(index)]
+    return "\n".join(lines) + "\n"
+
+
+def _header_lines(node: Node) -> list[str]:
+    word = "Switch" if node.kind == "switch" else "Ca"
+    about = f" base port 0 lid {node.lid or 0} lmc 0" if node.kind == "switch" else ""
+    guid = [f"{word.lower()}guid={hex(int(node.guid, 16))}"] if node.guid else []
+    return [*guid, f'{word}\t{node.ports} "{_node_id(node)}"\t\t# "{node.name}"{about}']
+
+
+def _node_id(node: Node) -> str:
+    return f"{'S' if node.kind == 'switch' else 'H'}-{node.guid[2:]}" if node.guid else node.name
+
+
+def _port_line(fabric: Fabric, here: Port) -> str:
+    peer = fabric.neighbors(here.node)[here.port]
+    link = fabric.link_of[here]
+    node, other = fabric.nodes[here.node], fabric.nodes[peer.node]
+    lid = f"lid {node.lid or 0} lmc 0 " if node.kind == "host" else ""
+    delay = exact_time(link.delay_ps).replace(" ", "")
+    return (
+        f'[{here.port}]\t"{_node_id(other)}"[{peer.port}]\t\t'
+        f'# {lid}"{other.name}" lid {other.lid or 0} {link.rate_name} delay={delay}'
+    )

@@ -1,0 +1,75 @@
+"""Read a fabric from files, whatever their format.
+
+`read_fabric` tells a TOML file, an `ibnetdiscover` dump and a dump of forwarding tables
+apart by their content.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.fabric.check import check
+from weft.fabric.fabric import Fabric
+from weft.fabric.ibnetdiscover import read_ibnetdiscover
+from weft.fabric.lft import HEADING, read_lft
+from weft.fabric.toml_file import read_toml
+
+_RECORD = re.compile(r'^(Switch|Ca|Hca|Rt)\s+\d+\s+"', re.MULTILINE)
+_TABLE = re.compile(rf"^{HEADING} \[", re.MULTILINE)
+
+AnyPath = str | PathLike[str]
+
+
+def read_fabric(
+    paths: AnyPath | Sequence[AnyPath], *, lanes: int | None = None, delay: str | None = None
+) -> Fabric:
+    """The fabric of one TOML file, or of a topology dump and perhaps a dump of its tables.
+
+    InfiniBand dumps do not say how many data lanes are used (1 if not given) and how long
+    the cables are (no delay if not given).
+    """
+    files = [Path(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
+    texts = {str(file): _text(file) for file in files}
+    tables = {where: text for where, text in texts.items() if _TABLE.search(text)}
+    shapes = {where: text for where, text in texts.items() if where not in tables}
+    if len(shapes) != 1 or len(tables) > 1:
+        raise InputError(
+            ", ".join(texts) or "fabric files",
+            f"{len(shapes)} topologies and {len(tables)} dumps of tables",
+            "give exactly 1 topology and at most 1 dump of forwarding tables",
+        )
+    ((where, text),) = shapes.items()
+    fabric = _topology(where, text, lanes, delay)
+    for at, table in tables.items():
+        fabric = check(replace(fabric, routes=read_lft(table, fabric, at)))
+    return fabric
+
+
+def _topology(where: str, text: str, lanes: int | None, delay: str | None) -> Fabric:
+    if _RECORD.search(text):
+        return read_ibnetdiscover(
+            text,
+            where,
+            name=Path(where).stem,
+            lanes=1 if lanes is None else lanes,
+            delay="0 ns" if delay is None else delay,
+        )
+    if lanes is not None or delay is not None:
+        raise InputError(where, "lanes or delay given from outside", "write them into this file")
+    return read_toml(text, where)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(str(file), f"cannot be read: {error.strerror}", "check the path") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            str(file), f"byte {error.start} is not UTF-8 text", "give a text file"
+        ) from None

@@ -1,0 +1,28 @@
+"""Records as figures and reports.
+
+A drawing function draws one quantity on given axes; `figure` makes styled axes, `to_svg` and
+`to_png` files of them, `render_report` a whole page.
+"""
+
+from weft.plot.distribution import cdf, cdf_tail, quantile_bars
+from weft.plot.published import PublishedPoint, published_and_ours
+from weft.plot.report import Section, render_report
+from weft.plot.series import series, sweep
+from weft.plot.style import figure, to_png, to_svg
+from weft.plot.topology import topology
+
+__all__ = [
+    "PublishedPoint",
+    "Section",
+    "cdf",
+    "cdf_tail",
+    "figure",
+    "published_and_ours",
+    "quantile_bars",
+    "render_report",
+    "series",
+    "sweep",
+    "to_png",
+    "to_svg",
+    "topology",
+]

@@ -1,0 +1,222 @@
+"""A report: records as one self-contained HTML file, for a screen, a phone or paper.
+
+Summary first (quantiles with 95 % intervals), then figures, the fabric, counters folded
+away, notes and provenance. A study puts its own sections before them. Entry point:
+`render_report`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from weft.plot.page import (
+    Markup,
+    bullets,
+    details,
+    escape,
+    join,
+    page,
+    paragraph,
+    row_table,
+    table,
+)
+from weft.plot.points import Points, points_of, setting_text
+from weft.plot.report_figures import (
+    distribution_figures,
+    series_figures,
+    sweep_figures,
+    topology_figures,
+)
+from weft.records.compare import format_interval
+from weft.records.dimension import format_value
+from weft.records.run import Run
+from weft.records.schema import Distribution, Record, Scalar
+
+SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+MOST_SUMMARY_ROWS = 60
+MOST_SCALAR_COLUMNS = 7
+MOST_TABLES = 40
+MOST_TABLE_ROWS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a report that its author wrote: figures, a table, words.
+
+    `markup` (HTML or the output of `to_svg`) is put in the page as it is; everything else
+    is escaped.
+    """
+
+    title: str
+    text: str = ""
+    markup: str = ""
+    rows: Sequence[Mapping[str, object]] = ()
+
+
+def _section_body(section: Section) -> Markup:
+    parts = [paragraph(section.text)] if section.text else []
+    if section.markup:
+        figure = section.markup.lstrip().startswith("<svg")
+        parts.append(Markup(f"<figure>{section.markup}</figure>" if figure else section.markup))
+    return join([*parts, *([row_table(section.rows)] if section.rows else [])])
+
+
+def _quantile_cell(distribution: Distribution, q: float) -> Markup:
+    value = format_value(distribution.quantile(q), distribution.unit)
+    ends = format_interval(distribution.interval(q), distribution.unit)
+    return Markup(f'{escape(value)}<span class="interval">{escape(ends)}</span>')
+
+
+def _distribution_row(label: str, name: str, d: Distribution) -> list[object]:
+    count = f"{d.histogram.count:,}"
+    if d.histogram.count == 0:
+        return [label, name, count, *[""] * (len(SHOWN) + 1)]
+    cells = [_quantile_cell(d, q) for q in SHOWN.values()]
+    return [label, name, count, *cells, format_value(d.histogram.max, d.unit)]
+
+
+def _distribution_summary(points: Points) -> Iterator[Markup]:
+    found = [
+        (label, name, d)
+        for name, group in points.quantities(Distribution).items()
+        for label, d in group.items()
+    ]
+    if found:
+        heads = ["record", "quantity", "samples", *SHOWN, "max"]
+        yield table(heads, [_distribution_row(*row) for row in found[:MOST_SUMMARY_ROWS]], left=2)
+        remark = ("In grey: 95 % confidence interval of each quantile, from the order statistics; "
+                  "“…” where the samples are too few to bound it.")  # fmt: skip
+        yield paragraph(remark, "muted")
+    yield from _not_shown(len(found) - MOST_SUMMARY_ROWS, "rows")
+
+
+def _not_shown(count: int, what: str) -> list[Markup]:
+    return [paragraph(f"{count} more {what} not shown", "muted")] if count > 0 else []
+
+
+def _scalar_summary(points: Points) -> Iterator[Markup]:
+    groups = points.quantities(Scalar)
+    names = list(groups)[:MOST_SCALAR_COLUMNS]
+    labels = [label for label in points.labels if any(label in groups[name] for name in names)]
+    rows = [
+        [label, *(_scalar_text(groups[name].get(label)) for name in names)]
+        for label in labels[:MOST_SUMMARY_ROWS]
+    ]
+    if rows:
+        yield table(["record", *names], rows)
+    yield from _not_shown(len(labels) - MOST_SUMMARY_ROWS, "rows")
+    if len(groups) > len(names):
+        yield details(f"{len(groups) - len(names)} more quantities", _scalar_list(points, names))
+
+
+def _scalar_text(scalar: Scalar | None) -> str:
+    return "" if scalar is None else format_value(scalar.value, scalar.unit)
+
+
+def _scalar_list(points: Points, shown: Sequence[str]) -> Markup:
+    rows = [
+        [label, name, _scalar_text(scalar)]
+        for name, group in points.quantities(Scalar).items()
+        for label, scalar in group.items()
+        if name not in shown
+    ]
+    shown = table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
+    return join([shown, *_not_shown(len(rows) - MOST_TABLE_ROWS, "rows")])
+
+
+def _summary(points: Points) -> Markup:
+    shared = ", ".join(f"{k} = {setting_text(v)}" for k, v in sorted(points.shared.items()))
+    remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
+    return join([*remark, *_distribution_summary(points), *_scalar_summary(points)])
+
+
+def _tables(points: Points) -> Markup:
+    found = [
+        (f"{label}: {name} ({len(rows)} rows)", rows)
+        for label, record in zip(points.labels, points.records, strict=True)
+        for name, rows in record.tables.items()
+    ]
+    folded = [details(title, _capped_rows(rows)) for title, rows in found[:MOST_TABLES]]
+    return join([*folded, *_not_shown(len(found) - MOST_TABLES, "tables")])
+
+
+def _capped_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
+    omitted = _not_shown(len(rows) - MOST_TABLE_ROWS, "rows")
+    return join([row_table(rows[:MOST_TABLE_ROWS]), *omitted])
+
+
+def _notes(points: Points) -> Markup:
+    """Each note once, with the record that made it when not all did."""
+    makers: dict[str, list[str]] = {}
+    for label, record in zip(points.labels, points.records, strict=True):
+        for note in record.notes:
+            makers.setdefault(note, []).append(label)
+    everyone = len(points.records)
+    items = [
+        note
+        if len(labels) == everyone
+        else f"{'; '.join(labels[:4])}"
+        f"{f' and {len(labels) - 4} more' if len(labels) > 4 else ''}: {note}"
+        for note, labels in makers.items()
+    ]
+    return bullets(items) if items else Markup("")
+
+
+def _provenance(points: Points, runs: Sequence[Run]) -> Markup:
+    origins = Counter(
+        (record.kind, *asdict(record.provenance).values()) for record in points.records
+    )
+    heads = ["records", "kind", "weft", "seed", "parameters", "scenario digest"]
+    rows = [[str(count), *(v if v is not None else "–" for v in key)]
+            for key, count in origins.items()]  # fmt: skip
+    parts = [table(heads, rows, left=len(heads))] if rows else []
+    parts += [_run_details(run) for run in runs]
+    return join(parts)
+
+
+def _run_details(run: Run) -> Markup:
+    rows = [["command", " ".join(run.argv)], ["host", run.host], ["os", run.os], ["cpu", run.cpu],
+            ["python", run.python], ["weft", run.weft_version], *run.facts.items()]  # fmt: skip
+    return details(f"run of {run.started}", table(["", ""], rows, left=2))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _subtitle(points: Points) -> str:
+    kinds = Counter(record.kind for record in points.records)
+    seeds = {r.provenance.seed for r in points.records if r.provenance.seed is not None}
+    versions = sorted({r.provenance.weft_version for r in points.records})
+    parts = [_plural(count, f"{kind} record") for kind, count in kinds.items()]
+    parts += [f"weft {', '.join(versions)}"] if versions else []
+    parts += [f"seed {seed}" for seed in seeds] if len(seeds) == 1 else []
+    return " · ".join(parts)
+
+
+def render_report(
+    records: Sequence[Record],
+    title: str,
+    sections: Sequence[Section] = (),
+    runs: Sequence[Run] = (),
+) -> str:
+    """The HTML file that shows these records, the given sections first."""
+    points = points_of(records)
+    own = [(section.title, _section_body(section)) for section in sections]
+    ours = [
+        ("Summary", _summary(points)),
+        ("Over the sweep", sweep_figures(points)),
+        ("Distributions", distribution_figures(points)),
+        ("Over time", series_figures(points)),
+        ("Fabric", topology_figures(points)),
+        ("Counters", _tables(points)),
+        ("Notes", _notes(points)),
+        ("Provenance", _provenance(points, runs)),
+    ]
+    shown = [*own, *((name, body) for name, body in ours if body)]
+    footer = (
+        "Made by weft. Quantiles are within 0.1 % of the samples; counts and extremes are exact."
+    )
+    return page(title, _subtitle(points), shown, footer)

@@ -1,0 +1,197 @@
+"""Figures: what is drawn, in which unit, and that same data gives same bytes."""
+
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from weft.plot import (
+    PublishedPoint,
+    cdf,
+    cdf_tail,
+    figure,
+    published_and_ours,
+    quantile_bars,
+    series,
+    sweep,
+    to_png,
+    to_svg,
+    topology,
+)
+from weft.plot.distribution import percentile_label
+from weft.plot.topology import Graph, layers_of, layout, with_hosts_grouped
+from weft.records import Distribution, Histogram, Series
+
+
+def distribution(samples, unit: str = "ps") -> Distribution:
+    histogram = Histogram()
+    histogram.record_many(np.asarray(samples, dtype=np.int64))
+    return Distribution(unit, histogram)
+
+
+def rtts() -> dict[str, Distribution]:
+    random = np.random.default_rng(3)
+    return {
+        "quiet": distribution(random.exponential(1e6, 20_000) + 1e6),
+        "loaded": distribution(random.exponential(3e6, 20_000) + 1e6),
+    }
+
+
+def axes_of(draw):
+    return figure(draw).axes[0]
+
+
+def texts(made) -> str:
+    return " ".join(ElementTree.fromstring(to_svg(made)).itertext())
+
+
+DRAWINGS = {
+    "cdf": lambda ax: cdf(ax, rtts(), "probe.rtt"),
+    "cdf_tail": lambda ax: cdf_tail(ax, rtts(), "probe.rtt"),
+    "quantile_bars": lambda ax: quantile_bars(
+        ax, rtts(), "probe.rtt", published={"quiet": [2e6, 8e6]}
+    ),
+    "series": lambda ax: series(ax, {"q": Series("ps", "B", (0, 1e9), (0, 9000))}, "queue"),
+    "sweep": lambda ax: sweep(ax, {"p50": {1: 2e6, 2: 3e6}}, "ps", "rtt", "load"),
+    "published": lambda ax: published_and_ours(
+        ax, [PublishedPoint(label="1 sender", published=2e6, ours=1.9e6)], "ps", "rtt"
+    ),
+    "topology": lambda ax: topology(ax, *fat_tree(4, 4, 2)),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
+def test_the_same_data_gives_the_same_svg_and_png_bytes(draw):
+    assert to_svg(figure(draw)) == to_svg(figure(draw))
+    assert to_png(figure(draw)) == to_png(figure(draw))
+
+
+@pytest.mark.parametrize("draw", DRAWINGS.values(), ids=DRAWINGS)
+def test_svgs_are_well_formed_undated_and_fetch_nothing(draw):
+    svg = to_svg(figure(draw), title='a "title" <b>')
+    assert ElementTree.fromstring(svg).get("aria-label") == 'a "title" <b>'
+    assert "<dc:date>" not in svg
+    assert "href=" not in svg.replace('xlink:href="#', "")
+
+
+@pytest.mark.parametrize(
+    ("name", "x_unit", "y_unit"),
+    [
+        ("cdf", "(µs)", "(%)"),
+        ("cdf_tail", "(µs)", "percentile"),
+        ("series", "(ms)", "(KiB)"),
+        ("sweep", "load", "(µs)"),
+        ("published", "(µs)", ""),
+    ],
+)
+def test_both_axes_name_their_units(name, x_unit, y_unit):
+    ax = axes_of(DRAWINGS[name])
+    assert x_unit in ax.get_xlabel()
+    assert y_unit in ax.get_ylabel()
+
+
+def test_a_cdf_rises_from_0_to_100_percent_through_the_median():
+    (line, _) = axes_of(DRAWINGS["cdf"]).get_lines()
+    x, y = line.get_data()
+    assert (y[0], y[-1]) == (0, 100)
+    assert np.all(np.diff(x) >= 0)
+    assert x[np.searchsorted(y, 50)] == pytest.approx(rtts()["quiet"].quantile(0.5) / 1e6, rel=0.01)
+
+
+def test_the_tail_view_puts_p99_9_at_three_nines():
+    (line, _) = axes_of(DRAWINGS["cdf_tail"]).get_lines()
+    x, nines = line.get_data()
+    shown = np.interp(3, nines, x)
+    assert shown == pytest.approx(rtts()["quiet"].quantile(0.999) / 1e6, rel=0.02)
+    assert [percentile_label(n) for n in (0, 1, 3, 5)] == ["p0", "p90", "p99.9", "p99.999"]
+
+
+def test_empty_distributions_are_left_out_of_every_drawing():
+    both = {"none": distribution([]), "some": distribution([1, 2, 3])}
+    assert len(axes_of(lambda ax: cdf(ax, both, "x")).get_lines()) == 1
+    for draw in (cdf, cdf_tail, quantile_bars):
+        figure(lambda ax, draw=draw: draw(ax, {"none": distribution([])}, "x"))
+
+
+def test_negative_samples_can_be_drawn():
+    ax = axes_of(lambda ax: cdf(ax, {"d": distribution(range(-500, 500))}, "difference"))
+    assert ax.get_xscale() == "linear"
+    assert ax.get_xlim()[0] < 0
+
+
+def test_a_wide_distribution_is_drawn_on_a_log_axis():
+    wide = {"d": distribution([1000, *range(10_000, 1_000_000, 10_000)])}
+    assert axes_of(lambda ax: cdf(ax, wide, "x")).get_xscale() == "log"
+
+
+def test_a_long_series_is_thinned_but_keeps_its_peak():
+    y = np.zeros(50_000)
+    y[31_415] = 7
+    long = Series("ps", "", tuple(range(50_000)), tuple(y))
+    (line,) = axes_of(lambda ax: series(ax, {"q": long}, "queue")).get_lines()
+    assert len(line.get_xdata()) <= 1300
+    assert max(line.get_ydata()) == 7
+
+
+def test_published_points_carry_the_ratio_of_ours_to_theirs():
+    points = [
+        PublishedPoint(label="a", published=2.0, ours=1.9),
+        PublishedPoint(label="b", published=0, ours=1),
+    ]
+    shown = texts(figure(lambda ax: published_and_ours(ax, points, "", "x")))
+    assert "0.95×" in shown
+    assert "–" in shown
+
+
+def test_the_legend_adds_height_rather_than_covering_data():
+    one = {"a": distribution([1, 2])}
+    many = {f"a rather long label {i}": distribution([1, 2]) for i in range(8)}
+    heights = [figure(lambda ax, d=d: cdf(ax, d, "x")).get_figheight() for d in (one, many)]
+    assert heights[1] > heights[0]
+
+
+def fat_tree(hosts: int, leaves: int, spines: int):
+    """(nodes, links): `hosts` on each leaf, each leaf on each spine."""
+    n = hosts * leaves
+    nodes = [(f"h{i}", "host") for i in range(n)]
+    nodes += [(f"leaf{i}", "switch") for i in range(leaves)]
+    nodes += [(f"spine{i}", "switch") for i in range(spines)]
+    links = [(i, n + i // hosts) for i in range(n)]
+    links += [(n + i, n + leaves + j) for i in range(leaves) for j in range(spines)]
+    return nodes, links
+
+
+def test_layers_are_distances_from_the_hosts():
+    layers = layers_of(Graph(*fat_tree(4, 3, 2)))
+    assert [len(layer) for layer in layers] == [12, 3, 2]
+
+
+def test_switches_that_no_host_reaches_are_still_drawn():
+    nodes = [("h", "host"), ("s", "switch"), ("lost", "switch")]
+    assert layers_of(Graph(nodes, [(0, 1)])) == [[0], [1], [2]]
+    assert len(layout(Graph([("s1", "switch"), ("s2", "switch")], [(0, 1)]))) == 2
+
+
+def test_every_node_has_its_own_place():
+    places = layout(Graph(*fat_tree(8, 6, 3)))
+    assert len(set(places.values())) == len(places) == 48 + 6 + 3
+
+
+def test_a_tree_is_laid_out_without_crossings_whatever_the_order_of_its_hosts():
+    nodes = [(f"h{i}", "host") for i in range(6)] + [("a", "switch"), ("b", "switch")]
+    places = layout(Graph(nodes, [(i, 6 + i % 2) for i in range(6)]))
+    of_a = [places[i][0] for i in (0, 2, 4)]
+    of_b = [places[i][0] for i in (1, 3, 5)]
+    assert max(of_a) < min(of_b) or max(of_b) < min(of_a)
+
+
+def test_more_than_200_nodes_are_drawn_with_the_hosts_of_a_switch_as_one():
+    grouped = with_hosts_grouped(Graph(*fat_tree(40, 10, 2)))
+    assert sorted(name for name, kind in grouped.nodes if kind == "hosts") == ["40 hosts"] * 10
+    made = figure(lambda ax: topology(ax, *fat_tree(40, 10, 2)))
+    assert texts(made).count("40 hosts") == 10
+
+
+def test_thousands_of_nodes_are_drawn_as_one_box_for_each_layer():
+    shown = texts(figure(lambda ax: topology(ax, *fat_tree(20, 250, 8))))
+    assert all(part in shown for part in ("5000 hosts", "250 switches", "8 switches", "2000 links"))

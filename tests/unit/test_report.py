@@ -1,0 +1,196 @@
+"""The HTML report: complete, self-contained, escaped, and honest about what it leaves out."""
+
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from weft.plot import Section, render_report
+from weft.plot.page import row_table
+from weft.plot.points import points_of, swept_setting
+from weft.records import (
+    Distribution,
+    Histogram,
+    Provenance,
+    Record,
+    Scalar,
+    Series,
+    Topology,
+    this_run,
+)
+
+VOID = {"meta", "br", "hr", "link", "img", "input"}
+
+
+class Balanced(HTMLParser):
+    """Fails on a tag that is closed but not open; collects tags and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def parsed(html: str) -> Balanced:
+    parser = Balanced()
+    parser.feed(html)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def distribution(scale: float = 1e6, n: int = 4000) -> Distribution:
+    histogram = Histogram()
+    histogram.record_many(np.random.default_rng(1).exponential(scale, n).astype(np.int64))
+    return Distribution("ps", histogram)
+
+
+def record(name: str = "incast", **changes: object) -> Record:
+    fields = {
+        "kind": "simulation",
+        "name": name,
+        "settings": {"load": 0.5, "mtu": "4 KiB"},
+        "quantities": {
+            "probe.rtt": distribution(),
+            "senders.goodput": Scalar(5e9, "b/s"),
+            "sw1.queue": Series("ps", "B", (0, 1e9), (0, 100)),
+        },
+        "tables": {"ports": [{"port": "p1", "sent": 12}]},
+        "topology": Topology((("h1", "host"), ("s1", "switch")), ((0, 1),)),
+        "notes": ["warm-up 1 ms"],
+        "provenance": Provenance(weft_version="0.1.0", seed=7, scenario_digest="ab12cd"),
+    }
+    return Record(**(fields | changes))
+
+
+def sweep(n: int, **changes: object) -> list[Record]:
+    return [record(settings={"load": i / n}, **changes) for i in range(n)]
+
+
+def test_a_report_shows_everything_a_record_holds():
+    html = render_report([record()], "A run", runs=[this_run(["weft", "simulate", "x.toml"])])
+    parsed(html)
+    for shown in ("probe.rtt", "4,000", "p99.9", "5 Gb/s", "sw1.queue", "warm-up 1 ms", "ab12cd",
+                  "seed 7", "weft simulate x.toml", "1 hosts, 1 switches"):  # fmt: skip
+        assert shown in html
+
+
+def test_a_report_fetches_nothing_and_runs_no_script():
+    tags = parsed(render_report(sweep(4), "A sweep")).seen
+    assert not {tag for tag, _ in tags} & {"script", "link", "img", "iframe", "object"}
+    references = [a[k] for _, a in tags for k in ("href", "xlink:href", "src") if a.get(k)]
+    assert all(reference.startswith("#") for reference in references)
+
+
+def test_ids_are_unique_so_that_no_figure_borrows_from_another():
+    tags = parsed(render_report(sweep(4), "A sweep")).seen
+    ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+
+
+def test_every_text_is_escaped():
+    evil = "<script>alert('&')</script>$x^{"
+    hostile = [
+        record(
+            evil,
+            settings={evil: evil, "load": i},
+            quantities={
+                f"{evil}.d": distribution(),
+                f"{evil}.s": Scalar(i, evil),
+                f"{evil}.t": Series(evil, evil, (0, 1), (0, 1)),
+            },
+            tables={evil: [{evil: evil}]},
+            topology=Topology(((evil, "host"), (evil, "switch")), ((0, 1),)),
+            notes=[evil],
+            provenance=Provenance(weft_version=evil, parameters=evil, scenario_digest=evil),
+        )
+        for i in range(4)
+    ]
+    section = Section(title=evil, text=evil, rows=[{evil: evil}])
+    html = render_report(hostile, evil, [section], runs=[this_run([evil], **{evil: evil})])
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    parsed(html)
+
+
+def test_the_same_records_give_the_same_page():
+    assert render_report(sweep(3), "x") == render_report(sweep(3), "x")
+
+
+def test_sections_of_a_study_come_first_with_their_markup_as_given():
+    svg = '<svg role="img"><g></g></svg>'
+    rows = [{"point": "1 sender", "published": "1.9 µs", "ours": "2.0 µs"}]
+    section = Section(title="Figure 12", text="As published.", markup=svg, rows=rows)
+    html = render_report([record()], "Study", [section])
+    assert html.index("Figure 12</h2>") < html.index("Summary</h2>")
+    assert svg in html
+    assert "1.9 µs" in html
+
+
+def test_columns_of_figures_stand_right_and_names_left():
+    html = row_table([{"point": "1 sender", "ours": "2.0 µs", "by": "model"}])
+    assert "<td>1 sender</td><td class=n>2.0 µs</td><td>model</td>" in html
+
+
+def test_intervals_stand_beside_the_quantiles_they_bound():
+    d = distribution(n=100)
+    html = render_report([record(quantities={"rtt": d})], "x")
+    assert ", …]" in html
+    assert "too few" in html
+
+
+def test_what_a_report_leaves_out_it_says():
+    many = {f"port{i}.wait": distribution(n=10) for i in range(80)}
+    series = {f"port{i}.queue": Series("ps", "B", (0, 1), (0, 1)) for i in range(20)}
+    table = {"ports": [{"port": i} for i in range(400)]}
+    html = render_report([record(quantities=many | series, tables=table)], "x")
+    assert "20 more rows not shown" in html
+    assert "68 more distributions not drawn: port12.wait" in html
+    assert "8 more series not drawn" in html
+    assert "100 more rows not shown" in html
+
+
+def test_a_figure_draws_eight_lines_and_says_how_many_there_are():
+    html = render_report(sweep(11, quantities={"rtt": distribution(n=50)}), "x")
+    assert "8 of 11 lines drawn" in html
+
+
+def test_a_quantity_that_a_sweep_does_not_change_is_named_not_drawn():
+    records = [
+        record(settings={"load": i}, quantities={"drops": Scalar(0, ""), "rate": Scalar(i, "b/s")})
+        for i in range(4)
+    ]
+    html = render_report(records, "x")
+    assert "The same at each load: drops." in html
+
+
+def test_records_without_samples_or_without_anything_still_make_a_page():
+    empty = Distribution("ps", Histogram())
+    assert "no samples" in render_report([record(quantities={"rtt": empty})], "x")
+    parsed(render_report([record(quantities={}, tables={}, topology=None, notes=[])], "x"))
+    parsed(render_report([], "nothing"))
+
+
+def test_labels_name_only_the_settings_that_differ():
+    records = [record(settings={"load": x, "mtu": "4 KiB"}) for x in (0.1, 0.2, 0.2)]
+    points = points_of(records)
+    assert points.labels == ("load=0.1", "load=0.2", "load=0.2 #2")
+    assert points.shared == {"mtu": "4 KiB"}
+
+
+@pytest.mark.parametrize(
+    ("values", "swept"), [((1, 2, 3), "x"), ((1, 2), None), (("a", "b", "c"), None)]
+)
+def test_a_sweep_needs_three_values_of_a_number(values, swept):
+    assert swept_setting(points_of([record(settings={"x": v}) for v in values])) == swept

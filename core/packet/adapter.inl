@@ -29,10 +29,10 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
   const FlowSpec& spec = flow.spec;
   const bool response = flow.owner != kNone && spec.op == Op::kRead;
   Time ready = software;
-  if (!response) ready += adapter_.post + jitter(adapter_.post_jitter_mean);
+  if (!response) ready += adapter_.post + hiccup();
   const bool fetch = (spec.op != Op::kRead || response) &&
                      (!spec.allow_inline || size > adapter_.inline_bytes);
-  if (fetch) ready += adapter_.pcie_read + pcie_time(std::min<int64_t>(size, spec.mtu));
+  if (fetch) ready += adapter_.pcie_read + fetch_time(std::min<int64_t>(size, spec.mtu));
   ready += adapter_.tx;
   const auto number = static_cast<uint32_t>(flow.result.posted++);
   if (spec.estimator >= Estimator::kRPerfWireFirst) {
@@ -41,7 +41,8 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
     Time loopback = ready;
     (loopback_first ? ready : loopback) += adapter_.packet_gap;
     loopback += static_cast<Time>(static_cast<double>(size) * loopback_ps_per_byte_);
-    flow.loopback_seen = loopback + adapter_.rx + adapter_.pcie_write + adapter_.poll +
+    // The loopback message and its ACK pass the receive pipeline like those of the wire.
+    flow.loopback_seen = loopback + 2 * adapter_.rx + adapter_.pcie_write + adapter_.poll +
                          jitter(adapter_.poll_jitter_mean);
   }
   flow.push({intended, ready, size, number, switch_time});
@@ -256,7 +257,7 @@ inline void Simulation::pace(uint32_t id, uint32_t link, Time start, int payload
                              bool last) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
-  links_[link].pace_until = start + std::max(adapter_.packet_gap, pcie_time(payload));
+  links_[link].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
   if (first) flow.message_start = start;
   flow.not_before = start;
   if (last) {
@@ -297,7 +298,7 @@ inline void Simulation::deliver_to_host(uint32_t packet) {
   lane.counters.rcv_bytes += p.wire_bytes;
   ++lane.counters.rcv_packets;
   // The buffer drains into memory at the rate of PCIe.
-  link.drained = std::max(link.drained, now_ - adapter_.rx) + pcie_time(p.payload);
+  link.drained = std::max(link.drained, now_ - adapter_.rx) + store_time(p.payload);
   give_back(p.in_link, p.vl, link.drained, p.blocks());
   switch (p.kind()) {
     case Kind::kData:
@@ -363,7 +364,7 @@ inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
 
 inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
   Packet& p = pool_[packet];
-  const Time dma = is_write(flow.spec.op) ? adapter_.write_ack + pcie_time(p.payload) : 0;
+  const Time dma = is_write(flow.spec.op) ? adapter_.write_ack + store_time(p.payload) : 0;
   const int size = flow.spec.ack_bytes ? flow.spec.ack_bytes : ack_bytes();
   p.set(flow.spec.sl, Kind::kAck);
   p.dst = flow.spec.src;

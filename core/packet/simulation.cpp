@@ -22,8 +22,10 @@ Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, 
       rng_(run.seed),
       is_switch_(network.is_switch),
       groups_(run.groups) {
-  pcie_ps_per_byte_ = adapter_.pcie_bps > 0 ? 8e12 / adapter_.pcie_bps : 0;
-  loopback_ps_per_byte_ = adapter_.loopback_bps > 0 ? 8e12 / adapter_.loopback_bps : 0;
+  const auto ps_per_byte = [](double bps) { return bps > 0 ? 8e12 / bps : 0; };
+  fetch_ps_per_byte_ = ps_per_byte(adapter_.pcie_read_bps);
+  store_ps_per_byte_ = ps_per_byte(adapter_.pcie_write_bps);
+  loopback_ps_per_byte_ = ps_per_byte(adapter_.loopback_bps);
   build_links(network);
   build_routes(network);
   build_lanes(network);
@@ -200,7 +202,6 @@ Status Simulation::run(uint64_t max_events) {
         if (link.busy_until > now_) {
           ensure_kick(id, link.busy_until);
         } else if (link.from_switch) {
-          release(id);
           switch_transmit(id);
         } else {
           host_transmit(id);

@@ -243,8 +243,15 @@ class Simulation {
   void locally_completed(uint32_t flow);
   void finish(Flow& flow);
   Time jitter(Time mean) { return rng_.exponential(static_cast<double>(mean)); }
-  Time pcie_time(int64_t bytes) const {
-    return static_cast<Time>(static_cast<double>(bytes) * pcie_ps_per_byte_);
+  Time hiccup() {
+    if (adapter_.hiccup_mean == 0 || rng_.uniform() > adapter_.hiccup_probability) return 0;
+    return jitter(adapter_.hiccup_mean);
+  }
+  Time fetch_time(int64_t bytes) const {
+    return static_cast<Time>(static_cast<double>(bytes) * fetch_ps_per_byte_);
+  }
+  Time store_time(int64_t bytes) const {
+    return static_cast<Time>(static_cast<double>(bytes) * store_ps_per_byte_);
   }
 
   void sample();
@@ -258,7 +265,7 @@ class Simulation {
   SlToVl sl2vl_{};
   std::vector<Sl2VlOverride> sl2vl_overrides_;
   std::vector<ArbTables> tables_;
-  double pcie_ps_per_byte_ = 0, loopback_ps_per_byte_ = 0;
+  double fetch_ps_per_byte_ = 0, store_ps_per_byte_ = 0, loopback_ps_per_byte_ = 0;
 
   Time now_ = 0;
   uint64_t events_ = 0;

@@ -79,11 +79,14 @@ struct CreditSpec {
 
 // A host: software, PCIe and adapter. All zero = an ideal source and sink.
 struct AdapterSpec {
-  Time post = 0, post_jitter_mean = 0;  // software to doorbell seen by the adapter
+  Time post = 0;                        // software to doorbell seen by the adapter
+  Time hiccup_mean = 0;                 // exponential delay of some posts
+  double hiccup_probability = 0;        // of a post being delayed
   Time poll = 0, poll_jitter_mean = 0;  // completion in memory to software
   Time pcie_read = 0;                   // latency of a DMA read
   Time pcie_write = 0;                  // latency of a DMA write
-  double pcie_bps = 0;                  // payload rate of DMA; 0 = unlimited
+  double pcie_read_bps = 0;             // payload rates of DMA; 0 = unlimited
+  double pcie_write_bps = 0;
   Time tx = 0, rx = 0;                  // adapter pipelines
   Time write_ack = 0;                   // extra time until the ACK of a WRITE
   Time doorbell_gap = 0, message_gap = 0, packet_gap = 0;

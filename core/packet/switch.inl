@@ -91,10 +91,10 @@ inline void Simulation::offer(uint32_t id) {
   }
 }
 
-// The packet on `link` has left: the next one of its queue may compete.
+// The last packet sent on `link` has left: the next one of its queue may compete.
 inline void Simulation::release(uint32_t link) {
   const uint32_t id = links_[link].active_queue;
-  if (id == kNone || links_[link].busy_until > now_) return;
+  if (id == kNone) return;
   links_[link].active_queue = kNone;
   const Queue& queue = queues_[id];
   if (queue.out == link && queue.busy_until <= now_ && !queue.fifo.empty()) offer(id);
@@ -136,6 +136,8 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
 
 inline void Simulation::switch_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return;
+  release(link);
+  if (links_[link].busy_until > now_) return;  // the released queue has taken its turn
   const uint32_t node = links_[link].from;
   const auto head_blocks = [&](uint32_t bit) {
     const uint32_t in = lanes_ == 1 ? bit : bit / lanes_;

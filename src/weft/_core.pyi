@@ -1,5 +1,8 @@
 """Types of the C++ core."""
 
+import enum
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,3 +44,202 @@ class Histogram:
     def __eq__(self, other: object) -> bool: ...
 
 # --- bindings/bind_packet.cpp ---
+
+class Transport(enum.Enum):
+    RC = 0
+    UC = 1
+    UD = 2
+
+class Op(enum.Enum):
+    SEND = 0
+    WRITE = 1
+    WRITE_WITH_IMM = 2
+    READ = 3
+
+class Order(enum.Enum):
+    FCFS = 0
+    FCFS_AGE = 1
+    ROUND_ROBIN = 2
+
+class Pattern(enum.Enum):
+    STREAM = 0
+    PROBE = 1
+    PACED = 2
+    SCHEDULE = 3
+    TRIGGERED = 4
+
+class Estimator(enum.Enum):
+    COMPLETION = 0
+    PING_PONG = 1
+    RPERF_WIRE_FIRST = 2
+    RPERF_LOOPBACK_FIRST = 3
+    RPERF_ALTERNATING = 4
+
+class Status(enum.Enum):
+    RUNNING = 0
+    TIME_UP = 1
+    FINISHED = 2
+    DEADLOCK = 3
+
+class BrokenInvariant(Exception): ...
+
+class ArbTables:
+    def __init__(
+        self, high: Sequence[Sequence[int]], low: Sequence[Sequence[int]], high_limit: int
+    ) -> None: ...
+
+class CongestionControl:
+    enabled: bool
+    threshold_bytes: int
+    marking_rate: int
+    increase: int
+    limit: int
+    timer_ps: int
+    step: float
+
+class SwitchSpec:
+    latency_ps: int
+    jitter_mean_ps: int
+    order: Order
+    virtual_output_queues: bool
+    congestion: CongestionControl
+
+class CreditSpec:
+    switch_buffer_bytes: int
+    host_buffer_bytes: int
+    interval_ps: int
+    delay_ps: int
+
+class AdapterSpec:
+    post_ps: int
+    hiccup_mean_ps: int
+    hiccup_probability: float
+    poll_ps: int
+    poll_jitter_mean_ps: int
+    pcie_read_ps: int
+    pcie_write_ps: int
+    pcie_read_bps: float
+    pcie_write_bps: float
+    tx_ps: int
+    rx_ps: int
+    write_ack_ps: int
+    doorbell_gap_ps: int
+    message_gap_ps: int
+    packet_gap_ps: int
+    inline_bytes: int
+    loopback_bps: float
+
+class NetworkSpec:
+    is_switch: Sequence[int]
+    lanes: int
+    sl2vl: Sequence[int]
+    arbitration: ArbTables
+    switches: SwitchSpec
+    credits: CreditSpec
+    adapter: AdapterSpec
+    def add_cable(
+        self, a: int, a_port: int, b: int, b_port: int, rate_bps: float, delay_ps: int, /
+    ) -> None: ...
+    def set_routes(
+        self, next_hop: NDArray[np.int32], start: Sequence[int], ports: Sequence[int], /
+    ) -> None: ...
+    def override_sl2vl(
+        self, node: int, in_port: int, out_port: int, sl2vl: Sequence[int], /
+    ) -> None: ...
+    def override_arbitration(self, node: int, port: int, tables: ArbTables, /) -> None: ...
+
+class FlowSpec:
+    def __init__(self, other: FlowSpec = ..., /) -> None: ...
+    src: int
+    dst: int
+    pattern: Pattern
+    estimator: Estimator
+    transport: Transport
+    op: Op
+    size_bytes: int
+    mtu: int
+    sl: int
+    window: int
+    batch: int
+    ack_every: int
+    ack_bytes: int
+    rate_bps: float
+    messages: int
+    start_ps: int
+    stop_ps: int
+    think_ps: int
+    interval_ps: int
+    poisson: bool
+    allow_inline: bool
+    group: int
+    triggers: int
+    initial_triggers: int
+    schedule_times_ps: Sequence[int]
+    schedule_sizes_bytes: Sequence[int]
+
+class RunSpec:
+    seed: int
+    duration_ps: int
+    warmup_ps: int
+    sample_interval_ps: int
+    groups: int
+    stop_when_done: bool
+    check_invariants: bool
+
+class LaneCounters:
+    xmit_bytes: int
+    xmit_packets: int
+    rcv_bytes: int
+    rcv_packets: int
+    xmit_wait_ps: int
+    marked: int
+    peak_blocks: int
+    peak_backlog_bytes: int
+
+class FlowResult:
+    posted: int
+    completed: int
+    delivered: int
+    bytes: int
+    messages: int
+    first_delivery_ps: int
+    last_delivery_ps: int
+    finished_ps: int
+
+class GroupResult:
+    rtt: Histogram
+    one_way: Histogram
+    switch_time: Histogram
+
+class BlockedLane:
+    link: int
+    vl: int
+    out_link: int
+    out_vl: int
+    waited_ps: int
+    no_credit: bool
+
+class Simulation:
+    def __init__(
+        self, network: NetworkSpec, flows: Sequence[FlowSpec], run: RunSpec, /
+    ) -> None: ...
+    def run(self, max_events: int) -> Status: ...
+    @property
+    def now_ps(self) -> int: ...
+    @property
+    def events(self) -> int: ...
+    @property
+    def packet_hops(self) -> int: ...
+    @property
+    def packets_alive(self) -> int: ...
+    def group(self, number: int, /) -> GroupResult: ...
+    def flow(self, number: int, /) -> FlowResult: ...
+    @property
+    def links(self) -> int: ...
+    def link(self, number: int, /) -> tuple[int, int, int]: ...
+    def counters(self, link: int, vl: int, /) -> LaneCounters: ...
+    def blocked(self, limit_ps: int) -> list[BlockedLane]: ...
+    def deadlock_cycle(self) -> list[BlockedLane]: ...
+    @property
+    def sample_times_ps(self) -> list[int]: ...
+    def samples(self) -> NDArray[np.int32]: ...

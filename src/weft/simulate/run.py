@@ -1,0 +1,294 @@
+"""Run a scenario in the core and turn what happened into a record.
+
+The core runs in slices with the GIL released; between slices progress is reported and an
+interrupt is noticed, and the record then holds what was simulated so far.
+Entry point: `simulate`. Units: ps, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft import __version__
+from weft._core import (
+    BrokenInvariant,
+    FlowSpec,
+    Histogram,
+    NetworkSpec,
+    RunSpec,
+    Simulation,
+    Status,
+)
+from weft.errors import InputError, InvariantError
+from weft.fabric import Fabric, Routes, path
+from weft.records import Distribution, Provenance, Quantity, Record, Scalar, Series, Topology
+from weft.records.schema import Row
+from weft.simulate.scenario import Scenario
+from weft.simulate.stuck import stuck_report
+
+EVENTS_PER_SLICE = 200_000
+SHOWN_FLOWS = 64  # flows listed one by one; above that only their sum
+SHOWN_NODES = 200
+SHOWN_QUEUES = 8
+PATHS_CHECKED = 2000
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A run's record, and how the run ended: "finished", "time up", "deadlock" or "interrupted"."""
+
+    record: Record
+    ended: str
+    packet_hops: int
+    events: int
+
+
+def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
+    """Simulate the scenario; a Ctrl-C ends it early and keeps what there is."""
+    check_paths(scenario)
+    simulation, groups = build(scenario)
+    ended = _run(simulation, scenario.duration_ps, progress)
+    record = _record(scenario, simulation, groups, ended)
+    return Outcome(
+        record=record,
+        ended=ended,
+        packet_hops=simulation.packet_hops,
+        events=simulation.events,
+    )
+
+
+def _run(simulation: Simulation, duration_ps: int, progress: Progress | None) -> str:
+    try:
+        while (status := simulation.run(EVENTS_PER_SLICE)) == Status.RUNNING:
+            if progress:
+                progress(simulation.now_ps / duration_ps)
+    except KeyboardInterrupt:
+        return "interrupted"
+    except BrokenInvariant as error:
+        raise InvariantError(f"{error}; this is a bug in weft, please report it") from error
+    return {Status.TIME_UP: "time up", Status.FINISHED: "finished"}.get(status, "deadlock")
+
+
+# ---- Building ---------------------------------------------------------------------------------
+
+
+def check_paths(scenario: Scenario) -> None:
+    """Every flow must reach its destination, without a loop, there and back."""
+    fabric = scenario.fabric
+    if fabric.routes is None and fabric.switches:
+        raise InputError(f"fabric {fabric.name}", "has no routes", "give routing = …, or a dump of LFTs")
+    pairs = {(f.src, f.dst) for t in scenario.traffic for f in t.flows}
+    if len(pairs) > PATHS_CHECKED and fabric.routes is not None:
+        _check_all_routes(fabric, fabric.routes)
+        return
+    for flow, (src, dst) in enumerate(sorted(pairs)):
+        path(fabric, fabric.hosts[src], fabric.hosts[dst], flow)
+        path(fabric, fabric.hosts[dst], fabric.hosts[src], flow)
+
+
+def _check_all_routes(fabric: Fabric, routes: Routes) -> None:
+    """Follows the first port of every group for all destinations at once."""
+    first = np.array([group[0] for group in routes.groups] + [0])
+    ports = first[routes.next_hop]
+    if (routes.next_hop < 0).any():
+        switch, host = np.argwhere(routes.next_hop < 0)[0]
+        names = fabric.nodes[fabric.switches[switch]].name, fabric.nodes[fabric.hosts[host]].name
+        raise InputError(f"fabric {fabric.name}", f"{names[0]} has no route to {names[1]}", "check the LFTs")
+    most = max(fabric.nodes[s].ports for s in fabric.switches)
+    peer = np.full((len(fabric.switches), most + 1), -1)
+    for row, switch in enumerate(fabric.switches):
+        for port, end in fabric.neighbors(switch).items():
+            if fabric.nodes[end.node].kind == "switch":
+                peer[row, port] = fabric.ordinal[end.node]
+    rows, hosts = np.indices(ports.shape)
+    at = rows
+    for _ in range(len(fabric.switches)):
+        at = np.where(at >= 0, peer[at, ports[at, hosts]], -1)
+        if (at < 0).all():
+            return
+    row, host = np.argwhere(at >= 0)[0]
+    path(fabric, fabric.hosts[0], fabric.hosts[host])  # names the loop where it can
+    name = fabric.nodes[fabric.switches[row]].name
+    raise InputError(f"fabric {fabric.name}", f"packets from {name} never arrive", "check for a loop")
+
+
+def network(scenario: Scenario) -> NetworkSpec:
+    """The core's view of a scenario's fabric."""
+    fabric = scenario.fabric
+    spec = NetworkSpec()
+    spec.is_switch = [int(node.kind == "switch") for node in fabric.nodes]
+    for link in fabric.links:
+        a, b = link.a, link.b
+        spec.add_cable(a.node, a.port, b.node, b.port, link.rate_bps, link.delay_ps)
+    if fabric.routes is not None:
+        groups = fabric.routes.groups
+        starts = np.cumsum([0, *map(len, groups)]).tolist()
+        next_hop = np.ascontiguousarray(fabric.routes.next_hop, dtype=np.int32)
+        spec.set_routes(next_hop, starts, [port for group in groups for port in group])
+    spec.lanes = fabric.lanes
+    lanes = scenario.lanes
+    spec.sl2vl, spec.arbitration = lanes.sl2vl, lanes.tables
+    for node, port, tables in lanes.port_tables:
+        for number in fabric.neighbors(node) if port == 0 else (port,):
+            spec.override_arbitration(node, number, tables)
+    for node, in_port, out_port, sl2vl in lanes.port_sl2vl:
+        spec.override_sl2vl(node, in_port, out_port, sl2vl)
+    spec.switches, spec.credits, spec.adapter = scenario.switches, scenario.credits, scenario.adapter
+    return spec
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Samples that the core keeps together: one flow, or all flows of a part."""
+
+    part: str
+    flow: str  # "src-dst", or "" for all flows of the part
+    number: int
+    flows: tuple[int, ...]
+
+
+def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
+    """A simulation ready to run, and what its groups mean."""
+    flows: list[FlowSpec] = []
+    groups: list[Group] = []
+    hosts = [scenario.fabric.nodes[node].name for node in scenario.fabric.hosts]
+    for part in (part for traffic in scenario.traffic for part in traffic.parts):
+        base = len(flows)
+        apart = 1 < len(part.flows) <= SHOWN_FLOWS
+        for i, given in enumerate(part.flows):
+            flow = FlowSpec(given)
+            if apart or i == 0:
+                name = f"{hosts[flow.src]}-{hosts[flow.dst]}" if apart else ""
+                members = (base + i,) if apart else tuple(range(base, base + len(part.flows)))
+                groups.append(Group(part.name, name, len(groups), members))
+            flow.group = groups[-1].number
+            if flow.triggers >= 0:
+                flow.triggers += base
+            flows.append(flow)
+    run = RunSpec()
+    run.seed, run.duration_ps, run.warmup_ps = scenario.seed, scenario.duration_ps, scenario.warmup_ps
+    run.sample_interval_ps, run.groups = scenario.sample_ps, max(1, len(groups))
+    return Simulation(network(scenario), flows, run), groups
+
+
+# ---- Recording --------------------------------------------------------------------------------
+
+
+def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
+    notes = [f"ended: {ended} at {sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"]
+    notes += stuck_report(scenario.fabric, sim, ended)
+    return Record(
+        kind="simulation",
+        name=scenario.name,
+        settings=dict(scenario.settings),
+        quantities=dict(_quantities(scenario, sim, groups)),
+        tables={"ports": list(_port_rows(scenario, sim))},
+        topology=_topology(scenario.fabric),
+        notes=notes,
+        provenance=Provenance(
+            weft_version=__version__,
+            seed=scenario.seed,
+            parameters=scenario.system,
+            scenario_digest=scenario.digest,
+        ),
+    )
+
+
+def _quantities(
+    scenario: Scenario, sim: Simulation, groups: list[Group]
+) -> Iterator[tuple[str, Quantity]]:
+    observed_ps = max(1, sim.now_ps - scenario.warmup_ps)
+    parts: dict[str, list[Group]] = {}
+    for group in groups:
+        parts.setdefault(group.part, []).append(group)
+    for part, members in parts.items():
+        if len(members) > 1:
+            for group in members:
+                yield from _rates(f"{part}.{group.flow}", sim, group.flows, observed_ps)
+                yield from _distributions(f"{part}.{group.flow}", sim, [group])
+        flows = tuple(flow for group in members for flow in group.flows)
+        yield from _rates(part, sim, flows, observed_ps)
+        yield from _distributions(part, sim, members)
+    yield "fabric.packet_hops", Scalar(sim.packet_hops, "")
+    yield "fabric.events", Scalar(sim.events, "")
+    yield from _queues(scenario, sim)
+
+
+def _rates(
+    name: str, sim: Simulation, flows: tuple[int, ...], observed_ps: int
+) -> Iterator[tuple[str, Quantity]]:
+    results = [sim.flow(flow) for flow in flows]
+    payload, messages = sum(r.bytes for r in results), sum(r.messages for r in results)
+    yield f"{name}.goodput", Scalar(payload * 8e3 / observed_ps, "Gb/s")
+    yield f"{name}.message_rate", Scalar(messages * 1e6 / observed_ps, "M/s")
+    finished = [r.finished_ps for r in results]
+    if finished and max(finished) < 2**62:
+        yield f"{name}.finished", Scalar(max(finished) / 1e6, "us")
+
+
+def _distributions(
+    name: str, sim: Simulation, groups: list[Group]
+) -> Iterator[tuple[str, Quantity]]:
+    results = [sim.group(group.number) for group in groups]
+    for key, label in (("rtt", "rtt"), ("one_way", "one_way"), ("switch_time", "switch")):
+        merged = Histogram()
+        for result in results:
+            merged.merge(getattr(result, key))
+        if merged.count:
+            yield f"{name}.{label}", Distribution("ps", merged)
+
+
+def _queues(scenario: Scenario, sim: Simulation) -> Iterator[tuple[str, Quantity]]:
+    """Backlog over time of the outputs that had most to send."""
+    if scenario.sample_ps == 0 or len(sim.sample_times_ps) == 0:
+        return
+    samples = np.array(sim.samples())
+    times = np.array(sim.sample_times_ps) / 1e6
+    lanes = scenario.fabric.lanes
+    busiest = np.argsort(-samples.max(axis=0), kind="stable")[:SHOWN_QUEUES]
+    for column in sorted(int(c) for c in busiest if samples[:, c].any()):
+        node, port, _ = sim.link(column // lanes)
+        lane = f".vl{column % lanes}" if lanes > 1 else ""
+        name = f"{scenario.fabric.nodes[node].name}.p{port}{lane}.backlog"
+        yield name, Series("us", "B", times.tolist(), samples[:, column].tolist())
+
+
+def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
+    """Counters of every port and lane that moved anything, named as InfiniBand names them."""
+    ends = {}
+    for link in range(sim.links):
+        node, port, _ = sim.link(link)
+        ends[node, port] = link
+    for (node, port), out in sorted(ends.items()):
+        peer = scenario.fabric.neighbors(node)[port]
+        back = ends[peer.node, peer.port]
+        for vl in range(scenario.fabric.lanes):
+            sent, got = sim.counters(out, vl), sim.counters(back, vl)
+            if not (sent.xmit_packets or got.rcv_packets or sent.xmit_wait_ps):
+                continue
+            yield {
+                "node": scenario.fabric.nodes[node].name,
+                "port": port,
+                "vl": vl,
+                "XmitData": sent.xmit_bytes // 4,
+                "XmitPkts": sent.xmit_packets,
+                "RcvData": got.rcv_bytes // 4,
+                "RcvPkts": got.rcv_packets,
+                "XmitWait_ns": sent.xmit_wait_ps // 1000,
+                "XmitDiscards": 0,
+                "MarkFECN": sent.marked,
+                "peak_buffer_B": got.peak_blocks * 64,
+                "peak_backlog_B": sent.peak_backlog_bytes,
+            }
+
+
+def _topology(fabric: Fabric) -> Topology | None:
+    if len(fabric.nodes) > SHOWN_NODES:
+        return None
+    nodes = tuple((node.name, node.kind) for node in fabric.nodes)
+    return Topology(nodes, tuple((link.a.node, link.b.node) for link in fabric.links))

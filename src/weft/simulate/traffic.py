@@ -1,0 +1,436 @@
+"""Traffic: who sends what to whom, as the flows of the simulator's core.
+
+Each `[[traffic]]` table has a kind; a kind is one function from its table to flows.
+Entry point: `read_traffic`. Units: ps, bytes, bits per second.
+"""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft._core import Estimator, FlowSpec, Op, Pattern, Transport
+from weft.errors import InputError
+from weft.fabric import Fabric
+from weft.toml_table import Table
+
+MTUS = (256, 512, 1024, 2048, 4096)
+MAX_SIZE = 2**40
+MAX_MESSAGES = 2**40
+MAX_WINDOW = 2**20
+HEADER_BYTES = {"rc": 26, "uc": 26, "ud": 34}  # LRH, BTH, CRCs; DETH for UD
+RETH_AND_IMMEDIATE_BYTES = 20
+
+TRANSPORTS = {"rc": Transport.RC, "uc": Transport.UC, "ud": Transport.UD}
+OPERATIONS = {
+    "send": Op.SEND,
+    "write": Op.WRITE,
+    "write-with-imm": Op.WRITE_WITH_IMM,
+    "read": Op.READ,
+}
+ESTIMATORS = {
+    "completion": Estimator.COMPLETION,
+    "ping-pong": Estimator.PING_PONG,
+    "rperf": Estimator.RPERF_WIRE_FIRST,
+    "rperf-loopback-first": Estimator.RPERF_LOOPBACK_FIRST,
+    "rperf-alternating": Estimator.RPERF_ALTERNATING,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Flows whose samples are kept together, under one name."""
+
+    name: str
+    flows: tuple[FlowSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """One entry of a scenario's traffic."""
+
+    name: str
+    parts: tuple[Part, ...]
+    largest_packet_bytes: int
+
+    @property
+    def flows(self) -> tuple[FlowSpec, ...]:
+        return tuple(flow for part in self.parts for flow in part.flows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What a kind needs besides its own table."""
+
+    fabric: Fabric
+    random: random.Random
+    think_ps: int
+    base: Path
+    name: str
+
+
+def read_traffic(table: Table, fabric: Fabric, *, seed: int, think_ps: int, base: Path) -> Traffic:
+    """One `[[traffic]]` table as flows."""
+    name = table.text("name")
+    if not name or any(c in name for c in ". \t\n"):
+        raise InputError(table.place("name"), f"{name!r} cannot be a name", "no dots or spaces")
+    kind = table.choice("kind", KINDS)
+    context = _Context(
+        fabric=fabric,
+        random=random.Random(f"{seed} {name}"),
+        think_ps=think_ps,
+        base=base,
+        name=name,
+    )
+    parts = tuple(kind(table, context))
+    table.done()
+    largest = max((_largest_packet(flow) for part in parts for flow in part.flows), default=0)
+    return Traffic(name=name, parts=parts, largest_packet_bytes=largest)
+
+
+def _largest_packet(flow: FlowSpec) -> int:
+    payload = min(flow.mtu, max([flow.size_bytes, *flow.schedule_sizes_bytes]))
+    extra = RETH_AND_IMMEDIATE_BYTES if flow.op != Op.SEND else 0
+    return payload + HEADER_BYTES["ud" if flow.transport == Transport.UD else "rc"] + extra
+
+
+# ---- Hosts ------------------------------------------------------------------------------------
+
+
+def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
+    """Host numbers of names; "h0..h4" is a range in the fabric's order, "all" every host."""
+    order = {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
+    hosts: list[int] = []
+    for name in names:
+        if name == "all":
+            hosts += order.values()
+        elif ".." in name:
+            first, last = (_host(order, n, place) for n in name.split("..", 1))
+            if last < first:
+                raise InputError(place, f"{name!r} is an empty range", "put the lower host first")
+            hosts += range(first, last + 1)
+        else:
+            hosts.append(_host(order, name, place))
+    if not hosts:
+        raise InputError(place, "names no host", "name at least one")
+    return hosts
+
+
+def _host(order: dict[str, int], name: str, place: str) -> int:
+    if name not in order:
+        some = list(order)
+        known = ", ".join(some[:3]) + (f" … {some[-1]}" if len(some) > 3 else "")
+        raise InputError(place, f"{name!r} is not a host of the fabric", f"hosts are {known}")
+    return order[name]
+
+
+def _pairs(table: Table, context: _Context) -> list[tuple[int, int]]:
+    """Every sender with every receiver, except a host with itself."""
+    senders = host_list(context.fabric, table.texts("from"), table.place("from"))
+    receivers = host_list(context.fabric, table.texts("to"), table.place("to"))
+    pairs = [(s, r) for s in senders for r in receivers if s != r]
+    if not pairs:
+        raise InputError(table.place("to"), "every receiver is its own sender", "name another host")
+    return pairs
+
+
+def _everyone(table: Table, context: _Context, least: int) -> list[int]:
+    hosts = host_list(context.fabric, table.texts("hosts", "all"), table.place("hosts"))
+    if len(hosts) < least:
+        raise InputError(table.place("hosts"), f"{len(hosts)} is too few", f"use {least} or more")
+    return hosts
+
+
+# ---- What all kinds share ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shared:
+    size_bytes: int
+    mtu: int
+    sl: int
+    transport: Transport
+    op: Op
+    ack_every: int
+    ack_bytes: int
+    start_ps: int
+    stop_ps: int
+    allow_inline: bool
+
+
+def _shared(table: Table, *, size: str | None = None, op: str = "send") -> _Shared:
+    size_bytes = table.size_bytes("size", 1, MAX_SIZE, *([size] if size else []))
+    mtu = table.integer("mtu", 256, 4096, 4096)
+    if mtu not in MTUS:
+        allowed = ", ".join(map(str, MTUS))
+        raise InputError(table.place("mtu"), f"{mtu} is not an InfiniBand MTU", f"use {allowed}")
+    transport = table.choice("transport", TRANSPORTS, "rc")
+    operation = table.choice("operation", OPERATIONS, op)
+    _check_combination(table, transport, operation, size_bytes, mtu)
+    start = table.time_ps("start", 0)
+    stop = table.time_ps("stop", 2**62)
+    if stop <= start:
+        raise InputError(table.place("stop"), "is not after start", "stop later")
+    return _Shared(
+        size_bytes=size_bytes, mtu=mtu, sl=table.integer("sl", 0, 15, 0),
+        transport=transport, op=operation,
+        ack_every=table.integer("ack_every", 0, 2**20, 1),
+        ack_bytes=table.size_bytes("ack_size", 1, 4096, 0),
+        start_ps=start, stop_ps=stop, allow_inline=table.flag("inline", True),
+    )  # fmt: skip
+
+
+def _check_combination(table: Table, transport: Transport, op: Op, size: int, mtu: int) -> None:
+    place = table.place("transport")
+    if transport == Transport.UD and op != Op.SEND:
+        raise InputError(place, "ud has only send", "use operation = send, or rc")
+    if transport == Transport.UC and op == Op.READ:
+        raise InputError(place, "uc has no read", "use rc")
+    if transport == Transport.UD and size > mtu:
+        raise InputError(place, f"a ud message of {size} B exceeds the MTU {mtu} B", "use rc or uc")
+
+
+def _flow(shared: _Shared, src: int, dst: int, pattern: Pattern) -> FlowSpec:
+    flow = FlowSpec()
+    flow.src, flow.dst, flow.pattern = src, dst, pattern
+    for key in _Shared.__slots__:
+        setattr(flow, key, getattr(shared, key))
+    return flow
+
+
+def _one_part(context: _Context, flows: Sequence[FlowSpec]) -> Iterator[Part]:
+    yield Part(name=context.name, flows=tuple(flows))
+
+
+# ---- Kinds ------------------------------------------------------------------------------------
+
+
+def _bandwidth(
+    table: Table, context: _Context, *, size: str | None = None, window: int = 64, batch: int = 1
+) -> Iterator[Part]:
+    """Open loop: keeps `window` messages outstanding, as fast as the fabric takes them."""
+    shared = _shared(table, size=size)
+    window = table.integer("window", 1, MAX_WINDOW, window)
+    batch = table.integer("batch", 1, MAX_WINDOW, batch)
+    rate = table.rate_bps("rate", 0.0)
+    messages = table.integer("messages", 1, MAX_MESSAGES, -1)
+    flows = []
+    for src, dst in _pairs(table, context):
+        flow = _flow(shared, src, dst, Pattern.STREAM)
+        flow.window, flow.batch, flow.rate_bps, flow.messages = window, batch, rate, messages
+        flows.append(flow)
+    return _one_part(context, flows)
+
+
+def _pretend(table: Table, context: _Context) -> Iterator[Part]:
+    """A bandwidth generator that passes for a latency-sensitive one: small, batched messages."""
+    return _bandwidth(table, context, size="256 B", window=128, batch=16)
+
+
+def _latency(table: Table, context: _Context) -> Iterator[Part]:
+    """Closed loop: one message at a time, each timed."""
+    shared = _shared(table, size="64 B")
+    estimator = table.choice("estimator", ESTIMATORS, "completion")
+    if shared.transport != Transport.RC and estimator != Estimator.PING_PONG:
+        raise InputError(
+            table.place("transport"), "has no acknowledgement to time", "use rc or ping-pong"
+        )
+    if shared.op == Op.READ and estimator != Estimator.COMPLETION:
+        raise InputError(table.place("estimator"), "cannot be a read", "use completion")
+    think = table.time_ps("think", context.think_ps)
+    messages = table.integer("messages", 1, MAX_MESSAGES, -1)
+    return _one_part(
+        context,
+        [
+            _probe(shared, src, dst, estimator, think, messages)
+            for src, dst in _pairs(table, context)
+        ],
+    )
+
+
+def _probe(
+    shared: _Shared, src: int, dst: int, estimator: Estimator, think: int, messages: int
+) -> FlowSpec:
+    flow = _flow(shared, src, dst, Pattern.PROBE)
+    flow.estimator, flow.think_ps, flow.messages = estimator, think, messages
+    return flow
+
+
+def _estimators(table: Table, context: _Context) -> Iterator[Part]:
+    """RPerf, qperf's post-poll and perftest's ping-pong on the same path, one after the other."""
+    shared = _shared(table, size="64 B")
+    slice_ps = table.time_ps("slice", low=1)
+    ((src, dst), *others) = _pairs(table, context)
+    if others:
+        raise InputError(table.place("from"), "names more than one pair", "name one host each")
+    runs = (
+        ("rperf", Estimator.RPERF_WIRE_FIRST, Op.SEND, True),
+        ("rperf_loopback_first", Estimator.RPERF_LOOPBACK_FIRST, Op.SEND, True),
+        ("post_poll", Estimator.COMPLETION, Op.WRITE, False),
+        ("ping_pong", Estimator.PING_PONG, Op.SEND, True),
+    )
+    for number, (name, estimator, op, inline) in enumerate(runs):
+        flow = _probe(shared, src, dst, estimator, context.think_ps, -1)
+        flow.op, flow.allow_inline = op, inline
+        flow.start_ps = shared.start_ps + number * slice_ps
+        flow.stop_ps = flow.start_ps + slice_ps
+        yield Part(name=f"{context.name}.{name}", flows=(flow,))
+
+
+def _paced(table: Table, context: _Context) -> Iterator[Part]:
+    """Open loop at a given pace; latency counts from the intended time."""
+    shared = _shared(table, size="64 B")
+    interval = table.time_ps("interval", low=1)
+    poisson = table.choice("arrivals", {"fixed": False, "poisson": True}, "fixed")
+    messages = table.integer("messages", 1, MAX_MESSAGES, -1)
+    flows = []
+    for src, dst in _pairs(table, context):
+        flow = _flow(shared, src, dst, Pattern.PACED)
+        flow.interval_ps, flow.poisson, flow.messages = interval, poisson, messages
+        flows.append(flow)
+    return _one_part(context, flows)
+
+
+def _incast(table: Table, context: _Context) -> Iterator[Part]:
+    """Every sender sends `messages` messages to one receiver at the same time."""
+    shared = _shared(table)
+    messages = table.integer("messages", 1, MAX_MESSAGES, 1)
+    pairs = _pairs(table, context)
+    if len({dst for _, dst in pairs}) != 1:
+        raise InputError(table.place("to"), "names more than one receiver", "an incast has one")
+    return _one_part(context, [_finite(shared, s, d, messages) for s, d in pairs])
+
+
+def _finite(shared: _Shared, src: int, dst: int, messages: int = 1) -> FlowSpec:
+    flow = _flow(shared, src, dst, Pattern.STREAM)
+    flow.messages, flow.window = messages, min(messages, 64)
+    return flow
+
+
+def _permutation(table: Table, context: _Context) -> Iterator[Part]:
+    """Every host sends to one other and receives from one other: a random derangement."""
+    shared = _shared(table)
+    hosts = _everyone(table, context, 2)
+    messages = table.integer("messages", 1, MAX_MESSAGES, 1)
+    targets = derangement(hosts, context.random)
+    flows = [_finite(shared, s, d, messages) for s, d in zip(hosts, targets, strict=True)]
+    return _one_part(context, flows)
+
+
+def derangement(items: Sequence[int], rng: random.Random) -> list[int]:
+    """A uniform random permutation that leaves no item in place."""
+    while True:
+        shuffled = list(items)
+        rng.shuffle(shuffled)
+        if all(a != b for a, b in zip(items, shuffled, strict=True)):
+            return shuffled
+
+
+def _random_peers(table: Table, context: _Context) -> Iterator[Part]:
+    """Every host sends `messages` messages, each to a peer chosen at random."""
+    shared = _shared(table)
+    hosts = _everyone(table, context, 2)
+    messages = table.integer("messages", 1, 10**6, 1)
+    flows = []
+    for src in hosts:
+        counts: dict[int, int] = defaultdict(int)
+        for _ in range(messages):
+            dst = context.random.choice(hosts)
+            while dst == src:
+                dst = context.random.choice(hosts)
+            counts[dst] += 1
+        flows += [_finite(shared, src, dst, n) for dst, n in counts.items()]
+    return _one_part(context, flows)
+
+
+def _shuffle(table: Table, context: _Context) -> Iterator[Part]:
+    """All to all: every host sends one message to every other."""
+    shared = _shared(table)
+    hosts = _everyone(table, context, 2)
+    return _one_part(context, [_finite(shared, s, d) for s in hosts for d in hosts if s != d])
+
+
+def _allreduce(table: Table, context: _Context) -> Iterator[Part]:
+    """Ring all-reduce of `size` bytes: 2(n-1) steps of size/n, each when the last has arrived."""
+    shared = _shared(table)
+    hosts = _everyone(table, context, 2)
+    n = len(hosts)
+    flows = []
+    for i, src in enumerate(hosts):
+        flow = _flow(shared, src, hosts[(i + 1) % n], Pattern.TRIGGERED)
+        flow.size_bytes = max(1, shared.size_bytes // n)
+        flow.messages, flow.initial_triggers = 2 * (n - 1), 1
+        flow.triggers = (i + 1) % n  # within this part; the run adds where the part starts
+        flows.append(flow)
+    return _one_part(context, flows)
+
+
+def _replay(table: Table, context: _Context) -> Iterator[Part]:
+    """A recorded trace: CSV with the columns time_ns, from, to, bytes."""
+    shared = _shared(table, size="1 B")
+    path = context.base / table.text("file")
+    times: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for line, row in _trace_rows(path):
+        place = f"{path} line {line}"
+        src, dst = (host_list(context.fabric, [row[k]], place)[0] for k in ("from", "to"))
+        if src == dst:
+            raise InputError(place, "sends to itself", "name another host")
+        ps, size = _trace_number(row, "time_ns", 1000, place), _trace_number(row, "bytes", 1, place)
+        if size < 1:
+            raise InputError(place, "bytes is 0", "use 1 or more")
+        times[src, dst].append((shared.start_ps + ps, size))
+    flows = []
+    for (src, dst), messages in times.items():
+        messages.sort()
+        flow = _flow(shared, src, dst, Pattern.SCHEDULE)
+        flow.schedule_times_ps = [t for t, _ in messages]
+        flow.schedule_sizes_bytes = [s for _, s in messages]
+        flow.messages = len(messages)
+        flows.append(flow)
+    return _one_part(context, flows)
+
+
+def _trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    columns = ["time_ns", "from", "to", "bytes"]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames != columns:
+                raise InputError(
+                    f"{path} line 1", f"columns are {reader.fieldnames}", f"use {','.join(columns)}"
+                )
+            for row in reader:
+                if None in row.values() or None in row:
+                    raise InputError(f"{path} line {reader.line_num}", "has not 4 fields", "fill it")
+                yield reader.line_num, row
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "check the path") from error
+
+
+def _trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:
+    try:
+        value = round(float(row[key]) * scale)
+    except (ValueError, OverflowError):
+        value = -1
+    if not 0 <= value < 2**60:
+        raise InputError(place, f"{key} is {row[key]!r}", "use a number, 0 or more")
+    return value
+
+
+KINDS: dict[str, Callable[[Table, _Context], Iterator[Part]]] = {
+    "bandwidth": _bandwidth,
+    "latency": _latency,
+    "paced": _paced,
+    "pretend": _pretend,
+    "estimators": _estimators,
+    "incast": _incast,
+    "permutation": _permutation,
+    "random": _random_peers,
+    "shuffle": _shuffle,
+    "allreduce": _allreduce,
+    "replay": _replay,
+}

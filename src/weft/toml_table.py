@@ -1,0 +1,153 @@
+"""Reading TOML so that every mistake is named.
+
+A `Table` hands out each key once, checked and converted; `done` refuses what is left over.
+Errors say file, key, value, allowed values. Entry points: `load_toml`, `Table`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from weft.errors import InputError
+from weft.units import rate_bps, size_bytes, time_ps
+
+T = TypeVar("T")
+
+_MISSING: Any = object()
+
+
+def load_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file; a syntax error names the file and the line."""
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(str(path), str(error), "see toml.io for the syntax") from error
+
+
+class Table:
+    """One TOML table while it is being read."""
+
+    def __init__(self, data: Mapping[str, Any], where: str, prefix: str = "") -> None:
+        self._data = dict(data)
+        self._asked: list[str] = []
+        self.where = where
+        self.prefix = prefix
+
+    def place(self, key: str) -> str:
+        """`file: section.key`, as errors name it."""
+        return f"{self.where}: {self.prefix}{key}"
+
+    def has(self, key: str) -> bool:
+        return key in self._data
+
+    def raw(self, key: str, default: Any = _MISSING) -> Any:
+        """The key's value as it stands, taken out of the table."""
+        self._asked.append(key)
+        if key in self._data:
+            return self._data.pop(key)
+        if default is _MISSING:
+            raise InputError(self.place(key), "is missing", "add it")
+        return default
+
+    def _typed(self, key: str, kind: type[T], name: str, default: Any) -> T:
+        value = self.raw(key, default)
+        if value is default:
+            return value  # type: ignore[no-any-return]
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise InputError(self.place(key), f"{value!r} is not {name}", f"give {name}")
+        return value
+
+    def text(self, key: str, default: Any = _MISSING) -> str:
+        return self._typed(key, str, "a text", default)
+
+    def flag(self, key: str, default: Any = _MISSING) -> bool:
+        return self._typed(key, bool, "true or false", default)
+
+    def integer(self, key: str, low: int, high: int, default: Any = _MISSING) -> int:
+        value = self._typed(key, int, "a whole number", default)
+        return self._in_range(key, value, low, high, default)
+
+    def number(self, key: str, low: float, high: float, default: Any = _MISSING) -> float:
+        value = self.raw(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(self.place(key), f"{value!r} is not a number", "give a number")
+        return self._in_range(key, float(value), low, high, default)
+
+    def _in_range(self, key: str, value: Any, low: Any, high: Any, default: Any) -> Any:
+        if value is not default and not low <= value <= high:
+            raise InputError(self.place(key), f"{value} is out of range", f"use {low} to {high}")
+        return value
+
+    def time_ps(self, key: str, default: Any = _MISSING, low: int = 0) -> int:
+        value = self.raw(key, default)
+        ps = time_ps(value, self.place(key)) if isinstance(value, str) or default is _MISSING else value
+        if ps is not None and ps < low:
+            raise InputError(self.place(key), f"{value!r} is too short", f"use {low} ps or more")
+        return ps  # type: ignore[no-any-return]
+
+    def size_bytes(self, key: str, low: int, high: int, default: Any = _MISSING) -> int:
+        value = self.raw(key, default)
+        if value is default and not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        size = size_bytes(value, self.place(key))
+        return self._in_range(key, size, low, high, _MISSING)  # type: ignore[no-any-return]
+
+    def rate_bps(self, key: str, default: Any = _MISSING) -> float:
+        value = self.raw(key, default)
+        if value is default and not isinstance(value, str):
+            return value  # type: ignore[no-any-return]
+        rate = rate_bps(value, self.place(key))
+        if rate <= 0:
+            raise InputError(self.place(key), f"{value!r} is not positive", "use a rate above 0")
+        return rate
+
+    def choice(self, key: str, values: Mapping[str, T], default: Any = _MISSING) -> T:
+        value = self.raw(key, default)
+        if not isinstance(value, str) or value not in values:
+            raise InputError(
+                self.place(key), f"{value!r} is unknown", f"use one of {', '.join(values)}"
+            )
+        return values[value]
+
+    def texts(self, key: str, default: Any = _MISSING) -> tuple[str, ...]:
+        """A list of texts; a single text is a list of one."""
+        value = self.raw(key, default)
+        items = [value] if isinstance(value, str) else value
+        if not isinstance(items, Sequence) or not all(isinstance(i, str) for i in items):
+            raise InputError(self.place(key), f"{value!r} is not a list of names", "quote each name")
+        return tuple(items)
+
+    def table(self, key: str, default: Any = _MISSING) -> Table:
+        value = self.raw(key, default)
+        if not isinstance(value, Mapping):
+            raise InputError(self.place(key), f"{value!r} is not a table", f"write [{key}]")
+        return Table(value, self.where, f"{self.prefix}{key}.")
+
+    def tables(self, key: str, default: Any = _MISSING) -> Iterator[Table]:
+        """An array of tables, each named in errors by its `name` or its number."""
+        value = self.raw(key, default)
+        if not isinstance(value, Sequence) or not all(isinstance(v, Mapping) for v in value):
+            raise InputError(self.place(key), f"{value!r} is not a list of tables", f"write [[{key}]]")
+        for number, item in enumerate(value, 1):
+            label = item.get("name", number)
+            yield Table(item, self.where, f"{self.prefix}{key}.{label}.")
+
+    def rest(self) -> dict[str, Any]:
+        """Everything not yet taken."""
+        left, self._data = self._data, {}
+        return left
+
+    def done(self) -> None:
+        """Refuses keys that nobody asked for."""
+        if self._data:
+            key = next(iter(self._data))
+            known = ", ".join(sorted(set(self._asked)))
+            raise InputError(self.place(key), "is not a known key", f"known here: {known}")

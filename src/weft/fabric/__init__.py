@@ -16,7 +16,7 @@ from weft.fabric.routing import (
     shortest_path,
     up_down,
 )
-from weft.fabric.toml_file import read_toml, write_toml
+from weft.fabric.toml_file import by_topology, read_toml, write_toml
 from weft.fabric.topology import (
     TOPOLOGIES,
     back_to_back,
@@ -41,6 +41,7 @@ __all__ = [
     "Port",
     "Routes",
     "back_to_back",
+    "by_topology",
     "check",
     "describe",
     "destination_modulo",

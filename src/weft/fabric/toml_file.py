@@ -95,8 +95,9 @@ def _required(where: str, table: Mapping[str, Any], key: str) -> Any:
     return table[key]
 
 
-def by_topology(where: str, about: dict[str, Any]) -> Fabric:
-    topology = about["topology"]
+def by_topology(where: str, about: Mapping[str, Any]) -> Fabric:
+    """The fabric of a table with `topology`, its counts, and perhaps rate, delay and so on."""
+    topology = _required(where, about, "topology")
     if not isinstance(topology, str) or topology not in TOPOLOGIES:
         raise InputError(
             where,
@@ -105,12 +106,7 @@ def by_topology(where: str, about: dict[str, Any]) -> Fabric:
         )
     parameters = inspect.signature(TOPOLOGIES[topology]).parameters
     _check_keys(where, about, ("topology", "name", *parameters))
-    texts = {key: about[key] for key in ("name", "rate", "delay", "routing") if key in about}
-    _fields(where, texts, _FABRIC)
-    if type(about.get("lanes", 1)) is not int:
-        raise InputError(
-            f"{where} lanes", f"{about['lanes']!r} is not a whole number", "give 1..15"
-        )
+    _fields(where, {key: about[key] for key in _FABRIC if key in about}, _FABRIC)
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty:
             _required(where, about, key)

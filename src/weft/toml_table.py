@@ -27,9 +27,11 @@ def load_toml(path: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), "check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), str(error), "see toml.io for the syntax") from error
+        raise InputError(
+            str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
+        raise InputError(str(path), str(error), "correct the TOML syntax") from error
 
 
 class Table:
@@ -88,7 +90,11 @@ class Table:
 
     def time_ps(self, key: str, default: Any = _MISSING, low: int = 0) -> int:
         value = self.raw(key, default)
-        ps = time_ps(value, self.place(key)) if isinstance(value, str) or default is _MISSING else value
+        ps = (
+            time_ps(value, self.place(key))
+            if isinstance(value, str) or default is _MISSING
+            else value
+        )
         if ps is not None and ps < low:
             raise InputError(self.place(key), f"{value!r} is too short", f"use {low} ps or more")
         return ps  # type: ignore[no-any-return]
@@ -122,7 +128,9 @@ class Table:
         value = self.raw(key, default)
         items = [value] if isinstance(value, str) else value
         if not isinstance(items, Sequence) or not all(isinstance(i, str) for i in items):
-            raise InputError(self.place(key), f"{value!r} is not a list of names", "quote each name")
+            raise InputError(
+                self.place(key), f"{value!r} is not a list of names", "quote each name"
+            )
         return tuple(items)
 
     def table(self, key: str, default: Any = _MISSING) -> Table:
@@ -135,7 +143,9 @@ class Table:
         """An array of tables, each named in errors by its `name` or its number."""
         value = self.raw(key, default)
         if not isinstance(value, Sequence) or not all(isinstance(v, Mapping) for v in value):
-            raise InputError(self.place(key), f"{value!r} is not a list of tables", f"write [[{key}]]")
+            raise InputError(
+                self.place(key), f"{value!r} is not a list of tables", f"write [[{key}]]"
+            )
         for number, item in enumerate(value, 1):
             label = item.get("name", number)
             yield Table(item, self.where, f"{self.prefix}{key}.{label}.")

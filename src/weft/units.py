@@ -11,7 +11,9 @@ import re
 
 from weft.errors import InputError
 
-_QUANTITY = re.compile(r"^\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]+)\s*$")
+_QUANTITY = re.compile(
+    r"^\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]+)\s*$"
+)
 
 TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
 SIZE_BYTES = {
@@ -19,6 +21,7 @@ SIZE_BYTES = {
     "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+LARGEST = 2.0**62  # fits the simulator's 64-bit integers with room to add
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bit/s")} | {
     f"{p}B/s": 8 * f for p, f in _PREFIX.items()
@@ -29,8 +32,17 @@ def _read(text: object, table: dict[str, int], what: str, where: str) -> float:
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None or match[2] not in table:
         units = ", ".join(u for u in table if not u.startswith("K"))
-        raise InputError(where, f"{text!r} is not a {what}", f'write a number and a unit in quotes, one of {units}')
-    return float(match[1].replace("_", "")) * table[match[2]]
+        raise InputError(
+            where,
+            f"{text!r} is not a {what}",
+            f"write a number and a unit in quotes, one of {units}",
+        )
+    value = float(match[1].replace("_", "")) * table[match[2]]
+    if abs(value) >= LARGEST:
+        raise InputError(
+            where, f"{text!r} is too large", f"stay below {LARGEST:.0e} of the base unit"
+        )
+    return value
 
 
 def time_ps(text: object, where: str = "time") -> int:

@@ -1,8 +1,8 @@
 """Simulate lossless fabrics packet by packet.
 
-    from weft.simulate import load_scenario, simulate
-    outcome = simulate(load_scenario("one-switch.toml"))
-    outcome.record.quantities["probe.rtt"].quantile(0.999)
+from weft.simulate import load_scenario, simulate
+outcome = simulate(load_scenario("one-switch.toml"))
+outcome.record.quantities["probe.rtt"].quantile(0.999)
 """
 
 from weft.simulate.run import Outcome, simulate

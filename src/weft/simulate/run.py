@@ -81,7 +81,9 @@ def check_paths(scenario: Scenario) -> None:
     """Every flow must reach its destination, without a loop, there and back."""
     fabric = scenario.fabric
     if fabric.routes is None and fabric.switches:
-        raise InputError(f"fabric {fabric.name}", "has no routes", "give routing = …, or a dump of LFTs")
+        raise InputError(
+            f"fabric {fabric.name}", "has no routes", "give routing = …, or a dump of LFTs"
+        )
     pairs = {(f.src, f.dst) for t in scenario.traffic for f in t.flows}
     if len(pairs) > PATHS_CHECKED and fabric.routes is not None:
         _check_all_routes(fabric, fabric.routes)
@@ -98,7 +100,9 @@ def _check_all_routes(fabric: Fabric, routes: Routes) -> None:
     if (routes.next_hop < 0).any():
         switch, host = np.argwhere(routes.next_hop < 0)[0]
         names = fabric.nodes[fabric.switches[switch]].name, fabric.nodes[fabric.hosts[host]].name
-        raise InputError(f"fabric {fabric.name}", f"{names[0]} has no route to {names[1]}", "check the LFTs")
+        raise InputError(
+            f"fabric {fabric.name}", f"{names[0]} has no route to {names[1]}", "check the LFTs"
+        )
     most = max(fabric.nodes[s].ports for s in fabric.switches)
     peer = np.full((len(fabric.switches), most + 1), -1)
     for row, switch in enumerate(fabric.switches):
@@ -114,7 +118,9 @@ def _check_all_routes(fabric: Fabric, routes: Routes) -> None:
     row, host = np.argwhere(at >= 0)[0]
     path(fabric, fabric.hosts[0], fabric.hosts[host])  # names the loop where it can
     name = fabric.nodes[fabric.switches[row]].name
-    raise InputError(f"fabric {fabric.name}", f"packets from {name} never arrive", "check for a loop")
+    raise InputError(
+        f"fabric {fabric.name}", f"packets from {name} never arrive", "check for a loop"
+    )
 
 
 def network(scenario: Scenario) -> NetworkSpec:
@@ -138,7 +144,11 @@ def network(scenario: Scenario) -> NetworkSpec:
             spec.override_arbitration(node, number, tables)
     for node, in_port, out_port, sl2vl in lanes.port_sl2vl:
         spec.override_sl2vl(node, in_port, out_port, sl2vl)
-    spec.switches, spec.credits, spec.adapter = scenario.switches, scenario.credits, scenario.adapter
+    spec.switches, spec.credits, spec.adapter = (
+        scenario.switches,
+        scenario.credits,
+        scenario.adapter,
+    )
     return spec
 
 
@@ -171,7 +181,11 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
                 flow.triggers += base
             flows.append(flow)
     run = RunSpec()
-    run.seed, run.duration_ps, run.warmup_ps = scenario.seed, scenario.duration_ps, scenario.warmup_ps
+    run.seed, run.duration_ps, run.warmup_ps = (
+        scenario.seed,
+        scenario.duration_ps,
+        scenario.warmup_ps,
+    )
     run.sample_interval_ps, run.groups = scenario.sample_ps, max(1, len(groups))
     return Simulation(network(scenario), flows, run), groups
 

@@ -87,7 +87,9 @@ def _override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
             named = [item for item in at if isinstance(item, dict) and item.get("name") == step]
             if not named:
                 names = ", ".join(str(i.get("name")) for i in at if isinstance(i, dict))
-                raise InputError(f"{where}: {key}", f"no entry named {step!r}", f"there are {names}")
+                raise InputError(
+                    f"{where}: {key}", f"no entry named {step!r}", f"there are {names}"
+                )
             at = named[0]
         else:
             at = at.setdefault(step, {})
@@ -106,7 +108,9 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     duration = top.time_ps("duration", low=1)
     warmup = top.time_ps("warmup", 0)
     if warmup >= duration:
-        raise InputError(top.place("warmup"), "leaves nothing to observe", "make it shorter than duration")
+        raise InputError(
+            top.place("warmup"), "leaves nothing to observe", "make it shorter than duration"
+        )
     sample = top.time_ps("sample_queues_every", 0)
     fabric = read_scenario_fabric(top.table("fabric"), base)
     host = _merged(top, "host", values)
@@ -243,7 +247,9 @@ def _sl2vl(table: Table, lanes: int) -> tuple[int, ...]:
     for vl in given:
         if not 0 <= vl < lanes:
             raise InputError(
-                table.place("sl2vl"), f"lane {vl} does not exist", f"the fabric has lanes 0 to {lanes - 1}"
+                table.place("sl2vl"),
+                f"lane {vl} does not exist",
+                f"the fabric has lanes 0 to {lanes - 1}",
             )
     return (*given, *[given[-1]] * (16 - len(given)))
 
@@ -257,14 +263,18 @@ def _arbitration(table: Table, lanes: int) -> ArbTables:
 def _entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> list[list[int]]:
     value = table.raw(key, default)
     if not isinstance(value, list) or len(value) > 64:
-        raise InputError(table.place(key), f"{value!r} is not a table", "list up to 64 [lane, weight]")
+        raise InputError(
+            table.place(key), f"{value!r} is not a table", "list up to 64 [lane, weight]"
+        )
     for entry in value:
         if not isinstance(entry, list) or [type(x) for x in entry] != [int, int]:
             raise InputError(table.place(key), f"{entry!r} is not [lane, weight]", "write pairs")
         vl, weight = entry
         if not 0 <= vl < lanes:
             raise InputError(
-                table.place(key), f"lane {vl} does not exist", f"the fabric has lanes 0 to {lanes - 1}"
+                table.place(key),
+                f"lane {vl} does not exist",
+                f"the fabric has lanes 0 to {lanes - 1}",
             )
         if not 0 <= weight <= 255:
             raise InputError(table.place(key), f"weight {weight} is out of range", "use 0 to 255")

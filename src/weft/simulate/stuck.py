@@ -37,7 +37,11 @@ def _input(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
 def _starved(fabric: Fabric, sim: Simulation, blocked: list[BlockedLane]) -> Iterator[str]:
     for lane in blocked[:SHOWN]:
         _, port, _ = sim.link(lane.out_link)
-        why = "no credit" if lane.no_credit else "never chosen: is its lane in the arbitration tables?"
+        why = (
+            "no credit"
+            if lane.no_credit
+            else "never chosen: is its lane in the arbitration tables?"
+        )
         yield (
             f"starved: head at {_input(fabric, sim, lane)} has waited "
             f"{lane.waited_ps / 1e6:.4g} us for port {port} vl{lane.out_vl}: {why}"

@@ -405,7 +405,9 @@ def _trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 )
             for row in reader:
                 if None in row.values() or None in row:
-                    raise InputError(f"{path} line {reader.line_num}", "has not 4 fields", "fill it")
+                    raise InputError(
+                        f"{path} line {reader.line_num}", "has not 4 fields", "fill it"
+                    )
                 yield reader.line_num, row
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), "check the path") from error

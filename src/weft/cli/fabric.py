@@ -1,0 +1,95 @@
+"""`weft fabric FILE…`: what a fabric is, whether its routes can deadlock, and conversion."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from weft.cli.report import write_page
+from weft.errors import InputError
+from weft.fabric import (
+    ROUTINGS,
+    Fabric,
+    describe,
+    find_cycle,
+    path,
+    read_fabric,
+    route,
+    write_ibnetdiscover,
+    write_lft,
+    write_toml,
+)
+
+WRITERS: dict[str, Callable[[Fabric], str]] = {
+    "toml": write_toml,
+    "ibnetdiscover": write_ibnetdiscover,
+    "lft": write_lft,
+}
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "fabric",
+        help="describe, check and convert a fabric",
+        description="Reads a TOML file, or ibnetdiscover output with a dump of forwarding tables.",
+    )
+    command.add_argument("files", nargs="+", metavar="FILE")
+    command.add_argument("--routing", choices=sorted(ROUTINGS), help="compute routes anew")
+    command.add_argument("--path", nargs=2, metavar=("FROM", "TO"), help="the way of a packet")
+    command.add_argument("--to", choices=sorted(WRITERS), help="convert to this format")
+    command.add_argument("-o", "--output", metavar="FILE", help="where to write with --to")
+    command.add_argument("--json", action="store_true")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    fabric = read_fabric(args.files if len(args.files) > 1 else args.files[0])
+    if args.routing:
+        fabric = route(fabric, args.routing)
+    if args.to:
+        return _convert(fabric, args.to, args.output)
+    if args.path:
+        print(" -> ".join(_way(fabric, *args.path)))
+        return 0
+    facts = _facts(fabric)
+    cycle = find_cycle(fabric) if fabric.routes is not None else None
+    facts["deadlock"] = describe(fabric, cycle) if cycle else "none possible"
+    if fabric.routes is None:
+        facts["deadlock"] = "unknown: no routes (give --routing, or a dump of forwarding tables)"
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        print("\n".join(f"{key:>9}: {value}" for key, value in facts.items()))
+    return 1 if cycle else 0
+
+
+def _facts(fabric: Fabric) -> dict[str, str | int]:
+    rates = Counter(link.rate_name for link in fabric.links)
+    return {
+        "fabric": fabric.name,
+        "hosts": len(fabric.hosts),
+        "switches": len(fabric.switches),
+        "links": ", ".join(f"{count} × {rate}" for rate, count in sorted(rates.items())),
+        "lanes": fabric.lanes,
+    }
+
+
+def _convert(fabric: Fabric, to: str, output: str | None) -> int:
+    text = WRITERS[to](fabric)
+    if output:
+        write_page(Path(output), text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _way(fabric: Fabric, src: str, dst: str) -> list[str]:
+    numbers = {node.name: i for i, node in enumerate(fabric.nodes)}
+    for name in (src, dst):
+        if name not in numbers:
+            raise InputError("--path", f"{name!r} is not in the fabric", "check the name")
+    hops = path(fabric, numbers[src], numbers[dst])
+    return [*(f"{fabric.nodes[node].name}:{port}" for node, port in hops), dst]

@@ -1,0 +1,134 @@
+"""Many points of one scenario, on all cores, resumable.
+
+A point is a set of overridden keys. Points run in processes; what comes back is the record's
+own line, so a record does not depend on how many points ran beside it. Entry points: `points`,
+`sweep`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft.records import Record, from_line, to_line
+from weft.simulate.run import simulate
+from weft.simulate.scenario import scenario_from
+
+Point = Mapping[str, Any]
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where scenarios come from: the file's content, its name and its folder."""
+
+    data: Mapping[str, Any]
+    where: str
+    base: Path
+
+
+def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the swept values, on top of the fixed ones."""
+    keys = list(swept)
+    return [
+        {**fixed, **dict(zip(keys, values, strict=True))}
+        for values in itertools.product(*swept.values())
+    ]
+
+
+def check_points(source: Source, todo: Sequence[Point]) -> list[tuple[str, str]]:
+    """Reads every point before any runs; returns the (label, digest) that each record will have."""
+    scenarios = [_scenario(source, point) for point in todo]
+    return [(_label(s.settings), s.digest) for s in scenarios]
+
+
+def identity(record: Record) -> tuple[str, str]:
+    """What tells a stored record's point: its settings and its scenario's digest."""
+    return _label(record.settings), record.provenance.scenario_digest or ""
+
+
+def _label(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+
+
+def _scenario(source: Source, point: Point) -> Any:
+    return scenario_from(source.data, point, where=source.where, base=source.base)
+
+
+def sweep(
+    source: Source,
+    todo: Sequence[Point],
+    jobs: int,
+    progress: Callable[[float], None] | None = None,
+) -> Iterator[tuple[int, Record, str]]:
+    """(point number, record, how it ended) of each point, as they finish."""
+    if jobs == 1 or len(todo) == 1:
+        for number, point in enumerate(todo):
+            yield number, *_run(source, point, _scaled(progress, number, len(todo)))
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        max_workers=jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
+    ) as pool:
+        waiting: dict[Future[tuple[str, str]], int] = {
+            pool.submit(_run_line, source, point): n for n, point in enumerate(todo)
+        }
+        try:
+            yield from _finished(waiting, len(todo), progress)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+def _finished(
+    waiting: dict[Future[tuple[str, str]], int],
+    total: int,
+    progress: Callable[[float], None] | None,
+) -> Iterator[tuple[int, Record, str]]:
+    while waiting:
+        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+        for future in sorted(done, key=lambda f: waiting[f]):
+            number = waiting.pop(future)
+            line, ended = future.result()
+            yield number, from_line(line), ended
+        if progress:
+            progress(1 - len(waiting) / total)
+
+
+def _scaled(
+    progress: Callable[[float], None] | None, number: int, total: int
+) -> Callable[[float], None] | None:
+    return None if progress is None else lambda f: progress((number + f) / total)
+
+
+def _run(
+    source: Source, point: Point, progress: Callable[[float], None] | None = None
+) -> tuple[Record, str]:
+    outcome = simulate(_scenario(source, point), progress)
+    return outcome.record, outcome.ended
+
+
+def _run_line(source: Source, point: Point) -> tuple[str, str]:
+    record, ended = _run(source, point)
+    return to_line(record), ended
+
+
+def _end_with_parent(parent: int) -> None:
+    """A worker leaves Ctrl-C to its parent, and does not outlive it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):  # not Linux: the pool's own shutdown has to do
+        return
+    if os.getppid() != parent:
+        os._exit(1)

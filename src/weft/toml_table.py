@@ -75,18 +75,19 @@ class Table:
 
     def integer(self, key: str, low: int, high: int, default: Any = _MISSING) -> int:
         value = self._typed(key, int, "a whole number", default)
-        return self._in_range(key, value, low, high, default)
+        self._check_range(key, value, low, high, default)
+        return value
 
     def number(self, key: str, low: float, high: float, default: Any = _MISSING) -> float:
         value = self.raw(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(self.place(key), f"{value!r} is not a number", "give a number")
-        return self._in_range(key, float(value), low, high, default)
+        self._check_range(key, value, low, high, default)
+        return float(value)
 
-    def _in_range(self, key: str, value: Any, low: Any, high: Any, default: Any) -> Any:
+    def _check_range(self, key: str, value: Any, low: Any, high: Any, default: Any) -> None:
         if value is not default and not low <= value <= high:
             raise InputError(self.place(key), f"{value} is out of range", f"use {low} to {high}")
-        return value
 
     def time_ps(self, key: str, default: Any = _MISSING, low: int = 0) -> int:
         value = self.raw(key, default)
@@ -97,14 +98,15 @@ class Table:
         )
         if ps is not None and ps < low:
             raise InputError(self.place(key), f"{value!r} is too short", f"use {low} ps or more")
-        return ps  # type: ignore[no-any-return]
+        return ps
 
     def size_bytes(self, key: str, low: int, high: int, default: Any = _MISSING) -> int:
         value = self.raw(key, default)
         if value is default and not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         size = size_bytes(value, self.place(key))
-        return self._in_range(key, size, low, high, _MISSING)  # type: ignore[no-any-return]
+        self._check_range(key, size, low, high, _MISSING)
+        return size
 
     def rate_bps(self, key: str, default: Any = _MISSING) -> float:
         value = self.raw(key, default)

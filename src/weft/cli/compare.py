@@ -28,7 +28,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    checks = [parse_check(text) for text in args.fail_if]
+    for text in args.fail_if:  # a bad condition is told before any file is read
+        parse_check(text)
     a, b = read_records(args.a).records, read_records(args.b).records
     comparison = compare(a, b)
     if args.json:
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(asdict(difference)))
     else:
         print(format_comparison(comparison))
-    failures = fail_if(a, b, checks) if checks else ()
+    failures = fail_if(a, b, args.fail_if)
     for failure in failures:
         print(f"weft: {failure}", file=sys.stderr)
     return 1 if failures else 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft import __version__
 from weft._core import (
@@ -109,8 +110,8 @@ def _check_all_routes(fabric: Fabric, routes: Routes) -> None:
         for port, end in fabric.neighbors(switch).items():
             if fabric.nodes[end.node].kind == "switch":
                 peer[row, port] = fabric.ordinal[end.node]
-    rows, hosts = np.indices(ports.shape)
-    at = rows
+    hosts = np.arange(ports.shape[1])
+    at: NDArray[np.intp] = np.repeat(np.arange(ports.shape[0])[:, None], len(hosts), axis=1)
     for _ in range(len(fabric.switches)):
         at = np.where(at >= 0, peer[at, ports[at, hosts]], -1)
         if (at < 0).all():

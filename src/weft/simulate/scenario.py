@@ -126,7 +126,7 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
         for table in top.tables("traffic")
     )
     top.done()
-    _check_traffic(traffic, lanes, credits, top)
+    _check_traffic(traffic, credits, top)
     return Scenario(
         name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
         system=system, fabric=fabric, lanes=lanes, switches=switches, credits=credits,
@@ -281,9 +281,7 @@ def _entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> li
     return value
 
 
-def _check_traffic(
-    traffic: tuple[Traffic, ...], lanes: LanePlan, credits: CreditSpec, top: Table
-) -> None:
+def _check_traffic(traffic: tuple[Traffic, ...], credits: CreditSpec, top: Table) -> None:
     names = [t.name for t in traffic]
     for name in names:
         if names.count(name) > 1:

@@ -1,0 +1,111 @@
+// The event queue against its definition: a stable sort by time.
+#include <map>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "check.hpp"
+#include "packet/event_queue.hpp"
+
+using weft::Rng;
+using weft::packet::Event;
+using weft::packet::EventQueue;
+using weft::packet::Time;
+
+namespace {
+
+// Delays as the simulator makes them: none, within a bucket, within the wheel, past its horizon.
+Time delay(Rng& rng, int width_log2, int buckets_log2) {
+  const Time width = Time{1} << width_log2, horizon = width << buckets_log2;
+  switch (rng.next() % 8) {
+    case 0:
+      return 0;
+    case 1:
+      return static_cast<Time>(rng.next() % 4);
+    case 2:
+      return static_cast<Time>(rng.next() % static_cast<uint64_t>(width));
+    case 3:
+      return horizon - width + static_cast<Time>(rng.next() % (2 * width));
+    case 4:
+      return static_cast<Time>(rng.next() % static_cast<uint64_t>(20 * horizon));
+    default:
+      return static_cast<Time>(rng.next() % static_cast<uint64_t>(horizon));
+  }
+}
+
+// Pushes and pops at random and compares every pop with a multimap, which keeps equal keys in
+// order of insertion. Returns the number of differences.
+int differences(uint64_t seed, int width_log2, int buckets_log2, int steps, int crowd) {
+  Rng rng(seed);
+  EventQueue queue(width_log2, buckets_log2);
+  std::multimap<Time, uint32_t> reference;
+  Time now = 0;
+  uint32_t what = 0;
+  int wrong = 0;
+  for (int i = 0; i < steps; ++i) {
+    const bool push = reference.empty() || (rng.next() % 100 < 50 && int(reference.size()) < crowd);
+    if (push) {
+      const Time t = now + delay(rng, width_log2, buckets_log2);
+      queue.push(t, what);
+      reference.emplace(t, what++);
+      continue;
+    }
+    // Looking at the next time must not change what a later, earlier push does.
+    if (rng.next() % 2) wrong += queue.next_time() != reference.begin()->first;
+    if (rng.next() % 8 == 0) continue;
+    const Event event = queue.pop();
+    wrong += event.time != reference.begin()->first || event.what != reference.begin()->second;
+    wrong += queue.size() != reference.size() - 1;
+    now = event.time;
+    reference.erase(reference.begin());
+  }
+  while (!reference.empty()) {
+    const Event event = queue.pop();
+    wrong += event.time != reference.begin()->first || event.what != reference.begin()->second;
+    reference.erase(reference.begin());
+  }
+  return wrong + !queue.empty();
+}
+
+}  // namespace
+
+TEST(events_leave_the_queue_as_a_stable_sort_by_time_for_any_width_and_number_of_buckets) {
+  for (int width_log2 = 0; width_log2 <= 20; width_log2 += 4) {
+    for (int buckets_log2 = 1; buckets_log2 <= 14; ++buckets_log2) {
+      const auto seed = static_cast<uint64_t>(width_log2 * 100 + buckets_log2);
+      CHECK_EQ(differences(seed, width_log2, buckets_log2, 4000, 300), 0);
+    }
+  }
+}
+
+TEST(events_leave_in_order_from_crowded_buckets_and_from_an_almost_empty_wheel) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    CHECK_EQ(differences(seed, 15, 12, 20'000, 10'000), 0);
+    CHECK_EQ(differences(seed, 7, 12, 5'000, 2), 0);
+    CHECK_EQ(differences(seed, 15, 4, 20'000, 10'000), 0);
+  }
+}
+
+TEST(events_of_one_time_leave_in_the_order_they_were_scheduled) {
+  EventQueue queue;
+  // Some wait in the far heap, some in a bucket, some join while their bucket is being emptied.
+  const Time time = Time{1} << 40;
+  for (uint32_t i = 0; i < 100; ++i) queue.push(time, i);
+  queue.push(time - (Time{1} << 20), 1000);
+  CHECK_EQ(queue.pop().what, 1000u);
+  for (uint32_t i = 100; i < 200; ++i) queue.push(time, i);
+  for (uint32_t i = 0; i < 300; ++i) {
+    CHECK_EQ(queue.next_time(), time);
+    CHECK_EQ(queue.pop().what, i);
+    if (i < 100) queue.push(time, 200 + i);
+  }
+  CHECK(queue.empty());
+}
+
+TEST(an_event_before_the_one_already_looked_at_leaves_first) {
+  EventQueue queue;
+  queue.push(Time{1} << 50, 2);
+  CHECK_EQ(queue.next_time(), Time{1} << 50);
+  queue.push(5, 0);
+  queue.push(Time{1} << 30, 1);
+  for (uint32_t i = 0; i < 3; ++i) CHECK_EQ(queue.pop().what, i);
+}

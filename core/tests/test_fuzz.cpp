@@ -1,0 +1,475 @@
+// Random small fabrics and traffics: the laws of a lossless fabric hold in every one.
+//
+// WEFT_FUZZ_CASES=n sets how many, WEFT_FUZZ_SEED=s runs only the fabric of that seed.
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "check.hpp"
+#include "packet/simulation.hpp"
+#include "test_packet_fabric.hpp"
+
+using namespace weft::packet;
+using weft::Rng;
+using weft::test::SmallFabric;
+
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kCases = 600;
+#else
+constexpr uint64_t kCases = 12'000;
+#endif
+constexpr Time kGenerous = 100'000'000'000'000;  // 100 s
+
+struct Dice : Rng {
+  using Rng::Rng;
+  int64_t in(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(next() % static_cast<uint64_t>(high - low + 1));
+  }
+  bool one_in(int n) { return in(1, n) == 1; }
+  Time time(Time high) { return one_in(3) ? 0 : in(0, high); }
+  template <class T>
+  T of(std::initializer_list<T> values) {
+    return values.begin()[in(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+};
+
+struct Case {
+  SmallFabric fabric;
+  std::vector<FlowSpec> flows;
+  RunSpec run;
+};
+
+// ---- Fabrics --------------------------------------------------------------------------------
+
+double rate(Dice& dice) {
+  return dice.of({2.5e9, 10e9, 25e9, 54.3e9, 100e9, 400e9});
+}
+
+void attach_hosts(Dice& dice, SmallFabric& fabric, int64_t hosts) {
+  const std::vector<uint32_t> switches = fabric.switches();
+  for (int64_t i = 0; i < hosts; ++i) {
+    const uint32_t host = fabric.add_host();
+    const auto at = static_cast<size_t>(dice.in(0, static_cast<int64_t>(switches.size()) - 1));
+    fabric.cable(host, switches[at], rate(dice), dice.time(100'000));
+  }
+}
+
+void back_to_back(Dice& dice, SmallFabric& fabric) {
+  const uint32_t a = fabric.add_host(), b = fabric.add_host();
+  fabric.cable(a, b, rate(dice), dice.time(100'000));
+}
+
+// Parallel cables between two switches are one hop, taken with equal right.
+void tree(Dice& dice, SmallFabric& fabric) {
+  const int64_t switches = dice.in(1, 4);
+  for (int64_t i = 0; i < switches; ++i) {
+    const uint32_t node = fabric.add_switch();
+    if (i == 0) continue;
+    const uint32_t parent = fabric.switches()[static_cast<size_t>(dice.in(0, i - 1))];
+    const int64_t cables = dice.in(1, 2);
+    for (int64_t c = 0; c < cables; ++c) {
+      fabric.cable(node, parent, rate(dice), dice.time(100'000));
+    }
+  }
+  attach_hosts(dice, fabric, dice.in(2, 8));
+}
+
+// Two leaves and one or two spines: shortest paths go up, then down.
+void leaf_spine(Dice& dice, SmallFabric& fabric) {
+  const uint32_t leaves[] = {fabric.add_switch(), fabric.add_switch()};
+  attach_hosts(dice, fabric, dice.in(2, 6));
+  const int64_t spines = dice.in(1, 2);
+  for (int64_t i = 0; i < spines; ++i) {
+    const uint32_t spine = fabric.add_switch();
+    for (const uint32_t leaf : leaves) fabric.cable(leaf, spine, rate(dice), dice.time(100'000));
+  }
+}
+
+void ring(Dice& dice, SmallFabric& fabric) {
+  const int64_t switches = dice.in(3, 4);
+  for (int64_t i = 0; i < switches; ++i) fabric.add_switch();
+  const std::vector<uint32_t> nodes = fabric.switches();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    fabric.cable(nodes[i], nodes[(i + 1) % nodes.size()], 54.3e9, dice.time(50'000));
+    fabric.cable(fabric.add_host(), nodes[i], 54.3e9, dice.time(50'000));
+  }
+}
+
+ArbTables tables(Dice& dice, int lanes) {
+  ArbTables t;
+  for (int vl = 0; vl < lanes; ++vl) {
+    const auto lane = static_cast<uint8_t>(vl);
+    const auto weight = static_cast<uint8_t>(dice.in(1, 255));
+    (dice.one_in(3) ? t.high : t.low).push_back({lane, weight});
+    if (dice.one_in(4)) t.low.push_back({lane, static_cast<uint8_t>(dice.in(0, 255))});
+  }
+  t.high_limit = static_cast<int>(dice.of<int64_t>({0, 1, 2, 255, dice.in(0, 255)}));
+  return t;
+}
+
+SlToVl sl_to_vl(Dice& dice, int lanes) {
+  SlToVl map;
+  for (uint8_t& vl : map) vl = static_cast<uint8_t>(dice.in(0, lanes - 1));
+  return map;
+}
+
+void lanes(Dice& dice, NetworkSpec& net) {
+  net.lanes = static_cast<int>(dice.in(1, 4));
+  net.sl2vl = sl_to_vl(dice, net.lanes);
+  net.arbitration = tables(dice, net.lanes);
+  for (const Cable& cable : net.cables) {
+    if (dice.one_in(6)) {
+      net.arbitration_overrides.push_back({cable.a, cable.a_port, tables(dice, net.lanes)});
+    }
+    if (dice.one_in(6) && net.is_switch[cable.b]) {
+      const auto in = static_cast<uint32_t>(dice.one_in(2) ? 0 : cable.b_port);
+      net.sl2vl_overrides.push_back({cable.b, in, 0, sl_to_vl(dice, net.lanes)});
+    }
+  }
+}
+
+void parameters(Dice& dice, NetworkSpec& net) {
+  net.switches.latency = dice.time(300'000);
+  net.switches.jitter_mean = dice.time(50'000);
+  net.switches.order = dice.of({Order::kFcfs, Order::kFcfsAge, Order::kRoundRobin});
+  net.switches.virtual_output_queues = dice.one_in(3);
+  net.credits.interval = dice.time(2'000'000);
+  net.credits.delay = dice.time(1'000'000);
+  CongestionControl& control = net.switches.congestion;
+  control.enabled = dice.one_in(3);
+  control.threshold_bytes = dice.in(1, 20'000);
+  control.marking_rate = static_cast<int>(dice.in(0, 4));
+  control.increase = static_cast<int>(dice.in(1, 4));
+  control.timer = dice.in(1, 20'000'000);
+  control.step = 0.5;
+  if (dice.one_in(2)) return;  // ideal hosts
+  AdapterSpec& host = net.adapter;
+  for (Time* t : {&host.post, &host.poll, &host.poll_jitter_mean, &host.hiccup_mean,
+                  &host.pcie_read, &host.pcie_write, &host.tx, &host.rx, &host.write_ack}) {
+    *t = dice.time(500'000);
+  }
+  for (Time* t : {&host.doorbell_gap, &host.message_gap, &host.packet_gap}) *t = dice.time(90'000);
+  host.hiccup_probability = 0.1;
+  host.inline_bytes = static_cast<int>(dice.in(0, 300));
+  for (double* bps : {&host.pcie_read_bps, &host.pcie_write_bps, &host.loopback_bps}) {
+    if (dice.one_in(2)) *bps = rate(dice);
+  }
+}
+
+// ---- Traffic --------------------------------------------------------------------------------
+
+int64_t size_near(Dice& dice, int mtu) {
+  return std::max<int64_t>(1, dice.in(0, 3) * mtu + dice.of<int64_t>({-1, 0, 1, dice.in(0, mtu)}));
+}
+
+FlowSpec flow(Dice& dice, uint32_t hosts) {
+  FlowSpec f;
+  f.src = static_cast<uint32_t>(dice.in(0, hosts - 1));
+  f.dst = (f.src + static_cast<uint32_t>(dice.in(1, hosts - 1))) % hosts;
+  f.pattern = dice.of(
+      {Pattern::kStream, Pattern::kStream, Pattern::kProbe, Pattern::kPaced, Pattern::kSchedule});
+  f.transport = dice.of({Transport::kRc, Transport::kRc, Transport::kUc, Transport::kUd});
+  f.op = dice.of({Op::kSend, Op::kWrite, Op::kWriteImm, Op::kRead});
+  if (f.transport == Transport::kUd) f.op = Op::kSend;
+  if (f.transport == Transport::kUc && f.op == Op::kRead) f.op = Op::kWrite;
+  f.mtu = dice.of({256, 512, 1024, 2048, 4096});
+  f.size = f.transport == Transport::kUd ? dice.in(1, f.mtu) : size_near(dice, f.mtu);
+  f.sl = static_cast<int>(dice.in(0, 15));
+  f.messages = dice.in(1, 12);
+  f.window = static_cast<int>(dice.in(1, 8));
+  f.batch = static_cast<int>(dice.in(1, 4));
+  f.ack_every = static_cast<int>(dice.in(0, 4));
+  f.rate_bps = dice.one_in(4) ? rate(dice) : 0;
+  f.start = dice.time(2'000'000);
+  f.think = dice.time(1'000'000);
+  f.interval = dice.in(1, 3'000'000);
+  f.poisson = dice.one_in(2);
+  f.allow_inline = dice.one_in(2);
+  if (f.pattern == Pattern::kProbe) {
+    f.estimator =
+        f.op == Op::kRead ? Estimator::kCompletion
+        : f.transport != Transport::kRc
+            ? Estimator::kPingPong
+            : dice.of({Estimator::kCompletion, Estimator::kPingPong, Estimator::kRPerfWireFirst,
+                       Estimator::kRPerfLoopbackFirst, Estimator::kRPerfAlternating});
+  }
+  if (f.pattern == Pattern::kSchedule) {
+    Time at = f.start;
+    for (int64_t i = 0; i < f.messages; ++i) {
+      f.schedule_times.push_back(at += dice.time(1'000'000));
+      f.schedule_sizes.push_back(f.transport == Transport::kUd ? f.size : size_near(dice, f.mtu));
+    }
+  }
+  return f;
+}
+
+// A ring all-reduce over all hosts, after the flows already there.
+void add_allreduce(Dice& dice, uint32_t hosts, std::vector<FlowSpec>& flows) {
+  const FlowSpec shared = flow(dice, hosts);
+  const auto base = static_cast<int32_t>(flows.size());
+  for (uint32_t i = 0; i < hosts; ++i) {
+    FlowSpec f = shared;
+    f.schedule_times.clear();
+    f.schedule_sizes.clear();
+    f.pattern = Pattern::kTriggered;
+    f.estimator = Estimator::kCompletion;
+    if (f.op == Op::kRead) f.op = Op::kWrite;
+    f.src = i;
+    f.dst = (i + 1) % hosts;
+    f.messages = 2 * (int64_t{hosts} - 1);
+    f.initial_triggers = 1;
+    f.triggers = base + static_cast<int32_t>((i + 1) % hosts);
+    flows.push_back(f);
+  }
+}
+
+int64_t message_size(const FlowSpec& f, int64_t message) {
+  return f.schedule_sizes.empty() ? f.size : f.schedule_sizes[static_cast<size_t>(message)];
+}
+
+// Buffers hold one to four of the largest packets.
+void buffers(Dice& dice, Case& c) {
+  int largest = 64;
+  for (const FlowSpec& f : c.flows) {
+    for (int64_t m = 0; m < f.messages; ++m) {
+      const auto payload = std::min<int64_t>(f.mtu, message_size(f, m));
+      largest = std::max(largest, static_cast<int>(payload) + 26 + 20);
+    }
+  }
+  CreditSpec& credits = c.fabric.spec.credits;
+  credits.switch_buffer_bytes = blocks_of(largest) * kBlock * dice.in(1, 4) + dice.in(0, 63);
+  credits.host_buffer_bytes = blocks_of(largest) * kBlock * dice.in(1, 4) + dice.in(0, 63);
+}
+
+Case random_case(uint64_t seed) {
+  Dice dice(seed);
+  Case c;
+  const int64_t shape = dice.in(0, 9);
+  if (shape == 0) {
+    back_to_back(dice, c.fabric);
+  } else if (shape < 4) {
+    leaf_spine(dice, c.fabric);
+  } else {
+    tree(dice, c.fabric);
+  }
+  c.fabric.route_shortest();
+  lanes(dice, c.fabric.spec);
+  parameters(dice, c.fabric.spec);
+  const auto hosts = static_cast<uint32_t>(c.fabric.hosts().size());
+  const int64_t flows = dice.in(1, 6);
+  for (int64_t i = 0; i < flows; ++i) c.flows.push_back(flow(dice, hosts));
+  if (dice.one_in(4)) add_allreduce(dice, hosts, c.flows);
+  for (uint32_t i = 0; i < c.flows.size(); ++i) c.flows[i].group = i;
+  buffers(dice, c);
+  c.run.seed = seed;
+  c.run.duration = kGenerous;
+  c.run.groups = static_cast<uint32_t>(c.flows.size());
+  c.run.stop_when_done = false;  // drain
+  c.run.sample_interval = dice.one_in(4) ? dice.in(100'000, 10'000'000) : 0;
+  return c;
+}
+
+// ---- Laws -----------------------------------------------------------------------------------
+
+struct Wire {
+  int64_t packets = 0, bytes = 0;
+  void add(int64_t n, int64_t size) {
+    packets += n;
+    bytes += n * size;
+  }
+};
+
+// What the hosts must have put on the wire for one message, from the specification's headers.
+void add_message(const FlowSpec& f, int64_t size, Wire& wire) {
+  const int64_t n = (size + f.mtu - 1) / f.mtu;
+  wire.packets += n;
+  wire.bytes += size;
+  if (f.op == Op::kRead) {
+    wire.add(1, 8 + 12 + 16 + 4 + 2);
+    wire.bytes += n * (8 + 12 + 4 + 2) + (n == 1 ? 4 : 8);
+    return;
+  }
+  wire.bytes += n * (8 + 12 + 4 + 2);
+  if (f.transport == Transport::kUd) wire.bytes += n * 8;
+  if (f.op == Op::kWrite || f.op == Op::kWriteImm) wire.bytes += 16;
+  if (f.op == Op::kWriteImm) wire.bytes += 4;
+  if (f.transport != Transport::kRc) return;
+  const int64_t acks = f.ack_every ? (n - 1) / f.ack_every + 1 : 1;
+  wire.add(acks, 8 + 12 + 4 + 4 + 2);
+}
+
+Wire expected_wire(const std::vector<FlowSpec>& flows) {
+  Wire wire;
+  for (const FlowSpec& f : flows) {
+    const int64_t times = f.estimator == Estimator::kPingPong ? 2 : 1;
+    for (int64_t m = 0; m < times * f.messages; ++m) {
+      add_message(f, message_size(f, m % f.messages), wire);
+    }
+  }
+  return wire;
+}
+
+struct Finding {
+  std::ostringstream text;
+  template <class A, class B>
+  void equal(const char* what, size_t at, A got, B expected) {
+    if (static_cast<int64_t>(got) == static_cast<int64_t>(expected)) return;
+    text << what << " " << at << ": " << got << ", expected " << expected << "; ";
+  }
+};
+
+void check_flows(const Case& c, const Simulation& sim, Finding& finding) {
+  for (size_t i = 0; i < c.flows.size(); ++i) {
+    const FlowSpec& f = c.flows[i];
+    const FlowResult result = sim.flow(i);
+    int64_t bytes = 0;
+    for (int64_t m = 0; m < f.messages; ++m) bytes += message_size(f, m);
+    finding.equal("posted of flow", i, result.posted, f.messages);
+    finding.equal("delivered of flow", i, result.delivered, f.messages);
+    finding.equal("completed of flow", i, result.completed, f.messages);
+    finding.equal("messages of flow", i, result.messages, f.messages);
+    finding.equal("bytes of flow", i, result.bytes, bytes);
+    finding.equal("finish of flow", i, result.finished != kNever, 1);
+    const auto& group = sim.groups()[i];
+    const int64_t ways = f.estimator == Estimator::kPingPong ? 2 : 1;
+    finding.equal("one-way samples of flow", i, group.one_way.count(), ways * f.messages);
+    const bool timed = f.transport == Transport::kRc || f.estimator == Estimator::kPingPong;
+    finding.equal("round-trip samples of flow", i, group.rtt.count(), timed ? f.messages : 0);
+  }
+}
+
+void check_links(const Case& c, const Simulation& sim, Finding& finding) {
+  Wire hosts;
+  std::vector<int64_t> balance(c.fabric.spec.is_switch.size(), 0);
+  for (size_t link = 0; link < sim.links(); ++link) {
+    const bool to_switch = c.fabric.spec.is_switch[sim.link_to(link)];
+    for (int vl = 0; vl < sim.lanes(); ++vl) {
+      const LaneCounters n = sim.counters(link, vl);
+      finding.equal("packets received of link", link, n.rcv_packets, n.xmit_packets);
+      finding.equal("bytes received of link", link, n.rcv_bytes, n.xmit_bytes);
+      balance[sim.link_from(link)] -= static_cast<int64_t>(n.xmit_bytes);
+      balance[sim.link_to(link)] += static_cast<int64_t>(n.rcv_bytes);
+      if (to_switch && n.peak_blocks * 64 > c.fabric.spec.credits.switch_buffer_bytes) {
+        finding.equal("peak blocks of link", link, n.peak_blocks, -1);
+      }
+      if (c.fabric.spec.is_switch[sim.link_from(link)]) continue;
+      hosts.packets += static_cast<int64_t>(n.xmit_packets);
+      hosts.bytes += static_cast<int64_t>(n.xmit_bytes);
+    }
+  }
+  for (const uint32_t node : c.fabric.switches())
+    finding.equal("kept by node", node, balance[node], 0);
+  const Wire expected = expected_wire(c.flows);
+  finding.equal("packets sent by hosts", 0, hosts.packets, expected.packets);
+  finding.equal("bytes sent by hosts", 0, hosts.bytes, expected.bytes);
+}
+
+void check_same(const Case& c, const Simulation& a, const Simulation& b, Finding& finding) {
+  finding.equal("second run: events", 0, b.events(), a.events());
+  finding.equal("second run: hops", 0, b.packet_hops(), a.packet_hops());
+  finding.equal("second run: end", 0, b.now(), a.now());
+  finding.equal("second run: queue samples", 0, a.samples() == b.samples(), 1);
+  for (size_t i = 0; i < c.flows.size(); ++i) {
+    const auto& x = a.groups()[i];
+    const auto& y = b.groups()[i];
+    finding.equal("second run: times of flow", i,
+                  x.rtt == y.rtt && x.one_way == y.one_way && x.switch_time == y.switch_time, 1);
+  }
+}
+
+Status run_in_slices(Simulation& sim, uint64_t slice) {
+  Status status;
+  while ((status = sim.run(slice)) == Status::kRunning) {
+  }
+  return status;
+}
+
+// What is wrong with the fabric of this seed; empty if nothing is.
+std::string verdict(uint64_t seed) try {
+  const Case c = random_case(seed);
+  Finding finding;
+  Simulation sim(c.fabric.spec, c.flows, c.run);
+  finding.equal("status", 0, static_cast<int>(run_in_slices(sim, 1 << 30)),
+                static_cast<int>(Status::kFinished));
+  finding.equal("packets alive", 0, sim.packets_alive(), 0);
+  check_flows(c, sim, finding);
+  check_links(c, sim, finding);
+  Simulation again(c.fabric.spec, c.flows, c.run);
+  run_in_slices(again, 97);
+  check_same(c, sim, again, finding);
+  return finding.text.str();
+} catch (const std::exception& error) {
+  return error.what();
+}
+
+uint64_t environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+}  // namespace
+
+TEST(no_law_is_broken_in_random_fabrics_without_cyclic_routes) {
+  const uint64_t only = environment("WEFT_FUZZ_SEED", 0);
+  const uint64_t last = only ? only : environment("WEFT_FUZZ_CASES", kCases);
+  int shown = 0;
+  for (uint64_t seed = only ? only : 1; seed <= last && shown < 10; ++seed) {
+    const std::string wrong = verdict(seed);
+    if (wrong.empty()) continue;
+    ++shown;
+    weft::test::fail(__FILE__, __LINE__, "WEFT_FUZZ_SEED=" + std::to_string(seed) + ": " + wrong);
+  }
+}
+
+// Saturating traffic two hops clockwise around a ring fills every buffer with packets that wait
+// for the next one: the textbook deadlock. It must be reported, with its cycle.
+TEST(a_ring_routed_clockwise_deadlocks_and_the_report_is_a_closed_chain_of_waiting_lanes) {
+  int deadlocks = 0;
+  const uint64_t cases = environment("WEFT_FUZZ_CASES", kCases) / 20;
+  for (uint64_t seed = 1; seed <= cases; ++seed) {
+    Dice dice(seed);
+    Case c;
+    ring(dice, c.fabric);
+    c.fabric.route_clockwise();
+    parameters(dice, c.fabric.spec);
+    c.fabric.spec.lanes = 1;
+    const auto hosts = static_cast<uint32_t>(c.fabric.hosts().size());
+    for (uint32_t i = 0; i < hosts; ++i) {
+      FlowSpec f;
+      f.src = i;
+      f.dst = (i + static_cast<uint32_t>(dice.in(1, hosts - 1))) % hosts;
+      f.size = 8192;
+      f.messages = 40;
+      f.window = 16;
+      c.flows.push_back(f);
+    }
+    buffers(dice, c);
+    c.run.seed = seed;
+    c.run.duration = kGenerous;
+    Simulation sim(c.fabric.spec, c.flows, c.run);
+    const Status status = run_in_slices(sim, 1 << 30);
+    CHECK(status == Status::kFinished || status == Status::kDeadlock);
+    const std::vector<BlockedLane> cycle = sim.deadlock_cycle();
+    if (status == Status::kFinished) {
+      CHECK(cycle.empty());
+      continue;
+    }
+    ++deadlocks;
+    CHECK(!sim.blocked(0).empty());
+    if (cycle.size() < 2) {
+      weft::test::fail(__FILE__, __LINE__,
+                       "seed " + std::to_string(seed) + ": a deadlock without a cycle");
+      break;
+    }
+    for (size_t i = 0; i < cycle.size(); ++i) {
+      const BlockedLane& next = cycle[(i + 1) % cycle.size()];
+      CHECK_EQ(cycle[i].out_link, next.link);
+      CHECK_EQ(cycle[i].out_vl, next.vl);
+    }
+  }
+  CHECK(deadlocks > 0);
+}

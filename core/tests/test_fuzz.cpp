@@ -429,7 +429,7 @@ TEST(no_law_is_broken_in_random_fabrics_without_cyclic_routes) {
 // for the next one: the textbook deadlock. It must be reported, with its cycle.
 TEST(a_ring_routed_clockwise_deadlocks_and_the_report_is_a_closed_chain_of_waiting_lanes) {
   int deadlocks = 0;
-  const uint64_t cases = environment("WEFT_FUZZ_CASES", kCases) / 20;
+  const uint64_t cases = std::max<uint64_t>(60, environment("WEFT_FUZZ_CASES", kCases) / 20);
   for (uint64_t seed = 1; seed <= cases; ++seed) {
     Dice dice(seed);
     Case c;

@@ -1,0 +1,492 @@
+// The packet simulator against closed forms: what one message costs, puts on the wire, and where.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/rng.hpp"
+#include "check.hpp"
+#include "packet/simulation.hpp"
+#include "test_packet_fabric.hpp"
+
+using namespace weft::packet;
+using weft::Rng;
+using weft::test::SmallFabric;
+
+namespace {
+
+constexpr double kRate = 54.3e9;
+constexpr Time kLong = 1'000'000'000'000;
+
+// One host at each end of a chain of switches; cable i has rates[i] and delays[i].
+SmallFabric chain(const std::vector<double>& rates, const std::vector<Time>& delays) {
+  SmallFabric fabric;
+  uint32_t at = fabric.add_host();
+  for (size_t i = 0; i < rates.size(); ++i) {
+    const uint32_t next = i + 1 < rates.size() ? fabric.add_switch() : fabric.add_host();
+    fabric.cable(at, next, rates[i], delays[i]);
+    at = next;
+  }
+  fabric.route_shortest();
+  return fabric;
+}
+
+SmallFabric star(int hosts, double rate = kRate, Time delay = 10'000) {
+  SmallFabric fabric;
+  const uint32_t middle = fabric.add_switch();
+  for (int i = 0; i < hosts; ++i) fabric.cable(fabric.add_host(), middle, rate, delay);
+  fabric.route_shortest();
+  return fabric;
+}
+
+FlowSpec finite(uint32_t src, uint32_t dst, int64_t size, int64_t messages) {
+  FlowSpec f;
+  f.src = src;
+  f.dst = dst;
+  f.size = size;
+  f.messages = messages;
+  f.window = static_cast<int>(std::min<int64_t>(messages, 64));
+  return f;
+}
+
+Simulation finished(const SmallFabric& fabric, std::vector<FlowSpec> flows, bool drain = true) {
+  RunSpec run;
+  run.duration = kLong;
+  run.stop_when_done = !drain;
+  for (const FlowSpec& f : flows) run.groups = std::max(run.groups, f.group + 1);
+  Simulation sim(fabric.spec, std::move(flows), run);
+  CHECK(sim.run(100'000'000) == Status::kFinished);
+  return sim;
+}
+
+// The link that leaves a node by its first port.
+size_t link_of(const Simulation& sim, uint32_t node, uint32_t port = 1) {
+  for (size_t i = 0; i < sim.links(); ++i) {
+    if (sim.link_from(i) == node && sim.link_port(i) == port) return i;
+  }
+  return SIZE_MAX;
+}
+
+double ser(double rate, int64_t bytes) {
+  return static_cast<double>(bytes) * 8e12 / rate;
+}
+
+// Virtual cut-through, unloaded: flight and latency of every hop, the last byte when the last
+// cable has carried it, and at a faster output the wait for the last byte from the slower input.
+double path_time(int64_t bytes, const std::vector<double>& rates, const std::vector<Time>& delays,
+                 Time latency) {
+  double time = static_cast<double>(latency) * static_cast<double>(rates.size() - 1);
+  for (size_t i = 0; i < rates.size(); ++i) {
+    time += static_cast<double>(delays[i]);
+    if (i > 0) time += std::max(0.0, ser(rates[i - 1], bytes) - ser(rates[i], bytes));
+  }
+  return time + ser(rates.back(), bytes);
+}
+
+template <class T>
+std::vector<T> reversed(std::vector<T> values) {
+  std::reverse(values.begin(), values.end());
+  return values;
+}
+
+struct Path {
+  std::vector<double> rates;
+  std::vector<Time> delays;
+  Time latency;
+
+  explicit Path(Rng& rng) : latency(static_cast<Time>(rng.next() % 300'000)) {
+    const std::vector<double> known = {2.5e9, 10e9, 25.78e9, 54.3e9, 100e9};
+    const size_t cables = 1 + rng.next() % 5;
+    for (size_t i = 0; i < cables; ++i) {
+      rates.push_back(known[rng.next() % known.size()]);
+      delays.push_back(static_cast<Time>(rng.next() % 100'000));
+    }
+  }
+
+  SmallFabric fabric() const {
+    SmallFabric f = chain(rates, delays);
+    f.spec.switches.latency = latency;
+    return f;
+  }
+  double there(int64_t bytes) const { return path_time(bytes, rates, delays, latency); }
+  double back(int64_t bytes) const {
+    return path_time(bytes, reversed(rates), reversed(delays), latency);
+  }
+};
+
+AdapterSpec random_adapter(Rng& rng) {
+  AdapterSpec host;
+  for (Time* t : {&host.post, &host.poll, &host.pcie_read, &host.pcie_write, &host.tx, &host.rx,
+                  &host.write_ack}) {
+    *t = static_cast<Time>(rng.next() % 500'000);
+  }
+  host.pcie_read_bps = 53e9;
+  host.pcie_write_bps = 58e9;
+  host.inline_bytes = static_cast<int>(rng.next() % 400);
+  return host;
+}
+
+void check_rtt(const Simulation& sim, double expected) {
+  const auto& rtt = sim.groups()[0].rtt;
+  CHECK_EQ(rtt.min(), rtt.max());
+  const double off = static_cast<double>(rtt.min()) - expected;
+  if (std::abs(off) > 20) CHECK_EQ(static_cast<double>(rtt.min()), expected);
+}
+
+int64_t count(const Simulation& sim, size_t link, uint64_t LaneCounters::*what) {
+  int64_t total = 0;
+  for (int vl = 0; vl < sim.lanes(); ++vl)
+    total += static_cast<int64_t>(sim.counters(link, vl).*what);
+  return total;
+}
+
+}  // namespace
+
+// ---- Headers --------------------------------------------------------------------------------
+
+// LRH 8 + BTH 12 + ICRC 4 + VCRC 2 = 26; RETH 16, AETH 4, ImmDt 4, DETH 8.
+TEST(headers_by_opcode_are_those_of_the_specification) {
+  const auto rc = Transport::kRc, uc = Transport::kUc, ud = Transport::kUd;
+  CHECK_EQ(request_header(rc, Op::kSend, true, true), 26);
+  CHECK_EQ(request_header(uc, Op::kSend, false, true), 26);
+  CHECK_EQ(request_header(ud, Op::kSend, true, true), 34);
+  CHECK_EQ(request_header(rc, Op::kWrite, true, false), 42);
+  CHECK_EQ(request_header(rc, Op::kWrite, false, false), 26);
+  CHECK_EQ(request_header(rc, Op::kWrite, false, true), 26);
+  CHECK_EQ(request_header(rc, Op::kWriteImm, true, true), 46);
+  CHECK_EQ(request_header(rc, Op::kWriteImm, true, false), 42);
+  CHECK_EQ(request_header(rc, Op::kWriteImm, false, true), 30);
+  CHECK_EQ(request_header(rc, Op::kRead, true, true), 42);
+  CHECK_EQ(ack_bytes(), 30);
+  CHECK_EQ(response_header(true, true), 30);
+  CHECK_EQ(response_header(true, false), 30);
+  CHECK_EQ(response_header(false, false), 26);
+  CHECK_EQ(response_header(false, true), 30);
+  CHECK_EQ(blocks_of(64), 1);
+  CHECK_EQ(blocks_of(65), 2);
+}
+
+// ---- Zero load ------------------------------------------------------------------------------
+
+TEST(an_unloaded_round_trip_on_ideal_hosts_is_flight_latency_and_serialisation) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Rng rng(seed);
+    const Path path(rng);
+    FlowSpec probe = finite(0, 1, 1 + static_cast<int64_t>(rng.next() % 4096), 3);
+    probe.pattern = Pattern::kProbe;
+    check_rtt(finished(path.fabric(), {probe}), path.there(probe.size + 26) + path.back(30));
+  }
+}
+
+TEST(host_times_add_up_for_send_write_and_read) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    Rng rng(seed);
+    const Path path(rng);
+    SmallFabric fabric = path.fabric();
+    const AdapterSpec host = fabric.spec.adapter = random_adapter(rng);
+    FlowSpec probe = finite(0, 1, 1 + static_cast<int64_t>(rng.next() % 4096), 3);
+    probe.pattern = Pattern::kProbe;
+    probe.op = std::vector{Op::kSend, Op::kWrite, Op::kRead}[rng.next() % 3];
+    probe.allow_inline = rng.next() % 2;
+    const double fetch = static_cast<double>(host.pcie_read) + ser(host.pcie_read_bps, probe.size);
+    const bool inlined = probe.allow_inline && probe.size <= host.inline_bytes;
+    double expected =
+        static_cast<double>(host.post + host.tx + 2 * host.rx + host.pcie_write + host.poll);
+    if (probe.op == Op::kRead) {  // the responder always reads its memory: nothing was inlined
+      expected += path.there(42) + path.back(probe.size + 30);
+      expected += fetch + static_cast<double>(host.tx);
+    } else {
+      expected += (inlined ? 0 : fetch) + path.back(30);
+      expected += path.there(probe.size + (probe.op == Op::kWrite ? 42 : 26));
+    }
+    if (probe.op == Op::kWrite) {
+      expected += static_cast<double>(host.write_ack) + ser(host.pcie_write_bps, probe.size);
+    }
+    check_rtt(finished(fabric, {probe}), expected);
+  }
+}
+
+TEST(a_ping_pong_is_two_unloaded_one_way_trips_with_software_at_both_ends) {
+  Rng rng(7);
+  const Path path(rng);
+  SmallFabric fabric = path.fabric();
+  const AdapterSpec host = fabric.spec.adapter = random_adapter(rng);
+  FlowSpec ping = finite(0, 1, 64, 5);
+  ping.pattern = Pattern::kProbe;
+  ping.estimator = Estimator::kPingPong;
+  ping.transport = Transport::kUc;  // no ACK in the way of the pong
+  ping.allow_inline = false;
+  const double fetch = static_cast<double>(host.pcie_read) + ser(host.pcie_read_bps, 64);
+  const auto software =
+      static_cast<double>(host.post + host.tx + host.rx + host.pcie_write + host.poll);
+  check_rtt(finished(fabric, {ping}), path.there(90) + path.back(90) + 2 * (software + fetch));
+}
+
+TEST(a_ping_pong_of_n_messages_has_n_samples_when_the_run_stops_at_its_end) {
+  for (const Transport transport : {Transport::kRc, Transport::kUc}) {
+    FlowSpec ping = finite(0, 1, 64, 10);
+    ping.pattern = Pattern::kProbe;
+    ping.estimator = Estimator::kPingPong;
+    ping.transport = transport;
+    const Simulation sim = finished(star(2), {ping}, false);
+    CHECK_EQ(sim.groups()[0].rtt.count(), 10u);
+  }
+}
+
+TEST(the_true_switch_time_of_a_probe_is_the_latency_of_each_switch_there_and_back) {
+  SmallFabric fabric = chain({kRate, kRate, kRate, kRate}, {1000, 2000, 3000, 4000});
+  fabric.spec.switches.latency = 200'000;
+  FlowSpec probe = finite(0, 1, 64, 5);
+  probe.pattern = Pattern::kProbe;
+  const auto& group = finished(fabric, {probe}).groups()[0];
+  CHECK_EQ(group.switch_time.min(), 6 * 200'000);
+  CHECK_EQ(group.switch_time.max(), 6 * 200'000);
+}
+
+TEST(one_message_at_a_time_completes_once_per_round_trip_and_a_window_of_w_w_times) {
+  SmallFabric fabric = star(2, 100e9, 1'000'000);
+  const double rtt = 4e6 + ser(100e9, 64 + 26) + ser(100e9, 30);
+  for (const int window : {1, 2, 7}) {
+    FlowSpec stream = finite(0, 1, 64, 70);
+    stream.window = window;
+    const Simulation sim = finished(fabric, {stream});
+    const double rounds = 70.0 / window;
+    const auto end = static_cast<double>(sim.flow(0).finished);
+    CHECK(end >= rounds * rtt - 100);
+    CHECK(end <= rounds * rtt + rounds * window * ser(100e9, 64 + 26));
+  }
+}
+
+// ---- Packets --------------------------------------------------------------------------------
+
+TEST(a_message_is_cut_into_ceil_size_over_mtu_packets) {
+  for (const int mtu : {256, 512, 1024, 2048, 4096}) {
+    for (const int64_t size : {1, mtu - 1, mtu, mtu + 1, 2 * mtu, 3 * mtu - 1, 3 * mtu + 1}) {
+      FlowSpec f = finite(0, 1, size, 2);
+      f.mtu = mtu;
+      f.op = Op::kWriteImm;
+      const Simulation sim = finished(star(2), {f});
+      const int64_t packets = (size + mtu - 1) / mtu;
+      const size_t out = link_of(sim, 1);
+      CHECK_EQ(count(sim, out, &LaneCounters::xmit_packets), 2 * packets);
+      CHECK_EQ(count(sim, out, &LaneCounters::xmit_bytes), 2 * (size + 26 * packets + 16 + 4));
+      CHECK_EQ(sim.flow(0).bytes, 2 * size);
+    }
+  }
+}
+
+TEST(unreliable_transports_send_no_acknowledgement) {
+  for (const Transport transport : {Transport::kUc, Transport::kUd}) {
+    FlowSpec f = finite(0, 1, 1000, 20);
+    f.transport = transport;
+    const Simulation sim = finished(star(2), {f});
+    CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_packets), 0);
+    CHECK_EQ(sim.flow(0).delivered, 20);
+    CHECK_EQ(sim.flow(0).completed, 20);
+  }
+}
+
+// Every k-th packet of a message and its last: floor((n - 1) / k) + 1 of n packets; k = 0: the
+// last.
+TEST(acknowledgements_are_coalesced_as_asked) {
+  for (int64_t n = 1; n <= 9; ++n) {
+    for (int k = 0; k <= 5; ++k) {
+      FlowSpec f = finite(0, 1, 256 * n, 3);
+      f.mtu = 256;
+      f.ack_every = k;
+      const Simulation sim = finished(star(2), {f});
+      const int64_t acks = k ? (n - 1) / k + 1 : 1;
+      CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_packets), 3 * acks);
+    }
+  }
+}
+
+TEST(a_read_is_one_small_request_and_the_payload_comes_back_without_acknowledgement) {
+  FlowSpec f = finite(0, 1, 10'000, 4);
+  f.op = Op::kRead;
+  const Simulation sim = finished(star(2), {f});
+  CHECK_EQ(count(sim, link_of(sim, 1), &LaneCounters::xmit_packets), 4);
+  CHECK_EQ(count(sim, link_of(sim, 1), &LaneCounters::xmit_bytes), 4 * 42);
+  CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_packets), 4 * 3);
+  CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_bytes), 4 * (10'000 + 30 + 26 + 30));
+  CHECK_EQ(sim.flow(0).bytes, 40'000);
+}
+
+TEST(the_acknowledgement_of_a_write_never_overtakes_that_of_an_earlier_one) {
+  SmallFabric fabric = star(2);
+  fabric.spec.adapter.pcie_write_bps = 2.5e9;  // 13 us for a large payload, 3 ns for one byte
+  FlowSpec f = finite(0, 1, 1, 8);
+  f.pattern = Pattern::kSchedule;
+  f.op = Op::kWrite;
+  for (Time i = 0; i < 8; ++i) {
+    f.schedule_times.push_back(1000 * i);
+    f.schedule_sizes.push_back(i % 2 ? 1 : 4096);
+  }
+  CHECK_EQ(finished(fabric, {f}).flow(0).completed, 8);
+}
+
+// ---- Patterns -------------------------------------------------------------------------------
+
+TEST(a_ring_all_reduce_sends_2_n_minus_1_messages_per_host_each_after_the_one_before_it) {
+  for (uint32_t n = 2; n <= 8; ++n) {
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 0; i < n; ++i) {
+      FlowSpec f = finite(i, (i + 1) % n, 4096, 2 * (n - 1));
+      f.pattern = Pattern::kTriggered;
+      f.initial_triggers = 1;
+      f.triggers = static_cast<int32_t>((i + 1) % n);
+      flows.push_back(f);
+    }
+    const Simulation sim = finished(star(static_cast<int>(n)), flows);
+    const double step = 2 * 10'000 + ser(kRate, 4096 + 26);
+    for (uint32_t i = 0; i < n; ++i) {
+      CHECK_EQ(sim.flow(i).delivered, 2 * (n - 1));
+      CHECK(static_cast<double>(sim.flow(i).last_delivery) >= 2 * (n - 1) * step - 1000);
+    }
+  }
+}
+
+TEST(a_rate_cap_spaces_packets_by_payload_over_rate_from_the_first_one_on) {
+  for (const Time start : {Time{0}, Time{50'000'000}}) {
+    FlowSpec f = finite(0, 1, 1000, 11);
+    f.rate_bps = 1e9;  // 8 us each
+    f.start = start;
+    const Simulation sim = finished(star(2), {f});
+    const FlowResult result = sim.flow(0);
+    CHECK_EQ(result.last_delivery - result.first_delivery, 10 * 8'000'000);
+  }
+}
+
+TEST(a_schedule_is_kept_to_the_picosecond_on_an_idle_fabric) {
+  SmallFabric fabric = chain({kRate}, {5000});
+  FlowSpec f = finite(0, 1, 1, 4);
+  f.pattern = Pattern::kSchedule;
+  f.schedule_times = {0, 1'000'000, 1'000'000'000, 70'000'000'000};
+  f.schedule_sizes = {64, 64, 64, 64};
+  const Simulation sim = finished(fabric, {f});
+  const auto& one_way = sim.groups()[0].one_way;
+  CHECK_EQ(one_way.count(), 4u);
+  CHECK_EQ(one_way.min(), one_way.max());
+  CHECK_EQ(sim.flow(0).last_delivery, 70'000'000'000 + one_way.min());
+}
+
+// ---- Lanes ----------------------------------------------------------------------------------
+
+TEST(a_port_with_its_own_sl_to_vl_map_moves_packets_to_its_lane_and_others_do_not) {
+  SmallFabric fabric = star(3);
+  NetworkSpec& net = fabric.spec;
+  net.lanes = 4;
+  net.arbitration.low = {{0, 64}, {1, 64}, {2, 64}, {3, 64}};
+  net.sl2vl.fill(1);
+  SlToVl other;
+  other.fill(3);
+  net.sl2vl_overrides.push_back({0, 1, 2, other});  // from host 0 to host 1 only
+  const Simulation sim = finished(fabric, {finite(0, 1, 4096, 10), finite(2, 1, 4096, 20)});
+  const size_t to_first = link_of(sim, 0, 2);
+  CHECK_EQ(sim.counters(to_first, 3).xmit_packets, 10u);
+  CHECK_EQ(sim.counters(to_first, 1).xmit_packets, 20u);
+  CHECK_EQ(sim.counters(link_of(sim, 1), 1).xmit_packets, 10u);  // the host itself uses the default
+  CHECK_EQ(sim.counters(link_of(sim, 0, 1), 1).xmit_packets, 10u);  // ACKs come back on lane 1
+}
+
+TEST(a_lane_in_no_table_stops_no_other_lane_of_its_host) {
+  SmallFabric fabric = star(2);
+  fabric.spec.lanes = 2;
+  for (size_t sl = 0; sl < 16; ++sl) fabric.spec.sl2vl[sl] = static_cast<uint8_t>(sl % 2);
+  fabric.spec.arbitration.low = {{0, 64}};
+  fabric.spec.adapter.post = 400'000;
+  FlowSpec stuck = finite(0, 1, 64, 1), free = finite(0, 1, 64, 50);
+  stuck.sl = 1;
+  free.window = 1;
+  free.pattern = Pattern::kPaced;
+  free.interval = 300'000;
+  RunSpec run;
+  run.duration = kLong;
+  Simulation sim(fabric.spec, {stuck, free}, run);
+  sim.run(1'000'000);
+  CHECK_EQ(sim.flow(1).delivered, 50);
+  CHECK_EQ(sim.flow(0).delivered, 0);
+}
+
+TEST(a_run_does_not_end_as_finished_while_posted_messages_were_never_sent) {
+  SmallFabric fabric = star(2);
+  fabric.spec.lanes = 2;
+  fabric.spec.sl2vl.fill(1);
+  fabric.spec.arbitration.low = {{0, 64}};
+  RunSpec run;
+  run.duration = kLong;
+  Simulation sim(fabric.spec, {finite(0, 1, 64, 3)}, run);
+  CHECK(sim.run(1'000'000) != Status::kFinished);
+}
+
+TEST(round_robin_and_fcfs_give_backlogged_inputs_equal_shares_of_an_output) {
+  for (const Order order : {Order::kFcfs, Order::kFcfsAge, Order::kRoundRobin}) {
+    SmallFabric fabric = star(6);
+    fabric.spec.switches.order = order;
+    fabric.spec.credits.switch_buffer_bytes = 33'280;
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 1; i < 6; ++i) flows.push_back(finite(i, 0, 4096, -1));
+    for (FlowSpec& f : flows) f.window = 64;
+    RunSpec run;
+    run.duration = 3'000'000'000;
+    run.warmup = 300'000'000;
+    Simulation sim(fabric.spec, flows, run);
+    CHECK(sim.run(100'000'000) == Status::kTimeUp);
+    double total = 0;
+    for (size_t i = 0; i < 5; ++i) total += static_cast<double>(sim.flow(i).bytes);
+    for (size_t i = 0; i < 5; ++i) {
+      CHECK(std::abs(static_cast<double>(sim.flow(i).bytes) / total - 0.2) < 0.002);
+    }
+    const double bound = kRate * 4096 / (4096 + 26) / 8 * 2.7e-3;
+    CHECK(total <= bound + 4096);
+    CHECK(total >= 0.99 * bound);
+  }
+}
+
+// A saturated sender's link is at any time sending or waiting for credit.
+TEST(xmit_wait_and_sending_make_up_the_time_of_a_saturated_sender) {
+  SmallFabric fabric = star(3);
+  fabric.spec.credits.switch_buffer_bytes = 16'640;
+  std::vector<FlowSpec> flows = {finite(1, 0, 4096, -1), finite(2, 0, 4096, -1)};
+  for (FlowSpec& f : flows) f.window = 64;
+  RunSpec run;
+  run.duration = 2'000'000'000;
+  Simulation sim(fabric.spec, flows, run);
+  sim.run(100'000'000);
+  for (uint32_t host = 2; host <= 3; ++host) {
+    const LaneCounters n = sim.counters(link_of(sim, host), 0);
+    const double sending = ser(kRate, static_cast<int64_t>(n.xmit_bytes));
+    CHECK(std::abs(sending + static_cast<double>(n.xmit_wait) - 2e9) < 0.005 * 2e9);
+  }
+}
+
+// ---- Congestion control ---------------------------------------------------------------------
+
+TEST(congestion_control_marks_only_over_the_threshold_and_shortens_the_queue) {
+  int64_t peak[2];
+  uint64_t marked[2];
+  for (const int enabled : {0, 1}) {
+    SmallFabric fabric = star(4);
+    CongestionControl& control = fabric.spec.switches.congestion;
+    control.enabled = enabled;
+    control.threshold_bytes = 20'000;
+    control.step = 1;
+    control.timer = 20'000'000;
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 1; i < 4; ++i) flows.push_back(finite(i, 0, 4096, -1));
+    for (FlowSpec& f : flows) f.window = 200;
+    RunSpec run;
+    run.duration = 2'000'000'000;
+    run.sample_interval = 1'000'000;
+    Simulation sim(fabric.spec, flows, run);
+    sim.run(100'000'000);
+    const size_t bottleneck = link_of(sim, 0, 1);
+    marked[enabled] = sim.counters(bottleneck, 0).marked;
+    peak[enabled] = 0;
+    for (size_t i = sim.sample_times().size() / 2; i < sim.sample_times().size(); ++i) {
+      peak[enabled] = std::max<int64_t>(peak[enabled], sim.samples()[i * sim.links() + bottleneck]);
+    }
+  }
+  CHECK_EQ(marked[0], 0u);
+  CHECK(marked[1] > 0);
+  CHECK(peak[1] < peak[0]);
+}

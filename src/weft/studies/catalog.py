@@ -1,0 +1,25 @@
+"""Every study by its name, in the order of the paper. Entry points: `STUDIES`, `find_studies`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.errors import InputError
+from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
+from weft.studies.rperf_lanes import FIG12, FIG13
+from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
+from weft.studies.rperf_policies import FIG10, FIG11
+from weft.studies.study import Study
+
+STUDIES: tuple[Study, ...] = (
+    FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13,
+)  # fmt: skip
+
+
+def find_studies(names: Sequence[str]) -> list[Study]:
+    """The studies of these names, each once; "all" is every study."""
+    known = {study.name: study for study in STUDIES}
+    unknown = [name for name in names if name != "all" and name not in known]
+    if unknown:
+        raise InputError("study", f"{unknown[0]!r} is unknown", f"use all, {', '.join(known)}")
+    return list(STUDIES) if "all" in names else [known[name] for name in dict.fromkeys(names)]

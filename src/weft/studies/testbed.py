@@ -1,0 +1,100 @@
+"""The set-ups of the RPerf paper as scenarios: one switch with seven hosts, two hops, one cable.
+
+h6 is the destination; the probe is on h5, senders are h0, h1, … (RPerf, V). The systems'
+parameters are in `simulate/systems.toml`; here are only what the paper varies and how its
+generators are set. Entry points: `converged`, `two_hops`, `one_to_one`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PAPER = "RPerf (Katebzadeh, Costa, Grot: Evaluation of an InfiniBand Switch, ISPASS 2020)"
+
+Table = dict[str, Any]
+
+PAYLOADS = (64, 128, 256, 512, 1024, 2048, 4096)
+SENDERS = range(6)
+LINK_GBPS = 56.0
+
+RATE = {"omnet": "56 Gb/s", "sx6012": "4xFDR"}
+CABLE = "10 ns"  # 2 m; the paper gives no length
+ESTIMATOR = {"omnet": "completion", "sx6012": "rperf"}
+
+# Long enough for 1,000 probes and more at the slowest setting, as p99.9 needs.
+DURATION, WARMUP = "60 ms", "1 ms"
+
+# Messages outstanding. Fig. 7a implies the first: 4096 B senders without batching keep the
+# switch's buffers less full than those of Fig. 8. With 128, credits are the limit.
+WINDOW_UNBATCHED, WINDOW_BATCHED = 7, 128
+WINDOW_OPEN = 64
+
+# SL1 rides on VL1, which has high priority for one unit of 4,096 bytes at a time.
+OWN_LANE: Table = {"high": [[1, 255]], "low": [[0, 255]], "high_limit": 1}
+
+
+def probe(system: str, source: str, sl: int = 0) -> Table:
+    """The latency-sensitive generator: 64 B, closed loop."""
+    return {
+        "name": "probe", "kind": "latency", "from": source, "to": "h6", "size": "64 B", "sl": sl,
+        "estimator": ESTIMATOR[system],
+    }  # fmt: skip
+
+
+def senders(count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int = 1) -> list[Table]:
+    """Bandwidth-sensitive generators on h0, h1, …; none for a count of 0."""
+    one = {
+        "name": "senders", "kind": "bandwidth", "from": f"h0..h{count - 1}", "to": "h6",
+        "size": f"{size} B", "window": window, "batch": batch,
+    }  # fmt: skip
+    return [one] if count else []
+
+
+def converged(
+    system: str,
+    traffic: list[Table],
+    lanes: Table | None = None,
+    order: str = "",
+    duration: str = DURATION,
+) -> Table:
+    """Many to one over one switch; `lanes` gives a second lane and its arbitration."""
+    fabric = {
+        "topology": "one_switch", "hosts": 7, "rate": RATE[system], "delay": CABLE,
+        "lanes": 2 if lanes else 1,
+    }  # fmt: skip
+    return {
+        "duration": duration,
+        "warmup": WARMUP,
+        "fabric": fabric,
+        "traffic": traffic,
+        **({"lanes": lanes} if lanes else {}),
+        **({"switch": {"order": order}} if order else {}),
+    }
+
+
+def two_hops(order: str) -> Table:
+    """Two senders and the probe above, three senders and the destination below."""
+    above = {"name": "above", "kind": "bandwidth", "from": "h0..h1", "to": "h6", "size": "4096 B"}
+    below = {"name": "below", "kind": "bandwidth", "from": "h3..h5", "to": "h6", "size": "4096 B"}
+    fabric = {
+        "topology": "two_hops", "upstream_hosts": 3, "downstream_hosts": 4,
+        "rate": RATE["omnet"], "delay": CABLE,
+    }  # fmt: skip
+    return {
+        "duration": DURATION,
+        "warmup": WARMUP,
+        "fabric": fabric,
+        "switch": {"order": order},
+        "traffic": [probe("omnet", "h2"), above, below],
+    }
+
+
+def one_to_one(path: str, generator: Table, duration: str, warmup: str = "0 ns") -> Table:
+    """One host to another: `path` is "back_to_back" or "one_switch"."""
+    hosts = {"hosts": 2} if path == "one_switch" else {}
+    return {
+        "duration": duration,
+        "warmup": warmup,
+        "fabric": {"topology": path, "rate": RATE["sx6012"], "delay": CABLE, **hosts},
+        "traffic": [{**generator, "from": "h0", "to": "h1"}],
+    }

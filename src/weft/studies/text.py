@@ -1,0 +1,111 @@
+"""Results of studies as text: the table of one study, and several on one screen.
+
+Entry points: `study_table`, `study_list`, `short_table`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from weft.records.table import text_table
+from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
+from weft.studies.study import Result, Study
+
+WIDTH = 98
+
+
+def number(value: float) -> str:
+    """Three significant digits, as many as the paper gives."""
+    return f"{value:#.3g}".removesuffix(".")
+
+
+def stated(value: float | None) -> str:
+    """A published value with the digits that the paper gives."""
+    return "–" if value is None else f"{value:g}"
+
+
+def ratio(row: Row) -> str:
+    """ours/published, marked where it is outside the tolerance."""
+    return "–" if row.ratio is None else f"{row.ratio:.2f}{'' if row.within else ' !'}"
+
+
+def study_list(studies: Sequence[Study]) -> str:
+    """Names, places, systems and titles."""
+    rows = [[s.name, s.place, s.system, s.title] for s in studies]
+    return text_table(["study", "RPerf", "system", "title"], rows, left=4)
+
+
+def study_table(result: Result) -> str:
+    """A study's rows, and its remarks below them."""
+    study = result.study
+    cells = [
+        [
+            row.observation.setting, row.observation.quantity, row.observation.unit,
+            stated(row.published), number(row.ours), ratio(row),
+        ]
+        for row in result.rows
+    ]  # fmt: skip
+    head = f"{study.name}: {study.title}\nRPerf (ISPASS 2020), {study.place}; system {study.system}"
+    table = text_table(["setting", "quantity", "unit", "published", "ours", "ratio"], cells, left=3)
+    return "\n".join([head, "", table, "", *map(_bullet, result.remarks)])
+
+
+def _bullet(remark: str) -> str:
+    return textwrap.fill(remark, WIDTH, initial_indent="- ", subsequent_indent="  ")
+
+
+def verdict(rows: Sequence[Row]) -> str:
+    """How many published values ours meets."""
+    outside = [row for row in rows if not row.within]
+    reasons = sum(1 for row in outside if not row.unexplained)
+    met = f"{len(rows) - len(outside)} of {len(rows)} published values are within tolerance"
+    if not outside:
+        return f"{met}."
+    explained = "with a written reason" if reasons == len(outside) else f"{reasons} with a reason"
+    return f"{met}; {len(outside)} outside, {explained}."
+
+
+# ---- Several studies on one screen ------------------------------------------------------------
+
+
+def short_table(results: Sequence[Result]) -> str:
+    """One line for a median and its tail, or for the two ends of a range."""
+    lines = [f"{'':42}{'published':>15}{'ours':>16}{'ratio':>15}"]
+    for result in results:
+        study = result.study
+        lines.append(f"{study.title} ({study.place.partition(',')[0]}, {study.system})")
+        lines += [_short_line(rows) for rows in paired(result.compared)]
+    return "\n".join(lines)
+
+
+def paired(rows: Sequence[Row]) -> Iterator[tuple[Row, ...]]:
+    """Rows in pairs where two belong together: median and tail, least and most."""
+    left = list(rows)
+    while left:
+        row = left.pop(0)
+        if left and _belong_together(row, left[0]):
+            yield row, left.pop(0)
+        else:
+            yield (row,)
+
+
+def _belong_together(row: Row, after: Row) -> bool:
+    if row.observation.setting != after.observation.setting:
+        return False
+    first, second = row.observation.quantity, after.observation.quantity
+    return (first, second) == (MEDIAN_RTT, TAIL_RTT) or (
+        first.endswith(", least") and second == first.removesuffix("least") + "most"
+    )
+
+
+def _short_line(rows: Sequence[Row]) -> str:
+    observation = rows[0].observation
+    quantity = observation.quantity.removesuffix(", least")
+    for known in ("probe RTT ", "bandwidth "):  # the study's title has said it
+        quantity = quantity.removeprefix(known)
+    label = f"  {observation.setting}" + (f", {quantity}" if quantity != "median" else "")
+    published = " / ".join(stated(row.published) for row in rows)
+    ours = " / ".join(number(row.ours) for row in rows)
+    ratios = " / ".join(ratio(row) for row in rows)
+    return f"{label:42}{published:>15}{ours:>16}{ratios:>15} {observation.unit}"

@@ -1,0 +1,64 @@
+"""The tour: what weft can do, shown on the studies of one switch, two hops and a gamed lane.
+
+Entry points: `TOUR`, `run_tour`, `summary`, `tour_report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from weft.plot import render_report
+from weft.records import Record, this_run
+from weft.studies.page import study_section
+from weft.studies.rperf_converged import FIG7A
+from weft.studies.rperf_lanes import FIG12, FIG13
+from weft.studies.rperf_policies import FIG10, FIG11
+from weft.studies.study import Result, Study, run_study, study_records
+from weft.studies.text import short_table, verdict
+
+TOUR: tuple[Study, ...] = (FIG10, FIG7A, FIG12, FIG11, FIG13)
+TITLE = "weft tour: an InfiniBand switch, published and simulated"
+
+
+def run_tour(progress: Callable[[float], None] | None = None) -> list[Result]:
+    """Run the studies of the tour, one after the other."""
+    results: list[Result] = []
+    for number, study in enumerate(TOUR):
+
+        def share(fraction: float, number: int = number) -> None:
+            if progress:
+                progress((number + fraction) / len(TOUR))
+
+        results.append(run_study(study, share))
+    return results
+
+
+def tour_records(results: Sequence[Result]) -> list[Record]:
+    """Everything that the tour observed."""
+    return [record for result in results for record in study_records(result)]
+
+
+def tour_report(results: Sequence[Result]) -> str:
+    """The studies as an HTML page, the records behind them below."""
+    sections = [study_section(result) for result in results]
+    return render_report(tour_records(results), TITLE, sections, [this_run()])
+
+
+def summary(results: Sequence[Result], elapsed_s: float, report: str, records: str) -> str:
+    """One screen: what was run, published values beside ours, where the rest is."""
+    rows = [row for result in results for row in result.compared]
+    points = sum(len(result.records) for result in results)
+    hops = sum(result.packet_hops for result in results)
+    return "\n".join(
+        [
+            f"weft tour: {points} simulations, a 64 B probe beside 0 to 5 senders of 4096 B, after",
+            "RPerf (Katebzadeh, Costa, Grot; ISPASS 2020). Pairs are median / tail (p99.9) or",
+            "least / most. omnet: the paper's simulator; sx6012: its testbed.",
+            "",
+            short_table(results),
+            "",
+            verdict(rows),
+            f"{hops / 1e6:.1f} M packet-hops simulated; {elapsed_s:.1f} s in all.",
+            f"Report: {report}   Records: {records}   All figures: weft study run all",
+        ]
+    )

@@ -30,8 +30,8 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
   const bool response = flow.owner != kNone && spec.op == Op::kRead;
   Time ready = software;
   if (!response) ready += adapter_.post + hiccup();
-  const bool fetch = (spec.op != Op::kRead || response) &&
-                     (!spec.allow_inline || size > adapter_.inline_bytes);
+  const bool fetch =
+      (spec.op != Op::kRead || response) && (!spec.allow_inline || size > adapter_.inline_bytes);
   if (fetch) ready += adapter_.pcie_read + fetch_time(std::min<int64_t>(size, spec.mtu));
   ready += adapter_.tx;
   const auto number = static_cast<uint32_t>(flow.result.posted++);
@@ -47,6 +47,7 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
   }
   flow.push({intended, ready, size, number, switch_time});
   if (flow.active) return;
+  prepare_head(flow);
   activate(id);
   const Time soonest = std::max({ready, flow.not_before, links_[flow.link].busy_until});
   if (soonest <= now_) {
@@ -148,8 +149,47 @@ inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
   }
 }
 
+// After a packet: when the next one of a single lane can go, by port and credit.
+inline void Simulation::wake_when_sendable(uint32_t link) {
+  OutLane& lane = out_[link];
+  int wire;
+  if (!lane.responses.empty()) {
+    wire = pool_[lane.responses.head].wire_bytes;
+  } else if (lane.active_first != kNone) {
+    wire = flows_[lane.active_first].head_wire;
+  } else {
+    return;
+  }
+  const Time free = links_[link].busy_until;
+  const int blocks = blocks_of(wire);
+  if (lane.credits.available() >= blocks) return ensure_kick(link, free);
+  lane.need = blocks;
+  if (lane.blocked_since == kNever) lane.blocked_since = free;
+  const Time enough = lane.credits.when(blocks);
+  if (enough != kNever) ensure_kick(link, std::max(enough, free));
+}
+
+inline void Simulation::host_transmit_one_lane(uint32_t link) {
+  OutLane& lane = out_[link];
+  if (!lane.responses.empty()) {
+    if (!has_credit(link, 0, pool_[lane.responses.head].blocks())) return;
+    transmit(link, lane.responses.pop(pool_));
+  } else {
+    Time wake = kNever;
+    const uint32_t id = pick_flow(link, 0, wake);
+    if (id == kNone) {
+      if (wake != kNever) ensure_kick(link, wake);
+      return;
+    }
+    if (!has_credit(link, 0, blocks_of(flows_[id].head_wire))) return;
+    send_request(link, id);
+  }
+  wake_when_sendable(link);
+}
+
 inline void Simulation::host_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
+  if (lanes_ == 1) return host_transmit_one_lane(link);
   Time wake = kNever;
   uint32_t flow_of[16];
   int wire_of[16];
@@ -164,7 +204,7 @@ inline void Simulation::host_transmit(uint32_t link) {
       const uint32_t id = pick_flow(link, vl, wake);
       if (id == kNone) continue;
       flow_of[vl] = id;
-      wire = next_wire_bytes(flows_[id]);
+      wire = flows_[id].head_wire;
     }
     wire_of[vl] = wire;
     if (has_credit(link, vl, blocks_of(wire))) ready |= 1u << vl;
@@ -173,13 +213,10 @@ inline void Simulation::host_transmit(uint32_t link) {
     if (wake != kNever) ensure_kick(link, wake);
     return;
   }
-  int vl = 0;
-  if (lanes_ > 1) {
-    vl = links_[link].arbiter.choose(*links_[link].tables, ready);
-    if (vl < 0) return;
-    const int blocks = blocks_of(wire_of[vl]);
-    links_[link].arbiter.sent(blocks * kBlock, blocks);
-  }
+  const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
+  if (vl < 0) return;
+  const int blocks = blocks_of(wire_of[vl]);
+  links_[link].arbiter.sent(blocks * kBlock, blocks);
   OutLane& lane = out_lane(link, vl);
   if (flow_of[vl] == kNone) {
     transmit(link, lane.responses.pop(pool_));
@@ -194,17 +231,20 @@ inline void Simulation::host_transmit(uint32_t link) {
   }
 }
 
-inline int Simulation::next_wire_bytes(Flow& flow) {
+// Sizes of the next packet of the message at the front.
+inline void Simulation::prepare_head(Flow& flow) const {
   const FlowSpec& spec = flow.spec;
-  const bool response = flow.owner != kNone && spec.op == Op::kRead;
-  if (spec.op == Op::kRead && !response) {
-    return request_header(spec.transport, spec.op, true, true);
+  if (spec.op == Op::kRead && flow.owner == kNone) {
+    flow.head_payload = 0;
+    flow.head_wire = request_header(spec.transport, spec.op, true, true);
+    return;
   }
   const int64_t left = flow.front().size - flow.offset;
-  const int payload = static_cast<int>(std::min<int64_t>(spec.mtu, left));
-  const bool first = flow.offset == 0, last = payload == left;
-  return payload + (response ? response_header(first, last)
-                             : request_header(spec.transport, spec.op, first, last));
+  flow.head_payload = static_cast<int>(std::min<int64_t>(spec.mtu, left));
+  const bool first = flow.offset == 0, last = flow.head_payload == left;
+  const int header = spec.op == Op::kRead ? response_header(first, last)
+                                          : request_header(spec.transport, spec.op, first, last);
+  flow.head_wire = flow.head_payload + header;
 }
 
 // Sends the next packet of the flow at the front of its lane.
@@ -212,11 +252,11 @@ inline void Simulation::send_request(uint32_t link, uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const Message& message = flow.front();
-  const bool response = flow.owner != kNone && spec.op == Op::kRead;
-  const bool read_request = spec.op == Op::kRead && !response;
-  const int64_t left = message.size - flow.offset;
-  const int payload = read_request ? 0 : static_cast<int>(std::min<int64_t>(spec.mtu, left));
-  const bool first = flow.offset == 0, last = read_request || payload == left;
+  const bool read = spec.op == Op::kRead;
+  const bool response = read && flow.owner != kNone;
+  const int payload = flow.head_payload;
+  const bool first = flow.offset == 0;
+  const bool last = (read && !response) || flow.offset + payload == message.size;
 
   const uint32_t packet = pool_.take();
   Packet& p = pool_[packet];
@@ -225,12 +265,10 @@ inline void Simulation::send_request(uint32_t link, uint32_t id) {
   p.flow = response ? flow.owner : id;
   p.message = message.number;
   p.dst = spec.dst;
-  p.wire_bytes = static_cast<uint16_t>(next_wire_bytes(flow));
+  p.wire_bytes = static_cast<uint16_t>(flow.head_wire);
   p.payload = static_cast<uint16_t>(payload);
   p.vl = flow.vl;
-  p.set(spec.sl, response       ? Kind::kReadResponse
-                 : read_request ? Kind::kReadRequest
-                                : Kind::kData);
+  p.set(spec.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
   p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
   if (spec.transport == Transport::kRc && !response) {
     if (last || (spec.ack_every > 0 && ++flow.unacked_packets >= spec.ack_every)) {
@@ -238,25 +276,25 @@ inline void Simulation::send_request(uint32_t link, uint32_t id) {
       flow.unacked_packets = 0;
     }
   }
-  const Time start = now_;
   transmit(link, packet);
-  pace(id, link, start, payload, first, last);
+  pace(id, link, payload, first, last);
   flow.offset = last ? 0 : flow.offset + payload;
   OutLane& lane = out_lane(link, flow.vl);
   if (last) flow.pop();
   if (flow.count == 0) {
     deactivate_front(lane);
   } else {
+    prepare_head(flow);
     rotate(lane);
   }
   if (last && spec.transport != Transport::kRc) locally_completed(id);
 }
 
 // When the flow and the adapter may send again.
-inline void Simulation::pace(uint32_t id, uint32_t link, Time start, int payload, bool first,
-                             bool last) {
+inline void Simulation::pace(uint32_t id, uint32_t link, int payload, bool first, bool last) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
+  const Time start = now_;
   links_[link].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
   if (first) flow.message_start = start;
   flow.not_before = start;
@@ -403,8 +441,8 @@ inline void Simulation::receive_read(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   const Flow& flow = flows_[p.flow];
-  const int64_t size = flow.spec.schedule_sizes.empty() ? flow.spec.size
-                                                        : flow.spec.schedule_sizes[p.message];
+  const int64_t size =
+      flow.spec.schedule_sizes.empty() ? flow.spec.size : flow.spec.schedule_sizes[p.message];
   post(flow.partner, now_, p.intended, size, p.switch_time);
 }
 
@@ -465,6 +503,7 @@ inline void Simulation::finish(Flow& flow) {
   if (flow.owner != kNone || flow.result.finished != kNever) return;
   flow.result.finished = now_;
   --unfinished_;
+  note_if_done();
 }
 
 }  // namespace weft::packet

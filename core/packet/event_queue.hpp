@@ -2,13 +2,16 @@
 //
 // A timing wheel: bucket b of width 2^w ps holds the events of one slice of time, a two-level
 // bitmap finds the next bucket that holds any, and a bucket is sorted when its turn comes.
-// Events past the wheel's horizon wait in a heap. Equal times keep scheduling order, which is
-// what makes a run repeatable. Units: ps.
+// Events past the wheel's horizon wait in a heap. The events of the current slice are a sorted
+// array; with few events pending, one endless slice (`kOneSlice`) is the fastest queue of all.
+// Equal times keep scheduling order, which is what makes a run repeatable. Units: ps.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <cstring>
+#include <memory>
 #include <vector>
 
 #include "packet/time.hpp"
@@ -26,47 +29,92 @@ struct Event {
   }
 };
 
+// The events of the current slice: a sorted array, consumed from the front.
+class SortedEvents {
+ public:
+  bool empty() const { return first_ == last_; }
+  const Event& front() const { return *first_; }
+  void pop() { ++first_; }
+
+  // New events are mostly late ones: their place is looked for from the back. An event scheduled
+  // last goes behind every event of its own time.
+  void insert(const Event& event) {
+    if (last_ == limit_) [[unlikely]]
+      make_room();
+    Event* at = last_++;
+    for (; at != first_ && at[-1].time > event.time; --at) *at = at[-1];
+    *at = event;
+  }
+
+  void append(const Event& event) {
+    if (last_ == limit_) make_room();
+    *last_++ = event;
+  }
+
+  void sort() {
+    if (last_ - first_ > 1) {
+      std::sort(first_, last_, [](const Event& a, const Event& b) { return a.before(b); });
+    }
+  }
+
+  void clear() { first_ = last_ = room_.get(); }
+
+ private:
+  // Moves what is left to the front; grows only if that frees less than half.
+  [[gnu::noinline]] void make_room() {
+    const size_t count = static_cast<size_t>(last_ - first_);
+    const size_t capacity = static_cast<size_t>(limit_ - room_.get());
+    if (2 * count < capacity) {
+      std::memmove(room_.get(), first_, count * sizeof(Event));
+    } else {
+      const size_t larger = std::max<size_t>(256, 2 * capacity);
+      auto room = std::make_unique_for_overwrite<Event[]>(larger);
+      if (count) std::memcpy(room.get(), first_, count * sizeof(Event));
+      room_ = std::move(room);
+      limit_ = room_.get() + larger;
+    }
+    first_ = room_.get();
+    last_ = first_ + count;
+  }
+
+  std::unique_ptr<Event[]> room_;
+  Event* first_ = nullptr;
+  Event* last_ = nullptr;
+  Event* limit_ = nullptr;
+};
+
 class EventQueue {
  public:
+  static constexpr int kOneSlice = 63;
+
   // `width_log2`: log2 of a bucket's width in ps; `buckets_log2`: log2 of the number of buckets.
   explicit EventQueue(int width_log2 = 15, int buckets_log2 = 12)
       : shift_(width_log2),
         mask_((uint64_t{1} << buckets_log2) - 1),
         head_(mask_ + 1, kNone),
         bits_((mask_ + 64) / 64, 0),
-        summary_((bits_.size() + 63) / 64, 0) {
-    nodes_.reserve(1024);
-    active_.reserve(64);
-  }
+        summary_((bits_.size() + 63) / 64, 0) {}
 
-  bool empty() const { return size_ == 0; }
-  size_t size() const { return size_; }
+  bool empty() const { return active_.empty() && stored_ == 0; }
 
   void push(Time time, uint32_t what) {
     const Event event{time, order_++, what};
-    ++size_;
     const uint64_t slot = static_cast<uint64_t>(time) >> shift_;
     if (slot <= slot_) {
-      insert_active(event);
-    } else if (slot - slot_ > mask_) {
-      far_.push_back(event);
-      std::push_heap(far_.begin(), far_.end(), later);
+      active_.insert(event);
     } else {
-      insert_bucket(slot, event);
+      insert_later(slot, event);
     }
   }
 
-  // Time of the next event; call only when not empty.
-  Time next_time() {
-    if (cursor_ == active_.size()) advance();
-    return active_[cursor_].time;
+  // The next event; call only when not empty.
+  const Event& top() {
+    if (active_.empty()) advance();
+    return active_.front();
   }
 
-  Event pop() {
-    if (cursor_ == active_.size()) advance();
-    --size_;
-    return active_[cursor_++];
-  }
+  // Drops the event that `top` has shown.
+  void pop() { active_.pop(); }
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -78,14 +126,13 @@ class EventQueue {
 
   static bool later(const Event& a, const Event& b) { return b.before(a); }
 
-  void insert_active(const Event& event) {
-    const auto from = active_.begin() + static_cast<std::ptrdiff_t>(cursor_);
-    active_.insert(std::upper_bound(from, active_.end(), event,
-                                    [](const Event& a, const Event& b) { return a.before(b); }),
-                   event);
-  }
-
-  void insert_bucket(uint64_t slot, const Event& event) {
+  [[gnu::noinline]] void insert_later(uint64_t slot, const Event& event) {
+    ++stored_;
+    if (slot - slot_ > mask_) {
+      far_.push_back(event);
+      std::push_heap(far_.begin(), far_.end(), later);
+      return;
+    }
     const uint64_t bucket = slot & mask_;
     uint32_t node = free_;
     if (node != kNone) {
@@ -125,9 +172,8 @@ class EventQueue {
     return d ? d : mask_ + 1;
   }
 
-  void advance() {
+  [[gnu::noinline]] void advance() {
     active_.clear();
-    cursor_ = 0;
     const uint64_t gap = next_occupied();
     uint64_t slot = gap ? slot_ + gap : UINT64_MAX;
     if (!far_.empty()) {
@@ -136,14 +182,12 @@ class EventQueue {
     slot_ = slot;
     take_bucket(slot & mask_);
     while (!far_.empty() && (static_cast<uint64_t>(far_.front().time) >> shift_) == slot_) {
-      active_.push_back(far_.front());
+      active_.append(far_.front());
+      --stored_;
       std::pop_heap(far_.begin(), far_.end(), later);
       far_.pop_back();
     }
-    if (active_.size() > 1) {
-      std::sort(active_.begin(), active_.end(),
-                [](const Event& a, const Event& b) { return a.before(b); });
-    }
+    active_.sort();
   }
 
   void take_bucket(uint64_t bucket) {
@@ -154,7 +198,8 @@ class EventQueue {
     word &= ~(uint64_t{1} << (bucket & 63));
     if (!word) summary_[bucket >> 12] &= ~(uint64_t{1} << ((bucket >> 6) & 63));
     while (node != kNone) {
-      active_.push_back(nodes_[node].event);
+      active_.append(nodes_[node].event);
+      --stored_;
       const uint32_t next = nodes_[node].next;
       nodes_[node].next = free_;
       free_ = node;
@@ -162,14 +207,13 @@ class EventQueue {
     }
   }
 
+  SortedEvents active_;
   int shift_;
   uint64_t mask_;
   uint64_t slot_ = 0;  // the slot whose events are in `active_`
-  size_t size_ = 0;
   uint32_t order_ = 0;
   uint32_t free_ = kNone;
-  size_t cursor_ = 0;
-  std::vector<Event> active_;
+  size_t stored_ = 0;  // events in buckets and in `far_`
   std::vector<Node> nodes_;
   std::vector<uint32_t> head_;
   std::vector<uint64_t> bits_;

@@ -33,9 +33,7 @@ struct alignas(64) Packet {
 
   int sl() const { return sl_kind >> 4; }
   Kind kind() const { return static_cast<Kind>(sl_kind & 15); }
-  void set(int sl, Kind kind) {
-    sl_kind = static_cast<uint8_t>(sl << 4 | static_cast<int>(kind));
-  }
+  void set(int sl, Kind kind) { sl_kind = static_cast<uint8_t>(sl << 4 | static_cast<int>(kind)); }
   int blocks() const { return blocks_of(wire_bytes); }
 };
 static_assert(sizeof(Packet) == 64);

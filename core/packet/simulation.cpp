@@ -7,6 +7,7 @@
 
 // The hot paths are one translation unit so that the compiler sees through them.
 #include "packet/adapter.inl"
+#include "packet/link.inl"
 #include "packet/switch.inl"
 
 namespace weft::packet {
@@ -29,8 +30,14 @@ Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, 
   build_links(network);
   build_routes(network);
   build_lanes(network);
-  queue_ = EventQueue(event_width_log2(), links_.size() > 256 ? 14 : 12);
+  if (links_.size() <= kFewLinks) {
+    queue_ = EventQueue(EventQueue::kOneSlice, 6);
+  } else {
+    queue_ = EventQueue(event_width_log2(), links_.size() > 256 ? 14 : 12);
+  }
   build_flows(std::move(flows));
+  schedule(run_.duration + 1, kEnd, 0);
+  note_if_done();
   if (run_.sample_interval > 0) schedule(0, kSample, 0);
 }
 
@@ -177,17 +184,15 @@ void Simulation::start(uint32_t id) {
 
 Status Simulation::run(uint64_t max_events) {
   for (uint64_t n = 0; n < max_events; ++n) {
-    if (run_.stop_when_done && !endless_ && unfinished_ == 0) return Status::kFinished;
-    if (queue_.empty()) return pool_.live() ? Status::kDeadlock : Status::kFinished;
-    if (queue_.next_time() > run_.duration) {
-      now_ = run_.duration;
-      return Status::kTimeUp;
-    }
-    const Event event = queue_.pop();
+    const Event event = queue_.top();
+    const uint32_t what = event.what >> kIdBits;
+    if (what == kEnd) [[unlikely]]
+      return end();
+    queue_.pop();
     now_ = event.time;
     ++events_;
     const uint32_t id = event.what & ((1u << kIdBits) - 1);
-    switch (event.what >> kIdBits) {
+    switch (what) {
       case kArrive:
         if (links_[pool_[id].in_link].to_switch) {
           arrive_at_switch(id);
@@ -222,58 +227,17 @@ Status Simulation::run(uint64_t max_events) {
   return Status::kRunning;
 }
 
-// The packet's last byte leaves at now + serialisation; its head reaches the far end `delay` from
-// now, and a switch may forward it `latency` after that (virtual cut-through).
-void Simulation::transmit(uint32_t id, uint32_t packet) {
-  Link& link = links_[id];
-  Packet& p = pool_[packet];
-  OutLane& lane = out_lane(id, p.vl);
-  const int blocks = p.blocks();
-  lane.credits.consume(blocks);
-  if (run_.check_invariants && lane.credits.available() < 0) broken("negative credit", id, p);
-  if (lane.blocked_since != kNever) {
-    lane.counters.xmit_wait += now_ - lane.blocked_since;
-    lane.blocked_since = kNever;
-  }
-  const Time time = ser(link, p.wire_bytes);
-  link.busy_until = now_ + time;
-  lane.counters.xmit_bytes += p.wire_bytes;
-  ++lane.counters.xmit_packets;
-  ++transmissions_;
-  p.in_link = id;
-  p.arrived = now_ + link.delay;
-  if (link.to_switch) {
-    if (switch_.order == Order::kFcfs || !link.from_switch) p.age = p.arrived;
-    Time ready = p.arrived + switch_.latency;
-    if (switch_.jitter_mean > 0) ready += jitter(switch_.jitter_mean);
-    // Jitter delays a packet, it never lets one overtake.
-    lane.last_ready = std::max(lane.last_ready, ready);
-    schedule(lane.last_ready, kArrive, packet);
-  } else {
-    schedule(link.busy_until + link.delay + adapter_.rx, kArrive, packet);
-  }
-}
-
-void Simulation::give_back(uint32_t id, int vl, Time freed, int blocks) {
-  OutLane& lane = out_lane(id, vl);
-  lane.credits.give_back(freed, blocks, credit_.interval, links_[id].delay + credit_.delay);
-  if (lane.need == 0) return;
-  const Time enough = lane.credits.when(lane.need);
-  if (enough != kNever) ensure_kick(id, std::max(enough, now_));
-}
-
-bool Simulation::has_credit(uint32_t id, int vl, int blocks) {
-  OutLane& lane = out_lane(id, vl);
-  lane.credits.mature(now_);
-  if (lane.credits.available() >= blocks) {
-    lane.need = 0;
-    return true;
-  }
-  lane.need = blocks;
-  note_blocked(lane);
-  const Time enough = lane.credits.when(blocks);
-  if (enough != kNever) ensure_kick(id, enough);
-  return false;
+// The end event stays in the queue: it is either the last of all, or comes after the duration,
+// or was brought forward because every flow has finished.
+Status Simulation::end() {
+  const Event event = queue_.top();
+  queue_.pop();
+  const bool last = queue_.empty();
+  schedule(event.time, kEnd, 0);
+  if (done_) return Status::kFinished;
+  if (last) return pool_.live() ? Status::kDeadlock : Status::kFinished;
+  now_ = run_.duration;
+  return Status::kTimeUp;
 }
 
 uint64_t Simulation::packet_hops() const {
@@ -282,7 +246,9 @@ uint64_t Simulation::packet_hops() const {
   return transmissions_ - unfinished;
 }
 
-FlowResult Simulation::flow(size_t i) const { return flows_[i].result; }
+FlowResult Simulation::flow(size_t i) const {
+  return flows_[i].result;
+}
 
 LaneCounters Simulation::counters(size_t link, int vl) const {
   const OutLane& lane = out_[link * lanes_ + vl];
@@ -330,7 +296,9 @@ std::vector<BlockedLane> Simulation::deadlock_cycle() const {
 void Simulation::sample() {
   sample_times_.push_back(now_);
   for (const OutLane& lane : out_) samples_.push_back(static_cast<int32_t>(lane.backlog));
-  if (!queue_.empty()) schedule(now_ + run_.sample_interval, kSample, 0);
+  if (now_ + run_.sample_interval <= run_.duration && pool_.live()) {
+    schedule(now_ + run_.sample_interval, kSample, 0);
+  }
 }
 
 void Simulation::broken(const std::string& law, uint32_t link, const Packet& p) const {

@@ -40,8 +40,8 @@ struct LaneCounters {
 
 struct FlowResult {
   int64_t posted = 0, completed = 0, delivered = 0;
-  int64_t bytes = 0;              // payload delivered after the warm-up
-  int64_t messages = 0;           // messages delivered after the warm-up
+  int64_t bytes = 0;     // payload delivered after the warm-up
+  int64_t messages = 0;  // messages delivered after the warm-up
   Time first_delivery = kNever, last_delivery = 0;
   Time finished = kNever;
 };
@@ -51,8 +51,8 @@ struct GroupResult {
 };
 
 struct BlockedLane {
-  uint32_t link, vl;           // the input lane whose head waits
-  uint32_t out_link, out_vl;   // where it wants to go
+  uint32_t link, vl;          // the input lane whose head waits
+  uint32_t out_link, out_vl;  // where it wants to go
   Time waited;
   bool no_credit;
 };
@@ -87,9 +87,10 @@ class Simulation {
   const std::vector<int32_t>& samples() const { return samples_; }
 
  private:
-  enum What : uint32_t { kArrive, kKick, kTimer, kAckReady, kSample };
+  enum What : uint32_t { kArrive, kKick, kTimer, kAckReady, kSample, kEnd };
   static constexpr uint32_t kIdBits = 28;
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr size_t kFewLinks = 40;  // up to here one sorted array holds all events best
 
   struct alignas(64) Link {
     Time busy_until = 0;
@@ -97,8 +98,8 @@ class Simulation {
     Time delay = 0;
     uint64_t ps_per_byte_q24 = 0;
     uint32_t from = 0, to = 0;
-    uint32_t port = 0;          // number at the sender
-    uint32_t to_in = 0;         // index among the receiver's inputs
+    uint32_t port = 0;   // number at the sender
+    uint32_t to_in = 0;  // index among the receiver's inputs
     bool from_switch = false, to_switch = false;
     uint32_t active_queue = kNone;  // switch queue whose packet is leaving
     Time pace_until = 0;            // hosts: adapter and PCIe pacing of requests
@@ -130,6 +131,8 @@ class Simulation {
   struct Queue {
     Fifo fifo;
     Time busy_until = 0;
+    Time head_age = 0;  // of the head on offer
+    int head_blocks = 0;
     uint32_t out = kNone;  // link its last packet left on
   };
 
@@ -150,6 +153,7 @@ class Simulation {
     uint32_t next_active = kNone;
     Time not_before = 0;
     int64_t offset = 0;
+    int head_wire = 0, head_payload = 0;  // of the next packet
     int in_batch = 0;
     Time message_start = 0;
     Time rate_due = 0;
@@ -207,6 +211,8 @@ class Simulation {
   uint32_t route(uint32_t node, const Packet& p) const;
   uint8_t out_vl(uint32_t node, const Packet& p) const;
   uint32_t queue_of(const Packet& p) const;
+  uint32_t queue_at(const Link& out, uint32_t bit) const;
+  uint32_t stand(uint32_t queue);
   void offer(uint32_t queue);
   void release(uint32_t link);
   void switch_transmit(uint32_t link);
@@ -224,9 +230,11 @@ class Simulation {
   void rotate(OutLane& lane);
   uint32_t pick_flow(uint32_t link, int vl, Time& wake);
   void host_transmit(uint32_t link);
-  int next_wire_bytes(Flow& flow);
+  void host_transmit_one_lane(uint32_t link);
+  void wake_when_sendable(uint32_t link);
+  void prepare_head(Flow& flow) const;
   void send_request(uint32_t link, uint32_t flow);
-  void pace(uint32_t flow, uint32_t link, Time start, int payload, bool first, bool last);
+  void pace(uint32_t flow, uint32_t link, int payload, bool first, bool last);
   int congestion_index(Flow& flow) const;
   void deliver_to_host(uint32_t packet);
   void count_delivery(Flow& flow, const Packet& p);
@@ -242,18 +250,25 @@ class Simulation {
   void completed(uint32_t flow, const Packet& p);
   void locally_completed(uint32_t flow);
   void finish(Flow& flow);
-  Time jitter(Time mean) { return rng_.exponential(static_cast<double>(mean)); }
+  Time jitter(Time mean) { return mean ? rng_.exponential(static_cast<double>(mean)) : 0; }
   Time hiccup() {
     if (adapter_.hiccup_mean == 0 || rng_.uniform() > adapter_.hiccup_probability) return 0;
     return jitter(adapter_.hiccup_mean);
   }
   Time fetch_time(int64_t bytes) const {
+    if (fetch_ps_per_byte_ == 0) return 0;
     return static_cast<Time>(static_cast<double>(bytes) * fetch_ps_per_byte_);
   }
   Time store_time(int64_t bytes) const {
+    if (store_ps_per_byte_ == 0) return 0;
     return static_cast<Time>(static_cast<double>(bytes) * store_ps_per_byte_);
   }
 
+  Status end();
+  void note_if_done() {
+    done_ = run_.stop_when_done && !endless_ && unfinished_ == 0;
+    if (done_) schedule(now_, kEnd, 0);
+  }
   void sample();
   void broken(const std::string& law, uint32_t link, const Packet& p) const;
 
@@ -272,6 +287,7 @@ class Simulation {
   uint64_t transmissions_ = 0;
   size_t unfinished_ = 0;
   bool endless_ = false;
+  bool done_ = false;
   EventQueue queue_;
   PacketPool pool_;
   Rng rng_;

@@ -87,8 +87,8 @@ struct AdapterSpec {
   Time pcie_write = 0;                  // latency of a DMA write
   double pcie_read_bps = 0;             // payload rates of DMA; 0 = unlimited
   double pcie_write_bps = 0;
-  Time tx = 0, rx = 0;                  // adapter pipelines
-  Time write_ack = 0;                   // extra time until the ACK of a WRITE
+  Time tx = 0, rx = 0;  // adapter pipelines
+  Time write_ack = 0;   // extra time until the ACK of a WRITE
   Time doorbell_gap = 0, message_gap = 0, packet_gap = 0;
   int inline_bytes = 0;
   double loopback_bps = 0;  // 0 = unlimited
@@ -121,9 +121,9 @@ enum class Pattern : uint8_t {
 
 // What a probe takes as its sample.
 enum class Estimator : uint8_t {
-  kCompletion,         // post to completion seen by software (qperf's post-poll)
-  kPingPong,           // software answers; post to answer seen by software (perftest)
-  kRPerfWireFirst,     // paired loopback, subtracted
+  kCompletion,      // post to completion seen by software (qperf's post-poll)
+  kPingPong,        // software answers; post to answer seen by software (perftest)
+  kRPerfWireFirst,  // paired loopback, subtracted
   kRPerfLoopbackFirst,
   kRPerfAlternating,
 };
@@ -138,18 +138,18 @@ struct FlowSpec {
   int mtu = 4096;
   int sl = 0;
   int window = 1;
-  int batch = 1;         // messages per doorbell
-  int ack_every = 1;     // packets per ACK; 0 = only the last packet of a message
-  int ack_bytes = 0;     // 0 = by header sizes
-  double rate_bps = 0;   // payload rate cap; 0 = none
-  int64_t messages = -1; // -1 = until `stop`
+  int batch = 1;          // messages per doorbell
+  int ack_every = 1;      // packets per ACK; 0 = only the last packet of a message
+  int ack_bytes = 0;      // 0 = by header sizes
+  double rate_bps = 0;    // payload rate cap; 0 = none
+  int64_t messages = -1;  // -1 = until `stop`
   Time start = 0, stop = kNever;
   Time think = 0;
   Time interval = 0;
   bool poisson = false;
   bool allow_inline = true;
-  uint32_t group = 0;    // distributions are kept per group
-  int32_t triggers = -1; // flow that posts a message when this one delivers one
+  uint32_t group = 0;     // distributions are kept per group
+  int32_t triggers = -1;  // flow that posts a message when this one delivers one
   int64_t initial_triggers = 0;
   std::vector<Time> schedule_times;
   std::vector<int64_t> schedule_sizes;

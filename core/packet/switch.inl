@@ -78,17 +78,34 @@ inline void Simulation::arrive_at_switch(uint32_t packet) {
   }
 }
 
-// The head of a queue becomes a candidate for its output.
-inline void Simulation::offer(uint32_t id) {
-  const Packet& p = pool_[queues_[id].fifo.head];
+// The head of a queue becomes a candidate for its output, which is returned.
+inline uint32_t Simulation::stand(uint32_t id) {
+  Queue& queue = queues_[id];
+  const Packet& p = pool_[queue.fifo.head];
+  queue.head_age = p.age;
+  queue.head_blocks = p.blocks();
   const uint32_t bit = links_[p.in_link].to_in * lanes_ + p.vl;
   waiting_[(p.out_link * lanes_ + p.out_vl) * words_ + (bit >> 6)] |= uint64_t{1} << (bit & 63);
-  const uint32_t out = p.out_link;
+  return p.out_link;
+}
+
+inline void Simulation::offer(uint32_t id) {
+  const uint32_t out = stand(id);
   if (links_[out].busy_until <= now_) {
     switch_transmit(out);
   } else {
     ensure_kick(out, links_[out].busy_until);
   }
+}
+
+// The queue that a bit of an output's waiting set stands for.
+inline uint32_t Simulation::queue_at(const Link& out, uint32_t bit) const {
+  const uint32_t base = port_base_[out.from];
+  if (lanes_ == 1 && !switch_.virtual_output_queues) [[likely]]
+    return in_link_[base + bit];
+  const uint32_t in = bit / lanes_;
+  const uint32_t lane = in_link_[base + in] * lanes_ + (bit - in * lanes_);
+  return switch_.virtual_output_queues ? lane * max_ports_ + out.port - 1 : lane;
 }
 
 // The last packet sent on `link` has left: the next one of its queue may compete.
@@ -97,7 +114,12 @@ inline void Simulation::release(uint32_t link) {
   if (id == kNone) return;
   links_[link].active_queue = kNone;
   const Queue& queue = queues_[id];
-  if (queue.out == link && queue.busy_until <= now_ && !queue.fifo.empty()) offer(id);
+  if (queue.out != link || queue.busy_until > now_ || queue.fifo.empty()) return;
+  if (pool_[queue.fifo.head].out_link == link) {
+    stand(id);  // the caller arbitrates this output next
+  } else {
+    offer(id);
+  }
 }
 
 // The input lane (as a bit number) that this output lane serves next, or kNone.
@@ -117,14 +139,11 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
   }
   uint32_t best = kNone;
   Time oldest = kNever;
-  const uint32_t base = port_base_[links_[link].from];
+  const Link& out = links_[link];
   for (uint32_t word = 0; word < words_; ++word) {
     for (uint64_t bits = words[word]; bits; bits &= bits - 1) {
       const uint32_t bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-      const uint32_t in = lanes_ == 1 ? bit : bit / lanes_;
-      uint32_t id = in_link_[base + in] * lanes_ + (bit - in * lanes_);
-      if (switch_.virtual_output_queues) id = id * max_ports_ + links_[link].port - 1;
-      const Time age = pool_[queues_[id].fifo.head].age;
+      const Time age = queues_[queue_at(out, bit)].head_age;
       if (age < oldest) {
         oldest = age;
         best = bit;
@@ -137,43 +156,36 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
 inline void Simulation::switch_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return;
   release(link);
-  if (links_[link].busy_until > now_) return;  // the released queue has taken its turn
-  const uint32_t node = links_[link].from;
-  const auto head_blocks = [&](uint32_t bit) {
-    const uint32_t in = lanes_ == 1 ? bit : bit / lanes_;
-    uint32_t id = in_link_[port_base_[node] + in] * lanes_ + (bit - in * lanes_);
-    if (switch_.virtual_output_queues) id = id * max_ports_ + links_[link].port - 1;
-    return pool_[queues_[id].fifo.head].blocks();
-  };
   if (lanes_ == 1) {
     const uint32_t bit = pick_input(link, 0);
-    if (bit != kNone && has_credit(link, 0, head_blocks(bit))) send_from_queue(link, 0, bit);
+    if (bit == kNone) return;
+    const int blocks = queues_[queue_at(links_[link], bit)].head_blocks;
+    if (has_credit(link, 0, blocks)) send_from_queue(link, 0, bit);
     return;
   }
   uint32_t choice[16];
+  int blocks[16];
   uint32_t ready = 0;
   for (int vl = 0; vl < lanes_; ++vl) {
     choice[vl] = pick_input(link, vl);
     if (choice[vl] == kNone) continue;
-    if (has_credit(link, vl, head_blocks(choice[vl]))) ready |= 1u << vl;
+    blocks[vl] = queues_[queue_at(links_[link], choice[vl])].head_blocks;
+    if (has_credit(link, vl, blocks[vl])) ready |= 1u << vl;
   }
   if (!ready) return;
   const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
   if (vl < 0) return;
-  const int blocks = head_blocks(choice[vl]);
   send_from_queue(link, vl, choice[vl]);
-  links_[link].arbiter.sent(blocks * kBlock, blocks);
+  links_[link].arbiter.sent(blocks[vl] * kBlock, blocks[vl]);
 }
 
 inline void Simulation::send_from_queue(uint32_t link, int vl, uint32_t bit) {
-  const uint32_t in = lanes_ == 1 ? bit : bit / lanes_;
-  const uint32_t in_vl = bit - in * lanes_;
-  const uint32_t in_link = in_link_[port_base_[links_[link].from] + in];
-  uint32_t id = in_link * lanes_ + in_vl;
-  if (switch_.virtual_output_queues) id = id * max_ports_ + links_[link].port - 1;
+  const uint32_t id = queue_at(links_[link], bit);
   Queue& queue = queues_[id];
   const uint32_t packet = queue.fifo.pop(pool_);
   Packet& p = pool_[packet];
+  const uint32_t in_link = p.in_link;
+  const int in_vl = p.vl;
   OutLane& lane = out_lane(link, vl);
   waiting_[(link * lanes_ + vl) * words_ + (bit >> 6)] &= ~(uint64_t{1} << (bit & 63));
   lane.cursor = bit;
@@ -181,14 +193,14 @@ inline void Simulation::send_from_queue(uint32_t link, int vl, uint32_t bit) {
   if (switch_.congestion.enabled) mark_congestion(link, lane, p);
   p.switch_time += now_ - p.arrived;
   const int blocks = p.blocks();
-  in_lane(in_link, static_cast<int>(in_vl)).used -= blocks;
+  in_lane(in_link, in_vl).used -= blocks;
   p.vl = static_cast<uint8_t>(vl);
   transmit(link, packet);
   const Time end = links_[link].busy_until;
   queue.busy_until = end;
   queue.out = link;
   links_[link].active_queue = id;
-  give_back(in_link, static_cast<int>(in_vl), end, blocks);
+  give_back(in_link, in_vl, end, blocks);
   if (!queue.fifo.empty() || lane.backlog > 0) {
     ensure_kick(link, end);
   } else if (lanes_ > 1) {

@@ -19,9 +19,13 @@ inline constexpr int kImmDt = 4;
 inline constexpr int kDeth = 8;
 inline constexpr int kBlock = 64;
 
-constexpr int blocks_of(int wire_bytes) { return (wire_bytes + kBlock - 1) / kBlock; }
+constexpr int blocks_of(int wire_bytes) {
+  return (wire_bytes + kBlock - 1) / kBlock;
+}
 
-constexpr bool is_write(Op op) { return op == Op::kWrite || op == Op::kWriteImm; }
+constexpr bool is_write(Op op) {
+  return op == Op::kWrite || op == Op::kWriteImm;
+}
 
 // Header bytes of a request packet, given its place in the message.
 constexpr int request_header(Transport transport, Op op, bool first, bool last) {
@@ -33,7 +37,9 @@ constexpr int request_header(Transport transport, Op op, bool first, bool last) 
   return size;
 }
 
-constexpr int ack_bytes() { return kBaseHeader + kAeth; }
+constexpr int ack_bytes() {
+  return kBaseHeader + kAeth;
+}
 
 // First and last READ responses carry an AETH, middle ones do not.
 constexpr int response_header(bool first, bool last) {

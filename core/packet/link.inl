@@ -1,0 +1,63 @@
+// The link: serialisation, flight and credits. Part of simulation.cpp.
+#pragma once
+
+#include "packet/simulation.hpp"
+
+namespace weft::packet {
+
+// The packet's last byte leaves at now + serialisation; its head reaches the far end `delay` from
+// now, and a switch may forward it `latency` after that (virtual cut-through).
+[[gnu::always_inline]] inline void Simulation::transmit(uint32_t id, uint32_t packet) {
+  Link& link = links_[id];
+  Packet& p = pool_[packet];
+  OutLane& lane = out_lane(id, p.vl);
+  const int blocks = p.blocks();
+  lane.credits.consume(blocks);
+  if (run_.check_invariants && lane.credits.available() < 0) broken("negative credit", id, p);
+  if (lane.blocked_since != kNever) {
+    lane.counters.xmit_wait += now_ - lane.blocked_since;
+    lane.blocked_since = kNever;
+  }
+  const Time time = ser(link, p.wire_bytes);
+  link.busy_until = now_ + time;
+  lane.counters.xmit_bytes += p.wire_bytes;
+  ++lane.counters.xmit_packets;
+  ++transmissions_;
+  p.in_link = id;
+  p.arrived = now_ + link.delay;
+  if (link.to_switch) {
+    if (switch_.order == Order::kFcfs || !link.from_switch) p.age = p.arrived;
+    Time ready = p.arrived + switch_.latency;
+    if (switch_.jitter_mean > 0) ready += jitter(switch_.jitter_mean);
+    // Jitter delays a packet, it never lets one overtake.
+    lane.last_ready = std::max(lane.last_ready, ready);
+    schedule(lane.last_ready, kArrive, packet);
+  } else {
+    schedule(link.busy_until + link.delay + adapter_.rx, kArrive, packet);
+  }
+}
+
+[[gnu::always_inline]] inline void Simulation::give_back(uint32_t id, int vl, Time freed,
+                                                         int blocks) {
+  OutLane& lane = out_lane(id, vl);
+  lane.credits.give_back(freed, blocks, credit_.interval, links_[id].delay + credit_.delay);
+  if (lane.need == 0) return;
+  const Time enough = lane.credits.when(lane.need);
+  if (enough != kNever) ensure_kick(id, std::max(enough, now_));
+}
+
+[[gnu::always_inline]] inline bool Simulation::has_credit(uint32_t id, int vl, int blocks) {
+  OutLane& lane = out_lane(id, vl);
+  lane.credits.mature(now_);
+  if (lane.credits.available() >= blocks) {
+    lane.need = 0;
+    return true;
+  }
+  lane.need = blocks;
+  note_blocked(lane);
+  const Time enough = lane.credits.when(blocks);
+  if (enough != kNever) ensure_kick(id, enough);
+  return false;
+}
+
+}  // namespace weft::packet

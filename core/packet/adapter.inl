@@ -30,8 +30,8 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
   const bool response = flow.owner != kNone && spec.op == Op::kRead;
   Time ready = software;
   if (!response) ready += adapter_.post + hiccup();
-  const bool fetch =
-      (spec.op != Op::kRead || response) && (!spec.allow_inline || size > adapter_.inline_bytes);
+  const bool inlined = spec.allow_inline && size <= adapter_.inline_bytes;
+  const bool fetch = response || (spec.op != Op::kRead && !inlined);
   if (fetch) ready += adapter_.pcie_read + fetch_time(std::min<int64_t>(size, spec.mtu));
   ready += adapter_.tx;
   const auto number = static_cast<uint32_t>(flow.result.posted++);
@@ -214,7 +214,10 @@ inline void Simulation::host_transmit(uint32_t link) {
     return;
   }
   const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
-  if (vl < 0) return;
+  if (vl < 0) {
+    if (wake != kNever) ensure_kick(link, wake);
+    return;
+  }
   const int blocks = blocks_of(wire_of[vl]);
   links_[link].arbiter.sent(blocks * kBlock, blocks);
   OutLane& lane = out_lane(link, vl);
@@ -308,7 +311,7 @@ inline void Simulation::pace(uint32_t id, uint32_t link, int payload, bool first
   }
   if (spec.rate_bps > 0) {
     const auto period = static_cast<Time>(payload * 8e12 / spec.rate_bps);
-    flow.rate_due = std::max(flow.rate_due, start - period) + period;  // an idle flow saves nothing
+    flow.rate_due = std::max(flow.rate_due, start) + period;  // an idle flow saves nothing up
     flow.not_before = std::max(flow.not_before, flow.rate_due);
   }
   if (switch_.congestion.enabled) {
@@ -387,13 +390,17 @@ inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const bool reliable = flow.spec.transport == Transport::kRc;
   if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
-  if (!reliable && flow.result.delivered == flow.spec.messages) finish(flow);
+  if (!reliable && flow.partner == kNone && flow.result.delivered == flow.spec.messages) {
+    finish(flow);
+  }
   const Time seen = completion_seen();
   if (flow.partner != kNone) {  // ping: software answers
     post(flow.partner, seen, p.intended, flow.spec.size, p.switch_time);
   } else if (flow.owner != kNone) {  // pong
+    Flow& owner = flows_[flow.owner];
     sample_completion(flow.owner, seen, p);
-    post_next(flow.owner, seen + flows_[flow.owner].spec.think);
+    if (int64_t{p.message} + 1 == owner.spec.messages) finish(owner);
+    post_next(flow.owner, seen + owner.spec.think);
   }
   if (flow.spec.triggers >= 0) {
     post_next(static_cast<uint32_t>(flow.spec.triggers), seen);
@@ -402,15 +409,16 @@ inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
 
 inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
   Packet& p = pool_[packet];
-  const Time dma = is_write(flow.spec.op) ? adapter_.write_ack + store_time(p.payload) : 0;
+  // DMA writes are done in order, so ACKs of WRITEs are too.
+  const Time stored = std::max(now_, links_[p.in_link].drained) + adapter_.write_ack;
   const int size = flow.spec.ack_bytes ? flow.spec.ack_bytes : ack_bytes();
   p.set(flow.spec.sl, Kind::kAck);
   p.dst = flow.spec.src;
   p.wire_bytes = static_cast<uint16_t>(size);
   p.payload = 0;
   p.flags = static_cast<uint8_t>((p.flags & kLast) | (p.flags & kFecn ? kBecn : 0));
-  if (dma > 0) {
-    schedule(now_ + dma, kAckReady, packet);
+  if (is_write(flow.spec.op) && stored > now_) {
+    schedule(stored, kAckReady, packet);
   } else {
     respond(packet);
   }
@@ -477,9 +485,9 @@ inline void Simulation::completed(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const int64_t before = flow.result.completed;
-  flow.result.completed = int64_t{p.message} + 1;
-  if (flow.result.completed == spec.messages) finish(flow);
+  flow.result.completed = std::max(before, int64_t{p.message} + 1);
   if (spec.estimator == Estimator::kPingPong) return;  // the pong is the sample
+  if (flow.result.completed == spec.messages) finish(flow);
   const Time seen = completion_seen();
   sample_completion(id, seen, p);
   if (spec.pattern == Pattern::kStream) {

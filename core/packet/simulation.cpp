@@ -235,7 +235,7 @@ Status Simulation::end() {
   const bool last = queue_.empty();
   schedule(event.time, kEnd, 0);
   if (done_) return Status::kFinished;
-  if (last) return pool_.live() ? Status::kDeadlock : Status::kFinished;
+  if (last) return pool_.live() || !blocked(0).empty() ? Status::kDeadlock : Status::kFinished;
   now_ = run_.duration;
   return Status::kTimeUp;
 }
@@ -259,36 +259,68 @@ LaneCounters Simulation::counters(size_t link, int vl) const {
 
 std::vector<BlockedLane> Simulation::blocked(Time limit) const {
   std::vector<BlockedLane> lanes;
+  const auto add = [&](uint32_t link, int vl, uint32_t out, int out_vl, int blocks, Time since) {
+    const OutLane& lane = out_[out * lanes_ + out_vl];
+    // A head with credit may still wait behind one that lacks it.
+    const bool no_credit = lane.credits.available() < std::max(blocks, lane.need);
+    if (now_ - since < limit) return;
+    lanes.push_back({link, static_cast<uint32_t>(vl), out, static_cast<uint32_t>(out_vl),
+                     now_ - since, no_credit});
+  };
   for (const Queue& queue : queues_) {
     if (queue.fifo.empty()) continue;
     const Packet& p = pool_[queue.fifo.head];
-    if (now_ - p.arrived < limit) continue;
-    const OutLane& out = out_[p.out_link * lanes_ + p.out_vl];
-    const bool no_credit = out.credits.available() < p.blocks();
-    lanes.push_back({p.in_link, p.vl, p.out_link, p.out_vl, now_ - p.arrived, no_credit});
+    add(p.in_link, p.vl, p.out_link, p.out_vl, p.blocks(), p.arrived);
+  }
+  for (const uint32_t link : host_link_) {
+    if (link == kNone) continue;
+    for (int vl = 0; vl < lanes_; ++vl) {
+      const OutLane& lane = out_[link * lanes_ + vl];
+      if (!lane.responses.empty()) {
+        const Packet& p = pool_[lane.responses.head];
+        add(link, vl, link, vl, p.blocks(), p.arrived);
+      } else if (lane.active_first != kNone) {
+        const Flow& flow = flows_[lane.active_first];
+        add(link, vl, link, vl, blocks_of(flow.head_wire),
+            std::min(now_, flow.ring[flow.first].ready));
+      }
+    }
   }
   return lanes;
 }
 
+// An input lane waits for the input lanes at the far end of the link it lacks credit on.
 std::vector<BlockedLane> Simulation::deadlock_cycle() const {
   const std::vector<BlockedLane> lanes = blocked(0);
-  // An input lane waits for the input lane at the far end of the link it lacks credit on.
-  std::vector<uint32_t> at(links_.size() * lanes_, kNone);
-  for (uint32_t i = 0; i < lanes.size(); ++i) at[lanes[i].link * lanes_ + lanes[i].vl] = i;
-  std::vector<uint32_t> seen(lanes.size(), kNone);
+  std::vector<std::vector<uint32_t>> at(links_.size() * lanes_);
+  for (uint32_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].link != lanes[i].out_link) at[lanes[i].link * lanes_ + lanes[i].vl].push_back(i);
+  }
+  static const std::vector<uint32_t> nothing;
+  const auto waits_for = [&](uint32_t i) -> const std::vector<uint32_t>& {
+    return lanes[i].no_credit ? at[lanes[i].out_link * lanes_ + lanes[i].out_vl] : nothing;
+  };
+  std::vector<uint8_t> state(lanes.size(), 0);  // 0 new, 1 on the path, 2 done
+  std::vector<std::pair<uint32_t, size_t>> path;
   for (uint32_t begin = 0; begin < lanes.size(); ++begin) {
-    uint32_t i = begin;
-    while (i != kNone && seen[i] == kNone && lanes[i].no_credit) {
-      seen[i] = begin;
-      i = at[lanes[i].out_link * lanes_ + lanes[i].out_vl];
+    if (state[begin] == 0) path.push_back({begin, 0});
+    while (!path.empty()) {
+      const uint32_t i = path.back().first;
+      state[i] = 1;
+      if (path.back().second == waits_for(i).size()) {
+        state[i] = 2;
+        path.pop_back();
+        continue;
+      }
+      const uint32_t to = waits_for(i)[path.back().second++];
+      if (state[to] == 0) path.push_back({to, 0});
+      if (state[to] != 1) continue;
+      std::vector<BlockedLane> cycle;
+      for (const auto& step : path) {
+        if (!cycle.empty() || step.first == to) cycle.push_back(lanes[step.first]);
+      }
+      return cycle;
     }
-    if (i == kNone || seen[i] != begin || !lanes[i].no_credit) continue;
-    std::vector<BlockedLane> cycle;
-    for (uint32_t j = i; cycle.empty() || j != i;) {
-      cycle.push_back(lanes[j]);
-      j = at[lanes[j].out_link * lanes_ + lanes[j].out_vl];
-    }
-    return cycle;
   }
   return {};
 }

@@ -33,6 +33,7 @@ class LanePlan:
 
     sl2vl: tuple[int, ...]
     tables: ArbTables
+    served: frozenset[int]  # lanes that some entry of the tables serves
     port_tables: tuple[tuple[int, int, ArbTables], ...] = ()
     port_sl2vl: tuple[tuple[int, int, int, tuple[int, ...]], ...] = ()
 
@@ -127,6 +128,7 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     )
     top.done()
     _check_traffic(traffic, credits, top)
+    _check_served(traffic, lanes, top)
     return Scenario(
         name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
         system=system, fabric=fabric, lanes=lanes, switches=switches, credits=credits,
@@ -215,7 +217,7 @@ def _adapter(table: Table) -> AdapterSpec:
 def _lanes(table: Table, fabric: Fabric) -> LanePlan:
     lanes = fabric.lanes
     sl2vl = _sl2vl(table, lanes)
-    tables = _arbitration(table, lanes)
+    tables, served = _arbitration(table, lanes)
     ports: list[tuple[int, int, ArbTables]] = []
     maps: list[tuple[int, int, int, tuple[int, ...]]] = []
     for port in table.tables("port", []):
@@ -224,10 +226,16 @@ def _lanes(table: Table, fabric: Fabric) -> LanePlan:
             in_port = port.integer("in", 0, fabric.nodes[node].ports, 0)
             maps.append((node, in_port, number, _sl2vl(port, lanes)))
         if port.has("low") or port.has("high"):
-            ports.append((node, number, _arbitration(port, lanes)))
+            ports.append((node, number, _arbitration(port, lanes)[0]))
         port.done()
     table.done()
-    return LanePlan(sl2vl=sl2vl, tables=tables, port_tables=tuple(ports), port_sl2vl=tuple(maps))
+    return LanePlan(
+        sl2vl=sl2vl,
+        tables=tables,
+        served=served,
+        port_tables=tuple(ports),
+        port_sl2vl=tuple(maps),
+    )
 
 
 def _switch_port(table: Table, fabric: Fabric) -> tuple[int, int]:
@@ -254,10 +262,11 @@ def _sl2vl(table: Table, lanes: int) -> tuple[int, ...]:
     return (*given, *[given[-1]] * (16 - len(given)))
 
 
-def _arbitration(table: Table, lanes: int) -> ArbTables:
+def _arbitration(table: Table, lanes: int) -> tuple[ArbTables, frozenset[int]]:
     low = _entries(table, "low", lanes, [[vl, 64] for vl in range(lanes)])
     high = _entries(table, "high", lanes, [])
-    return ArbTables(high, low, table.integer("high_limit", 0, 255, 255))
+    served = frozenset(vl for vl, weight in [*high, *low] if weight)
+    return ArbTables(high, low, table.integer("high_limit", 0, 255, 255)), served
 
 
 def _entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> list[list[int]]:
@@ -294,3 +303,14 @@ def _check_traffic(traffic: tuple[Traffic, ...], credits: CreditSpec, top: Table
                 f"{size} B gives a lane no credit for a packet of {largest} B",
                 f"use {-(-largest // 64) * 64} B or more, or a smaller mtu",
             )
+
+
+def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> None:
+    for entry in traffic:
+        for sl in sorted({flow.sl for flow in entry.flows}):
+            if lanes.sl2vl[sl] not in lanes.served:
+                raise InputError(
+                    f"{top.where}: traffic.{entry.name}.sl",
+                    f"service level {sl} rides lane {lanes.sl2vl[sl]}, which no table serves",
+                    "give the lane a weight in lanes.low or lanes.high",
+                )

@@ -31,6 +31,8 @@ def _cycle(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
 
 def _input(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
     node, _, to = sim.link(lane.link)
+    if lane.link == lane.out_link:
+        return f"{fabric.nodes[node].name} vl{lane.vl}"
     return f"{fabric.nodes[to].name} from {fabric.nodes[node].name} vl{lane.vl}"
 
 

@@ -26,6 +26,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     report = Path(args.output)
+    if not report.parent.is_dir():
+        raise InputError(str(report), "its directory does not exist", "make it, or name another")
     records = report.with_name("tour.jsonl")
     with ProgressBar("weft tour") as bar:
         results = run_tour(bar.update)

@@ -5,12 +5,14 @@ Entry point: `study_section`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weft.plot import Section, to_svg
 from weft.plot.page import bullets, join, picture
 from weft.studies.draw import study_figure
 from weft.studies.observation import Row
 from weft.studies.study import Result
-from weft.studies.text import number, ratio, stated
+from weft.studies.text import number, paired, ratio, stated, unit_text
 
 
 def study_section(result: Result) -> Section:
@@ -20,17 +22,21 @@ def study_section(result: Result) -> Section:
     return Section(
         title=f"{study.place.partition(',')[0]} ({study.system}): {study.title}",
         markup=join([picture(svg), bullets(result.remarks)]),
-        rows=[_cells(row) for row in result.rows],
+        rows=[_cells(rows) for rows in paired(result.rows)],
     )
 
 
-def _cells(row: Row) -> dict[str, object]:
-    unit = row.observation.unit.replace("us", "µs")
+def _cells(rows: Sequence[Row]) -> dict[str, object]:
+    first, unit = rows[0].observation, unit_text(rows[0])
+    quantities = " / ".join(
+        [first.quantity, *(row.observation.quantity.split()[-1] for row in rows[1:])]
+    )
+    published = " / ".join(stated(row.published) for row in rows)
     return {
-        "setting": row.observation.setting,
-        "quantity": row.observation.quantity,
-        "published": f"{stated(row.published)} {unit}" if row.published is not None else "–",
-        "ours": f"{number(row.ours)} {unit}",
-        "ratio": ratio(row),
-        "in the paper": row.observation.place or "–",
+        "setting": first.setting,
+        "quantity": quantities,
+        "published": f"{published} {unit}" if rows[0].published is not None else "–",
+        "ours": f"{' / '.join(number(row.ours) for row in rows)} {unit}",
+        "ratio": " / ".join(ratio(row) for row in rows),
+        "in the paper": first.place or "–",
     }

@@ -39,12 +39,12 @@ WINDOW_NOTE = (
     "from the step per sender in Fig. 7a, not stated in the paper."
 )
 TWO_VALUES = (
-    "Five senders of 4096 B have two published values, 20.2/22.1 us (VII, VIII-C) and "
-    "26.3/28.2 us (VIII-A, with batching): take them as a range."
+    "Five senders of 4096 B have two published values, 20.2/22.1 µs (VII, VIII-C) and "
+    "26.3/28.2 µs (VIII-A, with batching): take them as a range."
 )
 PHASE = (
     "With one sender the closed loop locks to the sender's packet period, so this point depends "
-    "on the phase between the two: on the host times, to some 0.1 us."
+    "on the phase between the two: on the host times, to some 0.1 µs."
 )
 
 
@@ -81,9 +81,9 @@ FIG7A = Study(
         WINDOW_NOTE,
         PHASE,
         TWO_VALUES,
-        "The paper gives the step per sender as 4.8 to 6.1 us here and as 4.6 to 5.2 us in VIII-B.",
-        "The published tail grows with the senders (1.9 us above the median at three and five); "
-        "ours stays 0.2 us above it, from the switch's jitter alone.",
+        "The paper gives the step per sender as 4.8 to 6.1 µs here and as 4.6 to 5.2 µs in VIII-B.",
+        "The published tail grows with the senders (1.9 µs above the median at three and five); "
+        "ours stays 0.2 µs above it, from the switch's jitter alone.",
     ),
 )
 
@@ -179,7 +179,7 @@ FIG8 = Study(
         BATCH_NOTE,
         TWO_VALUES,
         "Above 128 B the link is full and the wait is five full buffers, nearly whatever the "
-        "payload: the growth from 20.0 us at 512 B to 26.3 us at 4096 B does not follow from this.",
+        "payload: the growth from 20.0 µs at 512 B to 26.3 µs at 4096 B does not follow from this.",
     ),
 )
 

@@ -211,7 +211,7 @@ FIG6 = Study(
         "from post to completion (not inlined), RPerf the paper's pair of SENDs. All run one after "
         "the other on the same simulated hosts, whose true switch latency is known.",
         FIXED_BY,
-        "qperf reports no tail. perftest's tail at 4096 B is 2 us less than published: ours comes "
+        "qperf reports no tail. perftest's tail at 4096 B is 2 µs less than published: ours comes "
         "from software held up at a post, alike for all payloads; what else holds up a 4096 B "
         "message on the testbed is not stated.",
     ),

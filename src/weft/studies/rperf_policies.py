@@ -60,8 +60,8 @@ FIG10 = Study(
         "FCFS: the probe waits for what all inputs hold, N buffers, less what the credit loop "
         "keeps empty: (N-1) B/R here. RR: it waits for one packet of each other input.",
         "With one sender the closed loop locks to the sender's packet period: the point depends "
-        "on the probe's think time, to some 0.1 us.",
-        "The paper rounds to 0.1 us: 0.4 us without senders stands for 0.35 to 0.45 us.",
+        "on the probe's think time, to some 0.1 µs.",
+        "The paper rounds to 0.1 µs: 0.4 µs without senders stands for 0.35 to 0.45 µs.",
     ),
 )
 
@@ -93,7 +93,7 @@ FIG11 = Study(
         "FCFS orders by arrival at the first switch (the system's own order). Ordered by arrival "
         "at each switch (the row without a published value), the link between the switches gets "
         "one share in four of the destination's rate, the upper switch's full buffers drain at "
-        "that pace, and the probe takes 42 us: so the paper's simulator cannot order that way. "
+        "that pace, and the probe takes 42 µs: so the paper's simulator cannot order that way. "
         "With one switch the two orders are the same.",
     ),
 )  # fmt: skip

@@ -106,7 +106,8 @@ def _simulated(study: Study, point: Point) -> tuple[Record, int]:
         raise KeyboardInterrupt
     if outcome.ended != "time up":
         raise StudyError(f"{where}: {'; '.join(outcome.record.notes)}")
-    return replace(outcome.record, settings=point.settings), outcome.packet_hops
+    settings = {"system": study.system, **point.settings}
+    return replace(outcome.record, settings=settings), outcome.packet_hops
 
 
 def study_records(result: Result) -> list[Record]:

@@ -25,6 +25,11 @@ def stated(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
+def unit_text(row: Row) -> str:
+    """The unit as people write it; machines are given "us"."""
+    return row.observation.unit.replace("us", "µs")
+
+
 def ratio(row: Row) -> str:
     """ours/published, marked where it is outside the tolerance."""
     return "–" if row.ratio is None else f"{row.ratio:.2f}{'' if row.within else ' !'}"
@@ -41,7 +46,7 @@ def study_table(result: Result) -> str:
     study = result.study
     cells = [
         [
-            row.observation.setting, row.observation.quantity, row.observation.unit,
+            row.observation.setting, row.observation.quantity, unit_text(row),
             stated(row.published), number(row.ours), ratio(row),
         ]
         for row in result.rows
@@ -108,4 +113,4 @@ def _short_line(rows: Sequence[Row]) -> str:
     published = " / ".join(stated(row.published) for row in rows)
     ours = " / ".join(number(row.ours) for row in rows)
     ratios = " / ".join(ratio(row) for row in rows)
-    return f"{label:42}{published:>15}{ours:>16}{ratios:>15} {observation.unit}"
+    return f"{label:42}{published:>15}{ours:>16}{ratios:>15} {unit_text(rows[0])}"

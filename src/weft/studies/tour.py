@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from weft.plot import render_report
+from weft.plot import Section, render_report
 from weft.records import Record, this_run
 from weft.studies.page import study_section
 from weft.studies.rperf_converged import FIG7A
@@ -40,8 +40,19 @@ def tour_records(results: Sequence[Result]) -> list[Record]:
 
 def tour_report(results: Sequence[Result]) -> str:
     """The studies as an HTML page, the records behind them below."""
-    sections = [study_section(result) for result in results]
+    sections = [_opening(results), *map(study_section, results)]
     return render_report(tour_records(results), TITLE, sections, [this_run()])
+
+
+def _opening(results: Sequence[Result]) -> Section:
+    rows = [row for result in results for row in result.compared]
+    text = (
+        "A 64 B probe crosses one switch, or two, beside up to five senders of 4096 B: what RPerf "
+        "published and what weft simulates. omnet is the paper's simulator, sx6012 its testbed; "
+        "two systems, told apart wherever they appear. Pairs are median / tail (p99.9) or "
+        f"least / most; the ratio is ours to published. {verdict(rows)}"
+    )
+    return Section(title="What was run", text=text)
 
 
 def summary(results: Sequence[Result], elapsed_s: float, report: str, records: str) -> str:
@@ -59,6 +70,8 @@ def summary(results: Sequence[Result], elapsed_s: float, report: str, records: s
             "",
             verdict(rows),
             f"{hops / 1e6:.1f} M packet-hops simulated; {elapsed_s:.1f} s in all.",
-            f"Report: {report}   Records: {records}   All figures: weft study run all",
+            f"Report: {report}",
+            f"Records: {records}",
+            "Next: weft study run all",
         ]
     )

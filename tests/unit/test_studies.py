@@ -1,0 +1,238 @@
+"""Studies: rows, tolerances, what is printed and stored, exit status."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from weft.cli import main
+from weft.errors import InputError
+from weft.plot import to_svg
+from weft.records import read_records
+from weft.studies import (
+    STUDIES,
+    Observation,
+    Row,
+    find_studies,
+    row_line,
+    run_study,
+    study_figure,
+    study_records,
+)
+from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, shares
+from weft.studies.study import Study
+from weft.studies.text import paired, study_table, verdict
+
+KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "system"]
+NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12", "13")]
+
+
+def observation(**changes) -> Observation:
+    fields = {
+        "setting": "5 senders", "quantity": MEDIAN_RTT, "unit": "us", "kind": "median",
+        "read": lambda _: 11.0, "published": 10.0, "place": "VII",
+    }  # fmt: skip
+    return Observation(**(fields | changes))
+
+
+def row(ours: float, system: str = "omnet", **changes) -> Row:
+    return Row(study="s", system=system, observation=observation(**changes), ours=ours)
+
+
+@pytest.fixture(scope="module")
+def two_hops():
+    return run_study(find_studies(["rperf-fig11"])[0])
+
+
+@pytest.fixture
+def shifted(monkeypatch) -> Study:
+    """A study in the catalog whose published values are ten times what they are."""
+    study = find_studies(["rperf-fig11"])[0]
+    wrong = replace(
+        study,
+        observations=tuple(
+            replace(o, published=o.published and 10 * o.published) for o in study.observations
+        ),
+    )
+    monkeypatch.setattr("weft.studies.catalog.STUDIES", (wrong,))
+    return wrong
+
+
+# ---- Rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "kind", "tolerance"),
+    [
+        ("omnet", "median", 0.15),
+        ("sx6012", "median", 0.20),
+        ("omnet", "tail", 0.30),
+        ("sx6012", "tail", 0.30),
+        ("sx6012", "bandwidth", 0.20),
+    ],
+)
+def test_a_row_is_within_up_to_its_tolerance_on_either_side(system, kind, tolerance):
+    for side in (-1, 1):
+        inside, outside = (
+            10 * (1 + side * (tolerance - 0.001)),
+            10 * (1 + side * (tolerance + 0.001)),
+        )
+        assert row(inside, system, kind=kind).within
+        assert not row(outside, system, kind=kind).within
+
+
+def test_a_written_reason_explains_a_row_outside_its_tolerance():
+    assert row(20).unexplained
+    assert not row(20, reason="the buffer is larger").unexplained
+    assert not row(10).unexplained
+
+
+def test_a_row_without_a_published_value_has_no_ratio_and_fails_nothing():
+    ours_only = row(42, published=None)
+    assert ours_only.ratio is None
+    assert ours_only.within
+
+
+def test_a_line_of_json_has_exactly_the_keys_of_a_row():
+    line = json.loads(row_line(row(11)))
+    assert list(line) == KEYS
+    assert (line["published"], line["ours"], line["ratio"]) == (10, 11, 1.1)
+
+
+def test_median_and_tail_and_the_ends_of_a_range_are_paired():
+    rows = [
+        row(1, quantity=MEDIAN_RTT),
+        row(1, quantity=TAIL_RTT),
+        row(1, quantity="share, least"),
+        row(1, quantity="share, most"),
+        row(1, quantity=MEDIAN_RTT),
+        row(1, quantity=TAIL_RTT, setting="another"),
+    ]
+    assert [len(pair) for pair in paired(rows)] == [2, 2, 1, 1]
+
+
+def test_the_verdict_counts_what_is_outside_and_explained():
+    assert verdict([row(10)]) == "1 of 1 published values are within tolerance."
+    assert "1 outside, with a written reason" in verdict([row(10), row(20, reason="because")])
+    assert "2 outside, 1 with a reason" in verdict([row(20, reason="because"), row(20)])
+
+
+# ---- The catalog ------------------------------------------------------------------------------
+
+
+def test_the_catalog_has_the_figures_of_the_paper_in_order():
+    assert [study.name for study in STUDIES] == NAMES
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_a_study_is_of_one_system_and_its_rows_are_told_apart(study):
+    assert study.system == ("omnet" if study.name in ("rperf-fig10", "rperf-fig11") else "sx6012")
+    keys = [(o.setting, o.quantity) for o in study.observations]
+    assert len(set(keys)) == len(keys)
+    assert len({point.setting for point in study.points}) == len(study.points)
+
+
+def test_studies_are_found_once_each_and_all_means_all():
+    assert [s.name for s in find_studies(["rperf-fig8", "rperf-fig4", "rperf-fig8"])] == [
+        "rperf-fig8",
+        "rperf-fig4",
+    ]
+    assert find_studies(["all"]) == list(STUDIES)
+
+
+def test_an_unknown_study_is_named_with_those_that_there_are():
+    with pytest.raises(InputError, match=r"'fig99' is unknown; use all, rperf-fig4"):
+        find_studies(["fig99"])
+
+
+# ---- Running ----------------------------------------------------------------------------------
+
+
+def test_a_study_gives_a_record_per_setting_and_one_of_the_comparison(two_hops):
+    *simulated, comparison = study_records(two_hops)
+    assert [r.kind for r in simulated] == ["simulation"] * 3
+    assert {r.settings["system"] for r in simulated} == {"omnet"}
+    assert comparison.kind == "study"
+    assert len(comparison.tables["published and ours"]) == 4
+    assert comparison.provenance.seed == 1
+
+
+def test_the_same_seed_gives_the_same_rows(two_hops):
+    assert [r.ours for r in run_study(two_hops.study).rows] == [r.ours for r in two_hops.rows]
+
+
+def test_the_table_for_people_shows_rows_without_a_published_value_and_notes(two_hops):
+    text = study_table(two_hops)
+    assert "FCFS, local arrival" in text
+    assert "With one switch" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_figure_shows_both_series_and_where_they_come_from(two_hops):
+    svg = to_svg(study_figure(two_hops))
+    for words in ("published", "RTT", "system omnet", "seed 1", "Fig. 11"):
+        assert words in svg
+
+
+def test_the_share_of_a_lone_sender_is_its_part():
+    point = run_study(
+        replace(
+            find_studies(["rperf-fig7b"])[0],
+            points=find_studies(["rperf-fig7b"])[0].points[:1],
+            observations=(),
+        )
+    )
+    (record,) = point.records.values()
+    assert shares(record, "senders") == (record.quantities["senders.goodput"].value,)
+
+
+# ---- The command ------------------------------------------------------------------------------
+
+
+def test_list_names_every_study(capsys):
+    assert main(["study", "list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in NAMES)
+
+
+def test_run_prints_one_json_object_per_published_row_and_nothing_else(capsys, tmp_path):
+    file, figures = tmp_path / "r.jsonl", tmp_path / "figures"
+    argv = ["study", "run", "rperf-fig11", "--json", "-o", str(file), "--figure", str(figures)]
+    assert main(argv) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    assert all(list(line) == KEYS and line["published"] for line in lines)
+    assert len(read_records(file).records) == 4
+    assert (figures / "rperf-fig11.svg").read_text().startswith("<svg")
+    assert (figures / "rperf-fig11.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_row_outside_its_tolerance_without_a_reason_is_exit_status_1(shifted, capsys):
+    assert main(["study", "run", shifted.name]) == 1
+    output = capsys.readouterr()
+    assert "No reason is known" in output.out
+    assert "0 of 4" in output.err
+
+
+def test_an_unknown_study_is_exit_status_2_and_one_line(capsys):
+    assert main(["study", "run", "rperf-fig99"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interrupt_keeps_the_studies_that_were_finished(monkeypatch, tmp_path, capsys):
+    def interrupted_at_the_second(study, progress=None):
+        if study.name != "rperf-fig11":
+            raise KeyboardInterrupt
+        return run_study(study, progress)
+
+    monkeypatch.setattr("weft.cli.study.run_study", interrupted_at_the_second)
+    file = tmp_path / "r.jsonl"
+    assert main(["study", "run", "rperf-fig11", "rperf-fig10", "-o", str(file)]) == 130
+    assert len(read_records(file).records) == 4
+    assert "rperf-fig11" in capsys.readouterr().out
+
+
+def test_a_directory_that_cannot_be_made_is_exit_status_2(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["study", "run", "rperf-fig11", "--figure", str(tmp_path / "file")]) == 2
+    assert "--figure" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -108,3 +109,29 @@ def test_a_lane_of_its_own_makes_the_number_of_senders_irrelevant(result_of):
     fig12 = result_of(study_named("rperf-fig12"))
     medians = [median_us(fig12, f"{n} senders, own lane") for n in (2, 3, 4, 5)]
     assert max(medians) < 1.05 * min(medians)
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "studies.md"
+
+
+def documented(study: Study) -> list[list[str]]:
+    """The cells of the study's table in docs/studies.md: setting, quantity, published, ours, ratio."""
+    _, _, after = DOCUMENT.read_text("utf-8").partition(f"## {study.name}:")
+    lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def numbers(cell: str) -> list[float]:
+    return [float(word) for word in cell.replace("!", "").split() if word[0].isdigit()]
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+def test_the_tables_of_the_documentation_are_those_of_this_version(result_of, study):
+    table = documented(study)
+    rows = result_of(study).rows
+    assert [n for cells in table for n in numbers(cells[2])] == [
+        row.published for row in rows if row.published is not None
+    ]
+    # A table of three digits, from another machine's libm perhaps, but not from another model.
+    shown = [n for cells in table for n in numbers(cells[3])]
+    assert shown == pytest.approx([row.ours for row in rows], rel=0.02)

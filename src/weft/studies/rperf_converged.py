@@ -104,7 +104,7 @@ FIG7B = Study(
             counted(5), 8.9, 9.9, "VII, Fig. 7b",
             least_reason="First come, first served gives saturating senders equal shares, a fifth "
             "of the total each. The published total is 7 % lower for a cause that is not stated, "
-            "and its least share is 8 % below a fifth of it; the thesis (5.4) has 9.3 Gb/s for "
+            "and its least share is 8 % below a fifth of it; the thesis (5.3.3) has 9.3 Gb/s for "
             "the same value.",
         ),
     ),
@@ -113,7 +113,7 @@ FIG7B = Study(
         (
             Line(label="total", read=lambda r: goodput(r, "senders"), quantities=(TOTAL,)),
             Line(
-                label="each (least and most)",
+                label="each sender",
                 read=lambda r: min(shares(r, "senders")),
                 quantities=(LEAST_SHARE, MOST_SHARE),
                 colour=1,
@@ -233,7 +233,7 @@ FIG9 = Study(
     draw=_draw_fig9,
     notes=(
         BATCH_NOTE,
-        "Ours is the payload's share of a 4xFDR link's 54.3 Gb/s of data; the loss that the paper "
+        "Ours is the payload's share of a 4xFDR link's 54.5 Gb/s of data; the loss that the paper "
         "finds with five senders (Fig. 7b) is not modelled.",
     ),
 )

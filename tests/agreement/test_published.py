@@ -115,7 +115,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "studies.md"
 
 
 def documented(study: Study) -> list[list[str]]:
-    """The cells of the study's table in docs/studies.md: setting, quantity, published, ours, ratio."""
+    """The table in docs/studies.md: setting, quantity, published, ours, ratio."""
     _, _, after = DOCUMENT.read_text("utf-8").partition(f"## {study.name}:")
     lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]

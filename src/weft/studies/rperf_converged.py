@@ -43,8 +43,9 @@ TWO_VALUES = (
     "26.3/28.2 µs (VIII-A, with batching): take them as a range."
 )
 PHASE = (
-    "With one sender the closed loop locks to the sender's packet period, so this point depends "
-    "on the phase between the two: on the host times, to some 0.1 µs."
+    "Beside a sender the closed loop locks to the packet period: RTT and the host's own time sum "
+    "up to whole packets, so 0.1 µs more between two probes is 0.1 µs less RTT. This matters with "
+    "one sender."
 )
 
 

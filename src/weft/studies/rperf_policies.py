@@ -59,8 +59,9 @@ FIG10 = Study(
     notes=(
         "FCFS: the probe waits for what all inputs hold, N buffers, less what the credit loop "
         "keeps empty: (N-1) B/R here. RR: it waits for one packet of each other input.",
-        "With one sender the closed loop locks to the sender's packet period: the point depends "
-        "on the probe's think time, to some 0.1 µs.",
+        "Beside a sender the closed loop locks to the packet period: RTT and think time sum up to "
+        "whole packets, so 0.1 µs more think time is 0.1 µs less RTT. This matters with one sender "
+        "and under RR.",
         "The paper rounds to 0.1 µs: 0.4 µs without senders stands for 0.35 to 0.45 µs.",
     ),
 )

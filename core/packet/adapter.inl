@@ -339,7 +339,7 @@ inline void Simulation::deliver_to_host(uint32_t packet) {
   lane.counters.rcv_bytes += p.wire_bytes;
   ++lane.counters.rcv_packets;
   // The buffer drains into memory at the rate of PCIe.
-  link.drained = std::max(link.drained, now_ - adapter_.rx) + store_time(p.payload);
+  link.drained = std::max(link.drained, now_) + store_time(p.payload);
   give_back(p.in_link, p.vl, link.drained, p.blocks());
   switch (p.kind()) {
     case Kind::kData:

@@ -33,6 +33,7 @@ struct Event {
 class SortedEvents {
  public:
   bool empty() const { return first_ == last_; }
+  size_t size() const { return static_cast<size_t>(last_ - first_); }
   const Event& front() const { return *first_; }
   void pop() { ++first_; }
 
@@ -96,6 +97,7 @@ class EventQueue {
         summary_((bits_.size() + 63) / 64, 0) {}
 
   bool empty() const { return active_.empty() && stored_ == 0; }
+  size_t size() const { return active_.size() + stored_; }
 
   void push(Time time, uint32_t what) {
     const Event event{time, order_++, what};

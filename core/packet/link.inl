@@ -18,6 +18,7 @@ namespace weft::packet {
     lane.counters.xmit_wait += now_ - lane.blocked_since;
     lane.blocked_since = kNever;
   }
+  if (run_.check_invariants && link.busy_until > now_) broken("two packets on one link", id, p);
   const Time time = ser(link, p.wire_bytes);
   link.busy_until = now_ + time;
   lane.counters.xmit_bytes += p.wire_bytes;

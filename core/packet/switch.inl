@@ -156,6 +156,7 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
 inline void Simulation::switch_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return;
   release(link);
+  if (links_[link].busy_until > now_) return;  // taken while the released queue was offered
   if (lanes_ == 1) {
     const uint32_t bit = pick_input(link, 0);
     if (bit == kNone) return;

@@ -335,6 +335,7 @@ inline int Simulation::congestion_index(Flow& flow) const {
 inline void Simulation::deliver_to_host(uint32_t packet) {
   Packet& p = pool_[packet];
   Link& link = links_[p.in_link];
+  if (run_.check_invariants && host_node_[p.dst] != link.to) broken("wrong host", p.in_link, p);
   OutLane& lane = out_lane(p.in_link, p.vl);
   lane.counters.rcv_bytes += p.wire_bytes;
   ++lane.counters.rcv_packets;

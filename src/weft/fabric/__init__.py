@@ -7,6 +7,7 @@ from weft.fabric.ibnetdiscover import read_ibnetdiscover, write_ibnetdiscover
 from weft.fabric.lft import read_lft, write_lft
 from weft.fabric.links import LinkRate, PlainRate, link_rate
 from weft.fabric.path import ecmp_choice, path
+from weft.fabric.reach import check_reach
 from weft.fabric.read import read_fabric
 from weft.fabric.routing import (
     ROUTINGS,
@@ -43,6 +44,7 @@ __all__ = [
     "back_to_back",
     "by_topology",
     "check",
+    "check_reach",
     "describe",
     "destination_modulo",
     "dragonfly",

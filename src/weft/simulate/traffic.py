@@ -95,7 +95,8 @@ def read_traffic(table: Table, fabric: Fabric, *, seed: int, think_ps: int, base
 def _largest_packet(flow: FlowSpec) -> int:
     payload = min(flow.mtu, max([flow.size_bytes, *flow.schedule_sizes_bytes]))
     extra = RETH_AND_IMMEDIATE_BYTES if flow.op != Op.SEND else 0
-    return payload + HEADER_BYTES["ud" if flow.transport == Transport.UD else "rc"] + extra
+    header = HEADER_BYTES["ud" if flow.transport == Transport.UD else "rc"]
+    return max(payload + header + extra, flow.ack_bytes)
 
 
 # ---- Hosts ------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ def _largest_packet(flow: FlowSpec) -> int:
 
 def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
     """Host numbers of names; "h0..h4" is a range in the fabric's order, "all" every host."""
-    order = {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
+    order = _order(fabric)
     hosts: list[int] = []
     for name in names:
         if name == "all":
@@ -118,6 +119,11 @@ def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
     if not hosts:
         raise InputError(place, "names no host", "name at least one")
     return hosts
+
+
+def _order(fabric: Fabric) -> dict[str, int]:
+    """The number of each host, by name."""
+    return {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
 
 
 def _host(order: dict[str, int], name: str, place: str) -> int:
@@ -140,6 +146,10 @@ def _pairs(table: Table, context: _Context) -> list[tuple[int, int]]:
 
 def _everyone(table: Table, context: _Context, least: int) -> list[int]:
     hosts = host_list(context.fabric, table.texts("hosts", "all"), table.place("hosts"))
+    for host in hosts:
+        if hosts.count(host) > 1:
+            name = context.fabric.nodes[context.fabric.hosts[host]].name
+            raise InputError(table.place("hosts"), f"{name!r} is named twice", "name each once")
     if len(hosts) < least:
         raise InputError(table.place("hosts"), f"{len(hosts)} is too few", f"use {least} or more")
     return hosts
@@ -170,7 +180,7 @@ def _shared(table: Table, *, size: str | None = None, op: str = "send") -> _Shar
         raise InputError(table.place("mtu"), f"{mtu} is not an InfiniBand MTU", f"use {allowed}")
     transport = table.choice("transport", TRANSPORTS, "rc")
     operation = table.choice("operation", OPERATIONS, op)
-    _check_combination(table, transport, operation, size_bytes, mtu)
+    _check_combination(table.place("transport"), transport, operation, size_bytes, mtu)
     start = table.time_ps("start", 0)
     stop = table.time_ps("stop", 2**62)
     if stop <= start:
@@ -184,8 +194,7 @@ def _shared(table: Table, *, size: str | None = None, op: str = "send") -> _Shar
     )  # fmt: skip
 
 
-def _check_combination(table: Table, transport: Transport, op: Op, size: int, mtu: int) -> None:
-    place = table.place("transport")
+def _check_combination(place: str, transport: Transport, op: Op, size: int, mtu: int) -> None:
     if transport == Transport.UD and op != Op.SEND:
         raise InputError(place, "ud has only send", "use operation = send, or rc")
     if transport == Transport.UC and op == Op.READ:
@@ -373,16 +382,20 @@ def _replay(table: Table, context: _Context) -> Iterator[Part]:
     """A recorded trace: CSV with the columns time_ns, from, to, bytes."""
     shared = _shared(table, size="1 B")
     path = context.base / table.text("file")
+    order = _order(context.fabric)
     times: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for line, row in _trace_rows(path):
         place = f"{path} line {line}"
-        src, dst = (host_list(context.fabric, [row[k]], place)[0] for k in ("from", "to"))
+        src, dst = (_host(order, row[key], place) for key in ("from", "to"))
         if src == dst:
             raise InputError(place, "sends to itself", "name another host")
         ps, size = _trace_number(row, "time_ns", 1000, place), _trace_number(row, "bytes", 1, place)
         if size < 1:
             raise InputError(place, "bytes is 0", "use 1 or more")
+        _check_combination(place, shared.transport, shared.op, size, shared.mtu)
         times[src, dst].append((shared.start_ps + ps, size))
+    if not times:
+        raise InputError(str(path), "holds no messages", "add lines below the heading")
     flows = []
     for (src, dst), messages in times.items():
         messages.sort()
@@ -411,6 +424,10 @@ def _trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
                 yield reader.line_num, row
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), "check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8"
+        ) from error
 
 
 def _trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:

@@ -237,7 +237,8 @@ TEST(the_true_switch_time_of_a_probe_is_the_latency_of_each_switch_there_and_bac
   fabric.spec.switches.latency = 200'000;
   FlowSpec probe = finite(0, 1, 64, 5);
   probe.pattern = Pattern::kProbe;
-  const auto& group = finished(fabric, {probe}).groups()[0];
+  const Simulation sim = finished(fabric, {probe});
+  const auto& group = sim.groups()[0];
   CHECK_EQ(group.switch_time.min(), 6 * 200'000);
   CHECK_EQ(group.switch_time.max(), 6 * 200'000);
 }

@@ -65,7 +65,7 @@ inline void Simulation::post_next(uint32_t id, Time software) {
   post(id, software, software, spec.size);
 }
 
-inline void Simulation::on_timer(uint32_t id) {
+[[gnu::noinline]] inline void Simulation::on_timer(uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   switch (spec.pattern) {
@@ -100,7 +100,7 @@ inline void Simulation::next_due(Flow& flow) {
 
 // ---- Sending ------------------------------------------------------------------------------
 
-inline void Simulation::activate(uint32_t id) {
+[[gnu::always_inline]] inline void Simulation::activate(uint32_t id) {
   Flow& flow = flows_[id];
   OutLane& lane = out_lane(flow.link, flow.vl);
   flow.active = true;
@@ -113,14 +113,14 @@ inline void Simulation::activate(uint32_t id) {
   lane.active_last = id;
 }
 
-inline void Simulation::deactivate_front(OutLane& lane) {
+[[gnu::always_inline]] inline void Simulation::deactivate_front(OutLane& lane) {
   Flow& flow = flows_[lane.active_first];
   flow.active = false;
   lane.active_first = flow.next_active;
   if (lane.active_first == kNone) lane.active_last = kNone;
 }
 
-inline void Simulation::rotate(OutLane& lane) {
+[[gnu::always_inline]] inline void Simulation::rotate(OutLane& lane) {
   const uint32_t id = lane.active_first;
   if (id == lane.active_last) return;
   lane.active_first = flows_[id].next_active;
@@ -130,7 +130,7 @@ inline void Simulation::rotate(OutLane& lane) {
 }
 
 // Brings the next flow that may send now to the front of its lane; `wake` = when one may, if none.
-inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
+[[gnu::always_inline]] inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
   OutLane& lane = out_lane(link, vl);
   if (lane.active_first == kNone) return kNone;
   if (links_[link].pace_until > now_) {
@@ -150,7 +150,7 @@ inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
 }
 
 // After a packet: when the next one of a single lane can go, by port and credit.
-inline void Simulation::wake_when_sendable(uint32_t link) {
+[[gnu::always_inline]] inline void Simulation::wake_when_sendable(uint32_t link) {
   OutLane& lane = out_[link];
   int wire;
   if (!lane.responses.empty()) {
@@ -169,27 +169,105 @@ inline void Simulation::wake_when_sendable(uint32_t link) {
   if (enough != kNever) ensure_kick(link, std::max(enough, free));
 }
 
-inline void Simulation::host_transmit_one_lane(uint32_t link) {
-  OutLane& lane = out_[link];
-  if (!lane.responses.empty()) {
-    if (!has_credit(link, 0, pool_[lane.responses.head].blocks())) return;
-    transmit(link, lane.responses.pop(pool_));
-  } else {
-    Time wake = kNever;
-    const uint32_t id = pick_flow(link, 0, wake);
-    if (id == kNone) {
-      if (wake != kNever) ensure_kick(link, wake);
-      return;
-    }
-    if (!has_credit(link, 0, blocks_of(flows_[id].head_wire))) return;
-    send_request(link, id);
+// Sizes of the next packet of the message at the front.
+[[gnu::always_inline]] inline void Simulation::prepare_head(Flow& flow) const {
+  const FlowSpec& spec = flow.spec;
+  if (spec.op == Op::kRead && flow.owner == kNone) {
+    flow.head_payload = 0;
+    flow.head_wire = request_header(spec.transport, spec.op, true, true);
+    return;
   }
-  wake_when_sendable(link);
+  const int64_t left = flow.front().size - flow.offset;
+  flow.head_payload = static_cast<int>(std::min<int64_t>(spec.mtu, left));
+  const bool first = flow.offset == 0, last = flow.head_payload == left;
+  const int header = spec.op == Op::kRead ? response_header(first, last)
+                                          : request_header(spec.transport, spec.op, first, last);
+  flow.head_wire = flow.head_payload + header;
 }
 
-inline void Simulation::host_transmit(uint32_t link) {
-  if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
-  if (lanes_ == 1) return host_transmit_one_lane(link);
+// Sends the next packet of the flow at the front of its lane.
+[[gnu::always_inline]] inline void Simulation::send_request(uint32_t link, uint32_t id) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const Message& message = flow.front();
+  const bool read = spec.op == Op::kRead;
+  const bool response = read && flow.owner != kNone;
+  const int payload = flow.head_payload;
+  const bool first = flow.offset == 0;
+  const bool last = (read && !response) || flow.offset + payload == message.size;
+
+  const uint32_t packet = pool_.take();
+  Packet& p = pool_[packet];
+  p.intended = message.intended;
+  p.switch_time = message.switch_time;
+  p.flow = response ? flow.owner : id;
+  p.message = message.number;
+  p.dst = spec.dst;
+  p.wire_bytes = static_cast<uint16_t>(flow.head_wire);
+  p.payload = static_cast<uint16_t>(payload);
+  p.vl = flow.vl;
+  p.set(spec.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
+  p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
+  if (spec.transport == Transport::kRc && !response) {
+    if (last || (spec.ack_every > 0 && ++flow.unacked_packets >= spec.ack_every)) {
+      p.flags |= kAckRequest;
+      flow.unacked_packets = 0;
+    }
+  }
+  transmit(link, packet);
+  pace(id, link, payload, first, last);
+  flow.offset = last ? 0 : flow.offset + payload;
+  OutLane& lane = out_lane(link, flow.vl);
+  if (last) flow.pop();
+  if (flow.count == 0) {
+    deactivate_front(lane);
+  } else {
+    prepare_head(flow);
+    rotate(lane);
+  }
+  if (last && spec.transport != Transport::kRc) locally_completed(id);
+}
+
+// When the flow and the adapter may send again.
+[[gnu::always_inline]] inline void Simulation::pace(uint32_t id, uint32_t link, int payload,
+                                                    bool first, bool last) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const Time start = now_;
+  links_[link].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
+  if (first) flow.message_start = start;
+  flow.not_before = start;
+  if (last) {
+    Time gap = adapter_.message_gap;
+    if (++flow.in_batch >= spec.batch) {
+      flow.in_batch = 0;
+      gap += adapter_.doorbell_gap;
+    }
+    flow.not_before = std::max(start, flow.message_start + gap);
+  }
+  if (spec.rate_bps > 0) {
+    const auto period = static_cast<Time>(payload * 8e12 / spec.rate_bps);
+    flow.rate_due = std::max(flow.rate_due, start) + period;  // an idle flow saves nothing up
+    flow.not_before = std::max(flow.not_before, flow.rate_due);
+  }
+  if (switch_.congestion.enabled) {
+    const double packet = static_cast<double>(links_[link].busy_until - start);
+    const double delay = packet * (1 + switch_.congestion.step * congestion_index(flow));
+    flow.not_before = std::max(flow.not_before, start + static_cast<Time>(delay));
+  }
+}
+
+inline int Simulation::congestion_index(Flow& flow) const {
+  if (switch_.congestion.timer > 0) {
+    const Time periods = (now_ - flow.ccti_at) / switch_.congestion.timer;
+    flow.ccti -= static_cast<int>(std::min<Time>(periods, flow.ccti));
+    flow.ccti_at += periods * switch_.congestion.timer;
+  }
+  return flow.ccti;
+}
+
+// Several lanes: the arbitration tables choose among those that can send.
+[[gnu::noinline]] inline void Simulation::host_transmit_lanes(uint32_t link) {
   Time wake = kNever;
   uint32_t flow_of[16];
   int wire_of[16];
@@ -234,100 +312,24 @@ inline void Simulation::host_transmit(uint32_t link) {
   }
 }
 
-// Sizes of the next packet of the message at the front.
-inline void Simulation::prepare_head(Flow& flow) const {
-  const FlowSpec& spec = flow.spec;
-  if (spec.op == Op::kRead && flow.owner == kNone) {
-    flow.head_payload = 0;
-    flow.head_wire = request_header(spec.transport, spec.op, true, true);
-    return;
-  }
-  const int64_t left = flow.front().size - flow.offset;
-  flow.head_payload = static_cast<int>(std::min<int64_t>(spec.mtu, left));
-  const bool first = flow.offset == 0, last = flow.head_payload == left;
-  const int header = spec.op == Op::kRead ? response_header(first, last)
-                                          : request_header(spec.transport, spec.op, first, last);
-  flow.head_wire = flow.head_payload + header;
-}
-
-// Sends the next packet of the flow at the front of its lane.
-inline void Simulation::send_request(uint32_t link, uint32_t id) {
-  Flow& flow = flows_[id];
-  const FlowSpec& spec = flow.spec;
-  const Message& message = flow.front();
-  const bool read = spec.op == Op::kRead;
-  const bool response = read && flow.owner != kNone;
-  const int payload = flow.head_payload;
-  const bool first = flow.offset == 0;
-  const bool last = (read && !response) || flow.offset + payload == message.size;
-
-  const uint32_t packet = pool_.take();
-  Packet& p = pool_[packet];
-  p.intended = message.intended;
-  p.switch_time = message.switch_time;
-  p.flow = response ? flow.owner : id;
-  p.message = message.number;
-  p.dst = spec.dst;
-  p.wire_bytes = static_cast<uint16_t>(flow.head_wire);
-  p.payload = static_cast<uint16_t>(payload);
-  p.vl = flow.vl;
-  p.set(spec.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
-  p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
-  if (spec.transport == Transport::kRc && !response) {
-    if (last || (spec.ack_every > 0 && ++flow.unacked_packets >= spec.ack_every)) {
-      p.flags |= kAckRequest;
-      flow.unacked_packets = 0;
-    }
-  }
-  transmit(link, packet);
-  pace(id, link, payload, first, last);
-  flow.offset = last ? 0 : flow.offset + payload;
-  OutLane& lane = out_lane(link, flow.vl);
-  if (last) flow.pop();
-  if (flow.count == 0) {
-    deactivate_front(lane);
+inline void Simulation::host_transmit(uint32_t link) {
+  if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
+  if (lanes_ > 1) return host_transmit_lanes(link);
+  OutLane& lane = out_[link];
+  if (!lane.responses.empty()) {
+    if (!has_credit(link, 0, pool_[lane.responses.head].blocks())) return;
+    transmit(link, lane.responses.pop(pool_));
   } else {
-    prepare_head(flow);
-    rotate(lane);
-  }
-  if (last && spec.transport != Transport::kRc) locally_completed(id);
-}
-
-// When the flow and the adapter may send again.
-inline void Simulation::pace(uint32_t id, uint32_t link, int payload, bool first, bool last) {
-  Flow& flow = flows_[id];
-  const FlowSpec& spec = flow.spec;
-  const Time start = now_;
-  links_[link].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
-  if (first) flow.message_start = start;
-  flow.not_before = start;
-  if (last) {
-    Time gap = adapter_.message_gap;
-    if (++flow.in_batch >= spec.batch) {
-      flow.in_batch = 0;
-      gap += adapter_.doorbell_gap;
+    Time wake = kNever;
+    const uint32_t id = pick_flow(link, 0, wake);
+    if (id == kNone) {
+      if (wake != kNever) ensure_kick(link, wake);
+      return;
     }
-    flow.not_before = std::max(start, flow.message_start + gap);
+    if (!has_credit(link, 0, blocks_of(flows_[id].head_wire))) return;
+    send_request(link, id);
   }
-  if (spec.rate_bps > 0) {
-    const auto period = static_cast<Time>(payload * 8e12 / spec.rate_bps);
-    flow.rate_due = std::max(flow.rate_due, start) + period;  // an idle flow saves nothing up
-    flow.not_before = std::max(flow.not_before, flow.rate_due);
-  }
-  if (switch_.congestion.enabled) {
-    const double packet = static_cast<double>(links_[link].busy_until - start);
-    const double delay = packet * (1 + switch_.congestion.step * congestion_index(flow));
-    flow.not_before = std::max(flow.not_before, start + static_cast<Time>(delay));
-  }
-}
-
-inline int Simulation::congestion_index(Flow& flow) const {
-  if (switch_.congestion.timer > 0) {
-    const Time periods = (now_ - flow.ccti_at) / switch_.congestion.timer;
-    flow.ccti -= static_cast<int>(std::min<Time>(periods, flow.ccti));
-    flow.ccti_at += periods * switch_.congestion.timer;
-  }
-  return flow.ccti;
+  wake_when_sendable(link);
 }
 
 // ---- Receiving ----------------------------------------------------------------------------
@@ -446,7 +448,7 @@ inline void Simulation::receive_ack(uint32_t packet) {
   if (p.flags & kLast) completed(p.flow, p);
 }
 
-inline void Simulation::receive_read(uint32_t packet) {
+[[gnu::noinline]] inline void Simulation::receive_read(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   const Flow& flow = flows_[p.flow];
@@ -455,7 +457,7 @@ inline void Simulation::receive_read(uint32_t packet) {
   post(flow.partner, now_, p.intended, size, p.switch_time);
 }
 
-inline void Simulation::receive_response(uint32_t packet) {
+[[gnu::noinline]] inline void Simulation::receive_response(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   Flow& flow = flows_[p.flow];

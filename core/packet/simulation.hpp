@@ -216,6 +216,7 @@ class Simulation {
   void offer(uint32_t queue);
   void release(uint32_t link);
   void switch_transmit(uint32_t link);
+  void switch_transmit_lanes(uint32_t link);
   uint32_t pick_input(uint32_t link, int vl);
   void send_from_queue(uint32_t link, int vl, uint32_t bit);
   void mark_congestion(uint32_t link, OutLane& lane, Packet& p);
@@ -230,7 +231,7 @@ class Simulation {
   void rotate(OutLane& lane);
   uint32_t pick_flow(uint32_t link, int vl, Time& wake);
   void host_transmit(uint32_t link);
-  void host_transmit_one_lane(uint32_t link);
+  void host_transmit_lanes(uint32_t link);
   void wake_when_sendable(uint32_t link);
   void prepare_head(Flow& flow) const;
   void send_request(uint32_t link, uint32_t flow);

@@ -153,34 +153,18 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
   return best;
 }
 
-inline void Simulation::switch_transmit(uint32_t link) {
-  if (links_[link].busy_until > now_) return;
-  release(link);
-  if (links_[link].busy_until > now_) return;  // taken while the released queue was offered
-  if (lanes_ == 1) {
-    const uint32_t bit = pick_input(link, 0);
-    if (bit == kNone) return;
-    const int blocks = queues_[queue_at(links_[link], bit)].head_blocks;
-    if (has_credit(link, 0, blocks)) send_from_queue(link, 0, bit);
-    return;
-  }
-  uint32_t choice[16];
-  int blocks[16];
-  uint32_t ready = 0;
-  for (int vl = 0; vl < lanes_; ++vl) {
-    choice[vl] = pick_input(link, vl);
-    if (choice[vl] == kNone) continue;
-    blocks[vl] = queues_[queue_at(links_[link], choice[vl])].head_blocks;
-    if (has_credit(link, vl, blocks[vl])) ready |= 1u << vl;
-  }
-  if (!ready) return;
-  const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
-  if (vl < 0) return;
-  send_from_queue(link, vl, choice[vl]);
-  links_[link].arbiter.sent(blocks[vl] * kBlock, blocks[vl]);
+// FECN at the root of congestion: a backlog over the threshold while credits are there to send.
+[[gnu::noinline]] inline void Simulation::mark_congestion(uint32_t link, OutLane& lane, Packet& p) {
+  if (p.kind() == Kind::kAck || lane.backlog < switch_.congestion.threshold_bytes) return;
+  if (lane.credits.available() < p.blocks() && links_[link].to_switch) return;
+  if (lane.unmarked++ < static_cast<uint32_t>(switch_.congestion.marking_rate)) return;
+  lane.unmarked = 0;
+  p.flags |= kFecn;
+  ++lane.counters.marked;
 }
 
-inline void Simulation::send_from_queue(uint32_t link, int vl, uint32_t bit) {
+[[gnu::always_inline]] inline void Simulation::send_from_queue(uint32_t link, int vl,
+                                                               uint32_t bit) {
   const uint32_t id = queue_at(links_[link], bit);
   Queue& queue = queues_[id];
   const uint32_t packet = queue.fifo.pop(pool_);
@@ -211,14 +195,36 @@ inline void Simulation::send_from_queue(uint32_t link, int vl, uint32_t bit) {
   }
 }
 
-// FECN at the root of congestion: a backlog over the threshold while credits are there to send.
-inline void Simulation::mark_congestion(uint32_t link, OutLane& lane, Packet& p) {
-  if (p.kind() == Kind::kAck || lane.backlog < switch_.congestion.threshold_bytes) return;
-  if (lane.credits.available() < p.blocks() && links_[link].to_switch) return;
-  if (lane.unmarked++ < static_cast<uint32_t>(switch_.congestion.marking_rate)) return;
-  lane.unmarked = 0;
-  p.flags |= kFecn;
-  ++lane.counters.marked;
+inline void Simulation::switch_transmit(uint32_t link) {
+  if (links_[link].busy_until > now_) return;
+  release(link);
+  if (links_[link].busy_until > now_) return;  // taken while the released queue was offered
+  if (lanes_ == 1) {
+    const uint32_t bit = pick_input(link, 0);
+    if (bit == kNone) return;
+    const int blocks = queues_[queue_at(links_[link], bit)].head_blocks;
+    if (has_credit(link, 0, blocks)) send_from_queue(link, 0, bit);
+    return;
+  }
+  switch_transmit_lanes(link);
+}
+
+// Several lanes: the arbitration tables choose among those that have a head and credit for it.
+[[gnu::noinline]] void Simulation::switch_transmit_lanes(uint32_t link) {
+  uint32_t choice[16];
+  int blocks[16];
+  uint32_t ready = 0;
+  for (int vl = 0; vl < lanes_; ++vl) {
+    choice[vl] = pick_input(link, vl);
+    if (choice[vl] == kNone) continue;
+    blocks[vl] = queues_[queue_at(links_[link], choice[vl])].head_blocks;
+    if (has_credit(link, vl, blocks[vl])) ready |= 1u << vl;
+  }
+  if (!ready) return;
+  const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
+  if (vl < 0) return;
+  send_from_queue(link, vl, choice[vl]);
+  links_[link].arbiter.sent(blocks[vl] * kBlock, blocks[vl]);
 }
 
 }  // namespace weft::packet

@@ -443,6 +443,74 @@ TEST(round_robin_and_fcfs_give_backlogged_inputs_equal_shares_of_an_output) {
   }
 }
 
+// One long packet holds the output while hosts 3, 1, 2 send theirs in this order.
+TEST(fcfs_serves_by_arrival_and_round_robin_by_port) {
+  const std::vector<std::pair<Order, std::vector<uint32_t>>> expected = {
+      {Order::kFcfs, {3, 1, 2}}, {Order::kFcfsAge, {3, 1, 2}}, {Order::kRoundRobin, {1, 2, 3}}};
+  for (const auto& [order, turns] : expected) {
+    SmallFabric fabric = star(6);
+    fabric.spec.switches.order = order;
+    std::vector<FlowSpec> flows = {finite(0, 5, 4096, 1)};
+    for (uint32_t host = 1; host <= 3; ++host) flows.push_back(finite(host, 5, 256, 1));
+    flows[3].start = 50'000;
+    flows[1].start = 60'000;
+    flows[2].start = 70'000;
+    const Simulation sim = finished(fabric, flows);
+    for (size_t i = 0; i + 1 < turns.size(); ++i) {
+      CHECK(sim.flow(turns[i]).last_delivery < sim.flow(turns[i + 1]).last_delivery);
+    }
+  }
+}
+
+// Host 0's packet crosses a long cable to the second switch; host 2's joins there while it is still
+// on its way. Held up by a long packet, the two leave by arrival there, or by arrival at the first.
+TEST(fcfs_by_age_remembers_when_a_packet_entered_the_fabric) {
+  for (const Order order : {Order::kFcfs, Order::kFcfsAge}) {
+    SmallFabric fabric;
+    const uint32_t near = fabric.add_switch(), far = fabric.add_switch();
+    const uint32_t homes[] = {near, far, far, far};
+    for (const uint32_t home : homes) fabric.cable(fabric.add_host(), home, kRate, 0);
+    fabric.cable(near, far, kRate, 3'000'000);
+    fabric.route_shortest();
+    fabric.spec.switches.order = order;
+    FlowSpec blocker = finite(1, 3, 4096, 1), old = finite(0, 3, 256, 1),
+             young = finite(2, 3, 256, 1);
+    blocker.start = 2'800'000;  // holds the output until 3.4 us
+    young.start = 2'900'000;    // is there before `old`, which arrives after 3 us
+    const Simulation sim = finished(fabric, {blocker, old, young});
+    const bool old_first = sim.flow(1).last_delivery < sim.flow(2).last_delivery;
+    CHECK_EQ(old_first, order == Order::kFcfsAge);
+  }
+}
+
+TEST(every_input_of_a_switch_with_more_lanes_than_a_word_has_bits_is_served_equally) {
+  for (const Order order : {Order::kFcfs, Order::kRoundRobin}) {
+    SmallFabric fabric = star(41);
+    NetworkSpec& net = fabric.spec;
+    net.lanes = 4;
+    net.arbitration.low = {{0, 65}, {1, 65}, {2, 65}, {3, 65}};
+    for (size_t sl = 0; sl < 16; ++sl) net.sl2vl[sl] = static_cast<uint8_t>(sl % 4);
+    net.switches.order = order;
+    net.credits.switch_buffer_bytes = 2 * 4160;
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 1; i <= 40; ++i) {
+      flows.push_back(finite(i, 0, 4096, -1));
+      flows.back().window = 16;
+      flows.back().sl = static_cast<int>(i % 4);
+    }
+    RunSpec run;
+    run.duration = 12'000'000'000;
+    run.warmup = 2'000'000'000;
+    Simulation sim(net, flows, run);
+    CHECK(sim.run(100'000'000) == Status::kTimeUp);
+    double total = 0;
+    for (size_t i = 0; i < 40; ++i) total += static_cast<double>(sim.flow(i).bytes);
+    for (size_t i = 0; i < 40; ++i) {
+      CHECK(std::abs(static_cast<double>(sim.flow(i).bytes) * 40 / total - 1) < 0.01);
+    }
+  }
+}
+
 // A saturated sender's link is at any time sending or waiting for credit.
 TEST(xmit_wait_and_sending_make_up_the_time_of_a_saturated_sender) {
   SmallFabric fabric = star(3);

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -457,3 +459,36 @@ def test_a_ud_message_of_a_trace_larger_than_the_mtu_is_refused_with_its_line(
     assert "line 3" in text
     assert "5000" in text
     assert "4096" in text
+
+
+# ---- The command line -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("seed = = 1", "line 1"),
+        ("sede = 1", "sede"),
+        ('switch.buffer = "0 B"', "switch.buffer"),
+        ('system = "none"', "none"),
+    ],
+)
+def test_the_command_line_prints_one_line_and_exits_with_2(
+    tmp_path: Path, line: str, named: str
+) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text(
+        line
+        + """
+duration = "1 us"
+fabric = { topology = "back_to_back" }
+traffic = [{ name = "t", kind = "bandwidth", from = "h0", to = "h1", size = "1 B" }]
+"""
+    )
+    command = [sys.executable, "-m", "weft.cli", "simulate", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (printed,) = done.stderr.splitlines()
+    assert str(file) in printed
+    assert named in printed

@@ -559,3 +559,77 @@ TEST(congestion_control_marks_only_over_the_threshold_and_shortens_the_queue) {
   CHECK(marked[1] > 0);
   CHECK(peak[1] < peak[0]);
 }
+
+// ---- Samples and ends -----------------------------------------------------------------------
+
+TEST(a_series_of_samples_spans_the_run_through_idle_times) {
+  SmallFabric fabric = star(2);
+  fabric.spec.adapter.post = 470'000;
+  FlowSpec f = finite(0, 1, 4096, 5);
+  f.pattern = Pattern::kPaced;
+  f.interval = 10'000'000;  // idle for most of the time
+  f.start = 3'000'000;
+  RunSpec run;
+  run.duration = kLong;
+  run.sample_interval = 1'000'000;
+  Simulation sim(fabric.spec, {f}, run);
+  CHECK(sim.run(1'000'000) == Status::kFinished);
+  CHECK(sim.now() > 43'000'000);
+  CHECK_EQ(sim.sample_times().size(), static_cast<size_t>(sim.now() / 1'000'000 + 1));
+}
+
+TEST(a_deadlock_is_noticed_while_sampling) {
+  for (const Time interval : {Time{0}, Time{1'000'000}}) {
+    SmallFabric fabric;
+    for (int i = 0; i < 3; ++i) fabric.add_switch();
+    for (uint32_t i = 0; i < 3; ++i) {
+      fabric.cable(i, (i + 1) % 3, kRate, 1000);
+      fabric.cable(fabric.add_host(), i, kRate, 1000);
+    }
+    fabric.route_clockwise();
+    fabric.spec.credits.switch_buffer_bytes = 4160;
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 0; i < 3; ++i) flows.push_back(finite(i, (i + 2) % 3, 65'536, 100));
+    RunSpec run;
+    run.duration = 1'000'000'000'000;
+    run.sample_interval = interval;
+    Simulation sim(fabric.spec, flows, run);
+    CHECK(sim.run(10'000'000) == Status::kDeadlock);
+    CHECK(sim.now() < 1'000'000'000);
+  }
+}
+
+// With room for p packets a lone sender has p packets per credit loop: from the start of a packet
+// to the return of its credit pass the flight there, the switch, the packet itself, the flight
+// back and the credit's delay.
+TEST(a_lone_sender_is_held_to_its_buffer_per_credit_loop) {
+  const Time delay = 200'000, latency = 150'000, credit = 1'500'000;
+  const double packet = ser(kRate, 4096 + 26);
+  for (int p = 1; p <= 8; ++p) {
+    SmallFabric fabric = star(2, kRate, delay);
+    fabric.spec.switches.latency = latency;
+    fabric.spec.credits.delay = credit;
+    fabric.spec.credits.switch_buffer_bytes = p * 4160 + 63;
+    const int messages = 40 * p;
+    FlowSpec f = finite(0, 1, 4096, messages);
+    f.window = messages;
+    const Simulation sim = finished(fabric, {f});
+    const FlowResult result = sim.flow(0);
+    const double loop = 2 * delay + latency + packet + credit;
+    const double period = std::max(loop, p * packet);
+    const auto span = static_cast<double>(result.last_delivery - result.first_delivery);
+    const double expected = 39 * period + (p - 1) * packet;
+    CHECK(std::abs(span - expected) < 100.0 * messages);
+  }
+}
+
+TEST(xmit_wait_of_a_lone_sender_is_the_part_of_the_credit_loop_in_which_it_does_not_send) {
+  SmallFabric fabric = star(2, kRate, 200'000);
+  fabric.spec.credits.switch_buffer_bytes = 4160;
+  FlowSpec f = finite(0, 1, 4096, 50);
+  f.window = 50;
+  const Simulation sim = finished(fabric, {f});
+  const LaneCounters n = sim.counters(link_of(sim, 1), 0);
+  // One packet per loop of flight, packet, flight: it waits for both flights, 49 times.
+  CHECK(std::abs(static_cast<double>(n.xmit_wait) - 49 * 400'000.0) < 49 * 100);
+}

@@ -338,9 +338,9 @@ inline void Simulation::deliver_to_host(uint32_t packet) {
   Packet& p = pool_[packet];
   Link& link = links_[p.in_link];
   if (run_.check_invariants && host_node_[p.dst] != link.to) broken("wrong host", p.in_link, p);
-  OutLane& lane = out_lane(p.in_link, p.vl);
-  lane.counters.rcv_bytes += p.wire_bytes;
-  ++lane.counters.rcv_packets;
+  InLane& lane = in_lane(p.in_link, p.vl);
+  lane.rcv_bytes += p.wire_bytes;
+  ++lane.rcv_packets;
   // The buffer drains into memory at the rate of PCIe.
   link.drained = std::max(link.drained, now_) + store_time(p.payload);
   give_back(p.in_link, p.vl, link.drained, p.blocks());

@@ -6,7 +6,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <memory>
+#include <utility>
 
 #include "packet/time.hpp"
 
@@ -30,7 +31,7 @@ class CreditLoop {
       return at(size_ - 1).acts;
     }
     last_advert_ = freed > last_advert_ + interval ? freed : last_advert_ + interval;
-    if (size_ == ring_.size()) grow();
+    if (!ring_ || size_ == mask_ + 1) grow();
     ++size_;
     at(size_ - 1) = {last_advert_ + flight, blocks};
     return last_advert_ + flight;
@@ -41,7 +42,7 @@ class CreditLoop {
     while (size_ != 0 && ring_[first_].acts <= now) {
       available_ += ring_[first_].blocks;
       in_flight_ -= ring_[first_].blocks;
-      first_ = (first_ + 1) & (ring_.size() - 1);
+      first_ = (first_ + 1) & mask_;
       --size_;
     }
   }
@@ -49,7 +50,7 @@ class CreditLoop {
   // When `blocks` will be available, or kNever if that much is not on its way.
   Time when(int blocks) {
     int sum = available_;
-    for (size_t i = 0; i < size_; ++i) {
+    for (uint32_t i = 0; i < size_; ++i) {
       sum += at(i).blocks;
       if (sum >= blocks) return at(i).acts;
     }
@@ -62,21 +63,23 @@ class CreditLoop {
     int blocks;
   };
 
-  Advert& at(size_t i) { return ring_[(first_ + i) & (ring_.size() - 1)]; }
+  Advert& at(uint32_t i) { return ring_[(first_ + i) & mask_]; }
 
-  void grow() {
-    std::vector<Advert> larger(ring_.empty() ? 4 : 2 * ring_.size());
-    for (size_t i = 0; i < size_; ++i) larger[i] = at(i);
-    ring_.swap(larger);
+  [[gnu::noinline]] void grow() {
+    const uint32_t larger = ring_ ? 2 * (mask_ + 1) : 4;
+    auto ring = std::make_unique<Advert[]>(larger);
+    for (uint32_t i = 0; i < size_; ++i) ring[i] = at(i);
+    ring_ = std::move(ring);
+    mask_ = larger - 1;
     first_ = 0;
   }
 
   int available_ = 0;
   int capacity_ = 0;
   int in_flight_ = 0;
+  uint32_t first_ = 0, size_ = 0, mask_ = 0;
   Time last_advert_ = -(Time{1} << 60);
-  size_t first_ = 0, size_ = 0;
-  std::vector<Advert> ring_;
+  std::unique_ptr<Advert[]> ring_;
 };
 
 }  // namespace weft::packet

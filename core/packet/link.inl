@@ -15,14 +15,14 @@ namespace weft::packet {
   lane.credits.consume(blocks);
   if (run_.check_invariants && lane.credits.available() < 0) broken("negative credit", id, p);
   if (lane.blocked_since != kNever) {
-    lane.counters.xmit_wait += now_ - lane.blocked_since;
+    lane.xmit_wait += now_ - lane.blocked_since;
     lane.blocked_since = kNever;
   }
   if (run_.check_invariants && link.busy_until > now_) broken("two packets on one link", id, p);
   const Time time = ser(link, p.wire_bytes);
   link.busy_until = now_ + time;
-  lane.counters.xmit_bytes += p.wire_bytes;
-  ++lane.counters.xmit_packets;
+  lane.xmit_bytes += p.wire_bytes;
+  ++lane.xmit_packets;
   ++transmissions_;
   p.in_link = id;
   p.arrived = now_ + link.delay;

@@ -33,7 +33,7 @@ Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, 
   if (links_.size() <= kFewLinks) {
     queue_ = EventQueue(EventQueue::kOneSlice, 6);
   } else {
-    queue_ = EventQueue(event_width_log2(), links_.size() > 256 ? 14 : 12);
+    queue_ = EventQueue(event_width_log2(), 12);
   }
   build_flows(std::move(flows));
   schedule(run_.duration + 1, kEnd, 0);
@@ -41,11 +41,11 @@ Simulation::Simulation(const NetworkSpec& network, std::vector<FlowSpec> flows, 
   if (run_.sample_interval > 0) schedule(0, kSample, 0);
 }
 
-// About one event per bucket: a packet time divided by the links that may each have one.
+// A few events per bucket: packet times divided by the links that may each have one.
 int Simulation::event_width_log2() const {
   const double packet_ps = links_.empty() ? 1e6 : static_cast<double>(ser(links_[0], 4096));
   const double spacing = packet_ps / static_cast<double>(std::max<size_t>(links_.size(), 1));
-  return std::clamp(static_cast<int>(std::log2(std::max(spacing, 1.0))), 7, 16);
+  return std::clamp(static_cast<int>(std::log2(std::max(spacing, 1.0))) + 3, 7, 16);
 }
 
 void Simulation::build_links(const NetworkSpec& network) {
@@ -115,7 +115,7 @@ void Simulation::build_lanes(const NetworkSpec& network) {
   const size_t lanes = links_.size() * lanes_;
   out_.resize(lanes);
   in_.resize(lanes);
-  queues_.resize(switch_.virtual_output_queues ? lanes * max_ports_ : lanes);
+  if (switch_.virtual_output_queues) virtual_queues_.resize(lanes * max_ports_);
   words_ = (max_ports_ * lanes_ + 63) / 64;
   waiting_.assign(lanes * words_, 0);
   for (size_t i = 0; i < lanes; ++i) {
@@ -251,10 +251,11 @@ FlowResult Simulation::flow(size_t i) const {
 }
 
 LaneCounters Simulation::counters(size_t link, int vl) const {
-  const OutLane& lane = out_[link * lanes_ + vl];
-  LaneCounters counters = lane.counters;
-  if (lane.blocked_since != kNever) counters.xmit_wait += now_ - lane.blocked_since;
-  return counters;
+  const OutLane& out = out_[link * lanes_ + vl];
+  const InLane& in = in_[link * lanes_ + vl];
+  const Time waiting = out.blocked_since < now_ ? now_ - out.blocked_since : 0;
+  return {out.xmit_bytes,          out.xmit_packets, in.rcv_bytes, in.rcv_packets,
+          out.xmit_wait + waiting, out.marked,       in.peak,      out.peak_backlog};
 }
 
 std::vector<BlockedLane> Simulation::blocked(Time limit) const {
@@ -267,11 +268,13 @@ std::vector<BlockedLane> Simulation::blocked(Time limit) const {
     lanes.push_back({link, static_cast<uint32_t>(vl), out, static_cast<uint32_t>(out_vl),
                      now_ - since, no_credit});
   };
-  for (const Queue& queue : queues_) {
-    if (queue.fifo.empty()) continue;
+  const auto add_head = [&](const Queue& queue) {
+    if (queue.fifo.empty()) return;
     const Packet& p = pool_[queue.fifo.head];
     add(p.in_link, p.vl, p.out_link, p.out_vl, p.blocks(), p.arrived);
-  }
+  };
+  for (const InLane& lane : in_) add_head(lane.queue);
+  for (const Queue& queue : virtual_queues_) add_head(queue);
   for (const uint32_t link : host_link_) {
     if (link == kNone) continue;
     for (int vl = 0; vl < lanes_; ++vl) {

@@ -108,24 +108,22 @@ class Simulation {
     VlArbiter arbiter;
   };
 
-  struct OutLane {
+  // A lane of a link as its sender sees it; two cache lines.
+  struct alignas(64) OutLane {
     CreditLoop credits;
     int need = 0;  // blocks that a waiting head lacks; 0 = not starved
     uint32_t cursor = 0;
     Time blocked_since = kNever;
     Time last_ready = 0;
-    int64_t backlog = 0;
-    uint32_t unmarked = 0;
+    int64_t backlog = 0, peak_backlog = 0;  // bytes at this switch that want this lane
+    uint64_t xmit_bytes = 0, xmit_packets = 0;
+    Time xmit_wait = 0;
+    uint32_t unmarked = 0, marked = 0;
     Fifo responses;                 // hosts only
     uint32_t active_first = kNone;  // hosts only: flows with something to send
     uint32_t active_last = kNone;
-    LaneCounters counters;
   };
-
-  struct InLane {
-    int used = 0;
-    int capacity = 0;
-  };
+  static_assert(sizeof(OutLane) == 128);
 
   // A switch's queue: one per input lane, or per input lane and output.
   struct Queue {
@@ -135,6 +133,14 @@ class Simulation {
     int head_blocks = 0;
     uint32_t out = kNone;  // link its last packet left on
   };
+
+  // A lane of a link as its receiver sees it; one cache line.
+  struct alignas(64) InLane {
+    Queue queue;  // not used with virtual output queues
+    int used = 0, capacity = 0, peak = 0;
+    uint64_t rcv_bytes = 0, rcv_packets = 0;
+  };
+  static_assert(sizeof(InLane) == 64);
 
   struct Message {
     Time intended, ready;
@@ -199,6 +205,9 @@ class Simulation {
   // Links.
   OutLane& out_lane(uint32_t link, int vl) { return out_[link * lanes_ + vl]; }
   InLane& in_lane(uint32_t link, int vl) { return in_[link * lanes_ + vl]; }
+  Queue& queue(uint32_t id) {
+    return switch_.virtual_output_queues ? virtual_queues_[id] : in_[id].queue;
+  }
   void transmit(uint32_t link, uint32_t packet);
   void give_back(uint32_t link, int vl, Time freed, int blocks);
   bool has_credit(uint32_t link, int vl, int blocks);
@@ -296,8 +305,8 @@ class Simulation {
   std::vector<Link> links_;
   std::vector<OutLane> out_;
   std::vector<InLane> in_;
-  std::vector<Queue> queues_;
-  std::vector<uint64_t> waiting_;  // [out lane][word]: input lanes whose head wants this lane
+  std::vector<Queue> virtual_queues_;  // [input lane][output port]
+  std::vector<uint64_t> waiting_;      // [out lane][word]: input lanes whose head wants this lane
   uint32_t words_ = 1;
   uint32_t max_ports_ = 1;
 

@@ -55,19 +55,18 @@ inline void Simulation::arrive_at_switch(uint32_t packet) {
   }
   p.out_vl = out_vl(from.to, p);
   InLane& in = in_lane(p.in_link, p.vl);
-  OutLane& arrived_on = out_lane(p.in_link, p.vl);
   in.used += p.blocks();
   if (run_.check_invariants && in.used > in.capacity) broken("buffer over capacity", p.in_link, p);
-  arrived_on.counters.peak_blocks = std::max(arrived_on.counters.peak_blocks, in.used);
-  arrived_on.counters.rcv_bytes += p.wire_bytes;
-  ++arrived_on.counters.rcv_packets;
+  in.peak = std::max(in.peak, in.used);
+  in.rcv_bytes += p.wire_bytes;
+  ++in.rcv_packets;
 
   OutLane& lane = out_lane(p.out_link, p.out_vl);
   lane.backlog += p.wire_bytes;
-  lane.counters.peak_backlog = std::max(lane.counters.peak_backlog, lane.backlog);
+  lane.peak_backlog = std::max(lane.peak_backlog, lane.backlog);
 
   const uint32_t id = queue_of(p);
-  Queue& queue = queues_[id];
+  Queue& queue = this->queue(id);
   const bool first = queue.fifo.empty();
   queue.fifo.push(pool_, packet);
   if (!first) return;
@@ -80,7 +79,7 @@ inline void Simulation::arrive_at_switch(uint32_t packet) {
 
 // The head of a queue becomes a candidate for its output, which is returned.
 inline uint32_t Simulation::stand(uint32_t id) {
-  Queue& queue = queues_[id];
+  Queue& queue = this->queue(id);
   const Packet& p = pool_[queue.fifo.head];
   queue.head_age = p.age;
   queue.head_blocks = p.blocks();
@@ -113,7 +112,7 @@ inline void Simulation::release(uint32_t link) {
   const uint32_t id = links_[link].active_queue;
   if (id == kNone) return;
   links_[link].active_queue = kNone;
-  const Queue& queue = queues_[id];
+  const Queue& queue = this->queue(id);
   if (queue.out != link || queue.busy_until > now_ || queue.fifo.empty()) return;
   if (pool_[queue.fifo.head].out_link == link) {
     stand(id);  // the caller arbitrates this output next
@@ -143,7 +142,7 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
   for (uint32_t word = 0; word < words_; ++word) {
     for (uint64_t bits = words[word]; bits; bits &= bits - 1) {
       const uint32_t bit = word * 64 + static_cast<uint32_t>(std::countr_zero(bits));
-      const Time age = queues_[queue_at(out, bit)].head_age;
+      const Time age = queue(queue_at(out, bit)).head_age;
       if (age < oldest) {
         oldest = age;
         best = bit;
@@ -160,13 +159,13 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
   if (lane.unmarked++ < static_cast<uint32_t>(switch_.congestion.marking_rate)) return;
   lane.unmarked = 0;
   p.flags |= kFecn;
-  ++lane.counters.marked;
+  ++lane.marked;
 }
 
 [[gnu::always_inline]] inline void Simulation::send_from_queue(uint32_t link, int vl,
                                                                uint32_t bit) {
   const uint32_t id = queue_at(links_[link], bit);
-  Queue& queue = queues_[id];
+  Queue& queue = this->queue(id);
   const uint32_t packet = queue.fifo.pop(pool_);
   Packet& p = pool_[packet];
   const uint32_t in_link = p.in_link;
@@ -202,7 +201,7 @@ inline void Simulation::switch_transmit(uint32_t link) {
   if (lanes_ == 1) {
     const uint32_t bit = pick_input(link, 0);
     if (bit == kNone) return;
-    const int blocks = queues_[queue_at(links_[link], bit)].head_blocks;
+    const int blocks = queue(queue_at(links_[link], bit)).head_blocks;
     if (has_credit(link, 0, blocks)) send_from_queue(link, 0, bit);
     return;
   }
@@ -217,7 +216,7 @@ inline void Simulation::switch_transmit(uint32_t link) {
   for (int vl = 0; vl < lanes_; ++vl) {
     choice[vl] = pick_input(link, vl);
     if (choice[vl] == kNone) continue;
-    blocks[vl] = queues_[queue_at(links_[link], choice[vl])].head_blocks;
+    blocks[vl] = queue(queue_at(links_[link], choice[vl])).head_blocks;
     if (has_credit(link, vl, blocks[vl])) ready |= 1u << vl;
   }
   if (!ready) return;

@@ -1,0 +1,1 @@
+"""Benchmarks: our figures, and peers that can be installed, in one run."""

@@ -198,6 +198,11 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "infinite duration": (scenario(duration="1e999 s"), ("duration", "1e999")),
     "duration beyond the clock": (scenario(duration="1e9 s"), ("duration", "1e9")),
     "infinite rate": (traffic(rate="1e999 Gb/s"), ("load.rate", "1e999")),
+    "buffer beyond what credits can count": (
+        scenario(switch={"buffer": "1 TiB"}), ("switch.buffer", "1 to")),
+    "rate cap that is nearly 0": (traffic(rate="1e-9 b/s"), ("load.rate", "1e-9 b/s")),
+    "PCIe rate that is nearly 0": (
+        scenario(host={"pcie_read_rate": "1e-9 b/s"}), ("host.pcie_read_rate", "1e-9 b/s")),
     "rate that is nearly 0": (fabric(rate="1e-300 Gb/s"), ("rate", "1e-300")),
     "probability not a number": (
         scenario(host={"hiccup_probability": float("nan")}), ("host.hiccup_probability", "nan")),

@@ -331,9 +331,8 @@ std::vector<BlockedLane> Simulation::deadlock_cycle() const {
 void Simulation::sample() {
   sample_times_.push_back(now_);
   for (const OutLane& lane : out_) samples_.push_back(static_cast<int32_t>(lane.backlog));
-  if (now_ + run_.sample_interval <= run_.duration && pool_.live()) {
-    schedule(now_ + run_.sample_interval, kSample, 0);
-  }
+  // The end event is always there; with nothing else to come there is nothing to sample.
+  if (queue_.size() > 1) schedule(now_ + run_.sample_interval, kSample, 0);
 }
 
 void Simulation::broken(const std::string& law, uint32_t link, const Packet& p) const {

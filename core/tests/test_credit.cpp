@@ -103,12 +103,12 @@ TEST(when_names_the_first_time_at_which_mature_makes_that_much_available) {
     }
     CHECK_EQ(loop.when(returned + 1), kNever);
     for (int blocks = 1; blocks <= returned; ++blocks) {
+      if (loop.available() >= blocks) continue;  // came with the advertisement before
       const Time time = loop.when(blocks);
-      CreditLoop before = loop, at = loop;
-      before.mature(time - 1);
-      at.mature(time);
-      CHECK(before.available() < blocks);
-      CHECK(at.available() >= blocks);
+      loop.mature(time - 1);
+      CHECK(loop.available() < blocks);
+      loop.mature(time);
+      CHECK(loop.available() >= blocks);
     }
   }
 }

@@ -19,7 +19,7 @@ from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Or
 from weft.errors import InputError
 from weft.fabric import Fabric, check, read_fabric, route
 from weft.fabric.toml_file import by_topology
-from weft.simulate.systems import system_values
+from weft.simulate.systems import system_names, system_values
 from weft.simulate.traffic import Traffic, read_traffic
 from weft.toml_table import Table, load_toml
 
@@ -103,7 +103,7 @@ def _override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
 
 def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path) -> Scenario:
     name = top.text("name", "scenario")
-    system = top.text("system", "ideal")
+    system = top.choice("system", {name: name for name in system_names()}, "ideal")
     values = system_values(system)
     seed = top.integer("seed", 0, 2**63 - 1, 1)
     duration = top.time_ps("duration", low=1)

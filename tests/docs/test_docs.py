@@ -1,0 +1,262 @@
+"""Every example of the documentation, executed; every key of a scenario, documented.
+
+A document's blocks run in order in one directory with a copy of `examples/`: ```python blocks in
+one namespace, lines `$ weft …` of ```console blocks as processes. Exit status 0 is expected, or
+that of a marker `<!-- exit 1 -->` before the block. Shown output (the lines below a command, or a
+```text block after a python block) must come in the same order in the real output; `…` stands for
+anything left out, and durations in seconds are not compared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.cli import main
+from weft.errors import InputError
+from weft.fabric import TOPOLOGIES
+from weft.simulate import scenario_from
+from weft.simulate.traffic import KINDS
+from weft.toml_table import load_toml
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples" / "scenarios").glob("*.toml"))
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+EXPECTED_STATUS = {"deadlock.toml": 1, "ring-fabric.toml": 1}
+LIMIT_SECONDS = 60
+
+_FENCE = re.compile(r"^```(\w*)\s*$")
+_MARKER = re.compile(r"^<!-- exit (\d+) -->\s*$")
+_SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# ---- Blocks -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, the line it starts on, the exit status to expect."""
+
+    language: str
+    line: int
+    status: int
+    lines: tuple[str, ...]
+
+
+def blocks(text: str) -> Iterator[Block]:
+    start, language, status, inside = 0, "", 0, False
+    content: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = _FENCE.match(line)
+        if inside and line.startswith("```"):
+            yield Block(language, start, status, tuple(content))
+            inside, status = False, 0
+        elif inside:
+            content.append(line)
+        elif fence:
+            inside, start, language, content = True, number, fence[1], []
+        elif marker := _MARKER.match(line):
+            status = int(marker[1])
+        elif line.strip():
+            status = 0
+
+
+def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """Each `$ command` with the output shown below it."""
+    command, shown = "", list[str]()
+    for line in (*block.lines, "$ "):
+        if line.startswith("$ "):
+            if command:
+                yield command, shown
+            command, shown = line[2:].strip(), []
+        else:
+            shown.append(line)
+
+
+def missing(shown: list[str], output: str) -> str | None:
+    """The first shown line that does not come in the output, in this order."""
+    real = iter([_comparable(line) for line in output.splitlines()])
+    for line in shown:
+        wanted = _comparable(line)
+        if wanted in ("", "…"):
+            continue
+        pattern = re.sub(r"([\[*?])", r"[\1]", wanted).replace("…", "*")
+        if not any(fnmatchcase(candidate, pattern) for candidate in real):
+            return line
+    return None
+
+
+def _comparable(line: str) -> str:
+    return _SECONDS.sub("# s", line.rstrip())
+
+
+def weft(command: str, folder: Path) -> tuple[int, str]:
+    """Status and output: notices first, as a terminal shows them, errors last."""
+    _, *arguments = shlex.split(command)
+    done = subprocess.run(
+        [sys.executable, "-m", "weft.cli", *arguments],
+        cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+    )  # fmt: skip
+    parts = (done.stdout, done.stderr) if done.returncode else (done.stderr, done.stdout)
+    return done.returncode, "\n".join(parts)
+
+
+def run_console(block: Block, where: str, folder: Path) -> None:
+    for command, shown in commands(block):
+        if not command.startswith("weft "):
+            continue
+        status, output = weft(command, folder)
+        assert status == block.status, f"{where}: {command}: status {status}\n{output}"
+        line = missing(shown, output)
+        assert line is None, f"{where}: {command}: not in the output: {line!r}\n{output}"
+
+
+def run_python(block: Block, where: str, namespace: dict[str, Any]) -> str:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile("\n".join(block.lines), where, "exec"), namespace)
+    return printed.getvalue()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_example_of_a_document_runs_and_prints_what_is_shown(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    printed: str | None = None
+    for block in blocks(document.read_text(encoding="utf-8")):
+        where = f"{name(document)}:{block.line}"
+        if block.language == "text" and printed is not None:
+            line = missing(list(block.lines), printed)
+            assert line is None, f"{where}: not printed: {line!r}\n{printed}"
+        printed = run_python(block, where, namespace) if block.language == "python" else None
+        if block.language == "console":
+            run_console(block, where, tmp_path)
+
+
+def test_output_that_is_shown_but_not_printed_is_found() -> None:
+    output = "a 1\nb 2\nc 3 in 4.5 s\n"
+    assert missing(["a 1", "…", "c 3 in 9 s"], output) is None
+    assert missing(["a …", "c 3 …"], output) is None
+    assert missing(["c 3 in 4.5 s", "a 1"], output) == "a 1"
+    assert missing(["a 2"], output) == "a 2"
+    assert missing(["[*] x"], "y x") == "[*] x"
+
+
+# ---- Files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+def test_every_example_file_runs(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "simulate" if "traffic" in load_toml(example) else "fabric"
+    status = main([command, str(example)])
+    assert status == EXPECTED_STATUS.get(example.name, 0), capsys.readouterr().err
+    assert "starved" not in capsys.readouterr().out
+
+
+def test_simulate_md_lists_every_example() -> None:
+    text = (ROOT / "docs" / "simulate.md").read_text(encoding="utf-8")
+    assert {path.name for path in EXAMPLES} <= set(re.findall(r"`([\w-]+\.toml)`", text))
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_every_example_script_runs(script: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+# ---- Keys -------------------------------------------------------------------------------------
+
+
+def documented(document: str) -> dict[str, set[str]]:
+    """Heading -> the keys in the first column of the table below it."""
+    keys: dict[str, set[str]] = {}
+    heading = ""
+    for line in (ROOT / "docs" / document).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("#").strip()
+        elif found := re.match(r"^\| `(\w+)` \|", line):
+            keys.setdefault(heading, set()).add(found[1])
+    return keys
+
+
+def known_keys(section: str, data: dict[str, Any]) -> set[str]:
+    """The keys that the reader says it knows when it meets one that it does not."""
+    with pytest.raises(InputError) as raised:
+        scenario_from(data, base=ROOT / "examples" / "scenarios")
+    listed = re.search(r"(?:known here:|allowed are) (.*)", str(raised.value))
+    assert listed, f"{section}: {raised.value}"
+    return set(listed[1].split(", "))
+
+
+def scenario(**changes: Any) -> dict[str, Any]:
+    fabric = {"topology": "one_switch", "hosts": 4}
+    probe = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1"}
+    return {"duration": "1 us", "fabric": fabric, "traffic": [probe]} | changes
+
+
+WRONG = {"not_a_key": 1}
+PORT = {"node": "switch0", "port": 1, "sl2vl": [0], "low": [[0, 1]]}
+SECTIONS = {
+    "Top level": scenario(**WRONG),
+    "[fabric] from files": scenario(fabric={"file": "ring-fabric.toml"} | WRONG),
+    "[switch]": scenario(switch=WRONG),
+    "[credits]": scenario(credits=WRONG),
+    "[host]": scenario(host=WRONG),
+    "[congestion]": scenario(congestion=WRONG),
+    "[lanes]": scenario(lanes=WRONG),
+    "[[lanes.port]]": scenario(lanes={"port": [PORT | WRONG]}),
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_documents_exactly_the_keys_that_are_read(section: str) -> None:
+    assert documented("simulate.md")[section] == known_keys(section, SECTIONS[section])
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_topology_documents_exactly_the_keys_that_are_read(topology: str) -> None:
+    known = known_keys(topology, scenario(fabric={"topology": topology} | WRONG))
+    text = (ROOT / "docs" / "fabric.md").read_text(encoding="utf-8")
+    (counts,) = re.findall(rf"^\| `{topology}` \|([^|]*)\|", text, re.MULTILINE)
+    assert documented("simulate.md")["[fabric]"] | set(re.findall(r"`(\w+)`", counts)) == known
+
+
+OWN_KEYS: dict[str, dict[str, Any]] = {
+    "paced": {"interval": "1 us"},
+    "estimators": {"slice": "1 us"},
+    "replay": {"file": "trace.csv"},
+}
+ENDS = {"from": "h0", "to": "h1"}
+BETWEEN_PAIRS = ("bandwidth", "latency", "paced", "pretend", "estimators", "incast")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_traffic_documents_exactly_the_keys_that_are_read(kind: str) -> None:
+    ends = ENDS if kind in BETWEEN_PAIRS else {}
+    table = {"name": "t", "kind": kind, "size": "64 B"} | ends | OWN_KEYS.get(kind, {}) | WRONG
+    keys = documented("simulate.md")
+    known = known_keys(kind, scenario(traffic=[table]))
+    assert keys["[[traffic]]"] | keys[f'kind = "{kind}"'] == known

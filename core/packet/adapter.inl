@@ -102,7 +102,7 @@ inline void Simulation::next_due(Flow& flow) {
 
 [[gnu::always_inline]] inline void Simulation::activate(uint32_t id) {
   Flow& flow = flows_[id];
-  OutLane& lane = out_lane(flow.link, flow.vl);
+  SendLane& lane = send_lane(flow.link, flow.vl);
   flow.active = true;
   flow.next_active = kNone;
   if (lane.active_first == kNone) {
@@ -113,14 +113,14 @@ inline void Simulation::next_due(Flow& flow) {
   lane.active_last = id;
 }
 
-[[gnu::always_inline]] inline void Simulation::deactivate_front(OutLane& lane) {
+[[gnu::always_inline]] inline void Simulation::deactivate_front(SendLane& lane) {
   Flow& flow = flows_[lane.active_first];
   flow.active = false;
   lane.active_first = flow.next_active;
   if (lane.active_first == kNone) lane.active_last = kNone;
 }
 
-[[gnu::always_inline]] inline void Simulation::rotate(OutLane& lane) {
+[[gnu::always_inline]] inline void Simulation::rotate(SendLane& lane) {
   const uint32_t id = lane.active_first;
   if (id == lane.active_last) return;
   lane.active_first = flows_[id].next_active;
@@ -131,7 +131,7 @@ inline void Simulation::next_due(Flow& flow) {
 
 // Brings the next flow that may send now to the front of its lane; `wake` = when one may, if none.
 [[gnu::always_inline]] inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
-  OutLane& lane = out_lane(link, vl);
+  SendLane& lane = send_lane(link, vl);
   if (lane.active_first == kNone) return kNone;
   if (links_[link].pace_until > now_) {
     wake = std::min(wake, links_[link].pace_until);
@@ -151,15 +151,16 @@ inline void Simulation::next_due(Flow& flow) {
 
 // After a packet: when the next one of a single lane can go, by port and credit.
 [[gnu::always_inline]] inline void Simulation::wake_when_sendable(uint32_t link) {
-  OutLane& lane = out_[link];
+  const SendLane& waiting = send_lane(link, 0);
   int wire;
-  if (!lane.responses.empty()) {
-    wire = pool_[lane.responses.head].wire_bytes;
-  } else if (lane.active_first != kNone) {
-    wire = flows_[lane.active_first].head_wire;
+  if (!waiting.responses.empty()) {
+    wire = pool_[waiting.responses.head].wire_bytes;
+  } else if (waiting.active_first != kNone) {
+    wire = flows_[waiting.active_first].head_wire;
   } else {
     return;
   }
+  OutLane& lane = out_[link];
   const Time free = links_[link].busy_until;
   const int blocks = blocks_of(wire);
   if (lane.credits.available() >= blocks) return ensure_kick(link, free);
@@ -217,7 +218,7 @@ inline void Simulation::next_due(Flow& flow) {
   transmit(link, packet);
   pace(id, link, payload, first, last);
   flow.offset = last ? 0 : flow.offset + payload;
-  OutLane& lane = out_lane(link, flow.vl);
+  SendLane& lane = send_lane(link, flow.vl);
   if (last) flow.pop();
   if (flow.count == 0) {
     deactivate_front(lane);
@@ -273,7 +274,7 @@ inline int Simulation::congestion_index(Flow& flow) const {
   int wire_of[16];
   uint32_t ready = 0;
   for (int vl = 0; vl < lanes_; ++vl) {
-    OutLane& lane = out_lane(link, vl);
+    SendLane& lane = send_lane(link, vl);
     int wire;
     flow_of[vl] = kNone;
     if (!lane.responses.empty()) {
@@ -298,14 +299,14 @@ inline int Simulation::congestion_index(Flow& flow) const {
   }
   const int blocks = blocks_of(wire_of[vl]);
   links_[link].arbiter.sent(blocks * kBlock, blocks);
-  OutLane& lane = out_lane(link, vl);
+  SendLane& lane = send_lane(link, vl);
   if (flow_of[vl] == kNone) {
     transmit(link, lane.responses.pop(pool_));
   } else {
     send_request(link, flow_of[vl]);
   }
   for (int i = 0; i < lanes_; ++i) {
-    const OutLane& more = out_lane(link, i);
+    const SendLane& more = send_lane(link, i);
     if (!more.responses.empty() || more.active_first != kNone) {
       return ensure_kick(link, links_[link].busy_until);
     }
@@ -315,7 +316,7 @@ inline int Simulation::congestion_index(Flow& flow) const {
 inline void Simulation::host_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
   if (lanes_ > 1) return host_transmit_lanes(link);
-  OutLane& lane = out_[link];
+  SendLane& lane = send_lane(link, 0);
   if (!lane.responses.empty()) {
     if (!has_credit(link, 0, pool_[lane.responses.head].blocks())) return;
     transmit(link, lane.responses.pop(pool_));
@@ -432,7 +433,7 @@ inline void Simulation::respond(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t link = host_link_[flows_[p.flow].spec.dst];
   p.vl = sl2vl_[p.sl()];
-  out_lane(link, p.vl).responses.push(pool_, packet);
+  send_lane(link, p.vl).responses.push(pool_, packet);
   host_transmit(link);
 }
 

@@ -2,7 +2,8 @@
 //
 // Freed space is advertised at most every `interval`; an advertisement acts at the sender
 // `flight` later. Both are folded into timestamps: no event is spent on a credit unless a sender
-// waits for it. Units: ps, blocks of 64 bytes.
+// waits for it. The next advertisement to act lies in the object itself, which is all that a
+// short loop ever needs; further ones are kept in a ring. Units: ps, blocks of 64 bytes.
 #pragma once
 
 #include <cstdint>
@@ -15,70 +16,87 @@ namespace weft::packet {
 
 class CreditLoop {
  public:
-  void init(int blocks) { available_ = capacity_ = blocks; }
+  void init(int blocks) { available_ = blocks; }
 
   int available() const { return available_; }
-  int capacity() const { return capacity_; }
-  int in_flight() const { return in_flight_; }
+
+  // Blocks advertised but not yet seen by the sender.
+  int in_flight() const {
+    int blocks = next_.blocks;
+    for (uint32_t i = 0; i < size_; ++i) blocks += ring_[(first_ + i) & mask_].blocks;
+    return blocks;
+  }
 
   void consume(int blocks) { available_ -= blocks; }
 
   // `blocks` leave the receiver's buffer at `freed`. Returns when they act at the sender.
   Time give_back(Time freed, int blocks, Time interval, Time flight) {
-    in_flight_ += blocks;
-    if (size_ != 0 && freed <= last_advert_) {  // rides on an advertisement not yet sent
-      at(size_ - 1).blocks += blocks;
-      return at(size_ - 1).acts;
+    Advert& last = size_ ? ring_[(first_ + size_ - 1) & mask_] : next_;
+    if (last.blocks != 0 && freed <= last_advert_) {  // rides on an advertisement not yet sent
+      last.blocks += blocks;
+      return last.acts;
     }
     last_advert_ = freed > last_advert_ + interval ? freed : last_advert_ + interval;
-    if (!ring_ || size_ == mask_ + 1) grow();
-    ++size_;
-    at(size_ - 1) = {last_advert_ + flight, blocks};
-    return last_advert_ + flight;
+    const Advert advert{last_advert_ + flight, blocks};
+    if (next_.blocks == 0) {
+      next_ = advert;
+    } else {
+      append(advert);
+    }
+    return advert.acts;
   }
 
   // Takes in what has arrived by `now`.
   void mature(Time now) {
-    while (size_ != 0 && ring_[first_].acts <= now) {
-      available_ += ring_[first_].blocks;
-      in_flight_ -= ring_[first_].blocks;
-      first_ = (first_ + 1) & mask_;
-      --size_;
+    while (next_.blocks != 0 && next_.acts <= now) {
+      available_ += next_.blocks;
+      next_.blocks = 0;
+      if (size_ != 0) take_next();
     }
   }
 
   // When `blocks` will be available, or kNever if that much is not on its way.
-  Time when(int blocks) {
-    int sum = available_;
+  Time when(int blocks) const {
+    int sum = available_ + next_.blocks;
+    if (next_.blocks != 0 && sum >= blocks) return next_.acts;
     for (uint32_t i = 0; i < size_; ++i) {
-      sum += at(i).blocks;
-      if (sum >= blocks) return at(i).acts;
+      const Advert& advert = ring_[(first_ + i) & mask_];
+      sum += advert.blocks;
+      if (sum >= blocks) return advert.acts;
     }
     return kNever;
   }
 
  private:
   struct Advert {
-    Time acts;
-    int blocks;
+    Time acts = 0;
+    int blocks = 0;  // 0 = none
   };
 
-  Advert& at(uint32_t i) { return ring_[(first_ + i) & mask_]; }
+  void take_next() {
+    next_ = ring_[first_];
+    first_ = (first_ + 1) & mask_;
+    --size_;
+  }
 
-  [[gnu::noinline]] void grow() {
+  [[gnu::noinline]] void append(const Advert& advert) {
+    if (!ring_ || size_ == mask_ + 1) grow();
+    ring_[(first_ + size_++) & mask_] = advert;
+  }
+
+  void grow() {
     const uint32_t larger = ring_ ? 2 * (mask_ + 1) : 4;
     auto ring = std::make_unique<Advert[]>(larger);
-    for (uint32_t i = 0; i < size_; ++i) ring[i] = at(i);
+    for (uint32_t i = 0; i < size_; ++i) ring[i] = ring_[(first_ + i) & mask_];
     ring_ = std::move(ring);
     mask_ = larger - 1;
     first_ = 0;
   }
 
   int available_ = 0;
-  int capacity_ = 0;
-  int in_flight_ = 0;
   uint32_t first_ = 0, size_ = 0, mask_ = 0;
   Time last_advert_ = -(Time{1} << 60);
+  Advert next_;
   std::unique_ptr<Advert[]> ring_;
 };
 

@@ -79,6 +79,7 @@ void Simulation::build_links(const NetworkSpec& network) {
     link.to = b;
     link.port = a_port;
     link.to_in = b_port - 1;
+    if (!is_switch_[a]) link.host = index_[a];
     link.from_switch = is_switch_[a];
     link.to_switch = is_switch_[b];
     const auto id = static_cast<uint32_t>(links_.size());
@@ -96,18 +97,13 @@ void Simulation::build_links(const NetworkSpec& network) {
 void Simulation::build_routes(const NetworkSpec& network) {
   group_start_ = network.group_start;
   group_ports_ = network.group_ports;
-  next_link_.resize(network.next_hop.size(), kNone);
-  for (uint32_t n = 0; n < is_switch_.size(); ++n) {
-    if (!is_switch_[n]) continue;
-    for (uint32_t h = 0; h < hosts_; ++h) {
-      const size_t at = size_t{index_[n]} * hosts_ + h;
-      const int32_t group = network.next_hop[at];
-      if (group < 0) continue;
-      const uint32_t first = group_start_[group];
-      const bool single = group_start_[group + 1] - first == 1;
-      next_link_[at] = single ? out_link_[port_base_[n] + group_ports_[first] - 1]
-                              : kGroup | static_cast<uint32_t>(group);
-    }
+  const size_t groups = group_start_.empty() ? 0 : group_start_.size() - 1;
+  if (groups >= kNoRouteWide) throw std::invalid_argument("more than 65534 distinct routes");
+  // -1 (no route) becomes the largest value of either type.
+  if (groups < kNoRoute) {
+    next_hop_.assign(network.next_hop.begin(), network.next_hop.end());
+  } else {
+    next_hop_wide_.assign(network.next_hop.begin(), network.next_hop.end());
   }
 }
 
@@ -115,6 +111,7 @@ void Simulation::build_lanes(const NetworkSpec& network) {
   const size_t lanes = links_.size() * lanes_;
   out_.resize(lanes);
   in_.resize(lanes);
+  send_.resize(size_t{hosts_} * lanes_);
   if (switch_.virtual_output_queues) virtual_queues_.resize(lanes * max_ports_);
   words_ = (max_ports_ * lanes_ + 63) / 64;
   waiting_.assign(lanes * words_, 0);
@@ -278,7 +275,7 @@ std::vector<BlockedLane> Simulation::blocked(Time limit) const {
   for (const uint32_t link : host_link_) {
     if (link == kNone) continue;
     for (int vl = 0; vl < lanes_; ++vl) {
-      const OutLane& lane = out_[link * lanes_ + vl];
+      const SendLane& lane = send_[links_[link].host * lanes_ + vl];
       if (!lane.responses.empty()) {
         const Packet& p = pool_[lane.responses.head];
         add(link, vl, link, vl, p.blocks(), p.arrived);

@@ -102,6 +102,7 @@ class Simulation {
     uint32_t to_in = 0;  // index among the receiver's inputs
     bool from_switch = false, to_switch = false;
     uint32_t active_queue = kNone;  // switch queue whose packet is leaving
+    uint32_t host = kNone;          // number of the sending host
     Time pace_until = 0;            // hosts: adapter and PCIe pacing of requests
     Time drained = 0;               // receiving host: PCIe writes done until then
     const ArbTables* tables = nullptr;
@@ -119,11 +120,15 @@ class Simulation {
     uint64_t xmit_bytes = 0, xmit_packets = 0;
     Time xmit_wait = 0;
     uint32_t unmarked = 0, marked = 0;
-    Fifo responses;                 // hosts only
-    uint32_t active_first = kNone;  // hosts only: flows with something to send
-    uint32_t active_last = kNone;
   };
   static_assert(sizeof(OutLane) == 128);
+
+  // What a host has to send on a lane of its link.
+  struct SendLane {
+    Fifo responses;
+    uint32_t active_first = kNone;  // flows with something to send, taking turns
+    uint32_t active_last = kNone;
+  };
 
   // A switch's queue: one per input lane, or per input lane and output.
   struct Queue {
@@ -236,8 +241,9 @@ class Simulation {
   void on_timer(uint32_t flow);
   void next_due(Flow& flow);
   void activate(uint32_t flow);
-  void deactivate_front(OutLane& lane);
-  void rotate(OutLane& lane);
+  SendLane& send_lane(uint32_t link, int vl) { return send_[links_[link].host * lanes_ + vl]; }
+  void deactivate_front(SendLane& lane);
+  void rotate(SendLane& lane);
   uint32_t pick_flow(uint32_t link, int vl, Time& wake);
   void host_transmit(uint32_t link);
   void host_transmit_lanes(uint32_t link);
@@ -305,6 +311,7 @@ class Simulation {
   std::vector<Link> links_;
   std::vector<OutLane> out_;
   std::vector<InLane> in_;
+  std::vector<SendLane> send_;         // [host][lane]
   std::vector<Queue> virtual_queues_;  // [input lane][output port]
   std::vector<uint64_t> waiting_;      // [out lane][word]: input lanes whose head wants this lane
   uint32_t words_ = 1;
@@ -317,10 +324,11 @@ class Simulation {
   std::vector<uint32_t> port_base_;  // of a node in in_link_
   std::vector<uint32_t> in_link_;    // [port_base + port - 1]
   std::vector<uint32_t> out_link_;
-  std::vector<uint32_t> next_link_;  // [switch][host]: link, or kGroup | group
+  std::vector<uint8_t> next_hop_;        // [switch][host]: group, kNoRoute = none
+  std::vector<uint16_t> next_hop_wide_;  // the same where a byte cannot hold the groups
   std::vector<uint32_t> group_start_, group_ports_;
   uint32_t hosts_ = 0;
-  static constexpr uint32_t kGroup = 0x80000000u;
+  static constexpr uint32_t kNoRoute = 255, kNoRouteWide = 65535;
 
   std::vector<Flow> flows_;
   std::vector<GroupResult> groups_;

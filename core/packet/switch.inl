@@ -10,15 +10,18 @@
 namespace weft::packet {
 
 inline uint32_t Simulation::route(uint32_t node, const Packet& p) const {
-  const uint32_t link = next_link_[size_t{index_[node]} * hosts_ + p.dst];
-  if (link == kNone || !(link & kGroup)) return link;
-  const uint32_t group = link & ~kGroup;
-  const uint32_t first = group_start_[group];
-  uint64_t x = p.flow * 0x9E3779B97F4A7C15ull + node * 0xBF58476D1CE4E5B9ull;
-  x ^= x >> 32;
-  x *= 0x94D049BB133111EBull;
-  x ^= x >> 29;
-  const uint32_t choice = static_cast<uint32_t>(x % (group_start_[group + 1] - first));
+  const size_t at = size_t{index_[node]} * hosts_ + p.dst;
+  const uint32_t group = next_hop_wide_.empty() ? next_hop_[at] : next_hop_wide_[at];
+  if (group == (next_hop_wide_.empty() ? kNoRoute : kNoRouteWide)) return kNone;
+  const uint32_t first = group_start_[group], ports = group_start_[group + 1] - first;
+  uint32_t choice = 0;
+  if (ports > 1) {
+    uint64_t x = p.flow * 0x9E3779B97F4A7C15ull + node * 0xBF58476D1CE4E5B9ull;
+    x ^= x >> 32;
+    x *= 0x94D049BB133111EBull;
+    x ^= x >> 29;
+    choice = static_cast<uint32_t>(x % ports);
+  }
   return out_link_[port_base_[node] + group_ports_[first + choice] - 1];
 }
 

@@ -17,6 +17,7 @@ from weft.units import rate_bps, size_bytes, time_ps
 T = TypeVar("T")
 
 _MISSING: Any = object()
+LEAST_RATE_BPS = 1000
 
 
 def load_toml(path: str | Path) -> dict[str, Any]:
@@ -113,8 +114,8 @@ class Table:
         if value is default and not isinstance(value, str):
             return value  # type: ignore[no-any-return]
         rate = rate_bps(value, self.place(key))
-        if rate <= 0:
-            raise InputError(self.place(key), f"{value!r} is not positive", "use a rate above 0")
+        if rate < LEAST_RATE_BPS:
+            raise InputError(self.place(key), f"{value!r} is too low", "use 1 kb/s or more")
         return rate
 
     def choice(self, key: str, values: Mapping[str, T], default: Any = _MISSING) -> T:

@@ -24,7 +24,8 @@ from weft.simulate.traffic import Traffic, read_traffic
 from weft.toml_table import Table, load_toml
 
 ORDERS = {"fcfs": Order.FCFS, "fcfs-age": Order.FCFS_AGE, "round-robin": Order.ROUND_ROBIN}
-MAX_BUFFER = 2**40
+MAX_BUFFER = 2**36
+MAX_SAMPLES = 2**27  # of 4 bytes, over all lanes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,7 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     top.done()
     _check_traffic(traffic, credits, top)
     _check_served(traffic, lanes, top)
+    _check_samples(sample, duration, fabric, top)
     return Scenario(
         name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
         system=system, fabric=fabric, lanes=lanes, switches=switches, credits=credits,
@@ -314,3 +316,14 @@ def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> 
                     f"service level {sl} rides lane {lanes.sl2vl[sl]}, which no table serves",
                     "give the lane a weight in lanes.low or lanes.high",
                 )
+
+
+def _check_samples(sample_ps: int, duration_ps: int, fabric: Fabric, top: Table) -> None:
+    lanes = 2 * len(fabric.links) * fabric.lanes
+    if sample_ps and duration_ps // sample_ps * lanes > MAX_SAMPLES:
+        least = duration_ps * lanes // MAX_SAMPLES + 1
+        raise InputError(
+            top.place("sample_queues_every"),
+            f"{sample_ps} ps makes too many samples of {lanes} lanes",
+            f"use {least} ps or more",
+        )

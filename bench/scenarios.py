@@ -87,7 +87,7 @@ def run(name: str) -> dict[str, Any]:
         "build_s": built - started,
         "wall_s": time.perf_counter() - started,
         "simulated_us": simulation.now_ps / 1e6,
-        "peak_rss_MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 

@@ -393,7 +393,9 @@ inline void Simulation::receive_request(uint32_t packet) {
 inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const bool reliable = flow.spec.transport == Transport::kRc;
-  if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  if (p.intended >= run_.warmup && flow.owner == kNone) {  // a pong is not one way
+    groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  }
   if (!reliable && flow.partner == kNone && flow.result.delivered == flow.spec.messages) {
     finish(flow);
   }

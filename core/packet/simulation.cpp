@@ -281,8 +281,9 @@ std::vector<BlockedLane> Simulation::blocked(Time limit) const {
         add(link, vl, link, vl, p.blocks(), p.arrived);
       } else if (lane.active_first != kNone) {
         const Flow& flow = flows_[lane.active_first];
+        const Time moved = out_[link * lanes_ + vl].last_ready;  // the lane's last packet
         add(link, vl, link, vl, blocks_of(flow.head_wire),
-            std::min(now_, flow.ring[flow.first].ready));
+            std::min(now_, std::max(flow.ring[flow.first].ready, moved)));
       }
     }
   }

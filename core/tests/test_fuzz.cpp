@@ -339,8 +339,7 @@ void check_flows(const Case& c, const Simulation& sim, Finding& finding) {
     finding.equal("bytes of flow", i, result.bytes, bytes);
     finding.equal("finish of flow", i, result.finished != kNever, 1);
     const auto& group = sim.groups()[i];
-    const int64_t ways = f.estimator == Estimator::kPingPong ? 2 : 1;
-    finding.equal("one-way samples of flow", i, group.one_way.count(), ways * f.messages);
+    finding.equal("one-way samples of flow", i, group.one_way.count(), f.messages);
     const bool timed = f.transport == Transport::kRc || f.estimator == Estimator::kPingPong;
     finding.equal("round-trip samples of flow", i, group.rtt.count(), timed ? f.messages : 0);
   }

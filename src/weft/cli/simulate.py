@@ -20,6 +20,8 @@ from weft.simulate.sweep import Point, Source, check_points, identity, points, s
 from weft.simulate.systems import parameters, system_names
 from weft.toml_table import load_toml
 
+INTERRUPTED = "ended: interrupted"
+
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
@@ -68,49 +70,53 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"resuming: {len(todo) - len(left)} of {len(todo)} points are stored", file=sys.stderr
         )
-    records, troubles = _run_points(args, source, left)
+    records = _run_points(args, source, left)
     everything = stored | {identity(record): record for record in records}
     ordered = [everything[key] for key in identities if key in everything]
-    if args.output and len(ordered) == len(todo):
+    if args.output and len(ordered) == len(todo) and all(map(_is_whole, ordered)):
         others = [record for key, record in stored.items() if key not in set(identities)]
         write_records(args.output, [*others, *ordered], this_run())
     for record in ordered:
         print(to_line(record) if args.json else f"{summary(record, flows=args.flows)}\n")
+    troubles = [f"{r.label}: {note}" for r in ordered for note in r.notes if _is_trouble(note)]
+    if len(ordered) < len(todo):
+        troubles.append(f"interrupted with {len(ordered)} of {len(todo)} points done")
     for line in troubles:
         print(f"weft: {line}", file=sys.stderr)
     return 1 if troubles else 0
 
 
-def _run_points(
-    args: argparse.Namespace, source: Source, todo: Sequence[Point]
-) -> tuple[list[Record], list[str]]:
-    """Runs the points; an interrupt keeps those that are done."""
+def _run_points(args: argparse.Namespace, source: Source, todo: Sequence[Point]) -> list[Record]:
+    """Runs the points; an interrupt keeps those that are done, and what a lone point has so far."""
     records: list[Record] = []
-    troubles: list[str] = []
     jobs = min(args.jobs, max(1, len(todo)))
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(args.output)) if args.output and todo else None
         bar = stack.enter_context(ProgressBar(f"simulate {Path(args.scenario).stem}"))
-        try:
-            for _, record, ended in sweep(source, todo, jobs, bar.update):
-                if ended == "interrupted":
-                    troubles.append(f"interrupted; {record.label}: {record.notes[0]}")
-                    records.append(record)
-                    break
-                records.append(record)
-                if writer:
-                    writer.append(record)
-                if ended == "deadlock":
-                    troubles.append(f"{record.label}: {'; '.join(record.notes)}")
-        except KeyboardInterrupt:
-            troubles.append(f"interrupted with {len(records)} of {len(todo)} points done")
-    return records, troubles
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for _, record, ended in sweep(source, todo, jobs, bar.update):
+            records.append(record)
+            if writer:
+                writer.append(record)
+            if ended == "interrupted":
+                break
+    return records
+
+
+def _is_trouble(note: str) -> bool:
+    """Notes that make the exit status 1."""
+    return note.startswith(("deadlock:", "ended: deadlock", INTERRUPTED))
+
+
+def _is_whole(record: Record) -> bool:
+    return not any(note.startswith(INTERRUPTED) for note in record.notes)
 
 
 def _stored(output: str | None) -> dict[tuple[str, str], Record]:
+    """What an earlier run has finished; points that were cut short run again."""
     if not output or not Path(output).exists():
         return {}
-    return {identity(record): record for record in read_records(output).records}
+    return {identity(r): r for r in read_records(output).records if _is_whole(r)}
 
 
 def _assignment(text: str) -> tuple[str, str]:

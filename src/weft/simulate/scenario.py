@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
 from weft.errors import InputError
 from weft.fabric import Fabric, check, read_fabric, route
@@ -134,13 +135,29 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     return Scenario(
         name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
         system=system, fabric=fabric, lanes=lanes, switches=switches, credits=credits,
-        adapter=adapter, traffic=traffic, settings=settings, digest=_digest(data),
+        adapter=adapter, traffic=traffic, digest=_digest(data, base),
+        settings={key: _storable(value) for key, value in settings.items()},
     )  # fmt: skip
 
 
-def _digest(data: Mapping[str, Any]) -> str:
-    text = json.dumps(data, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _digest(data: Mapping[str, Any], base: Path) -> str:
+    """Of everything that decides the result: the scenario, the files it names, weft itself."""
+    digest = hashlib.sha256(
+        f"{__version__} {json.dumps(data, sort_keys=True, default=str)}".encode()
+    )
+    tables = [data.get("fabric", {}), *data.get("traffic", [])]
+    for name in (name for table in tables for name in _names(table.get("file", []))):
+        digest.update((base / name).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _names(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _storable(value: Any) -> Any:
+    """Settings are kept as plain values; a list is kept as it would be written."""
+    return value if isinstance(value, str | int | float | bool) else json.dumps(value)
 
 
 def _merged(top: Table, section: str, values: Mapping[str, Mapping[str, Any]]) -> Table:

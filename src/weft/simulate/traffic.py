@@ -22,6 +22,7 @@ MTUS = (256, 512, 1024, 2048, 4096)
 MAX_SIZE = 2**40
 MAX_MESSAGES = 2**40
 MAX_WINDOW = 2**20
+NEVER_PS = 2**62
 HEADER_BYTES = {"rc": 26, "uc": 26, "ud": 34}  # LRH, BTH, CRCs; DETH for UD
 RETH_AND_IMMEDIATE_BYTES = 20
 
@@ -172,25 +173,33 @@ class _Shared:
     allow_inline: bool
 
 
-def _shared(table: Table, *, size: str | None = None, op: str = "send") -> _Shared:
-    size_bytes = table.size_bytes("size", 1, MAX_SIZE, *([size] if size else []))
+def _shared(table: Table, *, size: str | None = None, without: Sequence[str] = ()) -> _Shared:
+    """The keys all kinds have, except those `without` a meaning for this one."""
+
+    def has(key: str) -> bool:
+        return key not in without
+
+    size_bytes = (
+        table.size_bytes("size", 1, MAX_SIZE, *([size] if size else [])) if has("size") else 1
+    )
     mtu = table.integer("mtu", 256, 4096, 4096)
     if mtu not in MTUS:
         allowed = ", ".join(map(str, MTUS))
         raise InputError(table.place("mtu"), f"{mtu} is not an InfiniBand MTU", f"use {allowed}")
-    transport = table.choice("transport", TRANSPORTS, "rc")
-    operation = table.choice("operation", OPERATIONS, op)
-    _check_combination(table.place("transport"), transport, operation, size_bytes, mtu)
+    transport = table.choice("transport", TRANSPORTS, "rc") if has("transport") else Transport.RC
+    op = table.choice("operation", OPERATIONS, "send") if has("operation") else Op.SEND
+    _check_combination(table.place("transport"), transport, op, size_bytes, mtu)
     start = table.time_ps("start", 0)
-    stop = table.time_ps("stop", 2**62)
+    stop = table.time_ps("stop", NEVER_PS) if has("stop") else NEVER_PS
     if stop <= start:
         raise InputError(table.place("stop"), "is not after start", "stop later")
     return _Shared(
         size_bytes=size_bytes, mtu=mtu, sl=table.integer("sl", 0, 15, 0),
-        transport=transport, op=operation,
+        transport=transport, op=op,
         ack_every=table.integer("ack_every", 0, 2**20, 1),
         ack_bytes=table.size_bytes("ack_size", 1, 4096, 0),
-        start_ps=start, stop_ps=stop, allow_inline=table.flag("inline", True),
+        start_ps=start, stop_ps=stop,
+        allow_inline=table.flag("inline", True) if has("inline") else True,
     )  # fmt: skip
 
 
@@ -271,7 +280,7 @@ def _probe(
 
 def _estimators(table: Table, context: _Context) -> Iterator[Part]:
     """RPerf, qperf's post-poll and perftest's ping-pong on the same path, one after the other."""
-    shared = _shared(table, size="64 B")
+    shared = _shared(table, size="64 B", without=("operation", "transport", "stop", "inline"))
     slice_ps = table.time_ps("slice", low=1)
     ((src, dst), *others) = _pairs(table, context)
     if others:
@@ -380,7 +389,7 @@ def _allreduce(table: Table, context: _Context) -> Iterator[Part]:
 
 def _replay(table: Table, context: _Context) -> Iterator[Part]:
     """A recorded trace: CSV with the columns time_ns, from, to, bytes."""
-    shared = _shared(table, size="1 B")
+    shared = _shared(table, without=("size", "stop"))
     path = context.base / table.text("file")
     order = _order(context.fabric)
     times: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)

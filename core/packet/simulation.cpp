@@ -6,7 +6,8 @@
 #include <sstream>
 
 // The hot paths are one translation unit so that the compiler sees through them.
-#include "packet/adapter.inl"
+#include "packet/adapter_receive.inl"
+#include "packet/adapter_send.inl"
 #include "packet/link.inl"
 #include "packet/switch.inl"
 

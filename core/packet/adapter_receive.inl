@@ -1,0 +1,197 @@
+// The host's receiving side: deliveries, ACKs, completions, estimators. Part of simulation.cpp.
+//
+// A SEND is acknowledged when the adapter has it, a WRITE when its DMA write is done; both in
+// order. Software acts on completions it has polled, and a probe's sample is what its software
+// sees.
+#pragma once
+
+#include "packet/simulation.hpp"
+
+namespace weft::packet {
+
+inline void Simulation::deliver_to_host(uint32_t packet) {
+  Packet& p = pool_[packet];
+  Link& link = links_[p.in_link];
+  if (run_.check_invariants && host_node_[p.dst] != link.to) broken("wrong host", p.in_link, p);
+  InLane& lane = in_lane(p.in_link, p.vl);
+  lane.rcv_bytes += p.wire_bytes;
+  ++lane.rcv_packets;
+  // The buffer drains into memory at the rate of PCIe.
+  link.drained = std::max(link.drained, now_) + store_time(p.payload);
+  give_back(p.in_link, p.vl, link.drained, p.blocks());
+  switch (p.kind()) {
+    case Kind::kData:
+      receive_request(packet);
+      break;
+    case Kind::kReadRequest:
+      receive_read(packet);
+      break;
+    case Kind::kReadResponse:
+      receive_response(packet);
+      break;
+    case Kind::kAck:
+      receive_ack(packet);
+      break;
+  }
+}
+
+inline void Simulation::count_delivery(Flow& flow, const Packet& p) {
+  FlowResult& result = flow.result;
+  if (run_.check_invariants && p.message != static_cast<uint32_t>(result.delivered)) {
+    broken("message out of order", p.in_link, p);
+  }
+  if (now_ >= run_.warmup) {
+    result.bytes += p.payload;
+    result.messages += (p.flags & kLast) != 0;
+    result.first_delivery = std::min(result.first_delivery, now_);
+    result.last_delivery = now_;
+  }
+  if (p.flags & kLast) ++result.delivered;
+}
+
+inline void Simulation::receive_request(uint32_t packet) {
+  Packet& p = pool_[packet];
+  const uint32_t id = p.flow;
+  Flow& flow = flows_[id];
+  count_delivery(flow, p);
+  const bool last = p.flags & kLast;
+  const Packet seen = p;  // the packet turns into its own ACK
+  if (flow.spec.transport == Transport::kRc && (p.flags & kAckRequest)) {
+    acknowledge(packet, flow);
+  } else {
+    pool_.give(packet);
+  }
+  if (last) message_delivered(id, seen);
+}
+
+inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
+  Flow& flow = flows_[id];
+  const bool reliable = flow.spec.transport == Transport::kRc;
+  if (p.intended >= run_.warmup && flow.owner == kNone) {  // a pong is not one way
+    groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  }
+  if (!reliable && flow.partner == kNone && flow.result.delivered == flow.spec.messages) {
+    finish(flow);
+  }
+  const Time seen = completion_seen();
+  if (flow.partner != kNone) {  // ping: software answers
+    post(flow.partner, seen, p.intended, flow.spec.size, p.switch_time);
+  } else if (flow.owner != kNone) {  // pong
+    Flow& owner = flows_[flow.owner];
+    sample_completion(flow.owner, seen, p);
+    if (int64_t{p.message} + 1 == owner.spec.messages) finish(owner);
+    post_next(flow.owner, seen + owner.spec.think);
+  }
+  if (flow.spec.triggers >= 0) {
+    post_next(static_cast<uint32_t>(flow.spec.triggers), seen);
+  }
+}
+
+inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
+  Packet& p = pool_[packet];
+  // DMA writes are done in order, so ACKs of WRITEs are too.
+  const Time stored = std::max(now_, links_[p.in_link].drained) + adapter_.write_ack;
+  const int size = flow.spec.ack_bytes ? flow.spec.ack_bytes : ack_bytes();
+  p.set(flow.spec.sl, Kind::kAck);
+  p.dst = flow.spec.src;
+  p.wire_bytes = static_cast<uint16_t>(size);
+  p.payload = 0;
+  p.flags = static_cast<uint8_t>((p.flags & kLast) | (p.flags & kFecn ? kBecn : 0));
+  if (is_write(flow.spec.op) && stored > now_) {
+    schedule(stored, kAckReady, packet);
+  } else {
+    respond(packet);
+  }
+}
+
+// An answer leaves by the link of the host it was made on.
+inline void Simulation::respond(uint32_t packet) {
+  Packet& p = pool_[packet];
+  const uint32_t link = host_link_[flows_[p.flow].spec.dst];
+  p.vl = sl2vl_[p.sl()];
+  send_lane(link, p.vl).responses.push(pool_, packet);
+  host_transmit(link);
+}
+
+inline void Simulation::receive_ack(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  Flow& flow = flows_[p.flow];
+  if (p.flags & kBecn) {
+    const int index = congestion_index(flow);
+    if (index == 0) flow.ccti_at = now_;
+    flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
+  }
+  if (p.flags & kLast) completed(p.flow, p);
+}
+
+[[gnu::noinline]] inline void Simulation::receive_read(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  const Flow& flow = flows_[p.flow];
+  const int64_t size =
+      flow.spec.schedule_sizes.empty() ? flow.spec.size : flow.spec.schedule_sizes[p.message];
+  post(flow.partner, now_, p.intended, size, p.switch_time);
+}
+
+[[gnu::noinline]] inline void Simulation::receive_response(uint32_t packet) {
+  const Packet p = pool_[packet];
+  pool_.give(packet);
+  Flow& flow = flows_[p.flow];
+  count_delivery(flow, p);
+  if (!(p.flags & kLast)) return;
+  if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
+  completed(p.flow, p);
+  if (flow.spec.triggers >= 0) post_next(static_cast<uint32_t>(flow.spec.triggers), now_);
+}
+
+// ---- Completing ---------------------------------------------------------------------------
+
+inline Time Simulation::completion_seen() {
+  return now_ + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean);
+}
+
+inline void Simulation::sample_completion(uint32_t id, Time seen, const Packet& p) {
+  Flow& flow = flows_[id];
+  if (p.intended < run_.warmup) return;
+  GroupResult& group = groups_[flow.spec.group];
+  const bool rperf = flow.spec.estimator >= Estimator::kRPerfWireFirst;
+  group.rtt.record(seen - (rperf ? flow.loopback_seen : p.intended));
+  if (flow.spec.pattern != Pattern::kStream) group.switch_time.record(p.switch_time);
+}
+
+// A message is complete at the requester's adapter.
+inline void Simulation::completed(uint32_t id, const Packet& p) {
+  Flow& flow = flows_[id];
+  const FlowSpec& spec = flow.spec;
+  const int64_t before = flow.result.completed;
+  flow.result.completed = std::max(before, int64_t{p.message} + 1);
+  if (spec.estimator == Estimator::kPingPong) return;  // the pong is the sample
+  if (flow.result.completed == spec.messages) finish(flow);
+  const Time seen = completion_seen();
+  sample_completion(id, seen, p);
+  if (spec.pattern == Pattern::kStream) {
+    for (int64_t i = before; i < flow.result.completed; ++i) post_next(id, seen);
+  } else if (spec.pattern == Pattern::kProbe) {
+    const bool rperf = spec.estimator >= Estimator::kRPerfWireFirst;
+    post_next(id, std::max(seen, rperf ? flow.loopback_seen : seen) + spec.think);
+  }
+}
+
+// Unreliable transports complete when the last byte has left.
+inline void Simulation::locally_completed(uint32_t id) {
+  Flow& flow = flows_[id];
+  ++flow.result.completed;
+  if (flow.spec.pattern != Pattern::kStream) return;
+  const Time left = links_[flow.link].busy_until;
+  post_next(id, left + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean));
+}
+
+inline void Simulation::finish(Flow& flow) {
+  if (flow.owner != kNone || flow.result.finished != kNever) return;
+  flow.result.finished = now_;
+  --unfinished_;
+  note_if_done();
+}
+
+}  // namespace weft::packet

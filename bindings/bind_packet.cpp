@@ -61,12 +61,13 @@ ArbTables make_tables(const std::vector<std::array<int, 2>>& high,
 }
 
 void bind_parts(nb::module_& m) {
-  nb::class_<ArbTables>(m, "ArbTables").def(
-      "__init__",
-      [](ArbTables* self, const std::vector<std::array<int, 2>>& high,
-         const std::vector<std::array<int, 2>>& low,
-         int high_limit) { new (self) ArbTables(make_tables(high, low, high_limit)); },
-      "high"_a, "low"_a, "high_limit"_a);
+  nb::class_<ArbTables>(m, "ArbTables")
+      .def(
+          "__init__",
+          [](ArbTables* self, const std::vector<std::array<int, 2>>& high,
+             const std::vector<std::array<int, 2>>& low,
+             int high_limit) { new (self) ArbTables(make_tables(high, low, high_limit)); },
+          "high"_a, "low"_a, "high_limit"_a);
   nb::class_<CongestionControl>(m, "CongestionControl")
       .def(nb::init<>())
       .def_rw("enabled", &CongestionControl::enabled)

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
+import textwrap
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.records import Record, RecordWriter, read_records, this_run, to_line, write_records
 from weft.records.summary import summary
-from weft.records.table import text_table
 from weft.simulate.sweep import Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import parameters, system_names
 from weft.toml_table import load_toml
@@ -147,6 +147,12 @@ def _print_parameters(system: str) -> int:
     if system not in system_names():
         known = ", ".join(system_names())
         raise InputError("--parameters", f"{system!r} is not a system", f"use one of {known}")
-    rows = [[f"{p.section}.{p.key}", str(p.value), p.meaning, p.source] for p in parameters(system)]
-    print(text_table(["parameter", "value", "meaning", "source"], rows, left=4))
+    for p in parameters(system):
+        print(f"{p.section}.{p.key} = {p.value}")
+        for label, text in (("meaning", p.meaning), ("source", p.source)):
+            print(
+                textwrap.fill(
+                    f"{label}: {text}", 96, initial_indent="    ", subsequent_indent="        "
+                )
+            )
     return 0

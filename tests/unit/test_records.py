@@ -1,6 +1,9 @@
 """Records: what they accept, their lines, their files."""
 
+import errno
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,8 @@ from weft.records import (
     Series,
     Topology,
     TornLineWarning,
+    check_directory,
+    check_output,
     export_parquet,
     flatten,
     from_line,
@@ -26,6 +31,7 @@ from weft.records import (
     this_run,
     to_line,
     write_records,
+    write_text,
 )
 from weft.records.dimension import convert, display_for, format_value
 from weft.records.table import text_table
@@ -223,7 +229,7 @@ def test_a_file_without_a_run_header_is_refused(tmp_path: Path):
 def test_files_that_cannot_be_opened_are_input_errors(tmp_path: Path):
     missing = tmp_path / "no" / "run.jsonl"
     for attempt in (read_records, RecordWriter, lambda path: write_records(path, [])):
-        with pytest.raises(InputError, match="No such file"):
+        with pytest.raises(InputError, match=r"No such file|does not exist"):
             attempt(missing)
 
 
@@ -277,3 +283,91 @@ def test_this_run_names_the_machine():
     run = this_run(["weft"])
     assert isinstance(run, Run)
     assert all((run.started, run.host, run.os, run.cpu, run.python, run.weft_version))
+
+
+# ---- What may be written ----------------------------------------------------------------------
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def test_what_is_no_regular_file_is_refused_and_stays_what_it_was(tmp_path: Path):
+    pipe, link = _pipe(tmp_path / "pipe"), tmp_path / "link"
+    link.symlink_to(pipe)
+    writers = (
+        RecordWriter,
+        check_output,
+        lambda p: write_records(p, []),
+        lambda p: write_text(p, ""),
+    )
+    for write in writers:
+        for path, kind in ((pipe, "pipe"), (link, "pipe"), (tmp_path, "a directory")):
+            with pytest.raises(InputError, match=f"{kind}.*not a file; name a file"):
+                write(path)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
+def test_a_link_is_followed_and_its_target_replaced(tmp_path: Path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o640)
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_directory_that_is_a_file_is_refused(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: not a directory; name a directory"):
+        check_directory(tmp_path / "file")
+    with pytest.raises(InputError, match=r"its directory .*/file does not exist"):
+        check_output(tmp_path / "file" / "a.html")
+
+
+def test_a_full_disk_is_told_by_the_files_name(tmp_path: Path, monkeypatch):
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with RecordWriter(tmp_path / "a.jsonl") as writer:
+        monkeypatch.setattr("weft.records.store.os.write", full)
+        with pytest.raises(InputError, match=r"a\.jsonl: No space left"):
+            writer.append(record())
+    monkeypatch.undo()
+    assert read_records(tmp_path / "a.jsonl").records == ()
+
+
+# ---- A file that is rewritten -----------------------------------------------------------------
+
+
+def test_a_lone_writer_may_reorder_its_file_and_holds_the_lock_meanwhile(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+
+    def seen() -> Iterator[Record]:
+        with pytest.raises(InputError, match="another process is writing"):
+            RecordWriter(path)
+        yield from (record(name="a"), record(name="b"))
+
+    with RecordWriter(path) as writer:
+        writer.append(record(name="b"))
+        writer.append(record(name="a"))
+        writer.rewrite(seen())
+    assert [r.name for r in read_records(path).records] == ["a", "b"]
+    with RecordWriter(path) as later, pytest.raises(InputError, match="earlier runs"):
+        later.rewrite([])
+
+
+def test_discarding_keeps_every_header(tmp_path: Path):
+    path = tmp_path / "a.jsonl"
+    for name in ("stale", "good"):
+        with RecordWriter(path) as writer:
+            writer.append(record(name=name))
+    with RecordWriter(path) as writer:
+        writer.discard(lambda r: r.name == "stale")
+    headers, records = read_records(path)
+    assert len(headers) == 3
+    assert [r.name for r in records] == ["good"]

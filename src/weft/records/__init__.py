@@ -8,6 +8,7 @@ from weft._core import Histogram
 from weft.records.check import Check, Failure, fail_if, parse_check
 from weft.records.codec import from_line, to_line
 from weft.records.compare import Comparison, Difference, compare, format_comparison
+from weft.records.output import check_directory, check_output, replacing, write_text
 from weft.records.parquet import export_parquet, flatten
 from weft.records.run import Run, this_run
 from weft.records.schema import (
@@ -49,6 +50,8 @@ __all__ = [
     "Series",
     "Topology",
     "TornLineWarning",
+    "check_directory",
+    "check_output",
     "compare",
     "export_parquet",
     "fail_if",
@@ -57,8 +60,10 @@ __all__ = [
     "from_line",
     "parse_check",
     "read_records",
+    "replacing",
     "statistic",
     "this_run",
     "to_line",
     "write_records",
+    "write_text",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.errors import InputError
+from weft.records.output import replacing
 from weft.records.schema import Distribution, Plain, Quantity, Record
 from weft.records.statistic import names, statistic, unit_of
 
@@ -44,7 +45,7 @@ def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:
 
 
 def export_parquet(path: str | Path, records: Sequence[Record]) -> None:
-    """Write the flat table to a Parquet file."""
+    """Write the flat table to a Parquet file, whole or not at all."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -55,4 +56,5 @@ def export_parquet(path: str | Path, records: Sequence[Record]) -> None:
     settings = sorted({key for row in rows for key in row if key.startswith("settings.")})
     heads = ["name", *settings, "quantity", "statistic", "unit", "value"]
     table = pyarrow.table({head: _column(rows, head) for head in heads})
-    pyarrow.parquet.write_table(table, path)
+    with replacing(path) as file:
+        pyarrow.parquet.write_table(table, file)

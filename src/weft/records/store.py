@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from weft.errors import InputError
 from weft.records.codec import MALFORMED, located, parse, record_from, require_schema, to_line
+from weft.records.output import check_output, file_errors, replacing, sync
 from weft.records.run import Run, run_from, run_to_line, this_run
 from weft.records.schema import Record
 
@@ -34,74 +33,66 @@ class RecordFile(NamedTuple):
     records: tuple[Record, ...]
 
 
-@contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise InputError(str(path), problem, "check the path and its permissions") from error
-
-
-def _lines(header: Run | None, records: Iterable[Record]) -> Iterator[str]:
-    yield run_to_line(header or this_run())
-    for record in records:
-        yield to_line(record)
-
-
 def write_records(path: str | Path, records: Iterable[Record], header: Run | None = None) -> None:
     """Write a file of records, whole or not at all."""
-    path = Path(path)
-    with _file_errors(path):
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii", newline="\n") as file:
-            os.fchmod(file.fileno(), 0o666 & ~_umask())
-            file.writelines(f"{line}\n" for line in _lines(header, records))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    _sync_directory(path.parent)
+    _write_values(path, header or this_run(), records)
 
 
-def _umask() -> int:
-    # There is no call that reads the mask without setting it.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
+def _write_values(path: str | Path, header: Run, values: Iterable[Run | Record]) -> None:
+    with replacing(path) as file, file.open("w", encoding="ascii", newline="\n") as lines:
+        lines.write(f"{run_to_line(header)}\n")
+        lines.writelines(f"{_line(value)}\n" for value in values)
 
 
-def _sync_directory(directory: Path) -> None:
-    """A new name is durable only once its directory is."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _line(value: Run | Record) -> str:
+    return run_to_line(value) if isinstance(value, Run) else to_line(value)
 
 
 class RecordWriter:
-    """Appends to a file of records; a second writer to the same file is refused."""
+    """Appends to a file of records; a second writer to the same file is refused.
+
+    `alone` tells whether all that the file holds is of this writer.
+    """
 
     def __init__(self, path: str | Path, header: Run | None = None) -> None:
+        check_output(path)
         self._path = Path(path)
-        with _file_errors(self._path):
+        self._header = header or this_run()
+        with file_errors(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
             self._mend()
-            self._write(run_to_line(header or this_run()))
+            self.alone = os.fstat(self._descriptor).st_size == 0
+            with file_errors(self._path):
+                self._write(run_to_line(self._header))
         except BaseException:
             self.close()
             raise
-        _sync_directory(self._path.parent)
+        sync(self._path.parent)
 
     def append(self, record: Record) -> None:
         """Add one record; it is on disk when this returns."""
-        self._write(to_line(record))
+        with file_errors(self._path):
+            self._write(to_line(record))
+
+    def rewrite(self, records: Iterable[Record]) -> None:
+        """Put these in the place of all records; the writer then is closed.
+
+        Only for a file that this writer alone wrote: others' headers would be lost.
+        """
+        if not self.alone:
+            raise InputError(str(self._path), "holds records of earlier runs", "append to it")
+        _write_values(self._path, self._header, records)
+        self.close()
+
+    def discard(self, is_stale: Callable[[Record], bool]) -> None:
+        """Leave out such records and keep all else, headers too; the writer then is closed."""
+        first, *values = _values(self._path)
+        kept = [v for v in values if isinstance(v, Run) or not is_stale(v)]
+        if isinstance(first, Run) and len(kept) < len(values):
+            _write_values(self._path, first, kept)
+        self.close()
 
     def close(self) -> None:
         """Release the file; closing twice is harmless."""
@@ -126,6 +117,9 @@ class RecordWriter:
         except BlockingIOError as error:
             remedy = "wait for it, or write to another file"
             raise InputError(str(self._path), "another process is writing to it", remedy) from error
+        # Between open and lock another writer may have put a new file in this one's place.
+        if not os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
+            raise InputError(str(self._path), "another process has just replaced it", "try again")
 
     def _mend(self) -> None:
         """Cut a torn last line, so that the next record starts on a line of its own."""
@@ -164,7 +158,7 @@ def _warn_torn(path: Path, line: int, size: int) -> None:
     message = (
         f"{path}:{line}: the last line is torn after {size} bytes (an interrupted run); left out"
     )
-    warnings.warn(message, TornLineWarning, stacklevel=3)
+    warnings.warn(message, TornLineWarning, stacklevel=4)
 
 
 def _line_value(line: bytes, where: str) -> Run | Record:
@@ -174,10 +168,9 @@ def _line_value(line: bytes, where: str) -> Run | Record:
         return run_from(data) if data.get("weft") == "run" else record_from(data)
 
 
-def read_records(path: str | Path) -> RecordFile:
-    """All headers and records of a file, in order."""
-    path = Path(path)
-    with _file_errors(path):
+def _values(path: Path) -> list[Run | Record]:
+    """The lines of a file in order; a header is the first."""
+    with file_errors(path):
         lines = path.read_bytes().split(b"\n")
     tail = lines.pop()
     if tail and _is_object(tail):
@@ -187,5 +180,11 @@ def read_records(path: str | Path) -> RecordFile:
     values = [_line_value(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not values or not isinstance(values[0], Run):
         raise InputError(f"{path}:1", "no run header", "give a file that weft wrote")
+    return values
+
+
+def read_records(path: str | Path) -> RecordFile:
+    """All headers and records of a file, in order."""
+    values = _values(Path(path))
     headers = tuple(value for value in values if isinstance(value, Run))
     return RecordFile(headers, tuple(value for value in values if isinstance(value, Record)))

@@ -1,0 +1,107 @@
+"""Files that weft writes: checked before the work begins, replaced in one step when it is done.
+
+Entry points: `check_output`, `check_directory` before; `replacing`, `write_text` after.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from weft.errors import InputError
+
+
+@contextmanager
+def file_errors(path: str | Path) -> Iterator[None]:
+    """What the operating system says of a path, as one line."""
+    try:
+        yield
+    except OSError as error:
+        problem = error.strerror or str(error)
+        remedy = "check the path, its permissions and the space left"
+        raise InputError(str(path), problem, remedy) from error
+
+
+def check_output(path: str | Path) -> Path:
+    """The file behind the path, symbolic links followed, once it is known that it can be written.
+
+    What exists and is not a regular file is refused: a device or a pipe must not be replaced.
+    """
+    target = Path(os.path.realpath(path))
+    with file_errors(path):
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+            kind = "a directory" if target.is_dir() else "a device, pipe or socket"
+            raise InputError(str(path), f"{kind}, not a file", "name a file")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(str(path), "cannot be written", "check its permissions")
+    _check_writable_directory(path, target.parent)
+    return target
+
+
+def _check_writable_directory(path: str | Path, directory: Path) -> None:
+    if not directory.is_dir():
+        problem = f"its directory {directory} does not exist"
+        raise InputError(str(path), problem, "make it, or name another")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        problem = f"its directory {directory} cannot be written to"
+        raise InputError(str(path), problem, "check its permissions")
+
+
+def check_directory(path: str | Path) -> Path:
+    """The directory, made if need be, once it is known that files can be made in it."""
+    target = Path(path)
+    if target.exists() and not target.is_dir():
+        raise InputError(str(path), "not a directory", "name a directory")
+    with file_errors(path):
+        target.mkdir(parents=True, exist_ok=True)
+    _check_writable_directory(path, target)
+    return target
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A file to write, which takes the path's name if the block ends without an error."""
+    target = check_output(path)
+    with file_errors(path):
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".weft-")
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        with file_errors(path):
+            yield temporary
+            temporary.chmod(_mode(target))
+            sync(temporary)
+            temporary.replace(target)
+            sync(target.parent)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with replacing(path) as file:
+        file.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _mode(target: Path) -> int:
+    """The mode of the file that is replaced, or the one a new file gets."""
+    if target.exists():
+        return stat.S_IMODE(target.stat().st_mode)
+    # There is no call that reads the mask without setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def sync(path: Path) -> None:
+    """Put a file on disk, or the names in a directory: a new name lasts only once these do."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

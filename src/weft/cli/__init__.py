@@ -8,9 +8,12 @@ Entry point: `main`.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from weft import __version__
@@ -32,19 +35,49 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; errors a user can mend are one line on stderr."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    # Plots take half a second to import: a command loads only what it needs.
-    args = parser([n for n in COMMANDS if n in given[:1]] or COMMANDS).parse_args(given)
     try:
-        status: int = args.run(args)
-        sys.stdout.flush()
+        with warnings.catch_warnings():
+            warnings.showwarning = _one_line()
+            return _run(list(sys.argv[1:] if argv is None else argv))
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
-        return 130
+        return 1
     except BrokenPipeError:  # the reader of our output has left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.filename is not None:  # not of standard output: a bug, to be seen whole
+            raise
+        print(f"weft: standard output: {error.strerror}; make room", file=sys.stderr)
+        _drop_output()
+        return 2
+
+
+def _run(given: list[str]) -> int:
+    # Plots take half a second to import: a command loads only what it needs.
+    args = parser([n for n in COMMANDS if n in given[:1]] or COMMANDS).parse_args(given)
+    status: int = args.run(args)
+    if sys.stdout:  # None where it was closed before we began
+        sys.stdout.flush()
     return status
+
+
+def _one_line() -> Callable[..., None]:
+    """Shows each warning once, without the source line that raised it."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in shown:
+            print(f"weft: {message}", file=sys.stderr)
+        shown.add(str(message))
+
+    return show
+
+
+def _drop_output() -> None:
+    """Python flushes standard output as it ends: what is left must not fail again."""
+    with contextlib.suppress(io.UnsupportedOperation):  # not a real file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,9 +6,7 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 
-from weft.cli.report import write_page
 from weft.errors import InputError
 from weft.fabric import (
     ROUTINGS,
@@ -22,6 +20,7 @@ from weft.fabric import (
     write_lft,
     write_toml,
 )
+from weft.records import check_output, write_text
 
 WRITERS: dict[str, Callable[[Fabric], str]] = {
     "toml": write_toml,
@@ -46,6 +45,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.output:
+        check_output(args.output)
     fabric = read_fabric(args.files if len(args.files) > 1 else args.files[0])
     if args.routing:
         fabric = route(fabric, args.routing)
@@ -80,7 +81,7 @@ def _facts(fabric: Fabric) -> dict[str, str | int]:
 def _convert(fabric: Fabric, to: str, output: str | None) -> int:
     text = WRITERS[to](fabric)
     if output:
-        write_page(Path(output), text)
+        write_text(output, text)
     else:
         print(text, end="")
     return 0

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from weft.errors import InputError
 from weft.plot import render_report
-from weft.records import Record, Run, export_parquet, read_records
+from weft.records import (
+    Record,
+    Run,
+    check_output,
+    export_parquet,
+    read_records,
+    write_text,
+)
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,6 +33,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    outputs = [path for path in (args.output, args.parquet) if path]
+    _check_apart(args.records, outputs)
     records: list[Record] = []
     runs: list[Run] = []
     for path in args.records:
@@ -33,15 +43,18 @@ def run(args: argparse.Namespace) -> int:
         runs += file.headers
     if not records:
         raise InputError(", ".join(args.records), "holds no records", "run weft simulate -o first")
-    write_page(Path(args.output), render_report(records, args.title, runs=runs))
+    write_text(args.output, render_report(records, args.title, runs=runs))
     if args.parquet:
         export_parquet(args.parquet, records)
     print(f"{args.output}: {len(records)} records")
     return 0
 
 
-def write_page(path: Path, page: str) -> None:
-    try:
-        path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "choose another file") from error
+def _check_apart(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """No output may be an input, or another output."""
+    taken = {Path(path).resolve(): "also an input" for path in inputs}
+    for path in outputs:
+        target = check_output(path)
+        if target in taken:
+            raise InputError(path, f"{taken[target]} of this command", "write to another file")
+        taken[target] = "also another output"

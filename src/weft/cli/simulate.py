@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import textwrap
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.records import Record, RecordWriter, read_records, this_run, to_line, write_records
+from weft.records import Record, RecordWriter, check_output, read_records, to_line
 from weft.records.summary import summary
-from weft.simulate.sweep import Point, Source, check_points, identity, points, sweep
-from weft.simulate.systems import parameters, system_names
+from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
+from weft.simulate.systems import Parameter, parameters, system_names
 from weft.toml_table import load_toml
 
 INTERRUPTED = "ended: interrupted"
@@ -52,30 +54,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.parameters:
-        return _print_parameters(args.parameters)
-    if not args.scenario:
-        raise InputError(
-            "weft simulate", "no scenario given", "name a TOML file, see docs/simulate.md"
-        )
-    if args.jobs < 1:
-        raise InputError("--jobs", f"{args.jobs} is too few", "use 1 or more")
-    path = Path(args.scenario)
-    source = Source(data=load_toml(path), where=str(path), base=path.parent)
-    swept = {key: _values(text) for key, text in map(_assignment, args.swept)}
-    todo = points({k: _value(v) for k, v in map(_assignment, args.fixed)}, swept)
+        return _print_parameters(args.parameters, args.json)
+    source, todo = _plan(args)
+    if args.output:
+        check_output(args.output)
     identities = check_points(source, todo)
     stored = _stored(args.output)
-    left = [point for point, key in zip(todo, identities, strict=True) if key not in stored]
+    left = {k: point for k, point in zip(identities, todo, strict=True) if k not in stored}
     if len(left) < len(todo):
         print(
             f"resuming: {len(todo) - len(left)} of {len(todo)} points are stored", file=sys.stderr
         )
-    records = _run_points(args, source, left)
-    everything = stored | {identity(record): record for record in records}
+    everything = stored | _run_points(args, source, left)
     ordered = [everything[key] for key in identities if key in everything]
-    if args.output and len(ordered) == len(todo) and all(map(_is_whole, ordered)):
-        others = [record for key, record in stored.items() if key not in set(identities)]
-        write_records(args.output, [*others, *ordered], this_run())
     for record in ordered:
         print(to_line(record) if args.json else f"{summary(record, flows=args.flows)}\n")
     troubles = [f"{r.label}: {note}" for r in ordered for note in r.notes if _is_trouble(note)]
@@ -86,21 +77,53 @@ def run(args: argparse.Namespace) -> int:
     return 1 if troubles else 0
 
 
-def _run_points(args: argparse.Namespace, source: Source, todo: Sequence[Point]) -> list[Record]:
+def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
+    """The scenario, and the points to run of it."""
+    if not args.scenario:
+        raise InputError(
+            "weft simulate", "no scenario given", "name a TOML file, see docs/simulate.md"
+        )
+    if args.jobs < 1:
+        raise InputError("--jobs", f"{args.jobs} is too few", "use 1 or more")
+    fixed = {key: _value(text) for key, text in _assignments("--set", args.fixed).items()}
+    swept = {key: _values(key, text) for key, text in _assignments("--sweep", args.swept).items()}
+    for key in fixed.keys() & swept.keys():
+        raise InputError(f"--set {key}", "is also given by --sweep", "keep one of the two")
+    path = Path(args.scenario)
+    source = Source(data=load_toml(path), where=str(path), base=path.parent)
+    return source, points(fixed, swept)
+
+
+def _run_points(
+    args: argparse.Namespace, source: Source, todo: Mapping[Identity, Point]
+) -> dict[Identity, Record]:
     """Runs the points; an interrupt keeps those that are done, and what a lone point has so far."""
-    records: list[Record] = []
+    records: dict[Identity, Record] = {}
     jobs = min(args.jobs, max(1, len(todo)))
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(args.output)) if args.output and todo else None
         bar = stack.enter_context(ProgressBar(f"simulate {Path(args.scenario).stem}"))
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for _, record, ended in sweep(source, todo, jobs, bar.update):
-            records.append(record)
+        for _, record, ended in sweep(source, list(todo.values()), jobs, bar.update):
+            records[identity(record)] = record
             if writer:
                 writer.append(record)
             if ended == "interrupted":
-                break
+                return records
+        if writer:
+            _tidy(writer, {key: records[key] for key in todo})
     return records
+
+
+def _tidy(writer: RecordWriter, records: Mapping[Identity, Record]) -> None:
+    """Records of one run in the order of its points; those of several as they came.
+
+    A point that was cut short and has now run to its end is left out.
+    """
+    if writer.alone:
+        writer.rewrite(records.values())
+    else:
+        writer.discard(lambda record: not _is_whole(record) and identity(record) in records)
 
 
 def _is_trouble(note: str) -> bool:
@@ -112,26 +135,38 @@ def _is_whole(record: Record) -> bool:
     return not any(note.startswith(INTERRUPTED) for note in record.notes)
 
 
-def _stored(output: str | None) -> dict[tuple[str, str], Record]:
+def _stored(output: str | None) -> dict[Identity, Record]:
     """What an earlier run has finished; points that were cut short run again."""
-    if not output or not Path(output).exists():
+    if not output or not Path(output).exists() or not Path(output).stat().st_size:
         return {}
     return {identity(r): r for r in read_records(output).records if _is_whole(r)}
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise InputError(repr(text), "is not KEY=VALUE", "such as switch.order=round-robin")
-    return key.strip(), value
+def _assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE of each text; a key is given once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise InputError(
+                f"{option} {text!r}", "is not KEY=VALUE", "such as switch.order=round-robin"
+            )
+        if key in found:
+            raise InputError(f"{option} {key}", "is given twice", "give each key once")
+        found[key] = value
+    return found
 
 
-def _values(text: str) -> list[Any]:
+def _values(key: str, text: str) -> list[Any]:
     values = [_value(item) for item in text.split(",") if item.strip()]
     if not values:
         raise InputError(
-            "--sweep", f"{text!r} has no values", "such as traffic.senders.window=1,8,64"
+            f"--sweep {key}", f"{text!r} has no values", "such as traffic.senders.window=1,8,64"
         )
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            raise InputError(f"--sweep {key}", f"{value!r} is given twice", "give each value once")
     return values
 
 
@@ -143,16 +178,18 @@ def _value(text: str) -> Any:
         return text.strip()
 
 
-def _print_parameters(system: str) -> int:
+def _print_parameters(system: str, as_json: bool) -> int:
     if system not in system_names():
         known = ", ".join(system_names())
         raise InputError("--parameters", f"{system!r} is not a system", f"use one of {known}")
     for p in parameters(system):
-        print(f"{p.section}.{p.key} = {p.value}")
-        for label, text in (("meaning", p.meaning), ("source", p.source)):
-            print(
-                textwrap.fill(
-                    f"{label}: {text}", 96, initial_indent="    ", subsequent_indent="        "
-                )
-            )
+        print(json.dumps(asdict(p), ensure_ascii=False) if as_json else _described(p))
     return 0
+
+
+def _described(p: Parameter) -> str:
+    notes = [
+        textwrap.fill(f"{label}: {text}", 96, initial_indent="    ", subsequent_indent="        ")
+        for label, text in (("meaning", p.meaning), ("source", p.source))
+    ]
+    return "\n".join([f"{p.section}.{p.key} = {p.value}", *notes])

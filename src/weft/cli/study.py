@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.errors import InputError
 from weft.plot import to_png, to_svg
-from weft.records import Record, write_records
+from weft.records import (
+    Record,
+    check_directory,
+    check_output,
+    replacing,
+    write_records,
+    write_text,
+)
 from weft.studies import (
     STUDIES,
     Result,
@@ -48,8 +54,10 @@ def run_list(_: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> int:
     studies = find_studies(args.names)
+    if args.output:
+        check_output(args.output)
     if args.figure:
-        _make_directory(Path(args.figure))
+        check_directory(args.figure)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
     print(verdict(rows), file=sys.stderr)
@@ -80,14 +88,11 @@ def _emit(result: Result, args: argparse.Namespace) -> None:
     else:
         print(f"{study_table(result)}\n")
     if args.figure:
-        figure, stem = study_figure(result), Path(args.figure) / result.study.name
-        stem.with_suffix(".svg").write_text(to_svg(figure, title=result.study.title), "utf-8")
-        stem.with_suffix(".png").write_bytes(to_png(figure))
+        _draw(result, Path(args.figure) / result.study.name)
 
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise InputError(f"--figure {path}", problem, "name a directory") from error
+def _draw(result: Result, stem: Path) -> None:
+    figure = study_figure(result)
+    write_text(stem.with_suffix(".svg"), to_svg(figure, title=result.study.title))
+    with replacing(stem.with_suffix(".png")) as file:
+        file.write_bytes(to_png(figure))

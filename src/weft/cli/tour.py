@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.records import write_records
+from weft.records import check_output, write_records, write_text
 from weft.studies.tour import run_tour, summary, tour_records, tour_report
 
 
@@ -26,20 +26,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     report = Path(args.output)
-    if not report.parent.is_dir():
-        raise InputError(str(report), "its directory does not exist", "make it, or name another")
     records = report.with_name("tour.jsonl")
+    if check_output(report) == check_output(records):
+        raise InputError(str(report), "also the records' file", "name the report otherwise")
     with ProgressBar("weft tour") as bar:
         results = run_tour(bar.update)
         write_records(records, tour_records(results))
-        _write(report, tour_report(results))
+        write_text(report, tour_report(results))
     print(summary(results, time.monotonic() - started, str(report), str(records)))
     return int(any(row.unexplained for result in results for row in result.rows))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        problem = error.strerror or str(error)
-        raise InputError(str(path), problem, "check the path and its permissions") from error

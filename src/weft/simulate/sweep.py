@@ -14,15 +14,18 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.errors import InputError
 from weft.records import Record, from_line, to_line
 from weft.simulate.run import simulate
 from weft.simulate.scenario import scenario_from
 
 Point = Mapping[str, Any]
+Identity = tuple[str, str]  # settings, digest of the scenario
 PR_SET_PDEATHSIG = 1
 
 
@@ -44,13 +47,13 @@ def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, A
     ]
 
 
-def check_points(source: Source, todo: Sequence[Point]) -> list[tuple[str, str]]:
+def check_points(source: Source, todo: Sequence[Point]) -> list[Identity]:
     """Reads every point before any runs; returns the (label, digest) that each record will have."""
     scenarios = [_scenario(source, point) for point in todo]
     return [(_label(s.settings), s.digest) for s in scenarios]
 
 
-def identity(record: Record) -> tuple[str, str]:
+def identity(record: Record) -> Identity:
     """What tells a stored record's point: its settings and its scenario's digest."""
     return _label(record.settings), record.provenance.scenario_digest or ""
 
@@ -72,8 +75,20 @@ def sweep(
     """(point number, record, how it ended) of each point, as they finish."""
     if jobs == 1 or len(todo) == 1:
         for number, point in enumerate(todo):
-            yield number, *_run(source, point, _scaled(progress, number, len(todo)))
+            line, ended = _run_line(source, point, _scaled(progress, number, len(todo)))
+            yield number, from_line(line), ended
         return
+    try:
+        yield from _in_processes(source, todo, jobs, progress)
+    except BrokenProcessPool as error:
+        problem = "a process of the sweep was killed, perhaps for want of memory"
+        remedy = "lower --jobs; what -o has kept is not run again"
+        raise InputError(source.where, problem, remedy) from error
+
+
+def _in_processes(
+    source: Source, todo: Sequence[Point], jobs: int, progress: Callable[[float], None] | None
+) -> Iterator[tuple[int, Record, str]]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         max_workers=jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
@@ -111,16 +126,11 @@ def _scaled(
     return None if progress is None else lambda f: progress((number + f) / total)
 
 
-def _run(
+def _run_line(
     source: Source, point: Point, progress: Callable[[float], None] | None = None
-) -> tuple[Record, str]:
+) -> tuple[str, str]:
     outcome = simulate(_scenario(source, point), progress)
-    return outcome.record, outcome.ended
-
-
-def _run_line(source: Source, point: Point) -> tuple[str, str]:
-    record, ended = _run(source, point)
-    return to_line(record), ended
+    return to_line(outcome.record), outcome.ended
 
 
 def _end_with_parent(parent: int) -> None:

@@ -247,6 +247,7 @@ void bind_simulation(nb::module_& m) {
 
 void bind_packet(nb::module_& m) {
   bind_enums(m);
+  m.def("largest_header", &largest_header, "transport"_a, "op"_a);
   bind_parts(m);
   bind_network(m);
   bind_results(m);

@@ -32,13 +32,21 @@ inline void Simulation::deliver_to_host(uint32_t packet) {
     case Kind::kAck:
       receive_ack(packet);
       break;
+    case Kind::kNotification:
+      slow_down(flows_[p.flow]);
+      pool_.give(packet);
+      break;
   }
 }
 
 inline void Simulation::count_delivery(Flow& flow, const Packet& p) {
   FlowResult& result = flow.result;
-  if (run_.check_invariants && p.message != static_cast<uint32_t>(result.delivered)) {
-    broken("message out of order", p.in_link, p);
+  if (run_.check_invariants) {
+    const bool begins = p.flags & kFirst;
+    if (p.message != static_cast<uint32_t>(result.delivered) || begins != (flow.received == 0)) {
+      broken("packet out of order", p.in_link, p);
+    }
+    flow.received = p.flags & kLast ? 0 : flow.received + p.payload;
   }
   if (now_ >= run_.warmup) {
     result.bytes += p.payload;
@@ -56,10 +64,11 @@ inline void Simulation::receive_request(uint32_t packet) {
   count_delivery(flow, p);
   const bool last = p.flags & kLast;
   const Packet seen = p;  // the packet turns into its own ACK
-  if (flow.spec.transport == Transport::kRc && (p.flags & kAckRequest)) {
+  flow.marked |= (p.flags & kFecn) != 0;
+  if (p.flags & kAckRequest) {
     acknowledge(packet, flow);
   } else {
-    pool_.give(packet);
+    notify_congestion(packet, id);
   }
   if (last) message_delivered(id, seen);
 }
@@ -96,7 +105,8 @@ inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
   p.dst = flow.spec.src;
   p.wire_bytes = static_cast<uint16_t>(size);
   p.payload = 0;
-  p.flags = static_cast<uint8_t>((p.flags & kLast) | (p.flags & kFecn ? kBecn : 0));
+  p.flags = static_cast<uint8_t>((p.flags & kLast) | (flow.marked ? kBecn : 0));
+  flow.marked = false;
   if (is_write(flow.spec.op) && stored > now_) {
     schedule(stored, kAckReady, packet);
   } else {
@@ -104,11 +114,33 @@ inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
   }
 }
 
+// A marked packet with no ACK to carry the BECN is answered by a congestion notification packet;
+// others end here.
+inline void Simulation::notify_congestion(uint32_t packet, uint32_t sender) {
+  Flow& flow = flows_[sender];
+  if (!flow.marked) return pool_.give(packet);
+  flow.marked = false;
+  Packet& p = pool_[packet];
+  p.set(flow.spec.sl, Kind::kNotification);
+  p.flow = sender;
+  p.dst = flow.spec.src;
+  p.wire_bytes = notification_bytes();
+  p.payload = 0;
+  p.flags = kBecn;
+  respond(packet);
+}
+
+inline void Simulation::slow_down(Flow& flow) {
+  const int index = congestion_index(flow);
+  if (index == 0) flow.ccti_at = now_;
+  flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
+}
+
 // An answer leaves by the link of the host it was made on.
 inline void Simulation::respond(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t link = host_link_[flows_[p.flow].spec.dst];
-  p.vl = sl2vl_[p.sl()];
+  p.vl = lane_of(links_[link].from, 0, links_[link].port, p.sl());
   send_lane(link, p.vl).responses.push(pool_, packet);
   host_transmit(link);
 }
@@ -117,12 +149,9 @@ inline void Simulation::receive_ack(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   Flow& flow = flows_[p.flow];
-  if (p.flags & kBecn) {
-    const int index = congestion_index(flow);
-    if (index == 0) flow.ccti_at = now_;
-    flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
-  }
-  if (p.flags & kLast) completed(p.flow, p);
+
+  if (p.flags & kBecn) slow_down(flow);
+  completed(p.flow, p);
 }
 
 [[gnu::noinline]] inline void Simulation::receive_read(uint32_t packet) {
@@ -136,9 +165,10 @@ inline void Simulation::receive_ack(uint32_t packet) {
 
 [[gnu::noinline]] inline void Simulation::receive_response(uint32_t packet) {
   const Packet p = pool_[packet];
-  pool_.give(packet);
   Flow& flow = flows_[p.flow];
   count_delivery(flow, p);
+  flows_[flow.partner].marked = p.flags & kFecn;
+  notify_congestion(packet, flow.partner);
   if (!(p.flags & kLast)) return;
   if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
   completed(p.flow, p);
@@ -165,11 +195,13 @@ inline void Simulation::completed(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const int64_t before = flow.result.completed;
-  flow.result.completed = std::max(before, int64_t{p.message} + 1);
+  const bool last = p.flags & kLast;
+  flow.result.completed = std::max(before, int64_t{p.message} + last);
+  if (flow.result.completed == before) return;
   if (spec.estimator == Estimator::kPingPong) return;  // the pong is the sample
   if (flow.result.completed == spec.messages) finish(flow);
   const Time seen = completion_seen();
-  sample_completion(id, seen, p);
+  if (last) sample_completion(id, seen, p);
   if (spec.pattern == Pattern::kStream) {
     for (int64_t i = before; i < flow.result.completed; ++i) post_next(id, seen);
   } else if (spec.pattern == Pattern::kProbe) {

@@ -182,7 +182,7 @@ inline void Simulation::next_due(Flow& flow) {
   const bool first = flow.offset == 0, last = flow.head_payload == left;
   const int header = spec.op == Op::kRead ? response_header(first, last)
                                           : request_header(spec.transport, spec.op, first, last);
-  flow.head_wire = flow.head_payload + header;
+  flow.head_wire = padded(flow.head_payload) + header;
 }
 
 // Sends the next packet of the flow at the front of its lane.
@@ -209,9 +209,14 @@ inline void Simulation::next_due(Flow& flow) {
   p.set(spec.sl, !read ? Kind::kData : response ? Kind::kReadResponse : Kind::kReadRequest);
   p.flags = static_cast<uint8_t>((first ? kFirst : 0) | (last ? kLast : 0));
   if (spec.transport == Transport::kRc && !response) {
-    if (last || (spec.ack_every > 0 && ++flow.unacked_packets >= spec.ack_every)) {
+    // Every so many packets; and at the end of what is posted, if no ACK on its way completes
+    // anything.
+    const bool final = flow.result.posted == spec.messages;
+    const bool end = flow.count == 1 && (final || flow.promised <= flow.result.completed);
+    if (++flow.unacked_packets == spec.ack_every || (last && (spec.ack_every == 0 || end))) {
       p.flags |= kAckRequest;
       flow.unacked_packets = 0;
+      flow.promised = int64_t{message.number} + last;
     }
   }
   transmit(link, packet);

@@ -31,6 +31,8 @@ class CreditLoop {
 
   // `blocks` leave the receiver's buffer at `freed`. Returns when they act at the sender.
   Time give_back(Time freed, int blocks, Time interval, Time flight) {
+    if (freed < last_advert_ - interval) [[unlikely]]
+      return give_back_early(freed, blocks, flight);
     Advert& last = size_ ? ring_[(first_ + size_ - 1) & mask_] : next_;
     if (last.blocks != 0 && freed <= last_advert_) {  // rides on an advertisement not yet sent
       last.blocks += blocks;
@@ -77,6 +79,25 @@ class CreditLoop {
     next_ = ring_[first_];
     first_ = (first_ + 1) & mask_;
     --size_;
+  }
+
+  // With virtual output queues a small packet to a free output may leave long before a large one
+  // that started first: its space is advertised on its own, ahead of what is already noted.
+  [[gnu::noinline]] Time give_back_early(Time freed, int blocks, Time flight) {
+    Advert advert{freed + flight, blocks};
+    if (next_.blocks != 0 && advert.acts < next_.acts) std::swap(advert, next_);
+    if (next_.blocks == 0) {
+      next_ = advert;
+      return freed + flight;
+    }
+    append(advert);
+    for (uint32_t i = size_ - 1; i > 0; --i) {
+      Advert& here = ring_[(first_ + i) & mask_];
+      Advert& before = ring_[(first_ + i - 1) & mask_];
+      if (before.acts <= here.acts) break;
+      std::swap(here, before);
+    }
+    return freed + flight;
   }
 
   [[gnu::noinline]] void append(const Advert& advert) {

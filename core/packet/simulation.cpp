@@ -159,7 +159,7 @@ void Simulation::build_flows(std::vector<FlowSpec> specs) {
   for (uint32_t i = 0; i < flows_.size(); ++i) {
     Flow& flow = flows_[i];
     flow.link = host_link_[flow.spec.src];
-    flow.vl = sl2vl_[flow.spec.sl];
+    flow.vl = lane_of(links_[flow.link].from, 0, links_[flow.link].port, flow.spec.sl);
     if (flow.owner == kNone) start(i);
   }
 }
@@ -232,10 +232,22 @@ Status Simulation::end() {
   queue_.pop();
   const bool last = queue_.empty();
   schedule(event.time, kEnd, 0);
+  if (run_.check_invariants && pool_.live() == 0) check_credits();
   if (done_) return Status::kFinished;
   if (last) return pool_.live() || !blocked(0).empty() ? Status::kDeadlock : Status::kFinished;
   now_ = run_.duration;
   return Status::kTimeUp;
+}
+
+// With no packet left every lane has all its credits back, or on their way.
+void Simulation::check_credits() const {
+  for (size_t i = 0; i < out_.size(); ++i) {
+    const CreditLoop& credits = out_[i].credits;
+    if (credits.available() + credits.in_flight() == in_[i].capacity) continue;
+    Packet nothing{};
+    nothing.vl = static_cast<uint8_t>(i % lanes_);
+    broken("credits lost", static_cast<uint32_t>(i / lanes_), nothing);
+  }
 }
 
 uint64_t Simulation::packet_hops() const {
@@ -284,7 +296,7 @@ std::vector<BlockedLane> Simulation::blocked(Time limit) const {
         const Flow& flow = flows_[lane.active_first];
         const Time moved = out_[link * lanes_ + vl].last_ready;  // the lane's last packet
         add(link, vl, link, vl, blocks_of(flow.head_wire),
-            std::min(now_, std::max(flow.ring[flow.first].ready, moved)));
+            std::min(now_, std::max({flow.ring[flow.first].ready, flow.not_before, moved})));
       }
     }
   }

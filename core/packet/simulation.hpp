@@ -169,11 +169,14 @@ class Simulation {
     Time message_start = 0;
     Time rate_due = 0;
     int unacked_packets = 0;
+    int64_t promised = 0;  // messages that the ACKs asked for will complete
     int ccti = 0;
     Time ccti_at = 0;
     Time due = 0;
     size_t next_scheduled = 0;
     Time loopback_seen = 0;
+    bool marked = false;   // receiver: a FECN not yet answered
+    int64_t received = 0;  // receiver: bytes of the message in progress
     Rng rng;
     FlowResult result;
     std::vector<Message> ring;
@@ -223,7 +226,7 @@ class Simulation {
   // Switches.
   void arrive_at_switch(uint32_t packet);
   uint32_t route(uint32_t node, const Packet& p) const;
-  uint8_t out_vl(uint32_t node, const Packet& p) const;
+  uint8_t lane_of(uint32_t node, uint32_t in_port, uint32_t out_port, int sl) const;
   uint32_t queue_of(const Packet& p) const;
   uint32_t queue_at(const Link& out, uint32_t bit) const;
   uint32_t stand(uint32_t queue);
@@ -260,6 +263,8 @@ class Simulation {
   void receive_response(uint32_t packet);
   void message_delivered(uint32_t flow, const Packet& p);
   void acknowledge(uint32_t packet, Flow& flow);
+  void notify_congestion(uint32_t packet, uint32_t sender);
+  void slow_down(Flow& flow);
   void respond(uint32_t packet);
   Time completion_seen();
   void sample_completion(uint32_t flow, Time seen, const Packet& p);
@@ -281,6 +286,7 @@ class Simulation {
   }
 
   Status end();
+  void check_credits() const;
   void note_if_done() {
     done_ = run_.stop_when_done && !endless_ && unfinished_ == 0;
     if (done_) schedule(now_, kEnd, 0);

@@ -139,7 +139,7 @@ struct FlowSpec {
   int sl = 0;
   int window = 1;
   int batch = 1;          // messages per doorbell
-  int ack_every = 1;      // packets per ACK; 0 = only the last packet of a message
+  int ack_every = 1;      // packets per ACK, over messages; 0 = the last packet of each message
   int ack_bytes = 0;      // 0 = by header sizes
   double rate_bps = 0;    // payload rate cap; 0 = none
   int64_t messages = -1;  // -1 = until `stop`
@@ -160,7 +160,6 @@ struct RunSpec {
   Time duration = 0;
   Time warmup = 0;
   Time sample_interval = 0;  // queue occupancy series; 0 = none
-  Time starvation = 1'000'000'000;
   uint32_t groups = 1;
   bool stop_when_done = true;
   bool check_invariants = true;

@@ -25,16 +25,15 @@ inline uint32_t Simulation::route(uint32_t node, const Packet& p) const {
   return out_link_[port_base_[node] + group_ports_[first + choice] - 1];
 }
 
-inline uint8_t Simulation::out_vl(uint32_t node, const Packet& p) const {
-  uint8_t vl = sl2vl_[p.sl()];
-  if (sl2vl_overrides_.empty()) [[likely]]
-    return vl;
-  const uint32_t in_port = links_[p.in_link].to_in + 1;
-  const uint32_t out_port = links_[p.out_link].port;
+// The lane of a service level on the way from one port of a node to another; 0 = from the host
+// itself.
+inline uint8_t Simulation::lane_of(uint32_t node, uint32_t in_port, uint32_t out_port,
+                                   int sl) const {
+  uint8_t vl = sl2vl_[sl];
   for (const Sl2VlOverride& o : sl2vl_overrides_) {
     if (o.node == node && (!o.in_port || o.in_port == in_port) &&
         (!o.out_port || o.out_port == out_port)) {
-      vl = o.map[p.sl()];
+      vl = o.map[sl];
     }
   }
   return vl;
@@ -56,7 +55,7 @@ inline void Simulation::arrive_at_switch(uint32_t packet) {
     const Time earliest = p.arrived + lag + switch_.latency;
     if (earliest > now_) return schedule(earliest, kArrive, packet);
   }
-  p.out_vl = out_vl(from.to, p);
+  p.out_vl = lane_of(from.to, from.to_in + 1, links_[p.out_link].port, p.sl());
   InLane& in = in_lane(p.in_link, p.vl);
   in.used += p.blocks();
   if (run_.check_invariants && in.used > in.capacity) broken("buffer over capacity", p.in_link, p);

@@ -10,7 +10,7 @@ namespace weft::packet {
 
 enum class Transport : uint8_t { kRc, kUc, kUd };
 enum class Op : uint8_t { kSend, kWrite, kWriteImm, kRead };
-enum class Kind : uint8_t { kData, kAck, kReadRequest, kReadResponse };
+enum class Kind : uint8_t { kData, kAck, kReadRequest, kReadResponse, kNotification };
 
 inline constexpr int kBaseHeader = 8 + 12 + 4 + 2;
 inline constexpr int kReth = 16;
@@ -39,6 +39,16 @@ constexpr int request_header(Transport transport, Op op, bool first, bool last) 
 
 constexpr int ack_bytes() {
   return kBaseHeader + kAeth;
+}
+
+// A congestion notification packet has 16 reserved bytes behind its BTH.
+constexpr int notification_bytes() {
+  return kBaseHeader + 16;
+}
+
+// Payload goes out in words of four bytes.
+constexpr int padded(int payload) {
+  return (payload + 3) / 4 * 4;
 }
 
 // First and last READ responses carry an AETH, middle ones do not.

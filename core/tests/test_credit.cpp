@@ -112,3 +112,20 @@ TEST(when_names_the_first_time_at_which_mature_makes_that_much_available) {
     }
   }
 }
+
+// With virtual output queues space may be freed before space that was noted earlier: it must not
+// wait for it.
+TEST(space_freed_early_is_advertised_early) {
+  CreditLoop loop;
+  loop.init(20);
+  loop.consume(20);
+  CHECK_EQ(loop.give_back(1000, 5, 0, 10), 1010);
+  CHECK_EQ(loop.give_back(100, 3, 0, 10), 110);
+  CHECK_EQ(loop.give_back(500, 2, 0, 10), 510);
+  CHECK_EQ(loop.when(3), 110);
+  CHECK_EQ(loop.when(5), 510);
+  CHECK_EQ(loop.when(10), 1010);
+  loop.mature(600);
+  CHECK_EQ(loop.available(), 5);
+  CHECK_EQ(loop.in_flight(), 5);
+}

@@ -83,6 +83,8 @@ class Status(enum.Enum):
 
 class BrokenInvariant(Exception): ...
 
+def largest_header(transport: Transport, op: Op) -> int: ...
+
 class ArbTables:
     def __init__(
         self, high: Sequence[Sequence[int]], low: Sequence[Sequence[int]], high_limit: int

@@ -21,7 +21,8 @@ SIZE_BYTES = {
     "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
-LARGEST = 2.0**62  # fits the simulator's 64-bit integers with room to add
+# Sums of a few of these still fit the simulator's 64-bit integers.
+LARGEST = {"time": 1e15, "size": 2.0**60, "rate": 1e18}
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bit/s")} | {
     f"{p}B/s": 8 * f for p, f in _PREFIX.items()
@@ -38,10 +39,9 @@ def _read(text: object, table: dict[str, int], what: str, where: str) -> float:
             f"write a number and a unit in quotes, one of {units}",
         )
     value = float(match[1].replace("_", "")) * table[match[2]]
-    if abs(value) >= LARGEST:
-        raise InputError(
-            where, f"{text!r} is too large", f"stay below {LARGEST:.0e} of the base unit"
-        )
+    if abs(value) > LARGEST[what]:
+        limit = {"time": "1000 s", "size": "1 EiB", "rate": "1000 Pb/s"}[what]
+        raise InputError(where, f"{text!r} is too large", f"use {limit} or less")
     return value
 
 
@@ -58,26 +58,3 @@ def size_bytes(text: object, where: str = "size") -> int:
 def rate_bps(text: object, where: str = "rate") -> float:
     """Bits per second of a rate such as "56 Gb/s" (b = bit, B = byte)."""
     return _read(text, RATE_BPS, "rate", where)
-
-
-def _scaled(value: float, steps: list[tuple[float, str]]) -> str:
-    for factor, unit in steps:
-        if abs(value) >= factor:
-            return f"{value / factor:.4g} {unit}"
-    factor, unit = steps[-1]
-    return f"{value / factor:.4g} {unit}"
-
-
-def format_time(ps: float) -> str:
-    """A duration in the unit people would choose: `format_time(1_500_000)` is "1.5 us"."""
-    return _scaled(ps, [(1e12, "s"), (1e9, "ms"), (1e6, "us"), (1e3, "ns"), (1, "ps")])
-
-
-def format_size(size: float) -> str:
-    """A size in binary units: `format_size(32768)` is "32 KiB"."""
-    return _scaled(size, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")])
-
-
-def format_rate(bps: float) -> str:
-    """A rate in bits per second: `format_rate(56e9)` is "56 Gb/s"."""
-    return _scaled(bps, [(1e12, "Tb/s"), (1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1, "b/s")])

@@ -7,7 +7,7 @@ Entry point: `simulate`. Units: ps, bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,7 @@ from weft.records import Distribution, Provenance, Quantity, Record, Scalar, Ser
 from weft.records.schema import Row
 from weft.simulate.scenario import Scenario
 from weft.simulate.stuck import stuck_report
+from weft.simulate.traffic import NEVER_PS
 
 EVENTS_PER_SLICE = 200_000
 SHOWN_FLOWS = 64  # flows listed one by one; above that only their sum
@@ -175,17 +176,17 @@ def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str
 def _quantities(
     scenario: Scenario, sim: Simulation, groups: list[Group]
 ) -> Iterator[tuple[str, Quantity]]:
-    observed_ps = max(1, sim.now_ps - scenario.warmup_ps)
+    specs = [flow for traffic in scenario.traffic for flow in traffic.flows]
     parts: dict[str, list[Group]] = {}
     for group in groups:
         parts.setdefault(group.part, []).append(group)
     for part, members in parts.items():
         if len(members) > 1:
             for group in members:
-                yield from _rates(f"{part}.{group.flow}", sim, group.flows, observed_ps)
+                yield from _rates(f"{part}.{group.flow}", scenario, sim, specs, group.flows)
                 yield from _distributions(f"{part}.{group.flow}", sim, [group])
         flows = tuple(flow for group in members for flow in group.flows)
-        yield from _rates(part, sim, flows, observed_ps)
+        yield from _rates(part, scenario, sim, specs, flows)
         yield from _distributions(part, sim, members)
     yield "fabric.packet_hops", Scalar(sim.packet_hops, "")
     yield "fabric.events", Scalar(sim.events, "")
@@ -193,15 +194,23 @@ def _quantities(
 
 
 def _rates(
-    name: str, sim: Simulation, flows: tuple[int, ...], observed_ps: int
+    name: str,
+    scenario: Scenario,
+    sim: Simulation,
+    specs: Sequence[FlowSpec],
+    flows: tuple[int, ...],
 ) -> Iterator[tuple[str, Quantity]]:
+    """Payload and messages over the time in which these flows could send, after the warm-up."""
     results = [sim.flow(flow) for flow in flows]
-    payload, messages = sum(r.bytes for r in results), sum(r.messages for r in results)
-    yield f"{name}.goodput", Scalar(payload * 8e3 / observed_ps, "Gb/s")
-    yield f"{name}.message_rate", Scalar(messages * 1e6 / observed_ps, "M/s")
-    finished = [r.finished_ps for r in results]
-    if finished and max(finished) < 2**62:
-        yield f"{name}.finished", Scalar(max(finished) / 1e6, "us")
+    finished = max(result.finished_ps for result in results)
+    begin = max(scenario.warmup_ps, min(specs[flow].start_ps for flow in flows))
+    end = min(sim.now_ps, finished, max(specs[flow].stop_ps for flow in flows))
+    if end > begin:
+        payload, messages = sum(r.bytes for r in results), sum(r.messages for r in results)
+        yield f"{name}.goodput", Scalar(payload * 8e3 / (end - begin), "Gb/s")
+        yield f"{name}.message_rate", Scalar(messages * 1e6 / (end - begin), "M/s")
+    if finished < NEVER_PS:
+        yield f"{name}.finished", Scalar(finished / 1e6, "us")
 
 
 def _distributions(
@@ -239,6 +248,7 @@ def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
         ends[node, port] = link
     for (node, port), out in sorted(ends.items()):
         peer = scenario.fabric.neighbors(node)[port]
+        at_switch = scenario.fabric.nodes[node].kind == "switch"
         back = ends[peer.node, peer.port]
         for vl in range(scenario.fabric.lanes):
             sent, got = sim.counters(out, vl), sim.counters(back, vl)
@@ -248,16 +258,20 @@ def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
                 "node": scenario.fabric.nodes[node].name,
                 "port": port,
                 "vl": vl,
-                "XmitData": sent.xmit_bytes // 4,
+                "XmitData": _data(sent.xmit_bytes, sent.xmit_packets),
                 "XmitPkts": sent.xmit_packets,
-                "RcvData": got.rcv_bytes // 4,
+                "RcvData": _data(got.rcv_bytes, got.rcv_packets),
                 "RcvPkts": got.rcv_packets,
                 "XmitWait_ns": sent.xmit_wait_ps // 1000,
-                "XmitDiscards": 0,
                 "MarkFECN": sent.marked,
-                "peak_buffer_B": got.peak_blocks * 64,
+                "peak_buffer_B": got.peak_blocks * 64 if at_switch else None,
                 "peak_backlog_B": sent.peak_backlog_bytes,
             }
+
+
+def _data(size: int, packets: int) -> int:
+    """Words of four bytes without each packet's VCRC, as InfiniBand counts data."""
+    return (size - 2 * packets) // 4
 
 
 def _topology(fabric: Fabric) -> Topology | None:

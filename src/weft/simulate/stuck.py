@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from weft._core import BlockedLane, Simulation
 from weft.fabric import Fabric
 
+STARVED_SHARE = 0.1  # of the simulated time, and no more than:
 STARVED_PS = 1_000_000_000
 SHOWN = 8
 
 
 def stuck_report(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
     """Sentences about a deadlock's cycle, or about lanes that wait too long."""
-    limit = 0 if ended == "deadlock" else STARVED_PS
+    limit = 0 if ended == "deadlock" else min(STARVED_PS, round(STARVED_SHARE * sim.now_ps))
     cycle = sim.deadlock_cycle()
     if cycle and all(lane.waited_ps >= limit for lane in cycle):
         return [f"deadlock: {_cycle(fabric, sim, cycle)}"]

@@ -6,16 +6,17 @@ Entry point: `read_traffic`. Units: ps, bytes, bits per second.
 
 from __future__ import annotations
 
-import csv
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft._core import Estimator, FlowSpec, Op, Pattern, Transport
+from weft._core import Estimator, FlowSpec, Op, Pattern, Transport, largest_header
 from weft.errors import InputError
 from weft.fabric import Fabric
+from weft.simulate.hosts import host_list, host_number, host_order
+from weft.simulate.trace import trace_number, trace_rows
 from weft.toml_table import Table
 
 MTUS = (256, 512, 1024, 2048, 4096)
@@ -23,8 +24,6 @@ MAX_SIZE = 2**40
 MAX_MESSAGES = 2**40
 MAX_WINDOW = 2**20
 NEVER_PS = 2**62
-HEADER_BYTES = {"rc": 26, "uc": 26, "ud": 34}  # LRH, BTH, CRCs; DETH for UD
-RETH_AND_IMMEDIATE_BYTES = 20
 
 TRANSPORTS = {"rc": Transport.RC, "uc": Transport.UC, "ud": Transport.UD}
 OPERATIONS = {
@@ -95,44 +94,11 @@ def read_traffic(table: Table, fabric: Fabric, *, seed: int, think_ps: int, base
 
 def _largest_packet(flow: FlowSpec) -> int:
     payload = min(flow.mtu, max([flow.size_bytes, *flow.schedule_sizes_bytes]))
-    extra = RETH_AND_IMMEDIATE_BYTES if flow.op != Op.SEND else 0
-    header = HEADER_BYTES["ud" if flow.transport == Transport.UD else "rc"]
-    return max(payload + header + extra, flow.ack_bytes)
+    words = -(-payload // 4) * 4
+    return max(words + largest_header(flow.transport, flow.op), flow.ack_bytes)
 
 
 # ---- Hosts ------------------------------------------------------------------------------------
-
-
-def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
-    """Host numbers of names; "h0..h4" is a range in the fabric's order, "all" every host."""
-    order = _order(fabric)
-    hosts: list[int] = []
-    for name in names:
-        if name == "all":
-            hosts += order.values()
-        elif ".." in name:
-            first, last = (_host(order, n, place) for n in name.split("..", 1))
-            if last < first:
-                raise InputError(place, f"{name!r} is an empty range", "put the lower host first")
-            hosts += range(first, last + 1)
-        else:
-            hosts.append(_host(order, name, place))
-    if not hosts:
-        raise InputError(place, "names no host", "name at least one")
-    return hosts
-
-
-def _order(fabric: Fabric) -> dict[str, int]:
-    """The number of each host, by name."""
-    return {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
-
-
-def _host(order: dict[str, int], name: str, place: str) -> int:
-    if name not in order:
-        some = list(order)
-        known = ", ".join(some[:3]) + (f" … {some[-1]}" if len(some) > 3 else "")
-        raise InputError(place, f"{name!r} is not a host of the fabric", f"hosts are {known}")
-    return order[name]
 
 
 def _pairs(table: Table, context: _Context) -> list[tuple[int, int]]:
@@ -182,7 +148,7 @@ def _shared(table: Table, *, size: str | None = None, without: Sequence[str] = (
     size_bytes = (
         table.size_bytes("size", 1, MAX_SIZE, *([size] if size else [])) if has("size") else 1
     )
-    mtu = table.integer("mtu", 256, 4096, 4096)
+    mtu = table.integer("mtu", 1, 2**31, 4096)
     if mtu not in MTUS:
         allowed = ", ".join(map(str, MTUS))
         raise InputError(table.place("mtu"), f"{mtu} is not an InfiniBand MTU", f"use {allowed}")
@@ -257,8 +223,10 @@ def _latency(table: Table, context: _Context) -> Iterator[Part]:
         raise InputError(
             table.place("transport"), "has no acknowledgement to time", "use rc or ping-pong"
         )
-    if shared.op == Op.READ and estimator != Estimator.COMPLETION:
-        raise InputError(table.place("estimator"), "cannot be a read", "use completion")
+    if shared.op != Op.SEND and estimator != Estimator.COMPLETION:
+        raise InputError(
+            table.place("estimator"), "times a send only", "use operation = send, or completion"
+        )
     think = table.time_ps("think", context.think_ps)
     messages = table.integer("messages", 1, MAX_MESSAGES, -1)
     return _one_part(
@@ -391,14 +359,14 @@ def _replay(table: Table, context: _Context) -> Iterator[Part]:
     """A recorded trace: CSV with the columns time_ns, from, to, bytes."""
     shared = _shared(table, without=("size", "stop"))
     path = context.base / table.text("file")
-    order = _order(context.fabric)
+    order = host_order(context.fabric)
     times: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for line, row in _trace_rows(path):
+    for line, row in trace_rows(path):
         place = f"{path} line {line}"
-        src, dst = (_host(order, row[key], place) for key in ("from", "to"))
+        src, dst = (host_number(order, row[key], place) for key in ("from", "to"))
         if src == dst:
             raise InputError(place, "sends to itself", "name another host")
-        ps, size = _trace_number(row, "time_ns", 1000, place), _trace_number(row, "bytes", 1, place)
+        ps, size = trace_number(row, "time_ns", 1000, place), trace_number(row, "bytes", 1, place)
         if size < 1:
             raise InputError(place, "bytes is 0", "use 1 or more")
         _check_combination(place, shared.transport, shared.op, size, shared.mtu)
@@ -414,39 +382,6 @@ def _replay(table: Table, context: _Context) -> Iterator[Part]:
         flow.messages = len(messages)
         flows.append(flow)
     return _one_part(context, flows)
-
-
-def _trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    columns = ["time_ns", "from", "to", "bytes"]
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if reader.fieldnames != columns:
-                raise InputError(
-                    f"{path} line 1", f"columns are {reader.fieldnames}", f"use {','.join(columns)}"
-                )
-            for row in reader:
-                if None in row.values() or None in row:
-                    raise InputError(
-                        f"{path} line {reader.line_num}", "has not 4 fields", "fill it"
-                    )
-                yield reader.line_num, row
-    except OSError as error:
-        raise InputError(str(path), error.strerror or str(error), "check the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8"
-        ) from error
-
-
-def _trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:
-    try:
-        value = round(float(row[key]) * scale)
-    except (ValueError, OverflowError):
-        value = -1
-    if not 0 <= value < 2**60:
-        raise InputError(place, f"{key} is {row[key]!r}", "use a number, 0 or more")
-    return value
 
 
 KINDS: dict[str, Callable[[Table, _Context], Iterator[Part]]] = {

@@ -169,6 +169,28 @@ def test_a_table_without_topology_is_refused():
         by_topology("scenario", {"k": 4})
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("rate", "-5Gb/s", "one_switch rate: '-5Gb/s' is out of range"),
+        ("hosts", 0, "topology parameter hosts: 0 is not a whole number"),
+        ("delay", "1e6s", "one_switch delay: '1e6s' is too large"),
+        ("lanes", 99, "fabric one_switch: 99 data lanes"),
+        ("name", "", "fabric: '' is not a name"),
+    ],
+)
+def test_what_a_builder_refuses_is_told_with_its_place(key, value, problem):
+    about = {"topology": "one_switch", "hosts": 3, key: value}
+    with pytest.raises(InputError) as caught:
+        by_topology("lab.toml: fabric", about)
+    assert str(caught.value).startswith(f"lab.toml: fabric: {problem}")
+
+
+def test_an_empty_file_is_told_by_its_name():
+    with pytest.raises(InputError, match=r"lab\.toml: fabric fabric: 0 hosts"):
+        read_toml("", "lab.toml")
+
+
 EXPLICIT = """[fabric]
 name = "lab"
 lanes = 2

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.errors import InputError
-from weft.fabric.check import check
+from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port
 from weft.fabric.links import exact_time, link_delay, link_rate
 
@@ -78,7 +78,9 @@ def read_ibnetdiscover(
             _read_line(f"{where} line {number}", number, line.rstrip(), records)
     _check_ids(where, records)
     nodes, index = _nodes(records)
-    return check(Fabric(name, nodes, tuple(_links(where, records, index, delay)), lanes))
+    links = tuple(_links(where, records, index, delay))
+    with placed(where):
+        return check(Fabric(name, nodes, links, lanes))
 
 
 def _read_line(where: str, number: int, line: str, records: list[_Record]) -> None:

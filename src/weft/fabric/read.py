@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.fabric.check import check
+from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric
 from weft.fabric.ibnetdiscover import read_ibnetdiscover
 from weft.fabric.lft import HEADING, read_lft
@@ -46,7 +46,9 @@ def read_fabric(
     ((where, text),) = shapes.items()
     fabric = _topology(where, text, lanes, delay)
     for at, table in tables.items():
-        fabric = check(replace(fabric, routes=read_lft(table, fabric, at)))
+        routes = read_lft(table, fabric, at)
+        with placed(at):
+            fabric = check(replace(fabric, routes=routes))
     return fabric
 
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import InputError
-from weft.fabric.check import check
+from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port, Routes
 from weft.fabric.links import exact_time, link_delay, link_rate
 from weft.fabric.routing import route
@@ -111,8 +111,9 @@ def by_topology(where: str, about: Mapping[str, Any]) -> Fabric:
         if parameter.default is parameter.empty:
             _required(where, about, key)
     given = {key: value for key, value in about.items() if key in parameters}
-    fabric = TOPOLOGIES[topology](**given)
-    return check(replace(fabric, name=about["name"])) if "name" in about else fabric
+    with placed(where):
+        fabric = TOPOLOGIES[topology](**given)
+        return check(replace(fabric, name=about["name"])) if "name" in about else fabric
 
 
 class _Explicit:
@@ -132,7 +133,8 @@ class _Explicit:
         self._index = {node.name: i for i, node in enumerate(nodes)}
         links = tuple(self._link(where, table) for where, table in self._entries("link"))
         name, lanes = self._about.get("name", "fabric"), self._about.get("lanes", 1)
-        bare = check(Fabric(name, tuple(nodes), links, lanes))
+        with placed(self._file):
+            bare = check(Fabric(name, tuple(nodes), links, lanes))
         return self._routed(bare)
 
     def _entries(self, kind: str) -> list[tuple[str, object]]:
@@ -176,8 +178,11 @@ class _Explicit:
 
     def _routed(self, bare: Fabric) -> Fabric:
         entries = self._entries("route")
+        if not entries and "routing" in self._about:
+            with placed(self._file):
+                return route(bare, self._about["routing"])
         if not entries:
-            return route(bare, self._about["routing"]) if "routing" in self._about else bare
+            return bare
         if "routing" in self._about:
             raise InputError(
                 f"{self._file} [fabric] routing", "given together with [[route]]", "keep one"
@@ -190,7 +195,8 @@ class _Explicit:
         if sorted(rows) != sorted(names) or len(entries) != len(rows):
             raise InputError(f"{self._file} [[route]]", "not one per switch", "list each once")
         routes = Routes.from_groups([rows[name] for name in names], len(bare.hosts))
-        return check(replace(bare, routes=routes))
+        with placed(self._file):
+            return check(replace(bare, routes=routes))
 
     def _out(self, where: str, bare: Fabric, table: dict[str, Any]) -> list[tuple[int, ...]]:
         out = _required(where, table, "out")

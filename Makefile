@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test bench install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ docs-test: $(BUILT) ## every example in the documentation
 bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
 	@tools/system-packages.sh bench
 	@$(VENV)/python -m bench
+
+bench-quick: $(BUILT) ## our figures alone, once each, answers checked; under a minute
+	@$(VENV)/python -m bench --quick
 
 install-system: ## every system package, the optional ones too (as root)
 	@tools/system-packages.sh all

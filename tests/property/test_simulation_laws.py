@@ -153,10 +153,11 @@ def test_no_port_sends_faster_than_its_link_and_links_lose_nothing(data: dict[st
     for port, count in sent.items():
         assert count * 8 / seconds <= 54.55e9 + packet * 8 / seconds, port
     for port, peer in peers(data).items():
-        # A packet is sent as its head leaves and received as its tail arrives: at the end one
-        # may be leaving, and the tails of those that left within 20 ns are in the air.
-        in_the_air = sent.get(port, 0) - received.get(peer, 0)
-        assert 0 <= in_the_air <= 2 * packet + 20e-9 * 54.55e9 / 8, port
+        # A packet is sent as its head leaves, and received once the switch or adapter has it: at
+        # the end there is one leaving, one arriving, and what a cable, a pipeline of at most
+        # 200 ns and its jitter hold, together less than 1 us of the link.
+        under_way = sent.get(port, 0) - received.get(peer, 0)
+        assert 0 <= under_way <= 2 * packet + 1e-6 * 54.55e9 / 8, port
 
 
 def octets(rows: Sequence[Mapping[str, Any]], column: str) -> dict[tuple[str, int], int]:

@@ -156,11 +156,15 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
 def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
     notes = [f"ended: {ended} at {sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"]
     notes += stuck_report(scenario.fabric, sim, ended)
+    quantities = dict(_quantities(scenario, sim, groups))
+    for name in dict.fromkeys(group.part for group in groups):
+        if f"{name}.goodput" not in quantities:
+            notes.append(f"{name}: no rates, as it could send only during the warm-up")
     return Record(
         kind="simulation",
         name=scenario.name,
         settings=dict(scenario.settings),
-        quantities=dict(_quantities(scenario, sim, groups)),
+        quantities=quantities,
         tables={"ports": list(_port_rows(scenario, sim))},
         topology=_topology(scenario.fabric),
         notes=notes,

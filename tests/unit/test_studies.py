@@ -1,7 +1,10 @@
 """Studies: rows, tolerances, what is printed and stored, exit status."""
 
 import json
+import re
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +22,10 @@ from weft.studies import (
     study_figure,
     study_records,
 )
+from weft.studies.fitted import FITTED
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, shares
 from weft.studies.study import Study
-from weft.studies.text import paired, study_table, verdict
+from weft.studies.text import paired, standing, study_table, verdict
 
 KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "system"]
 NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12", "13")]
@@ -109,6 +113,36 @@ def test_median_and_tail_and_the_ends_of_a_range_are_paired():
         row(1, quantity=TAIL_RTT, setting="another"),
     ]
     assert [len(pair) for pair in paired(rows)] == [2, 2, 1, 1]
+
+
+def test_what_served_to_set_a_parameter_is_a_published_row_and_the_docs_count_it():
+    published = {
+        (s.name, o.setting, o.quantity): s.name.removeprefix("rperf-fig")
+        for s in STUDIES
+        for o in s.observations
+        if o.published is not None
+    }
+    served = [key for keys in FITTED.values() for key in keys]
+    assert len(served) == len(set(served))
+    assert set(served) <= published.keys()
+    all_rows, fitted = Counter(published.values()), Counter(published[key] for key in served)
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text("utf-8")
+    for figure, count in all_rows.items():
+        free = count - fitted[figure]
+        assert re.search(
+            rf"^\| {figure} \| {count} \| {fitted[figure]} \| .*\| {free}\b", text, re.MULTILINE
+        ), figure
+    assert f"Of the {len(published)} published\nvalues {len(served)} served" in text
+
+
+def test_predictions_are_counted_apart():
+    fitted = Row(
+        study="rperf-fig11", system="omnet", observation=observation(setting="FCFS"), ours=10
+    )
+    assert standing([fitted, row(10), row(99)]) == (
+        "1 of the 3 served to set parameters; "
+        "of the other 2, the predictions, 1 are within tolerance."
+    )
 
 
 def test_the_verdict_counts_what_is_outside_and_explained():

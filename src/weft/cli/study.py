@@ -27,7 +27,7 @@ from weft.studies import (
     study_figure,
     study_records,
 )
-from weft.studies.text import study_list, study_table, verdict
+from weft.studies.text import standing, study_list, study_table, verdict
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         check_directory(args.figure)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
-    print(verdict(rows), file=sys.stderr)
+    print(f"{verdict(rows)}\n{standing(rows)}", file=sys.stderr)
     return int(any(row.unexplained for row in rows))
 
 

@@ -22,11 +22,14 @@ from weft.studies.observation import (
 )
 from weft.studies.study import Point, Result, Study
 from weft.studies.testbed import (
+    BATCH_LARGE,
+    BATCH_SMALL,
     DURATION,
     LINK_GBPS,
     PAPER,
     PAYLOADS,
     SENDERS,
+    SMALL_B,
     WINDOW_BATCHED,
     WINDOW_UNBATCHED,
     converged,
@@ -133,15 +136,14 @@ FIG7B = Study(
 
 # ---- Figs. 8 and 9: smaller messages ----------------------------------------------------------
 
-# One message per doorbell at 64 and 128 B; see the note. Larger ones fill the link either way.
-BATCH = {payload: 1 if payload <= 128 else 16 for payload in PAYLOADS}
+BATCH = {payload: BATCH_SMALL if payload <= SMALL_B else BATCH_LARGE for payload in PAYLOADS}
 # Small messages make many more packets, and quick probes many more samples.
-LONG = {payload: DURATION if payload > 128 else "10 ms" for payload in PAYLOADS}
+LONG = {payload: DURATION if payload > SMALL_B else "10 ms" for payload in PAYLOADS}
 BATCH_NOTE = (
     "At 64 and 128 B the published 35 % and 70 % of 56 Gb/s are 7.7 M messages/s per sender, the "
     "rate of Fig. 5 without batching: these points run with one message per doorbell. Larger "
-    f"payloads run with 16; all keep {WINDOW_BATCHED} messages outstanding, where credits are "
-    "the limit and not the window."
+    f"payloads run with {BATCH_LARGE}; all keep {WINDOW_BATCHED} messages outstanding, where "
+    "credits are the limit and not the window."
 )
 
 

@@ -15,7 +15,7 @@ from weft.studies.observation import (
     rtt,
 )
 from weft.studies.study import Point, Study
-from weft.studies.testbed import PAPER, PAYLOADS, WARMUP, WINDOW_OPEN, one_to_one
+from weft.studies.testbed import PAPER, PAYLOADS, WARMUP, WINDOW_OPEN, WINDOW_UNBATCHED, one_to_one
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}
 FIXED_BY = (
@@ -103,9 +103,9 @@ FIG5 = Study(
     notes=(
         "The rates were set from this figure: the adapter's 8 M messages/s from 4.1 Gb/s at 64 B, "
         "the DMA read rate from 53 Gb/s at 4096 B. What follows is the shape between them.",
-        "Senders keep 64 messages outstanding (not stated in the paper; 16 give the "
-        "same within 4 % at the published payloads). With 7, which Fig. 7a implies for 4096 B, "
-        "64 B would reach only 2.2 Gb/s through the switch.",
+        f"Senders keep {WINDOW_OPEN} messages outstanding (not stated in the paper; 16 give the "
+        f"same within 4 % at the published payloads). With {WINDOW_UNBATCHED}, which Fig. 7a "
+        "implies for 4096 B, 64 B would reach only 2.2 Gb/s through the switch.",
         "The loss of up to 0.8 Gb/s through the switch is not modelled: a sender with enough "
         "outstanding is limited by its adapter, on either path.",
     ),

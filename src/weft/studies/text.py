@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from weft.records.table import text_table
+from weft.studies.fitted import predictions
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
 from weft.studies.study import Result, Study
 
@@ -69,6 +70,16 @@ def verdict(rows: Sequence[Row]) -> str:
         return f"{met}."
     explained = "with a written reason" if reasons == len(outside) else f"{reasons} with a reason"
     return f"{met}; {len(outside)} outside, {explained}."
+
+
+def standing(rows: Sequence[Row]) -> str:
+    """How many values are predictions, and how many of those are met."""
+    free = predictions(rows)
+    met = sum(row.within for row in free)
+    return (
+        f"{len(rows) - len(free)} of the {len(rows)} served to set parameters; "
+        f"of the other {len(free)}, the predictions, {met} are within tolerance."
+    )
 
 
 # ---- Several studies on one screen ------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from weft.records.schema import Plain, Quantity, Record
+from weft.records.summary import of_one_flow
 
 Kind = TypeVar("Kind", bound=Quantity)
 
@@ -22,11 +23,14 @@ class Points:
     shared: Mapping[str, Plain]
 
     def quantities(self, kind: type[Kind]) -> dict[str, dict[str, Kind]]:
-        """Quantities of one kind: name, then label. Those of most records come first."""
+        """Quantities of one kind: name, then label. Those of most records come first.
+
+        Single flows are left out: their sums say what a reader looks for first.
+        """
         found: dict[str, dict[str, Kind]] = {}
         for label, record in zip(self.labels, self.records, strict=True):
             for name, quantity in record.quantities.items():
-                if isinstance(quantity, kind):
+                if isinstance(quantity, kind) and not of_one_flow(name):
                     found.setdefault(name, {})[label] = quantity
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 

@@ -33,6 +33,7 @@ from weft.records.compare import format_interval
 from weft.records.dimension import format_value
 from weft.records.run import Run
 from weft.records.schema import Distribution, Record, Scalar
+from weft.records.summary import of_one_flow
 
 SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 MOST_SUMMARY_ROWS = 60
@@ -129,7 +130,9 @@ def _scalar_list(points: Points, shown: Sequence[str]) -> Markup:
 def _summary(points: Points) -> Markup:
     shared = ", ".join(f"{k} = {setting_text(v)}" for k, v in sorted(points.shared.items()))
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
-    return join([*remark, *_distribution_summary(points), *_scalar_summary(points)])
+    flows = sum(of_one_flow(name) for record in points.records for name in record.quantities)
+    left_out = _not_shown(flows, "quantities of single flows") if flows else []
+    return join([*remark, *_distribution_summary(points), *_scalar_summary(points), *left_out])
 
 
 def _tables(points: Points) -> Markup:

@@ -14,7 +14,7 @@ QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.
 def summary(record: Record, *, flows: bool = False) -> str:
     """The record's distributions and numbers as text tables; flow by flow if asked."""
     blocks = [record.label]
-    shown = {k: q for k, q in record.quantities.items() if flows or not _of_one_flow(k)}
+    shown = {k: q for k, q in record.quantities.items() if flows or not of_one_flow(k)}
     rows = list(_distribution_rows(shown))
     if rows:
         blocks.append(
@@ -29,7 +29,7 @@ def summary(record: Record, *, flows: bool = False) -> str:
     return "\n\n".join(blocks)
 
 
-def _of_one_flow(name: str) -> bool:
+def of_one_flow(name: str) -> bool:
     """Quantities of a single flow are named part.SRC-DST.quantity."""
     return any("-" in step for step in name.split(".")[1:-1])
 

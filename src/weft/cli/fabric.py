@@ -16,6 +16,7 @@ from weft.fabric import (
     path,
     read_fabric,
     route,
+    with_addresses,
     write_ibnetdiscover,
     write_lft,
     write_toml,
@@ -79,7 +80,7 @@ def _facts(fabric: Fabric) -> dict[str, str | int]:
 
 
 def _convert(fabric: Fabric, to: str, output: str | None) -> int:
-    text = WRITERS[to](fabric)
+    text = WRITERS[to](fabric if to == "toml" else with_addresses(fabric))
     if output:
         write_text(output, text)
     else:

@@ -23,7 +23,7 @@ from weft._core import (
     Status,
 )
 from weft.errors import InvariantError
-from weft.fabric import Fabric, check_reach
+from weft.fabric import Fabric
 from weft.records import Distribution, Provenance, Quantity, Record, Scalar, Series, Topology
 from weft.records.schema import Row
 from weft.simulate.scenario import Scenario
@@ -50,7 +50,6 @@ class Outcome:
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
     """Simulate the scenario; a Ctrl-C ends it early and keeps what there is."""
-    check_paths(scenario)
     simulation, groups = build(scenario)
     ended = _run(simulation, scenario.duration_ps, progress)
     record = _record(scenario, simulation, groups, ended)
@@ -75,12 +74,6 @@ def _run(simulation: Simulation, duration_ps: int, progress: Progress | None) ->
 
 
 # ---- Building ---------------------------------------------------------------------------------
-
-
-def check_paths(scenario: Scenario) -> None:
-    """Every flow must reach its destination, there and back, whichever equal port it takes."""
-    pairs = {(f.src, f.dst) for t in scenario.traffic for f in t.flows}
-    check_reach(scenario.fabric, sorted(pairs | {(dst, src) for src, dst in pairs}))
 
 
 def network(scenario: Scenario) -> NetworkSpec:

@@ -18,7 +18,7 @@ from typing import Any
 from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
 from weft.errors import InputError
-from weft.fabric import Fabric, check, read_fabric, route
+from weft.fabric import Fabric, check, check_reach, read_fabric, route
 from weft.fabric.toml_file import by_topology
 from weft.simulate.systems import system_names, system_values
 from weft.simulate.traffic import Traffic, read_traffic
@@ -131,6 +131,7 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     top.done()
     _check_traffic(traffic, credits, top)
     _check_served(traffic, lanes, top)
+    _check_routes(traffic, fabric, top)
     _check_samples(sample, duration, fabric, top)
     return Scenario(
         name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
@@ -333,6 +334,15 @@ def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> 
                     f"service level {sl} rides lane {lanes.sl2vl[sl]}, which no table serves",
                     "give the lane a weight in lanes.low or lanes.high",
                 )
+
+
+def _check_routes(traffic: tuple[Traffic, ...], fabric: Fabric, top: Table) -> None:
+    """Every flow must reach its destination, there and back, whichever equal port it takes."""
+    pairs = {(flow.src, flow.dst) for entry in traffic for flow in entry.flows}
+    try:
+        check_reach(fabric, sorted(pairs | {(dst, src) for src, dst in pairs}))
+    except InputError as error:
+        raise InputError(f"{top.where}: {error.where}", error.problem, error.remedy) from None
 
 
 def _check_samples(sample_ps: int, duration_ps: int, fabric: Fabric, top: Table) -> None:

@@ -62,7 +62,7 @@ def permutation(k: int) -> dict[str, Any]:
         "name": f"S2-k{k}",
         "duration": "1 s",
         "seed": S2_SEED[k],
-        "fabric": {"topology": "fat_tree", "k": k, "routing": "ecmp", **LINK},
+        "fabric": {"topology": "fat_tree", "k": k, "routing": "destination_modulo", **LINK},
         "traffic": [{"name": "flows", "kind": "permutation", "size": "1 MiB", "ack_size": "64 B"}],
     }
 
@@ -72,7 +72,7 @@ def whole_fabric() -> dict[str, Any]:
     return {
         "name": "fabric-1944",
         "duration": "1 s",
-        "fabric": {"topology": "papers_1944", "routing": "ecmp", **LINK},
+        "fabric": {"topology": "papers_1944", "routing": "destination_modulo", **LINK},
         "traffic": [{"name": "flows", "kind": "random", "size": "1 MB", "messages": 10}],
     }
 

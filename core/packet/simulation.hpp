@@ -68,7 +68,6 @@ class Simulation {
   uint64_t events() const { return events_; }
   uint64_t packet_hops() const;
   size_t packets_alive() const { return pool_.live(); }
-  const RunSpec& spec() const { return run_; }
   const std::vector<GroupResult>& groups() const { return groups_; }
   FlowResult flow(size_t i) const;
   size_t flows() const { return flows_.size(); }

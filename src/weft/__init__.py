@@ -1,3 +1,3 @@
-"""weft: measure, model, simulate and share high-performance fabrics."""
+"""weft: simulate high-performance fabrics; measurement, models and control will join."""
 
 __version__ = "0.1.0"

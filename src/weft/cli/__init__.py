@@ -24,7 +24,8 @@ COMMANDS = ("tour", "simulate", "study", "fabric", "compare", "report")
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="weft", description="Simulate high-performance fabrics, and see the numbers beside published ones."
+        prog="weft",
+        description="Simulate high-performance fabrics, and see the numbers beside published ones.",
     )
     top.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)

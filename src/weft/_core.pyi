@@ -245,3 +245,250 @@ class Simulation:
     @property
     def sample_times_ps(self) -> list[int]: ...
     def samples(self) -> NDArray[np.int32]: ...
+
+# --- bindings/bind_clock.cpp ---
+
+class Clock:
+    """The processor's counter, calibrated against CLOCK_MONOTONIC_RAW."""
+
+    @staticmethod
+    def calibrate(seconds: float = 0.1) -> Clock: ...
+    @staticmethod
+    def shared() -> Clock: ...
+    @staticmethod
+    def source() -> str: ...
+    @staticmethod
+    def invariant() -> tuple[bool, str]: ...
+    @property
+    def hz(self) -> float: ...
+    @property
+    def error_ppm(self) -> float: ...
+    @property
+    def step_ps(self) -> int: ...
+    @property
+    def read_ps(self) -> int: ...
+
+def huge_pages_of(bytes: int, pages: str = "auto", node: int = -1) -> str:
+    """Which pages a buffer of this size gets: "2M", "thp" or "4K"."""
+
+# --- bindings/bind_transport.cpp ---
+
+class DelayConfig:
+    """What the delay transport injects; core/transport/endpoint.hpp says what each means."""
+
+    def __init__(self) -> None: ...
+    wire: str
+    host_post: str
+    host_complete: str
+    remote_host: str
+    adapter_ns: int
+    loss: float
+    stall_every_ns: int
+    stall_ns: int
+    seed: int
+
+class EndpointConfig:
+    """How to open an endpoint; core/transport/endpoint.hpp says what each field means."""
+
+    def __init__(self) -> None: ...
+    transport: str
+    device: str
+    endpoint: str
+    address: str
+    server: bool
+    send_bytes: int
+    receive_bytes: int
+    depth: int
+    receive_depth: int
+    remote_bytes: int
+    one_buffer: bool
+    events: bool
+    inline_bytes: int
+    offset: int
+    pages: str
+    node: int
+    port: int
+    gid_index: int
+    path_mtu: int
+    service_level: int
+    traffic_class: int
+    priority: int
+    device_timestamps: bool
+    delivery: bool
+    busy_poll_us: int
+    delay: DelayConfig
+
+class Endpoint:
+    """One end of a connection. Errors are weft.errors.InputError."""
+
+    @staticmethod
+    def open(config: EndpointConfig) -> Endpoint: ...
+    def address(self) -> bytes: ...
+    def connect(self, peer: bytes, timeout_ms: int) -> None: ...
+    def describe(self) -> dict[str, str]: ...
+    @property
+    def is_reliable(self) -> bool: ...
+    def close(self) -> None: ...
+
+class Availability:
+    """Whether a transport, device or provider can be used here, or why not."""
+
+    @property
+    def transport(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def available(self) -> bool: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def remedy(self) -> str: ...
+    @property
+    def endpoints(self) -> list[str]: ...
+    @property
+    def operations(self) -> list[str]: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def facts(self) -> dict[str, str]: ...
+
+def availability() -> list[Availability]: ...
+
+# --- bindings/bind_probe.cpp: the timed loops of core/probe/loops.hpp, all without the GIL ---
+
+class StopFlag:
+    """Ends a loop from another thread; `done` is its progress in messages."""
+
+    def __init__(self) -> None: ...
+    def set(self) -> None: ...
+    def finish_at(self, messages: int) -> None: ...
+    @property
+    def is_set(self) -> bool: ...
+    @property
+    def done(self) -> int: ...
+
+class LoopSpec:
+    """When a loop ends and what its messages are; core/probe/run.hpp."""
+
+    def __init__(self) -> None: ...
+    count: int
+    duration_ns: int
+    warmup: int
+    bytes: int
+    op: str
+    block: bool
+    validate: bool
+    cpu: int
+    samples: int
+    loss_timeout_ns: int
+    seed: int
+
+class Counts:
+    @property
+    def sent(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def reordered(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    @property
+    def corrupted(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def elapsed_ns(self) -> int: ...
+    @property
+    def user_ns(self) -> int: ...
+    @property
+    def system_ns(self) -> int: ...
+    @property
+    def stopped(self) -> bool: ...
+
+class LatencyResult:
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def latency(self) -> Histogram: ...
+    @property
+    def samples(self) -> NDArray[np.int64]: ...
+
+class PostPollResult:
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def rtt(self) -> Histogram: ...
+    @property
+    def post_poll(self) -> Histogram: ...
+    @property
+    def loopback(self) -> Histogram: ...
+    @property
+    def device_rtt(self) -> Histogram: ...
+    @property
+    def negative(self) -> int: ...
+    @property
+    def samples(self) -> NDArray[np.int64]: ...
+
+class PacedResult:
+    @property
+    def counts(self) -> Counts: ...
+    @property
+    def latency(self) -> Histogram: ...
+    @property
+    def service(self) -> Histogram: ...
+    @property
+    def lateness(self) -> Histogram: ...
+    @property
+    def samples(self) -> NDArray[np.int64]: ...
+    @property
+    def intended_ns(self) -> NDArray[np.int64]: ...
+
+def ping_pong(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> LatencyResult: ...
+def echo(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> Counts: ...
+def post_poll(
+    wire: Endpoint, loopback: Endpoint, spec: LoopSpec, order: str, device_hz: float, stop: StopFlag
+) -> PostPollResult:
+    """RPerf; order is "wire-first", "loopback-first" or "alternating"."""
+
+def complete(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> LatencyResult: ...
+def stream(
+    endpoints: Sequence[Endpoint],
+    spec: LoopSpec,
+    stop: StopFlag,
+    *,
+    window: int = 1,
+    post_list: int = 1,
+    signal_every: int = 1,
+    rate: float = 0.0,
+) -> Counts: ...
+def sink(endpoints: Sequence[Endpoint], spec: LoopSpec, stop: StopFlag) -> Counts: ...
+def duplex(
+    endpoints: Sequence[Endpoint],
+    spec: LoopSpec,
+    stop: StopFlag,
+    *,
+    window: int = 1,
+    post_list: int = 1,
+    signal_every: int = 1,
+    rate: float = 0.0,
+) -> tuple[Counts, Counts]:
+    """What was sent and what was received."""
+
+def serve_window(endpoints: Sequence[Endpoint], spec: LoopSpec, stop: StopFlag) -> Counts: ...
+def paced(
+    endpoint: Endpoint,
+    spec: LoopSpec,
+    stop: StopFlag,
+    *,
+    rate: float,
+    poisson: bool = False,
+    window: int = 64,
+) -> PacedResult: ...
+def transfer_send(
+    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, *, outstanding: int, signal_every: int
+) -> Counts: ...
+def transfer_receive(
+    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, *, outstanding: int, signal_every: int
+) -> Counts: ...

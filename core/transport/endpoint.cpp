@@ -1,0 +1,50 @@
+#include "transport/endpoint.hpp"
+
+#include <array>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace weft::transport {
+
+namespace {
+
+constexpr std::array<std::pair<Op, const char*>, 8> kNames{{{Op::send, "send"},
+                                                            {Op::tagged, "tagged"},
+                                                            {Op::inject, "inject"},
+                                                            {Op::write, "write"},
+                                                            {Op::write_imm, "write-imm"},
+                                                            {Op::read, "read"},
+                                                            {Op::fetch_add, "fetch-add"},
+                                                            {Op::compare_swap, "compare-swap"}}};
+
+}  // namespace
+
+const char* name_of(Op op) { return kNames[static_cast<size_t>(op)].second; }
+
+Op op_named(const std::string& name) {
+  for (const auto& [op, text] : kNames)
+    if (name == text) return op;
+  throw Error("operation", "'" + name + "' is unknown",
+              "use send, tagged, inject, write, write-imm, read, fetch-add or compare-swap");
+}
+
+std::unique_ptr<Endpoint> open(const Config& config) {
+  if (config.transport == "tcp") return open_tcp(config);
+  if (config.transport == "udp") return open_udp(config);
+  if (config.transport == "verbs") return open_verbs(config);
+  if (config.transport == "ofi") return open_ofi(config);
+  if (config.transport == "delay") return open_delay(config);
+  throw Error("transport", "'" + config.transport + "' is unknown",
+              "use verbs, ofi, tcp, udp or delay");
+}
+
+std::vector<Availability> availability() {
+  std::vector<Availability> all;
+  for (auto list : {verbs_availability, ofi_availability, tcp_availability, udp_availability,
+                    delay_availability})
+    for (auto& entry : list()) all.push_back(std::move(entry));
+  return all;
+}
+
+}  // namespace weft::transport

@@ -1,0 +1,162 @@
+// One end of one connection, the same for every transport.
+//
+// An endpoint owns its memory: `depth` send slots and `receive_depth` receive slots. A message is a
+// Work, posted from a slot; what became of it comes back as a Completion from poll or wait. All
+// messages of a direction have at most the size agreed on in the Config (byte streams: exactly
+// that size, so that no header is needed). One thread uses an endpoint at a time.
+//
+// Life: open(config) -> address() to the peer, by any channel -> connect(peer's address) on both
+// sides at about the same time -> post, poll -> destructor, which frees everything on every path.
+// Errors are weft::Error; a full queue is not one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::transport {
+
+enum class Op : uint8_t { send, tagged, inject, write, write_imm, read, fetch_add, compare_swap };
+
+constexpr bool is_one_sided(Op op) {
+  return op == Op::write || op == Op::read || op == Op::fetch_add || op == Op::compare_swap;
+}
+constexpr bool is_atomic(Op op) { return op == Op::fetch_add || op == Op::compare_swap; }
+
+// "send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap".
+const char* name_of(Op op);
+Op op_named(const std::string& name);
+
+// What the delay transport injects. Distributions are written "10 us", "uniform(5 us, 15 us)",
+// "exponential(10 us)" or "lognormal(10 us, 0.5)" (median, sigma); times without jitter are ns.
+struct DelayConfig {
+  std::string wire = "10 us";        // one way, each direction drawn alone
+  std::string host_post = "0 ns";    // from post to the adapter: doorbell, PCIe, fetch of the data
+  std::string host_complete = "0 ns";  // from adapter to a completion that can be polled
+  std::string remote_host = "0 ns";  // the peer's adapter to its program and back: echoes only
+  int64_t adapter_ns = 0;            // the adapter is busy this long with each message it sends
+  double loss = 0;                   // probability of losing a message on its way (datagrams)
+  int64_t stall_every_ns = 0;        // the wire stands still for stall_ns, this often; 0: never
+  int64_t stall_ns = 0;
+  uint64_t seed = 1;
+};
+
+struct Config {
+  std::string transport;  // "verbs", "ofi", "tcp", "udp", "delay"
+  std::string device;     // verbs: device; ofi: provider; "": the first that fits
+  std::string endpoint;   // verbs: rc, uc, ud, srd; ofi: rdm, msg, dgram; "": the default
+  std::string address;    // local address to bind or listen on; "": any that reaches the peer
+  bool server = false;    // which side listens where the two differ (tcp, MSG endpoints)
+
+  uint32_t send_bytes = 64;     // largest message we send
+  uint32_t receive_bytes = 64;  // largest message we receive
+  uint32_t depth = 1;           // most signaled and unsignaled works outstanding
+  uint32_t receive_depth = 1;   // receives posted ahead
+  uint64_t remote_bytes = 0;    // window of ours that the peer may read and write; 0: none
+  bool one_buffer = false;      // every send slot is the same memory
+  bool events = false;          // wait() sleeps until an event, instead of polling
+  uint32_t inline_bytes = 0;    // verbs: largest message sent inline; ofi: inject up to this
+  uint32_t offset = 0;          // of each message from its slot's (page-aligned) start
+  std::string pages = "auto";   // see Buffer
+  int node = -1;                // NUMA node of the memory; -1: of the device if known
+  int port = 1;                 // verbs
+  int gid_index = -1;           // verbs; -1: chosen, and shown in describe()
+  uint32_t path_mtu = 0;        // verbs; 0: the port's
+  int service_level = 0;        // verbs
+  int traffic_class = 0;        // verbs: GRH; tcp, udp: the whole TOS byte (DSCP << 2)
+  int priority = -1;            // tcp, udp: SO_PRIORITY; -1: as is
+  bool device_timestamps = false;  // verbs: completions carry the device's clock, if it can
+  bool delivery = false;  // ofi: a send completes when the peer's side has it (rperf needs it)
+  int busy_poll_us = 0;   // tcp, udp: SO_BUSY_POLL
+  DelayConfig delay;
+};
+
+struct Work {
+  Op op = Op::send;
+  bool signaled = true;      // false: no completion of its own
+  uint32_t slot = 0;         // send slot; reads and atomics put what they fetch there
+  uint32_t bytes = 0;        // atomics: 8
+  uint32_t immediate = 0;    // write-imm
+  uint64_t id = 0;           // comes back in the completion
+  uint64_t remote_offset = 0;  // into the peer's window
+  uint64_t operand = 0;      // fetch-add: what to add; compare-swap: the new value
+  uint64_t compare = 0;      // compare-swap
+};
+
+struct Completion {
+  enum Kind : uint8_t { sent, received } kind = sent;
+  bool has_immediate = false;
+  uint32_t bytes = 0;      // received
+  uint32_t immediate = 0;
+  uint64_t id = 0;         // the work's id, or the receive slot
+  uint64_t device_ticks = 0;  // 0: the device gives none
+};
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  Endpoint() = default;
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // What the peer needs to reach us: opaque bytes, at most 4 KiB.
+  virtual std::string address() = 0;
+  // Throws weft::Error when the peer is not there within the time. An endpoint connected to its
+  // own address is a loopback, where the transport has that.
+  virtual void connect(const std::string& peer, int timeout_ms) = 0;
+
+  // Queues these in order; returns how many were taken (a prefix). Receives are posted already.
+  virtual uint32_t post(std::span<const Work> works) = 0;
+  // Makes progress and returns at most `out.size()` completions; never sleeps.
+  virtual uint32_t poll(std::span<Completion> out) = 0;
+  // As poll, but sleeps up to the time for the first completion, or until a refused post may
+  // succeed. Without Config::events it polls.
+  virtual uint32_t wait(std::span<Completion> out, int timeout_ms) = 0;
+  // Gives a receive slot back, to be filled again. In the order received.
+  virtual void release(uint64_t receive_slot) = 0;
+
+  virtual std::byte* send_slot(uint32_t slot) = 0;
+  virtual const std::byte* receive_slot(uint64_t slot) = 0;
+  // Our window for the peer's one-sided operations; empty when remote_bytes is 0.
+  virtual std::span<std::byte> window() { return {}; }
+
+  // What was opened, as a user would want to see it in a record: device, provider, MTU, GID,
+  // depths granted, pages, port state.
+  virtual std::map<std::string, std::string> describe() = 0;
+  virtual bool is_reliable() const = 0;  // false: messages may be lost and reordered
+};
+
+// Whether a transport, device or provider can be used here, for the doctor and for negotiation.
+struct Availability {
+  std::string transport;
+  std::string device;              // device or provider; "" for the transport as a whole
+  bool available = false;
+  std::string reason;              // why not
+  std::string remedy;
+  std::vector<std::string> endpoints;
+  std::vector<std::string> operations;
+  uint64_t max_bytes = 0;
+  std::map<std::string, std::string> facts;
+};
+
+// Throws weft::Error with reason and remedy when it cannot be.
+std::unique_ptr<Endpoint> open(const Config& config);
+std::vector<Availability> availability();
+
+// Each transport's own file has these two.
+std::unique_ptr<Endpoint> open_tcp(const Config& config);
+std::unique_ptr<Endpoint> open_udp(const Config& config);
+std::unique_ptr<Endpoint> open_verbs(const Config& config);
+std::unique_ptr<Endpoint> open_ofi(const Config& config);
+std::unique_ptr<Endpoint> open_delay(const Config& config);
+std::vector<Availability> tcp_availability();
+std::vector<Availability> udp_availability();
+std::vector<Availability> verbs_availability();
+std::vector<Availability> ofi_availability();
+std::vector<Availability> delay_availability();
+
+}  // namespace weft::transport

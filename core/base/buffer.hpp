@@ -10,8 +10,9 @@ class Buffer {
  public:
   Buffer() = default;
   // Tries 2 MiB pages (unless pages is "4K" or "thp"), then transparent huge pages, then plain
-  // ones; `pages` "auto" takes the first that works, any other value insists. node < 0: where the
-  // calling thread runs. Every page is written before this returns.
+  // ones; `pages` "auto" takes the first that works (below 64 KiB plain pages at once: there are
+  // few huge ones), any other value insists. node < 0: where the calling thread runs. Every page
+  // is written before this returns.
   Buffer(size_t bytes, const std::string& pages = "auto", int node = -1);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;

@@ -1,0 +1,112 @@
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "base/buffer.hpp"
+#include "base/clock.hpp"
+#include "base/error.hpp"
+#include "base/thread.hpp"
+#include "check.hpp"
+
+using weft::Buffer;
+using weft::Clock;
+
+TEST(clock_agrees_with_the_raw_clock_within_its_error) {
+  const Clock& clock = Clock::shared();
+  const int64_t raw_before = weft::raw_ns();
+  const uint64_t start = weft::ticks();
+  usleep(50'000);
+  const uint64_t end = weft::ticks();
+  const int64_t raw_after = weft::raw_ns();
+  // The ticks were read inside the raw interval; each end may be late by a preemption.
+  CHECK(clock.ps(end - start) <= (raw_after - raw_before) * 1001);
+  CHECK(clock.ps(end - start) >= 50'000'000'000 / 1001 * 1000);
+}
+
+TEST(clock_converts_ticks_to_time_and_back) {
+  const Clock& clock = Clock::shared();
+  CHECK(clock.hz() > 1e6);
+  CHECK(clock.error_ppm() > 0);
+  CHECK(clock.step_ps() > 0);
+  CHECK(clock.read_ps() > 0);
+  for (const int64_t ns : {1'000ll, 1'000'000ll, 3'600'000'000'000ll}) {
+    const int64_t back = clock.ps(clock.ticks_of_ns(ns));
+    CHECK(back <= ns * 1000 + ns / 1000 + 1000);
+    CHECK(back >= ns * 1000 - ns / 1000 - static_cast<int64_t>(2e12 / clock.hz()));
+  }
+}
+
+TEST(clock_says_why_it_is_or_is_not_invariant) {
+  std::string reason;
+  (void)Clock::invariant(&reason);
+  CHECK(!reason.empty());
+  CHECK(!Clock::source().empty());
+}
+
+TEST(clock_refuses_a_calibration_time_that_makes_no_sense) {
+  CHECK_THROWS(weft::Error, Clock::calibrate(0));
+  CHECK_THROWS(weft::Error, Clock::calibrate(-1));
+  CHECK_THROWS(weft::Error, Clock::calibrate(1e9));
+}
+
+TEST(buffer_is_zeroed_writable_and_of_the_kind_it_says) {
+  for (const char* pages : {"auto", "4K"}) {
+    for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5'000'000}}) {
+      Buffer buffer(bytes, pages);
+      CHECK_EQ(buffer.size(), bytes);
+      CHECK(buffer.pages() == "2M" || buffer.pages() == "thp" || buffer.pages() == "4K");
+      if (std::string(pages) == "4K") CHECK_EQ(buffer.pages(), std::string("4K"));
+      for (size_t i = 0; i < bytes; ++i) {
+        if (buffer.data()[i] == std::byte{0}) continue;
+        CHECK(!"a byte that is not zero");
+        break;
+      }
+      std::memset(buffer.data(), 0xA5, bytes);
+    }
+  }
+}
+
+TEST(buffer_moves_without_copying_and_frees_once) {
+  Buffer first(100'000);
+  std::byte* data = first.data();
+  Buffer second(std::move(first));
+  CHECK(second.data() == data);
+  CHECK(first.data() == nullptr);
+  Buffer third(10);
+  third = std::move(second);
+  CHECK(third.data() == data);
+  CHECK_EQ(third.size(), size_t{100'000});
+}
+
+TEST(buffer_on_node_zero_is_given_and_on_a_missing_node_refused) {
+  CHECK_EQ(Buffer(100'000, "4K", 0).size(), size_t{100'000});
+  CHECK_THROWS(weft::Error, Buffer(4096, "4K", 1023));
+  CHECK_THROWS(weft::Error, Buffer(4096, "4K", 100'000));
+}
+
+TEST(buffer_refuses_unknown_pages_and_impossible_sizes) {
+  CHECK_THROWS(weft::Error, Buffer(4096, "1G"));
+  CHECK_THROWS(weft::Error, Buffer(~size_t{0} >> 8));
+  CHECK_THROWS(weft::Error, Buffer(~size_t{0}));
+}
+
+TEST(thread_is_pinned_where_asked_and_refused_where_it_cannot_be) {
+  std::thread([] {
+    weft::pin_thread(-1);
+    weft::pin_thread(sched_getcpu());
+    CHECK_THROWS(weft::Error, (weft::pin_thread(9'999), 0));
+    CHECK_THROWS(weft::Error, (weft::pin_thread(1 << 20), 0));
+  }).join();
+}
+
+TEST(thread_cpu_time_grows_with_work) {
+  const weft::CpuTime before = weft::thread_cpu_time();
+  weft::CpuTime after = before;
+  const int64_t start = weft::raw_ns();
+  while (after.user_ns + after.system_ns == before.user_ns + before.system_ns &&
+         weft::raw_ns() - start < 10'000'000'000)
+    after = weft::thread_cpu_time();
+  CHECK(after.user_ns + after.system_ns > before.user_ns + before.system_ns);
+}

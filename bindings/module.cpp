@@ -3,10 +3,12 @@
 
 namespace nb = nanobind;
 
+void bind_clock(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_packet(nb::module_& m);
 
 NB_MODULE(_core, m) {
   bind_histogram(m);
   bind_packet(m);
+  bind_clock(m);
 }

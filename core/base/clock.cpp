@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <vector>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -56,15 +57,18 @@ void sleep_for(double seconds) {
   }
 }
 
-uint64_t smallest_step() {
-  uint64_t step = std::numeric_limits<uint64_t>::max();
+uint64_t usual_step() {
+  std::vector<uint64_t> steps(kReadings);
   uint64_t last = ticks();
-  for (int i = 0; i < kReadings; ++i) {
-    const uint64_t now = ticks();
-    if (now > last) step = std::min(step, now - last);
+  for (uint64_t& step : steps) {
+    uint64_t now = ticks();
+    while (now == last) now = ticks();
+    step = now - last;
     last = now;
   }
-  return step;
+  const auto middle = steps.begin() + kReadings / 2;
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
 }
 
 // The best of a few runs: an interrupt in one does not count as the price of a reading.
@@ -159,7 +163,7 @@ Clock Clock::calibrate(double seconds) {
   if (nominal > 0 && std::abs(clock.hz_ / nominal - 1) * 1e6 <= clock.error_ppm_)
     clock.hz_ = nominal;
   clock.ps_per_tick_q32_ = static_cast<uint64_t>(1e12 / clock.hz_ * 0x1.0p32 + 0.5);
-  clock.step_ps_ = clock.ps(smallest_step());
+  clock.step_ps_ = clock.ps(usual_step());
   clock.read_ps_ = static_cast<int64_t>(mean_reading_ticks() * 1e12 / clock.hz_);
   return clock;
 }

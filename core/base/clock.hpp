@@ -62,7 +62,8 @@ class Clock {
 
   double hz() const { return hz_; }
   double error_ppm() const { return error_ppm_; }
-  // The smallest step seen between two different readings.
+  // The usual step from one reading to the next (their median): no finer difference means
+  // anything. Some counters move in strides of 10 ns and answer a second reading with one more.
   int64_t step_ps() const { return step_ps_; }
   // Mean time of one reading.
   int64_t read_ps() const { return read_ps_; }

@@ -7,6 +7,7 @@
 #include "base/buffer.hpp"
 #include "base/clock.hpp"
 #include "base/error.hpp"
+#include "base/noise.hpp"
 #include "base/thread.hpp"
 #include "check.hpp"
 
@@ -109,4 +110,33 @@ TEST(thread_cpu_time_grows_with_work) {
          weft::raw_ns() - start < 10'000'000'000)
     after = weft::thread_cpu_time();
   CHECK(after.user_ns + after.system_ns > before.user_ns + before.system_ns);
+}
+
+TEST(hiccups_are_at_least_the_threshold_and_within_the_time) {
+  const weft::Hiccups seen = weft::hiccups(0.02, -1, 500);
+  CHECK(seen.readings > 0);
+  CHECK(seen.elapsed_ns >= 19'990'000);
+  if (!seen.gaps.empty()) {
+    CHECK(seen.gaps.min() >= 499'000);
+    CHECK(seen.gaps.sum() <= static_cast<weft::stats::int128>(seen.elapsed_ns + 1) * 1000);
+  }
+}
+
+TEST(hiccups_refuse_times_and_cpus_that_cannot_be) {
+  CHECK_THROWS(weft::Error, weft::hiccups(0, -1));
+  CHECK_THROWS(weft::Error, weft::hiccups(1e6, -1));
+  CHECK_THROWS(weft::Error, weft::hiccups(0.01, 9'999));
+  CHECK_THROWS(weft::Error, weft::hiccups(0.01, -1, 0));
+}
+
+TEST(core_distance_ends_in_time_and_refuses_one_cpu_twice) {
+  CHECK_THROWS(weft::Error, weft::core_distance(0, 0, 100));
+  CHECK_THROWS(weft::Error, weft::core_distance(-1, 0, 100));
+  CHECK_THROWS(weft::Error, weft::core_distance(0, 9'999, 100));
+  CHECK_THROWS(weft::Error, weft::core_distance(9'999, 0, 100));
+  if (std::thread::hardware_concurrency() < 2) return;
+  const int64_t start = weft::raw_ns();
+  const auto halves = weft::core_distance(0, 1, ~uint64_t{0} / 4, 0.05);
+  CHECK(weft::raw_ns() - start < 5'000'000'000);
+  if (!halves.empty()) CHECK(halves.min() > 0);
 }

@@ -249,7 +249,7 @@ class Simulation:
 # --- bindings/bind_clock.cpp ---
 
 class Clock:
-    """The processor's counter, calibrated against CLOCK_MONOTONIC_RAW."""
+    """The processor's counter, calibrated against CLOCK_MONOTONIC_RAW; core/base/clock.hpp."""
 
     @staticmethod
     def calibrate(seconds: float = 0.1) -> Clock: ...
@@ -258,7 +258,9 @@ class Clock:
     @staticmethod
     def source() -> str: ...
     @staticmethod
-    def invariant() -> tuple[bool, str]: ...
+    def invariant() -> tuple[bool, str]:
+        """Whether the counter runs at one rate, and how that is known."""
+
     @property
     def hz(self) -> float: ...
     @property
@@ -268,8 +270,22 @@ class Clock:
     @property
     def read_ps(self) -> int: ...
 
+class Hiccups:
+    """Gaps (ps) in which a spinning thread did not run."""
+
+    @property
+    def gaps(self) -> Histogram: ...
+    @property
+    def elapsed_ns(self) -> int: ...
+    @property
+    def readings(self) -> int: ...
+
+def hiccups(seconds: float, cpu: int = -1, threshold_ns: int = 1000) -> Hiccups: ...
+def core_distance(cpu_a: int, cpu_b: int, rounds: int = 20_000, seconds: float = 1.0) -> Histogram:
+    """Half round trips (ps) of a cache line between two CPUs; ends with the time if need be."""
+
 def huge_pages_of(bytes: int, pages: str = "auto", node: int = -1) -> str:
-    """Which pages a buffer of this size gets: "2M", "thp" or "4K"."""
+    """The pages that a message buffer of this size gets now: "2M", "thp" or "4K"."""
 
 # --- bindings/bind_transport.cpp ---
 

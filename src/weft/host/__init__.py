@@ -1,0 +1,1 @@
+"""What this machine is and can do: clock, processors, memory, devices, counters, noise."""

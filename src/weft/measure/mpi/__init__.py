@@ -1,0 +1,146 @@
+"""The tests over MPI, through mpi4py: two ranks of one `mpirun`, rank 0 measures.
+
+    mpirun -n 2 weft latency --over mpi
+
+The loops are in Python, so its cost per message is part of every figure: `Ranks.python_cost_ns`
+is what a half round trip costs without any transport, to be put beside the result. On rank 0 use
+`ranks` and `Ranks.run`; on rank 1 call `respond`, which returns when rank 0 is done.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from weft.errors import InputError
+from weft.measure.mpi import one_sided, streams, two_sided
+from weft.measure.mpi.job import REFUSED, Counts, Job, LatencyResult, PacedResult
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["REFUSED", "Counts", "Job", "LatencyResult", "Outcome", "PacedResult", "Ranks", "ranks",
+           "respond", "this_rank"]  # fmt: skip
+
+MEASURES, RESPONDS = 0, 1
+COMMAND = "mpirun -n 2 weft ... --over mpi"
+PYTHON_COST_MESSAGES = 20_000
+CHOICES = ("FI_PROVIDER", "MPIR_CVAR_", "OMPI_MCA_", "UCX_", "PMIX_MCA_")
+
+Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
+
+# What rank 0 does, and what rank 1 does meanwhile.
+PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
+    "latency": (two_sided.ping_pong, two_sided.echo),
+    "paced": (two_sided.paced, two_sided.echo),
+    "bandwidth": (streams.stream, streams.sink),
+    "bidirectional": (streams.duplex, streams.duplex_back),
+    "rma": (one_sided.complete, one_sided.serve_window),
+    "rma-windowed": (one_sided.windowed, one_sided.serve_window),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What rank 0 measured and what rank 1 counted."""
+
+    result: Result
+    theirs: Counts
+
+
+def this_rank() -> int:
+    """0 or 1. Anything but two ranks, or no MPI at all, is an error that says what to do."""
+    return int(_world().rank)
+
+
+@contextmanager
+def ranks() -> Iterator[Ranks]:
+    """Rank 0's side; rank 1 is released at the end, and both end when this side fails midway."""
+    comm = _world()
+    ours = Ranks(comm)
+    try:
+        yield ours
+    finally:
+        if ours.running:
+            comm.Abort(2)
+        comm.send(None, dest=RESPONDS)
+
+
+def respond() -> None:
+    """Rank 1's side: run what rank 0 asks for, until it asks for no more."""
+    comm = _world()
+    finished = False
+    try:
+        while (job := comm.recv(source=MEASURES)) is not None:
+            comm.send(_run(comm, RESPONDS, job), dest=MEASURES)
+        finished = True
+    finally:
+        if not finished:
+            comm.Abort(2)
+
+
+class Ranks:
+    """Both ranks, as rank 0 sees them."""
+
+    def __init__(self, comm: MPI.Intracomm) -> None:
+        self._comm = comm
+        self.running = False
+
+    def run(self, job: Job) -> Outcome:
+        self.running = True
+        self._comm.send(job, dest=RESPONDS)
+        result = _run(self._comm, MEASURES, job)
+        theirs = self._comm.recv(source=RESPONDS)
+        self.running = False
+        return Outcome(result=result, theirs=theirs if isinstance(theirs, Counts) else Counts())
+
+    def python_cost_ns(self, size_bytes: int = 64) -> float:
+        """Median cost of one Send, one Recv and the clock when nothing is sent.
+
+        Both sides do one Send and one Recv per round trip, hence this much per half of it.
+        """
+        from mpi4py import MPI
+
+        job = Job(test="latency", size_bytes=size_bytes, count=PYTHON_COST_MESSAGES)
+        nothing_sent = two_sided.ping_pong(self._comm, MPI.PROC_NULL, job)
+        return 2 * nothing_sent.latency.quantile(0.5) / 1000
+
+    def describe(self) -> dict[str, str]:
+        """The library and whatever in the environment chooses its transport."""
+        import mpi4py
+        from mpi4py import MPI
+
+        library = MPI.Get_library_version().split("\n")[0].split(",")[0]
+        return {
+            "library": " ".join(library.replace("\0", "").split()),
+            "mpi4py": mpi4py.__version__,
+            "ranks": "2",
+            **_choices(os.environ),
+        }
+
+
+def _choices(environment: Mapping[str, str]) -> dict[str, str]:
+    return {key: environment[key] for key in sorted(environment) if key.startswith(CHOICES)}
+
+
+def _run(comm: MPI.Intracomm, rank: int, job: Job) -> Result:
+    loop: Callable[..., Result] = PAIRS[job.test][rank]
+    peer = 1 - rank
+    if job.warmup:
+        loop(comm, peer, replace(job, count=job.warmup, duration_ns=0, samples=0))
+    return loop(comm, peer, job)
+
+
+def _world() -> MPI.Intracomm:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            "mpi", f"is not available, because {error}", "pip install 'weft[mpi]'"
+        ) from error
+    if MPI.COMM_WORLD.size != 2:
+        raise InputError("mpi", f"{MPI.COMM_WORLD.size} ranks, 2 are needed", f"run {COMMAND}")
+    return MPI.COMM_WORLD

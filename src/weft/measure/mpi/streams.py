@@ -1,0 +1,178 @@
+"""Windowed messages over MPI: one direction, or both at once.
+
+Persistent requests are started and waited for half a window at a time, so Python is paid once per
+half window. The receiver acknowledges each half before the sender uses it again: without that an
+eager send is "complete" as soon as it is copied, and the window would bound nothing. A window of
+one is synchronous: message, acknowledgement, message. Counts are rounded up to whole halves.
+
+Entry points: `stream` and `sink`, or `duplex` on both ranks. The first byte of a half's messages
+says that the half after it is the last one; with a window of one, that it is itself the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from weft.measure.mpi.job import Counts, CpuTime, Job
+from weft.measure.mpi.two_sided import GO_ON, LAST, message, stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mpi4py import MPI
+
+ACK_TAG = 1
+
+
+def stream(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+    """Send with at most `window` messages unacknowledged."""
+    halves = [_Half(comm, job).sends(peer).acknowledged_by(peer) for _ in range(_halves(job))]
+    return _drive(halves, job)
+
+
+def duplex(comm: MPI.Intracomm, peer: int, job: Job) -> tuple[Counts, Counts]:
+    """Send and receive at once, rank 0's side: what was sent and what was received."""
+    halves = [_Half(comm, job).sends(peer).receives(peer) for _ in range(_halves(job))]
+    sent = _drive(halves, job)
+    return sent, _as_received(sent, halves)
+
+
+def sink(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+    """Receive a stream, acknowledging each half window."""
+    halves = [_Half(comm, job).receives(peer).acknowledges(peer) for _ in range(_halves(job))]
+    return _follow(halves, job)
+
+
+def duplex_back(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+    """The other side of `duplex`."""
+    halves = [_Half(comm, job).sends(peer).receives(peer) for _ in range(_halves(job))]
+    return _follow(halves, job)
+
+
+def _halves(job: Job) -> int:
+    return 1 if job.window == 1 else 2
+
+
+class _Half:
+    """Requests that are started together: half the window."""
+
+    def __init__(self, comm: MPI.Intracomm, job: Job) -> None:
+        self._comm, self._job = comm, job
+        self._requests: list[MPI.Prequest] = []
+        self._ack: MPI.Prequest | None = None
+        self._out = message(job)
+        self._expected = message(job)
+        self._inbox: list[bytearray] = []
+        self.messages = max(1, job.window // 2)
+        self.corrupted = 0
+
+    def sends(self, peer: int) -> _Half:
+        from mpi4py import MPI
+
+        out = (self._out, MPI.BYTE)
+        self._requests += [self._comm.Send_init(out, peer) for _ in range(self.messages)]
+        return self
+
+    def receives(self, peer: int) -> _Half:
+        from mpi4py import MPI
+
+        self._inbox = [bytearray(self._job.size_bytes) for _ in range(self.messages)]
+        self._requests += [self._comm.Recv_init((slot, MPI.BYTE), peer) for slot in self._inbox]
+        return self
+
+    def acknowledged_by(self, peer: int) -> _Half:
+        self._requests.append(self._comm.Recv_init(bytearray(1), peer, ACK_TAG))
+        return self
+
+    def acknowledges(self, peer: int) -> _Half:
+        self._ack = self._comm.Send_init(bytearray(1), peer, ACK_TAG)
+        return self
+
+    def start(self, number: int, flag: int = GO_ON) -> None:
+        self._out[0] = flag
+        if self._job.validate:
+            stamp(self._out, number)
+        self._requests[0].Startall(self._requests)
+
+    def wait(self, number: int) -> bool:
+        """Whether the messages that came carry the flag."""
+        self._requests[0].Waitall(self._requests)
+        if self._ack is not None:
+            self._ack.Wait()
+            self._ack.Start()
+        if self._job.validate:
+            self._check(number)
+        return bool(self._inbox) and self._inbox[-1][0] == LAST
+
+    def _check(self, number: int) -> None:
+        stamp(self._expected, number)
+        self.corrupted += sum(slot[1:] != self._expected[1:] for slot in self._inbox)
+
+    def free(self) -> None:
+        if self._ack is not None:
+            self._ack.Wait()
+            self._ack.Free()
+        for request in self._requests:
+            request.Free()
+
+
+def _drive(halves: list[_Half], job: Job) -> Counts:
+    """Start half after half until count or duration, then wait for all of it."""
+    started = 0
+    cpu, begin = CpuTime.start(), perf_counter_ns()
+    for number, flag in _numbers(job, halves[0].messages, len(halves)):
+        if number >= len(halves):
+            halves[number % len(halves)].wait(number - len(halves))
+        halves[number % len(halves)].start(number, flag)
+        started = number + 1
+    for number in range(started - len(halves), started):
+        halves[number % len(halves)].wait(number)
+    elapsed, (user, system) = perf_counter_ns() - begin, cpu.spent_ns()
+    sent = started * halves[0].messages
+    for half in halves:
+        half.free()
+    return Counts(
+        sent=sent, bytes=sent * job.size_bytes, elapsed_ns=elapsed, user_ns=user, system_ns=system
+    )
+
+
+def _numbers(job: Job, per_half: int, halves: int) -> Iterator[tuple[int, int]]:
+    """Numbers of the halves to start; the flag goes to the one before the last ones."""
+    until = perf_counter_ns() + job.duration_ns
+    total = max(halves, -(-job.count // per_half)) if job.count else None
+    number = 0
+    while total is None or number < total:
+        if total is None and perf_counter_ns() >= until:
+            total = number + halves
+        yield number, LAST if total is not None and number == total - halves else GO_ON
+        number += 1
+
+
+def _follow(halves: list[_Half], job: Job) -> Counts:
+    """Keep every half started until the driving side says which is the last."""
+    cpu, begin = CpuTime.start(), perf_counter_ns()
+    for number, half in enumerate(halves):
+        half.start(number)
+    number = 0
+    while not halves[number % len(halves)].wait(number):
+        halves[number % len(halves)].start(number + len(halves))
+        number += 1
+    for rest in range(number + 1, number + len(halves)):
+        halves[rest % len(halves)].wait(rest)
+    elapsed, (user, system) = perf_counter_ns() - begin, cpu.spent_ns()
+    received = (number + len(halves)) * halves[0].messages
+    for half in halves:
+        half.free()
+    return Counts(
+        received=received, corrupted=sum(half.corrupted for half in halves),
+        bytes=received * job.size_bytes, elapsed_ns=elapsed, user_ns=user, system_ns=system,
+    )  # fmt: skip
+
+
+def _as_received(sent: Counts, halves: list[_Half]) -> Counts:
+    """In lockstep as much comes back as was sent, in the same time."""
+    return replace(
+        sent, sent=0, received=sent.sent, corrupted=sum(half.corrupted for half in halves)
+    )

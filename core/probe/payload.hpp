@@ -1,0 +1,42 @@
+// What is in a message: its sequence number, and with validation a pattern that depends on it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace weft::probe {
+
+constexpr uint32_t kSequenceBytes = 8;
+
+// Messages below 8 B carry no number: reliable transports do not need it.
+inline void put_sequence(std::byte* message, uint32_t bytes, uint64_t sequence) {
+  if (bytes >= kSequenceBytes) std::memcpy(message, &sequence, kSequenceBytes);
+}
+
+inline uint64_t sequence_of(const std::byte* message, uint32_t bytes, uint64_t otherwise) {
+  if (bytes < kSequenceBytes) return otherwise;
+  uint64_t sequence;
+  std::memcpy(&sequence, message, kSequenceBytes);
+  return sequence;
+}
+
+inline std::byte pattern(uint64_t sequence, uint32_t i) {
+  return static_cast<std::byte>((sequence * 0x9E3779B97F4A7C15ull >> 56) + i * 131u + (i >> 8));
+}
+
+// The number, then the pattern.
+inline void fill(std::byte* message, uint32_t bytes, uint64_t sequence) {
+  for (uint32_t i = 0; i < bytes; ++i) message[i] = pattern(sequence, i);
+  put_sequence(message, bytes, sequence);
+}
+
+inline bool is_filled(const std::byte* message, uint32_t bytes, uint64_t sequence) {
+  const uint32_t start = bytes >= kSequenceBytes ? kSequenceBytes : 0;
+  if (start > 0 && sequence_of(message, bytes, 0) != sequence) return false;
+  for (uint32_t i = start; i < bytes; ++i)
+    if (message[i] != pattern(sequence, i)) return false;
+  return true;
+}
+
+}  // namespace weft::probe

@@ -1,0 +1,58 @@
+// What tcp and udp share: addresses, options, and the interface behind an address.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <map>
+#include <string>
+
+#include "transport/endpoint.hpp"
+
+namespace weft::transport {
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  // A numeric IPv4 or IPv6 address, with %scope if any; throws weft::Error otherwise.
+  static SocketAddress of(const std::string& host, uint16_t port, const std::string& where);
+  static SocketAddress local_of(int descriptor);
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  std::string host() const;
+  uint16_t port() const;
+  bool is_v6() const { return storage.ss_family == AF_INET6; }
+};
+
+// Closes its descriptor.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor();
+  Descriptor(Descriptor&& other) noexcept : value_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  int get() const { return value_; }
+  int release();
+
+ private:
+  int value_ = -1;
+};
+
+[[noreturn]] void throw_errno(const std::string& where, const std::string& action,
+                              const std::string& remedy = "");
+// DSCP, priority, busy polling: each is refused with its limit, never ignored.
+void set_options(int descriptor, const Config& config, bool v6);
+// Sets SO_RCVTIMEO only when it differs from `current_ms`.
+void set_receive_timeout(int descriptor, int timeout_ms, int& current_ms);
+// Local and peer address, interface, its MTU, IPoIB mode, what TCP or UDP was granted.
+std::map<std::string, std::string> describe_socket(int descriptor);
+// "ip port rest" <-> parts.
+std::string join_address(const SocketAddress& address, const std::string& rest);
+struct Reachable {
+  std::string host;
+  uint16_t port = 0;
+  std::string rest;
+};
+Reachable split_address(const std::string& text, const std::string& where);
+
+}  // namespace weft::transport

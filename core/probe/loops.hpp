@@ -78,6 +78,7 @@ struct TransferSpec {
   RunSpec run;                // op write_imm, or send; block: wait-wakeup; count: messages
   uint32_t outstanding = 1;   // B
   uint32_t signal_every = 1;  // S
+  uint32_t remote_slots = 1;  // places in the receiver's window; 1: all messages to one
 };
 Counts transfer_send(Endpoint& endpoint, const TransferSpec& spec, StopFlag& stop);
 Counts transfer_receive(Endpoint& endpoint, const TransferSpec& spec, StopFlag& stop);

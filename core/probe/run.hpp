@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -61,7 +62,8 @@ struct Counts {
   uint64_t bytes = 0;      // payload that counts: received by a receiver, completed for a sender
   int64_t elapsed_ns = 0;  // of the timed part
   CpuTime cpu;             // of the timed part, this thread
-  bool stopped = false;    // ended by the flag before its count or duration
+  bool stopped = false;    // ended by the flag or an error before its count or duration
+  std::string error;       // what broke the connection; what was measured until then is kept
 };
 
 struct LatencyResult {

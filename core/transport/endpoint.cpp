@@ -29,7 +29,9 @@ Op op_named(const std::string& name) {
               "use send, tagged, inject, write, write-imm, read, fetch-add or compare-swap");
 }
 
-std::unique_ptr<Endpoint> open(const Config& config) {
+namespace {
+
+std::unique_ptr<Endpoint> open_named(const Config& config) {
   if (config.transport == "tcp") return open_tcp(config);
   if (config.transport == "udp") return open_udp(config);
   if (config.transport == "verbs") return open_verbs(config);
@@ -37,6 +39,16 @@ std::unique_ptr<Endpoint> open(const Config& config) {
   if (config.transport == "delay") return open_delay(config);
   throw Error("transport", "'" + config.transport + "' is unknown",
               "use verbs, ofi, tcp, udp or delay");
+}
+
+}  // namespace
+
+std::unique_ptr<Endpoint> open(const Config& config) {
+  if (config.depth == 0 || config.receive_depth == 0)
+    throw Error(config.transport, "a queue of depth 0 holds no message", "use --depth 1 or more");
+  auto endpoint = open_named(config);
+  endpoint->depth_ = config.depth;
+  return endpoint;
 }
 
 std::vector<Availability> availability() {

@@ -128,6 +128,13 @@ class Endpoint {
   // depths granted, pages, port state.
   virtual std::map<std::string, std::string> describe() = 0;
   virtual bool is_reliable() const = 0;  // false: messages may be lost and reordered
+
+  // Send slots, and works that may be outstanding.
+  uint32_t depth() const { return depth_; }
+
+ private:
+  friend std::unique_ptr<Endpoint> open(const Config& config);
+  uint32_t depth_ = 1;
 };
 
 // Whether a transport, device or provider can be used here, for the doctor and for negotiation.

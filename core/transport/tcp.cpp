@@ -53,12 +53,12 @@ class TcpEndpoint final : public Endpoint {
  public:
   explicit TcpEndpoint(const Config& config)
       : config_(config),
-        sends_(std::max(1u, config.depth), config.send_bytes, config.offset, config.one_buffer,
+        sends_(config.depth, config.send_bytes, config.offset, config.one_buffer,
                config.send_bytes < Slots::kPage, config.pages, config.node),
-        receives_(std::max(1u, config.receive_depth), config.receive_bytes, 0, false, true,
+        receives_(config.receive_depth, config.receive_bytes, 0, false, true,
                   config.pages, config.node),
-        capacity_(uint64_t{std::max(1u, config.receive_depth)} * config.receive_bytes),
-        queue_(std::max(1u, config.depth)) {
+        capacity_(uint64_t{config.receive_depth} * config.receive_bytes),
+        queue_(config.depth) {
     if (config.server) listen();
   }
 
@@ -100,7 +100,11 @@ class TcpEndpoint final : public Endpoint {
   }
 
   uint32_t wait(std::span<Completion> out, int timeout_ms) override {
-    if (const uint32_t n = poll(out); n > 0 || !config_.events) return n;
+    if (!config_.events) return poll(out);
+    if (pushed_ < queued_) push();
+    uint32_t n = take_sent(out);
+    n += take_received(out.subspan(n));
+    if (n > 0) return n;
     if (pushed_ < queued_ || config_.receive_bytes == 0) {
       const short events = static_cast<short>((pushed_ < queued_ ? POLLOUT : 0) |
                                               (config_.receive_bytes > 0 ? POLLIN : 0));
@@ -261,7 +265,7 @@ class TcpEndpoint final : public Endpoint {
       out[n] = {};
       out[n].kind = Completion::received;
       out[n].bytes = config_.receive_bytes;
-      out[n].id = handed_++ % std::max(1u, config_.receive_depth);
+      out[n].id = handed_++ % config_.receive_depth;
     }
     return n;
   }

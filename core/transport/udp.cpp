@@ -29,11 +29,11 @@ class UdpEndpoint final : public Endpoint {
  public:
   explicit UdpEndpoint(const Config& config)
       : config_(config),
-        slots_(std::max(1u, config.receive_depth)),
-        sends_(std::max(1u, config.depth), config.send_bytes, config.offset, config.one_buffer,
+        slots_(config.receive_depth),
+        sends_(config.depth, config.send_bytes, config.offset, config.one_buffer,
                false, config.pages, config.node),
         receives_(slots_, config.receive_bytes, 0, false, false, config.pages, config.node),
-        sent_(std::max(1u, config.depth)) {
+        sent_(config.depth) {
     const auto local =
         SocketAddress::of(config.address.empty() ? "127.0.0.1" : config.address, 0, "udp");
     socket_ = Descriptor(::socket(local.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -65,10 +65,14 @@ class UdpEndpoint final : public Endpoint {
     return taken;
   }
 
-  uint32_t poll(std::span<Completion> out) override { return take(out, MSG_DONTWAIT); }
+  uint32_t poll(std::span<Completion> out) override {
+    if (const uint32_t n = take_sent(out); n > 0) return n;
+    return out.size() == 1 ? receive_one(out, MSG_DONTWAIT) : receive_many(out, MSG_DONTWAIT);
+  }
 
   uint32_t wait(std::span<Completion> out, int timeout_ms) override {
-    if (const uint32_t n = poll(out); n > 0 || !config_.events) return n;
+    if (!config_.events) return poll(out);
+    if (const uint32_t n = take_sent(out); n > 0) return n;
     if (refused_) {
       pollfd one{socket_.get(), POLLIN | POLLOUT, 0};
       ::poll(&one, 1, timeout_ms);
@@ -137,7 +141,7 @@ class UdpEndpoint final : public Endpoint {
     throw_errno("udp", "cannot send datagrams of " + std::to_string(works[0].bytes) + " B");
   }
 
-  uint32_t take(std::span<Completion> out, int flags) {
+  uint32_t take_sent(std::span<Completion> out) {
     uint32_t n = 0;
     while (done_ < posted_ && n < out.size()) {
       const Sent& one = sent_[done_++ % sent_.size()];
@@ -145,8 +149,7 @@ class UdpEndpoint final : public Endpoint {
       out[n] = {};
       out[n++].id = one.id;
     }
-    if (n > 0) return n;
-    return out.size() == 1 ? receive_one(out, flags) : receive_many(out, flags);
+    return n;
   }
 
   void received(Completion& completion, uint32_t bytes) {

@@ -422,6 +422,8 @@ class Counts:
     def system_ns(self) -> int: ...
     @property
     def stopped(self) -> bool: ...
+    @property
+    def error(self) -> str: ...
 
 class LatencyResult:
     @property
@@ -503,8 +505,20 @@ def paced(
     window: int = 64,
 ) -> PacedResult: ...
 def transfer_send(
-    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, *, outstanding: int, signal_every: int
+    endpoint: Endpoint,
+    spec: LoopSpec,
+    stop: StopFlag,
+    *,
+    outstanding: int,
+    signal_every: int,
+    remote_slots: int = 1,
 ) -> Counts: ...
 def transfer_receive(
-    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, *, outstanding: int, signal_every: int
+    endpoint: Endpoint,
+    spec: LoopSpec,
+    stop: StopFlag,
+    *,
+    outstanding: int,
+    signal_every: int,
+    remote_slots: int = 1,
 ) -> Counts: ...

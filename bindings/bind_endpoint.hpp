@@ -1,4 +1,5 @@
-// An endpoint as Python holds it: closed when asked, or with its last reference; never in use after.
+// An endpoint as Python holds it: closed when asked, or with its last reference; never in use
+// after.
 #pragma once
 
 #include <memory>

@@ -21,7 +21,7 @@ using Numbers = nb::ndarray<nb::numpy, const int64_t, nb::ndim<1>, nb::c_contig>
 
 // A view of the result's own memory, which lives as long as the array does.
 template <class Result>
-auto view(std::vector<int64_t> Result::* member) {
+auto view(std::vector<int64_t> Result::*member) {
   return [member](nb::handle_t<Result> self) {
     const auto& values = nb::cast<const Result&>(self).*member;
     return Numbers(values.data(), {values.size()}, self);
@@ -168,8 +168,7 @@ void bind_stream_loops(nb::module_& m) {
          uint32_t window, uint32_t post_list, uint32_t signal_every, double rate) {
         const auto used = all_of(endpoints);
         nb::gil_scoped_release release;
-        auto both =
-            duplex(used, stream_spec(spec, window, post_list, signal_every, rate), stop);
+        auto both = duplex(used, stream_spec(spec, window, post_list, signal_every, rate), stop);
         return std::make_pair(std::move(both.sent), std::move(both.received));
       },
       "endpoints"_a, "spec"_a, "stop"_a, nb::kw_only(), "window"_a = 1, "post_list"_a = 1,

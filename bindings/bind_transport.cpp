@@ -17,7 +17,9 @@ using namespace weft::transport;
 
 namespace {
 
-nb::bytes to_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+nb::bytes to_bytes(const std::string& text) {
+  return nb::bytes(text.data(), text.size());
+}
 
 void bind_delay_config(nb::module_& m) {
   nb::class_<DelayConfig>(m, "DelayConfig")
@@ -81,8 +83,8 @@ void bind_availability(nb::module_& m) {
 void bind_endpoint(nb::module_& m) {
   nb::class_<OpenEndpoint>(m, "Endpoint")
       .def_static(
-          "open", [](const Config& config) { return std::make_unique<OpenEndpoint>(open(config)); },
-          "config"_a, nb::call_guard<nb::gil_scoped_release>())
+          "open", [](const Config& config) { return new OpenEndpoint(open(config)); }, "config"_a,
+          nb::call_guard<nb::gil_scoped_release>())
       .def("address", [](OpenEndpoint& self) { return to_bytes(self.use().address()); })
       .def(
           "connect",

@@ -6,9 +6,13 @@ namespace nb = nanobind;
 void bind_clock(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_packet(nb::module_& m);
+void bind_probe(nb::module_& m);
+void bind_transport(nb::module_& m);
 
 NB_MODULE(_core, m) {
   bind_histogram(m);
   bind_packet(m);
   bind_clock(m);
+  bind_transport(m);
+  bind_probe(m);
 }

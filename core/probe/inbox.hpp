@@ -34,7 +34,8 @@ class Inbox {
 
   // Empty when nothing came: look at deadlines and the stop flag, then ask again.
   std::span<const transport::Completion> next() {
-    const uint32_t n = block_ ? endpoint_.wait(completions_, kWaitMs) : endpoint_.poll(completions_);
+    const uint32_t n =
+        block_ ? endpoint_.wait(completions_, kWaitMs) : endpoint_.poll(completions_);
     if (n > 0)
       idle_.reset();
     else if (!block_)

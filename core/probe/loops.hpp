@@ -2,13 +2,12 @@
 //
 // ping_pong  send, wait for the echo: half the round trip is one sample
 // echo       the other side of ping_pong and paced
-// post_poll  RPerf: a message to the wire and one to the adapter's own loopback, both posted at once
-// complete   one-sided operations (or sends) one at a time, post to completion
-// stream     `window` messages outstanding, in lists; at most `rate` per second if given
-// sink       receives what a stream sends (and sends nothing)
-// duplex     stream and sink at once on one endpoint: bidirectional bandwidth
-// serve_window  the passive side of one-sided operations: makes progress only
-// paced      open loop: messages leave at intended times, latency counts from those
+// post_poll  RPerf: a message to the wire and one to the adapter's own loopback, both posted at
+// once complete   one-sided operations (or sends) one at a time, post to completion stream `window`
+// messages outstanding, in lists; at most `rate` per second if given sink       receives what a
+// stream sends (and sends nothing) duplex     stream and sink at once on one endpoint:
+// bidirectional bandwidth serve_window  the passive side of one-sided operations: makes progress
+// only paced      open loop: messages leave at intended times, latency counts from those
 // transfer_send, transfer_receive  bulk transfer with credits by explicit acknowledgement
 #pragma once
 
@@ -29,12 +28,12 @@ enum class PairOrder : uint8_t { wire_first, loopback_first, alternating };
 
 struct PostPollResult {
   Counts counts;
-  stats::Histogram rtt;             // T_W - T_L, ps; may be negative, never hidden
-  stats::Histogram post_poll;       // T_W - T_P: the plain post-poll estimate
-  stats::Histogram loopback;        // T_L - T_P
-  stats::Histogram device_rtt;      // from the device's completion timestamps; empty without
-  uint64_t negative = 0;            // samples of rtt below zero
-  std::vector<int64_t> samples;     // of rtt
+  stats::Histogram rtt;          // T_W - T_L, ps; may be negative, never hidden
+  stats::Histogram post_poll;    // T_W - T_P: the plain post-poll estimate
+  stats::Histogram loopback;     // T_L - T_P
+  stats::Histogram device_rtt;   // from the device's completion timestamps; empty without
+  uint64_t negative = 0;         // samples of rtt below zero
+  std::vector<int64_t> samples;  // of rtt
 };
 // device_hz: frequency of the completion timestamps' clock, 0 when there are none.
 PostPollResult post_poll(Endpoint& wire, Endpoint& loopback, const RunSpec& run, PairOrder order,
@@ -66,10 +65,10 @@ struct PacedSpec {
 };
 struct PacedResult {
   Counts counts;
-  stats::Histogram latency;   // ps, from the intended send time, half the round trip
-  stats::Histogram service;   // ps, from the actual send time: what a closed loop would call it
-  stats::Histogram lateness;  // ps, actual minus intended send time
-  std::vector<int64_t> samples;      // of latency
+  stats::Histogram latency;      // ps, from the intended send time, half the round trip
+  stats::Histogram service;      // ps, from the actual send time: what a closed loop would call it
+  stats::Histogram lateness;     // ps, actual minus intended send time
+  std::vector<int64_t> samples;  // of latency
   std::vector<int64_t> intended_ns;  // of each sample, since the start
 };
 PacedResult paced(Endpoint& endpoint, const PacedSpec& spec, StopFlag& stop);

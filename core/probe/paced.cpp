@@ -3,6 +3,8 @@
 
 namespace weft::probe {
 
-PacedResult paced(Endpoint&, const PacedSpec&, StopFlag&) { throw Error("paced", "not built yet"); }
+PacedResult paced(Endpoint&, const PacedSpec&, StopFlag&) {
+  throw Error("paced", "not built yet");
+}
 
 }  // namespace weft::probe

@@ -23,8 +23,8 @@ class PingPong {
         run_(run),
         stop_(stop),
         inbox_(endpoint, run.block),
-        loss_ticks_(endpoint.is_reliable() ? 0
-                                           : Clock::shared().ticks_of_ns(run.loss_timeout_ns)) {}
+        loss_ticks_(endpoint.is_reliable() ? 0 : Clock::shared().ticks_of_ns(run.loss_timeout_ns)) {
+  }
 
   LatencyResult run() {
     const Clock& clock = Clock::shared();
@@ -165,7 +165,8 @@ class Echo {
     for (; done < waiting_.size() && outstanding_ < depth; ++done) {
       const Completion& request = waiting_[done];
       const uint32_t slot = static_cast<uint32_t>(counts_.sent % depth);
-      const uint32_t copied = run_.validate ? request.bytes : std::min(request.bytes, kSequenceBytes);
+      const uint32_t copied =
+          run_.validate ? request.bytes : std::min(request.bytes, kSequenceBytes);
       std::memcpy(endpoint_.send_slot(slot), endpoint_.receive_slot(request.id), copied);
       Work work;
       work.op = run_.op;

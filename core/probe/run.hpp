@@ -39,21 +39,21 @@ class StopFlag {
 };
 
 struct RunSpec {
-  uint64_t count = 0;         // timed messages; 0: until duration_ns
-  int64_t duration_ns = 0;    // 0: until count
-  uint64_t warmup = 0;        // messages before the timed ones
-  uint32_t bytes = 64;        // of each message
+  uint64_t count = 0;       // timed messages; 0: until duration_ns
+  int64_t duration_ns = 0;  // 0: until count
+  uint64_t warmup = 0;      // messages before the timed ones
+  uint32_t bytes = 64;      // of each message
   transport::Op op = transport::Op::send;
-  bool block = false;         // sleep for completions instead of polling (Config::events)
-  bool validate = false;      // fill each message and check each one received
-  int cpu = -1;               // where the loop's thread runs
-  uint64_t samples = 0;       // raw samples to keep, the first ones, in order
+  bool block = false;     // sleep for completions instead of polling (Config::events)
+  bool validate = false;  // fill each message and check each one received
+  int cpu = -1;           // where the loop's thread runs
+  uint64_t samples = 0;   // raw samples to keep, the first ones, in order
   int64_t loss_timeout_ns = 1'000'000'000;  // datagrams: then a message counts as lost
   uint64_t seed = 1;
 };
 
 struct Counts {
-  uint64_t sent = 0;       // timed messages only
+  uint64_t sent = 0;  // timed messages only
   uint64_t received = 0;
   uint64_t lost = 0;
   uint64_t reordered = 0;
@@ -68,8 +68,8 @@ struct Counts {
 
 struct LatencyResult {
   Counts counts;
-  stats::Histogram latency;        // ps
-  std::vector<int64_t> samples;    // ps
+  stats::Histogram latency;      // ps
+  std::vector<int64_t> samples;  // ps
 };
 
 }  // namespace weft::probe

@@ -22,7 +22,7 @@ using transport::Completion;
 using transport::Op;
 using transport::Work;
 
-constexpr int64_t kDrainNs = 300'000'000;   // silence after which nothing more is expected
+constexpr int64_t kDrainNs = 300'000'000;    // silence after which nothing more is expected
 constexpr int64_t kFlushNs = 2'000'000'000;  // for completions of what was posted
 constexpr uint32_t kMostListed = 256;
 constexpr auto kPaceSleep = std::chrono::microseconds(50);  // a paced sender that may not spin
@@ -86,8 +86,8 @@ class Sender {
     work.id = sequence + 1;
     work.operand = 1;
     // The last of a window is always signaled: nothing else would free it.
-    work.signaled = (sequence + 1) % signal_every_ == 0 ||
-                    sequence - completed_ + 1 >= window_ || ends_with(sequence);
+    work.signaled = (sequence + 1) % signal_every_ == 0 || sequence - completed_ + 1 >= window_ ||
+                    ends_with(sequence);
     if (work.op == Op::read || is_atomic(work.op)) return;
     if (spec_.run.validate)
       fill(endpoint_.send_slot(work.slot), work.bytes, sequence);
@@ -114,7 +114,8 @@ class Receiver {
   void received(const Completion& completion, uint64_t now, Counts& counts) {
     const std::byte* message = endpoint_.receive_slot(completion.id);
     const uint64_t sequence = sequence_of(message, completion.bytes, total_);
-    const auto arrival = endpoint_.is_reliable() ? Sequence::Arrival::in_order : seen_.take(sequence);
+    const auto arrival =
+        endpoint_.is_reliable() ? Sequence::Arrival::in_order : seen_.take(sequence);
     ++total_;
     last_ = now;
     counts.reordered += arrival == Sequence::Arrival::late;
@@ -138,9 +139,7 @@ class Receiver {
   uint64_t first() const { return first_; }
   uint64_t last() const { return last_; }
   // Datagrams that never came, of those numbered below the highest seen.
-  uint64_t missing() const {
-    return endpoint_.is_reliable() ? 0 : seen_.next() - seen_.unique();
-  }
+  uint64_t missing() const { return endpoint_.is_reliable() ? 0 : seen_.next() - seen_.unique(); }
 
  private:
   Endpoint& endpoint_;
@@ -241,7 +240,8 @@ class Streams {
       if (received() >= expected) return;
       const bool may_end = expected != StopFlag::kNotYet || !senders_.empty();
       const uint64_t now = ticks();
-      if (may_end && now > last_arrival_ && now - last_arrival_ > silence && ended_since(now, silence))
+      if (may_end && now > last_arrival_ && now - last_arrival_ > silence &&
+          ended_since(now, silence))
         return;
       collect();
     }
@@ -259,8 +259,8 @@ class Streams {
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       const bool sleep = spec_.run.block && endpoints_.size() == 1 &&
                          (senders_.empty() || !senders_[0]->is_idle());
-      const uint32_t n = sleep ? endpoints_[i]->wait(completions_, kWaitMs)
-                               : endpoints_[i]->poll(completions_);
+      const uint32_t n =
+          sleep ? endpoints_[i]->wait(completions_, kWaitMs) : endpoints_[i]->poll(completions_);
       if (n == 0) continue;
       any = true;
       const uint64_t now = receivers_.empty() ? 0 : ticks();
@@ -297,9 +297,15 @@ class Streams {
     counts.elapsed_ns = last > first ? Clock::shared().ps(last - first) / 1000 : 0;
   }
 
-  uint64_t posted() const { return sum(senders_, [](const Sender& s) { return s.posted(); }); }
-  uint64_t completed() const { return sum(senders_, [](const Sender& s) { return s.completed(); }); }
-  uint64_t received() const { return sum(receivers_, [](const Receiver& r) { return r.total(); }); }
+  uint64_t posted() const {
+    return sum(senders_, [](const Sender& s) { return s.posted(); });
+  }
+  uint64_t completed() const {
+    return sum(senders_, [](const Sender& s) { return s.completed(); });
+  }
+  uint64_t received() const {
+    return sum(receivers_, [](const Receiver& r) { return r.total(); });
+  }
   bool all_idle() const {
     return std::all_of(senders_.begin(), senders_.end(), [](auto& s) { return s->is_idle(); });
   }

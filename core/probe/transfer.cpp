@@ -1,5 +1,5 @@
-// The bulk transfer program: the sender keeps B messages outstanding, the receiver acknowledges each
-// by a message that carries how many it has received in all. What was acknowledged may be sent
+// The bulk transfer program: the sender keeps B messages outstanding, the receiver acknowledges
+// each by a message that carries how many it has received in all. What was acknowledged may be sent
 // again: credits are explicit. Every S-th work is signaled.
 #include <algorithm>
 #include <cstring>

@@ -4,7 +4,11 @@
 
 namespace weft::transport {
 
-std::unique_ptr<Endpoint> open_delay(const Config&) { throw Error("delay", "not built yet"); }
-std::vector<Availability> delay_availability() { return {}; }
+std::unique_ptr<Endpoint> open_delay(const Config&) {
+  throw Error("delay", "not built yet");
+}
+std::vector<Availability> delay_availability() {
+  return {};
+}
 
 }  // namespace weft::transport

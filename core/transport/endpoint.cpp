@@ -20,7 +20,9 @@ constexpr std::array<std::pair<Op, const char*>, 8> kNames{{{Op::send, "send"},
 
 }  // namespace
 
-const char* name_of(Op op) { return kNames[static_cast<size_t>(op)].second; }
+const char* name_of(Op op) {
+  return kNames[static_cast<size_t>(op)].second;
+}
 
 Op op_named(const std::string& name) {
   for (const auto& [op, text] : kNames)

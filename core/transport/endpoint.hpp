@@ -25,7 +25,9 @@ enum class Op : uint8_t { send, tagged, inject, write, write_imm, read, fetch_ad
 constexpr bool is_one_sided(Op op) {
   return op == Op::write || op == Op::read || op == Op::fetch_add || op == Op::compare_swap;
 }
-constexpr bool is_atomic(Op op) { return op == Op::fetch_add || op == Op::compare_swap; }
+constexpr bool is_atomic(Op op) {
+  return op == Op::fetch_add || op == Op::compare_swap;
+}
 
 // "send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap".
 const char* name_of(Op op);
@@ -34,13 +36,13 @@ Op op_named(const std::string& name);
 // What the delay transport injects. Distributions are written "10 us", "uniform(5 us, 15 us)",
 // "exponential(10 us)" or "lognormal(10 us, 0.5)" (median, sigma); times without jitter are ns.
 struct DelayConfig {
-  std::string wire = "10 us";        // one way, each direction drawn alone
-  std::string host_post = "0 ns";    // from post to the adapter: doorbell, PCIe, fetch of the data
+  std::string wire = "10 us";      // one way, each direction drawn alone
+  std::string host_post = "0 ns";  // from post to the adapter: doorbell, PCIe, fetch of the data
   std::string host_complete = "0 ns";  // from adapter to a completion that can be polled
-  std::string remote_host = "0 ns";  // the peer's adapter to its program and back: echoes only
-  int64_t adapter_ns = 0;            // the adapter is busy this long with each message it sends
-  double loss = 0;                   // probability of losing a message on its way (datagrams)
-  int64_t stall_every_ns = 0;        // the wire stands still for stall_ns, this often; 0: never
+  std::string remote_host = "0 ns";    // the peer's adapter to its program and back: echoes only
+  int64_t adapter_ns = 0;              // the adapter is busy this long with each message it sends
+  double loss = 0;                     // probability of losing a message on its way (datagrams)
+  int64_t stall_every_ns = 0;          // the wire stands still for stall_ns, this often; 0: never
   int64_t stall_ns = 0;
   uint64_t seed = 1;
 };
@@ -52,23 +54,23 @@ struct Config {
   std::string address;    // local address to bind or listen on; "": any that reaches the peer
   bool server = false;    // which side listens where the two differ (tcp, MSG endpoints)
 
-  uint32_t send_bytes = 64;     // largest message we send
-  uint32_t receive_bytes = 64;  // largest message we receive
-  uint32_t depth = 1;           // most signaled and unsignaled works outstanding
-  uint32_t receive_depth = 1;   // receives posted ahead
-  uint64_t remote_bytes = 0;    // window of ours that the peer may read and write; 0: none
-  bool one_buffer = false;      // every send slot is the same memory
-  bool events = false;          // wait() sleeps until an event, instead of polling
-  uint32_t inline_bytes = 0;    // verbs: largest message sent inline; ofi: inject up to this
-  uint32_t offset = 0;          // of each message from its slot's (page-aligned) start
-  std::string pages = "auto";   // see Buffer
-  int node = -1;                // NUMA node of the memory; -1: of the device if known
-  int port = 1;                 // verbs
-  int gid_index = -1;           // verbs; -1: chosen, and shown in describe()
-  uint32_t path_mtu = 0;        // verbs; 0: the port's
-  int service_level = 0;        // verbs
-  int traffic_class = 0;        // verbs: GRH; tcp, udp: the whole TOS byte (DSCP << 2)
-  int priority = -1;            // tcp, udp: SO_PRIORITY; -1: as is
+  uint32_t send_bytes = 64;        // largest message we send
+  uint32_t receive_bytes = 64;     // largest message we receive
+  uint32_t depth = 1;              // most signaled and unsignaled works outstanding
+  uint32_t receive_depth = 1;      // receives posted ahead
+  uint64_t remote_bytes = 0;       // window of ours that the peer may read and write; 0: none
+  bool one_buffer = false;         // every send slot is the same memory
+  bool events = false;             // wait() sleeps until an event, instead of polling
+  uint32_t inline_bytes = 0;       // verbs: largest message sent inline; ofi: inject up to this
+  uint32_t offset = 0;             // of each message from its slot's (page-aligned) start
+  std::string pages = "auto";      // see Buffer
+  int node = -1;                   // NUMA node of the memory; -1: of the device if known
+  int port = 1;                    // verbs
+  int gid_index = -1;              // verbs; -1: chosen, and shown in describe()
+  uint32_t path_mtu = 0;           // verbs; 0: the port's
+  int service_level = 0;           // verbs
+  int traffic_class = 0;           // verbs: GRH; tcp, udp: the whole TOS byte (DSCP << 2)
+  int priority = -1;               // tcp, udp: SO_PRIORITY; -1: as is
   bool device_timestamps = false;  // verbs: completions carry the device's clock, if it can
   bool delivery = false;  // ofi: a send completes when the peer's side has it (rperf needs it)
   int busy_poll_us = 0;   // tcp, udp: SO_BUSY_POLL
@@ -77,22 +79,22 @@ struct Config {
 
 struct Work {
   Op op = Op::send;
-  bool signaled = true;      // false: no completion of its own
-  uint32_t slot = 0;         // send slot; reads and atomics put what they fetch there
-  uint32_t bytes = 0;        // atomics: 8
-  uint32_t immediate = 0;    // write-imm
-  uint64_t id = 0;           // comes back in the completion
+  bool signaled = true;        // false: no completion of its own
+  uint32_t slot = 0;           // send slot; reads and atomics put what they fetch there
+  uint32_t bytes = 0;          // atomics: 8
+  uint32_t immediate = 0;      // write-imm
+  uint64_t id = 0;             // comes back in the completion
   uint64_t remote_offset = 0;  // into the peer's window
-  uint64_t operand = 0;      // fetch-add: what to add; compare-swap: the new value
-  uint64_t compare = 0;      // compare-swap
+  uint64_t operand = 0;        // fetch-add: what to add; compare-swap: the new value
+  uint64_t compare = 0;        // compare-swap
 };
 
 struct Completion {
   enum Kind : uint8_t { sent, received } kind = sent;
   bool has_immediate = false;
-  uint32_t bytes = 0;      // received
+  uint32_t bytes = 0;  // received
   uint32_t immediate = 0;
-  uint64_t id = 0;         // the work's id, or the receive slot
+  uint64_t id = 0;            // the work's id, or the receive slot
   uint64_t device_ticks = 0;  // 0: the device gives none
 };
 
@@ -140,9 +142,9 @@ class Endpoint {
 // Whether a transport, device or provider can be used here, for the doctor and for negotiation.
 struct Availability {
   std::string transport;
-  std::string device;              // device or provider; "" for the transport as a whole
+  std::string device;  // device or provider; "" for the transport as a whole
   bool available = false;
-  std::string reason;              // why not
+  std::string reason;  // why not
   std::string remedy;
   std::vector<std::string> endpoints;
   std::vector<std::string> operations;

@@ -63,7 +63,9 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   return *this;
 }
 
-int Descriptor::release() { return std::exchange(value_, -1); }
+int Descriptor::release() {
+  return std::exchange(value_, -1);
+}
 
 void throw_errno(const std::string& where, const std::string& action, const std::string& remedy) {
   throw Error(where, action + ": " + std::strerror(errno), remedy);

@@ -46,7 +46,8 @@ void wait_for(int descriptor, short events, int64_t until_ns, const std::string&
   pollfd one{descriptor, events, 0};
   const int ready = ::poll(&one, 1, left);
   if (ready < 0 && errno != EINTR) throw_errno("tcp", what);
-  if (ready == 0) throw Error("tcp", what + ": the peer did not answer in time", "is it reachable?");
+  if (ready == 0)
+    throw Error("tcp", what + ": the peer did not answer in time", "is it reachable?");
 }
 
 class TcpEndpoint final : public Endpoint {
@@ -55,8 +56,8 @@ class TcpEndpoint final : public Endpoint {
       : config_(config),
         sends_(config.depth, config.send_bytes, config.offset, config.one_buffer,
                config.send_bytes < Slots::kPage, config.pages, config.node),
-        receives_(config.receive_depth, config.receive_bytes, 0, false, true,
-                  config.pages, config.node),
+        receives_(config.receive_depth, config.receive_bytes, 0, false, true, config.pages,
+                  config.node),
         capacity_(uint64_t{config.receive_depth} * config.receive_bytes),
         queue_(config.depth) {
     if (config.server) listen();
@@ -197,7 +198,8 @@ class TcpEndpoint final : public Endpoint {
       throw_errno(where, "cannot greet the peer");
   }
 
-  // Calls that must not block say so themselves (MSG_DONTWAIT): wait() then needs one call, not two.
+  // Calls that must not block say so themselves (MSG_DONTWAIT): wait() then needs one call, not
+  // two.
   void make_blocking() {
     fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK);
   }
@@ -212,8 +214,8 @@ class TcpEndpoint final : public Endpoint {
         const uint32_t skip = i == pushed_ ? partial_ : 0;
         std::byte* start = next.data + skip;
         const size_t bytes = next.bytes - skip;
-        if (n > 0 && static_cast<std::byte*>(pieces[n - 1].iov_base) + pieces[n - 1].iov_len ==
-                         start) {
+        if (n > 0 &&
+            static_cast<std::byte*>(pieces[n - 1].iov_base) + pieces[n - 1].iov_len == start) {
           pieces[n - 1].iov_len += bytes;
         } else {
           if (n == kMostPieces) break;
@@ -290,8 +292,8 @@ class TcpEndpoint final : public Endpoint {
   Slots sends_, receives_;
   uint64_t capacity_;
   std::vector<Sending> queue_;
-  uint64_t queued_ = 0, pushed_ = 0, done_ = 0;  // works, counted from the start
-  uint32_t partial_ = 0;                         // bytes the kernel took of work `pushed_`
+  uint64_t queued_ = 0, pushed_ = 0, done_ = 0;      // works, counted from the start
+  uint32_t partial_ = 0;                             // bytes the kernel took of work `pushed_`
   uint64_t pulled_ = 0, handed_ = 0, released_ = 0;  // bytes; messages
   std::string nonce_;
   Descriptor listener_, socket_;

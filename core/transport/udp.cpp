@@ -30,8 +30,8 @@ class UdpEndpoint final : public Endpoint {
   explicit UdpEndpoint(const Config& config)
       : config_(config),
         slots_(config.receive_depth),
-        sends_(config.depth, config.send_bytes, config.offset, config.one_buffer,
-               false, config.pages, config.node),
+        sends_(config.depth, config.send_bytes, config.offset, config.one_buffer, false,
+               config.pages, config.node),
         receives_(slots_, config.receive_bytes, 0, false, false, config.pages, config.node),
         sent_(config.depth) {
     const auto local =
@@ -111,7 +111,8 @@ class UdpEndpoint final : public Endpoint {
     if (work.op != Op::send) throw Error("udp", "has no one-sided operations", "use --op send");
   }
 
-  // A full queue, or what an earlier datagram met on its way (nobody listening there: that is loss).
+  // A full queue, or what an earlier datagram met on its way (nobody listening there: that is
+  // loss).
   bool is_passing() {
     refused_ = errno == EAGAIN || errno == ENOBUFS;
     return refused_ || errno == EINTR || errno == ECONNREFUSED;
@@ -134,8 +135,8 @@ class UdpEndpoint final : public Endpoint {
       headers[i].msg_hdr.msg_iov = &pieces[i];
       headers[i].msg_hdr.msg_iovlen = 1;
     }
-    const int n = sendmmsg(socket_.get(), headers.data(), static_cast<unsigned>(works.size()),
-                           MSG_DONTWAIT);
+    const int n =
+        sendmmsg(socket_.get(), headers.data(), static_cast<unsigned>(works.size()), MSG_DONTWAIT);
     if (n >= 0) return static_cast<uint32_t>(n);
     if (is_passing()) return errno == ECONNREFUSED ? 1 : 0;
     throw_errno("udp", "cannot send datagrams of " + std::to_string(works[0].bytes) + " B");

@@ -1,0 +1,22 @@
+"""Where work runs: processes of this machine, or a Dask cluster with one worker per host.
+
+`local_fleet` and `dask_fleet` give a `Fleet`: one executor for each host. `Conductor` and
+`Member` make hosts start together, stop together, and notice when one of them is lost.
+"""
+
+from weft.fleet.cluster import dask_fleet
+from weft.fleet.conductor import Conductor
+from weft.fleet.fleet import Fleet, HostLost
+from weft.fleet.local import local_fleet
+from weft.fleet.member import Invitation, Member, join
+
+__all__ = [
+    "Conductor",
+    "Fleet",
+    "HostLost",
+    "Invitation",
+    "Member",
+    "dask_fleet",
+    "join",
+    "local_fleet",
+]

@@ -1,0 +1,166 @@
+"""A fleet on a Dask cluster: the plan's hosts are workers that somebody else has started.
+
+Slurm, ssh and Kubernetes start Dask workers, one per host; we choose among them by name and send
+each its calls. A worker is a plan's host when it has its name, runs on a machine of that name, or
+has the host's address, in this order. Entry point: `dask_fleet`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from weft import __version__
+from weft.errors import InputError
+from weft.fleet.fleet import Fleet
+
+CONNECT_S = 10
+# Workers tell the scheduler that they live at least once a second.
+SILENT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """One Dask worker: its address for Dask, the name it was given, and its machine's."""
+
+    address: str
+    name: str
+    machine: str
+
+    @property
+    def ip(self) -> str:
+        return urlsplit(self.address).hostname or ""
+
+
+@contextmanager
+def dask_fleet(scheduler: str, wanted: Mapping[str, str | None]) -> Iterator[Fleet]:
+    """The workers of the hosts in `wanted`, which gives each host's address if it has one."""
+    client = _connect(scheduler)
+    try:
+        chosen = choose(_workers(client), wanted, f"--cluster {scheduler}")
+        yield Fleet(
+            executors={
+                host: client.get_executor(workers=[w.address], pure=False, retries=0)
+                for host, w in chosen.items()
+            },
+            addresses={host: worker.ip for host, worker in chosen.items()},
+            coordinator=_our_address(client),
+            where=scheduler,
+            lost=lambda: _gone(client, chosen),
+        )
+    finally:
+        client.close(timeout=2)
+
+
+def _connect(scheduler: str) -> Any:
+    try:
+        import distributed
+    except ImportError as error:
+        raise InputError(
+            f"--cluster {scheduler}", f"needs Dask ({error})", "pip install 'weft[cluster]'"
+        ) from error
+    try:
+        return distributed.Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+        raise InputError(
+            f"--cluster {scheduler}",
+            "no Dask scheduler answers there",
+            "start one with `dask scheduler`, and give its address as tcp://HOST:PORT",
+        ) from error
+
+
+def _workers(client: Any) -> list[Worker]:
+    """The cluster's workers; all must have this weft."""
+    names = {a: str(info["name"]) for a, info in _info(client).items()}
+    machines = client.run(socket.gethostname)
+    found = [
+        Worker(address=address, name=name, machine=machines[address])
+        for address, name in names.items()
+        if address in machines
+    ]
+    versions = client.run(importlib.metadata.version, "weft", on_error="return")
+    for worker in found:
+        theirs = versions.get(worker.address)
+        if theirs != __version__:
+            has = f"weft {theirs}" if isinstance(theirs, str) else "no weft"
+            raise InputError(
+                f"Dask worker {worker.name}",
+                f"has {has}, and here is {__version__}",
+                "install the same version on every host",
+            )
+    return found
+
+
+def choose(
+    workers: list[Worker], wanted: Mapping[str, str | None], where: str
+) -> dict[str, Worker]:
+    """The one worker of each host; refuses hosts without one and workers taken twice."""
+    chosen: dict[str, Worker] = {}
+    for host, address in wanted.items():
+        worker = _worker_of(host, address, workers, where)
+        for other, taken in chosen.items():
+            if taken == worker:
+                raise InputError(
+                    where, f"{other} and {host} are both on worker {worker.name}",
+                    "start one worker per host",
+                )  # fmt: skip
+        chosen[host] = worker
+    return chosen
+
+
+def _worker_of(host: str, address: str | None, workers: list[Worker], where: str) -> Worker:
+    for match in (
+        [w for w in workers if w.name == host],
+        [w for w in workers if w.machine == host],
+        [w for w in workers if address is not None and w.ip == address],
+    ):
+        if len(match) > 1:
+            names = ", ".join(w.name for w in match)
+            raise InputError(
+                where, f"host {host} has {len(match)} workers ({names})",
+                "start one worker per host, or name one of them by the host",
+            )  # fmt: skip
+        if match:
+            return match[0]
+    there = ", ".join(sorted(f"{w.name} (on {w.machine}, {w.ip})" for w in workers)) or "none"
+    raise InputError(
+        where, f"no worker for host {host}",
+        f"start one with `dask worker --name {host}`; workers there: {there}",
+    )  # fmt: skip
+
+
+def _info(client: Any) -> Mapping[str, Mapping[str, Any]]:
+    workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+    return workers
+
+
+def _our_address(client: Any) -> str:
+    """Our address on the way to the scheduler: the one that workers are told."""
+    there = urlsplit(client.scheduler.address)
+    family = socket.AF_INET6 if ":" in (there.hostname or "") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((there.hostname, there.port or 1))
+        return str(probe.getsockname()[0])
+
+
+def _gone(client: Any, chosen: Mapping[str, Worker]) -> dict[str, str]:
+    """Hosts whose workers have left the cluster, or have been silent for too long."""
+    try:
+        present = _info(client)
+    except OSError as error:
+        return dict.fromkeys(chosen, f"the Dask scheduler does not answer ({error})")
+    # The scheduler's clock is not ours: the newest sign of life tells its time.
+    now = max((info["last_seen"] for info in present.values()), default=0.0)
+    gone: dict[str, str] = {}
+    for host, worker in chosen.items():
+        info = present.get(worker.address)
+        if info is None:
+            gone[host] = f"its Dask worker {worker.address} has left the cluster"
+        elif now - info["last_seen"] > SILENT_S:
+            gone[host] = f"its Dask worker {worker.address} is silent"
+    return gone

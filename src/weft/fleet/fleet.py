@@ -1,0 +1,45 @@
+"""What a fleet is: an executor for each host, and a word on hosts that are gone.
+
+An executor is Python's own (`concurrent.futures`): `submit(function, *args)` runs the function
+in the host's one worker process, one call at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from weft.errors import WeftError
+
+
+class HostLost(WeftError):
+    """A host that took part is gone: `host: why`."""
+
+    def __init__(self, host: str, why: str) -> None:
+        self.host = host
+        self.why = why
+        super().__init__(f"{host}: {why}")
+
+    def __reduce__(self) -> tuple[type[HostLost], tuple[str, str]]:
+        return HostLost, (self.host, self.why)
+
+
+def _none_lost() -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The hosts of a plan, while they are there.
+
+    `addresses` are those by which hosts reach each other where the plan gives none;
+    `coordinator` is the address by which they reach this process. `lost` tells which hosts'
+    workers are gone, and why.
+    """
+
+    executors: Mapping[str, Executor]
+    addresses: Mapping[str, str]
+    coordinator: str
+    where: str
+    lost: Callable[[], Mapping[str, str]] = _none_lost

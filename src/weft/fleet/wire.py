@@ -1,0 +1,48 @@
+"""Messages between the coordinator and its hosts: one JSON object per line.
+
+Both sides know a token; it proves itself by an HMAC over the other's nonce and never travels.
+Units: seconds, ns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+Message = dict[str, Any]
+
+LONGEST_LINE = 64 * 1024
+BEAT_S = 1.0
+# Ten beats: a full queue of a slow port holds one up for a second at most.
+SILENT_S = 10.0
+
+
+def packed(kind: str, value: object = None) -> bytes:
+    return json.dumps({"kind": kind, "value": value}).encode() + b"\n"
+
+
+def proof(token: str, nonce: str) -> str:
+    return hmac.new(token.encode(), nonce.encode(), hashlib.sha256).hexdigest()
+
+
+class Lines:
+    """Bytes as they come, whole messages as they go."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that these bytes complete; ValueError for what is none."""
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > LONGEST_LINE:
+            raise ValueError(f"a line over {LONGEST_LINE} bytes")
+        return [_message(line) for line in lines]
+
+
+def _message(line: bytes) -> Message:
+    message = json.loads(line)
+    if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+        raise ValueError("not a message")
+    return message

@@ -1,0 +1,183 @@
+"""Fleets of local processes, and the conductor that starts and stops them together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from weft.errors import InputError
+from weft.fleet import Conductor, HostLost, Invitation, join, local_fleet
+from weft.fleet.cluster import Worker, choose, dask_fleet
+from weft.fleet.member import Stopped
+
+WAIT_S = 30.0
+
+
+def _pid() -> int:
+    return os.getpid()
+
+
+def _fail() -> None:
+    raise InputError("here", "wrong", "mend it")
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take_part(invitation: Invitation) -> tuple[int, int, int]:
+    """(start by the coordinator's clock, error of that clock, what was told)."""
+    with join(invitation) as member:
+        member.report("ready", invitation.member)
+        told = member.wait_for("go", WAIT_S)
+        start = time.monotonic_ns() + member.clock_offset_ns
+        member.report("done", start)
+        member.wait_for("end", WAIT_S)
+        return start, member.clock_error_ns, told
+
+
+def _wait_to_be_stopped(invitation: Invitation) -> bool:
+    with join(invitation) as member:
+        member.report("ready")
+        try:
+            member.wait_for("go", WAIT_S)
+        except Stopped:
+            return member.stopped.wait(WAIT_S)
+        return False
+
+
+def test_each_host_is_a_process_of_its_own_with_its_own_loopback_address() -> None:
+    with local_fleet(["a", "b"]) as fleet:
+        pids = {host: e.submit(_pid).result(WAIT_S) for host, e in fleet.executors.items()}
+        again = fleet.executors["a"].submit(_pid).result(WAIT_S)
+        assert len({*pids.values(), os.getpid()}) == 3
+        assert again == pids["a"]
+        assert len(set(fleet.addresses.values())) == 2
+        with pytest.raises(InputError, match="here: wrong; mend it"):
+            fleet.executors["b"].submit(_fail).result(WAIT_S)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids.values())
+
+
+def test_a_host_whose_process_died_is_told() -> None:
+    with local_fleet(["a", "b"]) as fleet:
+        with pytest.raises(BrokenProcessPool):
+            fleet.executors["a"].submit(_die).result(WAIT_S)
+        deadline = time.monotonic() + 5
+        while not (lost := fleet.lost()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert list(lost) == ["a"]
+        assert "has died" in lost["a"]
+
+
+def test_members_go_together_and_their_starts_can_be_compared() -> None:
+    with (
+        local_fleet(["a", "b"]) as fleet,
+        Conductor(["a", "b"], fleet.coordinator) as conductor,
+    ):
+        running = {
+            host: executor.submit(_take_part, conductor.invitation(host))
+            for host, executor in fleet.executors.items()
+        }
+        assert conductor.gather("ready", WAIT_S) == {"a": "a", "b": "b"}
+        before = time.monotonic_ns()
+        conductor.tell("go", 7)
+        starts = conductor.gather("done", WAIT_S)
+        after = time.monotonic_ns()
+        conductor.tell("end")
+        for host, future in running.items():
+            start, error, told = future.result(WAIT_S)
+            assert told == 7
+            assert start == starts[host]
+            # One machine, one clock: the offset is wrong by at most its own bound.
+            assert before - error <= start <= after + error
+
+
+def test_the_end_of_the_conductor_stops_its_members() -> None:
+    with local_fleet(["a"]) as fleet:
+        with Conductor(["a"], fleet.coordinator) as conductor:
+            future = fleet.executors["a"].submit(_wait_to_be_stopped, conductor.invitation("a"))
+            conductor.gather("ready", WAIT_S)
+        assert future.result(WAIT_S)
+
+
+def test_a_member_that_dies_is_lost_within_seconds() -> None:
+    with (
+        local_fleet(["a"]) as fleet,
+        Conductor(["a"], fleet.coordinator) as conductor,
+    ):
+        pid = fleet.executors["a"].submit(_pid).result(WAIT_S)
+        fleet.executors["a"].submit(_wait_to_be_stopped, conductor.invitation("a"))
+        conductor.gather("ready", WAIT_S)
+        os.kill(pid, signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(HostLost, match="a: "):
+            conductor.gather("done", WAIT_S)
+        assert time.monotonic() - started < 10
+
+
+def test_a_stranger_without_the_token_is_refused() -> None:
+    with Conductor(["a"], "127.0.0.1") as conductor:
+        good = conductor.invitation("a")
+        bad = Invitation(member="a", host=good.host, port=good.port, token="guess")
+        with pytest.raises((Stopped, OSError)), join(bad):
+            pass
+        with socket.create_connection((good.host, good.port), timeout=WAIT_S) as stranger:
+            stranger.sendall(b"\xff\x00garbage\n" + b"x" * 100_000)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass
+        with join(good) as member:
+            member.report("ready")
+            conductor.gather("ready", WAIT_S)
+
+
+def test_a_host_that_never_comes_is_named() -> None:
+    with (
+        Conductor(["a"], "127.0.0.1") as conductor,
+        pytest.raises(HostLost, match="a: not ready within"),
+    ):
+        conductor.gather("ready", 0.3)
+
+
+WORKERS = [
+    Worker(address="tcp://10.0.0.1:4000", name="alpha", machine="node1"),
+    Worker(address="tcp://10.0.0.2:4000", name="1", machine="beta"),
+    Worker(address="tcp://10.0.0.3:4000", name="2", machine="node3"),
+    Worker(address="tcp://10.0.0.4:4000", name="3", machine="node4"),
+    Worker(address="tcp://10.0.0.4:4001", name="4", machine="node4"),
+]
+
+
+def test_workers_are_chosen_by_name_by_machine_or_by_address() -> None:
+    wanted = {"alpha": None, "beta": None, "gamma": "10.0.0.3"}
+    chosen = choose(WORKERS, wanted, "--cluster")
+    assert [w.ip for w in chosen.values()] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"delta": None}, r"no worker for host delta; .*workers there: 1 \(on beta, 10.0.0.2\)"),
+        ({"node4": None}, r"host node4 has 2 workers \(3, 4\)"),
+        ({"alpha": None, "node1": None}, "alpha and node1 are both on worker alpha"),
+    ],
+)
+def test_hosts_without_a_worker_of_their_own_are_refused(
+    wanted: dict[str, str | None], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        choose(WORKERS, wanted, "--cluster")
+
+
+def test_a_missing_dask_is_told_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "distributed", None)
+    with pytest.raises(InputError, match=r"pip install 'weft\[cluster\]'"), dask_fleet("x", {}):
+        pass

@@ -1,0 +1,44 @@
+"""Namespaces as hosts: what can be told without making one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from weft.errors import InputError
+from weft.host import namespaces
+from weft.host.testbed import Wiring
+
+
+def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
+    ours = namespaces.full_name("a")
+    assert ours.startswith(f"weft-{os.getpid()}-")
+    assert not namespaces._is_orphan(ours)
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    assert namespaces._is_orphan(f"weft-{gone.pid}-1-a")
+    # The number has a new process: it started at another time.
+    assert namespaces._is_orphan(f"weft-{os.getpid()}-1-a")
+
+
+@pytest.mark.parametrize("name", ["mine", "weft-a-b-c", "weft-12", "xweft-1-1-a"])
+def test_namespaces_of_others_are_left_alone(name: str) -> None:
+    assert not namespaces._is_orphan(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"hosts": ()}, "0 hosts"),
+        ({"hosts": ("a", "a")}, "taken twice"),
+        ({"hosts": ("a", "switch")}, "taken twice, or is 'switch'"),
+        ({"limit_bytes": 1000}, "below one packet of 1514 bytes"),
+        ({"hosts": tuple(map(str, range(9))), "network": "10.0.0.0/29"}, "use 1 to 5"),
+    ],
+)
+def test_wiring_that_cannot_be_built_is_refused(change: dict[str, object], told: str) -> None:
+    good: dict[str, object] = {"hosts": ("a",), "rate_bps": 10**8, "limit_bytes": 10**5}
+    with pytest.raises(InputError, match=told):
+        Wiring(**(good | change))  # type: ignore[arg-type]

@@ -1,0 +1,159 @@
+"""`weft serve`: a persistent measurement peer; clients negotiate every test."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from weft import _core
+from weft.errors import InputError
+from weft.measure.auth import MAKE_TOKEN, TOKEN_VARIABLE, read_token
+from weft.measure.limits import Limits
+from weft.measure.peer import split_address
+from weft.measure.protocol import DEFAULT_PORT
+from weft.measure.server import Address, Server
+from weft.units import rate_bps, size_bytes, time_ps
+
+_T = TypeVar("_T", int, float)
+UNLIMITED = "unlimited"
+_BOUNDS = ("max_size", "max_duration", "max_rate")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "serve",
+        help="be the other end of measurements",
+        description="Serve measurements until Ctrl-C. Without options: on loopback, port "
+        f"{DEFAULT_PORT}. See docs/serve.md.",
+    )
+    command.add_argument(
+        "--listen", action="append", default=[], metavar="ADDR[:PORT]",
+        help="serve here; an address other than loopback needs a token and the three bounds below",
+    )  # fmt: skip
+    command.add_argument(
+        "--token-file", metavar="FILE", help=f"clients must know its token (or {TOKEN_VARIABLE})"
+    )
+    bounds = command.add_argument_group("what a client may ask for (or `unlimited`)")
+    bounds.add_argument("--max-size", metavar="SIZE", help="of a message, such as '8 MiB'")
+    bounds.add_argument("--max-duration", metavar="TIME", help="of a test, such as '60 s'")
+    bounds.add_argument("--max-rate", metavar="RATE", help="of payload, such as '10 Gb/s'")
+    bounds.add_argument("--max-memory", metavar="SIZE", help="of all buffers of a test, 4 GiB")
+    for name, what in (("sessions", "clients at once"), ("depth", "slots of a queue"),
+                       ("endpoints", "of a test"), ("threads", "of a test")):  # fmt: skip
+        default = getattr(Limits(), name)
+        bounds.add_argument(f"--max-{name}", metavar="N", help=f"{what}, {default}")
+    command.add_argument("--json", action="store_true", help="one JSON object per line")
+    command.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    addresses = _addresses(args.listen)
+    token = read_token(args.token_file)
+    _check_open(addresses, token, args)
+    tell = _tell_json if args.json else _tell
+    private = args.until_stdin_closes
+    log: Callable[[str], None] = (lambda _: None) if private else lambda text: tell("log", text)
+    _core.Clock.shared()  # calibrated once, here, for every session
+    server = Server(addresses, token, _limits(args), log)
+    tell("listening", server.addresses)
+    server.run(sys.stdin.fileno() if private else None)
+    return 0
+
+
+def _addresses(listen: Sequence[str]) -> list[Address]:
+    if not listen:
+        v6 = [("::1", DEFAULT_PORT)] if _has_loopback_v6() else []
+        return [("127.0.0.1", DEFAULT_PORT), *v6]
+    return [_resolved(text) for text in listen]
+
+
+def _has_loopback_v6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _resolved(text: str) -> Address:
+    host, port = split_address(text)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise InputError(f"--listen {text}", f"{error.strerror}", "give an address") from error
+    return str(found[0][4][0]), port
+
+
+def _check_open(
+    addresses: Sequence[Address], token: bytes | None, args: argparse.Namespace
+) -> None:
+    """Others than this machine's users get in only by the owner's token and bounds."""
+    public = [host for host, _ in addresses if not ipaddress.ip_address(host).is_loopback]
+    if not public:
+        return
+    where = f"--listen {public[0]}"
+    if token is None:
+        raise InputError(
+            where, "not loopback, so a token is needed", f"{MAKE_TOKEN} and give --token-file FILE"
+        )
+    missing = [f"--{name.replace('_', '-')}" for name in _BOUNDS if getattr(args, name) is None]
+    if missing:
+        raise InputError(
+            where,
+            f"not loopback, so bounds are needed: {', '.join(missing)}",
+            "such as --max-size '8 MiB' --max-duration '60 s' --max-rate '10 Gb/s', "
+            f"each may be {UNLIMITED}",
+        )
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    default = Limits()
+    size = _bound(args.max_size, lambda t: size_bytes(t, "--max-size"), default.size_bytes)
+    memory = _bound(args.max_memory, lambda t: size_bytes(t, "--max-memory"), default.memory_bytes)
+    return Limits(
+        size_bytes=size,
+        duration_s=_bound(args.max_duration, _seconds, default.duration_s),
+        rate_bps=_bound(args.max_rate, lambda t: rate_bps(t, "--max-rate"), default.rate_bps),
+        memory_bytes=memory,
+        sessions=_bound(args.max_sessions, lambda t: _number(t, "sessions"), default.sessions),
+        depth=_bound(args.max_depth, lambda t: _number(t, "depth"), default.depth),
+        endpoints=_bound(args.max_endpoints, lambda t: _number(t, "endpoints"), default.endpoints),
+        threads=_bound(args.max_threads, lambda t: _number(t, "threads"), default.threads),
+    )
+
+
+def _bound(text: str | None, read: Callable[[str], _T], default: _T | None) -> _T | None:
+    if text is None:
+        return default
+    return None if text == UNLIMITED else read(text)
+
+
+def _seconds(text: str) -> float:
+    return time_ps(text, "--max-duration") / 1e12
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 32:
+        raise InputError(f"--max-{name} {text!r}", "is not a count", "give a whole number above 0")
+    return int(text)
+
+
+def _tell(event: str, what: str | Sequence[Address]) -> None:
+    if isinstance(what, str):
+        print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
+        return
+    names = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in what]
+    print(f"{event} on {', '.join(names)}; Ctrl-C ends it", flush=True)
+
+
+def _tell_json(event: str, what: str | Sequence[Address]) -> None:
+    key = "text" if isinstance(what, str) else "addresses"
+    print(json.dumps({"event": event, "time": time.time(), key: what}), flush=True)

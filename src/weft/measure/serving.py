@@ -1,0 +1,174 @@
+"""The server's half of one test: endpoints, and the loops that serve them, a thread each.
+
+Used by one thread at a time, except `stop`, `progress` and `failure`, which any may call. Loops run
+in the core without the GIL and end by their flags. Entry point: `Serving`. Units: seconds, bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft import _core
+from weft.errors import InputError, WeftError
+from weft.measure.channel import Served, endpoint_config, loop_spec
+
+CONNECT_MS = 5000
+DRAIN_S = 4.0
+END_S = 3.0
+_COUNTS = (
+    "sent", "received", "lost", "reordered", "duplicates", "corrupted",
+    "bytes", "elapsed_ns", "user_ns", "system_ns", "stopped",
+)  # fmt: skip
+
+
+class _Loop:
+    """One thread and what came of it."""
+
+    def __init__(self, channels: Sequence[Served], endpoints: Sequence[_core.Endpoint]) -> None:
+        self.channel = channels[0]
+        self.endpoints = endpoints
+        self.stop = _core.StopFlag()
+        self.counts: dict[str, Any] | None = None
+        self.error: InputError | None = None
+        self.thread: threading.Thread | None = None
+
+    def start(self, on_error: Callable[[], None]) -> None:
+        def run() -> None:
+            try:
+                self.counts = _run(self.channel, self.endpoints, self.stop)
+            except InputError as error:
+                self.error = error
+            except WeftError as error:
+                self.error = InputError(self.channel.where, str(error))
+            if self.error:
+                on_error()
+
+        # A loop stuck in a driver must not keep the process from ending.
+        self.thread = threading.Thread(target=run, name=self.channel.where, daemon=True)
+        self.thread.start()
+
+    def ended(self, deadline: float) -> bool:
+        if self.thread is None:
+            return True
+        self.thread.join(max(0.0, deadline - time.monotonic()))
+        return not self.thread.is_alive()
+
+
+def _run(
+    channel: Served, endpoints: Sequence[_core.Endpoint], stop: _core.StopFlag
+) -> dict[str, Any]:
+    loop, options = loop_spec(channel.loop), channel.options
+    stream = {name: options[name] for name in ("window", "post_list", "signal_every", "rate")}
+    match channel.role:
+        case "echo":
+            return counts_of(_core.echo(endpoints[0], loop, stop))
+        case "sink":
+            return counts_of(_core.sink(endpoints, loop, stop))
+        case "duplex":
+            sent, received = _core.duplex(endpoints, loop, stop, **stream)
+            return counts_of(received) | {"sender": counts_of(sent)}
+        case "window":
+            return counts_of(_core.serve_window(endpoints, loop, stop))
+        case _:
+            bulk = {name: options[name] for name in ("outstanding", "signal_every")}
+            return counts_of(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
+
+
+def counts_of(counts: _core.Counts) -> dict[str, Any]:
+    return {name: getattr(counts, name) for name in _COUNTS}
+
+
+class Serving:
+    def __init__(self, channels: Sequence[Served]) -> None:
+        self._channels = channels
+        self._endpoints: list[_core.Endpoint] = []
+        self._loops: list[_Loop] = []
+
+    def open(self) -> list[bytes]:
+        """Opens every endpoint; their addresses."""
+        for channel in self._channels:
+            try:
+                loop_spec(channel.loop)
+                config = endpoint_config(channel.config, server=True)
+                self._endpoints.append(_core.Endpoint.open(config))
+            except InputError as error:
+                raise InputError(
+                    f"{channel.where}: {error.where}", error.problem, error.remedy
+                ) from error
+        return [endpoint.address() for endpoint in self._endpoints]
+
+    def connect(self, addresses: Sequence[bytes]) -> list[dict[str, str]]:
+        """Connects in the order of the channels, as the client does; their descriptions."""
+        for endpoint, address in zip(self._endpoints, addresses, strict=True):
+            endpoint.connect(address, CONNECT_MS)
+        return [endpoint.describe() for endpoint in self._endpoints]
+
+    def start(self, on_error: Callable[[], None]) -> None:
+        groups: dict[int, list[int]] = {}
+        for number, channel in enumerate(self._channels):
+            groups.setdefault(channel.thread, []).append(number)
+        for _, members in sorted(groups.items()):
+            channels = [self._channels[n] for n in members]
+            self._loops.append(_Loop(channels, [self._endpoints[n] for n in members]))
+        for loop in self._loops:
+            loop.start(on_error)
+
+    @property
+    def channels(self) -> int:
+        return len(self._channels)
+
+    @property
+    def threads(self) -> int:
+        return len({channel.thread for channel in self._channels})
+
+    def progress_bits(self) -> int:
+        """Payload served so far."""
+        return sum(loop.stop.done * loop.channel.loop["bytes"] * 8 for loop in self._loops)
+
+    def failure(self) -> InputError | None:
+        return next((loop.error for loop in self._loops if loop.error), None)
+
+    def stop(self) -> None:
+        for loop in self._loops:
+            loop.stop.set()
+
+    def finish(self, sent: Sequence[int] | None) -> list[dict[str, Any]]:
+        """Ends the loops: receivers once they have what was sent, or nothing more comes."""
+        self._drain(sent)
+        self.stop()
+        if not self._ended(END_S):
+            raise InputError("loop", f"did not end within {END_S:g} s", "the session is closed")
+        if error := self.failure():
+            raise error
+        missing = [loop.channel.where for loop in self._loops if loop.counts is None]
+        if missing:
+            raise InputError(missing[0], "its loop broke off", "see the server's log")
+        return [loop.counts for loop in self._loops if loop.counts is not None]
+
+    def _drain(self, sent: Sequence[int] | None) -> None:
+        if sent is None:
+            return
+        for loop, messages in zip(self._loops, sent, strict=True):
+            if loop.channel.role in ("echo", "window"):
+                loop.stop.set()
+            else:
+                loop.stop.finish_at(messages)
+        self._ended(DRAIN_S)
+
+    def _ended(self, within_s: float) -> bool:
+        deadline = time.monotonic() + within_s
+        return all(loop.ended(deadline) for loop in self._loops)
+
+    def close(self) -> bool:
+        """Ends the loops and frees the endpoints; false when a loop does not let go."""
+        self.stop()
+        if not self._ended(END_S):
+            return False
+        for endpoint in self._endpoints:
+            endpoint.close()
+        self._endpoints.clear()
+        self._loops.clear()
+        return True

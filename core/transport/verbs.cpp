@@ -1,14 +1,30 @@
-// Not written yet.
+// The verbs transport's way in, and what stands in for it where it could not be built.
 #include "base/error.hpp"
 #include "transport/endpoint.hpp"
+#include "transport/verbs_endpoint.hpp"
 
 namespace weft::transport {
 
+#ifdef WEFT_HAVE_VERBS
+std::unique_ptr<Endpoint> open_verbs(const Config& config) {
+  return std::make_unique<verbs::VerbsEndpoint>(config);
+}
+#else
+namespace {
+constexpr const char* kReason = "weft was built without infiniband/verbs.h";
+constexpr const char* kRemedy = "apt-get install libibverbs-dev, then make build";
+}  // namespace
+
 std::unique_ptr<Endpoint> open_verbs(const Config&) {
-  throw Error("verbs", "not built yet");
+  throw Error("verbs", kReason, kRemedy);
 }
 std::vector<Availability> verbs_availability() {
-  return {};
+  Availability entry;
+  entry.transport = "verbs";
+  entry.reason = kReason;
+  entry.remedy = kRemedy;
+  return {entry};
 }
+#endif
 
 }  // namespace weft::transport

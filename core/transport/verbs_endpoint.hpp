@@ -1,0 +1,108 @@
+// The endpoint of the verbs transport: one queue pair with a completion queue of its own.
+//
+// Sends. A signaled work holds an entry that says whose it is and how many works (itself and the
+// unsignaled ones before it) its completion retires. A post that would fill the queue with works
+// of which none is signaled has its last one signaled in secret, so that the queue drains.
+// Receives. Released slots wait in a list that goes to the device with the next call: before it,
+// when few receives are left, else after the sends. UD payloads start 64 B into their slot, behind
+// the 40 B header that the device writes there.
+#pragma once
+
+#include "transport/verbs_queues.hpp"
+
+#ifdef WEFT_HAVE_VERBS
+#include <array>
+
+#include "base/buffer.hpp"
+
+namespace weft::transport::verbs {
+
+constexpr uint64_t kReceive = uint64_t{1} << 63;  // in work ids of receives, beside the slot
+
+class VerbsEndpoint final : public Endpoint {
+ public:
+  explicit VerbsEndpoint(const Config& config);
+  ~VerbsEndpoint() override;
+
+  std::string address() override { return own_.text(); }
+  void connect(const std::string& peer, int timeout_ms) override;
+  uint32_t post(std::span<const Work> works) override;
+  uint32_t poll(std::span<Completion> out) override;
+  uint32_t wait(std::span<Completion> out, int timeout_ms) override;
+  void release(uint64_t receive_slot) override;
+  std::byte* send_slot(uint32_t slot) override;
+  const std::byte* receive_slot(uint64_t slot) override;
+  std::span<std::byte> window() override;
+  std::map<std::string, std::string> describe() override;
+  bool is_reliable() const override { return kind_ == Kind::rc || kind_ == Kind::srd; }
+
+ private:
+  struct Region {
+    Buffer memory;
+    MemoryRegion registration;
+  };
+  struct Pending {
+    uint64_t id = 0;
+    uint32_t covers = 0;  // works that its completion retires
+    bool hidden = false;  // signaled in secret
+  };
+  struct Seen {  // one entry of the completion queue
+    uint64_t work;
+    ibv_wc_opcode opcode;
+    uint32_t bytes;
+    uint32_t immediate;
+    bool has_immediate;
+    uint64_t ticks;
+  };
+
+  Place place() const { return {config_, device_, port_, gid_, kind_, where_}; }
+  Region make_region(size_t bytes, int access) const;
+  void lay_out_memory();
+  void prepare_works();
+  bool is_possible(const Work& work) const;
+  void fill(ibv_send_wr& request, const Work& work, bool is_last_free);
+  [[noreturn]] void refuse(const Work& work) const;
+  void post_receives();
+  bool take(const Seen& seen, Completion& out);
+  uint32_t poll_plain(std::span<Completion> out);
+  uint32_t poll_timed(std::span<Completion> out);
+  uint32_t fail(uint32_t delivered, uint64_t work, ibv_wc_status status, uint32_t vendor);
+  uint32_t wait_for_event(std::span<Completion> out, int timeout_ms);
+  void sleep(int timeout_ms);
+  void check_device();
+
+  Config config_;
+  Kind kind_;
+  Device device_;
+  std::string where_;
+  Port port_;
+  Gid gid_;
+  int node_ = -1;
+  ProtectionDomain pd_;
+  Region sends_, receives_, window_;
+  AddressHandle peer_handle_;
+  Queues queues_;
+  Address own_, peer_;
+  bool connected_ = false;
+  size_t send_stride_ = 0, receive_stride_ = 0, receive_start_ = 0;
+
+  std::array<int64_t, 8> most_bytes_;  // per operation; -1: not possible
+  std::vector<ibv_send_wr> requests_;
+  std::vector<ibv_sge> send_pieces_, receive_pieces_;
+  std::vector<Pending> pending_;
+  std::vector<uint32_t> free_pending_;
+  uint32_t outstanding_ = 0, signaled_ = 0, covered_ = 0;
+
+  std::vector<ibv_recv_wr> receive_requests_;
+  ibv_recv_wr* released_first_ = nullptr;
+  ibv_recv_wr* released_last_ = nullptr;
+  uint32_t released_ = 0;
+
+  bool armed_ = false;
+  unsigned int events_ = 0;  // taken, not acknowledged yet
+  uint32_t idle_ = 0;
+  std::optional<Error> failure_;
+};
+
+}  // namespace weft::transport::verbs
+#endif

@@ -1,0 +1,292 @@
+// What an endpoint of the verbs transport does once it is open: post, poll, wait.
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.hpp"
+#include "transport/verbs_endpoint.hpp"
+#include "transport/verbs_words.hpp"
+
+#ifdef WEFT_HAVE_VERBS
+namespace weft::transport::verbs {
+
+namespace {
+
+constexpr uint64_t kUnsignaled = uint64_t{1} << 62;
+constexpr uint32_t kBatch = 32;
+// Empty polls between two looks at the device's asynchronous events: far below a second.
+constexpr uint32_t kIdlePolls = 1u << 16;
+
+ibv_wr_opcode opcode_of(Op op) {
+  switch (op) {
+    case Op::write:
+      return IBV_WR_RDMA_WRITE;
+    case Op::write_imm:
+      return IBV_WR_RDMA_WRITE_WITH_IMM;
+    case Op::read:
+      return IBV_WR_RDMA_READ;
+    case Op::fetch_add:
+      return IBV_WR_ATOMIC_FETCH_AND_ADD;
+    case Op::compare_swap:
+      return IBV_WR_ATOMIC_CMP_AND_SWP;
+    default:
+      return IBV_WR_SEND;
+  }
+}
+
+}  // namespace
+
+void VerbsEndpoint::refuse(const Work& work) const {
+  if (!connected_) throw Error(where_, "not connected yet", "call connect first");
+  const std::string op = transport::name_of(work.op);
+  const int64_t most = most_bytes_[static_cast<size_t>(work.op)];
+  if (most < 0)
+    throw Error(where_, std::string(name_of(kind_)) + " endpoints have no " + op,
+                kind_ == Kind::rc ? "use an operation the device has" : "use --endpoint rc");
+  if (work.bytes > most)
+    throw Error(where_,
+                op + " of " + std::to_string(work.bytes) + " B exceeds the agreed " +
+                    std::to_string(most) + " B",
+                "open both sides with the larger size");
+  if (work.slot >= config_.depth)
+    throw Error(where_, "send slot " + std::to_string(work.slot) + " does not exist",
+                "slots are 0 to " + std::to_string(config_.depth - 1));
+  throw Error(where_,
+              op + " of " + std::to_string(work.bytes) + " B at offset " +
+                  std::to_string(work.remote_offset) + " leaves the peer's window of " +
+                  std::to_string(peer_.window_bytes) + " B",
+              "open the peer with a larger window; atomics need 8 B, aligned");
+}
+
+bool VerbsEndpoint::is_possible(const Work& work) const {
+  if (!connected_ || work.slot >= config_.depth) return false;
+  if (static_cast<int64_t>(work.bytes) > most_bytes_[static_cast<size_t>(work.op)]) return false;
+  if (work.op == Op::send) return true;
+  if (is_atomic(work.op) && (work.bytes != 8 || work.remote_offset % 8 != 0)) return false;
+  return work.remote_offset <= peer_.window_bytes &&
+         work.bytes <= peer_.window_bytes - work.remote_offset;
+}
+
+void VerbsEndpoint::fill(ibv_send_wr& request, const Work& work, bool is_last_free) {
+  ibv_sge& piece = *request.sg_list;
+  piece.addr = reinterpret_cast<uintptr_t>(send_slot(work.slot));
+  piece.length = work.bytes;
+  request.num_sge = work.bytes > 0 ? 1 : 0;
+  request.opcode = opcode_of(work.op);
+  if (work.op != Op::send) {
+    const uint64_t remote = peer_.window + work.remote_offset;
+    if (is_atomic(work.op)) {
+      const bool swap = work.op == Op::compare_swap;
+      request.wr.atomic = {.remote_addr = remote,
+                           .compare_add = swap ? work.compare : work.operand,
+                           .swap = swap ? work.operand : 0,
+                           .rkey = peer_.rkey};
+    } else {
+      request.wr.rdma = {.remote_addr = remote, .rkey = peer_.rkey};
+      request.imm_data = htobe32(work.immediate);
+    }
+  }
+  const bool fetches = work.op == Op::read || is_atomic(work.op);
+  request.send_flags =
+      !fetches && work.bytes <= queues_.inline_bytes && work.bytes > 0 ? IBV_SEND_INLINE : 0;
+  ++covered_;
+  const bool hidden = !work.signaled;
+  if (hidden && kind_ != Kind::srd && !(is_last_free && signaled_ == 0)) {
+    request.wr_id = kUnsignaled;
+    return;
+  }
+  const uint32_t entry = free_pending_.back();
+  free_pending_.pop_back();
+  pending_[entry] = {work.id, covered_, hidden};
+  covered_ = 0;
+  ++signaled_;
+  request.wr_id = entry;
+  request.send_flags |= IBV_SEND_SIGNALED;
+}
+
+uint32_t VerbsEndpoint::post(std::span<const Work> works) {
+  if (failure_) throw *failure_;
+  if (2 * released_ > config_.receive_depth) post_receives();
+  const uint32_t room = config_.depth - outstanding_;
+  const auto most = static_cast<uint32_t>(std::min<size_t>(works.size(), room));
+  uint32_t count = 0;
+  for (; count < most && is_possible(works[count]); ++count) {
+    fill(requests_[count], works[count], count + 1 == room);
+    requests_[count].next = requests_.data() + count + 1;
+  }
+  if (count == 0 && most > 0) refuse(works[0]);
+  if (count > 0) {
+    requests_[count - 1].next = nullptr;
+    ibv_send_wr* bad = nullptr;
+    if (const int code = ibv_post_send(queues_.qp.get(), requests_.data(), &bad); code != 0) {
+      failure_ = failed_call(where_, "post to QP " + std::to_string(own_.qp), code);
+      throw *failure_;
+    }
+    outstanding_ += count;
+  }
+  post_receives();
+  return count;
+}
+
+void VerbsEndpoint::release(uint64_t slot) {
+  if (slot >= config_.receive_depth)
+    throw Error(where_, "receive slot " + std::to_string(slot) + " does not exist",
+                "slots are 0 to " + std::to_string(config_.receive_depth - 1));
+  ibv_recv_wr* request = &receive_requests_[slot];
+  request->next = nullptr;
+  (released_last_ != nullptr ? released_last_->next : released_first_) = request;
+  released_last_ = request;
+  ++released_;
+}
+
+void VerbsEndpoint::post_receives() {
+  if (released_first_ == nullptr) return;
+  ibv_recv_wr* bad = nullptr;
+  if (const int code = ibv_post_recv(queues_.qp.get(), released_first_, &bad); code != 0) {
+    failure_ = failed_call(where_, "post receives to QP " + std::to_string(own_.qp), code);
+    throw *failure_;
+  }
+  released_first_ = released_last_ = nullptr;
+  released_ = 0;
+}
+
+bool VerbsEndpoint::take(const Seen& seen, Completion& out) {
+  if ((seen.work & kReceive) != 0) {
+    out = {.kind = Completion::received,
+           .has_immediate = seen.has_immediate,
+           .bytes = seen.bytes - (kind_ == Kind::ud ? uint32_t{sizeof(ibv_grh)} : 0),
+           .immediate = seen.has_immediate ? be32toh(seen.immediate) : 0,
+           .id = seen.work & ~kReceive,
+           .device_ticks = seen.ticks};
+    return true;
+  }
+  const auto entry = static_cast<uint32_t>(seen.work);
+  const Pending done = pending_[entry];
+  free_pending_.push_back(entry);
+  outstanding_ -= done.covers;
+  --signaled_;
+  out = {.kind = Completion::sent, .id = done.id, .device_ticks = seen.ticks};
+  return !done.hidden;
+}
+
+uint32_t VerbsEndpoint::fail(uint32_t delivered, uint64_t work, ibv_wc_status status,
+                             uint32_t vendor) {
+  failure_ = failed_work(where_, own_.qp, (work & kReceive) != 0, status, vendor);
+  if (delivered == 0) throw *failure_;
+  return delivered;
+}
+
+uint32_t VerbsEndpoint::poll_plain(std::span<Completion> out) {
+  ibv_wc seen[kBatch];
+  const auto most = static_cast<int>(std::min<size_t>(out.size(), kBatch));
+  const int count = ibv_poll_cq(queues_.cq.get(), most, seen);
+  if (count < 0) throw failed_call(where_, "poll the completion queue", EIO);
+  uint32_t delivered = 0;
+  for (int i = 0; i < count; ++i) {
+    const ibv_wc& wc = seen[i];
+    if (wc.status != IBV_WC_SUCCESS) return fail(delivered, wc.wr_id, wc.status, wc.vendor_err);
+    delivered += take(
+        {wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data, (wc.wc_flags & IBV_WC_WITH_IMM) != 0, 0},
+        out[delivered]);
+  }
+  return delivered;
+}
+
+uint32_t VerbsEndpoint::poll_timed(std::span<Completion> out) {
+  ibv_cq_ex* cq = queues_.timed_cq;
+  ibv_poll_cq_attr attr{};
+  int code = out.empty() ? ENOENT : ibv_start_poll(cq, &attr);
+  if (code == ENOENT) return 0;
+  uint32_t delivered = 0;
+  for (; code == 0; code = delivered < out.size() ? ibv_next_poll(cq) : ENOENT) {
+    if (cq->status != IBV_WC_SUCCESS) {
+      const uint32_t vendor = ibv_wc_read_vendor_err(cq);
+      const ibv_wc_status status = cq->status;
+      const uint64_t work = cq->wr_id;
+      ibv_end_poll(cq);
+      return fail(delivered, work, status, vendor);
+    }
+    const bool receive = (cq->wr_id & kReceive) != 0;
+    const bool immediate = receive && (ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM) != 0;
+    delivered +=
+        take({cq->wr_id, ibv_wc_read_opcode(cq), receive ? ibv_wc_read_byte_len(cq) : 0,
+              immediate ? ibv_wc_read_imm_data(cq) : 0, immediate, ibv_wc_read_completion_ts(cq)},
+             out[delivered]);
+  }
+  ibv_end_poll(cq);
+  if (code != ENOENT) throw failed_call(where_, "poll the completion queue", code);
+  return delivered;
+}
+
+uint32_t VerbsEndpoint::poll(std::span<Completion> out) {
+  if (failure_) throw *failure_;
+  post_receives();
+  const uint32_t count = queues_.timed_cq != nullptr ? poll_timed(out) : poll_plain(out);
+  if (count == 0 && ++idle_ % kIdlePolls == 0) check_device();
+  return count;
+}
+
+uint32_t VerbsEndpoint::wait(std::span<Completion> out, int timeout_ms) {
+  if (queues_.channel) return wait_for_event(out, timeout_ms);
+  const uint32_t before = outstanding_;
+  const uint64_t end = ticks() + Clock::shared().ticks_of_ns(int64_t{timeout_ms} * 1'000'000);
+  for (;;) {
+    const uint32_t count = poll(out);
+    if (count > 0 || outstanding_ < before || ticks() >= end) return count;
+    pause();
+  }
+}
+
+uint32_t VerbsEndpoint::wait_for_event(std::span<Completion> out, int timeout_ms) {
+  const uint32_t before = outstanding_;
+  const int64_t end = raw_ns() + int64_t{timeout_ms} * 1'000'000;
+  for (;;) {
+    uint32_t count = poll(out);
+    if (count > 0 || outstanding_ < before) return count;
+    if (!armed_) {
+      if (const int code = ibv_req_notify_cq(queues_.cq.get(), 0); code != 0)
+        throw failed_call(where_, "ask for completion events", code);
+      armed_ = true;
+      // What completed before it was armed raises no event.
+      count = poll(out);
+      if (count > 0 || outstanding_ < before) return count;
+    }
+    const int64_t left_ns = end - raw_ns();
+    if (left_ns <= 0) return 0;
+    sleep(static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 1000)));
+  }
+}
+
+void VerbsEndpoint::sleep(int timeout_ms) {
+  pollfd files[2] = {{queues_.channel->fd, POLLIN, 0}, {device_.context()->async_fd, POLLIN, 0}};
+  if (::poll(files, 2, timeout_ms) <= 0) return;
+  if (files[1].revents != 0) check_device();
+  if (files[0].revents == 0) return;
+  ibv_cq* cq = nullptr;
+  void* unused = nullptr;
+  if (library().get_cq_event(queues_.channel.get(), &cq, &unused) != 0) return;
+  armed_ = false;
+  // Acknowledging takes a lock: rarely, and in the destructor.
+  if (++events_ < 1024) return;
+  library().ack_cq_events(cq, events_);
+  events_ = 0;
+}
+
+void VerbsEndpoint::check_device() {
+  ibv_async_event event{};
+  while (library().get_async_event(device_.context(), &event) == 0) {
+    const ibv_event_type type = event.event_type;
+    const int port = event.element.port_num;
+    library().ack_async_event(&event);
+    const bool fatal = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR ||
+                       type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_ACCESS_ERR ||
+                       (type == IBV_EVENT_PORT_ERR && port == port_.number);
+    if (!fatal) continue;
+    failure_ = failed_device(where_, type);
+    throw *failure_;
+  }
+}
+
+}  // namespace weft::transport::verbs
+#endif

@@ -70,6 +70,21 @@ void pin_thread(int cpu) {
   if (result != 0) refuse(cpu, error);
 }
 
+PinnedThread::PinnedThread(int cpu) {
+  if (cpu < 0) return;
+  before_.resize(kMostCpus / 64);
+  const size_t bytes = before_.size() * sizeof(uint64_t);
+  if (sched_getaffinity(0, bytes, reinterpret_cast<cpu_set_t*>(before_.data())) != 0)
+    before_.clear();
+  pin_thread(cpu);
+}
+
+PinnedThread::~PinnedThread() {
+  if (before_.empty()) return;
+  const size_t bytes = before_.size() * sizeof(uint64_t);
+  sched_setaffinity(0, bytes, reinterpret_cast<const cpu_set_t*>(before_.data()));
+}
+
 CpuTime thread_cpu_time() {
   rusage usage{};
   getrusage(RUSAGE_THREAD, &usage);

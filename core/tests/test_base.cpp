@@ -1,3 +1,4 @@
+#include <sched.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -99,6 +100,23 @@ TEST(thread_is_pinned_where_asked_and_refused_where_it_cannot_be) {
     weft::pin_thread(sched_getcpu());
     CHECK_THROWS(weft::Error, (weft::pin_thread(9'999), 0));
     CHECK_THROWS(weft::Error, (weft::pin_thread(1 << 20), 0));
+  }).join();
+}
+
+TEST(pinned_thread_gets_its_cpus_back) {
+  std::thread([] {
+    cpu_set_t before, during, after;
+    CHECK_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    const int cpu = sched_getcpu();
+    {
+      weft::PinnedThread pinned(cpu);
+      CHECK_EQ(sched_getaffinity(0, sizeof during, &during), 0);
+      CHECK_EQ(CPU_COUNT(&during), 1);
+      CHECK(CPU_ISSET(static_cast<size_t>(cpu), &during) != 0);
+    }
+    CHECK_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+    CHECK(CPU_EQUAL(&before, &after) != 0);
+    CHECK_THROWS(weft::Error, weft::PinnedThread(9'999));
   }).join();
 }
 

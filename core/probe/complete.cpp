@@ -138,7 +138,7 @@ class Complete {
 }  // namespace
 
 LatencyResult complete(Endpoint& endpoint, const RunSpec& run, StopFlag& stop) {
-  pin_thread(run.cpu);
+  const PinnedThread pinned(run.cpu);
   return Complete(endpoint, run, stop).run();
 }
 

@@ -196,12 +196,12 @@ class Echo {
 }  // namespace
 
 LatencyResult ping_pong(Endpoint& endpoint, const RunSpec& run, StopFlag& stop) {
-  pin_thread(run.cpu);
+  const PinnedThread pinned(run.cpu);
   return PingPong(endpoint, run, stop).run();
 }
 
 Counts echo(Endpoint& endpoint, const RunSpec& run, StopFlag& stop) {
-  pin_thread(run.cpu);
+  const PinnedThread pinned(run.cpu);
   return Echo(endpoint, run, stop).run();
 }
 

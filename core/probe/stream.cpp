@@ -332,24 +332,24 @@ class Streams {
 }  // namespace
 
 Counts stream(std::span<Endpoint* const> endpoints, const StreamSpec& spec, StopFlag& stop) {
-  pin_thread(spec.run.cpu);
+  const PinnedThread pinned(spec.run.cpu);
   return Streams(endpoints, spec, true, false, stop).run().sent;
 }
 
 Counts sink(std::span<Endpoint* const> endpoints, const RunSpec& run, StopFlag& stop) {
-  pin_thread(run.cpu);
+  const PinnedThread pinned(run.cpu);
   StreamSpec spec;
   spec.run = run;
   return Streams(endpoints, spec, false, true, stop).run().received;
 }
 
 DuplexResult duplex(std::span<Endpoint* const> endpoints, const StreamSpec& spec, StopFlag& stop) {
-  pin_thread(spec.run.cpu);
+  const PinnedThread pinned(spec.run.cpu);
   return Streams(endpoints, spec, true, true, stop).run();
 }
 
 Counts serve_window(std::span<Endpoint* const> endpoints, const RunSpec& run, StopFlag& stop) {
-  pin_thread(run.cpu);
+  const PinnedThread pinned(run.cpu);
   Counts counts;
   Stopwatch watch;
   std::array<Completion, 16> completions;

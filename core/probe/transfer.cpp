@@ -168,12 +168,12 @@ class Receiving {
 }  // namespace
 
 Counts transfer_send(Endpoint& endpoint, const TransferSpec& spec, StopFlag& stop) {
-  pin_thread(spec.run.cpu);
+  const PinnedThread pinned(spec.run.cpu);
   return Sending(endpoint, spec, stop).run();
 }
 
 Counts transfer_receive(Endpoint& endpoint, const TransferSpec& spec, StopFlag& stop) {
-  pin_thread(spec.run.cpu);
+  const PinnedThread pinned(spec.run.cpu);
   return Receiving(endpoint, spec, stop).run();
 }
 

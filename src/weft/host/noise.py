@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from weft._core import Histogram, core_distance, hiccups
 from weft.host.cpu import Processors, cpu_times
-from weft.host.tree import ROOT
 
 THRESHOLD_NS = 1000
 
@@ -79,14 +77,14 @@ def look(seconds: float, cpu: int = -1) -> HostNoise:
 
 
 @contextmanager
-def watch_noise(cpu: int = -1, seconds: float = 0.05, root: Path = ROOT) -> Iterator[NoiseWatch]:
+def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
     """Half of `seconds` of looking on each side of the block; `.noise` is there after it."""
     watch = NoiseWatch()
     first = hiccups(seconds / 2, cpu, THRESHOLD_NS)
-    steal, switches, start = _steal_ns(root), _involuntary_switches(), time.monotonic_ns()
+    steal, switches, start = _steal_ns(), _involuntary_switches(), time.monotonic_ns()
     yield watch
     elapsed = time.monotonic_ns() - start
-    steal, switches = _steal_ns(root) - steal, _involuntary_switches() - switches
+    steal, switches = _steal_ns() - steal, _involuntary_switches() - switches
     last = hiccups(seconds / 2, cpu, THRESHOLD_NS)
     gaps = Histogram()
     gaps.merge(first.gaps)
@@ -112,13 +110,10 @@ def distance_pairs(host: Processors) -> list[tuple[int, int]]:
     if not host.allowed:
         return []
     first, *others = host.allowed
-    seen: set[str] = set()
-    news, rest = [], []
-    for other in others:
-        known = relation(host, first, other) in seen
-        seen.add(relation(host, first, other))
-        (rest if known else news).append((first, other))
-    return news + rest
+    kinds = [relation(host, first, other) for other in others]
+    again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
+    ordered = sorted(zip(again, others, strict=True))
+    return [(first, other) for _, other in ordered]
 
 
 def relation(host: Processors, a: int, b: int) -> str:
@@ -134,10 +129,9 @@ def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
     return Distance(a, b, relation(host, a, b), p50)
 
 
-def _steal_ns(root: Path = ROOT, cpus: Sequence[int] | None = None) -> int:
-    times = cpu_times(root)
-    chosen = times if cpus is None else cpus
-    return round(1e9 * sum(times[cpu].steal_s for cpu in chosen if cpu in times))
+def _steal_ns() -> int:
+    """Of all CPUs, in steps of 10 ms."""
+    return round(1e9 * sum(times.steal_s for times in cpu_times().values()))
 
 
 def _involuntary_switches() -> int:

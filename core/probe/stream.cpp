@@ -56,10 +56,11 @@ class Sender {
     uint64_t taken = 0;
     while (taken < most) {
       const uint64_t room = std::min<uint64_t>(window_ - (posted_ - completed_), most - taken);
-      // Whole lists, unless fewer are left to send at all.
+      // Whole lists, unless fewer are left to send at all, or nothing would make room for more.
       const uint64_t n = std::min<uint64_t>(list_, room);
-      if (n == 0 || (n < list_ && n < most - taken)) break;
+      if (n == 0 || (n < list_ && n < most - taken && !is_idle())) break;
       for (uint64_t i = 0; i < n; ++i) prepare(works_[i], posted_ + i);
+      if (room < n + list_) works_[n - 1].signaled = true;
       const uint32_t accepted = endpoint_.post({works_.data(), n});
       posted_ += accepted;
       taken += accepted;
@@ -70,8 +71,11 @@ class Sender {
     return taken;
   }
 
-  // A completion stands for all works up to its own: its id is their number.
-  void completed(const Completion& completion) { completed_ = std::max(completed_, completion.id); }
+  // With selective signaling a completion stands for all works up to its own, whose number is its
+  // id; else each counts for itself, in whatever order a transport completes them.
+  void completed(const Completion& completion) {
+    completed_ = signal_every_ == 1 ? completed_ + 1 : std::max(completed_, completion.id);
+  }
   // Unsignaled works at the end of a run by time have no completion to wait for.
   bool is_idle() const { return completed_ >= signaled_; }
   uint64_t posted() const { return posted_; }
@@ -85,9 +89,7 @@ class Sender {
     work.immediate = static_cast<uint32_t>(sequence);
     work.id = sequence + 1;
     work.operand = 1;
-    // The last of a window is always signaled: nothing else would free it.
-    work.signaled = (sequence + 1) % signal_every_ == 0 || sequence - completed_ + 1 >= window_ ||
-                    ends_with(sequence);
+    work.signaled = (sequence + 1) % signal_every_ == 0 || ends_with(sequence);
     if (work.op == Op::read || is_atomic(work.op)) return;
     if (spec_.run.validate)
       fill(endpoint_.send_slot(work.slot), work.bytes, sequence);

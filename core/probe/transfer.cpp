@@ -104,7 +104,7 @@ class Receiving {
     watch_.start(ticks());
     uint64_t first = 0, last = 0;
     try {
-      while (!stop_.is_set()) {
+      while (!stop_.is_set() && (received_ < stop_.expected() || acknowledged_ < received_)) {
         for (const Completion& completion : inbox_.next()) {
           if (completion.kind == Completion::sent) {
             --acknowledging_;

@@ -65,6 +65,7 @@ OPTIONS: Mapping[str, tuple[Value, Kind]] = {
     "post_list": (1, _SLOTS),
     "signal_every": (1, _SLOTS),
     "outstanding": (1, _SLOTS),
+    "remote_slots": (1, _SLOTS),
     "rate": (0.0, _RATE),
 }
 ROLES = ("echo", "sink", "duplex", "window", "transfer")
@@ -80,8 +81,8 @@ class ChannelSpec:
 
     `config` has fields of EndpointConfig as the client sees them; what differs between the sides
     is under "client" and "server" (the server's sizes are swapped by themselves). `loop` has fields
-    of LoopSpec and `options` window, post_list, signal_every, outstanding, rate, both for the
-    server's loop. Channels of one `thread` number are served by one thread.
+    of LoopSpec and `options` window, post_list, signal_every, outstanding, remote_slots, rate, both
+    for the server's loop. Channels of one `thread` number are served by one thread.
     """
 
     config: Mapping[str, Any]

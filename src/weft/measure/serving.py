@@ -73,7 +73,7 @@ def _run(
         case "window":
             return counts_of(_core.serve_window(endpoints, loop, stop))
         case _:
-            bulk = {name: options[name] for name in ("outstanding", "signal_every")}
+            bulk = {name: options[name] for name in ("outstanding", "signal_every", "remote_slots")}
             return counts_of(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
 
 

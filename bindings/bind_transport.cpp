@@ -25,14 +25,20 @@ void bind_delay_config(nb::module_& m) {
   nb::class_<DelayConfig>(m, "DelayConfig")
       .def(nb::init<>())
       .def_rw("wire", &DelayConfig::wire)
+      .def_rw("loopback", &DelayConfig::loopback)
       .def_rw("host_post", &DelayConfig::host_post)
       .def_rw("host_complete", &DelayConfig::host_complete)
       .def_rw("remote_host", &DelayConfig::remote_host)
+      .def_rw("remote_memory", &DelayConfig::remote_memory)
       .def_rw("adapter_ns", &DelayConfig::adapter_ns)
+      .def_rw("receive_ns", &DelayConfig::receive_ns)
+      .def_rw("rate_gbps", &DelayConfig::rate_gbps)
       .def_rw("loss", &DelayConfig::loss)
       .def_rw("stall_every_ns", &DelayConfig::stall_every_ns)
       .def_rw("stall_ns", &DelayConfig::stall_ns)
-      .def_rw("seed", &DelayConfig::seed);
+      .def_rw("seed", &DelayConfig::seed)
+      .def_rw("peer", &DelayConfig::peer)
+      .def_rw("samples", &DelayConfig::samples);
 }
 
 void bind_config(nb::module_& m) {

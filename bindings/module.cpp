@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void bind_clock(nb::module_& m);
+void bind_delay(nb::module_& m);
 void bind_histogram(nb::module_& m);
 void bind_packet(nb::module_& m);
 void bind_probe(nb::module_& m);
@@ -15,4 +16,5 @@ NB_MODULE(_core, m) {
   bind_clock(m);
   bind_transport(m);
   bind_probe(m);
+  bind_delay(m);
 }

@@ -33,18 +33,36 @@ constexpr bool is_atomic(Op op) {
 const char* name_of(Op op);
 Op op_named(const std::string& name);
 
-// What the delay transport injects. Distributions are written "10 us", "uniform(5 us, 15 us)",
-// "exponential(10 us)" or "lognormal(10 us, 0.5)" (median, sigma); times without jitter are ns.
+// What the delay transport injects. Texts are distributions: "10 us", "uniform(5 us, 15 us)",
+// "exponential(10 us)", "lognormal(10 us, 0.5)" (median, sigma), "0.01 * exponential(1 ms)" (that
+// with probability 0.01), and sums of these with "+".
+//
+// A message posted at t reaches the adapter at t + host_post. Posts made while an earlier one is on
+// its way share its delay (one bus: what holds up the first holds up those behind it). The adapter
+// works on it for adapter_ns + bytes / rate_gbps, one message at a time over all endpoints of one
+// `device` name, and then it leaves:
+//   to the far adapter and its ACK back   wire + receive_ns + wire + receive_ns
+//   ... of a write, read or atomic        + remote_memory at the far side
+//   to the far program and its echo back  wire + receive_ns + remote_host + wire + receive_ns
+//   round the adapter's own loopback      loopback + 2 receive_ns
+// and can be polled host_complete later. Datagrams (endpoint "ud") complete when they have left.
 struct DelayConfig {
-  std::string wire = "10 us";      // one way, each direction drawn alone
-  std::string host_post = "0 ns";  // from post to the adapter: doorbell, PCIe, fetch of the data
-  std::string host_complete = "0 ns";  // from adapter to a completion that can be polled
-  std::string remote_host = "0 ns";    // the peer's adapter to its program and back: echoes only
+  std::string wire = "10 us";          // one way, each message and each direction drawn alone
+  std::string loopback = "0 ns";       // the loopback's own path, to and fro
+  std::string host_post = "0 ns";      // from post to the adapter: doorbell, PCIe, fetch of data
+  std::string host_complete = "0 ns";  // from the adapter to a completion that can be polled
+  std::string remote_host = "0 ns";    // the far adapter to its program and back
+  std::string remote_memory = "0 ns";  // the far adapter's access to its memory
   int64_t adapter_ns = 0;              // the adapter is busy this long with each message it sends
-  double loss = 0;                     // probability of losing a message on its way (datagrams)
+  int64_t receive_ns = 0;              // an adapter takes this long for each message or ACK it gets
+  double rate_gbps = 0;                // and this rate for its bytes; 0: no time
+  double loss = 0;                     // probability of losing a message on its way ("ud" only)
   int64_t stall_every_ns = 0;          // the wire stands still for stall_ns, this often; 0: never
   int64_t stall_ns = 0;
   uint64_t seed = 1;
+  std::string peer = "echo";  // the far program: "echo", "sink", "duplex" (sends all the time), or
+                              // "transfer" (acknowledges as transfer_receive does)
+  uint64_t samples = 0;       // true times to keep one by one, the first ones; see delay.hpp
 };
 
 struct Config {

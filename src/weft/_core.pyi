@@ -294,14 +294,20 @@ class DelayConfig:
 
     def __init__(self) -> None: ...
     wire: str
+    loopback: str
     host_post: str
     host_complete: str
     remote_host: str
+    remote_memory: str
     adapter_ns: int
+    receive_ns: int
+    rate_gbps: float
     loss: float
     stall_every_ns: int
     stall_ns: int
     seed: int
+    peer: str
+    samples: int
 
 class EndpointConfig:
     """How to open an endpoint; core/transport/endpoint.hpp says what each field means."""
@@ -369,6 +375,32 @@ class Availability:
     def facts(self) -> dict[str, str]: ...
 
 def availability() -> list[Availability]: ...
+
+# --- bindings/bind_delay.cpp ---
+
+class DelayTruth:
+    """What a delay endpoint has injected so far, in ps; core/transport/delay.hpp."""
+
+    @property
+    def messages(self) -> int: ...
+    @property
+    def lost(self) -> int: ...
+    @property
+    def wire_rtt(self) -> Histogram: ...
+    @property
+    def completion(self) -> Histogram: ...
+    @property
+    def echo(self) -> Histogram: ...
+    @property
+    def wire_rtt_samples(self) -> NDArray[np.int64]: ...
+    @property
+    def completion_samples(self) -> NDArray[np.int64]: ...
+    @property
+    def echo_samples(self) -> NDArray[np.int64]: ...
+
+def delay_truth(endpoint: Endpoint) -> DelayTruth: ...
+def timing_cost(messages: int) -> tuple[float, float]:
+    """ns per message of a null loop with clock and histogram, and of the same loop without."""
 
 # --- bindings/bind_probe.cpp: the timed loops of core/probe/loops.hpp, all without the GIL ---
 

@@ -1,0 +1,62 @@
+// What the delay transport injected, and what timing costs; the GIL is released while loops run.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+
+#include <utility>
+#include <vector>
+
+#include "bind_endpoint.hpp"
+#include "probe/timing_cost.hpp"
+#include "transport/delay.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using weft::python::OpenEndpoint;
+using namespace weft::transport;
+
+namespace {
+
+using Numbers = nb::ndarray<nb::numpy, const int64_t, nb::ndim<1>, nb::c_contig>;
+
+auto histogram(DelayTimes DelayTruth::*times) {
+  return [times](const DelayTruth& self) { return (self.*times).histogram; };
+}
+
+auto samples(DelayTimes DelayTruth::*times) {
+  return [times](nb::handle_t<DelayTruth> self) {
+    const auto& values = (nb::cast<const DelayTruth&>(self).*times).samples;
+    return Numbers(values.data(), {values.size()}, self);
+  };
+}
+
+DelayTruth truth_of(OpenEndpoint& endpoint) {
+  const DelayTruth* truth = delay_truth(endpoint.use());
+  if (truth == nullptr)
+    throw weft::Error("endpoint", "only the delay transport knows the truth",
+                      "open it with transport delay");
+  return *truth;
+}
+
+}  // namespace
+
+void bind_delay(nb::module_& m) {
+  nb::class_<DelayTruth>(m, "DelayTruth")
+      .def_ro("messages", &DelayTruth::messages)
+      .def_ro("lost", &DelayTruth::lost)
+      .def_prop_ro("wire_rtt", histogram(&DelayTruth::wire_rtt))
+      .def_prop_ro("completion", histogram(&DelayTruth::completion))
+      .def_prop_ro("echo", histogram(&DelayTruth::echo))
+      .def_prop_ro("wire_rtt_samples", samples(&DelayTruth::wire_rtt))
+      .def_prop_ro("completion_samples", samples(&DelayTruth::completion))
+      .def_prop_ro("echo_samples", samples(&DelayTruth::echo));
+  m.def("delay_truth", &truth_of, "endpoint"_a);
+  m.def(
+      "timing_cost",
+      [](uint64_t messages) {
+        nb::gil_scoped_release release;
+        const auto cost = weft::probe::timing_cost(messages);
+        return std::make_pair(cost.with_ns, cost.without_ns);
+      },
+      "messages"_a);
+}

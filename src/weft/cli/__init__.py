@@ -19,7 +19,7 @@ from importlib import import_module
 from weft import __version__
 from weft.errors import WeftError
 
-COMMANDS = ("tour", "simulate", "study", "fabric", "compare", "report", "serve")
+COMMANDS = ("doctor", "tour", "simulate", "study", "fabric", "compare", "report", "serve")
 
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

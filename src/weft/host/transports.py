@@ -1,0 +1,90 @@
+"""What can be measured over from this host, or why not. Entry point: `transports`."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft._core import Availability, availability
+
+# Loading an MPI library may end the process: another one tries.
+_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
+_MPI_VERSION = _MPI + "print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))"
+_MPI_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """`over` is what `--over` takes; `reason` and `remedy` are of those not available."""
+
+    over: str
+    available: bool
+    reason: str = ""
+    remedy: str = ""
+    endpoints: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    max_bytes: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+# In the order people look for them.
+_ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
+
+
+def transports() -> list[Transport]:
+    """Every transport, device and provider: those of the core, and MPI."""
+    found = [*map(_transport, availability()), _mpi()]
+    return sorted(found, key=lambda transport: _ORDER.index(transport.over.partition(":")[0]))
+
+
+def reaches_others(transport: Transport) -> bool:
+    """Whether messages leave this process: the delay transport is for testing alone."""
+    return transport.over != "delay"
+
+
+def _transport(found: Availability) -> Transport:
+    return Transport(
+        over=f"{found.transport}:{found.device}" if found.device else found.transport,
+        available=found.available,
+        reason=found.reason,
+        remedy=found.remedy,
+        endpoints=tuple(found.endpoints),
+        operations=tuple(found.operations),
+        max_bytes=found.max_bytes,
+        facts=found.facts,
+    )
+
+
+def _mpi() -> Transport:
+    if importlib.util.find_spec("mpi4py") is None:
+        return _no_mpi("mpi4py is not installed", "pip install 'weft[mpi]'")
+    launcher = shutil.which("mpirun") or shutil.which("mpiexec")
+    if launcher is None:
+        return _no_mpi("there is no mpirun", "install an MPI, or add its bin directory to PATH")
+    library, problem = _mpi_library()
+    if problem:
+        return _no_mpi(problem, "install the MPI library that mpi4py was built for")
+    return Transport(over="mpi", available=True, facts={"library": library, "launcher": launcher})
+
+
+def _no_mpi(reason: str, remedy: str) -> Transport:
+    return Transport(over="mpi", available=False, reason=reason, remedy=remedy)
+
+
+def _mpi_library() -> tuple[str, str]:
+    """The library's name and version, or why it cannot be loaded."""
+    command = [sys.executable, "-c", _MPI_VERSION]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_MPI_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "", f"loading the MPI library took more than {_MPI_SECONDS} s"
+    if done.returncode == 0:
+        return done.stdout.strip().partition(",")[0], ""
+    last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return "", f"the MPI library cannot be loaded: {last}"

@@ -1,0 +1,186 @@
+"""`weft doctor` says what works, what does not, why, and what to do."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from host_tree import plant
+
+from weft.cli import main
+from weft.host import Examination, clock, interfaces, memory, processors, rdma_devices
+from weft.host.noise import Distance, look
+from weft.host.transports import Transport, transports
+
+TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
+DELAY = Transport(over="delay", available=True)
+NO_VERBS = Transport(
+    over="verbs", available=False, reason="there is no RDMA device", remedy="load its driver"
+)
+
+
+def examination(root: Path) -> Examination:
+    return Examination(
+        host="node17",
+        kernel="Linux 5.14.0 x86_64",
+        clock=clock(),
+        processors=processors(root),
+        memory=memory(root),
+        pages="2M",
+        rdma_devices=rdma_devices(root),
+        interfaces=interfaces(root),
+        noise=look(0.001),
+        distances=(Distance(0, 8, "one core", 21_400), Distance(0, 1, "node 0", None)),
+    )
+
+
+@pytest.fixture
+def doctor(tmp_path, monkeypatch, capsys):
+    """Runs the command on a host of tests/data with these transports: status and output."""
+
+    def run(found, *options, host="mlx5", **changes):
+        root = tmp_path / host
+        seen = replace(examination(root if root.exists() else plant(host, root)), **changes)
+        monkeypatch.setattr("weft.cli.doctor.examine", lambda _seconds: seen)
+        monkeypatch.setattr("weft.cli.doctor.transports", lambda: found)
+        return main(["doctor", *options]), capsys.readouterr().out
+
+    return run
+
+
+def test_this_host_is_described_and_can_be_measured_over_tcp(capsys):
+    assert main(["doctor", "--seconds", "0.05"]) == 0
+    out = capsys.readouterr().out
+    for heading in ("HOST", "RDMA DEVICES", "INTERFACES", "TRANSPORTS", "TO MEND"):
+        assert f"\n{heading}" in out
+    assert "\n  tcp " in out
+    assert max(map(len, out.splitlines())) <= 200
+
+
+def test_json_holds_the_same_for_machines(capsys):
+    assert main(["doctor", "--seconds", "0.05", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["usable"] is True
+    assert data["clock"]["hz"] > 0
+    assert data["memory"]["buffer_pages"] in ("2M", "thp", "4K")
+    assert {"tcp", "udp"} <= {t["over"] for t in data["transports"] if t["available"]}
+    assert data["noise"]["watched_ns"] > 0
+
+
+def test_a_host_with_rdma_shows_ports_modes_and_what_to_mend(doctor):
+    status, out = doctor([TCP])
+    assert status == 0
+    assert "mlx5_0  1     ACTIVE  200 Gb/sec (4X HDR)  InfiniBand  1" in out
+    assert "ib0       ipoib connected  up       65520  200 Gb/s  1" in out
+    assert "ib0.8001  ipoib datagram" in out
+    assert "governor      performance on CPUs 4-7,12-15; powersave on CPUs 0-3,8-11" in out
+    assert "64 KiB may be locked" in out
+    assert "CPUs 0 and 8 (one core): 21 ns" in out
+    assert "CPUs 0 and 1 (node 0): not measured: a CPU was busy" in out
+    assert "→ set `memlock unlimited` in /etc/security/limits.conf" in out
+
+
+def test_a_container_shows_its_limits(doctor):
+    _, out = doctor([TCP], host="efa")
+    assert "CPUs 0,2-3, 1.5 CPUs' worth of time" in out
+    assert "cgroup limit 8 GiB" in out
+    assert "transparent: never" in out
+
+
+def test_what_is_not_available_says_why_and_what_to_do(doctor):
+    _, out = doctor([NO_VERBS, TCP])
+    assert "  verbs  not available, because there is no RDMA device\n" in out
+    assert "         → load its driver\n" in out
+    assert "  tcp    available; stream: send\n" in out
+
+
+@pytest.mark.parametrize(("found", "status"), [([TCP, DELAY], 0), ([NO_VERBS, DELAY], 1), ([], 1)])
+def test_the_status_tells_whether_anything_can_be_measured_over(doctor, found, status):
+    assert doctor(found)[0] == status
+    assert doctor(found, "--json")[0] == status
+
+
+def test_a_quiet_host_has_nothing_to_mend(doctor):
+    seen = replace(processors(), governors={}, cpu_limit=None, allowed=(0, 1), core_of={0: 0, 1: 1})
+    quiet = replace(look(0.001), watched_ns=10**12)
+    if quiet.gaps.count and quiet.gaps.max > 10**9:
+        pytest.skip("this machine stood still for a millisecond")
+    if not clock().invariant:
+        pytest.skip("this machine's counter is not invariant")
+    _, out = doctor([TCP], processors=seen, rdma_devices=(), interfaces=(), noise=quiet)
+    assert "TO MEND: nothing found" in out
+
+
+def test_providers_show_all_their_facts_by_endpoint_kind(doctor):
+    facts = {"version": "117.0", "rdm.protocol": "FI_PROTO_SHM", "rdm.caps": "FI_MSG"}
+    shm = Transport(over="ofi:shm", available=True, endpoints=("rdm",), facts=facts)
+    status, out = doctor([shm], "--providers")
+    assert status == 0
+    assert out.splitlines()[1:] == [
+        "    version: 117.0",
+        "    rdm",
+        "      caps: FI_MSG",
+        "      protocol: FI_PROTO_SHM",
+    ]
+    (data,) = json.loads(doctor([shm], "--providers", "--json")[1])
+    assert data["facts"] == facts
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "61", "nan"])
+def test_a_time_that_makes_no_sense_is_refused(seconds, capsys):
+    assert main(["doctor", f"--seconds={seconds}"]) == 2
+    assert "--seconds: " in capsys.readouterr().err
+
+
+# ---- MPI is tried in another process ----------------------------------------------------------
+
+
+def mpi() -> Transport:
+    (found,) = (transport for transport in transports() if transport.over == "mpi")
+    return found
+
+
+def test_mpi_without_mpi4py_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    assert (mpi().available, mpi().remedy) == (False, "pip install 'weft[mpi]'")
+
+
+@pytest.fixture
+def fake_mpi(tmp_path, monkeypatch):
+    """An mpirun that exists and an mpi4py whose MPI module is the given text."""
+
+    def make(module: str) -> None:
+        package = tmp_path / "mpi4py"
+        package.mkdir()
+        (package / "__init__.py").write_text("class rc: pass\n")
+        (package / "MPI.py").write_text(module)
+        (tmp_path / "mpirun").write_text("#!/bin/sh\n")
+        (tmp_path / "mpirun").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return make
+
+
+def test_mpi_that_loads_is_available_with_its_name(fake_mpi):
+    fake_mpi("def Get_library_version(): return 'Any MPI v1.2, package\\0'\n")
+    assert mpi().available
+    assert mpi().facts["library"] == "Any MPI v1.2"
+
+
+def test_mpi_that_cannot_be_loaded_says_so(fake_mpi):
+    fake_mpi("raise RuntimeError('cannot load MPI library')\n")
+    assert mpi().reason.endswith("cannot be loaded: RuntimeError: cannot load MPI library")
+
+
+def test_mpi_that_hangs_is_given_up(fake_mpi, monkeypatch):
+    fake_mpi("")
+
+    def late(*_args, **_options):
+        raise subprocess.TimeoutExpired("python", 10)
+
+    monkeypatch.setattr("subprocess.run", late)
+    assert mpi().reason == "loading the MPI library took more than 10 s"

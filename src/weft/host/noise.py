@@ -64,15 +64,15 @@ def lost_ns(gaps: Histogram) -> int:
 
 
 def look(seconds: float, cpu: int = -1) -> HostNoise:
-    """Only the hiccups of a CPU (-1: wherever the kernel puts the thread) in this time."""
-    steal, start = _steal_ns(), time.monotonic_ns()
+    """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
+    steal, start = _steal_ns(cpu), time.monotonic_ns()
     seen = hiccups(seconds, cpu, THRESHOLD_NS)
     return HostNoise(
         cpu=cpu,
         watched_ns=seen.elapsed_ns,
         gaps=seen.gaps,
         elapsed_ns=time.monotonic_ns() - start,
-        steal_ns=_steal_ns() - steal,
+        steal_ns=_steal_ns(cpu) - steal,
     )
 
 
@@ -129,9 +129,11 @@ def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
     return Distance(a, b, relation(host, a, b), p50)
 
 
-def _steal_ns() -> int:
-    """Of all CPUs, in steps of 10 ms."""
-    return round(1e9 * sum(times.steal_s for times in cpu_times().values()))
+def _steal_ns(cpu: int = -1) -> int:
+    """Of one CPU or (-1) of all, in steps of 10 ms."""
+    all_times = cpu_times()
+    chosen = all_times.values() if cpu < 0 else [all_times[cpu]]
+    return round(1e9 * sum(times.steal_s for times in chosen))
 
 
 def _involuntary_switches() -> int:

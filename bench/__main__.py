@@ -1,4 +1,4 @@
-"""`python -m bench`: every benchmark, ours and the peers' interleaved; writes bench/latest.jsonl.
+"""`python -m bench [simulate|measure|all]`: ours and the peers' interleaved; bench/latest.jsonl.
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 `--quick` runs each of ours once, without the peers and the largest, and writes nothing.
@@ -7,164 +7,27 @@ Machines are noisy: each figure is the median of runs that took turns, and the s
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
 
-from weft.records.table import text_table
+from bench.figure import save
+from bench.measure import measure
+from bench.simulate import simulate
 
-HERE = Path(__file__).parent
-NS3 = HERE / "peers" / "ns3" / "run.sh"
-MILLION = 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One benchmark: a scenario, its goal, the peer's command and how often to run it."""
-
-    name: str
-    goal_millions: float | None
-    peer: tuple[str, ...]
-    runs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """One line of bench/latest.jsonl; `goal` is a lower bound for rates, else an upper one."""
-
-    name: str
-    unit: str
-    ours: float
-    peer: str | None
-    theirs: float | None
-    goal: float | None
-
-
-LARGEST = "fabric-1944"
-CASES = (
-    Case(name="S1", goal_millions=20, peer=("s1", "100"), runs=7),
-    Case(name="S2-k8", goal_millions=5, peer=("s2", "8"), runs=7),
-    Case(name="S2-k16", goal_millions=3, peer=("s2", "16"), runs=5),
-    Case(name=LARGEST, goal_millions=None, peer=(), runs=1),
-)
-FABRIC_WALL_S, FABRIC_MEMORY_MIB = 60.0, 4096.0
-
-HEADS = (
-    "scenario", "packet-hops", "ours M/s", "spread", "goal", "ns-3 M/s", "ratio", "MiB",
-    "ns-3 MiB", "wall s",
-)  # fmt: skip
-LEGEND = (
-    "M/s: million packet-hops per CPU second of the event loop, one core, median of the runs and "
-    "their spread.\nS1 is 100 ms simulated ten times over, packet-hops and CPU time summed up.\n"
-    "ns-3 3.37, raw point-to-point devices: no credits, no cut-through, window-limited; weft with "
-    "all lossless features."
-)
+HALVES = {"simulate": (simulate,), "measure": (measure,), "all": (simulate, measure)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("half", nargs="?", choices=HALVES, default="all", help="default: all")
     parser.add_argument(
         "--quick", action="store_true", help="ours, once each, without the largest; writes nothing"
     )
     args = parser.parse_args(argv)
-    cases = [_quick(case) for case in CASES if case.name != LARGEST] if args.quick else CASES
-    figures: list[Figure] = []
-    rows: list[list[str]] = []
-    for case in cases:
-        ours, theirs = _interleaved(case)
-        figures += _figures(case, ours, theirs)
-        rows.append(_row(case, ours, theirs))
-    print(f"{text_table(HEADS, rows)}\n\n{LEGEND}")
-    if not args.quick:
-        lines = "".join(json.dumps(asdict(figure)) + "\n" for figure in figures)
-        (HERE / "latest.jsonl").write_text(lines, encoding="utf-8")
+    for half in HALVES[args.half]:
+        figures = half(args.quick)
+        if not args.quick:
+            save(figures)
     return 0
-
-
-def _quick(case: Case) -> Case:
-    return replace(case, peer=(), runs=1)
-
-
-def _interleaved(case: Case) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Ours and the peer's in turn, so that both meet the same noise."""
-    ours: list[dict[str, Any]] = []
-    theirs: list[dict[str, Any]] = []
-    for _ in range(case.runs):
-        ours.append(_json([sys.executable, "-m", "bench.scenarios", case.name]))
-        if case.peer and (answer := _peer(case.peer)):
-            theirs.append(answer)
-    return ours, theirs
-
-
-def _json(command: Sequence[str]) -> dict[str, Any]:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def _peer(arguments: Sequence[str]) -> dict[str, Any] | None:
-    """The peer's answer, or None where it is not installed (it says so itself)."""
-    command = [str(NS3), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode == 3:
-        print(done.stderr.strip(), file=sys.stderr)
-        return None
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)}: {done.stderr.strip()}")
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def _median(runs: Sequence[dict[str, Any]], key: str) -> float:
-    return float(statistics.median(run[key] for run in runs))
-
-
-def _figures(case: Case, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[Figure]:
-    peer = "ns-3 3.37" if theirs else None
-    hops, memory = "packet_hops_per_cpu_s", "peak_rss_mib"
-    rate = Figure(
-        name=case.name, unit="packet-hops/CPU s", ours=_median(ours, hops), peer=peer,
-        theirs=_median(theirs, hops) if theirs else None,
-        goal=case.goal_millions * MILLION if case.goal_millions else None,
-    )  # fmt: skip
-    whole = case.name == LARGEST
-    size = Figure(
-        name=f"{case.name}-memory", unit="MiB", ours=_median(ours, memory), peer=peer,
-        theirs=_median(theirs, memory) if theirs else None,
-        goal=FABRIC_MEMORY_MIB if whole else None,
-    )  # fmt: skip
-    if not whole:
-        return [rate, size]
-    wall = Figure(
-        name=f"{case.name}-wall", unit="s", ours=_median(ours, "wall_s"), peer=None, theirs=None,
-        goal=FABRIC_WALL_S,
-    )  # fmt: skip
-    return [rate, size, wall]
-
-
-def _row(case: Case, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> list[str]:
-    rates = [run["packet_hops_per_cpu_s"] / MILLION for run in ours]
-    mine = statistics.median(rates)
-    peer = _median(theirs, "packet_hops_per_cpu_s") / MILLION if theirs else None
-    return [
-        case.name,
-        f"{ours[0]['packet_hops']:,}",
-        f"{mine:.2f}",
-        f"{min(rates):.2f}–{max(rates):.2f}",
-        f"≥ {case.goal_millions:g}" if case.goal_millions else f"< {FABRIC_WALL_S:g} s",
-        f"{peer:.2f}" if peer else "",
-        f"{mine / peer:.1f}" if peer else "",
-        f"{_median(ours, 'peak_rss_mib'):.0f}",
-        f"{_median(theirs, 'peak_rss_mib'):.0f}" if theirs else "",
-        f"{_median(ours, 'wall_s'):.1f}",
-    ]
 
 
 if __name__ == "__main__":

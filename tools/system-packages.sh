@@ -65,6 +65,11 @@ missing_optional() {
   if [[ $purpose =~ ^(demo|bench|all)$ ]]; then
     has_ns3 || echo libns3-dev
   fi
+  if [[ $purpose =~ ^(bench|all)$ ]]; then
+    command -v fi_pingpong >/dev/null || echo libfabric-bin
+    command -v sockperf >/dev/null || echo sockperf
+    command -v qperf >/dev/null || echo qperf
+  fi
   if [[ $purpose =~ ^(demo|all)$ ]]; then
     command -v chromium >/dev/null || command -v google-chrome >/dev/null || echo chromium
   fi
@@ -73,7 +78,7 @@ missing_optional() {
 use_of() {
   case $1 in
     clang-format) echo "make check" ;;
-    libns3-dev) echo "make bench" ;;
+    libns3-dev | libfabric-bin | sockperf | qperf) echo "make bench" ;;
     chromium) echo "the picture test of the report" ;;
   esac
 }

@@ -1,0 +1,1 @@
+"""Programs that do the same work as ours, one module or directory each."""

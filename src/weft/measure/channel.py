@@ -70,7 +70,7 @@ OPTIONS: Mapping[str, tuple[Value, Kind]] = {
 }
 ROLES = ("echo", "sink", "duplex", "window", "transfer")
 _ONE_ENDPOINT = frozenset({"echo", "transfer"})
-_SENDS = frozenset({"echo", "duplex"})
+ACKNOWLEDGEMENT_BYTES = 8
 OVER_PEERS = ("tcp", "udp", "ofi", "verbs")
 LONGEST_TEXT = 256
 
@@ -208,18 +208,30 @@ def _wrong(value: object, kind: Kind) -> str:
 def _inconsistent(channel: Served) -> list[InputError]:
     """Sizes and windows that the endpoint's slots cannot hold."""
     config, loop, options = channel.config, channel.loop, channel.options
-    bounds = []
-    if channel.role != "window":
-        bounds.append(("bytes", loop["bytes"], "receive_bytes"))
-    if channel.role in _SENDS:
-        bounds.append(("bytes", loop["bytes"], "send_bytes"))
-    if channel.role == "duplex":
-        bounds.append(("window", options["window"], "depth"))
+    written = options["remote_slots"] * loop["bytes"]
+    bounds = {
+        "echo": [("receive_bytes", config["receive_bytes"], "send_bytes")],
+        "sink": [("bytes", loop["bytes"], "receive_bytes")],
+        "duplex": [
+            ("bytes", loop["bytes"], "receive_bytes"),
+            ("bytes", loop["bytes"], "send_bytes"),
+            ("window", options["window"], "depth"),
+        ],
+        "window": [("bytes", loop["bytes"], "remote_bytes")],
+        "transfer": [
+            ("acknowledgement of bytes", ACKNOWLEDGEMENT_BYTES, "send_bytes"),
+            ("remote_slots times bytes", written, "remote_bytes")
+            if loop["op"] == "write-imm"
+            else ("bytes", loop["bytes"], "receive_bytes"),
+        ],
+    }
     return [
         InputError(
-            channel.where, f"{name} {value} exceeds the endpoint's {limit} {config[limit]}", "agree"
+            channel.where,
+            f"{name} {value} exceeds {limit} {config[limit]} of the server's endpoint",
+            f"give it a larger {limit}",
         )
-        for name, value, limit in bounds
+        for name, value, limit in bounds[channel.role]
         if value > config[limit]
     ]
 

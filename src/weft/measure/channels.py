@@ -127,7 +127,8 @@ class Channels:
     def _check(self, asked: Sequence[dict[str, Any]]) -> None:
         """The server checks too; here it costs nothing, and its limits are known."""
         served, problems = read_channels(asked)
-        problems = problems or [*excess(served, self._peer.limits), *not_available(served)]
+        problems += excess(served, self._peer.limits)
+        problems += not_available(served) if not problems else []
         if problems:
             raise all_of(self._peer.where, problems)
 

@@ -58,8 +58,14 @@ def excess(channels: Sequence[Served], limits: Limits) -> list[InputError]:
 def _of_channel(channel: Served, limits: Limits) -> list[InputError]:
     where, config = channel.where, channel.config
     found = []
-    for name in ("send_bytes", "receive_bytes", "remote_bytes"):
-        found += _over(where, name, config[name], limits.size_bytes, "--max-size")
+    sizes = {name: config[name] for name in ("send_bytes", "receive_bytes")}
+    # One-sided messages are as large as the window lets them be.
+    one_sided = channel.role == "window"
+    sizes["remote_bytes" if one_sided else "bytes"] = (
+        config["remote_bytes"] if one_sided else channel.loop["bytes"]
+    )
+    for name, size in sizes.items():
+        found += _over(where, name, size, limits.size_bytes, "--max-size")
     for name in ("depth", "receive_depth"):
         found += _over(where, name, config[name], limits.depth, "--max-depth")
     seconds = channel.loop["duration_ns"] / 1e9
@@ -73,14 +79,26 @@ def _over(
     if limit is None or value <= limit:
         return []
     remedy = f"ask for less, or its owner raises {option}"
-    return [InputError(where, f"{what} {value:g} exceeds the server's limit {limit:g}", remedy)]
+    problem = f"{what} {_plain(value)} exceeds the server's limit {_plain(limit)}"
+    return [InputError(where, problem, remedy)]
+
+
+def _plain(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:g}"
 
 
 def _memory_bytes(channel: Served) -> int:
     config = channel.config
     slots = 1 if config["one_buffer"] else config["depth"]
-    received = config["receive_bytes"] * config["receive_depth"]
-    return int(config["send_bytes"] * slots + received + config["remote_bytes"])
+    sent = _slot_bytes(config["send_bytes"] + config["offset"]) * slots
+    received = _slot_bytes(config["receive_bytes"]) * config["receive_depth"]
+    return int(sent + received + config["remote_bytes"])
+
+
+def _slot_bytes(size: int) -> int:
+    """Slots start on a cache line, large ones on a page."""
+    unit = 4096 if size >= 4096 else 64
+    return (size + unit - 1) // unit * unit
 
 
 def _too_fast(channels: Sequence[Served], limits: Limits) -> list[InputError]:

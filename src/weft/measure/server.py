@@ -31,6 +31,7 @@ from weft.measure.session import STUCK_STATUS, Session
 GREETING_S = 5.0
 MOST_PENDING = 64
 _BACKLOG = 128
+_ACCEPT_PAUSE_S = 0.02
 _END_S = 4.0
 _SUMMARY_BYTES = 2000
 _CHUNK = 4096
@@ -136,8 +137,9 @@ class Server:
     def _on_client(self, listener: socket.socket) -> None:
         try:
             sock, address = listener.accept()
-        except OSError as error:  # it left again, or we have no descriptor: not a reason to end
+        except OSError as error:  # it left again, or descriptors ran out: not a reason to end
             self._log(f"accept: {error.strerror}")
+            time.sleep(_ACCEPT_PAUSE_S)
             return
         sock.setblocking(False)
         tune(sock)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from weft import _core
-from weft.errors import InputError, WeftError
+from weft.errors import InputError
 from weft.measure.channel import Served, endpoint_config, loop_spec
 
 CONNECT_MS = 5000
@@ -20,7 +20,7 @@ DRAIN_S = 4.0
 END_S = 3.0
 _COUNTS = (
     "sent", "received", "lost", "reordered", "duplicates", "corrupted",
-    "bytes", "elapsed_ns", "user_ns", "system_ns", "stopped",
+    "bytes", "elapsed_ns", "user_ns", "system_ns", "stopped", "error",
 )  # fmt: skip
 
 
@@ -39,10 +39,10 @@ class _Loop:
         def run() -> None:
             try:
                 self.counts = _run(self.channel, self.endpoints, self.stop)
+                if self.counts["error"]:
+                    self.error = InputError(self.channel.where, self.counts["error"])
             except InputError as error:
                 self.error = error
-            except WeftError as error:
-                self.error = InputError(self.channel.where, str(error))
             if self.error:
                 on_error()
 
@@ -152,10 +152,10 @@ class Serving:
         if sent is None:
             return
         for loop, messages in zip(self._loops, sent, strict=True):
-            if loop.channel.role in ("echo", "window"):
-                loop.stop.set()
-            else:
+            if loop.channel.role in ("sink", "duplex", "transfer"):
                 loop.stop.finish_at(messages)
+            else:  # all that was sent has been answered, or needs no answer
+                loop.stop.set()
         self._ended(DRAIN_S)
 
     def _ended(self, within_s: float) -> bool:

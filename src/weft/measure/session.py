@@ -28,13 +28,14 @@ from weft.measure.limits import Limits, excess, roles_of
 from weft.measure.protocol import Message, ProtocolError, error_message
 from weft.measure.serving import Serving
 
-# What a client may send in each state; bye always.
+# What a client may send in each state; close, describe and bye in all of them.
 _ALLOWED = {
-    "idle": {"describe", "open", "close"},
-    "opened": {"connect", "close", "describe"},
-    "connected": {"start", "close", "describe"},
-    "running": {"finish", "close"},
+    "idle": frozenset({"open"}),
+    "opened": frozenset({"connect"}),
+    "connected": frozenset({"start"}),
+    "running": frozenset({"finish"}),
 }
+_ALWAYS = frozenset({"close", "describe"})
 _LONGEST_ADDRESS = 4096
 _RATE_SLACK = 1.1
 _CLEAN_END_S = 3.0
@@ -88,7 +89,7 @@ class Session:
 
     def _handle(self, message: Message) -> None:
         kind = message["type"]
-        if self._job is not None or kind not in _ALLOWED[self._state]:
+        if self._job is not None or kind not in _ALLOWED[self._state] | _ALWAYS:
             raise ProtocolError(f"{kind} while {'busy' if self._job else self._state}")
         getattr(self, f"_on_{kind}")(message)
 
@@ -152,7 +153,7 @@ class Session:
 
     def _on_open(self, message: Message) -> None:
         channels, problems = read_channels(message["channels"])
-        problems = problems or excess(channels, self._limits)
+        problems += excess(channels, self._limits)
         if problems:
             self._refuse(problems)
             return

@@ -1,0 +1,149 @@
+// An endpoint over one libfabric provider.
+//
+// One domain and one completion queue each, so that a poll is one fi_cq_read. Works complete in the
+// order posted, as with verbs: a work counts as done when it and all before it are. Reliable
+// datagram endpoints meet in connect() with a hello, which also sets up what the provider makes
+// lazily (tcp connections, shared memory of the peer).
+// Files: ofi_open (what is opened and closed), ofi_connect (address, hello, connection events),
+// ofi_endpoint (post, poll).
+#pragma once
+
+#include "transport/ofi_info.hpp"
+
+#ifdef WEFT_HAVE_OFI
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/buffer.hpp"
+
+namespace weft::transport {
+
+class OfiEndpoint final : public Endpoint {
+ public:
+  explicit OfiEndpoint(const Config& config);
+
+  std::string address() override;
+  void connect(const std::string& peer, int timeout_ms) override;
+  uint32_t post(std::span<const Work> works) override;
+  uint32_t poll(std::span<Completion> out) override;
+  uint32_t wait(std::span<Completion> out, int timeout_ms) override;
+  void release(uint64_t receive_slot) override;
+  std::byte* send_slot(uint32_t slot) override { return sends_at_ + slot * send_stride_; }
+  const std::byte* receive_slot(uint64_t slot) override {
+    return receives_at_ + slot * receive_stride_;
+  }
+  std::span<std::byte> window() override { return {window_.data(), config_.remote_bytes}; }
+  std::map<std::string, std::string> describe() override;
+  bool is_reliable() const override { return info_->ep_attr->type != FI_EP_DGRAM; }
+
+ private:
+  // An operation in the provider's hands; its address is the operation's context.
+  struct alignas(64) Entry {
+    fi_context2 provider;  // belongs to the provider until the operation completes
+    uint64_t id = 0;       // of the work, or the receive slot
+    bool receive = false;
+    bool signaled = false;
+    bool silent = false;  // the provider was told to give no completion
+    bool done = false;
+  };
+  // What address() carries, before the provider's and the endpoint's name.
+  struct Card {
+    std::array<char, 8> magic;
+    std::array<uint64_t, 2> nonce;
+    uint64_t window_base, window_bytes, window_key;
+    uint32_t type, provider_bytes, name_bytes, reserved;
+  };
+  struct Operands {
+    uint64_t operand, compare;
+  };
+  static constexpr uint32_t kBatch = 16;
+  static constexpr uint32_t kHello = 16;               // bytes: the receiver's nonce
+  static constexpr uint32_t kLookAtEvents = 1u << 14;  // empty polls between two looks
+
+  // ofi_open.cpp
+  void check_sizes();
+  void open_objects();
+  void lay_out_memory();
+  Fid<fid_mr> register_memory(const Buffer& buffer, uint64_t access, uint64_t key);
+  void open_queue();
+  void create_endpoint(fi_info& info);
+  void bind_memory(fid_mr* memory);
+  void find_operations();
+  void post_receives();
+  [[noreturn]] void fail(const char* what, long rc, const std::string& remedy = "") const;
+  void check(const char* what, long rc) const {
+    if (rc != 0) fail(what, rc);
+  }
+
+  // ofi_connect.cpp
+  std::string name_of_local() const;
+  Card parse(const std::string& peer, std::string& name) const;
+  void connect_datagrams(const std::string& name, int64_t deadline_ns);
+  void exchange_hello(const Card& card, int64_t deadline_ns);
+  bool is_hello(const fi_cq_data_entry& raw) const;
+  void accept_peer(int64_t deadline_ns);
+  void call_peer(const Card& card, const std::string& name, int64_t deadline_ns);
+  uint32_t next_event(fi_eq_cm_entry* entry, size_t bytes, int64_t deadline_ns);
+  void await_connected(int64_t deadline_ns);
+  void look_at_events();
+  [[noreturn]] void fail_event() const;
+
+  // ofi_endpoint.cpp
+  long issue(const Work& work, Entry& entry, bool more);
+  long send_message(const Work& work, Entry& entry, bool more);
+  long write_message(const Work& work, Entry& entry, bool more);
+  long atomic(const Work& work, Entry& entry);
+  void require(const Work& work) const;
+  [[noreturn]] void refuse(const Work& work) const;
+  [[noreturn]] void fail_completion() const;
+  uint32_t take(const fi_cq_data_entry* raw, uint32_t count, Completion* out);
+  uint32_t retire(std::span<Completion> out);
+  uint32_t attend(std::span<Completion> out);
+  long post_receive(uint64_t slot);
+  uint64_t slots() const { return config_.receive_depth + tagged_depth_; }
+
+  Config config_;
+  std::string where_;
+  InfoPtr info_;
+  Buffer memory_, window_;
+  std::vector<Entry> sends_, receives_;
+  // Closed from the last to the first.
+  Fid<fid_fabric> fabric_;
+  Fid<fid_domain> domain_;
+  Fid<fid_eq> events_;
+  Fid<fid_cq> queue_;
+  Fid<fid_av> peers_;
+  Fid<fid_mr> memory_region_, window_region_;
+  Fid<fid_pep> listener_;
+  Fid<fid_ep> endpoint_;
+
+  std::byte* sends_at_ = nullptr;
+  std::byte* receives_at_ = nullptr;
+  Operands* operands_ = nullptr;
+  uint64_t send_stride_ = 0, receive_stride_ = 0;
+  void* memory_key_ = nullptr;  // descriptor of our own memory, where the provider wants one
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  uint64_t posted_ = 0, retired_ = 0, mask_ = 0;
+  uint64_t message_flags_ = 0;  // of fi_sendmsg and the like
+  uint64_t inline_end_ = 0;     // messages shorter than this are injected
+  uint64_t remote_base_ = 0, remote_bytes_ = 0, remote_key_ = 0;
+  uint32_t receive_bytes_ = 0, tagged_depth_ = 0;
+  uint32_t operations_ = 0;  // bits by Op
+  uint32_t empty_polls_ = 0;
+  bool selective_ = false;  // the provider can leave completions out
+  bool refused_ = false;    // the last post was
+  bool connected_ = false;
+  bool attention_ = false;  // early_ or unposted_ is not empty
+  std::array<uint64_t, 2> nonce_{};
+  std::vector<Completion> early_;   // came during connect
+  std::vector<uint64_t> unposted_;  // receive slots that the provider had no room for
+};
+
+}  // namespace weft::transport
+#endif

@@ -1,8 +1,8 @@
 """The command line: parse, call one function, emit.
 
 Each command is a module with `add(commands)`, which declares its options, and a function that
-runs it and returns the exit status: 0 done, 1 done but a check failed, 2 could not run.
-Entry point: `main`.
+runs it and returns the exit status: 0 done, 1 done but a check failed, 2 could not run. The tests
+of fabrics share one module. Entry point: `main`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,27 @@ from importlib import import_module
 from weft import __version__
 from weft.errors import WeftError
 
-COMMANDS = ("doctor", "tour", "simulate", "study", "fabric", "compare", "report", "serve")
+TESTS = (
+    "latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer",
+)  # fmt: skip
+COMMANDS = (
+    "doctor", "tour", *TESTS, "serve", "simulate", "study", "fabric", "compare", "report",
+)  # fmt: skip
 
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="weft",
-        description="Simulate high-performance fabrics, and see the numbers beside published ones.",
+        description="Measure and simulate high-performance fabrics, and see the numbers beside "
+        "published ones.",
     )
     top.add_argument("--version", action="version", version=f"weft {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
-        import_module(f"weft.cli.{name}").add(commands)
+        if name in TESTS:
+            import_module("weft.cli.test").add(commands, name)
+        else:
+            import_module(f"weft.cli.{name}").add(commands)
     return top
 
 

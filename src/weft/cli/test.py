@@ -1,0 +1,218 @@
+"""`weft latency`, `rperf`, `bandwidth`, `rate`, `paced`, `saturation`, `rma`, `transfer`.
+
+One command per test of `weft.measure.catalog`: options come from its settings, so a setting that
+is declared there is here, in sweeps and in Python alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from weft.cli.progress import ProgressBar
+from weft.errors import InputError
+from weft.measure.auth import read_token
+from weft.measure.campaign import Point, finished, plan_points, run_point
+from weft.measure.catalog import TESTS
+from weft.measure.options import Option, Settings, options_of
+from weft.measure.peer import LOCAL, Peer, open_peer
+from weft.measure.test import ENDED, Measurement, Test
+from weft.measure.values import flag, whole
+from weft.records import Record, RecordWriter, Scalar, check_output, read_records, to_line
+from weft.records.measured import measured_summary, sweep_table
+
+MOST_REPETITIONS = 10_000
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
+    test = TESTS[name]
+    command = commands.add_parser(
+        name, help=test.help, description=f"{test.description} See docs/measure.md.",
+        allow_abbrev=False,
+    )  # fmt: skip
+    command.add_argument(
+        "peer", nargs="?", default=LOCAL, metavar="PEER",
+        help="HOST[:PORT] of a weft serve, or local: one is started for this command",
+    )  # fmt: skip
+    command.add_argument(
+        "--sweep", nargs="+", action="extend", default=[], metavar="KEY=VALUES",
+        help="every combination, such as size=64..8M*2 depth=1,4,16",
+    )  # fmt: skip
+    command.add_argument("--repeat", default="1", metavar="N", help="measure each point N times")
+    command.add_argument(
+        "-o", "--output", metavar="FILE", help="keep the records (JSON lines); resumes"
+    )
+    command.add_argument("--json", action="store_true", help="records on standard output")
+    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
+    _add_settings(command, test)
+    command.set_defaults(run=run, test=name)
+
+
+def _add_settings(command: argparse.ArgumentParser, test: Test) -> None:
+    """The test's own settings first, then the common ones, then those of some transports."""
+    common = options_of(Settings)
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in (declared for _, declared in options_of(test.settings).values()):
+        if "." in option.name:
+            continue
+        title = ("of some transports" if option.only else
+                 "common settings" if option.name in common else "of this test")  # fmt: skip
+        if title not in groups:
+            groups[title] = command.add_argument_group(title)
+        _add_option(groups[title], option)
+    delay = [name.partition(".")[2] for name in common if name.startswith("delay.")]
+    groups["of some transports"].add_argument(
+        "--delay", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
+        help=f"of the delay transport: {', '.join(delay)}",
+    )  # fmt: skip
+
+
+def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
+    only = f" ({', '.join(option.only)})" if option.only else ""
+    words = f"{option.help}{only}".replace("%", "%%")
+    if option.read is flag:
+        group.add_argument(f"--{option.name}", action="store_true", default=None, help=words)
+    else:
+        group.add_argument(f"--{option.name}", metavar=option.metavar, help=words)
+
+
+def run(args: argparse.Namespace) -> int:
+    test = TESTS[args.test]
+    repeat = int(whole(1, MOST_REPETITIONS)(args.repeat, "--repeat"))
+    points = plan_points(test, _given(args, test), args.sweep, repeat, args.peer)
+    _check_peer(args.peer, points)
+    if args.output:
+        check_output(args.output)
+    stored = _stored(args.output, test)
+    resumed = sum(point.identity in stored for point in points)
+    if resumed:
+        print(f"resuming: {resumed} of {len(points)} points are stored", file=sys.stderr)
+    done = _measure(args, test, points, stored)
+    _show(args, [done[point.identity] for point in points if point.identity in done])
+    return _troubles(test, points, done)
+
+
+def _given(args: argparse.Namespace, test: Test) -> dict[str, object]:
+    """Settings by their outside names, as they were written."""
+    given: dict[str, object] = {
+        name: value
+        for name in options_of(test.settings)
+        if (value := getattr(args, name.replace("-", "_"), None)) is not None
+    }
+    for text in args.delay:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise InputError(f"--delay {text!r}", "is not KEY=VALUE", "such as wire=5us loss=0.01")
+        given[f"delay.{key.strip()}"] = value
+    return given
+
+
+def _check_peer(peer: str, points: Sequence[Point]) -> None:
+    alone = [point for point in points if point.settings.route.transport == "delay"]
+    if alone and peer != LOCAL:
+        raise InputError(f"{peer} --over delay", "the delay transport has no peer", "leave it out")
+
+
+def _stored(output: str | None, test: Test) -> dict[str, tuple[Record, ...]]:
+    """What an earlier run has finished; points that were cut short run again."""
+    if not output or not Path(output).exists() or not Path(output).stat().st_size:
+        return {}
+    return finished(test, read_records(output).records)
+
+
+def _measure(
+    args: argparse.Namespace,
+    test: Test,
+    points: Sequence[Point],
+    stored: Mapping[str, tuple[Record, ...]],
+) -> dict[str, tuple[Record, ...]]:
+    """Runs what is left; a point that ends early is kept, and is the last."""
+    done = dict(stored)
+    left = [point for point in points if point.identity not in stored]
+    with contextlib.ExitStack() as stack:
+        peer = _peer(args, left)
+        if peer is not None:
+            stack.enter_context(peer)
+        writer = stack.enter_context(RecordWriter(args.output)) if args.output and left else None
+        bar = stack.enter_context(ProgressBar(f"weft {test.name}"))
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for number, point in enumerate(left):
+            measured = run_point(test, peer, point, _progress(bar, number, len(left)))
+            done[point.identity] = measured.records
+            _keep(writer, measured)
+            if measured.ended:
+                return done
+        if writer:
+            _tidy(writer, [r for p in points for r in done[p.identity]])
+    return done
+
+
+def _peer(args: argparse.Namespace, left: Sequence[Point]) -> Peer | None:
+    """The peer, if any point needs one."""
+    if all(point.settings.route.transport == "delay" for point in left):
+        return None
+    return open_peer(args.peer, read_token(args.token_file) if args.token_file else None)
+
+
+def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], None] | None:
+    """Shown on a terminal only: each look costs the loops some time."""
+    if not sys.stderr.isatty():
+        return None
+    note = f"{number + 1} of {total}" if total > 1 else ""
+    return lambda share: bar.update((number + share) / total, note)
+
+
+def _keep(writer: RecordWriter | None, measured: Measurement) -> None:
+    if writer:
+        for record in measured.records:
+            writer.append(record)
+
+
+def _tidy(writer: RecordWriter, records: Sequence[Record]) -> None:
+    """Records of one run in the order of its points; those of several as they came.
+
+    Records of a point that was cut short and has now run to its end are left out.
+    """
+    if writer.alone:
+        writer.rewrite(records)
+        return
+    kept = {to_line(record) for record in records}
+    points = {record.provenance.scenario_digest for record in records}
+    writer.discard(lambda r: r.provenance.scenario_digest in points and to_line(r) not in kept)
+
+
+def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
+    """All as JSON lines; one point in full, several as a table."""
+    if args.json:
+        for records in done:
+            for record in records:
+                print(to_line(record))
+    elif len(done) == 1:
+        print("\n\n".join(measured_summary(record) for record in done[0]))
+    elif done:
+        print(sweep_table([records[-1] for records in done]))
+
+
+def _troubles(
+    test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]
+) -> int:  # fmt: skip
+    """1 when something was cut short or is wrong."""
+    shown = [done[point.identity][-1] for point in points if point.identity in done]
+    troubles = [
+        f"{record.label}: {note}"
+        for record in shown
+        for note in record.notes
+        if note.startswith(ENDED)
+    ]
+    for record in shown:
+        corrupted = record.quantities.get("corrupted")
+        if isinstance(corrupted, Scalar) and corrupted.value:
+            troubles.append(f"{record.label}: {corrupted.value} messages were corrupted")
+    if len(shown) < len(points):
+        troubles.append(f"{test.name}: {len(shown)} of {len(points)} points done")
+    for line in troubles:
+        print(f"weft: {line}", file=sys.stderr)
+    return 1 if troubles else 0

@@ -1,0 +1,140 @@
+"""Measurements for the terminal: one in full, or many as a table with a line for each point.
+
+Quantiles come with their 95 % intervals; repetitions of a point as their median and range.
+Entry points: `measured_summary`, `sweep_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from weft.records.codec import canonical
+from weft.records.dimension import display_for, format_number, format_value
+from weft.records.schema import Distribution, Plain, Record, Scalar
+from weft.records.statistic import PERCENTILES, quantile_of, statistic, unit_of
+from weft.records.table import text_table
+
+REPETITION = "repetition"
+# What a line of a table shows: of the first distribution, and of these numbers if there are any.
+OF_SAMPLES = ("min", "p50", "p99", "p99.9", "max")
+NUMBERS = ("throughput", "sender.throughput", "both.throughput", "maximum", "message_rate", "loss",
+           "negative", "cpu.percent")  # fmt: skip
+BESIDE_SAMPLES = ("throughput", "loss", "negative")
+
+
+def measured_summary(record: Record) -> str:
+    """One record in full: settings, distributions with intervals, numbers, notes."""
+    blocks = [record.label]
+    rows = list(_distribution_rows(record))
+    if rows:
+        heads = ["distribution", "n", "min", *PERCENTILES, "max"]
+        blocks.append(text_table(heads, rows))
+    numbers = [
+        [name, format_value(q.value, q.unit)]
+        for name, q in record.quantities.items()
+        if isinstance(q, Scalar)
+    ]
+    if numbers:
+        blocks.append(text_table(["quantity", "value"], numbers))
+    blocks += ["\n".join(record.notes)] if record.notes else []
+    return "\n\n".join(blocks)
+
+
+def _distribution_rows(record: Record) -> Iterator[list[str]]:
+    for name, q in record.quantities.items():
+        if isinstance(q, Distribution) and q.histogram.count:
+            h = q.histogram
+            levels = [quantile_of(p) or 0.0 for p in PERCENTILES]
+            values = [h.min, *(q.quantile(level) for level in levels), h.max]
+            yield [name, str(h.count), *(format_value(v, q.unit) for v in values)]
+            yield ["  95 % interval", "", "", *(_interval(q, level) for level in levels), ""]
+
+
+def _interval(q: Distribution, level: float) -> str:
+    """Both ends in the unit that the quantile is shown in; … where the samples are too few."""
+    display = display_for(q.unit, q.quantile(level))
+    low, high = ("…" if end is None else format_number(end / display.divisor)
+                 for end in q.interval(level))  # fmt: skip
+    return f"{low}–{high}"
+
+
+def sweep_table(records: Sequence[Record]) -> str:
+    """A line for each point; repetitions of a point share one."""
+    points: dict[str, list[Record]] = {}
+    for record in records:
+        points.setdefault(canonical(_point(record)), []).append(record)
+    groups = list(points.values())
+    varying = _varying([group[0] for group in groups])
+    columns = _columns(records)
+    repeated = max(len(group) for group in groups) > 1
+    heads = [*varying, *(["runs"] if repeated else []), *(head for head, _, _ in columns)]
+    rows = [
+        [*(str(_point(group[0]).get(key, "–")) for key in varying),
+         *([str(len(group))] if repeated else []),
+         *(_cell(group, quantity, name) for _, quantity, name in columns)]
+        for group in groups
+    ]  # fmt: skip
+    title = _title(records[0], varying)
+    spread = "\n\nThe median of the runs, and their range." if repeated else ""
+    return f"{title}\n\n{text_table(heads, rows, left=0)}{spread}{_notes(records)}"
+
+
+def _point(record: Record) -> dict[str, Plain]:
+    return {key: value for key, value in record.settings.items() if key != REPETITION}
+
+
+def _varying(records: Sequence[Record]) -> list[str]:
+    keys = dict.fromkeys(key for record in records for key in _point(record))
+    return [k for k in keys if len({repr(r.settings.get(k, ...)) for r in records}) > 1]
+
+
+def _title(record: Record, varying: Sequence[str]) -> str:
+    shared = {k: v for k, v in _point(record).items() if k not in varying}
+    return f"{record.name} ({', '.join(f'{k}={v}' for k, v in sorted(shared.items()))})"
+
+
+def _columns(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+    """(head, quantity, statistic) of each column."""
+    present = dict.fromkeys(name for record in records for name in record.quantities)
+    sampled = [name for name in present if _is_sampled(records, name)]
+    numbers = BESIDE_SAMPLES if sampled else NUMBERS
+    return [
+        *((f"{name} {stat}", name, stat) for name in sampled[:1] for stat in OF_SAMPLES),
+        *((name, name, "value") for name in numbers if name in present),
+    ]
+
+
+def _is_sampled(records: Sequence[Record], name: str) -> bool:
+    return any(isinstance(record.quantities.get(name), Distribution) for record in records)
+
+
+def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
+    found = [q for record in group if (q := record.quantities.get(quantity)) is not None]
+    values = [value for q in found if (value := statistic(q, name)) is not None]
+    if not values:
+        return "–"
+    unit = unit_of(found[0], name)
+    middle = median(values)
+    if len(values) == 1:
+        return format_value(middle, unit)
+    divisor = display_for(unit, middle).divisor
+    low, high = (format_number(end / divisor) for end in (min(values), max(values)))
+    return f"{format_value(middle, unit)} ({low}–{high})"
+
+
+def _notes(records: Sequence[Record]) -> str:
+    """Each note once, with the number of records that have it when not all do."""
+    made: dict[str, int] = {}
+    for record in records:
+        for note in record.notes:
+            key = _kind(note)
+            made[key] = made.get(key, 0) + 1
+    lines = [f"{note}" + (f" ({count} of {len(records)} records)" if count < len(records) else "")
+             for note, count in made.items()]  # fmt: skip
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _kind(note: str) -> str:
+    """Notes that differ in figures alone are told once."""
+    return "noisy host" if note.startswith("noisy host") else note

@@ -1,0 +1,218 @@
+"""Every test over every transport that is here: it ends, counts add up, content is right.
+
+Speed is never asserted: this runs on machines that others use too.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from weft._core import availability
+from weft.errors import InputError
+from weft.measure import (
+    Measurement,
+    Peer,
+    bandwidth,
+    latency,
+    open_peer,
+    paced,
+    rate,
+    rma,
+    rperf,
+    saturation,
+    transfer,
+)
+from weft.records import Distribution, Scalar, Series, from_line, to_line
+
+BETWEEN = ("tcp", "udp", "ofi:shm", "ofi:tcp")
+RELIABLE = ("tcp", "ofi:shm", "ofi:tcp", "delay")
+EVERY = (*BETWEEN, "delay")
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[Peer]:
+    with open_peer("local") as opened:
+        yield opened
+
+
+def need(over: str, op: str = "send") -> None:
+    """Skip by name and reason what this machine lacks."""
+    transport, _, device = over.partition(":")
+    found = [a for a in availability() if a.transport == transport and a.device in ("", device)]
+    named = [a for a in found if a.device == device] or found
+    usable = [a for a in named if a.available]
+    if not usable:
+        pytest.skip(f"{over}: {named[0].reason if named else 'not here'}")
+    offered = {name for a in usable for name in a.operations}
+    if offered and op not in offered:
+        pytest.skip(f"{over}: has no {op}")
+
+
+def number(run: Measurement, name: str) -> float:
+    quantity = run.record.quantities[name]
+    assert isinstance(quantity, Scalar)
+    return quantity.value
+
+
+def samples_in(run: Measurement, name: str) -> int:
+    quantity = run.record.quantities[name]
+    assert isinstance(quantity, Distribution)
+    return quantity.histogram.count
+
+
+@pytest.mark.parametrize("over", EVERY)
+def test_a_ping_pong_times_every_message_and_finds_none_corrupted(peer, over):
+    need(over)
+    run = latency(peer, over=over, size=100, count=200, warmup=10, samples=50, validate=True)
+    lost = number(run, "lost") if over == "udp" else 0
+    assert samples_in(run, "half_rtt") + lost == 200
+    assert number(run, "corrupted") == 0
+    assert len(run.samples) == 50
+    assert (run.samples > 0).all()
+    assert not run.ended
+
+
+@pytest.mark.parametrize("over", ["tcp", "udp", "ofi:tcp"])
+def test_a_blocking_ping_pong_ends(peer, over):
+    need(over)
+    run = latency(peer, over=over, count=100, warmup=10, wait="block")
+    assert samples_in(run, "half_rtt") > 90
+
+
+@pytest.mark.parametrize("op", ["tagged", "inject"])
+@pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp"])
+def test_variants_of_a_send_answer_alike(peer, over, op):
+    need(over, op)
+    run = latency(peer, over=over, op=op, count=100, warmup=10, validate=True)
+    assert samples_in(run, "half_rtt") == 100
+    assert number(run, "corrupted") == 0
+
+
+def test_samples_are_the_loop_s_own_memory(peer):
+    run = latency(peer, over="tcp", count=100, samples=100)
+    assert run.samples.base is not None, "a view, not a copy"
+    series = run.record.quantities["samples"]
+    assert isinstance(series, Series)
+    assert np.array_equal(series.y, run.samples)
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("over", BETWEEN)
+def test_a_stream_arrives_whole_or_its_loss_is_told(peer, over, both):
+    need(over)
+    run = bandwidth(peer, over=over, size="4K", count=300, warmup=10, depth=8, validate=True,
+                    bidirectional=both, duration=None)  # fmt: skip
+    lost = number(run, "lost") if over == "udp" else 0
+    assert number(run, "messages") + lost >= 300
+    assert number(run, "corrupted") == 0
+    assert number(run, "throughput") > 0
+    if both and over != "udp":
+        assert number(run, "both.throughput") > number(run, "back.throughput") > 0
+
+
+@pytest.mark.parametrize("over", BETWEEN)
+def test_several_connections_threads_and_lists_send_all_that_was_asked(peer, over):
+    need(over)
+    run = rate(peer, over=over, count=100, warmup=10, qps=2, threads=2, depth=8, post_list=4,
+               signal_every=4)  # fmt: skip
+    lost = number(run, "lost") if over == "udp" else 0
+    assert number(run, "messages") + lost == 2 * 2 * 100
+
+
+def test_a_synchronous_stream_has_one_message_outstanding(peer):
+    run = bandwidth(peer, over="tcp", size="4K", count=200, depth=1)
+    assert number(run, "messages") == 200
+
+
+@pytest.mark.parametrize("arrivals", ["fixed", "poisson"])
+@pytest.mark.parametrize("over", EVERY)
+def test_an_open_loop_sends_at_its_rate_whatever_comes_back(peer, over, arrivals):
+    need(over)
+    run = paced(peer, over=over, rate=2000, arrivals=arrivals, count=100, warmup=5, samples=10)
+    lost = number(run, "lost") if over == "udp" else 0
+    assert samples_in(run, "half_rtt") + lost == 100
+    assert samples_in(run, "lateness") >= samples_in(run, "half_rtt")
+    latency_from_intended = run.record.quantities["half_rtt"].histogram
+    service = run.record.quantities["service.half_rtt"].histogram
+    assert latency_from_intended.mean >= service.mean * 0.99
+
+
+@pytest.mark.parametrize("op", ["write", "read", "fetch-add", "compare-swap"])
+@pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp", "delay"])
+def test_one_sided_operations_do_what_they_say(peer, over, op):
+    need(over, op)
+    run = rma(peer, over=over, op=op, count=100, warmup=10, validate=True)
+    assert samples_in(run, "operation") == 100
+    assert number(run, "corrupted") == 0
+
+
+@pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp", "delay"])
+def test_windowed_writes_all_complete(peer, over):
+    need(over, "write")
+    run = rma(peer, over=over, size="4K", op="write", count=200, warmup=10, depth=8)
+    assert number(run, "messages") == 200
+
+
+@pytest.mark.parametrize("over", RELIABLE)
+def test_a_transfer_moves_its_total_and_says_what_carried_it(peer, over):
+    need(over)
+    run = transfer(peer, over=over, size="16K", total="1M", outstanding=4, signal_every=2,
+                   validate=over != "delay")  # fmt: skip
+    assert number(run, "messages") == 64
+    assert "corrupted" not in run.record.quantities
+    assert over != "tcp" or any("no write with immediate" in note for note in run.record.notes)
+
+
+def test_a_transfer_from_one_buffer_that_sleeps_for_completions_ends(peer):
+    run = transfer(peer, over="tcp", size="16K", total="1M", one_buffer=True, wait="block")
+    assert number(run, "messages") == 64
+
+
+@pytest.mark.parametrize("order", ["wire-first", "loopback-first", "alternating"])
+@pytest.mark.parametrize("over", ["ofi:shm", "ofi:tcp", "delay"])
+def test_rperf_gives_all_estimates_in_one_run(peer, over, order):
+    need(over)
+    run = rperf(peer, over=over, count=100, warmup=10, order=order)
+    for name in ("rtt", "post_poll.rtt", "loopback.rtt", "ping_pong.half_rtt"):
+        assert samples_in(run, name) == 100
+    assert 0 <= number(run, "negative") <= 100
+    assert any(note.startswith(f"order {order}") for note in run.record.notes)
+
+
+def test_saturation_has_a_record_for_each_load_and_one_curve_over_all(peer):
+    run = saturation(peer, over="tcp", duration="50 ms", steps=2, wait="block")
+    assert [record.settings["load"] for record in run.records[:-1]] == [0, 0.5, 1]
+    for percentile in ("p50", "p99", "p99.9"):
+        curve = run.record.quantities[f"probe.{percentile}"]
+        assert isinstance(curve, Series)
+        assert len(curve.x) == 3
+        assert list(curve.x) == sorted(curve.x)
+    assert number(run, "maximum") > 0
+
+
+def test_a_record_of_a_measurement_survives_its_line(peer):
+    record = latency(peer, over="tcp", count=100, samples=20).record
+    assert to_line(from_line(to_line(record))) == to_line(record)
+    assert record.kind == "measurement"
+
+
+def test_a_record_tells_its_clock_its_host_and_both_ends(peer):
+    record = latency(peer, over="tcp", count=100).record
+    facts = {row["fact"]: row["value"] for row in record.tables["host"]}
+    assert facts["clock error, ppm"] >= 0
+    assert "time lost to hiccups, %" in facts
+    assert {row["side"] for row in record.tables["endpoints"]} == {"ours", "peer"}
+    assert {row["fact"] for row in record.tables["peer"]} >= {"host", "weft"}
+    settings = {row["setting"]: row["value"] for row in record.tables["settings"]}
+    assert settings["count"] == 100
+
+
+def test_a_setting_that_a_test_does_not_have_is_refused_in_python_too(peer):
+    with pytest.raises(InputError, match="colour: this test has no such setting"):
+        latency(peer, over="tcp", colour="red")
+
+
+def test_a_test_without_a_peer_says_how_to_open_one():
+    with pytest.raises(InputError, match="open_peer"):
+        latency(None, over="tcp", count=10)

@@ -22,7 +22,16 @@ from typing import Any
 from weft.errors import InputError
 from weft.fleet.fleet import HostLost
 from weft.fleet.member import Invitation
-from weft.fleet.wire import BEAT_S, SILENT_S, Lines, Message, packed, proof
+from weft.fleet.wire import (
+    BEAT_S,
+    LONGEST_GREETING,
+    LONGEST_LINE,
+    SILENT_S,
+    Lines,
+    Message,
+    packed,
+    proof,
+)
 
 WAKE_S = 0.2
 
@@ -33,7 +42,7 @@ class _Guest:
 
     socket: socket.socket
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
-    lines: Lines = field(default_factory=Lines)
+    lines: Lines = field(default_factory=lambda: Lines(LONGEST_GREETING))
     member: str | None = None
     heard_s: float = field(default_factory=time.monotonic)
     sending: threading.Lock = field(default_factory=threading.Lock)
@@ -59,6 +68,11 @@ class Conductor:
         """What a host needs to join, to be sent with its work."""
         host, port = self._listener.getsockname()[:2]
         return Invitation(member=member, host=host, port=port, token=self._token)
+
+    @property
+    def all_joined(self) -> bool:
+        """From then on a lost host is known by its connection."""
+        return len(self._guests) == len(self._reports)
 
     def gather(
         self, kind: str, timeout_s: float, check: Callable[[], None] = lambda: None
@@ -162,6 +176,7 @@ class Conductor:
             self._drop(guest, "refused")
             return
         guest.member = member
+        guest.lines.longest = LONGEST_LINE
         with self._changed:
             self._guests[member] = guest
             self._changed.notify_all()

@@ -12,7 +12,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -59,7 +59,7 @@ class Member:
         self._lines = Lines()
         self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._sending = threading.Lock()
-        self._on_stop: list[Callable[[], None]] = []
+        self._on_stop: Sequence[Callable[[], None]] = ()
         self.stopped = threading.Event()
         nonce = self._next()["value"]
         answer = {"member": invitation.member, "proof": proof(invitation.token, nonce)}
@@ -83,11 +83,12 @@ class Member:
             if message["kind"] == "stop":
                 raise Stopped("the coordinator ended the step")
 
-    def on_stop(self, callback: Callable[[], None]) -> None:
-        """Runs when the step is ended from outside; at once if it has been."""
-        self._on_stop.append(callback)
+    def on_stop(self, callbacks: Sequence[Callable[[], None]]) -> None:
+        """These run when the step is ended from outside; at once if it has been."""
+        self._on_stop = callbacks
         if self.stopped.is_set():
-            callback()
+            for callback in callbacks:
+                callback()
 
     def close(self) -> None:
         try:

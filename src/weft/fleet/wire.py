@@ -13,7 +13,8 @@ from typing import Any
 
 Message = dict[str, Any]
 
-LONGEST_LINE = 64 * 1024
+LONGEST_LINE = 64 * 2**20  # results of a step, with their histograms
+LONGEST_GREETING = 4096
 BEAT_S = 1.0
 # Ten beats: a full queue of a slow port holds one up for a second at most.
 SILENT_S = 10.0
@@ -30,15 +31,24 @@ def proof(token: str, nonce: str) -> str:
 class Lines:
     """Bytes as they come, whole messages as they go."""
 
-    def __init__(self) -> None:
-        self._buffer = b""
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._pieces: list[bytes] = []
+        self.longest = longest
 
     def feed(self, data: bytes) -> list[Message]:
         """The messages that these bytes complete; ValueError for what is none."""
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        if len(self._buffer) > LONGEST_LINE:
-            raise ValueError(f"a line over {LONGEST_LINE} bytes")
+        if b"\n" not in data:
+            self._keep(data)
+            return []
+        *lines, rest = (b"".join(self._pieces) + data).split(b"\n")
+        self._pieces = []
+        self._keep(rest)
         return [_message(line) for line in lines]
+
+    def _keep(self, data: bytes) -> None:
+        self._pieces.append(data)
+        if sum(map(len, self._pieces)) > self.longest:
+            raise ValueError(f"a line over {self.longest} bytes")
 
 
 def _message(line: bytes) -> Message:

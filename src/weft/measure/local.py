@@ -1,4 +1,4 @@
-"""A server of our own on loopback, for one command: `local` as a peer.
+"""A server of our own: on loopback for one command (`local` as a peer), or a plan's on its host.
 
 It is an ordinary `weft serve` on a free port with a random token, which goes by the environment;
 it ends when its standard input closes, so also when we are killed. Entry point: `LocalServer`.
@@ -21,11 +21,16 @@ _END_S = 8.0
 
 
 class LocalServer:
-    def __init__(self) -> None:
-        self.token = secrets.token_hex(32).encode()
+    def __init__(
+        self, address: str = "127.0.0.1", token: bytes | None = None, sessions: int = 16
+    ) -> None:
+        self.token = token or secrets.token_hex(32).encode()
+        # Whoever started it knows the token alone: bounds would only bind themselves.
+        bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate")]
+        listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", "serve", "--listen", "127.0.0.1:0",
-             "--json", "--until-stdin-closes"],
+            [sys.executable, "-m", "weft.cli", "serve", "--listen", listen, *bounds,
+             f"--max-sessions={sessions}", "--json", "--until-stdin-closes"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=os.environ | {TOKEN_VARIABLE: self.token.decode()},
             start_new_session=True,  # Ctrl-C is ours: it is to go on until we have its counts

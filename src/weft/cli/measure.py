@@ -1,0 +1,65 @@
+"""`weft measure PLAN.toml`: flows between many hosts, started together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from pathlib import Path
+
+from weft.cli.progress import ProgressBar
+from weft.measure.conduct import conduct
+from weft.measure.plan import Program, load_plan
+from weft.records import Record, RecordWriter, check_output, to_line
+from weft.records.summary import summary
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "measure",
+        help="measure patterns of traffic between many hosts",
+        description="Run the steps of a plan on its hosts: processes of this machine, or the "
+        "workers of a Dask cluster. See docs/many-hosts.md for every key.",
+    )
+    command.add_argument("plan", metavar="PLAN.toml")
+    command.add_argument(
+        "--cluster", metavar="tcp://HOST:PORT", help="a Dask scheduler with one worker per host"
+    )
+    command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
+    command.add_argument("--json", action="store_true", help="records on standard output")
+    command.add_argument("--flows", action="store_true", help="show each flow, not only sums")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    program = load_plan(args.plan)
+    if args.output:
+        check_output(args.output)
+    records = _run(program, args)
+    missing = len(program.steps) - len(records)
+    early = [r for r in records if any(note.startswith("ended:") for note in r.notes)]
+    if early or missing:
+        print(
+            f"weft: interrupted with {len(records) - len(early)} of {len(program.steps)} steps "
+            "done", file=sys.stderr,
+        )  # fmt: skip
+        return 1
+    return 0
+
+
+def _run(program: Program, args: argparse.Namespace) -> list[Record]:
+    """Each record is shown and stored as it comes."""
+    records: list[Record] = []
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(ProgressBar(f"measure {Path(args.plan).stem}"))
+        writer: RecordWriter | None = None
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for record in conduct(program, args.cluster, bar.update):
+            if args.output and writer is None:
+                writer = stack.enter_context(RecordWriter(args.output))
+            if writer:
+                writer.append(record)
+            records.append(record)
+            print(to_line(record) if args.json else f"{summary(record, flows=args.flows)}\n")
+            sys.stdout.flush()
+    return records

@@ -57,9 +57,7 @@ def _fleet(program: Program, cluster: str | None) -> Iterator[Fleet]:
             yield fleet
 
 
-def _start(
-    program: Program, fleet: Fleet, conductor: Conductor
-) -> dict[str, Future[None]]:
+def _start(program: Program, fleet: Fleet, conductor: Conductor) -> dict[str, Future[None]]:
     token = secrets.token_hex(32)
     sessions = _sessions(program)
     futures = {}

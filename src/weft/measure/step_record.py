@@ -26,9 +26,7 @@ KERNEL_TAKES = (
 )
 
 
-def step_record(
-    program: Program, step: Step, seen: Seen, where: str, interrupted: bool
-) -> Record:
+def step_record(program: Program, step: Step, seen: Seen, where: str, interrupted: bool) -> Record:
     """The record of one step."""
     flows = [report for host in seen.values() for report in host["flows"]]
     return Record(

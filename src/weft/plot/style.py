@@ -22,7 +22,7 @@ OURS, PUBLISHED, MUTED, GRID = "#0072B2", "#D55E00", "#6B7280", "#E5E7EB"
 INK = "#1F2937"
 
 # matplotlib types its keys as a literal that changes with each release.
-_SETTINGS: dict[Any, Any] = {
+SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "axes.labelsize": 9.5,
@@ -61,7 +61,7 @@ def figure(
     draw: Callable[[Axes], None], width_in: float = WIDTH_IN, height_in: float = HEIGHT_IN
 ) -> Figure:
     """A figure of one set of axes, drawn on by `draw` in weft's style."""
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(SETTINGS):
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
         draw(made.add_subplot())
@@ -103,7 +103,7 @@ def to_svg(made: Figure, salt: str = "weft", title: str = "") -> str:
     Ids are derived from `salt`: two figures on one page need two salts.
     """
     buffer = io.StringIO()
-    with matplotlib.rc_context(_SETTINGS | {"svg.hashsalt": salt}):
+    with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
         made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     element = buffer.getvalue()
     element = element[element.index("<svg") :].rstrip() + "\n"
@@ -120,6 +120,6 @@ def _attribute(text: str) -> str:
 def to_png(made: Figure, dpi: int = 150) -> bytes:
     """The figure as a PNG file."""
     buffer = io.BytesIO()
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(SETTINGS):
         made.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

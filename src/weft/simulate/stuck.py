@@ -11,14 +11,15 @@ from collections.abc import Iterator
 from weft._core import BlockedLane, Simulation
 from weft.fabric import Fabric
 
-STARVED_SHARE = 0.1  # of the simulated time, and no more than:
-STARVED_PS = 1_000_000_000
+STARVED_SHARE = 0.1  # of the simulated time, and no more than these on the slowest link:
+STARVED_BITS = 56_000_000  # 1 ms of 56 Gb/s; buffers drain more slowly where links are slow
 SHOWN = 8
 
 
 def stuck_report(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
     """Sentences about a deadlock's cycle, or about lanes that wait too long."""
-    limit = 0 if ended == "deadlock" else min(STARVED_PS, round(STARVED_SHARE * sim.now_ps))
+    longest_ps = round(1e12 * STARVED_BITS / min(link.rate_bps for link in fabric.links))
+    limit = 0 if ended == "deadlock" else min(longest_ps, round(STARVED_SHARE * sim.now_ps))
     cycle = sim.deadlock_cycle()
     if cycle and all(lane.waited_ps >= limit for lane in cycle):
         return [f"deadlock: {_cycle(fabric, sim, cycle)}"]

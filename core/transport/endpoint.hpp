@@ -90,8 +90,9 @@ struct Config {
   int traffic_class = 0;           // verbs: GRH; tcp, udp: the whole TOS byte (DSCP << 2)
   int priority = -1;               // tcp, udp: SO_PRIORITY; -1: as is
   bool device_timestamps = false;  // verbs: completions carry the device's clock, if it can
-  bool delivery = false;  // ofi: a send completes when the peer's side has it (rperf needs it)
-  int busy_poll_us = 0;   // tcp, udp: SO_BUSY_POLL
+  bool delivery = false;   // ofi: a send completes when the peer's side has it (rperf needs it)
+  std::string congestion;  // tcp: congestion control; "": the system's
+  int busy_poll_us = 0;    // tcp, udp: SO_BUSY_POLL
   DelayConfig delay;
 };
 

@@ -76,6 +76,11 @@ class TcpEndpoint final : public Endpoint {
       connect_to(split_address(peer, "tcp"), until);
     const int on = 1;
     setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    const std::string& control = config_.congestion;
+    if (!control.empty() && setsockopt(socket_.get(), IPPROTO_TCP, TCP_CONGESTION, control.data(),
+                                       static_cast<socklen_t>(control.size())) != 0)
+      throw_errno("tcp", "cannot use congestion control '" + control + "'",
+                  "see /proc/sys/net/ipv4/tcp_available_congestion_control");
   }
 
   uint32_t post(std::span<const Work> works) override {

@@ -337,6 +337,7 @@ class EndpointConfig:
     priority: int
     device_timestamps: bool
     delivery: bool
+    congestion: str
     busy_poll_us: int
     delay: DelayConfig
 

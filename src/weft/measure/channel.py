@@ -46,6 +46,7 @@ CONFIG: Mapping[str, tuple[Value, Kind]] = {
     "priority": (-1, range(-1, 16)),
     "device_timestamps": (False, bool),
     "delivery": (False, bool),
+    "congestion": ("", str),
     "busy_poll_us": (0, range(1 << 20)),
 }
 LOOP: Mapping[str, tuple[Value, Kind]] = {

@@ -216,8 +216,6 @@ void check_limits(const Place& place) {
                 place.device.is_efa() ? "use --endpoint srd or ud" : "use --endpoint rc, uc or ud");
   const auto deepest = static_cast<uint32_t>(limits.max_qp_wr);
   const auto entries = static_cast<uint32_t>(limits.max_cqe);
-  if (config.depth == 0 || config.receive_depth == 0)
-    throw Error(place.where, "a queue depth of 0 is not possible", "use at least 1");
   if (config.depth > deepest)
     throw above_limit(place.where, "send queue depth", config.depth, deepest, "lower --depth");
   if (config.receive_depth > deepest)

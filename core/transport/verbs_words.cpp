@@ -66,11 +66,10 @@ Words words_of(ibv_wc_status status) {
   }
 }
 
-std::string memlock() {
+rlim_t memlock() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) return "unlimited";
-  return std::to_string(limit.rlim_cur >> 10) + " KiB";
+  return limit.rlim_cur;
 }
 
 }  // namespace
@@ -81,8 +80,12 @@ Error failed_call(const std::string& where, const std::string& what, int code) {
 
 Error failed_registration(const std::string& where, size_t bytes, int code) {
   const std::string what = "register " + std::to_string(bytes) + " B of memory";
-  if (code != ENOMEM && code != EAGAIN) return failed_call(where, what, code);
-  return Error(where, "cannot " + what + ": the memlock limit is " + memlock(),
+  const rlim_t limit = memlock();
+  // The kernel says EPERM where nothing at all may be locked.
+  const bool locked_out = code == ENOMEM || code == EAGAIN || (code == EPERM && limit == 0);
+  if (!locked_out || limit == RLIM_INFINITY) return failed_call(where, what, code);
+  return Error(where,
+               "cannot " + what + ": the memlock limit is " + std::to_string(limit >> 10) + " KiB",
                "raise it (ulimit -l unlimited, or memlock in /etc/security/limits.conf), or "
                "lower --depth or the message size");
 }

@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test bench bench-quick install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
+
+test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and qperf beside
+	@tools/system-packages.sh rdma
+	@$(MAKE) build
+	@tools/rdma-vm.sh tests/live/rdma/run.sh $(CURDIR)/$(VENV)/python
 
 bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
 	@tools/system-packages.sh bench

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Sees to the system packages weft needs. Silent when nothing is missing.
 #
-#   system-packages.sh build|demo|test|bench|all
+#   system-packages.sh build|demo|test|rdma|bench|all
 #
-# build, demo: what compiling needs; test, bench, all: also the optional packages of that purpose.
+# build, demo: what compiling needs; the others: also the optional packages of that purpose.
 # As root, missing packages are installed with apt-get. Otherwise they are named: the run goes on
 # without the optional ones and stops (exit status 1) without the needed ones.
 set -euo pipefail
@@ -57,6 +57,21 @@ missing_needed() {
 
 has_ns3() { compgen -G '/usr/include/ns3*/point-to-point-module.h' >/dev/null; }
 
+has_header() { [[ -e /usr/include/$1 ]]; }
+
+has_verbs_providers() { compgen -G '/usr/lib/*/libibverbs/librxe-*.so' >/dev/null; }
+
+missing_of_virtual_machine() {
+  command -v qemu-system-x86_64 >/dev/null || echo qemu-system-x86
+  command -v busybox >/dev/null || echo busybox-static
+  PATH=$PATH:/usr/sbin:/sbin command -v modprobe >/dev/null || echo kmod
+  PATH=$PATH:/usr/sbin:/sbin command -v rdma >/dev/null || echo iproute2
+  command -v xz >/dev/null || echo xz-utils
+  has_verbs_providers || echo ibverbs-providers
+  command -v ib_send_lat >/dev/null || echo perftest
+  PATH=$PATH:/usr/sbin:/sbin command -v tcpdump >/dev/null || echo tcpdump
+}
+
 # Only the optional packages that this purpose can use are named or installed.
 missing_optional() {
   if [[ $purpose =~ ^(demo|test|all)$ ]]; then
@@ -65,9 +80,17 @@ missing_optional() {
   if [[ $purpose =~ ^(demo|bench|all)$ ]]; then
     has_ns3 || echo libns3-dev
   fi
+  if [[ $purpose =~ ^(test|rdma|all)$ ]]; then
+    has_header infiniband/verbs.h || echo libibverbs-dev
+  fi
+  if [[ $purpose =~ ^(rdma|all)$ ]]; then
+    missing_of_virtual_machine
+  fi
   if [[ $purpose =~ ^(bench|all)$ ]]; then
     command -v fi_pingpong >/dev/null || echo libfabric-bin
     command -v sockperf >/dev/null || echo sockperf
+  fi
+  if [[ $purpose =~ ^(rdma|bench|all)$ ]]; then
     command -v qperf >/dev/null || echo qperf
   fi
   if [[ $purpose =~ ^(demo|all)$ ]]; then
@@ -78,7 +101,11 @@ missing_optional() {
 use_of() {
   case $1 in
     clang-format) echo "make check" ;;
-    libns3-dev | libfabric-bin | sockperf | qperf) echo "make bench" ;;
+    libns3-dev | libfabric-bin | sockperf) echo "make bench" ;;
+    qperf) echo "make bench, make test-rdma" ;;
+    libibverbs-dev) echo "the verbs transport" ;;
+    qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \
+      tcpdump) echo "make test-rdma" ;;
     chromium) echo "the picture test of the report" ;;
   esac
 }
@@ -147,8 +174,8 @@ see_to_optional() {
   name_optional "optional, going on without"
 }
 
-[[ $purpose =~ ^(build|demo|test|bench|all)$ ]] || {
-  echo "usage: system-packages.sh build|demo|test|bench|all" >&2
+[[ $purpose =~ ^(build|demo|test|rdma|bench|all)$ ]] || {
+  echo "usage: system-packages.sh build|demo|test|rdma|bench|all" >&2
   exit 2
 }
 see_to_needed

@@ -1,6 +1,6 @@
 """Writes the ELF kernel inside a compressed one: an emulator boots it without unpacking it slowly.
 
-    vmlinux.py VMLINUZ VMLINUX
+vmlinux.py VMLINUZ VMLINUX
 """
 
 import re

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 BASICS = ("bash", "basename", "cat", "chmod", "dirname", "env", "find", "head",
           "mkdir", "mktemp", "rm", "sed", "sort")  # fmt: skip
 TARGETS = ("help", "demo", "build", "test", "check", "core-test", "sanitize",
-           "docs-test", "bench", "bench-quick", "install-system", "clean")  # fmt: skip
+           "docs-test", "test-rdma", "bench", "bench-quick", "install-system", "clean")  # fmt: skip
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

@@ -1,10 +1,11 @@
 """weft, perftest and qperf one after another on one RDMA device: a table, and JSON lines.
 
-    beside.py [DEVICE]
+    beside.py
 
 Each side of a peer is a process on this machine, ours are two endpoints in one. The peers' figures
 are theirs, as printed. In an emulated machine the times mean nothing: what counts is that all of
-them run on the same device and finish. qperf connects RC alone over Ethernet (-cm1). Exit status 1 when one does not.
+them run on the same device and finish. Exit status 1 when one does not. Over Ethernet, qperf
+connects RC endpoints alone (-cm1).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pairs import drained, loop, pair, served
+from verbs_pairs import drained, loop, pair, served
 
 from weft._core import availability, complete, echo, ping_pong, serve_window, sink, stream
 

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import pytest
-from pairs import loopback, opened, settings
+from verbs_pairs import loopback, opened, settings
 
 from weft._core import Availability
 from weft.errors import InputError

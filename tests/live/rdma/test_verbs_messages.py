@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pairs import drained, loop, loopback, pair, served
+from verbs_pairs import drained, loop, loopback, pair, served
 
 from weft._core import (
     Availability,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pairs import loop, opened, pair, served, settings
+from verbs_pairs import loop, opened, pair, served, settings
 
 from weft._core import Availability, StopFlag, complete, serve_window, stream
 from weft.errors import InputError

@@ -276,6 +276,8 @@ class Streams {
           receivers_[i]->received(completion, now, result_.received);
         }
       }
+      // The receiver's CPU time is that of its timed part, not of its wait for the sender.
+      if (result_.received.received > 0 && receiving_.started() == 0) receiving_.start(now);
     }
     if (any)
       idle_.reset();
@@ -295,7 +297,7 @@ class Streams {
     Counts& counts = result_.received;
     if (stop_.expected() != StopFlag::kNotYet)
       counts.lost = stop_.expected() - std::min(stop_.expected(), received());
-    watch_.stop(ticks(), counts);
+    if (receiving_.started() > 0) receiving_.stop(ticks(), counts);
     counts.elapsed_ns = last > first ? Clock::shared().ps(last - first) / 1000 : 0;
   }
 
@@ -327,7 +329,7 @@ class Streams {
   std::array<Completion, 64> completions_{};
   Idle idle_;
   uint64_t start_ = 0, last_arrival_ = 0, quiet_from_ = 0;
-  Stopwatch watch_;
+  Stopwatch watch_, receiving_;
   DuplexResult result_;
 };
 

@@ -112,7 +112,7 @@ class Receiving {
           }
           receive(completion);
           last = ticks();
-          if (received_ == spec_.run.warmup + 1) first = last;
+          if (received_ == spec_.run.warmup + 1) watch_.start(first = last);
         }
         acknowledge();
       }

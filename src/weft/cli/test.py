@@ -14,6 +14,7 @@ from pathlib import Path
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
+from weft.host.facts import provenance_facts
 from weft.measure.auth import read_token
 from weft.measure.campaign import Point, finished, plan_points, run_point
 from weft.measure.catalog import TESTS
@@ -21,7 +22,15 @@ from weft.measure.options import Option, Settings, options_of
 from weft.measure.peer import LOCAL, Peer, open_peer
 from weft.measure.test import ENDED, Measurement, Test
 from weft.measure.values import flag, whole
-from weft.records import Record, RecordWriter, Scalar, check_output, read_records, to_line
+from weft.records import (
+    Record,
+    RecordWriter,
+    Scalar,
+    check_output,
+    read_records,
+    this_run,
+    to_line,
+)
 from weft.records.measured import measured_summary, sweep_table
 
 MOST_REPETITIONS = 10_000
@@ -136,7 +145,7 @@ def _measure(
         peer = _peer(args, left)
         if peer is not None:
             stack.enter_context(peer)
-        writer = stack.enter_context(RecordWriter(args.output)) if args.output and left else None
+        writer = stack.enter_context(_writer(args.output)) if args.output and left else None
         bar = stack.enter_context(ProgressBar(f"weft {test.name}"))
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for number, point in enumerate(left):
@@ -165,6 +174,10 @@ def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], No
     return lambda share: bar.update((number + share) / total, note)
 
 
+def _writer(output: str) -> RecordWriter:
+    return RecordWriter(output, this_run(sys.argv, **provenance_facts()))
+
+
 def _keep(writer: RecordWriter | None, measured: Measurement) -> None:
     if writer:
         for record in measured.records:
@@ -191,7 +204,8 @@ def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
             for record in records:
                 print(to_line(record))
     elif len(done) == 1:
-        print("\n\n".join(measured_summary(record) for record in done[0]))
+        *steps, record = done[0]
+        print(*([f"{sweep_table(steps)}\n"] if steps else []), measured_summary(record), sep="\n")
     elif done:
         print(sweep_table([records[-1] for records in done]))
 

@@ -70,6 +70,7 @@ class Rig:
     peer: Peer | None
     progress: Progress | None = None
     ended: str = ""  # why it ended early
+    most_loops: int = 0  # that ran beside each other
     descriptions: list[tuple[Mapping[str, str], Mapping[str, str]]] = field(default_factory=list)
 
     @contextmanager
@@ -91,6 +92,7 @@ class Rig:
         self, loops: Sequence[Callable[[], Result]], share: Callable[[], float]
     ) -> list[Result]:
         """Run loops beside each other until all have returned; `share` of 1 is all done."""
+        self.most_loops = max(self.most_loops, len(loops))
         with ThreadPoolExecutor(len(loops)) as pool:
             running = [pool.submit(loop) for loop in loops]
             every = LOOK_SECONDS if self.progress else None

@@ -18,7 +18,15 @@ from weft._core import Counts, Endpoint, LatencyResult, LoopSpec, StopFlag, ping
 from weft.errors import InputError
 from weft.measure import values
 from weft.measure.feasibility import SEQUENCE_BYTES, is_lossy
-from weft.measure.observation import Observation, Total, cpu, distributions, messages, total
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    Total,
+    cpu,
+    distributions,
+    messages,
+    total,
+)
 from weft.measure.options import Windowed, option, other_default
 from weft.measure.peer import Peer
 from weft.measure.rig import Connections, Progress, Rig, done_share
@@ -68,7 +76,11 @@ class Step:
     share: float
     probe: LatencyResult
     sent: Total
-    received: Total
+    theirs: Sequence[Counted]  # none in process, where a completion is an arrival
+
+    @property
+    def received(self) -> Total:
+        return total(self.theirs) if self.theirs else self.sent
 
 
 def run(rig: Rig, settings: SaturationSettings) -> Observation:
@@ -125,9 +137,7 @@ def step(
         assert isinstance(timed, LatencyResult)
         went = [*(posted(settings, streams) if streams else []), timed.counts.sent + PROBE_WARMUP]
         theirs = rig.finish(ends, [*streams, timed.counts], went)
-    # In process nobody counts on the other side: there, a completion is an arrival.
-    received = total(theirs[:-1] if theirs else streams)
-    return Step(share=share, probe=timed, sent=total(streams), received=received)
+    return Step(share=share, probe=timed, sent=total(streams), theirs=theirs[:-1])
 
 
 def _loops(
@@ -170,7 +180,7 @@ def seen(settings: SaturationSettings, one: Step) -> Observation:
     observed.quantities["offered"] = Scalar(
         one.sent.sent * settings.size_bytes * 8e9 / max(1, one.sent.elapsed_ns), "b/s"
     )
-    observed.quantities |= cpu(one.sent) | cpu(one.received, "peer.cpu")
+    observed.quantities |= cpu(one.sent) | cpu(total(one.theirs), "peer.cpu")
     return observed
 
 

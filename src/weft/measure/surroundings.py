@@ -1,100 +1,87 @@
-"""What surrounds a measurement: clock, host noise, counters before and after, the peer's facts.
+"""What surrounds a measurement: clock, host noise, counters before and after.
 
-Taken on this host before and after the timed part, so that a record tells how far it can be
-trusted. Entry point: `Surroundings`. Units: as named in each row.
+Taken on this host around the timed part, so that a record tells how far it can be trusted.
+Entry points: `surrounded`, `endpoint_rows`. Units: as named in each row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from weft._core import Clock, hiccups
+from weft.host.clock import clock
+from weft.host.counters import changes, rows, snapshot
+from weft.host.noise import HostNoise, watch_noise
 from weft.records import Row
 
-HICCUP_SECONDS = 0.05
 NOISY_PERCENT = 1.0
 Descriptions = Sequence[tuple[Mapping[str, str], Mapping[str, str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
-    """What others took from a spinning thread just before the run."""
-
-    lost_percent: float
-    longest_us: float
-    gaps: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jiffies:
-    """Processor time of the whole host, in clock ticks."""
-
-    all: int
-    stolen: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class Surroundings:
-    """The host as it was before a run."""
+    """The host around a run; complete once the block of `surrounded` has ended."""
 
-    noise: Noise
-    jiffies: Jiffies
+    noise: HostNoise | None = None
+    counters: list[dict[str, str | int]] = field(default_factory=list)
 
-    @staticmethod
-    def before(cpu: int) -> Surroundings:
-        return Surroundings(noise=noise_on(cpu), jiffies=jiffies())
+    def tables(self) -> dict[str, Sequence[Row]]:
+        """The clock and the noise, and the counters that moved."""
+        tables: dict[str, Sequence[Row]] = {"host": [*clock_rows(), *self._noise_rows()]}
+        if self.counters:
+            tables["counters"] = [dict(row) for row in self.counters]
+        return tables
 
-    def rows(self) -> list[Row]:
-        """The clock and the noise, for the record."""
-        clock = Clock.shared()
+    def _noise_rows(self) -> list[Row]:
+        noise = self.noise
+        if noise is None:
+            return []
+        longest_us = noise.gaps.max / 1e6 if noise.gaps.count else 0.0
+        steal = round(100 * noise.steal_share, 3)
         return [
-            {"fact": "clock", "value": clock.source()},
-            {"fact": "clock error, ppm", "value": round(clock.error_ppm, 3)},
-            {"fact": "clock step, ps", "value": clock.step_ps},
-            {"fact": "clock reading, ps", "value": clock.read_ps},
-            {"fact": "hiccups before the run", "value": self.noise.gaps},
-            {"fact": "time lost to hiccups, %", "value": round(self.noise.lost_percent, 3)},
-            {"fact": "longest hiccup, us", "value": round(self.noise.longest_us, 1)},
-            {"fact": "steal during the run, %", "value": round(self.steal_percent(), 3)},
+            {"fact": "hiccups before and after the run", "value": noise.gaps.count},
+            {"fact": "time lost to hiccups, %", "value": round(100 * noise.lost_share, 3)},
+            {"fact": "longest hiccup, us", "value": round(longest_us, 1)},
+            {"fact": "steal during the run, % of a CPU", "value": steal},
+            {"fact": "involuntary switches", "value": noise.involuntary_switches},
         ]
-
-    def steal_percent(self) -> float:
-        """Of the host's processor time since `before`, what the hypervisor gave to others."""
-        now = jiffies()
-        return 100 * (now.stolen - self.jiffies.stolen) / max(1, now.all - self.jiffies.all)
 
     def notes(self) -> Iterator[str]:
         """What a reader must know before trusting the tail."""
-        if self.noise.lost_percent > NOISY_PERCENT:
+        noise = self.noise
+        if noise is None:
+            return
+        lost, steal = 100 * noise.lost_share, 100 * noise.steal_share
+        if lost > NOISY_PERCENT:
             yield (
-                f"noisy host: a spinning thread lost {self.noise.lost_percent:.1f} % of its time "
-                f"before the run, up to {self.noise.longest_us:.0f} us at once"
+                f"noisy host: a spinning thread lost {lost:.1f} % of its time around the run, "
+                f"up to {noise.gaps.max / 1e6:.0f} us at once"
             )
-        steal = self.steal_percent()
         if steal > NOISY_PERCENT:
-            yield f"noisy host: the hypervisor stole {steal:.1f} % of the processors' time"
+            yield f"noisy host: the hypervisor took {steal:.1f} % of a CPU during the run"
 
 
-def noise_on(cpu: int) -> Noise:
-    seen = hiccups(HICCUP_SECONDS, cpu)
-    gaps = seen.gaps
-    lost = gaps.mean * gaps.count / 1e3 if gaps.count else 0.0
-    return Noise(
-        lost_percent=100 * lost / seen.elapsed_ns,
-        longest_us=gaps.max / 1e6 if gaps.count else 0.0,
-        gaps=gaps.count,
-    )
+@contextmanager
+def surrounded(cpu: int) -> Iterator[Surroundings]:
+    """Looks before and after the block."""
+    seen = Surroundings()
+    before = snapshot()
+    with watch_noise(cpu) as watch:
+        yield seen
+    seen.noise = watch.noise
+    seen.counters = rows(changes(before, snapshot()))
 
 
-def jiffies() -> Jiffies:
-    """From /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
-    stat = Path("/proc/stat")
-    if not stat.exists():
-        return Jiffies(all=0, stolen=0)
-    ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]]
-    return Jiffies(all=sum(ticks), stolen=ticks[7])
+def clock_rows() -> list[Row]:
+    """The clock of every sample, and its error."""
+    facts = clock()
+    return [
+        {"fact": "clock", "value": facts.source},
+        {"fact": "clock error, ppm", "value": round(facts.error_ppm, 3)},
+        {"fact": "clock step, ns", "value": facts.step_ns},
+        {"fact": "clock reading, ns", "value": facts.read_ns},
+    ]
 
 
 def endpoint_rows(descriptions: Descriptions) -> list[Row]:

@@ -8,6 +8,7 @@ records. Entry points: `Test`, `run_test`, `measure`.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from weft.measure.observation import Observation
 from weft.measure.options import Settings, changed, digest, settings_from
 from weft.measure.peer import LOCAL, Peer
 from weft.measure.rig import Progress, Rig
-from weft.measure.surroundings import Surroundings, endpoint_rows
+from weft.measure.surroundings import Surroundings, endpoint_rows, surrounded
 from weft.records import Plain, Provenance, Record, Row, Series
 
 ENDED = "ended: "
@@ -87,11 +88,11 @@ def run_test(
     `identity` tells equal points in a file, to resume it; one is made when none is given.
     """
     rig = Rig(peer, progress)
-    surroundings = Surroundings.before(settings.cpu)
-    seen = test.run(rig, settings)
+    with surrounded(settings.cpu) as surroundings:
+        seen = test.run(rig, settings)
     identity = identity or digest(test.name, settings, peer_name(peer), repetition or 0)
     point = _point(settings, peer, shown, repetition)
-    common = _Common(settings.seed, identity, tuple(_notes(rig, surroundings)),
+    common = _Common(settings.seed, identity, tuple(_notes(settings, rig, surroundings)),
                      _tables(settings, rig, surroundings))  # fmt: skip
     steps = [_record(f"{test.name}.step", step, point, common) for step in seen.steps]
     return Measurement(
@@ -122,11 +123,8 @@ def _point(
     settings: Settings, peer: Peer | None, shown: Sequence[str], repetition: int | None
 ) -> dict[str, Plain]:
     """The parameters that tell this point from others."""
-    own = {f.name for f in dataclasses.fields(settings)} - {
-        f.name for f in dataclasses.fields(Settings)
-    }
     fields = [f.name for f in dataclasses.fields(settings)]
-    told = {"over", "size_bytes", *own, *changed(settings), *shown}
+    told = {"over", "size_bytes", *changed(settings), *shown} - {"samples"}
     values = {name: getattr(settings, name) for name in fields if name in told}
     if peer_name(peer) not in ("", LOCAL):
         values["peer"] = peer_name(peer)
@@ -135,14 +133,18 @@ def _point(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _notes(rig: Rig, surroundings: Surroundings) -> Iterator[str]:
+def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator[str]:
     if rig.ended:
         yield f"{ENDED}{rig.ended}"
+    here = 2 if peer_name(rig.peer) == LOCAL else 1
+    spinning, cpus = here * rig.most_loops, len(os.sched_getaffinity(0))
+    if settings.wait == "spin" and spinning > cpus:
+        yield f"{spinning} spinning loops share {cpus} CPUs: they wait for each other"
     yield from surroundings.notes()
 
 
 def _tables(settings: Settings, rig: Rig, surroundings: Surroundings) -> dict[str, Sequence[Row]]:
-    tables: dict[str, Sequence[Row]] = {"host": surroundings.rows()}
+    tables = surroundings.tables()
     if rig.peer is not None:
         tables["peer"] = [{"fact": k, "value": v} for k, v in sorted(rig.peer.facts.items())]
     tables["endpoints"] = endpoint_rows(rig.descriptions)

@@ -96,7 +96,7 @@ def run(rig: Rig, settings: TransferSettings) -> Observation:
         loop = partial(transfer_send, ends.endpoints[0], spec, ends.stop, **_options(settings))
         (sent,) = rig.run([loop], done_share(ends.stop, every, 0))
         theirs = rig.finish(ends, [sent], [every])
-    observed = Observation(quantities=quantities(sent, theirs))
+    observed = Observation(quantities=quantities(sent, theirs), settings={"op": op})
     if not settings.op and op != "write-imm":
         observed.notes.append(f"{settings.route} has no write with immediate data: sends instead")
     return observed

@@ -20,7 +20,7 @@ REPETITION = "repetition"
 OF_SAMPLES = ("min", "p50", "p99", "p99.9", "max")
 NUMBERS = ("throughput", "sender.throughput", "both.throughput", "maximum", "message_rate", "loss",
            "negative", "cpu.percent")  # fmt: skip
-BESIDE_SAMPLES = ("throughput", "loss", "negative")
+BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 
 
 def measured_summary(record: Record) -> str:

@@ -1,0 +1,164 @@
+"""The commands of the tests: output, files that resume, and what an interrupt leaves."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from weft.cli import TESTS, main
+from weft.measure.catalog import TESTS as CATALOG
+from weft.records import Record, from_line, read_records
+
+QUICK = ["--over", "delay", "--delay", "wire=2us", "--warmup", "5", "--count", "50"]
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def records(path: str) -> tuple[Record, ...]:
+    return read_records(path).records
+
+
+def test_every_test_has_its_command():
+    assert set(TESTS) == set(CATALOG)
+
+
+def test_text_has_percentiles_with_intervals_and_ends_with_status_0(capsys):
+    assert main(["latency", *QUICK]) == 0
+    text = capsys.readouterr().out
+    for head in ("min", "p50", "p99", "p99.99", "max", "95 % interval", "half_rtt"):
+        assert head in text
+
+
+def test_json_is_one_record_per_line(capsys):
+    assert main(["latency", *QUICK, "--sweep", "size=64,128", "--json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [from_line(line).settings["size_bytes"] for line in lines] == [64, 128]
+
+
+def test_a_sweep_is_a_table_with_a_line_for_each_point(capsys):
+    assert main(["latency", *QUICK, "--sweep", "size=64..512*2"]) == 0
+    rows = re.findall(r"^ *(64|128|256|512) .* µs", capsys.readouterr().out, re.MULTILINE)
+    assert rows == ["64", "128", "256", "512"]
+
+
+def test_repetitions_are_records_of_their_own_and_one_line_with_their_range(capsys):
+    assert (
+        main(["latency", *QUICK, "--sweep", "size=64,128", "--repeat", "3", "-o", "r.jsonl"]) == 0
+    )
+    stored = records("r.jsonl")
+    assert [(r.settings["repetition"], r.settings["size_bytes"]) for r in stored] == [
+        (repetition, size) for repetition in (1, 2, 3) for size in (64, 128)
+    ]
+    text = capsys.readouterr().out
+    assert len(re.findall(r"^ *(?:64|128) +3 .*\(.*–.*\)", text, re.MULTILINE)) == 2
+
+
+def test_a_file_has_a_header_with_the_clock_and_the_command():
+    assert main(["latency", *QUICK, "-o", "a.jsonl"]) == 0
+    (header,) = read_records("a.jsonl").headers
+    assert header.facts["clock_error_ppm"] >= 0
+
+
+def test_points_that_are_stored_are_not_measured_again(capsys):
+    assert main(["latency", *QUICK, "--sweep", "size=64,128", "-o", "a.jsonl"]) == 0
+    before = records("a.jsonl")
+    assert main(["latency", *QUICK, "--sweep", "size=64,128,256", "-o", "a.jsonl"]) == 0
+    assert "resuming: 2 of 3 points are stored" in capsys.readouterr().err
+    after = records("a.jsonl")
+    assert [r.settings["size_bytes"] for r in after] == [64, 128, 256]
+    assert [r.quantities["cpu.user"] for r in after[:2]] == [
+        r.quantities["cpu.user"] for r in before
+    ]
+
+
+def test_another_count_is_another_point():
+    assert main(["latency", *QUICK, "-o", "a.jsonl"]) == 0
+    assert main(["latency", *QUICK[:-1], "60", "-o", "a.jsonl"]) == 0
+    assert [r.settings["count"] for r in records("a.jsonl")] == [50, 60]
+
+
+def test_steps_of_a_saturation_are_stored_with_their_sum():
+    argv = ["saturation", "--over", "delay", "--delay", "rate=1 Gb/s", "--duration", "20ms",
+            "--steps", "2", "-o", "a.jsonl"]  # fmt: skip
+    assert main(argv) == 0
+    names = [r.name for r in records("a.jsonl")]
+    assert names == ["saturation.step"] * 3 + ["saturation"]
+    assert main(argv) == 0
+    assert len(records("a.jsonl")) == 4
+
+
+def interrupted(argv: list[str]) -> subprocess.CompletedProcess[str]:
+    """The command, with a Ctrl-C a second after it has begun its file: then it measures."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli", *argv],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + 40
+        while not Path("a.jsonl").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(1)
+        os.kill(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("over", ["delay", "tcp"])
+def test_an_interrupt_keeps_what_was_measured_and_the_point_is_run_again(over):
+    argv = ["latency", "--over", over, "--warmup", "5", "-o", "a.jsonl"]
+    done = interrupted([*argv, "--duration", "60s"])
+    assert done.returncode == 1, done.stderr
+    assert "ended: interrupted" in done.stderr
+    (record,) = records("a.jsonl")
+    assert record.quantities["half_rtt"].histogram.count > 0
+    assert "ended: interrupted" in record.notes
+    assert "p99.9" in done.stdout
+
+
+def test_a_point_that_was_cut_short_is_replaced_when_it_has_run_to_its_end():
+    argv = ["latency", "--over", "delay", "--duration", "5s", "--json", "-o", "a.jsonl"]
+    assert interrupted(argv).returncode == 1
+    assert main(argv) == 0
+    (record,) = records("a.jsonl")
+    assert not any(note.startswith("ended") for note in record.notes)
+
+
+def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
+    from weft.cli import test as command
+
+    whole = command.run_point
+
+    def corrupt(*args):
+        measured = whole(*args)
+        line = json.loads(command.to_line(measured.record))
+        line["quantities"]["corrupted"] = {"type": "scalar", "unit": "", "value": 3}
+        return type(measured)(records=(from_line(json.dumps(line)),), samples=measured.samples)
+
+    monkeypatch.setattr(command, "run_point", corrupt)
+    assert main(["latency", *QUICK]) == 1
+    assert "3 messages were corrupted" in capsys.readouterr().err
+
+
+def test_help_names_every_setting_of_a_test(capsys):
+    with pytest.raises(SystemExit):
+        main(["bandwidth", "--help"])
+    text = capsys.readouterr().out
+    for name in ("--depth", "--qps", "--threads", "--post-list", "--over", "--delay", "--sweep"):
+        assert name in text
+
+
+def test_a_report_of_measurements_is_one_page():
+    assert main(["latency", *QUICK, "--sweep", "size=64..1K*2", "-o", "a.jsonl"]) == 0
+    assert main(["report", "a.jsonl", "-o", "a.html"]) == 0
+    assert "half_rtt" in Path("a.html").read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ from bench import ours
 from bench.figure import Figure
 from bench.ours import Round
 from bench.peers import fi_pingpong, qperf, sockperf
-from weft._core import availability
+from weft._core import availability, timing_cost
 from weft.records.table import text_table
 
 ROUNDS = 9
@@ -30,6 +30,7 @@ SMALL, LARGE, DATAGRAM = 64, 65_536, 32_768
 # sockperf sends at most this much at once.
 LARGE_SOCKPERF = 65_507
 GIGA, MEGA = 1e9, 1e6
+TIMING, TIMED_MESSAGES, MOST_ADDED_NS = "timing and histogram", 1_000_000, 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +101,12 @@ def _rate(protocol: str) -> Case:
         ),
         peers=tuple(
             Peer(
-                tool=tool, note=note, against="messages_per_s",
+                tool=tool, note=note, against=against,
                 run=partial(tool.messages_per_s, protocol, SMALL),
             )
-            for tool, note in ((sockperf, "sent"), (qperf, "received"))
+            for tool, note, against in (
+                (sockperf, "sent", "sent_per_s"), (qperf, "received", "messages_per_s"),
+            )
         ),
     )  # fmt: skip
 
@@ -113,7 +116,7 @@ def _bandwidth(protocol: str, size_bytes: int, *, with_sockperf: bool) -> Case:
         tool=qperf, note="received", against="bytes_per_s",
         run=partial(qperf.bytes_per_s, protocol, size_bytes),
     )  # fmt: skip
-    sent = Peer(tool=sockperf, note="sent", against="bytes_per_s", run=_sockperf_bytes_per_s)
+    sent = Peer(tool=sockperf, note="sent", against="bytes_sent_per_s", run=_sockperf_bytes_per_s)
     return Case(
         name=f"{protocol} bandwidth, {size_bytes >> 10} KiB",
         unit="GB/s", scale=GIGA,
@@ -162,7 +165,7 @@ LEGEND = f"""\
 {SMALL} B unless said, loopback, client and server on a CPU each, processes anew in each round.
 Latency is half the round trip: sockperf's median beside our median, the means of qperf and
 fi_pingpong beside our mean. Ratio: median over the n rounds of ours/theirs in the same round.
-Bandwidth and message rate count what was received; sockperf counts what was sent."""
+Bandwidth and message rate count what was received; beside sockperf, what was sent."""
 
 
 def measure(quick: bool) -> list[Figure]:
@@ -175,8 +178,30 @@ def measure(quick: bool) -> list[Figure]:
         rows += _rows(case, peers, results)
         figures += _figures(case, peers, results)
         print(f"bench   {case.name}", file=sys.stderr, flush=True)
-    print(f"{text_table(HEADS, rows)}\n\n{LEGEND}")
-    return figures
+    cost = _timing_cost(1 if quick else ROUNDS)
+    print(f"{text_table(HEADS, [*rows, _cost_row(cost)])}\n\n{LEGEND}")
+    return [*figures, _cost_figure(cost)]
+
+
+def _timing_cost(rounds: int) -> list[float]:
+    """ns that reading the clock and filling the histogram add to a message of a null loop."""
+    cost = []
+    for _ in range(rounds):
+        timed, untimed = timing_cost(TIMED_MESSAGES)
+        cost.append(timed - untimed)
+    return cost
+
+
+def _cost_row(cost: Sequence[float]) -> list[str]:
+    own = [TIMING, *_with_spread(cost), "ns"]
+    return [*own, "null loop", "", "", "", "", str(len(cost)), f"≤ {MOST_ADDED_NS:g} ns"]
+
+
+def _cost_figure(cost: Sequence[float]) -> Figure:
+    return Figure(
+        name=TIMING, unit="ns", ours=statistics.median(cost), peer=None, theirs=None,
+        goal=MOST_ADDED_NS, n=len(cost), half="measure",
+    )  # fmt: skip
 
 
 def _present(cases: Sequence[Case]) -> list[Case]:

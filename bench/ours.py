@@ -130,7 +130,7 @@ def measure(what: Round, server_cpu: int) -> dict[str, Any]:
     print(sent, file=server.stdin, flush=True)
     theirs = json.loads(server.stdout.readline())
     server.wait(TIMEOUT_S)
-    return answer or theirs
+    return answer | (theirs if what.test == "stream" else {})
 
 
 def _ping_pong(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
@@ -143,13 +143,15 @@ def _ping_pong(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
 
 
 def _stream(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
-    """What counts is what the server received: nothing of the client's."""
+    """What counts is what the server received; what was sent is for peers that count that."""
     counts = stream(
         [endpoint], _loop(what), StopFlag(),
         window=what.window, post_list=what.post_list, signal_every=what.signal_every,
     )  # fmt: skip
     _check(counts)
-    return {}, counts.sent + what.warmup
+    rate = counts.sent * 1e9 / counts.elapsed_ns
+    sent = {"sent_per_s": rate, "bytes_sent_per_s": rate * what.size_bytes}
+    return sent, counts.sent + what.warmup
 
 
 def _rates(counts: Counts) -> dict[str, float]:

@@ -75,7 +75,6 @@ def _endpoint(what: Round, server: bool) -> Endpoint:
     config.send_bytes = what.size_bytes if both or not server else 0
     config.receive_bytes = what.size_bytes if both or server else 0
     config.depth = config.receive_depth = 1 if both else what.window
-    config.address = "127.0.0.1"
     return Endpoint.open(config)
 
 

@@ -15,7 +15,10 @@ import pytest
 
 from weft.errors import InputError
 from weft.measure import mpi
+from weft.measure.catalog import TESTS
 from weft.measure.mpi import REFUSED, Job
+from weft.measure.mpi.observed import check
+from weft.measure.options import settings_from
 
 RANKS = Path(__file__).with_name("mpi_ranks.py")
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
@@ -137,6 +140,70 @@ def test_a_job_that_is_refused_ends_both_ranks(mpirun: str) -> None:
     done = under(mpirun, 2, str(RANKS), json.dumps([{"test": "transfer", "count": 1}]))
     assert done.returncode != 0
     assert "write with immediate" in done.stderr
+
+
+def weft(mpirun: str, *words: str) -> list[dict[str, Any]]:
+    """The records of a command under mpirun."""
+    done = under(mpirun, 2, "-m", "weft.cli", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_one_sweep_measures_sockets_and_mpi_and_their_records_are_alike(mpirun: str) -> None:
+    sockets, ranks = weft(
+        mpirun, "latency", "--sweep", "over=tcp,mpi", "--count", "200", "--samples", "10"
+    )
+    assert set(ranks["quantities"]) == set(sockets["quantities"]) | {"python_cost"}
+    assert ranks["settings"] | {"over": "tcp"} == sockets["settings"]
+    assert any("in Python" in note for note in ranks["notes"])
+
+
+@pytest.mark.parametrize(
+    ("words", "quantities"),
+    [
+        (["bandwidth", "--size", "4KiB"], {"throughput", "sender.throughput", "cpu.user"}),
+        (["bandwidth", "--bidirectional"], {"throughput", "back.throughput", "both.throughput"}),
+        (["rate", "--depth", "16"], {"message_rate", "throughput"}),
+        (["paced", "--rate", "2k"], {"half_rtt", "service.half_rtt", "lateness"}),
+        (["rma", "--op", "read"], {"operation", "message_rate"}),
+        (["rma", "--op", "write", "--depth", "8"], {"throughput", "message_rate"}),
+    ],
+)
+def test_each_command_over_mpi_observes_what_it_does_elsewhere(
+    mpirun: str, words: list[str], quantities: set[str]
+) -> None:
+    (record,) = weft(mpirun, *words, "--over", "mpi", "--count", "100")
+    assert quantities <= set(record["quantities"])
+
+
+@pytest.mark.parametrize(
+    ("test", "given", "problem"),
+    [
+        ("transfer", {}, "write with immediate"),
+        ("latency", {"wait": "block"}, "--wait: mpi has no such setting"),
+        ("latency", {"op": "tagged"}, "mpi has no tagged"),
+        ("rate", {"qps": 2}, "--qps: mpi has no such setting"),
+        ("rate", {"rate": 1000}, "use weft paced"),
+    ],
+)
+def test_settings_without_a_meaning_under_mpi_are_refused(
+    test: str, given: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem):
+        check(test, settings_from(TESTS[test].settings, {"over": "mpi", **given}))
+
+
+def test_a_peer_beside_mpi_is_refused_and_both_ranks_end(mpirun: str) -> None:
+    done = under(mpirun, 2, "-m", "weft.cli", "latency", "somehost", "--over", "mpi")
+    assert done.returncode != 0
+    assert "mpirun starts both ranks" in done.stderr
+
+
+def test_a_command_without_mpirun_names_the_one_to_use(mpirun: str) -> None:  # noqa: ARG001
+    command = [sys.executable, "-m", "weft.cli", "latency", "--over", "mpi"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "run mpirun -n 2 weft latency --over mpi" in done.stderr
 
 
 def test_without_mpi4py_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

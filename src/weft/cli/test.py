@@ -15,6 +15,7 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.host.facts import provenance_facts
+from weft.measure import mpi
 from weft.measure.auth import read_token
 from weft.measure.campaign import Point, finished, plan_points, run_point
 from weft.measure.catalog import TESTS
@@ -34,6 +35,10 @@ from weft.records import (
 from weft.records.measured import measured_summary, sweep_table
 
 MOST_REPETITIONS = 10_000
+WITHOUT_PEER = {
+    "delay": "the delay transport has no peer",
+    "mpi": "mpirun starts both ranks and chooses their hosts",
+}
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
@@ -93,6 +98,16 @@ def run(args: argparse.Namespace) -> int:
     repeat = int(whole(1, MOST_REPETITIONS)(args.repeat, "--repeat"))
     points = plan_points(test, _given(args, test), args.sweep, repeat, args.peer)
     _check_peer(args.peer, points)
+    with contextlib.ExitStack() as stack:
+        if any(point.settings.route.transport == "mpi" for point in points):
+            if mpi.this_rank() == mpi.RESPONDS:
+                mpi.respond()
+                return 0
+            stack.enter_context(mpi.ranks())
+        return _run(args, test, points)
+
+
+def _run(args: argparse.Namespace, test: Test, points: Sequence[Point]) -> int:
     if args.output:
         check_output(args.output)
     stored = _stored(args.output, test)
@@ -120,9 +135,10 @@ def _given(args: argparse.Namespace, test: Test) -> dict[str, object]:
 
 
 def _check_peer(peer: str, points: Sequence[Point]) -> None:
-    alone = [point for point in points if point.settings.route.transport == "delay"]
-    if alone and peer != LOCAL:
-        raise InputError(f"{peer} --over delay", "the delay transport has no peer", "leave it out")
+    for point in points:
+        transport = point.settings.route.transport
+        if transport in WITHOUT_PEER and peer != LOCAL:
+            raise InputError(f"{peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
 
 
 def _stored(output: str | None, test: Test) -> dict[str, tuple[Record, ...]]:
@@ -161,7 +177,7 @@ def _measure(
 
 def _peer(args: argparse.Namespace, left: Sequence[Point]) -> Peer | None:
     """The peer, if any point needs one."""
-    if all(point.settings.route.transport == "delay" for point in left):
+    if all(point.settings.route.transport in WITHOUT_PEER for point in left):
         return None
     return open_peer(args.peer, read_token(args.token_file) if args.token_file else None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from weft.measure import mpi
 from weft.measure.options import Settings, digest, options_of
 from weft.measure.peer import Peer
 from weft.measure.rig import Progress
@@ -32,6 +33,9 @@ def plan_points(
 ) -> list[Point]:
     """Every point, checked before any runs."""
     combinations = sweep_points(test.settings, fixed, sweeps)
+    if any(settings.route.transport == "mpi" for settings in combinations):
+        # Before anything loads libfabric: an MPI that brings its own cannot use another's.
+        mpi.this_rank()
     for settings in combinations:
         check_point(test, settings)
     options = options_of(test.settings)

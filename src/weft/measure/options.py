@@ -62,7 +62,7 @@ class Settings:
         "tcp",
         "over",
         values.text,
-        "transport: tcp, udp, ofi:PROVIDER, verbs[:DEVICE] or delay (see weft doctor)",
+        "transport: tcp, udp, ofi:PROVIDER, verbs[:DEVICE], delay, mpi (see weft doctor)",
         "TRANSPORT",
     )
     endpoint: str = option(

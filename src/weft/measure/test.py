@@ -11,6 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,17 @@ def check_point(test: Test, settings: Settings) -> None:
     """Refuse what cannot run, before anything is opened."""
     check_settings(test.name, settings, test.refused)
     test.check(settings)
+    if settings.route.transport == "mpi":
+        _mpi().check(test.name, settings)
+        return
     check_available(settings, test.op(settings), availability())
+
+
+def _mpi() -> ModuleType:
+    """The tests over MPI: a module that imports the tests, hence not at the top."""
+    from weft.measure.mpi import observed
+
+    return observed
 
 
 def measure(
@@ -88,8 +99,9 @@ def run_test(
     `identity` tells equal points in a file, to resume it; one is made when none is given.
     """
     rig = Rig(peer, progress)
+    over_mpi = settings.route.transport == "mpi"
     with surrounded(settings.cpu) as surroundings:
-        seen = test.run(rig, settings)
+        seen = _mpi().observe(test.name, rig, settings) if over_mpi else test.run(rig, settings)
     identity = identity or digest(test.name, settings, peer_name(peer), repetition or 0)
     point = _point(settings, peer, shown, repetition)
     common = _Common(settings.seed, identity, tuple(_notes(settings, rig, surroundings)),

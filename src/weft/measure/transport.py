@@ -11,7 +11,7 @@ from weft.errors import InputError
 
 WITHOUT_DEVICE = ("tcp", "udp", "delay", "mpi")
 WITH_DEVICE = ("ofi", "verbs")
-REMEDY = "use tcp, udp, ofi:PROVIDER, verbs[:DEVICE] or delay; weft doctor lists what is here"
+REMEDY = "use tcp, udp, ofi:PROVIDER, verbs[:DEVICE], delay or mpi; weft doctor lists what is here"
 
 
 @dataclass(frozen=True, slots=True)

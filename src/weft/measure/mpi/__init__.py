@@ -3,13 +3,16 @@
     mpirun -n 2 weft latency --over mpi
 
 The loops are in Python, so its cost per message is part of every figure: `Ranks.python_cost_ns`
-is what a half round trip costs without any transport, to be put beside the result. On rank 0 use
-`ranks` and `Ranks.run`; on rank 1 call `respond`, which returns when rank 0 is done.
+is what a half round trip costs without any transport, to be put beside the result. Rank 0 measures
+inside `ranks`, by `weft.measure.latency(over="mpi")` and the like or by `Ranks.run`; rank 1 calls
+`respond`, which returns when rank 0 is done.
 """
 
 from __future__ import annotations
 
 import os
+import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,8 +29,9 @@ __all__ = ["REFUSED", "Counts", "Job", "LatencyResult", "Outcome", "PacedResult"
            "respond", "this_rank"]  # fmt: skip
 
 MEASURES, RESPONDS = 0, 1
-COMMAND = "mpirun -n 2 weft ... --over mpi"
+COMMAND = "mpirun -n 2 weft latency --over mpi"
 PYTHON_COST_MESSAGES = 20_000
+IDLE_S = 0.001
 CHOICES = ("FI_PROVIDER", "MPIR_CVAR_", "OMPI_MCA_", "UCX_", "PMIX_MCA_")
 
 Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
@@ -58,27 +62,40 @@ def this_rank() -> int:
 
 @contextmanager
 def ranks() -> Iterator[Ranks]:
-    """Rank 0's side; rank 1 is released at the end, and both end when this side fails midway."""
+    """Rank 0's side; rank 1 is released at the end."""
     comm = _world()
-    ours = Ranks(comm)
     try:
-        yield ours
+        yield Ranks(comm)
     finally:
-        if ours.running:
-            comm.Abort(2)
         comm.send(None, dest=RESPONDS)
 
 
 def respond() -> None:
     """Rank 1's side: run what rank 0 asks for, until it asks for no more."""
     comm = _world()
-    finished = False
-    try:
-        while (job := comm.recv(source=MEASURES)) is not None:
+    while (job := _next_job(comm)) is not None:
+        with _both_or_none(comm):
             comm.send(_run(comm, RESPONDS, job), dest=MEASURES)
-        finished = True
+
+
+def _next_job(comm: MPI.Intracomm) -> Job | None:
+    """Asleep meanwhile: an MPI library that waits takes a whole CPU from other measurements."""
+    while not comm.iprobe(source=MEASURES):
+        time.sleep(IDLE_S)
+    job: Job | None = comm.recv(source=MEASURES)
+    return job
+
+
+@contextmanager
+def _both_or_none(comm: MPI.Intracomm) -> Iterator[None]:
+    """A rank that fails during a job ends both: the other would wait for it forever."""
+    done = False
+    try:
+        yield
+        done = True
     finally:
-        if not finished:
+        if not done:
+            traceback.print_exc()
             comm.Abort(2)
 
 
@@ -87,14 +104,16 @@ class Ranks:
 
     def __init__(self, comm: MPI.Intracomm) -> None:
         self._comm = comm
-        self.running = False
+
+    @staticmethod
+    def here() -> Ranks:
+        return Ranks(_world())
 
     def run(self, job: Job) -> Outcome:
-        self.running = True
-        self._comm.send(job, dest=RESPONDS)
-        result = _run(self._comm, MEASURES, job)
-        theirs = self._comm.recv(source=RESPONDS)
-        self.running = False
+        with _both_or_none(self._comm):
+            self._comm.send(job, dest=RESPONDS)
+            result = _run(self._comm, MEASURES, job)
+            theirs = self._comm.recv(source=RESPONDS)
         return Outcome(result=result, theirs=theirs if isinstance(theirs, Counts) else Counts())
 
     def python_cost_ns(self, size_bytes: int = 64) -> float:

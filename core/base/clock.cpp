@@ -157,13 +157,15 @@ Clock Clock::calibrate(double seconds) {
                 "the processor's counter cannot be used on this host");
   Clock clock;
   clock.hz_ = elapsed_ticks / elapsed_ns * 1e9;
+  const uint64_t step = usual_step();
   const double widths = static_cast<double>(first.width() + last.width()) / 2;
-  clock.error_ppm_ = (widths / elapsed_ticks + kRawStepNs / elapsed_ns) * 1e6;
+  clock.error_ppm_ =
+      ((widths + static_cast<double>(step)) / elapsed_ticks + kRawStepNs / elapsed_ns) * 1e6;
   const double nominal = nominal_hz();
   if (nominal > 0 && std::abs(clock.hz_ / nominal - 1) * 1e6 <= clock.error_ppm_)
     clock.hz_ = nominal;
   clock.ps_per_tick_q32_ = static_cast<uint64_t>(1e12 / clock.hz_ * 0x1.0p32 + 0.5);
-  clock.step_ps_ = clock.ps(usual_step());
+  clock.step_ps_ = clock.ps(step);
   clock.read_ps_ = static_cast<int64_t>(mean_reading_ticks() * 1e12 / clock.hz_);
   return clock;
 }

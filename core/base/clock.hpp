@@ -45,7 +45,8 @@ int64_t raw_ns();
 class Clock {
  public:
   // Two sets of brackets around the raw clock, `seconds` apart; the narrowest bracket of each is
-  // kept. error_ppm is how far the rate may be off: half the sum of both widths over the distance.
+  // kept. error_ppm is how far the rate may be off: half the sum of both widths, a step of the
+  // counter and one of the raw clock, over the distance.
   static Clock calibrate(double seconds = 0.1);
   // The process-wide clock, calibrated at first use.
   static const Clock& shared();

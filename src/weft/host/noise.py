@@ -7,6 +7,7 @@ the kernel took the CPU from this process. Units: ns, histograms in ps.
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from weft._core import Histogram, core_distance, hiccups
 from weft.host.cpu import Processors, cpu_times
 
 THRESHOLD_NS = 1000
+_PIECE_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +65,25 @@ def lost_ns(gaps: Histogram) -> int:
     return round(gaps.mean * gaps.count / 1000) if gaps.count else 0
 
 
+def _hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
+    """Gaps and watched ns, looked for in pieces: Ctrl-C waits for one of them at most."""
+    pieces = math.ceil(seconds / _PIECE_SECONDS)
+    gaps, watched_ns = Histogram(), 0
+    for _ in range(pieces):
+        seen = hiccups(seconds / pieces, cpu, THRESHOLD_NS)
+        gaps.merge(seen.gaps)
+        watched_ns += seen.elapsed_ns
+    return gaps, watched_ns
+
+
 def look(seconds: float, cpu: int = -1) -> HostNoise:
     """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
     steal, start = _steal_ns(cpu), time.monotonic_ns()
-    seen = hiccups(seconds, cpu, THRESHOLD_NS)
+    gaps, watched_ns = _hiccups(seconds, cpu)
     return HostNoise(
         cpu=cpu,
-        watched_ns=seen.elapsed_ns,
-        gaps=seen.gaps,
+        watched_ns=watched_ns,
+        gaps=gaps,
         elapsed_ns=time.monotonic_ns() - start,
         steal_ns=_steal_ns(cpu) - steal,
     )
@@ -80,18 +93,16 @@ def look(seconds: float, cpu: int = -1) -> HostNoise:
 def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
     """Half of `seconds` of looking on each side of the block; `.noise` is there after it."""
     watch = NoiseWatch()
-    first = hiccups(seconds / 2, cpu, THRESHOLD_NS)
+    gaps, before_ns = _hiccups(seconds / 2, cpu)
     steal, switches, start = _steal_ns(), _involuntary_switches(), time.monotonic_ns()
     yield watch
     elapsed = time.monotonic_ns() - start
     steal, switches = _steal_ns() - steal, _involuntary_switches() - switches
-    last = hiccups(seconds / 2, cpu, THRESHOLD_NS)
-    gaps = Histogram()
-    gaps.merge(first.gaps)
-    gaps.merge(last.gaps)
+    more_gaps, after_ns = _hiccups(seconds / 2, cpu)
+    gaps.merge(more_gaps)
     watch.noise = HostNoise(
         cpu=cpu,
-        watched_ns=first.elapsed_ns + last.elapsed_ns,
+        watched_ns=before_ns + after_ns,
         gaps=gaps,
         elapsed_ns=elapsed,
         steal_ns=steal,

@@ -122,6 +122,17 @@ std::vector<std::string> kinds_to_try(size_t bytes, const std::string& pages) {
   return {"2M", "thp", "4K"};
 }
 
+void check_node(int node) {
+  const std::string nodes = "/sys/devices/system/node/";
+  if (node < 0 || access(nodes.c_str(), F_OK) != 0) return;
+  if (access((nodes + "node" + std::to_string(node)).c_str(), F_OK) == 0) return;
+  std::ifstream file(nodes + "online");
+  std::string online;
+  std::getline(file, online);
+  throw Error("NUMA node " + std::to_string(node), "this host has only " + online,
+              "choose one of those, or none");
+}
+
 [[noreturn]] void refuse(size_t bytes, const std::string& pages, int node) {
   const std::string where = "buffer of " + std::to_string(bytes) + " bytes";
   const std::string at = node < 0 ? "" : " on NUMA node " + std::to_string(node);
@@ -134,13 +145,13 @@ std::vector<std::string> kinds_to_try(size_t bytes, const std::string& pages) {
                 "as root: `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`, "
                 "or use pages auto");
   throw Error(where, "no memory" + at,
-              node < 0 ? "use smaller messages or fewer of them"
-                       : "choose a node that `weft doctor` lists, or none");
+              "use smaller messages, fewer of them, or no particular node");
 }
 
 }  // namespace
 
 Buffer::Buffer(size_t bytes, const std::string& pages, int node) : size_(bytes) {
+  check_node(node);
   for (const std::string& kind : kinds_to_try(bytes, pages)) {
     if (kind == "thp" && !has_transparent_pages()) continue;
     const size_t mapped = mapped_bytes(bytes, kind);

@@ -69,8 +69,7 @@ Availability unavailable(const std::string& provider, bool is_known) {
   entry.reason = is_known ? "libfabric has this provider, but it finds no device to use"
                           : "this libfabric was built without this provider, or it found no device";
   entry.remedy = is_known ? "nothing to do unless the host has such hardware; FI_LOG_LEVEL=info "
-                            "fi_info -p " +
-                                provider + " says more"
+                            "fi_info -p PROVIDER says more"
                           : "if the host has such hardware, install its driver and a libfabric "
                             "with this provider (WEFT_LIBFABRIC=path)";
   entry.facts["libfabric"] = version_text(OfiLibrary::get().version());

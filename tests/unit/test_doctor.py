@@ -184,3 +184,38 @@ def test_mpi_that_hangs_is_given_up(fake_mpi, monkeypatch):
 
     monkeypatch.setattr("subprocess.run", late)
     assert mpi().reason == "loading the MPI library took more than 10 s"
+
+
+# ---- Transports at a glance -------------------------------------------------------------------
+
+
+def test_endpoint_kinds_are_told_apart_where_their_operations_differ(doctor):
+    every = "send, tagged, inject, write, write-imm, read, fetch-add, compare-swap"
+    udp = Transport(
+        over="ofi:udp",
+        available=True,
+        endpoints=("rdm", "dgram"),
+        operations=tuple(every.split(", ")),
+        facts={"rdm.operations": every, "dgram.operations": "send, inject"},
+    )
+    _, out = doctor([udp])
+    assert "  ofi:udp  available; rdm: all operations; dgram: send, inject\n" in out
+
+
+def test_transports_that_miss_the_same_thing_are_listed_together_after_those_that_work(doctor):
+    psm, efa = (replace(NO_VERBS, over=f"ofi:{name}") for name in ("psm", "efa"))
+    lines = doctor([psm, efa, TCP])[1].splitlines()
+    start = lines.index("TRANSPORTS") + 1
+    assert lines[start : start + 4] == [
+        "  tcp      available; stream: send",
+        "  ofi:psm, ofi:efa",
+        "           not available, because there is no RDMA device",
+        "           → load its driver",
+    ]
+
+
+def test_what_never_ran_on_its_hardware_says_so(doctor):
+    port = {"port": "1", "link_layer": "Ethernet", "rate": "100 Gb/sec", "srd": "unverified: never"}
+    device = replace(TCP, over="verbs:rdmap0s6", endpoints=("srd",), facts=port)
+    _, out = doctor([device])
+    assert "port 1, Ethernet 100 Gb/sec; srd: send; srd unverified: never" in out

@@ -12,7 +12,7 @@ from weft import __version__
 from weft.errors import InputError
 from weft.host import Examination, Finding, examine
 from weft.host.noise import HostNoise, lost_ns
-from weft.host.transports import Transport, reaches_others, transports
+from weft.host.transports import OPERATIONS, Transport, reaches_others, transports
 from weft.host.tree import listed
 from weft.records.dimension import format_value
 from weft.records.table import text_table
@@ -167,23 +167,55 @@ def _interface_table(host: Examination) -> str:
 
 
 def _transports(found: Sequence[Transport]) -> Iterator[str]:
-    width = max((len(transport.over) for transport in found), default=0) + 2
+    """Those available first; the others by what keeps them away."""
+    width = max((len(transport.over) for transport in found), default=0) + 4
     for transport in found:
-        head = f"  {transport.over:<{width}}"
         if transport.available:
-            yield from _wrapped("; ".join(["available", *_abilities(transport)]), head)
-            continue
-        yield from _wrapped(f"not available, because {transport.reason}", head)
-        yield from _wrapped(transport.remedy, " " * len(head) + "→ ")
+            yield from _wrapped(_available(transport), f"  {transport.over}".ljust(width))
+    for (reason, remedy), names in _missing(found).items():
+        yield from _named(names, f"not available, because {reason}", width)
+        yield from _wrapped(remedy, " " * width + "→ ")
+
+
+def _named(names: Sequence[str], text: str, width: int) -> list[str]:
+    """The text beside one name, or below several."""
+    if len(names) == 1:
+        return _wrapped(text, f"  {names[0]}".ljust(width))
+    return [*_wrapped(", ".join(names), "  "), *_wrapped(text, " " * width)]
+
+
+def _missing(found: Sequence[Transport]) -> dict[tuple[str, str], list[str]]:
+    names: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        if not one.available:
+            names.setdefault((one.reason, one.remedy), []).append(one.over)
+    return names
+
+
+def _available(transport: Transport) -> str:
+    return "; ".join(["available", *_abilities(transport)])
 
 
 def _abilities(transport: Transport) -> Iterator[str]:
-    if transport.endpoints:
-        yield f"{', '.join(transport.endpoints)}: {', '.join(transport.operations)}"
+    facts = transport.facts
+    if "port" in facts:
+        yield f"port {facts['port']}, {facts.get('link_layer', '')} {facts.get('rate', '')}"
+    yield from (f"{', '.join(kinds)}: {can}" for can, kinds in _operations(transport).items())
     if 0 < transport.max_bytes < _MOST_BYTES:
         yield f"up to {_size(transport.max_bytes)}"
-    if "library" in transport.facts:
-        yield f"{transport.facts['library']}, under {transport.facts['launcher']}"
+    if "launcher" in facts:
+        yield f"{facts['library']}, under {facts['launcher']}"
+    yield from (f"{name} {value}" for name, value in facts.items() if "unverified" in value)
+
+
+def _operations(transport: Transport) -> dict[str, list[str]]:
+    """Operations -> the endpoint kinds that have them."""
+    kinds: dict[str, list[str]] = {}
+    for kind in transport.endpoints:
+        names = transport.facts.get(f"{kind}.operations", ", ".join(transport.operations))
+        everything = set(names.split(", ")) == OPERATIONS
+        kinds.setdefault("all operations" if everything else names, []).append(kind)
+    return kinds
 
 
 def _finding(finding: Finding) -> Iterator[str]:
@@ -202,7 +234,8 @@ def _providers(found: Sequence[Transport]) -> Iterator[str]:
             if kind != group:
                 yield f"    {kind}"
             group = kind
-            yield f"    {'  ' if dot else ''}{key}: {value}"
+            if value:
+                yield f"    {'  ' if dot else ''}{key}: {value}"
 
 
 def _size(n: int) -> str:

@@ -31,6 +31,10 @@ class Transport:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
+# Those of core/transport/endpoint.hpp, as availability names them.
+OPERATIONS = frozenset(
+    {"send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap"}
+)
 # In the order people look for them.
 _ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
 

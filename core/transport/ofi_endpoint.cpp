@@ -48,7 +48,8 @@ uint32_t OfiEndpoint::post(std::span<const Work> works) {
 
 void OfiEndpoint::require(const Work& work) const {
   const uint32_t op = bit(work.op);
-  const bool fits = work.bytes <= config_.send_bytes && work.slot < config_.depth &&
+  const bool fits = work.bytes <= config_.send_bytes && work.bytes >= least_bytes_ &&
+                    work.slot < config_.depth &&
                     (!(op & kRemote) || work.remote_offset + work.bytes <= remote_bytes_) &&
                     (work.op != Op::inject || work.bytes <= info_->tx_attr->inject_size);
   if (!(operations_ & op) || !fits) [[unlikely]]
@@ -247,6 +248,11 @@ long OfiEndpoint::post_receive(uint64_t slot) {
 void OfiEndpoint::refuse(const Work& work) const {
   const std::string op = name_of(work.op);
   if (!connected_) throw Error(where_, op + " before connect");
+  if (config_.delivery && (!(operations_ & bit(work.op)) || work.bytes < least_bytes_))
+    throw Error(where_,
+                "the provider has no completion of " + op + " of " + std::to_string(work.bytes) +
+                    " B that means delivery",
+                "use send with at least 1 B, or do not ask for delivery");
   if (!(operations_ & bit(work.op)))
     throw Error(where_, "the provider's " + config_.endpoint + " endpoint has no " + op,
                 "use another operation, endpoint or provider (weft doctor lists them)");

@@ -76,7 +76,7 @@ class OfiEndpoint final : public Endpoint {
   void bind_memory(fid_mr* memory);
   void find_operations();
   void post_receives();
-  [[noreturn]] void fail(const char* what, long rc, const std::string& remedy = "") const;
+  [[noreturn]] void fail(const std::string& what, long rc, const std::string& remedy = "") const;
   void check(const char* what, long rc) const {
     if (rc != 0) fail(what, rc);
   }
@@ -134,6 +134,7 @@ class OfiEndpoint final : public Endpoint {
   uint64_t inline_end_ = 0;     // messages shorter than this are injected
   uint64_t remote_base_ = 0, remote_bytes_ = 0, remote_key_ = 0;
   uint32_t receive_bytes_ = 0, tagged_depth_ = 0;
+  uint32_t least_bytes_ = 0;
   uint32_t operations_ = 0;  // bits by Op
   uint32_t empty_polls_ = 0;
   bool selective_ = false;  // the provider can leave completions out

@@ -200,16 +200,25 @@ void OfiEndpoint::bind_memory(fid_mr* memory) {
 
 void OfiEndpoint::find_operations() {
   for (Op op : operations_of(*info_, domain_.get())) operations_ |= bit(op);
-  if (config_.delivery) operations_ &= ~bit(Op::inject);
+  if (!config_.delivery) return;
+  // Injected messages have no completion. Without a layer above, tcp (net in 1.17) accepts
+  // FI_DELIVERY_COMPLETE for writes and completes them when they have left.
+  operations_ &= ~bit(Op::inject);
+  const std::string provider = info_->fabric_attr->prov_name;
+  if (provider == "tcp" || provider == "net") operations_ &= ~(bit(Op::write) | bit(Op::write_imm));
+  // shm 1.17 never completes an empty message that is to be delivered.
+  least_bytes_ = provider == "shm" ? 1 : 0;
 }
 
 void OfiEndpoint::post_receives() {
   for (uint64_t slot = 0; slot < slots(); ++slot) release(slot);
 }
 
-void OfiEndpoint::fail(const char* what, long rc, const std::string& remedy) const {
-  throw Error(where_, std::string(what) + ": " + OfiLibrary::get().strerror(static_cast<int>(-rc)),
-              remedy);
+void OfiEndpoint::fail(const std::string& what, long rc, const std::string& remedy) const {
+  const bool is_address = rc == -FI_EADDRNOTAVAIL || rc == -FI_EADDRINUSE;
+  const std::string at = is_address && !config_.address.empty() ? " " + config_.address : "";
+  throw Error(where_, what + at + ": " + OfiLibrary::get().strerror(static_cast<int>(-rc)),
+              remedy.empty() && is_address ? "use an address of this host's own" : remedy);
 }
 
 std::map<std::string, std::string> OfiEndpoint::describe() {
@@ -229,7 +238,7 @@ std::map<std::string, std::string> OfiEndpoint::describe() {
           {"operations", names},
           {"mr_mode", library.text(&info_->domain_attr->mr_mode, FI_TYPE_MR_MODE)},
           {"progress", library.text(&info_->domain_attr->data_progress, FI_TYPE_PROGRESS)},
-          {"completion", config_.delivery ? "delivery" : "provider's default"},
+          {"completion", config_.delivery ? "when the peer has it" : "the provider's default"},
           {"unsignaled", selective_ ? "no completion" : "completion not reported"},
           {"wait", config_.events ? "file descriptor" : "none: polled"},
           {"depth", std::to_string(config_.depth)},

@@ -3,7 +3,8 @@
 #
 #   system-packages.sh build|demo|test|rdma|bench|all
 #
-# build, demo: what compiling needs; the others: also the optional packages of that purpose.
+# demo: what compiling needs; the others: also the optional packages of that purpose (build: headers
+# of the transports verbs and ofi).
 # As root, missing packages are installed with apt-get. Otherwise they are named: the run goes on
 # without the optional ones and stops (exit status 1) without the needed ones.
 set -euo pipefail
@@ -57,7 +58,7 @@ missing_needed() {
 
 has_ns3() { compgen -G '/usr/include/ns3*/point-to-point-module.h' >/dev/null; }
 
-has_header() { [[ -e /usr/include/$1 ]]; }
+has_header() { g++ -E -x c++ - <<<"#include <$1>" >/dev/null 2>&1; }
 
 has_verbs_providers() { compgen -G '/usr/lib/*/libibverbs/librxe-*.so' >/dev/null; }
 
@@ -80,14 +81,17 @@ missing_optional() {
   if [[ $purpose =~ ^(demo|bench|all)$ ]]; then
     has_ns3 || echo libns3-dev
   fi
-  if [[ $purpose =~ ^(test|rdma|all)$ ]]; then
+  if [[ $purpose =~ ^(build|test|rdma|bench|all)$ ]]; then
+    has_header rdma/fabric.h || echo libfabric-dev
     has_header infiniband/verbs.h || echo libibverbs-dev
   fi
   if [[ $purpose =~ ^(rdma|all)$ ]]; then
     missing_of_virtual_machine
   fi
+  if [[ $purpose =~ ^(test|bench|all)$ ]]; then
+    command -v fi_info >/dev/null || echo libfabric-bin
+  fi
   if [[ $purpose =~ ^(bench|all)$ ]]; then
-    command -v fi_pingpong >/dev/null || echo libfabric-bin
     command -v sockperf >/dev/null || echo sockperf
   fi
   if [[ $purpose =~ ^(rdma|bench|all)$ ]]; then
@@ -101,7 +105,9 @@ missing_optional() {
 use_of() {
   case $1 in
     clang-format) echo "make check" ;;
-    libns3-dev | libfabric-bin | sockperf) echo "make bench" ;;
+    libns3-dev | sockperf) echo "make bench" ;;
+    libfabric-bin) echo "make bench, a test of the ofi transport" ;;
+    libfabric-dev) echo "the ofi transport" ;;
     qperf) echo "make bench, make test-rdma" ;;
     libibverbs-dev) echo "the verbs transport" ;;
     qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \

@@ -203,7 +203,7 @@ def test_a_peer_with_another_provider_is_refused_with_both_names() -> None:
     need("shm")
     need("tcp", "rdm")
     ours, theirs = Endpoint.open(config("shm")), Endpoint.open(config("tcp", "rdm"))
-    with pytest.raises(InputError, match="the peer has provider tcp.*, we have shm"):
+    with pytest.raises(InputError, match=r"the peer has provider tcp.*, we have shm"):
         ours.connect(theirs.address(), 100)
 
 

@@ -10,7 +10,7 @@ import re
 import stat
 from pathlib import Path
 
-DIRECTORY = Path("/dev/shm")  # noqa: S108: the directory is what this module is about
+DIRECTORY = Path("/dev/shm")
 _NAME = re.compile(r"(?P<pid>[1-9]\d*):(?P<uid>\d+):\d+")
 
 

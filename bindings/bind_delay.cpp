@@ -47,9 +47,13 @@ void bind_delay(nb::module_& m) {
       .def_prop_ro("wire_rtt", histogram(&DelayTruth::wire_rtt))
       .def_prop_ro("completion", histogram(&DelayTruth::completion))
       .def_prop_ro("echo", histogram(&DelayTruth::echo))
+      .def_prop_ro("completion_late", histogram(&DelayTruth::completion_late))
+      .def_prop_ro("arrival_late", histogram(&DelayTruth::arrival_late))
       .def_prop_ro("wire_rtt_samples", samples(&DelayTruth::wire_rtt))
       .def_prop_ro("completion_samples", samples(&DelayTruth::completion))
-      .def_prop_ro("echo_samples", samples(&DelayTruth::echo));
+      .def_prop_ro("echo_samples", samples(&DelayTruth::echo))
+      .def_prop_ro("completion_late_samples", samples(&DelayTruth::completion_late))
+      .def_prop_ro("arrival_late_samples", samples(&DelayTruth::arrival_late));
   m.def("delay_truth", &truth_of, "endpoint"_a);
   m.def(
       "timing_cost",

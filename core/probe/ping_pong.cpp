@@ -39,14 +39,12 @@ class PingPong {
       const Until until(run_, last);
       while (!until.reached(result_.counts.sent, last) && !ended()) {
         if (run_.validate) last = prepare();
-        const bool answered = round_trip(last);
-        const uint64_t now = ticks();
-        if (answered) {
-          const int64_t half = clock.ps(now - last) / 2;
+        if (round_trip(last)) {
+          const int64_t half = clock.ps(answered_at_ - last) / 2;
           result_.latency.record(half);
           if (kept < samples.size()) samples[kept++] = half;
         }
-        last = now;
+        last = free_at_;
         stop_.report(result_.counts.sent);
       }
       watch_.stop(last, result_.counts);
@@ -81,6 +79,7 @@ class PingPong {
     bool posted = endpoint_.post({&work, 1}) == 1;
     bool answered = false;
     bool completed = false;
+    bool waited = false;  // for the completion of the send, after the answer
     while (!answered || !posted || !completed) {
       const auto completions = inbox_.next();
       if (!posted) posted = endpoint_.post({&work, 1}) == 1;
@@ -89,17 +88,21 @@ class PingPong {
           completed = true;
           continue;
         }
+        answered_at_ = ticks();
         answered |= accept(completion, sequence);
       }
+      waited = waited || (answered && !completed);
       // On datagrams a late completion of the send is no reason to wait.
       if (answered && loss_ticks_ > 0) break;
       if (!completions.empty()) continue;
       if (stop_.is_set()) {
         result_.counts.stopped = true;
+        free_at_ = ticks();
         return false;
       }
       if (loss_ticks_ > 0 && ticks() - sent_at > loss_ticks_) break;
     }
+    free_at_ = answered && !waited ? answered_at_ : ticks();
     ++result_.counts.sent;
     result_.counts.lost += !answered;
     return answered;
@@ -129,6 +132,7 @@ class PingPong {
   Inbox<4> inbox_;
   uint64_t loss_ticks_;
   uint64_t sequence_ = 0;
+  uint64_t answered_at_ = 0, free_at_ = 0;  // the last answer; when the next message may leave
   Stopwatch watch_;
   LatencyResult result_;
 };

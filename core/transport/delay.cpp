@@ -19,6 +19,7 @@ namespace {
 constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
 constexpr size_t kPage = 4096;
 constexpr double kDeviceHz = 1e9;
+constexpr size_t kMostLate = 1024;
 
 size_t stride_of(const Config& config, uint32_t bytes) {
   return (size_t{config.offset} + bytes + kPage - 1) / kPage * kPage;
@@ -65,6 +66,12 @@ struct Arrival {
   bool operator>(const Arrival& other) const {
     return due != other.due ? due > other.due : order > other.order;
   }
+};
+
+// A work whose way is not computed yet.
+struct Posted {
+  Work work;
+  int64_t post = 0, leaves = 0;
 };
 
 struct Finished {
@@ -132,13 +139,17 @@ class DelayEndpoint final : public Endpoint {
   std::map<std::string, std::string> describe() override;
   bool is_reliable() const override { return reliable_; }
 
-  const DelayTruth& truth() const { return truth_; }
+  const DelayTruth& truth() {
+    settle();
+    return truth_;
+  }
 
  private:
   enum class Far : uint8_t { echo, sink, duplex, transfer };
 
   void check(const Work& work) const;
-  void send(const Work& work, int64_t post);
+  void settle();
+  void record_lateness();
   void go_round(const Work& work, int64_t post, int64_t leaves);
   void go_out(const Work& work, int64_t post, int64_t leaves);
   void answer(const Work& work, int64_t post, int64_t at_far);
@@ -176,8 +187,10 @@ class DelayEndpoint final : public Endpoint {
   size_t stride_;
   Buffer send_, window_;
   Slots slots_;
-  std::deque<Finished> finished_;  // in the order of their times
-  std::vector<Arrival> arrivals_;  // a heap, the earliest on top
+  std::vector<Posted> posted_;
+  std::deque<Finished> finished_;                        // in the order of their times
+  std::vector<Arrival> arrivals_;                        // a heap, the earliest on top
+  std::vector<uint64_t> finished_late_, arrivals_late_;  // ticks, not recorded yet
   uint32_t outstanding_ = 0, unsignaled_ = 0, held_ = 0;
   uint64_t pushed_ = 0, far_sent_ = 0, far_received_ = 0;
   int64_t last_out_ = 0, last_ack_ = 0, last_back_ = 0;  // on the wire
@@ -211,8 +224,12 @@ DelayEndpoint::DelayEndpoint(const Config& config)
   uint64_t stream = 1 + 8 * number_;
   for (Rng* rng : {&out_rng_, &back_rng_, &echo_rng_, &host_rng_, &remote_rng_, &loss_rng_})
     *rng = stream_of(config.delay.seed, stream++);
+  posted_.reserve(config.depth);
+  finished_late_.reserve(2 * kMostLate);
+  arrivals_late_.reserve(2 * kMostLate);
   arrivals_.reserve(size_t{2} * (config.depth + config.receive_depth));
-  for (DelayTimes* times : {&truth_.wire_rtt, &truth_.completion, &truth_.echo})
+  for (DelayTimes* times : {&truth_.wire_rtt, &truth_.completion, &truth_.echo,
+                            &truth_.completion_late, &truth_.arrival_late})
     times->samples.reserve(config.delay.samples);
 }
 
@@ -224,7 +241,8 @@ uint32_t DelayEndpoint::post(std::span<const Work> works) {
   for (const Work& work : works) {
     if (outstanding_ == config_.depth) break;
     check(work);
-    send(work, now);
+    posted_.push_back({work, now, adapter_->leaves(now, work.bytes)});
+    ++outstanding_;
     ++taken;
   }
   return taken;
@@ -244,14 +262,26 @@ void DelayEndpoint::check(const Work& work) const {
                 "open the endpoint with a larger remote_bytes");
 }
 
-void DelayEndpoint::send(const Work& work, int64_t post) {
-  ++truth_.messages;
-  ++outstanding_;
-  const int64_t leaves = adapter_->leaves(post, work.bytes);
-  touch_window(work);
-  loopback_ ? go_round(work, post, leaves) : go_out(work, post, leaves);
-  if (far_ == Far::duplex && !loopback_ && far_sent_ == 0)
-    for (uint32_t i = 0; i < config_.receive_depth; ++i) send_from_far(leaves);
+// Works out what becomes of the messages posted since the last poll. Not done by post, which takes
+// no longer than ringing a doorbell: the second message of a pair would leave later by that.
+void DelayEndpoint::settle() {
+  for (const auto& [work, post, leaves] : posted_) {
+    ++truth_.messages;
+    touch_window(work);
+    loopback_ ? go_round(work, post, leaves) : go_out(work, post, leaves);
+    if (far_ == Far::duplex && !loopback_ && far_sent_ == 0)
+      for (uint32_t i = 0; i < config_.receive_depth; ++i) send_from_far(leaves);
+  }
+  posted_.clear();
+  record_lateness();
+}
+
+void DelayEndpoint::record_lateness() {
+  const Clock& clock = Clock::shared();
+  for (const uint64_t late : finished_late_) keep(truth_.completion_late, clock.ps(late));
+  for (const uint64_t late : arrivals_late_) keep(truth_.arrival_late, clock.ps(late));
+  finished_late_.clear();
+  arrivals_late_.clear();
 }
 
 void DelayEndpoint::go_round(const Work& work, int64_t post, int64_t leaves) {
@@ -384,11 +414,13 @@ void DelayEndpoint::keep(DelayTimes& times, int64_t ps) const {
 }
 
 uint32_t DelayEndpoint::poll(std::span<Completion> out) {
+  if (!posted_.empty() || finished_late_.size() + arrivals_late_.size() > kMostLate) settle();
   uint32_t count = 0;
   const uint64_t now = ticks();
   while (count < out.size() && !finished_.empty() && finished_.front().due <= now) {
     outstanding_ -= finished_.front().works;
     out[count++] = finished_.front().completion;
+    finished_late_.push_back(now - finished_.front().due);
     finished_.pop_front();
   }
   while (count < out.size() && !arrivals_.empty() && arrivals_.front().due <= now) {
@@ -397,6 +429,7 @@ uint32_t DelayEndpoint::poll(std::span<Completion> out) {
     if (!room && reliable_) break;
     std::pop_heap(arrivals_.begin(), arrivals_.end(), std::greater<>{});
     const Completion completion = arrivals_.back().completion;
+    const uint64_t late = now - arrivals_.back().due;
     arrivals_.pop_back();
     if (!room) {
       ++truth_.lost;
@@ -405,6 +438,7 @@ uint32_t DelayEndpoint::poll(std::span<Completion> out) {
     }
     ++held_;
     out[count++] = completion;
+    arrivals_late_.push_back(late);
   }
   return count;
 }
@@ -472,8 +506,8 @@ std::map<std::string, std::string> DelayEndpoint::describe() {
 
 }  // namespace
 
-const DelayTruth* delay_truth(const Endpoint& endpoint) {
-  const auto* delay = dynamic_cast<const DelayEndpoint*>(&endpoint);
+const DelayTruth* delay_truth(Endpoint& endpoint) {
+  auto* delay = dynamic_cast<DelayEndpoint*>(&endpoint);
   return delay == nullptr ? nullptr : &delay->truth();
 }
 

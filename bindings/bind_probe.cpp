@@ -96,14 +96,16 @@ void bind_results(nb::module_& m) {
       .def_ro("loopback", &PostPollResult::loopback)
       .def_ro("device_rtt", &PostPollResult::device_rtt)
       .def_ro("negative", &PostPollResult::negative)
-      .def_prop_ro("samples", view(&PostPollResult::samples));
+      .def_prop_ro("samples", view(&PostPollResult::samples))
+      .def_prop_ro("loopback_samples", view(&PostPollResult::loopback_samples));
   nb::class_<PacedResult>(m, "PacedResult")
       .def_ro("counts", &PacedResult::counts)
       .def_ro("latency", &PacedResult::latency)
       .def_ro("service", &PacedResult::service)
       .def_ro("lateness", &PacedResult::lateness)
       .def_prop_ro("samples", view(&PacedResult::samples))
-      .def_prop_ro("intended_ns", view(&PacedResult::intended_ns));
+      .def_prop_ro("intended_ns", view(&PacedResult::intended_ns))
+      .def_prop_ro("late_ps", view(&PacedResult::late_ps));
 }
 
 void bind_latency_loops(nb::module_& m) {

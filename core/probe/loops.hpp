@@ -28,12 +28,13 @@ enum class PairOrder : uint8_t { wire_first, loopback_first, alternating };
 
 struct PostPollResult {
   Counts counts;
-  stats::Histogram rtt;          // T_W - T_L, ps; may be negative, never hidden
-  stats::Histogram post_poll;    // T_W - T_P: the plain post-poll estimate
-  stats::Histogram loopback;     // T_L - T_P
-  stats::Histogram device_rtt;   // from the device's completion timestamps; empty without
-  uint64_t negative = 0;         // samples of rtt below zero
-  std::vector<int64_t> samples;  // of rtt
+  stats::Histogram rtt;                   // T_W - T_L, ps; may be negative, never hidden
+  stats::Histogram post_poll;             // T_W - T_P: the plain post-poll estimate
+  stats::Histogram loopback;              // T_L - T_P
+  stats::Histogram device_rtt;            // from the device's completion timestamps; empty without
+  uint64_t negative = 0;                  // samples of rtt below zero
+  std::vector<int64_t> samples;           // of rtt
+  std::vector<int64_t> loopback_samples;  // of loopback, the same pairs
 };
 // device_hz: frequency of the completion timestamps' clock, 0 when there are none.
 PostPollResult post_poll(Endpoint& wire, Endpoint& loopback, const RunSpec& run, PairOrder order,
@@ -70,6 +71,7 @@ struct PacedResult {
   stats::Histogram lateness;     // ps, actual minus intended send time
   std::vector<int64_t> samples;  // of latency
   std::vector<int64_t> intended_ns;  // of each sample, since the start
+  std::vector<int64_t> late_ps;      // of each sample: actual minus intended send time
 };
 PacedResult paced(Endpoint& endpoint, const PacedSpec& spec, StopFlag& stop);
 

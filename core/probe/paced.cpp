@@ -109,6 +109,7 @@ class Paced {
     for (uint32_t slot = endpoint.depth(); slot > 0; --slot) free_slots_.push_back(slot - 1);
     result_.samples.reserve(run_.samples);
     result_.intended_ns.reserve(run_.samples);
+    result_.late_ps.reserve(run_.samples);
   }
 
   PacedResult run() {
@@ -222,6 +223,7 @@ class Paced {
     if (result_.samples.size() < run_.samples) {
       result_.samples.push_back(latency);
       result_.intended_ns.push_back(clock_.ps(entry.intended - start_) / 1000);
+      result_.late_ps.push_back(clock_.ps(entry.sent - entry.intended));
     }
     ++counts.received;
     counts.bytes += completion.bytes;

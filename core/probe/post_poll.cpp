@@ -92,6 +92,7 @@ class PostPoll {
 
   PostPollResult run() {
     result_.samples.reserve(run_.samples);
+    result_.loopback_samples.reserve(run_.samples);
     try {
       while (sequence_ < run_.warmup && pair()) continue;
       start_timing();
@@ -169,7 +170,10 @@ class PostPoll {
     result_.post_poll.record(wire);
     result_.loopback.record(loopback);
     result_.negative += rtt < 0;
-    if (result_.samples.size() < run_.samples) result_.samples.push_back(rtt);
+    if (result_.samples.size() < run_.samples) {
+      result_.samples.push_back(rtt);
+      result_.loopback_samples.push_back(loopback);
+    }
     if (device_ps_ > 0 && wire_.device_ticks() != 0 && loopback_.device_ticks() != 0) {
       const auto difference = static_cast<int64_t>(wire_.device_ticks() - loopback_.device_ticks());
       result_.device_rtt.record(static_cast<int64_t>(static_cast<double>(difference) * device_ps_));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.hpp"
+#include "probe/payload.hpp"
 #include "tests/check.hpp"
 #include "transport/delay.hpp"
 #include "transport/delay_adapter.hpp"
@@ -261,6 +262,33 @@ TEST(delay_datagrams_are_lost_with_the_given_probability) {
   CHECK(std::abs(static_cast<double>(echoed) / kMessages - 0.81) <
         5 * std::sqrt(0.81 * 0.19 / kMessages));
   CHECK_EQ(delay_truth(*endpoint)->lost, kMessages - echoed);
+}
+
+TEST(delay_far_side_of_duplex_sends_as_many_as_it_gets) {
+  Config config = quick();
+  config.depth = 8;
+  config.receive_depth = 4;
+  config.delay.peer = "duplex";
+  auto endpoint = connected(config);
+  std::array<Completion, 4> some;
+  uint64_t posted = 0, finished = 0, received = 0;
+  while (finished < 1000 || received < 1000) {
+    Work work;
+    work.bytes = 64;
+    if (posted < 1000) posted += endpoint->post({&work, 1});
+    const uint32_t n = endpoint->wait(some, 100);
+    CHECK(n > 0);
+    if (n == 0) break;
+    for (const Completion& completion : std::span(some).first(n)) {
+      if (completion.kind == Completion::sent) {
+        ++finished;
+        continue;
+      }
+      CHECK(probe::is_filled(endpoint->receive_slot(completion.id), 64, received++));
+      endpoint->release(completion.id);
+    }
+  }
+  CHECK_EQ(endpoint->wait(some, 5), 0u);
 }
 
 TEST(delay_refuses_what_it_cannot_do) {

@@ -191,7 +191,7 @@ class DelayEndpoint final : public Endpoint {
   std::deque<Finished> finished_;                        // in the order of their times
   std::vector<Arrival> arrivals_;                        // a heap, the earliest on top
   std::vector<uint64_t> finished_late_, arrivals_late_;  // ticks, not recorded yet
-  uint32_t outstanding_ = 0, unsignaled_ = 0, held_ = 0;
+  uint32_t outstanding_ = 0, unsignaled_ = 0, held_ = 0, far_unreleased_ = 0;
   uint64_t pushed_ = 0, far_sent_ = 0, far_received_ = 0;
   int64_t last_out_ = 0, last_ack_ = 0, last_back_ = 0;  // on the wire
   int64_t last_sent_ = 0, last_received_ = 0;            // with the program
@@ -269,8 +269,7 @@ void DelayEndpoint::settle() {
     ++truth_.messages;
     touch_window(work);
     loopback_ ? go_round(work, post, leaves) : go_out(work, post, leaves);
-    if (far_ == Far::duplex && !loopback_ && far_sent_ == 0)
-      for (uint32_t i = 0; i < config_.receive_depth; ++i) send_from_far(leaves);
+    if (far_ == Far::duplex && !loopback_) send_from_far(leaves);
   }
   posted_.clear();
   record_lateness();
@@ -326,8 +325,10 @@ void DelayEndpoint::answer(const Work& work, int64_t post, int64_t at_far) {
   }
 }
 
-// The far program of "duplex" sends whenever a receive slot of ours is free.
+// The far program of "duplex" sends a message for each of ours, as receive slots are free.
 void DelayEndpoint::send_from_far(int64_t ready) {
+  if (far_sent_ == truth_.messages || far_unreleased_ == config_.receive_depth) return;
+  ++far_unreleased_;
   far_free_ = std::max(far_free_, ready) + adapter_->busy_ps(config_.receive_bytes);
   const int64_t back = in_order(last_back_, wire_.arrival(far_free_, wire_time_.draw(echo_rng_)));
   Completion completion{.kind = Completion::received, .bytes = config_.receive_bytes};
@@ -472,8 +473,9 @@ uint32_t DelayEndpoint::wait(std::span<Completion> out, int timeout_ms) {
 void DelayEndpoint::release(uint64_t receive_slot) {
   slots_.give(receive_slot);
   --held_;
-  if (far_ == Far::duplex && !loopback_)
-    send_from_far(wire_.arrival(adapter_->now_ps(), wire_time_.draw(out_rng_)));
+  if (far_ != Far::duplex || loopback_) return;
+  --far_unreleased_;
+  send_from_far(wire_.arrival(adapter_->now_ps(), wire_time_.draw(out_rng_)));
 }
 
 std::map<std::string, std::string> DelayEndpoint::describe() {

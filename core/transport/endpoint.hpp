@@ -60,7 +60,7 @@ struct DelayConfig {
   int64_t stall_every_ns = 0;          // the wire stands still for stall_ns, this often; 0: never
   int64_t stall_ns = 0;
   uint64_t seed = 1;
-  std::string peer = "echo";  // the far program: "echo", "sink", "duplex" (sends all the time), or
+  std::string peer = "echo";  // the far program: "echo", "sink", "duplex" (sends as many), or
                               // "transfer" (acknowledges as transfer_receive does)
   uint64_t samples = 0;       // true times to keep one by one, the first ones; see delay.hpp
 };

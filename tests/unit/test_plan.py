@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from weft.errors import InputError
+from weft.measure.options import Windowed
 from weft.measure.plan import plan_from
 
 PLAN: dict[str, Any] = {
@@ -24,7 +25,7 @@ PLAN: dict[str, Any] = {
     ],
     "traffic": [
         {"name": "probe", "generator": "latency", "pattern": "one-to-one", "from": "probe",
-         "to": "receiver", "dscp": 46, "service_level": 1},
+         "to": "receiver", "dscp": 46},
         {"name": "senders", "generator": "bandwidth", "pattern": "many-to-one",
          "from": ["s1", "s2"], "to": "receiver", "size": "64 KiB", "depth": 8,
          "rate": "100 Mb/s"},
@@ -48,13 +49,19 @@ def test_steps_are_the_points_of_the_sweep_in_each_repetition() -> None:
 
 def test_pretend_latency_is_small_batched_and_in_the_class_of_the_latency_traffic() -> None:
     flows = {flow.traffic: flow.generator for flow in plan_from(PLAN).steps[0].flows}
-    hog = flows["hog"]
-    assert (hog.dscp, hog.service_level) == (46, 1)
+    hog = flows["hog"].settings
+    assert isinstance(hog, Windowed)
+    assert hog.dscp == 46
     assert hog.size_bytes == 256
     assert hog.post_list > 1
-    senders = {flow.traffic: flow.generator for flow in plan_from(PLAN).steps[1].flows}["senders"]
-    assert (senders.dscp, senders.service_level) == (0, 0)
-    assert senders.rate_bps == 100e6
+
+
+def test_a_rate_in_bits_is_one_in_messages() -> None:
+    flows = {flow.traffic: flow.generator for flow in plan_from(PLAN).steps[1].flows}
+    senders = flows["senders"].settings
+    assert isinstance(senders, Windowed)
+    assert senders.dscp == 0
+    assert senders.rate == pytest.approx(100e6 / 8 / 65536)
 
 
 def _set(path: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -88,12 +95,14 @@ def _drop(path: str) -> Callable[[dict[str, Any]], None]:
         (_set("colour", "red"), "colour: is not a known key"),
         (_set("traffic.0.colour", "red"), "traffic.probe.colour: is not a known key"),
         (_set("traffic.0.depth", 4), "traffic.probe.depth: is not a known key"),
-        (_set("traffic.1.post_list", 16), "traffic.senders.post_list: 16 is out of range"),
+        (_set("traffic.1.post_list", 16), "traffic.senders.post-list: 16 exceeds the 8 messages"),
+        (_set("traffic.1.sl", 3), "traffic.senders.sl: tcp has no such setting"),
+        (_set("traffic.0.estimator", "rperf"), "a send completes when the kernel has it"),
         (_set("traffic.1.pattern", "ring"), "use one of one-to-one"),
         (_set("traffic.0.to", ["receiver", "s1"]), "1 sources and 2 targets"),
         (_set("traffic.1.over", "smoke"), "traffic.senders.over: 'smoke' is not a transport"),
         (_set("traffic.1.over", "delay"), "does not go between hosts"),
-        (_set("traffic.1.dscp", 64), "dscp: 64 is out of range"),
+        (_set("traffic.1.dscp", 64), "traffic.senders.dscp: 64 is too large"),
         (_set("traffic.2.name", "probe"), "'probe' is taken"),
         (_set("sweep", {"traffic.nobody.count": [1]}), "sweep.traffic.nobody.count: names no"),
         (_set("sweep", {"traffic.senders.count": [0, 3]}), "senders.count: 3 is out of range"),

@@ -2,8 +2,9 @@
 
 On joining, the host's clock is compared with the coordinator's: of many round trips the shortest
 bounds the offset by half its length, so starts on different hosts can be compared afterwards.
-The connection is the life line: when it ends, or the coordinator says so, `stopped` is set and
-the stop callbacks run. Entry point: `join`. Units: ns, seconds.
+The connection is the life line. "stop" ends what runs: `stopped` is set and the stop callbacks
+run; "end", or the end of the connection, is also the end of the host's part: `ended` is set.
+Entry point: `join`. Units: ns, seconds.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Member:
         self._sending = threading.Lock()
         self._on_stop: Sequence[Callable[[], None]] = ()
         self.stopped = threading.Event()
+        self.ended = threading.Event()
         nonce = self._next()["value"]
         answer = {"member": invitation.member, "proof": proof(invitation.token, nonce)}
         self._send(packed("join", answer))
@@ -118,12 +120,15 @@ class Member:
     def _receive(self) -> bool:
         data = self._socket.recv(65536)
         for message in self._lines.feed(data):
-            if message["kind"] == "beat":
-                self._send(packed("beat"))
-            else:
-                self._heard.put(message)
-                if message["kind"] == "stop":
-                    return False
+            match message["kind"]:
+                case "beat":
+                    self._send(packed("beat"))
+                case "stop":
+                    self._stop()
+                case "end":
+                    self._end()
+                case _:
+                    self._heard.put(message)
         return bool(data)
 
     def _listen(self) -> None:
@@ -132,10 +137,17 @@ class Member:
                 pass
         except (OSError, ValueError):
             pass  # a lost coordinator ends the step as its word would
+        self._end()
+
+    def _stop(self) -> None:
         self._heard.put({"kind": "stop", "value": None})
         self.stopped.set()
         for callback in self._on_stop:
             callback()
+
+    def _end(self) -> None:
+        self._stop()
+        self.ended.set()
 
     def _send(self, data: bytes) -> None:
         with self._sending:

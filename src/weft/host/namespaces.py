@@ -7,6 +7,7 @@ so that those of dead processes can be told and removed. Entry points: `create`,
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -23,14 +24,16 @@ DIRECTORY = Path("/run/netns")
 COMMAND_S = 30
 END_S = 3.0
 _OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
-PROGRAMS = ("ip", "tc", "setpriv")
+PROGRAMS = ("ip", "tc", "sysctl")
+PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)  # now: between fork and exec nothing may be loaded
 
 
 def why_not() -> str | None:
     """What keeps this process from making namespaces; None if nothing does."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
-        return f"no {', '.join(missing)}: install iproute2 and util-linux"
+        return f"no {', '.join(missing)}: install iproute2 and procps"
     if os.geteuid() != 0:
         return "not root"
     name = full_name("try")
@@ -80,7 +83,15 @@ def remove_leftovers() -> list[str]:
 def spawn(namespace: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Starts a command inside; it does not outlive the thread that started it."""
     inside = ["ip", "netns", "exec", namespace, *argv]
-    return subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *inside], **options)
+    parent = os.getpid()
+    return subprocess.Popen(inside, preexec_fn=lambda: _end_with(parent), **options)
+
+
+def _end_with(parent: int) -> None:
+    """In the child, before the command: the signal is asked for, and our parent still lives."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def command(argv: Sequence[str], text: str | None = None) -> str:

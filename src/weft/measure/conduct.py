@@ -150,7 +150,7 @@ class Stage:
 
     def close(self) -> None:
         """Parts end by themselves once told, or when the conductor is gone."""
-        self.conductor.tell("step", None)
+        self.conductor.tell("end")
         wait(self.playing.values(), timeout=2.0)
 
 

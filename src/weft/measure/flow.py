@@ -1,9 +1,9 @@
 """One flow of a plan on its sender: connect, run from a common start, hand over what was seen.
 
-latency is a closed loop (ping-pong), bandwidth and pretend-latency are streams. The warm-up is
-time, not messages: it is over on all hosts at about the same moment. A stream goes on for TAIL_NS
-after its time, so that those who started later are measured under the same load.
-Entry point: `open_flow`. Units: ns, bits per second, ps in histograms.
+latency is a closed loop, bandwidth and pretend-latency are streams. The warm-up is time, not
+messages: it is over on all hosts at about the same moment. A stream goes on for TAIL_NS after
+its time, so that those who started later are measured under the same load.
+Entry point: `open_flow`. Units: ns, ps in histograms.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from weft._core import Counts, Histogram, LoopSpec, StopFlag, ping_pong, stream
+from weft._core import Counts, Endpoint, Histogram, StopFlag, ping_pong, post_poll, stream
 from weft.measure.channel import ChannelSpec
 from weft.measure.channels import Channels
+from weft.measure.generator import Generator
+from weft.measure.options import Settings, Windowed
 from weft.measure.peer import open_peer
-from weft.measure.plan import Flow, Generator
+from weft.measure.plan import Flow
+from weft.measure.rig import loopback
+from weft.measure.rperf import RperfSettings, device_hz
+from weft.measure.streams import window_options
+from weft.measure.wiring import echo_channel, endpoint_fields, loop_spec, receives, sink_channel
 
 TAIL_NS = 100_000_000
-DSCP_SHIFT = 2  # of the TOS byte, the upper six bits
-LEAST_RECEIVES, RECEIVE_BYTES = 16, 2**26
+TIMED = {"delivery": True, "device_timestamps": True}
 
 Report = dict[str, Any]
 
@@ -32,8 +37,32 @@ def open_flow(flow: Flow, peer: str, token: bytes) -> OpenFlow:
     with ExitStack() as on_failure:
         receiver = on_failure.enter_context(open_peer(peer, token))
         channels = on_failure.enter_context(receiver.open([_channel(flow.generator)]))
+        settings = flow.generator.settings
+        back = (
+            on_failure.enter_context(loopback(_loopback_fields(settings)))
+            if isinstance(settings, RperfSettings)
+            else None
+        )
         channels.start()
-        return OpenFlow(flow, channels, on_failure.pop_all())
+        return OpenFlow(flow, channels, back, on_failure.pop_all())
+
+
+def _channel(generator: Generator) -> ChannelSpec:
+    """An echo for a ping-pong, a sink for the rest."""
+    settings = generator.settings
+    match settings:
+        case RperfSettings():
+            return sink_channel(settings, depth=1, **TIMED)
+        case Windowed():
+            return sink_channel(settings, depth=settings.depth)
+        case _:
+            return echo_channel(settings)
+
+
+def _loopback_fields(settings: Settings) -> Report:
+    size = settings.size_bytes
+    return endpoint_fields(settings, send_bytes=size, receive_bytes=size, depth=1,
+                           receive_depth=receives(size, 1), **TIMED)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +71,11 @@ class OpenFlow:
 
     flow: Flow
     channels: Channels
-    close_all: ExitStack
+    loopback: Endpoint | None
+    opened: ExitStack
 
     def close(self) -> None:
-        self.close_all.close()
+        self.opened.close()
 
     @property
     def stop(self) -> StopFlag:
@@ -53,31 +83,44 @@ class OpenFlow:
 
     def run(self, warmup_ns: int, duration_ns: int) -> Report:
         """Runs to its end, or until `stop` is set; what it saw, as plain values."""
-        if self.flow.generator.kind == "latency":
-            return self._probe(warmup_ns, duration_ns)
-        return self._stream(warmup_ns, duration_ns)
+        settings = self.flow.generator.settings
+        match settings:
+            case RperfSettings():
+                return self._pairs(settings, warmup_ns, duration_ns)
+            case Windowed():
+                return self._stream(settings, warmup_ns, duration_ns)
+            case _:
+                return self._ping_pong(settings, warmup_ns, duration_ns)
 
-    def _probe(self, warmup_ns: int, duration_ns: int) -> Report:
+    def _ping_pong(self, settings: Settings, warmup_ns: int, duration_ns: int) -> Report:
         endpoint = self.channels.endpoints[0]
-        before = 0
         if warmup_ns:
-            before = ping_pong(endpoint, self._loop(warmup_ns), self.stop).counts.sent
-        seen = ping_pong(endpoint, self._loop(duration_ns), self.stop)
-        self.channels.finish(before + seen.counts.sent)
-        return self._report(seen.counts) | {
-            "messages": seen.counts.received,
-            "elapsed_ns": seen.counts.elapsed_ns,
-            "half_rtt": sparse(seen.latency),
-        }
+            ping_pong(endpoint, loop_spec(settings, warmup=0, duration_ns=warmup_ns), self.stop)
+        spec = loop_spec(settings, warmup=0, duration_ns=duration_ns)
+        seen = ping_pong(endpoint, spec, self.stop)
+        self.channels.finish()
+        return self._report(seen.counts) | {"half_rtt": sparse(seen.latency)}
 
-    def _stream(self, warmup_ns: int, duration_ns: int) -> Report:
-        generator = self.flow.generator
-        loop = self._loop(warmup_ns + duration_ns + TAIL_NS)
-        rate = (generator.rate_bps or 0.0) / 8 / generator.size_bytes
+    def _pairs(self, settings: RperfSettings, warmup_ns: int, duration_ns: int) -> Report:
+        wire, back = self.channels.endpoints[0], self.loopback
+        assert back is not None
+        sent = 0
+        if warmup_ns:
+            spec = loop_spec(settings, warmup=0, duration_ns=warmup_ns)
+            before = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
+            sent = before.counts.sent
+        spec = loop_spec(settings, warmup=0, duration_ns=duration_ns)
+        seen = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
+        self.channels.finish(sent + seen.counts.sent)
+        report = self._report(seen.counts) | {"rtt": sparse(seen.rtt), "negative": seen.negative}
+        return report | {"messages": seen.counts.sent}
+
+    def _stream(self, settings: Windowed, warmup_ns: int, duration_ns: int) -> Report:
+        spec = loop_spec(settings, warmup=0, duration_ns=warmup_ns + duration_ns + TAIL_NS)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
-                stream, self.channels.endpoints, loop, self.stop,
-                window=generator.depth, post_list=generator.post_list, rate=rate,
+                stream, self.channels.endpoints, spec, self.stop,
+                **window_options(settings), rate=settings.rate or 0.0,
             )  # fmt: skip
             first = self._mark(running, warmup_ns)
             last = self._mark(running, duration_ns)
@@ -95,47 +138,20 @@ class OpenFlow:
         wait([running], after_ns / 1e9)
         return time.monotonic_ns(), self.stop.done
 
-    def _loop(self, duration_ns: int) -> LoopSpec:
-        spec = LoopSpec()
-        spec.bytes = self.flow.generator.size_bytes
-        spec.block = self.flow.generator.wait == "block"
-        spec.duration_ns = duration_ns
-        return spec
-
     def _report(self, counts: Counts) -> Report:
         return {
             "traffic": self.flow.traffic,
             "source": self.flow.source,
             "target": self.flow.target,
-            "bytes": self.flow.generator.size_bytes,
+            "bytes": self.flow.generator.settings.size_bytes,
+            "messages": counts.received,
+            "elapsed_ns": counts.elapsed_ns,
             "lost": counts.lost,
             "reordered": counts.reordered,
             "stopped": counts.stopped,
             "error": counts.error,
             "endpoint": self.channels.descriptions[0][0],
         }
-
-
-def _channel(generator: Generator) -> ChannelSpec:
-    """An echo for a probe, a sink for a stream."""
-    probe = generator.kind == "latency"
-    size, depth = generator.size_bytes, generator.depth
-    ahead = min(max(LEAST_RECEIVES, 2 * depth), max(2, RECEIVE_BYTES // size))
-    config: dict[str, Any] = {
-        "transport": generator.over.transport,
-        "device": generator.over.device,
-        "endpoint": generator.endpoint,
-        "events": generator.wait == "block",
-        "service_level": generator.service_level,
-        "traffic_class": generator.dscp << DSCP_SHIFT,
-        "send_bytes": size,
-        "receive_bytes": size if probe else 64,
-        "depth": depth,
-        "receive_depth": ahead if probe else 1,
-        "server": {} if probe else {"depth": 1, "receive_depth": ahead},
-    }
-    loop = {"bytes": size, "block": generator.wait == "block"}
-    return ChannelSpec(config=config, role="echo" if probe else "sink", loop=loop)
 
 
 def sparse(histogram: Histogram) -> Report:

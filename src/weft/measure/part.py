@@ -23,6 +23,7 @@ from weft.measure.local import LocalServer
 from weft.measure.plan import Step
 
 PATIENCE_S = 3600.0  # for the next word of a coordinator that lives
+END_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +47,11 @@ def play(invitation: Invitation, part: Part) -> None:
         member.report("serving", {"port": port, "machine": platform.node()})
         try:
             servers = member.wait_for("servers", PATIENCE_S)
-            while (number := member.wait_for("step", PATIENCE_S)) is not None:
-                _step(member, part, number, servers)
+            while True:
+                _step(member, part, member.wait_for("step", PATIENCE_S), servers)
         except (Stopped, ConnectionError):
-            return
+            # Others may still have flows that end here: the server stays until all are done.
+            member.ended.wait(END_S)
 
 
 def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> None:

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.measure.generator import Class, Generator, read_generator
 from weft.measure.pattern import AMONG, PATTERNS, pairs
-from weft.measure.transport import Over, parse_over
 from weft.records import Plain
 from weft.toml_table import Table, load_toml
 
 PS_PER_NS = 1000
-LARGEST_BYTES = 2**30
 MOST_STEPS = 10_000
 
 
@@ -33,27 +32,6 @@ class Host:
 
     name: str
     address: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generator:
-    """What a flow's sender does, and in which class of service.
-
-    latency sends one message at a time and waits for its echo (RPerf's LSG); bandwidth keeps
-    `depth` messages outstanding (BSG); pretend-latency is bandwidth in small messages, batched,
-    in the class of the latency traffic.
-    """
-
-    kind: str
-    over: Over
-    endpoint: str
-    size_bytes: int
-    depth: int
-    post_list: int
-    service_level: int
-    dscp: int
-    rate_bps: float | None
-    wait: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +197,7 @@ def _flows(
     tables: Sequence[Table], hosts: Sequence[Host], seed: int, place: str
 ) -> tuple[Flow, ...]:
     flows: list[Flow] = []
-    latency_class = (0, 0)
+    latency_class: Class = {}
     names: set[str] = set()
     for table in tables:
         name = table.text("name")
@@ -230,9 +208,9 @@ def _flows(
             )  # fmt: skip
         names.add(name)
         found = _pairs(table, hosts, seed)
-        generator = _generator(table, latency_class)
-        if generator.kind == "latency":
-            latency_class = (generator.service_level, generator.dscp)
+        generator, own_class = read_generator(table, latency_class)
+        if generator.is_probe:
+            latency_class = own_class
         table.done()
         flows += [Flow(traffic=name, source=a, target=b, generator=generator) for a, b in found]
     if not names:
@@ -266,34 +244,3 @@ def _named(table: Table, key: str, hosts: Sequence[Host], default: str | None) -
     if not names:
         raise InputError(table.place(key), "names no host", "name at least one")
     return names
-
-
-SIZE = {"latency": 64, "bandwidth": 4096, "pretend-latency": 256}
-DEPTH = {"latency": 1, "bandwidth": 16, "pretend-latency": 64}
-POST_LIST = {"latency": 1, "bandwidth": 1, "pretend-latency": 16}
-
-
-def _generator(table: Table, latency_class: tuple[int, int]) -> Generator:
-    kind = table.choice("generator", {name: name for name in SIZE})
-    of_class = latency_class if kind == "pretend-latency" else (0, 0)
-    streams = kind != "latency"
-    over = parse_over(table.text("over", "tcp"), table.place("over"))
-    if over.transport in ("delay", "mpi"):
-        raise InputError(
-            table.place("over"), f"{over} does not go between hosts", "use tcp, udp, ofi or verbs"
-        )
-    depth = table.integer("depth", 1, 65536, DEPTH[kind]) if streams else 1
-    return Generator(
-        kind=kind,
-        over=over,
-        endpoint=table.text("endpoint", ""),
-        size_bytes=table.size_bytes("size", 1, LARGEST_BYTES, SIZE[kind]),
-        depth=depth,
-        post_list=table.integer("post_list", 1, depth, min(depth, POST_LIST[kind]))
-        if streams
-        else 1,
-        service_level=table.integer("service_level", 0, 15, of_class[0]),
-        dscp=table.integer("dscp", 0, 63, of_class[1]),
-        rate_bps=table.rate_bps("rate", None) if streams else None,
-        wait=table.choice("wait", {"spin": "spin", "block": "block"}, "spin"),
-    )

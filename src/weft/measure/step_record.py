@@ -1,8 +1,8 @@
 """What the hosts saw in one step, as one record.
 
-`TRAFFIC.half_rtt` and `TRAFFIC.throughput` are of all flows of a traffic, and
-`TRAFFIC.SOURCE-TARGET.…` of one. `start.spread` is how far apart the hosts really started, by
-clocks compared through the coordinator; `start.error` bounds that comparison.
+`TRAFFIC.half_rtt` (of RPerf `TRAFFIC.rtt`) and `TRAFFIC.throughput` are of all flows of a
+traffic, `TRAFFIC.SOURCE-TARGET.…` of one. `start.spread` is how far apart the hosts really
+started, by clocks compared through the coordinator; `start.error` bounds that comparison.
 Entry point: `step_record`. Units: ps, bits per second, ns.
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from weft import __version__
+from weft.measure.generator import Generator
 from weft.measure.plan import Program, Step
-from weft.records import Distribution, Histogram, Plain, Provenance, Quantity, Record, Scalar
-from weft.records.schema import Row
+from weft.records import Distribution, Histogram, Plain, Provenance, Quantity, Record, Row, Scalar
 
 Seen = Mapping[str, Mapping[str, Any]]  # by host
 Reports = Sequence[Mapping[str, Any]]
 
+ESTIMATES = ("half_rtt", "rtt")  # of a ping-pong, and of RPerf's pairs
 KERNEL_TAKES = (
     "tcp and udp: throughput counts payload that the sender's kernel has taken in the timed part"
 )
@@ -64,12 +65,12 @@ def _of(name: str, reports: Reports) -> Iterator[tuple[str, Quantity]]:
     """Merged distributions and summed rates of some flows of one traffic."""
     timed = [report for report in reports if report["elapsed_ns"] > 0]
     messages = sum(r["messages"] * 1e9 / r["elapsed_ns"] for r in timed)
-    probes = [report["half_rtt"] for report in reports if "half_rtt" in report]
-    if probes:
+    estimate = next((e for e in ESTIMATES if all(e in report for report in reports)), None)
+    if estimate:
         merged = Histogram()
-        for values in probes:
-            merged.merge(_histogram(values))
-        yield f"{name}.half_rtt", Distribution("ps", merged)
+        for report in reports:
+            merged.merge(_histogram(report[estimate]))
+        yield f"{name}.{estimate}", Distribution("ps", merged)
     else:
         bits = sum(r["messages"] * r["bytes"] * 8e9 / r["elapsed_ns"] for r in timed)
         yield f"{name}.throughput", Scalar(bits, "b/s")
@@ -94,7 +95,7 @@ def _starts(seen: Seen) -> Iterator[tuple[str, Quantity]]:
 
 
 def _flow_row(report: Mapping[str, Any]) -> Row:
-    plain = {k: v for k, v in report.items() if k not in ("half_rtt", "endpoint")}
+    plain = {k: v for k, v in report.items() if k not in (*ESTIMATES, "endpoint")}
     return plain | {f"endpoint.{k}": v for k, v in report["endpoint"].items()}
 
 
@@ -118,6 +119,9 @@ def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
     for report in flows:
         if report["error"]:
             yield f"{report['source']}-{report['target']}: ended early: {report['error']}"
-    if any(f.generator.over.transport in ("tcp", "udp") and f.generator.kind != "latency"
-           for f in step.flows):  # fmt: skip
+    if any(_counts_at_kernel(flow.generator) for flow in step.flows):
         yield KERNEL_TAKES
+
+
+def _counts_at_kernel(generator: Generator) -> bool:
+    return generator.settings.route.transport in ("tcp", "udp") and not generator.is_probe

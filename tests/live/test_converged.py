@@ -1,0 +1,104 @@
+"""Seven namespaces as hosts, a Dask worker in each: a probe beside 0 to 5 senders to one receiver.
+
+The oracle is the port: first in, first out, LIMIT bytes at RATE. When it is saturated a probe waits
+LIMIT / RATE, whatever the number of senders. The simulator with the same rate and queue agrees.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from needs import need_namespaces
+
+from weft.records import Distribution, Record, Scalar, read_records
+
+PLANS = Path(__file__).parents[2] / "examples" / "plans"
+LIMIT_S = 240
+SATURATED = 0.85  # of the port's rate
+BUSY_PERCENT = 90
+
+
+def _module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, PLANS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, ...]:
+    need_namespaces()
+    output = tmp_path_factory.mktemp("converged") / "converged.jsonl"
+    argv = [sys.executable, str(PLANS / "converged_testbed.py"), "-o", str(output)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return read_records(output).records
+
+
+def _number(record: Record, name: str) -> float:
+    quantity = record.quantities[name]
+    assert isinstance(quantity, Scalar)
+    return quantity.value
+
+
+def _median_rtt_s(record: Record) -> float:
+    half = record.quantities["probe.half_rtt"]
+    assert isinstance(half, Distribution)
+    return 2 * half.quantile(0.5) / 1e12
+
+
+def _by_senders(records: tuple[Record, ...]) -> dict[int, Record]:
+    return {int(r.settings["traffic.senders.count"] or 0): r for r in records}
+
+
+def _need_saturation(record: Record, rate_bps: float, senders: int) -> None:
+    """A port that the processors could not fill says nothing about a full port."""
+    share = _number(record, "senders.throughput") * 1514 / 1448 / rate_bps
+    busy = _number(record, "cpu.busy")
+    if share < SATURATED and busy > BUSY_PERCENT:
+        pytest.skip(f"{senders} senders fill {share:.0%}: processors {busy:.0f} % busy")
+    assert share >= SATURATED
+    assert share <= 1.05
+
+
+def test_each_number_of_senders_is_measured_on_seven_hosts(records: tuple[Record, ...]) -> None:
+    assert sorted(_by_senders(records)) == [0, 1, 2, 3, 4, 5]
+    for senders, record in _by_senders(records).items():
+        assert len(record.tables["hosts"]) == 7
+        flows = [row for row in record.tables["flows"] if row["traffic"] == "senders"]
+        assert len(flows) == senders
+        assert all(row["endpoint.congestion_control"] == "cubic" for row in flows)
+        assert _number(record, "start.spread") < 1e9
+
+
+def test_behind_a_full_port_the_probe_waits_for_its_queue(records: tuple[Record, ...]) -> None:
+    setup = _module("converged_testbed")
+    full_s = 8 * setup.LIMIT_BYTES / setup.RATE_BPS
+    steps = _by_senders(records)
+    assert _median_rtt_s(steps[0]) < 0.2 * full_s
+    for senders in range(2, 6):
+        _need_saturation(steps[senders], setup.RATE_BPS, senders)
+        assert 0.5 * full_s < _median_rtt_s(steps[senders]) < 1.5 * full_s
+
+
+def test_the_simulator_with_the_same_rate_and_queue_agrees(records: tuple[Record, ...]) -> None:
+    setup, figure = _module("converged_testbed"), _module("converged_figure")
+    assert figure.RATE_BPS == setup.RATE_BPS
+    assert figure.QUEUE_PACKETS * figure.PACKET_BYTES == setup.LIMIT_BYTES
+    steps = _by_senders(records)
+    numbers = [2, 3, 5]
+    ours = figure.simulated(numbers, {n: figure.shared_window(n) for n in numbers})
+    for senders in numbers:
+        _need_saturation(steps[senders], setup.RATE_BPS, senders)
+        measured_ms = 1e3 * _median_rtt_s(steps[senders])
+        assert measured_ms == pytest.approx(ours[senders].p50_ms, rel=0.4)
+        assert ours[senders].total_mbps == pytest.approx(setup.RATE_BPS / 1e6, rel=0.02)

@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test test-rdma bench bench-quick install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test test-live test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,10 @@ pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
+
+test-live: $(BUILT) ## hosts as network namespaces (as root): the testbed, plans on Dask workers
+	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
+		tests/live/test_testbed.py tests/live/test_cluster.py tests/live/test_converged.py </dev/null
 
 test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and qperf beside
 	@tools/system-packages.sh rdma

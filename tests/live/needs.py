@@ -9,11 +9,20 @@ import pytest
 from weft.host import namespaces
 
 
+def need_time() -> None:
+    """Tests that take a minute, or a quiet machine, run only when they are asked for."""
+    if "WEFT_LIVE" not in os.environ and "netns" not in _required():
+        pytest.skip("live: takes a minute and a quiet machine; run `make test-live`")
+
+
+def _required() -> list[str]:
+    return os.environ.get("WEFT_REQUIRE", "").split(",")
+
+
 def need_namespaces() -> None:
     """Skips by name and reason; WEFT_REQUIRE=netns makes that a failure."""
-    required = "netns" in os.environ.get("WEFT_REQUIRE", "").split(",")
-    if not required and "WEFT_LIVE" not in os.environ:
-        pytest.skip("netns: takes a minute and a quiet machine; run `make test-live`")
+    need_time()
+    required = "netns" in _required()
     reason = namespaces.why_not()
     if reason is None:
         return

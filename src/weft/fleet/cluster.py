@@ -50,7 +50,6 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None]) -> Iterator[Fle
             },
             addresses={host: worker.ip for host, worker in chosen.items()},
             coordinator=_our_address(client),
-            where=scheduler,
             lost=lambda: _gone(client, chosen),
         )
     finally:

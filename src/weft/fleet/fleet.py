@@ -41,5 +41,4 @@ class Fleet:
     executors: Mapping[str, Executor]
     addresses: Mapping[str, str]
     coordinator: str
-    where: str
     lost: Callable[[], Mapping[str, str]] = _none_lost

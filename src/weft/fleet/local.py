@@ -38,7 +38,6 @@ def local_fleet(hosts: Sequence[str]) -> Iterator[Fleet]:
             executors=pools,
             addresses={host: _loopback(number) for number, host in enumerate(hosts)},
             coordinator=str(FIRST),
-            where="local processes",
             lost=lambda: _gone(pids),
         )
     finally:

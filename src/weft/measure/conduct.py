@@ -19,7 +19,7 @@ from typing import Any
 from weft.fleet import Conductor, Fleet, HostLost, dask_fleet, local_fleet
 from weft.fleet.member import Stopped
 from weft.measure.part import Part, play
-from weft.measure.plan import Program, Step
+from weft.measure.plan import Host, Program, Step
 from weft.measure.step_record import step_record
 from weft.records import Record
 
@@ -64,7 +64,7 @@ def _start(program: Program, fleet: Fleet, conductor: Conductor) -> dict[str, Fu
     for host in program.hosts:
         part = Part(
             host=host.name,
-            address=host.address or fleet.addresses[host.name],
+            address=_address(host, fleet),
             token=token,
             sessions=sessions[host.name],
             steps=tuple(_own(step, host.name) for step in program.steps),
@@ -72,6 +72,10 @@ def _start(program: Program, fleet: Fleet, conductor: Conductor) -> dict[str, Fu
         invitation = conductor.invitation(host.name)
         futures[host.name] = fleet.executors[host.name].submit(play, invitation, part)
     return futures
+
+
+def _address(host: Host, fleet: Fleet) -> str:
+    return host.address or fleet.addresses[host.name]
 
 
 def _own(step: Step, host: str) -> Step:
@@ -90,17 +94,17 @@ def _steps(
     program: Program, fleet: Fleet, stage: Stage, progress: Progress | None
 ) -> Iterator[Record]:
     serving = stage.gather("serving", JOIN_S)
-    servers = {}
-    for host in program.hosts:
-        address = host.address or fleet.addresses[host.name]
-        shown = f"[{address}]" if ":" in address else address
-        servers[host.name] = f"{shown}:{serving[host.name]['port']}"
-    stage.conductor.tell("servers", servers)
+    addresses = {host.name: _address(host, fleet) for host in program.hosts}
+    stage.conductor.tell("servers", {
+        name: f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        for name, address in addresses.items()
+        for port in [serving[name]["port"]]
+    })  # fmt: skip
     for number, step in enumerate(program.steps):
         if progress:
             progress(number / len(program.steps), f"step {number + 1} of {len(program.steps)}")
         seen, interrupted = stage.run(number, step)
-        yield step_record(program, step, seen, fleet.where, interrupted)
+        yield step_record(program, step, seen, addresses, interrupted)
         if interrupted:
             return
 

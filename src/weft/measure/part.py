@@ -44,7 +44,7 @@ def play(invitation: Invitation, part: Part) -> None:
         if part.sessions:
             server = LocalServer(part.address, part.token.encode(), part.sessions)
             port = stack.enter_context(closing(server)).port
-        member.report("serving", {"port": port, "machine": platform.node()})
+        member.report("serving", {"port": port})
         try:
             servers = member.wait_for("servers", PATIENCE_S)
             while True:
@@ -72,7 +72,9 @@ def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> N
         running = [pool.submit(flow.run, step.warmup_ns, step.duration_ns) for flow in flows]
         seen = _watch(member, step) | {"flows": [future.result() for future in running]}
     member.report(f"done {number}", seen | {
-        "start_ns": start_ns + member.clock_offset_ns, "clock_error_ns": member.clock_error_ns,
+        "machine": platform.node(),
+        "start_ns": start_ns + member.clock_offset_ns,
+        "clock_error_ns": member.clock_error_ns,
     })  # fmt: skip
 
 

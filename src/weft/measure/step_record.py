@@ -27,7 +27,9 @@ KERNEL_TAKES = (
 )
 
 
-def step_record(program: Program, step: Step, seen: Seen, where: str, interrupted: bool) -> Record:
+def step_record(
+    program: Program, step: Step, seen: Seen, addresses: Mapping[str, str], interrupted: bool
+) -> Record:
     """The record of one step."""
     flows = [report for host in seen.values() for report in host["flows"]]
     return Record(
@@ -37,7 +39,7 @@ def step_record(program: Program, step: Step, seen: Seen, where: str, interrupte
         quantities=dict(_quantities(step, flows)) | dict(_starts(seen)),
         tables={
             "flows": [_flow_row(report) for report in flows],
-            "hosts": list(_host_rows(program, seen, where)),
+            "hosts": list(_host_rows(addresses, seen)),
             "counters": [{"host": h, **row} for h, s in seen.items() for row in s["counters"]],
         },
         notes=list(_notes(step, flows, interrupted)),
@@ -99,14 +101,13 @@ def _flow_row(report: Mapping[str, Any]) -> Row:
     return plain | {f"endpoint.{k}": v for k, v in report["endpoint"].items()}
 
 
-def _host_rows(program: Program, seen: Seen, where: str) -> Iterator[Row]:
+def _host_rows(addresses: Mapping[str, str], seen: Seen) -> Iterator[Row]:
     first = min(host["start_ns"] for host in seen.values())
-    for host in program.hosts:
-        saw = seen[host.name]
+    for host, saw in seen.items():
         yield {
-            "host": host.name,
-            "address": host.address,
-            "fleet": where,
+            "host": host,
+            "address": addresses[host],
+            "machine": saw["machine"],
             "start_after_first_ns": saw["start_ns"] - first,
             "clock_error_ns": saw["clock_error_ns"],
             "busy_percent": round(saw["busy_percent"], 1),

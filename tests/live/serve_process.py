@@ -115,14 +115,16 @@ def is_alive(pid: int) -> bool:
 
 
 def echo_spec(transport: str = "tcp", size: int = 64, **config: Any) -> ChannelSpec:
+    """An echo of checked messages; both sides sleep while they wait, as the machine is shared."""
     name, _, device = transport.partition(":")
     fields = {"transport": name, "device": device, "send_bytes": size, "receive_bytes": size}
-    return ChannelSpec(config=fields | config, role="echo", loop={"bytes": size, "validate": True})
+    loop = {"bytes": size, "validate": True, "block": True}
+    return ChannelSpec(config=fields | {"events": True} | config, role="echo", loop=loop)
 
 
 def loop_of(size: int = 64, **fields: Any) -> _core.LoopSpec:
     loop = _core.LoopSpec()
-    for name, value in ({"bytes": size, "validate": True} | fields).items():
+    for name, value in ({"bytes": size, "validate": True, "block": True} | fields).items():
         setattr(loop, name, value)
     return loop
 

@@ -310,7 +310,7 @@ def test_several_clients_are_served_at_the_same_time(server):
             with open_peer(server.where) as peer, peer.open([echo_spec()]) as channels:
                 channels.start()
                 everyone_inside.wait()
-                loop = loop_of(count=200, block=False)
+                loop = loop_of(count=200)
                 result = _core.ping_pong(channels.endpoints[0], loop, channels.stop)
                 assert result.counts.received == 200
                 channels.finish()

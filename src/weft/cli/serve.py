@@ -14,7 +14,6 @@ from typing import TypeVar
 from weft import _core
 from weft.errors import InputError
 from weft.measure.auth import MAKE_TOKEN, TOKEN_VARIABLE, read_token
-from weft.measure.journal import Journal
 from weft.measure.limits import Limits
 from weft.measure.peer import split_address
 from weft.measure.protocol import DEFAULT_PORT
@@ -60,12 +59,11 @@ def run(args: argparse.Namespace) -> int:
     _check_open(addresses, token, args)
     tell = _tell_json if args.json else _tell
     private = args.until_stdin_closes
-    log = Journal((lambda _: None) if private else lambda text: tell("log", text))
+    log: Callable[[str], None] = (lambda _: None) if private else lambda text: tell("log", text)
     _core.Clock.shared()  # calibrated once, here, for every session
     server = Server(addresses, token, _limits(args), log)
     tell("listening", server.addresses)
     server.run(sys.stdin.fileno() if private else None)
-    log.flush()
     return 0
 
 

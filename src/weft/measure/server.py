@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import selectors
@@ -24,14 +25,17 @@ from typing import NoReturn
 from weft.errors import InputError
 from weft.measure.auth import Keys, ServerHandshake, refusal
 from weft.measure.connection import Connection, tune
+from weft.measure.journal import Journal
 from weft.measure.limits import Limits
 from weft.measure.protocol import ProtocolError
 from weft.measure.session import STUCK_STATUS, Session
+from weft.measure.shm import remove_stale
 
 GREETING_S = 5.0
 MOST_PENDING = 64
 _BACKLOG = 128
 _ACCEPT_PAUSE_S = 0.02
+_CLEAN_AGAIN_S = 1.0
 _END_S = 4.0
 _SUMMARY_BYTES = 2000
 _CHUNK = 4096
@@ -67,13 +71,12 @@ class Server:
         token: bytes | None,
         limits: Limits,
         log: Callable[[str], None],
-        clean: Callable[[], None] = lambda: None,
     ) -> None:
-        """`clean` removes what killed processes have left behind."""
         self._token = token
         self._limits = limits
         self._log = log
-        self._clean = clean
+        self._note = Journal(log)  # of strangers, who may be many
+        self._clean_at = math.inf
         self._listeners = _listen(addresses)
         self._selector = selectors.DefaultSelector()
         self._pending: dict[int, _Pending] = {}
@@ -109,12 +112,14 @@ class Server:
         now = time.monotonic()
         for pending in [p for p in self._pending.values() if p.deadline <= now]:
             self._drop(pending, f"said nothing for {GREETING_S:g} s")
+        if now >= self._clean_at:
+            self._clean_at = math.inf
+            remove_stale()
 
     def _patience_s(self) -> float | None:
-        if not self._pending:
-            return None
-        first = min(pending.deadline for pending in self._pending.values())
-        return max(0.0, first - time.monotonic())
+        """Until something is due; None: for ever."""
+        due = min([self._clean_at, *(pending.deadline for pending in self._pending.values())])
+        return None if due == math.inf else max(0.0, due - time.monotonic())
 
     def _catch_signals(self) -> None:
         self._wake_read.setblocking(False)
@@ -138,7 +143,7 @@ class Server:
         try:
             sock, address = listener.accept()
         except OSError as error:  # it left again, or descriptors ran out: not a reason to end
-            self._log(f"accept: {error.strerror}")
+            self._note(f"accept: {error.strerror}")
             time.sleep(_ACCEPT_PAUSE_S)
             return
         sock.setblocking(False)
@@ -180,7 +185,7 @@ class Server:
     def _drop(self, pending: _Pending, why: str) -> None:
         self._forget(pending)
         pending.sock.close()
-        self._log(f"{pending.peer}: {why}")
+        self._note(f"{pending.peer}: {why}")
 
     def _forget(self, pending: _Pending) -> None:
         self._selector.unregister(pending.sock)
@@ -237,7 +242,9 @@ class Server:
             os.close(running.summary)
             seconds = time.monotonic() - running.started
             self._log(f"{running.peer}: {told or _death(status)}, {seconds:.1f} s")
-            self._clean()
+            # Shared memory of what was killed; a killed client may be a moment behind its socket.
+            remove_stale()
+            self._clean_at = time.monotonic() + _CLEAN_AGAIN_S
 
     # ---- The end ------------------------------------------------------------------------------
 
@@ -254,11 +261,12 @@ class Server:
         for pid in self._running:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+        self._note.flush()
         signal.set_wakeup_fd(-1)
         self._selector.close()
         self._wake_read.close()
         self._wake_write.close()
-        self._clean()
+        remove_stale()
 
 
 def _live_with(parent: int) -> None:

@@ -21,13 +21,17 @@ DEEP = [b"[" * n + b"]" * n for n in (7, 8, 9, 500, 1500)] + [b'{"a":' * 900 + b
 
 
 def hello(rng: random.Random) -> dict[str, Any]:
-    nonce = "%064x" % rng.getrandbits(256)
+    nonce = digits(rng)
     return {"type": "hello", "protocol": PROTOCOL, "weft": __version__, "nonce": nonce}
+
+
+def digits(rng: random.Random) -> str:
+    return f"{rng.getrandbits(256):064x}"
 
 
 def greeting(rng: random.Random) -> bytes:
     """What an honest client sends before it is known; the proof is a guess."""
-    return encode(hello(rng)) + encode({"type": "prove", "proof": "%064x" % rng.getrandbits(256)})
+    return encode(hello(rng)) + encode({"type": "prove", "proof": digits(rng)})
 
 
 def session_messages(rng: random.Random) -> list[dict[str, Any]]:

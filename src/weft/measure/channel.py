@@ -119,6 +119,17 @@ def server_fields(spec: ChannelSpec) -> dict[str, Any]:
     return turned | dict(spec.config.get("server", {}))
 
 
+def at_address(config: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Data goes where the control connection goes, unless another local address is asked for."""
+    provider = str(config.get("device", "")).partition(";")[0]
+    by_address = config.get("transport") in ("tcp", "udp") or (
+        config.get("transport") == "ofi" and provider in ("tcp", "udp", "sockets", "net")
+    )
+    if config.get("address") or not by_address:
+        return dict(config)
+    return dict(config) | {"address": host}
+
+
 def to_wire(spec: ChannelSpec) -> dict[str, Any]:
     return {
         "config": server_fields(spec),

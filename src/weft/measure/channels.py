@@ -15,6 +15,7 @@ from weft.errors import InputError, WeftError
 from weft.measure.capability import not_available
 from weft.measure.channel import (
     ChannelSpec,
+    at_address,
     client_fields,
     endpoint_config,
     read_channels,
@@ -31,7 +32,6 @@ CONNECT_MS = 5000
 _CONNECTED_S = 10.0
 _FINISHED_S = 9.0
 _NOTICE_S = 1.5
-_ADDRESSED = frozenset({"tcp", "udp"})
 
 
 class Channels:
@@ -133,9 +133,7 @@ class Channels:
             raise all_of(self._peer.where, problems)
 
     def _config(self, spec: ChannelSpec) -> EndpointConfig:
-        fields = client_fields(spec)
-        if fields.get("transport") in _ADDRESSED and not fields.get("address"):
-            fields["address"] = self._peer.local_host
+        fields = at_address(client_fields(spec), self._peer.local_host)
         return endpoint_config(fields, server=False)
 
     def _connect(self, theirs: Sequence[bytes]) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from weft import _core
 from weft.errors import InputError, WeftError
 from weft.measure.capability import described, facts, not_available
-from weft.measure.channel import Served, read_channels
+from weft.measure.channel import Served, at_address, read_channels
 from weft.measure.connection import Connection, ConnectionLost
 from weft.measure.limits import Limits, excess, roles_of
 from weft.measure.protocol import Message, ProtocolError, error_message
@@ -40,7 +40,6 @@ _LONGEST_ADDRESS = 4096
 _RATE_SLACK = 1.1
 _CLEAN_END_S = 3.0
 STUCK_STATUS = 70
-_ADDRESSED = frozenset({"tcp", "udp"})
 
 
 class Session:
@@ -157,7 +156,8 @@ class Session:
         if problems:
             self._refuse(problems)
             return
-        serving = Serving([self._bound(channel) for channel in channels])
+        host = self._connection.local_host
+        serving = Serving([replace(c, config=at_address(c.config, host)) for c in channels])
         self.roles = roles_of(channels)
 
         def opened(addresses: list[bytes]) -> None:
@@ -166,13 +166,6 @@ class Session:
 
         self._serving = serving
         self._in_background(lambda: _open(serving, channels), opened)
-
-    def _bound(self, channel: Served) -> Served:
-        """Data comes to the address that the client reached us at, unless it asks for another."""
-        if channel.config["transport"] not in _ADDRESSED or channel.config["address"]:
-            return channel
-        config = dict(channel.config) | {"address": self._connection.local_host}
-        return replace(channel, config=config)
 
     def _on_connect(self, message: Message) -> None:
         serving = self._test()

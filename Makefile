@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test test-live test-rdma bench bench-quick install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-live test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 
 pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null
+
+test-faults: $(BUILT) ## peers killed 200 times, 10^5 fuzzed inputs on the control port; minutes
+	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 PATH="$(CURDIR)/$(VENV):$$PATH" \
+		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null

@@ -1,10 +1,11 @@
 """Every example of the documentation, executed; every key of a scenario, documented.
 
 A document's blocks run in order in one directory with a copy of `examples/`: ```python blocks in
-one namespace, lines `$ weft …` of ```console blocks as processes. Exit status 0 is expected, or
-that of a marker `<!-- exit 1 -->` before the block. Shown output (the lines below a command, or a
-```text block after a python block) must come in the same order in the real output; `…` stands for
-anything left out, and durations in seconds are not compared.
+one namespace, lines `$ weft …` and `$ (…)` of ```console blocks as processes; `$ weft … &` runs
+until the end of the document and is then interrupted. Exit status 0 is expected, or that of a
+marker `<!-- exit 1 -->` before the block. Shown output (the lines below a command, or a ```text
+block after a python block) must come in the same order in the real output; `…` stands for anything
+left out, and durations in seconds are not compared.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import io
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -118,9 +121,40 @@ def weft(command: str, folder: Path) -> tuple[int, str]:
     return done.returncode, "\n".join(parts)
 
 
-def run_console(block: Block, where: str, folder: Path) -> None:
+@contextlib.contextmanager
+def background(command: str, shown: list[str], folder: Path) -> Iterator[None]:
+    """Runs a command from when it has printed what is shown until it is interrupted."""
+    _, *arguments = shlex.split(command.removesuffix("&"))
+    log = folder / "background.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weft.cli", *arguments],
+            cwd=folder, stdout=output, stderr=output,
+        )  # fmt: skip
+    try:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while line := missing(shown, log.read_text()):
+            running = process.poll() is None and time.monotonic() < deadline
+            assert running, f"{command}: not in the output: {line!r}\n{log.read_text()}"
+            time.sleep(0.01)
+        yield
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_SECONDS) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_console(
+    block: Block, where: str, folder: Path, until_the_end: contextlib.ExitStack
+) -> None:
     for command, shown in commands(block):
+        if command.startswith("("):
+            subprocess.run(["sh", "-c", command], cwd=folder, timeout=LIMIT_SECONDS, check=True)
         if not command.startswith("weft "):
+            continue
+        if command.endswith("&"):
+            until_the_end.enter_context(background(command, shown, folder))
             continue
         status, output = weft(command, folder)
         assert status == block.status, f"{where}: {command}: status {status}\n{output}"
@@ -143,14 +177,15 @@ def test_every_example_of_a_document_runs_and_prints_what_is_shown(
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "docs"}
     printed: str | None = None
-    for block in blocks(document.read_text(encoding="utf-8")):
-        where = f"{name(document)}:{block.line}"
-        if block.language == "text" and printed is not None:
-            line = missing(list(block.lines), printed)
-            assert line is None, f"{where}: not printed: {line!r}\n{printed}"
-        printed = run_python(block, where, namespace) if block.language == "python" else None
-        if block.language == "console":
-            run_console(block, where, tmp_path)
+    with contextlib.ExitStack() as until_the_end:
+        for block in blocks(document.read_text(encoding="utf-8")):
+            where = f"{name(document)}:{block.line}"
+            if block.language == "text" and printed is not None:
+                line = missing(list(block.lines), printed)
+                assert line is None, f"{where}: not printed: {line!r}\n{printed}"
+            printed = run_python(block, where, namespace) if block.language == "python" else None
+            if block.language == "console":
+                run_console(block, where, tmp_path, until_the_end)
 
 
 def test_output_that_is_shown_but_not_printed_is_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import sys
 from pathlib import Path
@@ -12,19 +13,22 @@ from weft import _core
 from weft.errors import WeftError
 from weft.measure import ChannelSpec, Peer, open_peer
 
+HANGS_S = 8.0  # it lives for a second or two: then where it hangs is written down
 TOLD = 3  # exit status: ended by an error that says what happened
 
 
-def main(where: str, seed: int, transports: list[str], error_file: str) -> None:
+def main(where: str, seed: int, transports: list[str], error_file: str, trace_file: str) -> None:
     rng = random.Random(seed)
-    try:
-        while True:
-            with open_peer(where) as peer:
-                for _ in range(rng.randint(1, 4)):
-                    measure(peer, rng, rng.choice(transports))
-    except WeftError as error:
-        Path(error_file).write_text(str(error))
-        sys.exit(TOLD)
+    with Path(trace_file).open("w") as trace:
+        faulthandler.dump_traceback_later(HANGS_S, file=trace)
+        try:
+            while True:
+                with open_peer(where) as peer:
+                    for _ in range(rng.randint(1, 4)):
+                        measure(peer, rng, rng.choice(transports))
+        except WeftError as error:
+            Path(error_file).write_text(str(error))
+            sys.exit(TOLD)
 
 
 def measure(peer: Peer, rng: random.Random, transport: str) -> None:

@@ -7,6 +7,7 @@ installed) ofi:shm and ofi:tcp run.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import random
@@ -42,14 +43,16 @@ class Range:
         self.transports = transports
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["fault_client"])
-        self.error_file = folder / "error"
+        self.error_file, self.trace_file = folder / "error", folder / "trace"
         self.server = ServeProcess(folder)
         still_serves(self.server)
         self.descriptors = self.server.descriptors()
 
     def start_client(self, seed: int) -> ForkServerProcess:
         self.error_file.unlink(missing_ok=True)
-        arguments = (self.server.where, seed, self.transports, str(self.error_file))
+        self.trace_file.write_text("")
+        files = (str(self.error_file), str(self.trace_file))
+        arguments = (self.server.where, seed, self.transports, *files)
         client = self.context.Process(target=fault_client.main, args=arguments)
         client.start()
         return client
@@ -63,12 +66,10 @@ class Range:
             time.sleep(rng.uniform(0, 0.5))  # the random point
             sessions = self.server.children()
             began = time.monotonic()
-            target = {"client": [client.pid], "session": sessions, "server": [self.server.pid]}
-            for pid in target[victim]:
-                os.kill(pid, signal.SIGKILL)
-            if victim == "session" and not sessions:  # it was between two of them
-                os.kill(client.pid, signal.SIGKILL)
-                victim = "client"
+            if victim == "session":
+                self.kill_session(client)
+            else:
+                os.kill({"client": client.pid, "server": self.server.pid}[victim], signal.SIGKILL)
             self.check_client(client, victim)
             self.check_server(victim)
             wait_until(lambda: not any(map(is_alive, sessions)), "no orphan", LONGEST_S)
@@ -79,12 +80,21 @@ class Range:
             client.join()
             client.close()
 
+    def kill_session(self, client: ForkServerProcess) -> None:
+        """Until the client has noticed: one that was about to end is not missed."""
+        deadline = time.monotonic() + LONGEST_S
+        while client.is_alive() and time.monotonic() < deadline:
+            for pid in self.server.children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            client.join(0.005)
+
     def check_client(self, client: ForkServerProcess, victim: str) -> None:
         client.join(LONGEST_S)
         if victim == "client":
             assert client.exitcode == -signal.SIGKILL
         else:
-            assert client.exitcode == fault_client.TOLD, (victim, client.exitcode)
+            assert client.exitcode == fault_client.TOLD, (victim, self.trace_file.read_text())
             assert self.server.where in self.error_file.read_text()
 
     def check_server(self, victim: str) -> None:

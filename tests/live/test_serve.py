@@ -29,6 +29,7 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.measure import Channels, ChannelSpec, Peer, PeerLost, open_peer
 from weft.measure.channel import to_wire
+from weft.measure.protocol import FrameReader, encode
 
 TOKEN = "correct horse battery staple"
 
@@ -157,11 +158,25 @@ def test_channels_may_be_left_at_any_point(peer):
     ping(peer)
 
 
+def test_a_peer_has_one_test_at_a_time(peer):
+    with peer.open([echo_spec()]), pytest.raises(InputError, match="has channels open"):
+        peer.open([echo_spec()])
+    ping(peer)
+
+
 def test_a_private_server_lives_as_long_as_its_peer():
     with open_peer("local") as peer:
         pid = peer.facts["pid"]
         ping(peer)
     wait_until(lambda: not is_alive(pid), "the server's process ends")
+
+
+def test_the_server_itself_has_one_thread_and_no_fabric_library(server):
+    still_serves(server)
+    assert os.listdir(f"/proc/{server.pid}/task") == [str(server.pid)]
+    mapped = Path(f"/proc/{server.pid}/maps").read_text()
+    assert "libfabric" not in mapped
+    assert "libibverbs" not in mapped
 
 
 # ---- What does not fit ------------------------------------------------------------------------
@@ -178,6 +193,37 @@ def test_both_sides_refuse_what_does_not_fit_and_go_on(server, peer):
         peer.open([echo_spec("ofi:none")])
     ping(peer)
     still_serves(server)
+
+
+def test_a_size_over_the_limit_is_refused_by_both_sides(tmp_path):
+    with serving(tmp_path, "--max-size", "1 KiB") as server, open_peer(server.where) as peer:
+        assert peer.limits.size_bytes == 1024
+        with pytest.raises(InputError, match=r"send_bytes 1025 exceeds .* limit 1024.*--max-size"):
+            peer.open([echo_spec(size=1025)])
+        peer.send({"type": "open", "channels": [to_wire(echo_spec(size=1025))]})
+        with pytest.raises(InputError, match=r"send_bytes 1025 exceeds .* limit 1024.*--max-size"):
+            peer.reply("opened")
+        ping(peer, size=1024)
+
+
+def test_another_version_is_told_both_versions(server):
+    with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
+        greeting = {"type": "hello", "protocol": 99, "weft": "9.9", "nonce": "0" * 64}
+        sock.sendall(encode(greeting))
+        (told,) = FrameReader(4096).feed(sock.recv(4096))
+        assert sock.recv(1) == b""
+    assert told["problem"].startswith("the client speaks 99 (weft 9.9), the server 1 (weft ")
+    assert "install the same weft" in told["remedy"]
+
+
+def test_a_server_on_ipv6_serves_data_on_ipv6(tmp_path):
+    if not Path("/proc/net/if_inet6").exists():
+        pytest.skip("no IPv6 here")
+    options = ("--listen", "[::1]:0")
+    with serving(tmp_path, *options) as server, open_peer(f"[::1]:{server.port}") as peer:
+        with peer.open([echo_spec()]) as channels:
+            assert channels.descriptions[0][1]["local"] == "::1"
+        ping(peer, "udp")
 
 
 def test_a_wrong_operation_is_told_before_the_test(peer):

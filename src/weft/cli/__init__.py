@@ -68,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    if given[:1] == ["serve"]:  # it forks, so no library may start threads in it
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plots take half a second to import: a command loads only what it needs.
     args = parser([n for n in COMMANDS if n in given[:1]] or COMMANDS).parse_args(given)
     status: int = args.run(args)

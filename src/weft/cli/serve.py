@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import json
+import os
 import socket
 import sys
 import time
@@ -43,7 +44,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bounds.add_argument("--max-size", metavar="SIZE", help="of a message, such as '8 MiB'")
     bounds.add_argument("--max-duration", metavar="TIME", help="of a test, such as '60 s'")
     bounds.add_argument("--max-rate", metavar="RATE", help="of payload, such as '10 Gb/s'")
-    bounds.add_argument("--max-memory", metavar="SIZE", help="of all buffers of a test, 4 GiB")
+    bounds.add_argument("--max-memory", metavar="SIZE", help="of a test's buffers, 4 GiB")
     for name, what in (("sessions", "clients at once"), ("depth", "slots of a queue"),
                        ("endpoints", "of a test"), ("threads", "of a test")):  # fmt: skip
         default = getattr(Limits(), name)
@@ -117,12 +118,14 @@ def _check_open(
 def _limits(args: argparse.Namespace) -> Limits:
     default = Limits()
     size = _bound(args.max_size, lambda t: size_bytes(t, "--max-size"), default.size_bytes)
-    memory = _bound(args.max_memory, lambda t: size_bytes(t, "--max-memory"), default.memory_bytes)
+    quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+    memory = min(default.memory_bytes or quarter, quarter)
+    memory_bytes = _bound(args.max_memory, lambda t: size_bytes(t, "--max-memory"), memory)
     return Limits(
         size_bytes=size,
         duration_s=_bound(args.max_duration, _seconds, default.duration_s),
         rate_bps=_bound(args.max_rate, lambda t: rate_bps(t, "--max-rate"), default.rate_bps),
-        memory_bytes=memory,
+        memory_bytes=memory_bytes,
         sessions=_bound(args.max_sessions, lambda t: _number(t, "sessions"), default.sessions),
         depth=_bound(args.max_depth, lambda t: _number(t, "depth"), default.depth),
         endpoints=_bound(args.max_endpoints, lambda t: _number(t, "endpoints"), default.endpoints),

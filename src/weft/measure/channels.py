@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CONNECT_MS = 5000
 _CONNECTED_S = 10.0
 _FINISHED_S = 9.0
-_NOTICE_S = 1.5
+_NOTICE_S = 0.3
 
 
 class Channels:

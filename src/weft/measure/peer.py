@@ -159,7 +159,12 @@ class Peer:
         return self.ask({"type": "describe"}, "description")
 
     def open(self, channels: Sequence[ChannelSpec]) -> Channels:
-        """Both sides check, open, exchange addresses and connect; says all that does not fit."""
+        """Both sides check, open, exchange addresses and connect; says all that does not fit.
+
+        A peer has one test at a time; who needs two opens it twice.
+        """
+        if self._on_stop is not None:
+            raise InputError(self.where, "has channels open", "close them, or open another peer")
         return Channels(self, channels)
 
     @property

@@ -282,9 +282,9 @@ def _live_with(parent: int) -> None:
 
 def _death(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return "a loop or driver hung" if code == STUCK_STATUS else f"failed with status {code}"
+    if code in (STUCK_STATUS, -signal.SIGALRM):
+        return "a loop or driver hung"
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"failed with status {code}"
 
 
 def _listen(addresses: Sequence[Address]) -> list[socket.socket]:

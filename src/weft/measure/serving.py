@@ -39,16 +39,22 @@ class _Loop:
         def run() -> None:
             try:
                 self.counts = _run(self.channel, self.endpoints, self.stop)
-                if self.counts["error"]:
-                    self.error = InputError(self.channel.where, self.counts["error"])
             except InputError as error:
                 self.error = error
-            if self.error:
-                on_error()
+            finally:
+                self.error = self.error or self._trouble()
+                if self.error:
+                    on_error()
 
         # A loop stuck in a driver must not keep the process from ending.
         self.thread = threading.Thread(target=run, name=self.channel.where, daemon=True)
         self.thread.start()
+
+    def _trouble(self) -> InputError | None:
+        if self.counts is None:
+            return InputError(self.channel.where, "its loop broke off", "see the server's log")
+        error = self.counts["error"]
+        return InputError(self.channel.where, error) if error else None
 
     def ended(self, deadline: float) -> bool:
         if self.thread is None:
@@ -143,9 +149,6 @@ class Serving:
             raise InputError("loop", f"did not end within {END_S:g} s", "the session is closed")
         if error := self.failure():
             raise error
-        missing = [loop.channel.where for loop in self._loops if loop.counts is None]
-        if missing:
-            raise InputError(missing[0], "its loop broke off", "see the server's log")
         return [loop.counts for loop in self._loops if loop.counts is not None]
 
     def _drain(self, sent: Sequence[int] | None) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
@@ -39,6 +40,7 @@ _ALWAYS = frozenset({"close", "describe"})
 _LONGEST_ADDRESS = 4096
 _RATE_SLACK = 1.1
 _CLEAN_END_S = 3.0
+_LONGEST_CLOSE_S = 6.0
 STUCK_STATUS = 70
 
 
@@ -119,15 +121,16 @@ class Session:
                 then(result)
 
         def run() -> None:
-            result, problems = None, list[InputError]()
+            result, problems = None, [InputError("server", "failed", "see its log")]
             try:
-                result = work()
+                result, problems = work(), []
             except InputError as error:
                 problems = [error]
             except Misfits as error:
                 problems = error.problems
-            self._job_done.put(lambda: finished(result, problems))
-            self._connection.wake()
+            finally:
+                self._job_done.put(lambda: finished(result, problems))
+                self._connection.wake()
 
         self._job = threading.Thread(target=run, name="job", daemon=True)
         self._job.start()
@@ -139,8 +142,9 @@ class Session:
 
     def _drop_test(self) -> None:
         serving, self._serving, self._state = self._serving, None, "idle"
-        if serving is not None and not serving.close():
-            raise InputError("loop", "does not end", "the session is closed")
+        with _killed_after(_LONGEST_CLOSE_S):
+            if serving is not None and not serving.close():
+                raise InputError("loop", "does not end", "the session is closed")
 
     # ---- Messages -----------------------------------------------------------------------------
 
@@ -193,7 +197,6 @@ class Session:
             raise ProtocolError(f"finish: sent is not {serving.threads} counts, one per thread")
 
         def finished(counts: list[dict[str, Any]]) -> None:
-            self._state = "connected"
             self._drop_test()
             self._reply("finished", counts=counts)
 
@@ -245,9 +248,18 @@ class Session:
         if self._job is not None:
             self._job.join(_CLEAN_END_S)
         alive = self._job is not None and self._job.is_alive()
-        if self._serving is not None and (alive or not self._serving.close()):
-            os._exit(STUCK_STATUS)
+        with _killed_after(_LONGEST_CLOSE_S):
+            if self._serving is not None and (alive or not self._serving.close()):
+                os._exit(STUCK_STATUS)
         self._connection.close()
+
+
+@contextlib.contextmanager
+def _killed_after(seconds: float) -> Iterator[None]:
+    """A driver that hangs in this thread ends the process: nobody else could."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 class Misfits(WeftError):

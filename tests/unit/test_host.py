@@ -132,6 +132,7 @@ def test_memory_of_a_host_with_huge_pages_and_a_low_memlock(mlx5):
     assert (found.huge_total, found.huge_free) == (1024, 512)
     assert found.transparent == "madvise"
     assert found.memlock_bytes == 65536
+    assert not found.may_exceed_memlock
     assert found.cgroup_limit_bytes is None
 
 
@@ -219,6 +220,13 @@ def test_what_spoils_measurements_on_the_mlx5_host_is_found(mlx5):
         "ib0.8001 is IPoIB in datagram mode, MTU 2044",
     ]
     assert all(finding.effect and finding.remedy for finding in found)
+
+
+def test_a_low_memlock_does_not_bind_who_may_exceed_it(mlx5):
+    status = mlx5 / "proc/self/status"
+    status.write_text(status.read_text().replace("0000000000000000", "0000000000004000"))
+    assert memory(mlx5).may_exceed_memlock
+    assert list(memory_findings(memory(mlx5), "2M", rdma_devices(mlx5))) == []
 
 
 def test_a_low_memlock_matters_only_where_there_is_rdma(mlx5):

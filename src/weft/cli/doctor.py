@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from weft import __version__
 from weft.errors import InputError
-from weft.host import Examination, Finding, examine
+from weft.host import Examination, Finding, Memory, examine
 from weft.host.noise import HostNoise, lost_ns
 from weft.host.transports import OPERATIONS, Transport, reaches_others, transports
 from weft.host.tree import listed
@@ -98,7 +98,10 @@ def _clock(host: Examination) -> Iterator[tuple[str, str]]:
 def _processor(host: Examination) -> Iterator[tuple[str, str]]:
     cpus = host.processors
     kind = ", virtual machine" if cpus.virtual else ""
-    yield "processor", f"{cpus.model}, {len(cpus.cores)} cores, {len(cpus.online)} CPUs{kind}"
+    yield (
+        "processor",
+        f"{cpus.model}, {_count(len(cpus.cores), 'core')}, {_count(len(cpus.online), 'CPU')}{kind}",
+    )
     limit = "" if cpus.cpu_limit is None else f", {cpus.cpu_limit:g} CPUs' worth of time"
     yield "may use", f"CPUs {listed(cpus.allowed)}{limit}"
     if cpus.isolated:
@@ -123,8 +126,14 @@ def _memory(host: Examination) -> Iterator[tuple[str, str]]:
         f"transparent: {memory.transparent or 'not in this kernel'}; "
         f"a message buffer gets {PAGES[host.pages]} now",
     )
-    locked = memory.memlock_bytes
-    yield "memlock", "unlimited" if locked is None else f"{_size(locked)} may be locked (RDMA)"
+    yield "memlock", _memlock(memory)
+
+
+def _memlock(memory: Memory) -> str:
+    if memory.memlock_bytes is None:
+        return "unlimited"
+    more = "; this process may lock more (CAP_IPC_LOCK)" if memory.may_exceed_memlock else ""
+    return f"{_size(memory.memlock_bytes)} may be locked for RDMA{more}"
 
 
 def _noise(host: Examination) -> Iterator[tuple[str, str]]:
@@ -236,6 +245,10 @@ def _providers(found: Sequence[Transport]) -> Iterator[str]:
             group = kind
             if value:
                 yield f"    {'  ' if dot else ''}{key}: {value}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _size(n: int) -> str:

@@ -70,9 +70,10 @@ def memory_findings(memory: Memory, pages: str, devices: Sequence[RdmaDevice]) -
             "as root: `sysctl vm.nr_hugepages=512`, "
             "or `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
         )
-    if devices and memory.memlock_bytes is not None and memory.memlock_bytes < _MEMLOCK_BYTES:
+    limit = None if memory.may_exceed_memlock else memory.memlock_bytes
+    if devices and limit is not None and limit < _MEMLOCK_BYTES:
         yield Finding(
-            f"only {memory.memlock_bytes // 1024} KiB may be locked in memory",
+            f"only {limit // 1024} KiB may be locked in memory",
             "RDMA cannot register larger buffers",
             "set `memlock unlimited` in /etc/security/limits.conf (LimitMEMLOCK= of a service)",
         )

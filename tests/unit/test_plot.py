@@ -195,3 +195,19 @@ def test_more_than_200_nodes_are_drawn_with_the_hosts_of_a_switch_as_one():
 def test_thousands_of_nodes_are_drawn_as_one_box_for_each_layer():
     shown = texts(figure(lambda ax: topology(ax, *fat_tree(20, 250, 8))))
     assert all(part in shown for part in ("5000 hosts", "250 switches", "8 switches", "2000 links"))
+
+
+def test_a_setting_that_doubles_is_drawn_on_a_log_axis_with_readable_sizes():
+    rates = {64.0 * 4**i: 1e8 * 3**i for i in range(8)}
+    axes = axes_of(lambda ax: sweep(ax, {"": rates}, "b/s", "throughput", "size_bytes"))
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    drawn = texts(figure(lambda ax: sweep(ax, {"": rates}, "b/s", "throughput", "size_bytes")))
+    assert "64 B" in drawn
+    assert "1 MiB" in drawn
+    assert "size_bytes" not in drawn
+
+
+def test_a_setting_of_few_values_keeps_its_axes_from_zero():
+    axes = axes_of(lambda ax: sweep(ax, {"": {1: 10.0, 2: 500.0, 3: 9.0}}, "ps", "rtt", "window"))
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
+    assert axes.get_ylim()[0] == 0

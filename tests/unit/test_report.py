@@ -194,3 +194,16 @@ def test_labels_name_only_the_settings_that_differ():
 )
 def test_a_sweep_needs_three_values_of_a_number(values, swept):
     assert swept_setting(points_of([record(settings={"x": v}) for v in values])) == swept
+
+
+def test_percentiles_over_a_load_are_one_figure_against_that_load():
+    lines = {
+        f"probe.{name}": Series("b/s", "ps", (0, 1e9, 2e9), (1e6 * n, 2e6 * n, 9e6 * n))
+        for n, name in enumerate(("p50", "p99", "p99.9"), 1)
+    }
+    record = Record(kind="measurement", name="saturation", quantities=lines,
+                    provenance=Provenance(weft_version="0"))  # fmt: skip
+    page = render_report([record], "load")
+    assert page.count("<svg") == 1
+    assert "achieved load (Gb/s)" in page
+    assert "Against load" in page

@@ -106,7 +106,9 @@ def run_test(
     point = _point(settings, peer, shown, repetition)
     common = _Common(settings.seed, identity, tuple(_notes(settings, rig, surroundings)),
                      _tables(settings, rig, surroundings))  # fmt: skip
-    steps = [_record(f"{test.name}.step", step, point, common) for step in seen.steps]
+    # What surrounds all steps is told once, in the record that sums them up.
+    bare = dataclasses.replace(common, tables={})
+    steps = [_record(f"{test.name}.step", step, point, bare) for step in seen.steps]
     return Measurement(
         records=(*steps, _record(test.name, seen, point, common)),
         samples=seen.samples,

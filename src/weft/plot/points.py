@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from weft.records.dimension import format_value, split_unit
 from weft.records.schema import Plain, Quantity, Record
 from weft.records.summary import of_one_flow
 
+REPETITION = "repetition"
 Kind = TypeVar("Kind", bound=Quantity)
 
 
@@ -42,14 +44,20 @@ def _differing(records: Sequence[Record]) -> tuple[str, ...]:
     )
 
 
-def setting_text(value: Plain) -> str:
-    """A setting as people write it."""
+def setting_text(key: str, value: Plain) -> str:
+    """A setting's value as people write it, with the unit that its name tells."""
+    _, unit = split_unit(key)
+    if unit and _is_number(value):
+        return format_value(float(value or 0), unit)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _setting(key: str, value: Plain) -> str:
     """A text speaks for itself; a number needs its name."""
-    return value if isinstance(value, str) else f"{key}={setting_text(value)}"
+    name, unit = split_unit(key)
+    if isinstance(value, str):
+        return value
+    return f"{name}{' ' if unit else '='}{setting_text(key, value)}"
 
 
 def _label(record: Record, varying: Sequence[str], named: bool) -> str:
@@ -73,7 +81,8 @@ def points_of(records: Sequence[Record]) -> Points:
 
 def swept_setting(points: Points) -> str | None:
     """The numeric setting with most values, if it has three or more: the x axis of a sweep."""
-    values = {key: {r.settings.get(key) for r in points.records} for key in points.varying}
+    varying = [key for key in points.varying if key != REPETITION]
+    values = {key: {r.settings.get(key) for r in points.records} for key in varying}
     numeric = {key: seen for key, seen in values.items() if all(map(_is_number, seen))}
     widest = max(numeric, key=lambda key: len(numeric[key]), default=None)
     return widest if widest is not None and len(numeric[widest]) >= 3 else None

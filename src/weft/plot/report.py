@@ -24,13 +24,15 @@ from weft.plot.page import (
 )
 from weft.plot.points import Points, points_of, setting_text
 from weft.plot.report_figures import (
+    by_interest,
     distribution_figures,
+    load_figures,
     series_figures,
     sweep_figures,
     topology_figures,
 )
 from weft.records.compare import format_interval
-from weft.records.dimension import format_value
+from weft.records.dimension import format_value, split_unit
 from weft.records.run import Run
 from weft.records.schema import Distribution, Record, Scalar
 from weft.records.summary import of_one_flow
@@ -99,7 +101,7 @@ def _not_shown(count: int, what: str) -> list[Markup]:
 
 def _scalar_summary(points: Points) -> Iterator[Markup]:
     groups = points.quantities(Scalar)
-    names = list(groups)[:MOST_SCALAR_COLUMNS]
+    names = by_interest(groups)[:MOST_SCALAR_COLUMNS]
     labels = [label for label in points.labels if any(label in groups[name] for name in names)]
     rows = [
         [label, *(_scalar_text(groups[name].get(label)) for name in names)]
@@ -128,7 +130,9 @@ def _scalar_list(points: Points, shown: Sequence[str]) -> Markup:
 
 
 def _summary(points: Points) -> Markup:
-    shared = ", ".join(f"{k} = {setting_text(v)}" for k, v in sorted(points.shared.items()))
+    shared = ", ".join(
+        f"{split_unit(k)[0]} = {setting_text(k, v)}" for k, v in sorted(points.shared.items())
+    )
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
     flows = sum(of_one_flow(name) for record in points.records for name in record.quantities)
     left_out = _not_shown(flows, "quantities of single flows") if flows else []
@@ -137,12 +141,22 @@ def _summary(points: Points) -> Markup:
 
 def _tables(points: Points) -> Markup:
     found = [
-        (f"{label}: {name} ({len(rows)} rows)", rows)
+        (label, {name: rows for name, rows in record.tables.items() if rows})
         for label, record in zip(points.labels, points.records, strict=True)
-        for name, rows in record.tables.items()
+        if any(record.tables.values())
     ]
-    folded = [details(title, _capped_rows(rows)) for title, rows in found[:MOST_TABLES]]
-    return join([*folded, *_not_shown(len(found) - MOST_TABLES, "tables")])
+    folded = [_folded(label, tables) for label, tables in found[:MOST_TABLES]]
+    return join([*folded, *_not_shown(len(found) - MOST_TABLES, "records' tables")])
+
+
+def _folded(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
+    """A record's tables under one line."""
+    told = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
+    if len(tables) == 1:
+        return details(f"{label}: {told}", join(_capped_rows(rows) for rows in tables.values()))
+    parts = [join([Markup(f"<h3>{escape(name)}</h3>"), _capped_rows(rows)])
+             for name, rows in tables.items()]  # fmt: skip
+    return details(f"{label}: {told}", join(parts))
 
 
 def _capped_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
@@ -212,9 +226,10 @@ def render_report(
         ("Summary", _summary(points)),
         ("Over the sweep", sweep_figures(points)),
         ("Distributions", distribution_figures(points)),
+        ("Against load", load_figures(points)),
         ("Over time", series_figures(points)),
         ("Fabric", topology_figures(points)),
-        ("Counters", _tables(points)),
+        ("Counters and conditions", _tables(points)),
         ("Notes", _notes(points)),
         ("Provenance", _provenance(points, runs)),
     ]

@@ -6,7 +6,8 @@ where they bite, never silently applied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -15,9 +16,10 @@ from matplotlib.axes import Axes
 from weft.plot.distribution import cdf, cdf_tail
 from weft.plot.page import Markup, escape, join, paragraph, picture, pictures
 from weft.plot.points import Points, swept_setting, without
-from weft.plot.series import series, sweep
+from weft.plot.series import curves, series, sweep
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
 from weft.plot.topology import topology
+from weft.records.dimension import kind_of, split_unit
 from weft.records.schema import Distribution, Scalar, Series, Topology
 from weft.records.statistic import statistic
 
@@ -80,9 +82,46 @@ def distribution_figures(points: Points) -> Markup:
     return join([*parts, *remarks])
 
 
+# Numbers that a reader looks for first; the others follow as they come.
+INTEREST = ("throughput", "both.throughput", "back.throughput", "sender.throughput", "maximum",
+            "achieved", "message_rate", "loss", "lost", "negative", "corrupted",
+            "cpu.percent", "peer.cpu.percent")  # fmt: skip
+
+
+def by_interest(names: Iterable[str]) -> list[str]:
+    """The names, those that a reader looks for first in front."""
+    order = {name: place for place, name in enumerate(INTEREST)}
+    return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def load_figures(points: Points) -> Markup:
+    """Percentiles over an achieved load, all in one figure for each record."""
+    found: dict[str, dict[str, Series]] = {}
+    for name, group in points.quantities(Series).items():
+        stem, percentile = _percentile(name)
+        for label, line in group.items():
+            if percentile and line.x and kind_of(line.x_unit) == "rate":
+                found.setdefault(f"{label}: {stem}", {})[percentile] = line
+    shown, remarks = _capped(found, "curves")
+    figures = [
+        drawn(f"{title} against load", partial(curves, lines=lines, quantity=title.split(": ")[-1]),
+              f"{title}, against the load that was achieved beside it.")
+        for title, lines in shown.items()
+    ]  # fmt: skip
+    return join([pictures(figures), *remarks]) if figures else Markup("")
+
+
+def _percentile(name: str) -> tuple[str, str]:
+    """("probe", "p99.9") of "probe.p99.9"; no percentile otherwise."""
+    match = re.fullmatch(r"(.+?)\.(p\d+(?:\.\d+)?)", name)
+    return (match[1], match[2]) if match else (name, "")
+
+
 def series_figures(points: Points) -> Markup:
     """Each recorded series, the records as lines."""
-    groups, remarks = _capped(points.quantities(Series), "series")
+    every = points.quantities(Series)
+    plain = {name: group for name, group in every.items() if not _percentile(name)[1]}
+    groups, remarks = _capped(plain, "series")
     shown = []
     for name, group in groups.items():
         draw = partial(series, lines=spaced(group, MOST_LINES), quantity=name)
@@ -104,16 +143,17 @@ def _swept(points: Points, setting: str, quantity: str, name: str) -> Lines:
     return lines
 
 
-def _sweep_lines(points: Points, setting: str, quantity: str) -> tuple[str, Lines]:
-    """What is drawn and its lines: percentiles of a single sweep, the tail alone of several."""
+def _sweep_lines(points: Points, setting: str, quantity: str) -> dict[str, Lines]:
+    """Figures by title: percentiles of a single sweep in one, median and tail of several apart."""
     several = len({without(record, setting, points) for record in points.records}) > 1
     if any(isinstance(record.quantities.get(quantity), Scalar) for record in points.records):
-        return quantity, _swept(points, setting, quantity, "value")
+        return {quantity: _swept(points, setting, quantity, "value")}
     if several:
-        return f"{quantity} p99.9", _swept(points, setting, quantity, "p99.9")
+        return {f"{quantity} {name}": _swept(points, setting, quantity, name)
+                for name in ("p50", "p99.9")}  # fmt: skip
     percentiles = ("p50", "p99", "p99.9")
     found = {name: _swept(points, setting, quantity, name) for name in percentiles}
-    return quantity, {name: line for name, lines in found.items() for line in lines.values()}
+    return {quantity: {name: line for name, lines in found.items() for line in lines.values()}}
 
 
 def _units(points: Points) -> dict[str, str]:
@@ -122,7 +162,7 @@ def _units(points: Points) -> dict[str, str]:
     scalars = points.quantities(Scalar)
     found: list[tuple[str, Sequence[Distribution | Scalar]]] = [
         *((name, list(group.values())) for name, group in distributions.items()),
-        *((name, list(group.values())) for name, group in scalars.items()),
+        *((name, list(scalars[name].values())) for name in by_interest(scalars)),
     ]
     return {name: observed[0].unit for name, observed in found if len(observed) >= 3}
 
@@ -137,16 +177,22 @@ def sweep_figures(points: Points) -> Markup:
     if setting is None:
         return Markup("")
     units = _units(points)
-    swept = {quantity: _sweep_lines(points, setting, quantity) for quantity in units}
-    constant = [quantity for quantity, (_, lines) in swept.items() if _is_constant(lines)]
-    shown, remarks = _capped({q: s for q, s in swept.items() if q not in constant}, "quantities")
+    titles = {
+        title: (quantity, lines)
+        for quantity in units
+        for title, lines in _sweep_lines(points, setting, quantity).items()
+    }
+    constant = [title for title, (_, lines) in titles.items() if _is_constant(lines)]
+    shown, remarks = _capped({t: s for t, s in titles.items() if t not in constant}, "quantities")
     figures: list[Markup] = []
-    for quantity, (title, lines) in shown.items():
+    for title, (quantity, lines) in shown.items():
         draw = partial(sweep, lines=spaced(lines, MOST_LINES), unit=units[quantity],
                        quantity=title, setting=setting)  # fmt: skip
-        figures.append(drawn(f"{quantity} over {setting}", draw, _omitted_lines(len(lines))))
+        figures.append(drawn(f"{title} over {setting}", draw, _omitted_lines(len(lines))))
     if constant:
-        remarks.append(paragraph(f"The same at each {setting}: {', '.join(constant)}.", "muted"))
+        remarks.append(
+            paragraph(f"The same at each {split_unit(setting)[0]}: {', '.join(constant)}.", "muted")
+        )
     return join([pictures(figures), *remarks]) if figures else Markup("")
 
 

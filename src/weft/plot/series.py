@@ -1,21 +1,27 @@
 """Quantities over time, or over anything else on the x axis.
 
-`series` draws points as they were recorded; `sweep` draws one statistic for each setting.
+`series` draws points as they were recorded, `curves` a few of them joined; `sweep` draws one
+statistic for each setting.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from weft.plot.style import legend, line_style
-from weft.records.dimension import Display, display_for
+from weft.records.dimension import Display, display_for, format_value, kind_of, split_unit
 from weft.records.schema import Series
 
 _MOST_POINTS = 1200
+_MOST_TICKS = 8
+# Where the greatest of some values is this many times the least, a linear axis hides the others.
+_WIDE = 30
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +50,10 @@ def _from_zero(ax: Axes, values: Sequence[float]) -> None:
         ax.set_ylim(0, 1.06 * max(values) or 1)
 
 
-def series(ax: Axes, lines: Mapping[str, Series], quantity: str, x_name: str = "time") -> None:
+_X_NAMES = {"time": "time", "rate": "load", "size": "size", "": "sample"}
+
+
+def series(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
     """Points over x; every line shares the first one's units."""
     drawable = {label: line for label, line in lines.items() if line.x}
     first = next(iter(drawable.values()), Series("", "", (), ()))
@@ -55,11 +64,54 @@ def series(ax: Axes, lines: Mapping[str, Series], quantity: str, x_name: str = "
         # Dashes would break up a line that changes this fast.
         style = line_style(i) | {"linestyle": "-", "linewidth": 1.1}
         ax.plot(x / x_display.divisor, y / y_display.divisor, label=label, **style)
-    ax.set_xlabel(_label(x_name, x_display))
+    ax.set_xlabel(_label(_X_NAMES[kind_of(first.x_unit)], x_display))
     ax.set_ylabel(_label(quantity, y_display))
     ax.margins(x=0)
     _from_zero(ax, [y / y_display.divisor for line in drawable.values() for y in line.y])
     legend(ax)
+
+
+def curves(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
+    """A few points each, marked and joined, on a log axis where they differ much."""
+    first = next(iter(lines.values()))
+    x_display = display_for(first.x_unit, _greatest([line.x for line in lines.values()]))
+    heights = sorted(y for line in lines.values() for y in line.y)
+    y_display = display_for(first.y_unit, heights[len(heights) // 2])
+    for i, (label, line) in enumerate(lines.items()):
+        x, y = np.array(line.x) / x_display.divisor, np.array(line.y) / y_display.divisor
+        ax.plot(x, y, label=label, marker="o", markersize=3.5, **line_style(i))
+    ax.set_xlabel(_label(f"achieved {_X_NAMES[kind_of(first.x_unit)]}", x_display))
+    ax.set_ylabel(_label(quantity, y_display))
+    _log_or_from_zero(ax, [y / y_display.divisor for y in heights], _WIDE)
+    legend(ax)
+
+
+def _log_or_from_zero(ax: Axes, values: Sequence[float], wide: float) -> None:
+    """A log axis where the greatest value is many times the least."""
+    if _is_wide(values, wide):
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        _from_zero(ax, values)
+
+
+def _is_wide(values: Sequence[float], wide: float) -> bool:
+    return bool(values) and min(values) > 0 and max(values) >= wide * min(values)
+
+
+def _setting_axis(ax: Axes, setting: str, values: Sequence[float]) -> bool:
+    """Names the axis of a swept setting; True when it is a log axis, as doublings need."""
+    name, unit = split_unit(setting)
+    is_log = len(values) > 3 and _is_wide(values, _WIDE)
+    if is_log:
+        ax.set_xscale("log")
+        step = -(-len(values) // _MOST_TICKS)
+        ax.xaxis.set_major_locator(FixedLocator(list(values[::step])))
+        ax.xaxis.set_minor_locator(NullLocator())
+    if is_log or unit:
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: format_value(round(v, 6), unit)))
+    ax.set_xlabel(name)
+    return is_log
 
 
 def sweep(
@@ -70,7 +122,9 @@ def sweep(
     for i, (label, line) in enumerate(lines.items()):
         values = [line[x] / display.divisor for x in sorted(line)]
         ax.plot(sorted(line), values, label=label, marker="o", markersize=3.5, **line_style(i))
-    ax.set_xlabel(setting)
     ax.set_ylabel(_label(quantity, display))
-    _from_zero(ax, [y / display.divisor for line in lines.values() for y in line.values()])
+    is_log = _setting_axis(ax, setting, sorted({x for line in lines.values() for x in line}))
+    heights = [y / display.divisor for line in lines.values() for y in line.values()]
+    # Heights compare only from zero: they give that up where the setting spans decades too.
+    _log_or_from_zero(ax, heights, _WIDE if is_log else math.inf)
     legend(ax)

@@ -17,6 +17,10 @@ _READABLE = {
 }
 
 
+# How the name of a setting ends, and the unit of its value.
+_SUFFIXES = {"_bytes": "B", "_ns": "ns"}
+
+
 @dataclass(frozen=True, slots=True)
 class Display:
     """A unit for the reader: shown = stored / divisor."""
@@ -30,6 +34,12 @@ def _dimension(unit: str) -> tuple[str, int] | None:
         if unit in table:
             return name, table[unit]
     return None
+
+
+def kind_of(unit: str) -> str:
+    """ "time", "size", "rate", or "" for any other unit."""
+    dimension = _dimension(unit)
+    return dimension[0] if dimension else ""
 
 
 def convert(value: float, unit: str, to: str) -> float | None:
@@ -51,6 +61,14 @@ def display_for(unit: str, typical: float) -> Display:
     table, steps = _TABLES[name], _READABLE[name]
     chosen = next((u for u in steps if abs(typical) * factor >= table[u]), steps[-1])
     return Display(table[chosen] / factor, chosen)
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """A setting's name and unit: ("size", "B") of "size_bytes"; ("depth", "") of "depth"."""
+    for suffix, unit in _SUFFIXES.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), unit
+    return name, ""
 
 
 def format_value(value: float, unit: str) -> str:

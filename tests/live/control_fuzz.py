@@ -40,7 +40,7 @@ def session_messages(rng: random.Random) -> list[dict[str, Any]]:
 
     channel = to_wire(echo_spec(rng.choice(["tcp", "udp"]), rng.choice([8, 64, 1000])))
     story: list[dict[str, Any]] = [
-        {"type": "describe"},
+        {"type": rng.choice(["describe", "survey"])},
         {"type": "open", "channels": [channel] * rng.choice([1, 1, 2])},
         {"type": "connect", "addresses": ["MTI3LjAuMC4xOjk="]},
         {"type": "start"},

@@ -30,6 +30,7 @@ from weft.errors import InputError
 from weft.measure import Channels, ChannelSpec, Peer, PeerLost, open_peer
 from weft.measure.channel import to_wire
 from weft.measure.protocol import FrameReader, encode
+from weft.records import read_records
 
 TOKEN = "correct horse battery staple"
 
@@ -445,6 +446,30 @@ def client_process(where: str) -> subprocess.Popen[str]:
     assert client.stdout is not None
     assert client.stdout.readline() == "running\n"
     return client
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_command_whose_peer_dies_writes_what_it_has_and_says_so(server, tmp_path):
+    output = tmp_path / "record.jsonl"
+    command = ["latency", server.where, "--over", "tcp", "--duration", "60 s", "-o", str(output)]
+    client = subprocess.Popen(
+        [sys.executable, "-m", "weft.cli", *command],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    (session,) = wait_until(server.children, "a session", 30)
+    before = cpu_seconds(session)
+    wait_until(lambda: cpu_seconds(session) > before + 0.2, "its loop spins", 30)
+    os.kill(session, signal.SIGKILL)
+    began = time.monotonic()
+    _, errors = client.communicate(timeout=30)
+    assert time.monotonic() - began < 10
+    assert client.returncode == 1, errors
+    (record,) = read_records(output).records
+    assert any("peer lost" in note for note in record.notes), record.notes
 
 
 def test_a_killed_client_frees_its_session(server):

@@ -85,7 +85,14 @@ def _connected(
     except WeftError:
         sock.close()
         raise
-    return Peer(Connection(sock, keys, server=False), where, limits, server)
+    peer = Peer(Connection(sock, keys, server=False), where, limits)
+    try:
+        peer.facts = peer.ask({"type": "describe"}, "description")["facts"]
+    except WeftError:
+        peer.close()
+        raise
+    peer.server = server
+    return peer
 
 
 def _dial(host: str, port: int, where: str) -> socket.socket:
@@ -124,15 +131,14 @@ def _greet(sock: socket.socket, handshake: ClientHandshake, where: str) -> tuple
 class Peer:
     """A `weft serve` that we talk to; close it, or use it as a context."""
 
-    def __init__(
-        self, connection: Connection, where: str, limits: Limits, server: LocalServer | None
-    ) -> None:
+    def __init__(self, connection: Connection, where: str, limits: Limits) -> None:
         self.where = where
         self.limits = limits
+        self.facts: Mapping[str, str | int | float] = {}
+        self.server: LocalServer | None = None  # if it is ours: ended with us
         self._connection = connection
-        self._server = server
         self._replies: SimpleQueue[Message | None] = SimpleQueue()
-        self._lost: PeerLost | None = None
+        self._lost = ""
         self._closing = False
         self._on_stop: Callable[[InputError | None], None] | None = None
         self._thread = threading.Thread(target=self._listen, name=f"peer {where}", daemon=True)
@@ -144,19 +150,11 @@ class Peer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def facts(self) -> Mapping[str, str | int | float]:
-        facts: dict[str, str | int | float] = self._description["facts"]
-        return facts
-
-    @property
-    def availability(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._description["availability"]
-        return found
-
     @cached_property
-    def _description(self) -> Message:
-        return self.ask({"type": "describe"}, "description")
+    def availability(self) -> list[dict[str, Any]]:
+        """The peer's transports, devices and providers, and why others cannot be used."""
+        found: list[dict[str, Any]] = self.ask({"type": "survey"}, "surveyed")["availability"]
+        return found
 
     def open(self, channels: Sequence[ChannelSpec]) -> Channels:
         """Both sides check, open, exchange addresses and connect; says all that does not fit.
@@ -175,7 +173,7 @@ class Peer:
         if self._closing:
             return
         self._closing = True
-        if self._lost is None:
+        if not self._lost:
             try:
                 self._connection.send({"type": "bye"})
             except ConnectionLost as error:
@@ -183,15 +181,15 @@ class Peer:
         self._connection.wake()
         self._thread.join()
         self._connection.close()
-        if self._server is not None:
-            self._server.close()
+        if self.server is not None:
+            self.server.close()
 
     # ---- For Channels -------------------------------------------------------------------------
 
     def watch(self, on_stop: Callable[[InputError | None], None] | None) -> None:
         """Called, in another thread, when the server stops the test, or (None) is lost."""
         self._on_stop = on_stop
-        if on_stop is not None and self._lost is not None:
+        if on_stop is not None and self._lost:
             on_stop(None)
 
     def send(self, message: Message) -> None:
@@ -225,21 +223,21 @@ class Peer:
 
     def check(self) -> None:
         """Raises PeerLost once the peer is lost."""
-        if self._lost is not None:
-            raise self._lost
+        if self._lost:
+            raise PeerLost(self._lost)
 
     def lost_within(self, seconds: float) -> bool:
         """Whether the peer turns out to be lost: a data connection may break first."""
         deadline = time.monotonic() + seconds
-        while self._lost is None and time.monotonic() < deadline:
+        while not self._lost and time.monotonic() < deadline:
             time.sleep(0.01)
-        return self._lost is not None
+        return bool(self._lost)
 
     # ---- The listening thread -----------------------------------------------------------------
 
     def _listen(self) -> None:
         try:
-            while not self._closing and self._lost is None:
+            while not self._closing and not self._lost:
                 for message in self._connection.poll():
                     self._take(message)
         except ConnectionLost as error:
@@ -258,8 +256,8 @@ class Peer:
             self._replies.put(message)
 
     def _lose(self, why: str) -> None:
-        if self._lost is None and not self._closing:
-            self._lost = PeerLost(f"{self.where}: peer lost: {why}")
+        if not self._lost and not self._closing:
+            self._lost = f"{self.where}: peer lost: {why}"
             self._connection.wake()
         if self._on_stop is not None:
             self._on_stop(None)

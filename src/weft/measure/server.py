@@ -215,7 +215,8 @@ class Server:
             session = Session(Connection(sock, keys, server=True), self._limits)
             ended = session.run()
             text = f"{session.tests} tests{session.roles and f' ({session.roles})'}, {ended}"
-            os.write(summary, text.encode()[:_SUMMARY_BYTES])
+            with contextlib.suppress(BrokenPipeError):  # the server is gone already
+                os.write(summary, text.encode()[:_SUMMARY_BYTES])
             status = 0
         finally:
             # Nothing of the parent's may run in here, whatever happened.

@@ -29,14 +29,14 @@ from weft.measure.limits import Limits, excess, roles_of
 from weft.measure.protocol import Message, ProtocolError, error_message
 from weft.measure.serving import Serving
 
-# What a client may send in each state; close, describe and bye in all of them.
+# What a client may send in each state, besides what it always may.
 _ALLOWED = {
     "idle": frozenset({"open"}),
     "opened": frozenset({"connect"}),
     "connected": frozenset({"start"}),
     "running": frozenset({"finish"}),
 }
-_ALWAYS = frozenset({"close", "describe"})
+_ALWAYS = frozenset({"close", "describe", "survey"})
 _LONGEST_ADDRESS = 4096
 _RATE_SLACK = 1.1
 _CLEAN_END_S = 3.0
@@ -149,9 +149,13 @@ class Session:
     # ---- Messages -----------------------------------------------------------------------------
 
     def _on_describe(self, _: Message) -> None:
+        self._reply("description", facts=facts())
+
+    def _on_survey(self, _: Message) -> None:
+        """Looks at every device and library, which takes a moment."""
         self._in_background(
-            lambda: (facts(), [described(a) for a in _core.availability()]),
-            lambda found: self._reply("description", facts=found[0], availability=found[1]),
+            lambda: [described(found) for found in _core.availability()],
+            lambda found: self._reply("surveyed", availability=found),
         )
 
     def _on_open(self, message: Message) -> None:

@@ -66,9 +66,10 @@ sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null
 
-test-faults: $(BUILT) ## peers killed 200 times, 10^5 fuzzed inputs on the control port; minutes
-	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 PATH="$(CURDIR)/$(VENV):$$PATH" \
-		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py </dev/null
+test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inputs; minutes
+	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
+		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py \
+		tests/live/test_vanished_host.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null

@@ -214,7 +214,8 @@ class Server:
             self._close_all_but(sock)
             session = Session(Connection(sock, keys, server=True), self._limits)
             ended = session.run()
-            text = f"{session.tests} tests{session.roles and f' ({session.roles})'}, {ended}"
+            tests = f"{session.tests} test{'s' if session.tests != 1 else ''}"
+            text = f"{tests}{session.roles and f' ({session.roles})'}, {ended}"
             with contextlib.suppress(BrokenPipeError):  # the server is gone already
                 os.write(summary, text.encode()[:_SUMMARY_BYTES])
             status = 0

@@ -30,6 +30,8 @@ import pytest
 from weft.cli import main
 from weft.errors import InputError
 from weft.fabric import TOPOLOGIES
+from weft.measure.catalog import TESTS
+from weft.measure.options import Settings, options_of
 from weft.simulate import scenario_from
 from weft.simulate.traffic import KINDS
 from weft.toml_table import load_toml
@@ -303,3 +305,28 @@ def test_a_kind_of_traffic_documents_exactly_the_keys_that_are_read(kind: str) -
     known = known_keys(kind, scenario(traffic=[table]))
     shared = keys["[[traffic]]"] - WITHOUT.get(kind, set())
     assert shared | keys[f'kind = "{kind}"'] == known
+
+
+# ---- Settings of measurements -----------------------------------------------------------------
+
+
+def settings_in(document: str, pattern: str) -> set[str]:
+    text = (ROOT / "docs" / document).read_text(encoding="utf-8")
+    return set(re.findall(pattern, text, re.MULTILINE))
+
+
+def test_measure_md_documents_exactly_the_settings_that_the_tests_have() -> None:
+    every = {name for test in TESTS.values() for name in options_of(test.settings)}
+    assert settings_in("measure.md", r"^\| `--([\w-]+)` \|") == {n for n in every if "." not in n}
+    section = (ROOT / "docs" / "measure.md").read_text(encoding="utf-8").split("`--delay KEY")[1]
+    keys = set(re.findall(r"^\| `([\w-]+)` \|", section.split("##")[0], re.MULTILINE))
+    assert keys == {n.removeprefix("delay.") for n in every if n.startswith("delay.")}
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_measure_md_lists_each_test_and_which_has_a_setting_of_its_own(test: str) -> None:
+    own = set(options_of(TESTS[test].settings)) - set(options_of(Settings))
+    text = (ROOT / "docs" / "measure.md").read_text(encoding="utf-8")
+    assert f"| `weft {test}` |" in text
+    rows = re.findall(r"^\| `--([\w-]+)` \| [^|]* \| ([^|]*) \| [^|]* \|$", text, re.MULTILINE)
+    assert {name for name, of in rows if test in of.split(", ")} == own

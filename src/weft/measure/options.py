@@ -119,6 +119,9 @@ class Settings:
         only=(*VERBS, *SOCKETS),
     )
     priority: int = option(-1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS)
+    congestion: str = option(
+        "", "congestion", values.text, "congestion control, such as cubic", "NAME", ("tcp",)
+    )
     busy_poll_us: int = option(
         0, "busy-poll", values.whole(0, 10**6), "SO_BUSY_POLL, us", only=SOCKETS
     )

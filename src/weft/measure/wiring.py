@@ -33,6 +33,7 @@ def endpoint_fields(settings: Settings, **more: Any) -> dict[str, Any]:
         "service_level": settings.service_level,
         "traffic_class": settings.traffic_class or settings.dscp << 2,
         "priority": settings.priority,
+        "congestion": settings.congestion,
         "busy_poll_us": settings.busy_poll_us,
         "client": {"address": settings.address, "node": settings.numa},
     }

@@ -7,6 +7,7 @@
 #include "probe/inbox.hpp"
 #include "probe/loops.hpp"
 #include "probe/payload.hpp"
+#include "probe/recorder.hpp"
 
 namespace weft::probe {
 
@@ -32,12 +33,13 @@ class Complete {
       uint64_t last = ticks();
       watch_.start(last);
       const Until until(run_, last);
+      Recorder latency(result_.latency);
       while (!until.reached(result_.counts.sent, last)) {
         if (run_.validate) last = ticks();
         if (!next()) break;
         const uint64_t now = ticks();
         const int64_t time = clock.ps(now - last);
-        result_.latency.record(time);
+        latency.add(time);
         if (kept < samples.size()) samples[kept++] = time;
         last = now;
         if (run_.validate) verify();

@@ -8,6 +8,7 @@
 #include "probe/inbox.hpp"
 #include "probe/loops.hpp"
 #include "probe/payload.hpp"
+#include "probe/recorder.hpp"
 
 namespace weft::probe {
 
@@ -37,11 +38,12 @@ class PingPong {
       uint64_t last = ticks();
       watch_.start(last);
       const Until until(run_, last);
+      Recorder latency(result_.latency);
       while (!until.reached(result_.counts.sent, last) && !ended()) {
         if (run_.validate) last = prepare();
         if (round_trip(last)) {
           const int64_t half = clock.ps(answered_at_ - last) / 2;
-          result_.latency.record(half);
+          latency.add(half);
           if (kept < samples.size()) samples[kept++] = half;
         }
         last = free_at_;

@@ -7,6 +7,7 @@
 #include "base/clock.hpp"
 #include "base/rng.hpp"
 #include "probe/payload.hpp"
+#include "probe/recorder.hpp"
 #include "stats/histogram.hpp"
 
 namespace weft::probe {
@@ -36,12 +37,13 @@ inline void use(const std::byte* message, int64_t value) {
 double with_timing(Null& null, const Clock& clock) {
   const uint64_t start = ticks();
   uint64_t last = start;
+  Recorder recorder(null.histogram);
   for (uint64_t i = 0; i < kBlock; ++i) {
     put_sequence(null.message.data(), 64, i);
     const int64_t spread = null.spread_ps[i % kSpread];
     use(null.message.data(), spread);
     const uint64_t now = ticks();
-    null.histogram.record(clock.ps(now - last) / 2 + spread);
+    recorder.add(clock.ps(now - last) / 2 + spread);
     last = now;
   }
   return static_cast<double>(clock.ps(last - start)) / 1e3 / kBlock;

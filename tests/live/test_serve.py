@@ -196,6 +196,14 @@ def test_both_sides_refuse_what_does_not_fit_and_go_on(server, peer):
     still_serves(server)
 
 
+def test_many_things_that_do_not_fit_are_told_in_a_bounded_answer(peer):
+    wrong = to_wire(echo_spec(depth=0))
+    peer.send({"type": "open", "channels": [wrong] * 4000})
+    with pytest.raises(InputError, match=r"9 things do not fit: .*\(9\) channels: 3993 more"):
+        peer.reply("opened")
+    ping(peer)
+
+
 def test_a_size_over_the_limit_is_refused_by_both_sides(tmp_path):
     with serving(tmp_path, "--max-size", "1 KiB") as server, open_peer(server.where) as peer:
         assert peer.limits.size_bytes == 1024

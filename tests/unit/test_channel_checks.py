@@ -109,6 +109,14 @@ def test_no_channel_at_all_is_refused():
     assert problems() == ["channels: there are none; ask for at least one"]
 
 
+def test_absurdly_many_channels_are_one_problem():
+    served, wrong = read_channels([None] * 1_000_000)
+    assert served == []
+    assert [str(p) for p in wrong] == [
+        "channels: 1000000 of them, at most 4096 are possible; ask for fewer"
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "problem"),
     [

@@ -125,6 +125,14 @@ class TestSeals:
             list(FrameReader(1000, Seal(KEY)).feed(framed(b"abc")))
 
 
+def test_a_peer_s_words_cannot_move_the_cursor():
+    told = error_of(
+        {"where": "a\x1b[2J", "problem": "b\n\rweft: all is well", "remedy": "c" * 9999}
+    )
+    assert str(told).isprintable()
+    assert len(str(told)) < 5000
+
+
 def test_errors_survive_the_wire():
     sent = InputError("mlx5_0 port 1", "depth 65536 exceeds 32768", "lower --depth")
     (message,) = FrameReader(1000).feed(encode(error_message(sent)))

@@ -74,6 +74,8 @@ _ONE_ENDPOINT = frozenset({"echo", "transfer"})
 ACKNOWLEDGEMENT_BYTES = 8
 OVER_PEERS = ("tcp", "udp", "ofi", "verbs")
 LONGEST_TEXT = 256
+MOST_CHANNELS = 4096
+MOST_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +146,9 @@ def read_channels(values: Sequence[Any]) -> tuple[list[Served], list[InputError]
     """The channels that a client asks for, and everything that is wrong with them."""
     found: list[Served] = []
     problems: list[InputError] = []
+    if len(values) > MOST_CHANNELS:
+        problem = f"{len(values)} of them, at most {MOST_CHANNELS} are possible"
+        return [], [InputError("channels", problem, "ask for fewer")]
     for number, value in enumerate(values):
         where = f"channel {number}"
         wrong = _shape(value, where)
@@ -155,6 +160,13 @@ def read_channels(values: Sequence[Any]) -> tuple[list[Served], list[InputError]
     if not values:
         problems.append(InputError("channels", "there are none", "ask for at least one"))
     return found, problems + ([] if problems else _mixed_threads(found))
+
+
+def first_of(problems: Sequence[InputError]) -> list[InputError]:
+    """As many as can be read, and how many more there are."""
+    more = problems[MOST_TOLD:]
+    counted = [InputError("channels", f"{len(more)} more do not fit")] if more else []
+    return [*problems[:MOST_TOLD], *counted]
 
 
 def _shape(value: Any, where: str) -> list[InputError]:

@@ -18,6 +18,7 @@ from weft.measure.channel import (
     at_address,
     client_fields,
     endpoint_config,
+    first_of,
     read_channels,
     to_wire,
 )
@@ -130,7 +131,7 @@ class Channels:
         problems += excess(served, self._peer.limits)
         problems += not_available(served) if not problems else []
         if problems:
-            raise all_of(self._peer.where, problems)
+            raise all_of(self._peer.where, first_of(problems))
 
     def _config(self, spec: ChannelSpec) -> EndpointConfig:
         fields = at_address(client_fields(spec), self._peer.local_host)

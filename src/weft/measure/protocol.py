@@ -26,6 +26,7 @@ GREETING_BYTES = 2048  # before authentication
 FRAME_BYTES = 4 << 20  # after it: thousands of channels with their addresses
 SEAL_BYTES = 16
 DEEPEST = 8
+_LONGEST_WORDS = 4000
 
 Message = dict[str, Any]
 
@@ -92,8 +93,16 @@ def error_message(error: InputError, kind: str = "error") -> Message:
 
 
 def error_of(message: Mapping[str, Any]) -> InputError:
-    """The InputError that an `error` or `stopped` message tells of."""
-    return InputError(message["where"], message["problem"], message["remedy"])
+    """The InputError that an `error` or `stopped` message tells of, fit for a terminal."""
+    where, problem, remedy = (
+        printable(str(message[name]))[:_LONGEST_WORDS] for name in ("where", "problem", "remedy")
+    )
+    return InputError(where, problem, remedy)
+
+
+def printable(text: str) -> str:
+    """One line without control characters, whoever wrote it."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 class FrameReader:

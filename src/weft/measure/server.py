@@ -27,7 +27,7 @@ from weft.measure.auth import Keys, ServerHandshake, refusal
 from weft.measure.connection import Connection, tune
 from weft.measure.journal import Journal
 from weft.measure.limits import Limits
-from weft.measure.protocol import ProtocolError
+from weft.measure.protocol import ProtocolError, printable
 from weft.measure.session import STUCK_STATUS, Session
 from weft.measure.shm import remove_stale
 
@@ -106,8 +106,9 @@ class Server:
 
     def _step(self) -> None:
         for key, _ in self._selector.select(self._patience_s()):
-            # An event may belong to what an earlier event of this round has closed.
-            if key.fd in self._selector.get_map():
+            # An earlier event of this round may have closed it, and given its number to another.
+            current = self._selector.get_map().get(key.fd)
+            if current is not None and current.fileobj is key.fileobj:
                 key.data(key.fileobj)
         now = time.monotonic()
         for pending in [p for p in self._pending.values() if p.deadline <= now]:
@@ -147,7 +148,6 @@ class Server:
             time.sleep(_ACCEPT_PAUSE_S)
             return
         sock.setblocking(False)
-        tune(sock)
         if len(self._pending) >= MOST_PENDING:
             # Real clients are done in milliseconds: the oldest is the least likely to be one.
             self._drop(next(iter(self._pending.values())), "too many wait")
@@ -156,6 +156,8 @@ class Server:
         deadline = time.monotonic() + GREETING_S
         self._pending[sock.fileno()] = _Pending(sock, peer, handshake, deadline)
         self._selector.register(sock, selectors.EVENT_READ, self._on_greeting)
+        with contextlib.suppress(OSError):  # it has left again: reading will tell
+            tune(sock)
 
     def _on_greeting(self, sock: socket.socket) -> None:
         pending = self._pending[sock.fileno()]
@@ -198,7 +200,12 @@ class Server:
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(read_end)
+            os.close(write_end)
+            raise
         if pid == 0:
             os.close(read_end)
             self._in_child(pending.sock, keys, write_end, parent)
@@ -240,7 +247,7 @@ class Server:
             if pid == 0:
                 continue
             del self._running[pid]
-            told = os.read(running.summary, _SUMMARY_BYTES).decode(errors="replace")
+            told = printable(os.read(running.summary, _SUMMARY_BYTES).decode(errors="replace"))
             os.close(running.summary)
             seconds = time.monotonic() - running.started
             self._log(f"{running.peer}: {told or _death(status)}, {seconds:.1f} s")

@@ -23,7 +23,7 @@ from typing import Any
 from weft import _core
 from weft.errors import InputError, WeftError
 from weft.measure.capability import described, facts, not_available
-from weft.measure.channel import Served, at_address, read_channels
+from weft.measure.channel import Served, at_address, first_of, read_channels
 from weft.measure.connection import Connection, ConnectionLost
 from weft.measure.limits import Limits, excess, roles_of
 from weft.measure.protocol import Message, ProtocolError, error_message
@@ -138,7 +138,8 @@ class Session:
     def _refuse(self, problems: Sequence[InputError]) -> None:
         """Says what does not fit; the session goes on."""
         self._drop_test()
-        self._reply("refused", problems=[error_message(p, "problem") for p in problems])
+        told = [error_message(problem, "problem") for problem in first_of(problems)]
+        self._reply("refused", problems=told)
 
     def _drop_test(self) -> None:
         serving, self._serving, self._state = self._serving, None, "idle"

@@ -74,10 +74,10 @@ def _wait_for_workers(bed: Testbed, address: str) -> None:
         raise InputError("Dask workers", f"not all there within {START_S} s", "see dask.log")
 
 
-def measure(bed: Testbed, address: str, output: str) -> int:
+def measure(bed: Testbed, address: str, output: str, repetitions: int) -> int:
     """`weft measure`, on the switch; its exit status."""
     argv = [sys.executable, "-m", "weft.cli", "measure", str(PLAN), "--cluster", address]
-    process = bed.spawn(SWITCH, [*argv, "-o", output])
+    process = bed.spawn(SWITCH, [*argv, "--repetitions", str(repetitions), "-o", output])
     try:
         return process.wait(PLAN_S)
     except KeyboardInterrupt:  # it has had the signal too, and keeps what it has
@@ -87,13 +87,14 @@ def measure(bed: Testbed, address: str, output: str) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("-o", "--output", default="converged.jsonl", help="the records")
+    parser.add_argument("--repetitions", type=int, default=1)
     args = parser.parse_args()
     with (
         testbed(wiring()) as bed,
         tempfile.TemporaryDirectory(prefix="weft-") as directory,
         cluster(bed, Path(directory)) as address,
     ):
-        status = measure(bed, address, args.output)
+        status = measure(bed, address, args.output, args.repetitions)
         if status:
             print((Path(directory) / "dask.log").read_text(errors="replace")[-4000:])
         port = bed.port_count("receiver")

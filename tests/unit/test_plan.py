@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from weft.errors import InputError
+from weft.measure.generator import SHARED, STREAMED
 from weft.measure.options import Windowed
-from weft.measure.plan import plan_from
+from weft.measure.plan import load_plan, plan_from
 
 PLAN: dict[str, Any] = {
     "name": "converged",
@@ -132,3 +134,17 @@ def test_a_plan_in_which_no_step_has_a_flow_is_refused() -> None:
     plan["sweep"] = {"traffic.senders.count": [0]}
     with pytest.raises(InputError, match="no step has a flow"):
         plan_from(plan)
+
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "plans").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_are_plans(path: Path) -> None:
+    assert load_plan(path).steps
+
+
+def test_every_key_of_a_traffic_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "many-hosts.md").read_text()
+    for key in (*SHARED, *STREAMED):
+        assert f"`{key}`" in text

@@ -25,6 +25,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--cluster", metavar="tcp://HOST:PORT", help="a Dask scheduler with one worker per host"
     )
+    command.add_argument(
+        "--repetitions",
+        type=int,
+        metavar="N",
+        help="run every step N times, whatever the plan says",
+    )
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="records on standard output")
     command.add_argument("--flows", action="store_true", help="show each flow, not only sums")
@@ -32,7 +38,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    program = load_plan(args.plan)
+    program = load_plan(args.plan, args.repetitions)
     if args.output:
         check_output(args.output)
     records = _run(program, args)

@@ -54,8 +54,7 @@ def _pool() -> ProcessPoolExecutor:
 
 
 def _end_with_parent(parent: int) -> None:
-    """A host's process leaves Ctrl-C to its parent, and does not outlive it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A host's process does not outlive its parent."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -64,13 +63,24 @@ def _end_with_parent(parent: int) -> None:
 
 def _start(pools: Mapping[str, ProcessPoolExecutor]) -> dict[str, int]:
     """The process of each host, once all are there."""
-    futures = {host: pool.submit(os.getpid) for host, pool in pools.items()}
+    with _interrupts_held():
+        futures = {host: pool.submit(os.getpid) for host, pool in pools.items()}
     try:
         return {host: future.result(START_S) for host, future in futures.items()}
     except (BrokenProcessPool, TimeoutError) as error:
         raise InputError(
             "local processes", "could not be started", "free some memory, or use --cluster"
         ) from error
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C, not even while they load; ours comes after."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _loopback(number: int) -> str:

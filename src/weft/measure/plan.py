@@ -86,9 +86,10 @@ class Program:
     digest: str
 
 
-def load_plan(path: str | Path) -> Program:
-    """The steps of a plan's file."""
-    return plan_from(load_toml(path), where=str(path))
+def load_plan(path: str | Path, repetitions: int | None = None) -> Program:
+    """The steps of a plan's file; `repetitions` in the place of its own."""
+    changed = {} if repetitions is None else {"repetitions": repetitions}
+    return plan_from(load_toml(path) | changed, where=str(path))
 
 
 def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:

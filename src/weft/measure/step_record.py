@@ -16,6 +16,7 @@ import numpy as np
 from weft import __version__
 from weft.measure.generator import Generator
 from weft.measure.plan import Program, Step
+from weft.measure.rperf import BIAS, RperfSettings
 from weft.records import Distribution, Histogram, Plain, Provenance, Quantity, Record, Row, Scalar
 
 Seen = Mapping[str, Mapping[str, Any]]  # by host
@@ -73,6 +74,8 @@ def _of(name: str, reports: Reports) -> Iterator[tuple[str, Quantity]]:
         for report in reports:
             merged.merge(_histogram(report[estimate]))
         yield f"{name}.{estimate}", Distribution("ps", merged)
+        if estimate == "rtt":
+            yield f"{name}.negative", Scalar(sum(report["negative"] for report in reports), "")
     else:
         bits = sum(r["messages"] * r["bytes"] * 8e9 / r["elapsed_ns"] for r in timed)
         yield f"{name}.throughput", Scalar(bits, "b/s")
@@ -120,6 +123,9 @@ def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
     for report in flows:
         if report["error"]:
             yield f"{report['source']}-{report['target']}: ended early: {report['error']}"
+    orders = {flow.generator.settings.order for flow in step.flows
+              if isinstance(flow.generator.settings, RperfSettings)}  # fmt: skip
+    yield from (BIAS[order] for order in sorted(orders))
     if any(_counts_at_kernel(flow.generator) for flow in step.flows):
         yield KERNEL_TAKES
 

@@ -134,6 +134,7 @@ void OfiEndpoint::exchange_hello(const Card& card, int64_t deadline_ns) {
       if (rc != 0 && rc != -FI_EAGAIN) fail("greeting the peer", rc);
       posted = rc == 0;
     }
+    repost();
     fi_cq_data_entry raw{};
     const ssize_t count = fi_cq_read(queue_.get(), &raw, 1);
     if (count == 1 && is_hello(raw)) {
@@ -142,7 +143,6 @@ void OfiEndpoint::exchange_hello(const Card& card, int64_t deadline_ns) {
     } else if (count == 1) {
       Completion completion;
       if (take(&raw, 1, &completion) == 1) early_.push_back(completion);
-      attention_ |= !early_.empty();
     } else if (count == -FI_EAVAIL) {
       fail_completion();
     } else if (count != -FI_EAGAIN && count != 0) {

@@ -130,8 +130,9 @@ long OfiEndpoint::atomic(const Work& work, Entry& entry) {
 
 uint32_t OfiEndpoint::poll(std::span<Completion> out) {
   uint32_t n = 0;
-  if (attention_) [[unlikely]]
-    n = attend(out);
+  if (returned_head_ != returned_tail_) repost();
+  if (!early_.empty()) [[unlikely]]
+    n = give_early(out);
   n += retire(out.subspan(n));
   std::array<fi_cq_data_entry, kBatch> raw;
   // Asked for none, the provider still makes progress.
@@ -158,7 +159,7 @@ uint32_t OfiEndpoint::wait(std::span<Completion> out, int timeout_ms) {
     return n;
   }
   // The room that a refused post waits for need not show as a completion.
-  if (refused_ || attention_) timeout_ms = std::min(timeout_ms, 1);
+  if (refused_ || returned_head_ != returned_tail_) timeout_ms = std::min(timeout_ms, 1);
   refused_ = false;
   std::array<fi_cq_data_entry, kBatch> raw;
   const size_t room = std::min<size_t>(out.size(), kBatch);
@@ -213,27 +214,28 @@ uint32_t OfiEndpoint::retire(std::span<Completion> out) {
   return n;
 }
 
-uint32_t OfiEndpoint::attend(std::span<Completion> out) {
+uint32_t OfiEndpoint::give_early(std::span<Completion> out) {
   const size_t n = std::min(early_.size(), out.size());
   std::copy_n(early_.begin(), n, out.begin());
   early_.erase(early_.begin(), early_.begin() + static_cast<ptrdiff_t>(n));
-  size_t posted = 0;
-  while (posted < unposted_.size() && post_receive(unposted_[posted]) == 0) ++posted;
-  unposted_.erase(unposted_.begin(), unposted_.begin() + static_cast<ptrdiff_t>(posted));
-  attention_ = !early_.empty() || !unposted_.empty();
   return static_cast<uint32_t>(n);
 }
 
+// Posted with the next poll: an answer that is sent first need not wait for it.
 void OfiEndpoint::release(uint64_t receive_slot) {
   if (receive_slot >= slots()) return;
-  if (attention_ || post_receive(receive_slot) != 0) {
-    unposted_.push_back(receive_slot);
-    attention_ = true;
+  returned_[returned_tail_++ & (returned_.size() - 1)] = static_cast<uint32_t>(receive_slot);
+}
+
+void OfiEndpoint::repost() {
+  while (returned_head_ != returned_tail_) {
+    if (!post_receive(returned_[returned_head_ & (returned_.size() - 1)])) return;
+    ++returned_head_;
   }
 }
 
-// Untagged and tagged messages are received in different slots. -FI_EAGAIN: no room now.
-long OfiEndpoint::post_receive(uint64_t slot) {
+// Untagged and tagged messages are received in different slots. False: the provider has no room.
+bool OfiEndpoint::post_receive(uint32_t slot) {
   Entry& entry = receives_[slot];
   std::byte* data = receives_at_ + slot * receive_stride_;
   const long rc = slot < config_.receive_depth
@@ -242,7 +244,7 @@ long OfiEndpoint::post_receive(uint64_t slot) {
                       : fi_trecv(endpoint_.get(), data, receive_bytes_, memory_key_, FI_ADDR_UNSPEC,
                                  kTag, 0, &entry.provider);
   if (rc != 0 && rc != -FI_EAGAIN) fail("posting a receive", rc);
-  return rc;
+  return rc == 0;
 }
 
 void OfiEndpoint::refuse(const Work& work) const {

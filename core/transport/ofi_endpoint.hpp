@@ -75,7 +75,6 @@ class OfiEndpoint final : public Endpoint {
   void create_endpoint(fi_info& info);
   void bind_memory(fid_mr* memory);
   void find_operations();
-  void post_receives();
   [[noreturn]] void fail(const std::string& what, long rc, const std::string& remedy = "") const;
   void check(const char* what, long rc) const {
     if (rc != 0) fail(what, rc);
@@ -104,8 +103,9 @@ class OfiEndpoint final : public Endpoint {
   [[noreturn]] void fail_completion() const;
   uint32_t take(const fi_cq_data_entry* raw, uint32_t count, Completion* out);
   uint32_t retire(std::span<Completion> out);
-  uint32_t attend(std::span<Completion> out);
-  long post_receive(uint64_t slot);
+  uint32_t give_early(std::span<Completion> out);
+  void repost();
+  bool post_receive(uint32_t slot);
   uint64_t slots() const { return config_.receive_depth + tagged_depth_; }
 
   Config config_;
@@ -140,10 +140,11 @@ class OfiEndpoint final : public Endpoint {
   bool selective_ = false;  // the provider can leave completions out
   bool refused_ = false;    // the last post was
   bool connected_ = false;
-  bool attention_ = false;  // early_ or unposted_ is not empty
   std::array<uint64_t, 2> nonce_{};
-  std::vector<Completion> early_;   // came during connect
-  std::vector<uint64_t> unposted_;  // receive slots that the provider had no room for
+  std::vector<Completion> early_;  // came during connect
+  // Receive slots given back and not posted yet, a ring.
+  std::vector<uint32_t> returned_;
+  uint32_t returned_head_ = 0, returned_tail_ = 0;
 };
 
 }  // namespace weft::transport

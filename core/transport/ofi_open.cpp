@@ -101,6 +101,7 @@ void OfiEndpoint::lay_out_memory() {
   if (config_.remote_bytes > 0) window_ = Buffer(config_.remote_bytes, config_.pages, config_.node);
   sends_ = std::vector<Entry>(entries);
   mask_ = entries - 1;
+  returned_.resize(std::bit_ceil(slots()));
   receives_ = std::vector<Entry>(slots());
   for (uint64_t slot = 0; slot < slots(); ++slot) {
     receives_[slot].id = slot;
@@ -189,7 +190,8 @@ void OfiEndpoint::create_endpoint(fi_info& info) {
     bind_memory(memory_region_.get());
     bind_memory(window_region_.get());
   }
-  post_receives();
+  for (uint64_t slot = 0; slot < slots(); ++slot) release(slot);
+  repost();
 }
 
 void OfiEndpoint::bind_memory(fid_mr* memory) {
@@ -208,10 +210,6 @@ void OfiEndpoint::find_operations() {
   if (provider == "tcp" || provider == "net") operations_ &= ~(bit(Op::write) | bit(Op::write_imm));
   // shm 1.17 never completes an empty message that is to be delivered.
   least_bytes_ = provider == "shm" ? 1 : 0;
-}
-
-void OfiEndpoint::post_receives() {
-  for (uint64_t slot = 0; slot < slots(); ++slot) release(slot);
 }
 
 void OfiEndpoint::fail(const std::string& what, long rc, const std::string& remedy) const {

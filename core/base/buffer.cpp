@@ -1,8 +1,10 @@
 #include "base/buffer.hpp"
 
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #include <cerrno>
 #include <cstdint>
@@ -24,13 +26,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kHuge = size_t{2} << 20;
-constexpr int kMap2M = MAP_HUGETLB | (21 << MAP_HUGE_SHIFT);
 constexpr size_t kSmall = size_t{64} << 10;  // "auto" spends no huge page on less than this
-
-// <linux/mempolicy.h>
-constexpr int kPreferred = 1, kBind = 2;
-constexpr unsigned long kNodeOfAddress = 1 | 2;  // MPOL_F_NODE | MPOL_F_ADDR
-constexpr int kMostNodes = 1024;
 
 size_t plain_page() {
   return static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -62,6 +58,14 @@ std::byte* map_aligned(size_t bytes) {
   return whole + before;
 }
 
+#if defined(__linux__)
+constexpr int kMap2M = MAP_HUGETLB | (21 << MAP_HUGE_SHIFT);
+
+// <linux/mempolicy.h>
+constexpr int kPreferred = 1, kBind = 2;
+constexpr unsigned long kNodeOfAddress = 1 | 2;  // MPOL_F_NODE | MPOL_F_ADDR
+constexpr int kMostNodes = 1024;
+
 // False: the kernel refused. Without NUMA in the kernel, node 0 is all there is.
 bool place(std::byte* at, size_t bytes, int node, int policy) {
   if (node < 0) return true;
@@ -79,10 +83,33 @@ int node_of(std::byte* at) {
   return node;
 }
 
+int populate(std::byte* at, size_t bytes) {
+  return madvise(at, bytes, MADV_POPULATE_WRITE);
+}
+
+void advise(std::byte* at, size_t bytes, bool transparent) {
+  madvise(at, bytes, transparent ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+#else
+// Plain pages wherever the kernel puts them: other systems are not asked for more.
+constexpr int kMap2M = -1, kPreferred = 0, kBind = 0;
+
+bool place(std::byte*, size_t, int node, int) {
+  return node <= 0;
+}
+int node_of(std::byte*) {
+  return -1;
+}
+int populate(std::byte*, size_t) {
+  return 0;
+}
+void advise(std::byte*, size_t, bool) {}
+#endif
+
 // Populating reports what touching would answer with SIGBUS: no huge page left on the node or
 // within the cgroup's limit. Kernels before 5.14 do not know it: touching has to do.
 bool touch(std::byte* at, size_t bytes, size_t page) {
-  if (madvise(at, bytes, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) return false;
+  if (populate(at, bytes) != 0 && errno != EINVAL) return false;
   for (size_t i = 0; i < bytes; i += page) const_cast<volatile std::byte*>(at)[i] = std::byte{0};
   return true;
 }
@@ -95,7 +122,7 @@ bool has_transparent_pages() {
 }
 
 std::byte* map_2m(size_t bytes, int node) {
-  std::byte* at = map(bytes, kMap2M);
+  std::byte* at = kMap2M < 0 ? nullptr : map(bytes, kMap2M);
   if (at == nullptr) return nullptr;
   if (place(at, bytes, node, kBind) && touch(at, bytes, kHuge)) return at;
   munmap(at, bytes);
@@ -105,7 +132,7 @@ std::byte* map_2m(size_t bytes, int node) {
 std::byte* map_normal(size_t bytes, bool transparent, int node) {
   std::byte* at = transparent ? map_aligned(bytes) : map(bytes, 0);
   if (at == nullptr) return nullptr;
-  madvise(at, bytes, transparent ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  advise(at, bytes, transparent);
   if (place(at, bytes, node, kPreferred) && touch(at, bytes, plain_page())) {
     const int got = node < 0 ? node : node_of(at);
     if (got < 0 || got == node) return at;

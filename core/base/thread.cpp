@@ -13,6 +13,7 @@
 namespace weft {
 namespace {
 
+#if defined(__linux__)
 constexpr int kMostCpus = 1 << 16;
 
 std::string first_line(const char* path) {
@@ -48,6 +49,7 @@ bool is_online(int cpu, const std::string& list) {
                 "choose one of the allowed CPUs that `weft doctor` lists");
   throw Error(where, std::string("cannot run there: ") + std::strerror(error));
 }
+#endif
 
 int64_t ns_of(const timeval& time) {
   return static_cast<int64_t>(time.tv_sec) * 1'000'000'000 +
@@ -56,6 +58,7 @@ int64_t ns_of(const timeval& time) {
 
 }  // namespace
 
+#if defined(__linux__)
 void pin_thread(int cpu) {
   if (cpu < 0) return;
   if (cpu >= kMostCpus) refuse(cpu, EINVAL);
@@ -84,10 +87,27 @@ PinnedThread::~PinnedThread() {
   const size_t bytes = before_.size() * sizeof(uint64_t);
   sched_setaffinity(0, bytes, reinterpret_cast<const cpu_set_t*>(before_.data()));
 }
+#else
+void pin_thread(int cpu) {
+  if (cpu >= 0)
+    throw Error("CPU " + std::to_string(cpu), "threads cannot be pinned on this system",
+                "let the kernel choose");
+}
+
+PinnedThread::PinnedThread(int cpu) {
+  pin_thread(cpu);
+}
+
+PinnedThread::~PinnedThread() = default;
+#endif
 
 CpuTime thread_cpu_time() {
   rusage usage{};
+#if defined(RUSAGE_THREAD)
   getrusage(RUSAGE_THREAD, &usage);
+#else
+  getrusage(RUSAGE_SELF, &usage);  // of all threads: the best that this system tells
+#endif
   return {ns_of(usage.ru_utime), ns_of(usage.ru_stime)};
 }
 

@@ -95,3 +95,8 @@ def test_facts_for_provenance_can_be_stored_and_name_the_clock():
     assert {"clock_source", "clock_hz", "clock_error_ppm", "pages", "governor", "cpu_model",
             "numa_nodes", "kernel"} <= set(facts)  # fmt: skip
     assert all(isinstance(value, Plain) for value in facts.values())
+
+
+def test_steal_of_a_cpu_that_proc_stat_does_not_show_is_zero(monkeypatch):
+    monkeypatch.setattr("weft.host.noise.cpu_times", dict)
+    assert look(0.001, processors().allowed[-1]).steal_ns == 0

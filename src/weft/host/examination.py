@@ -52,6 +52,6 @@ def examine(seconds: float = 1.0) -> Examination:
         pages=huge_pages_of(USUAL_BUFFER_BYTES),
         rdma_devices=rdma_devices(),
         interfaces=interfaces(),
-        noise=look(seconds, cpus.allowed[-1]),
+        noise=look(seconds, max(cpus.allowed, default=-1)),
         distances=tuple(distances(cpus)),
     )

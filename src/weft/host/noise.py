@@ -141,10 +141,9 @@ def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
 
 
 def _steal_ns(cpu: int = -1) -> int:
-    """Of one CPU or (-1) of all, in steps of 10 ms."""
-    all_times = cpu_times()
-    chosen = all_times.values() if cpu < 0 else [all_times[cpu]]
-    return round(1e9 * sum(times.steal_s for times in chosen))
+    """Of one CPU or (-1) of all, in steps of 10 ms; containers may be shown fewer CPUs."""
+    steal = [times.steal_s for n, times in cpu_times().items() if cpu in (-1, n)]
+    return round(1e9 * sum(steal))
 
 
 def _involuntary_switches() -> int:

@@ -72,6 +72,7 @@ struct Arrival {
 struct Posted {
   Work work;
   int64_t post = 0, leaves = 0;
+  uint64_t since = 0;  // ticks from the last hand-over
 };
 
 struct Finished {
@@ -192,6 +193,7 @@ class DelayEndpoint final : public Endpoint {
   std::vector<Arrival> arrivals_;                        // a heap, the earliest on top
   std::vector<uint64_t> finished_late_, arrivals_late_;  // ticks, not recorded yet
   uint32_t outstanding_ = 0, unsignaled_ = 0, held_ = 0, far_unreleased_ = 0;
+  uint64_t handed_over_ = 0;  // reading of the counter
   uint64_t pushed_ = 0, far_sent_ = 0, far_received_ = 0;
   int64_t last_out_ = 0, last_ack_ = 0, last_back_ = 0;  // on the wire
   int64_t last_sent_ = 0, last_received_ = 0;            // with the program
@@ -229,19 +231,21 @@ DelayEndpoint::DelayEndpoint(const Config& config)
   arrivals_late_.reserve(2 * kMostLate);
   arrivals_.reserve(size_t{2} * (config.depth + config.receive_depth));
   for (DelayTimes* times : {&truth_.wire_rtt, &truth_.completion, &truth_.echo,
-                            &truth_.completion_late, &truth_.arrival_late})
+                            &truth_.completion_late, &truth_.turnaround, &truth_.arrival_late})
     times->samples.reserve(config.delay.samples);
 }
 
 // ---- Posting ------------------------------------------------------------------------------
 
 uint32_t DelayEndpoint::post(std::span<const Work> works) {
-  const int64_t now = adapter_->now_ps();
+  const uint64_t at = ticks();
+  const int64_t now = adapter_->ps_at(at);
   uint32_t taken = 0;
   for (const Work& work : works) {
     if (outstanding_ == config_.depth) break;
     check(work);
-    posted_.push_back({work, now, adapter_->leaves(now, work.bytes)});
+    const uint64_t since = handed_over_ > 0 ? at - handed_over_ : 0;
+    posted_.push_back({work, now, adapter_->leaves(now, work.bytes), since});
     ++outstanding_;
     ++taken;
   }
@@ -265,8 +269,9 @@ void DelayEndpoint::check(const Work& work) const {
 // Works out what becomes of the messages posted since the last poll. Not done by post, which takes
 // no longer than ringing a doorbell: the second message of a pair would leave later by that.
 void DelayEndpoint::settle() {
-  for (const auto& [work, post, leaves] : posted_) {
+  for (const auto& [work, post, leaves, since] : posted_) {
     ++truth_.messages;
+    keep(truth_.turnaround, Clock::shared().ps(since));
     touch_window(work);
     loopback_ ? go_round(work, post, leaves) : go_out(work, post, leaves);
     if (far_ == Far::duplex && !loopback_) send_from_far(leaves);
@@ -441,6 +446,7 @@ uint32_t DelayEndpoint::poll(std::span<Completion> out) {
     out[count++] = completion;
     arrivals_late_.push_back(late);
   }
+  if (count > 0) handed_over_ = now;
   return count;
 }
 

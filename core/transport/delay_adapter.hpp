@@ -37,7 +37,8 @@ class DelayAdapter {
   static std::shared_ptr<DelayAdapter> shared(const std::string& device, const DelayConfig& config);
   explicit DelayAdapter(const DelayConfig& config);
 
-  int64_t now_ps() const { return clock_.ps(ticks() - base_); }
+  int64_t ps_at(uint64_t reading) const { return clock_.ps(reading - base_); }
+  int64_t now_ps() const { return ps_at(ticks()); }
   // The first reading of the counter that is not before this time.
   uint64_t ticks_at(int64_t ps) const { return base_ + clock_.ticks_of_ps(ps) + 1; }
 

@@ -16,21 +16,33 @@ import pytest
 
 from weft import _core
 from weft.measure.accuracy import (
+    LOOP_PS,
+    SHARE,
     Judgement,
     delay_endpoints,
     judge_estimators,
     loop_spec,
     realtime,
 )
+from weft.measure.omission import coordinated_omission
 
 MESSAGES = 15_000
-LOOP_PS = 150_000  # of our own loop per message, on a machine that others use too
 ATTEMPTS = 3
+QUIET = 0.98  # of the messages undisturbed: no need for another attempt
 
 
 @pytest.fixture(scope="module")
 def judgements() -> dict[str, Judgement]:
-    return {j.estimator: j for j in judge_estimators(MESSAGES)}
+    """Of up to three attempts the one in which the host took the fewest messages' core away."""
+    quietest: dict[str, Judgement] = {}
+    for attempt in range(ATTEMPTS):
+        for judged in judge_estimators(MESSAGES, seed=1 + attempt):
+            best = quietest.setdefault(judged.estimator, judged)
+            if judged.undisturbed.mean() > best.undisturbed.mean():
+                quietest[judged.estimator] = judged
+        if all(judged.undisturbed.mean() > QUIET for judged in quietest.values()):
+            break
+    return quietest
 
 
 ESTIMATORS = (
@@ -49,7 +61,7 @@ def test_an_estimator_is_within_one_percent_of_the_injected_truth(
     assert judgement.undisturbed.mean() > 0.5, "the host takes the core away from every other one"
     found, true = judgement.found_and_true_ps(q)
     clock = _core.Clock.shared()
-    allowed = true * (0.01 + clock.error_ppm * 1e-6) + clock.step_ps + LOOP_PS
+    allowed = true * (SHARE + clock.error_ppm * 1e-6) + clock.step_ps + LOOP_PS
     assert abs(found - true) <= allowed, (
         f"{estimator} p{100 * q}: {found / 1e6:.2f} us, injected {true / 1e6:.2f} us"
     )
@@ -147,3 +159,13 @@ def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(
         expected_us=messages * per_message_us + (round_trip_us - per_message_us),
         queued=outstanding > 4,
     )
+
+
+def test_an_open_loop_sees_the_stalls_that_a_closed_loop_hides() -> None:
+    seen = coordinated_omission(parts=4)
+    # One message in ten is due within a stall or just before one: half of these wait over 5 ms.
+    assert seen.injected.quantile(0.95) == pytest.approx(5.07e9, rel=0.02)
+    assert seen.opened.quantile(0.95) == pytest.approx(seen.injected.quantile(0.95), rel=0.05)
+    assert seen.opened.quantile(0.99) == pytest.approx(seen.injected.quantile(0.99), rel=0.05)
+    # One in ten thousand or so of a closed loop's.
+    assert seen.closed.quantile(0.99) < 0.1 * seen.injected.quantile(0.99)

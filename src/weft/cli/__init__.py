@@ -23,7 +23,7 @@ TESTS = (
     "latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer",
 )  # fmt: skip
 COMMANDS = (
-    "doctor", "tour", *TESTS, "measure", "serve",
+    "doctor", "accuracy", "tour", *TESTS, "measure", "serve",
     "simulate", "study", "fabric", "compare", "report",
 )  # fmt: skip
 

@@ -17,7 +17,8 @@ from weft import _core
 from weft.measure import ChannelSpec, Peer, open_peer
 from weft.measure.auth import TOKEN_VARIABLE
 
-DEADLINE_S = 10.0
+DEADLINE_S = 10.0  # to notice, to free, to end
+START_S = 60.0  # Python starts slowly where many tests run
 
 
 def wait_until(condition: Callable[[], Any], what: str, within_s: float = DEADLINE_S) -> Any:
@@ -44,10 +45,13 @@ class ServeProcess:
                  *options],
                 stdout=log, stderr=errors, env=environment,
             )  # fmt: skip
-        wait_until(lambda: self._log.read_text() or self.process.poll(), "the server listens")
+        wait_until(self._has_started, "the server listens", START_S)
         assert self.process.poll() is None, self.stderr.read_text()
         self.port = json.loads(self._log.read_text().splitlines()[0])["addresses"][0][1]
         self.where = f"127.0.0.1:{self.port}"
+
+    def _has_started(self) -> bool:
+        return "\n" in self._log.read_text() or self.process.poll() is not None
 
     @property
     def pid(self) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from serve_process import (
+    START_S,
     ServeProcess,
     echo_spec,
     is_alive,
@@ -27,7 +28,7 @@ from serve_process import (
 from weft import _core
 from weft.cli import main
 from weft.errors import InputError
-from weft.measure import Channels, ChannelSpec, Peer, PeerLost, open_peer
+from weft.measure import Channels, ChannelSpec, Peer, PeerLost, PeerStopped, open_peer
 from weft.measure.channel import to_wire
 from weft.measure.protocol import FrameReader, encode
 from weft.records import read_records
@@ -207,10 +208,14 @@ def test_many_things_that_do_not_fit_are_told_in_a_bounded_answer(peer):
 def test_a_size_over_the_limit_is_refused_by_both_sides(tmp_path):
     with serving(tmp_path, "--max-size", "1 KiB") as server, open_peer(server.where) as peer:
         assert peer.limits.size_bytes == 1024
-        with pytest.raises(InputError, match=r"send_bytes 1025 exceeds .* limit 1024.*--max-size"):
+        with pytest.raises(
+            InputError, match=r"message bytes 1025 exceeds .* limit 1024.*--max-size"
+        ):
             peer.open([echo_spec(size=1025)])
         peer.send({"type": "open", "channels": [to_wire(echo_spec(size=1025))]})
-        with pytest.raises(InputError, match=r"send_bytes 1025 exceeds .* limit 1024.*--max-size"):
+        with pytest.raises(
+            InputError, match=r"message bytes 1025 exceeds .* limit 1024.*--max-size"
+        ):
             peer.reply("opened")
         ping(peer, size=1024)
 
@@ -331,7 +336,7 @@ def test_a_taken_port_is_told(server, capsys):
 def test_a_test_that_lasts_too_long_is_ended_and_told(tmp_path):
     test = LongTest()
     with serving(tmp_path, "--max-duration", "3 s") as server, open_peer(server.where) as peer:
-        with pytest.raises(InputError, match=r"its limit is 3 s; .*--max-duration"):
+        with pytest.raises(PeerStopped, match=r"its limit is 3 s; .*--max-duration"):
             test.run(peer)
         assert test.kept_something()
         ping(peer)
@@ -340,7 +345,7 @@ def test_a_test_that_lasts_too_long_is_ended_and_told(tmp_path):
 def test_a_test_that_is_too_fast_is_ended_and_told(tmp_path):
     test = LongTest()
     with serving(tmp_path, "--max-rate", "1 kb/s") as server, open_peer(server.where) as peer:
-        with pytest.raises(InputError, match=r"its limit is 1000 b/s; .*--max-rate"):
+        with pytest.raises(PeerStopped, match=r"its limit is 1000 b/s; .*--max-rate"):
             test.run(peer)
         assert test.kept_something()
 
@@ -468,9 +473,9 @@ def test_a_command_whose_peer_dies_writes_what_it_has_and_says_so(server, tmp_pa
         [sys.executable, "-m", "weft.cli", *command],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    (session,) = wait_until(server.children, "a session", 30)
+    (session,) = wait_until(server.children, "a session", START_S)
     before = cpu_seconds(session)
-    wait_until(lambda: cpu_seconds(session) > before + 0.2, "its loop spins", 30)
+    wait_until(lambda: cpu_seconds(session) > before + 0.2, "its loop spins", START_S)
     os.kill(session, signal.SIGKILL)
     began = time.monotonic()
     _, errors = client.communicate(timeout=30)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from needs import need_namespaces
-from serve_process import children_of, wait_until
+from serve_process import START_S, children_of, wait_until
 
 from weft.host import namespaces
 from weft.host.testbed import SWITCH, Testbed, Wiring, port_of, testbed
@@ -65,7 +65,7 @@ class Field:
             self.server = bed.spawn(
                 "server", [sys.executable, *command], stdout=log, stderr=log, env=self.environment
             )
-        wait_until(lambda: "listening" in self.log.read_text(), "the server listens", 30)
+        wait_until(lambda: "listening" in self.log.read_text(), "the server listens", START_S)
 
     def start_client(self, transport: str, seconds: int) -> subprocess.Popen[bytes]:
         where, here = self.bed.addresses["server"], str(Path(__file__).parent)

@@ -14,8 +14,9 @@ from weft.measure.channels import Channels
 from weft.measure.interrupt import Interrupt
 from weft.measure.latency import latency
 from weft.measure.limits import Limits
+from weft.measure.loss import PeerLost, PeerStopped
 from weft.measure.paced import paced
-from weft.measure.peer import Peer, PeerLost, open_peer
+from weft.measure.peer import Peer, open_peer
 from weft.measure.rate import rate
 from weft.measure.rma import rma
 from weft.measure.rperf import rperf
@@ -31,6 +32,7 @@ __all__ = [
     "Measurement",
     "Peer",
     "PeerLost",
+    "PeerStopped",
     "bandwidth",
     "latency",
     "open_peer",

@@ -24,6 +24,7 @@ from weft.measure.channel import (
 )
 from weft.measure.interrupt import Interrupt
 from weft.measure.limits import excess
+from weft.measure.loss import PeerLost, PeerStopped
 from weft.measure.session import read_addresses
 
 if TYPE_CHECKING:
@@ -65,20 +66,23 @@ class Channels:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
-            if isinstance(error, InputError) and error is not self._stopped:
+            if isinstance(error, InputError):
                 self._explain(error)
         finally:
             self.close()
 
     def _explain(self, error: InputError) -> None:
         """The data connection may break before we know why."""
-        if self._peer.lost_within(_NOTICE_S):
-            try:
+        try:
+            if self._peer.lost_within(_NOTICE_S):
                 self._peer.check()
-            except WeftError as lost:
-                raise lost from error
+            self._check_stopped()
+        except (PeerLost, PeerStopped) as reason:
+            raise reason from error
+
+    def _check_stopped(self) -> None:
         if self._stopped is not None:
-            raise self._stopped from error
+            raise PeerStopped(f"{self._peer.where}: {self._stopped}")
 
     def start(self) -> None:
         """The server's loops run from here on."""
@@ -97,8 +101,7 @@ class Channels:
         finally:
             self._open_there = False
             self._interrupt.__exit__()
-        if self._stopped is not None:
-            raise self._stopped
+        self._check_stopped()
         found: list[dict[str, Any]] = answer["counts"]
         return found
 

@@ -6,6 +6,7 @@ Entry points: `Limits`, `excess`. Units: bytes, seconds, bits per second of payl
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -58,14 +59,10 @@ def excess(channels: Sequence[Served], limits: Limits) -> list[InputError]:
 def _of_channel(channel: Served, limits: Limits) -> list[InputError]:
     where, config = channel.where, channel.config
     found = []
-    sizes = {name: config[name] for name in ("send_bytes", "receive_bytes")}
     # One-sided messages are as large as the window lets them be.
-    one_sided = channel.role == "window"
-    sizes["remote_bytes" if one_sided else "bytes"] = (
-        config["remote_bytes"] if one_sided else channel.loop["bytes"]
-    )
-    for name, size in sizes.items():
-        found += _over(where, name, size, limits.size_bytes, "--max-size")
+    asked = config["remote_bytes"] if channel.role == "window" else channel.loop["bytes"]
+    size = max(asked, config["send_bytes"], config["receive_bytes"])
+    found += _over(where, "message bytes", size, limits.size_bytes, "--max-size")
     for name in ("depth", "receive_depth"):
         found += _over(where, name, config[name], limits.depth, "--max-depth")
     seconds = channel.loop["duration_ns"] / 1e9
@@ -108,13 +105,11 @@ def _too_fast(channels: Sequence[Served], limits: Limits) -> list[InputError]:
     threads = {c.thread: c for c in channels if c.role in _FREE_RUNNING}
     unsaid = [c for c in threads.values() if not c.options["rate"]]
     if unsaid:
-        return [
-            InputError(
-                unsaid[0].where,
-                f"no rate is given, and the server's limit is {limits.rate_bps:g} b/s",
-                "give a rate within it (options: rate, messages per second)",
-            )
-        ]
+        bits = sum(c.loop["bytes"] * 8 for c in threads.values())
+        most = limits.rate_bps * len(threads) / max(1, bits)
+        problem = f"no rate is given, and the server's limit is {limits.rate_bps:g} b/s"
+        remedy = f"give --rate, at most {math.floor(most)} messages per second here"
+        return [InputError(unsaid[0].where, problem, remedy)]
     asked = sum(c.options["rate"] * c.loop["bytes"] * 8 for c in threads.values())
     return _over("channels", "bits per second", asked, limits.rate_bps, "--max-rate")
 

@@ -16,7 +16,7 @@ import sys
 from weft.errors import InputError
 from weft.measure.auth import TOKEN_VARIABLE
 
-_START_S = 20.0
+_START_S = 60.0
 _END_S = 8.0
 
 

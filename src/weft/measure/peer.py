@@ -27,16 +27,13 @@ from weft.measure.channels import Channels, all_of
 from weft.measure.connection import Connection, ConnectionLost, tune
 from weft.measure.limits import Limits
 from weft.measure.local import LocalServer
+from weft.measure.loss import PeerLost
 from weft.measure.protocol import DEFAULT_PORT, Message, ProtocolError, error_of
 
 CONNECT_S = 5.0
 REPLY_S = 20.0
 _CHUNK = 4096
 LOCAL = "local"
-
-
-class PeerLost(WeftError):
-    """The peer died or cannot be reached any more; what was measured before is good."""
 
 
 def open_peer(where: str = LOCAL, token: bytes | None = None) -> Peer:

@@ -18,8 +18,9 @@ from weft._core import Endpoint, EndpointConfig, StopFlag
 from weft.errors import InputError
 from weft.measure.channel import ChannelSpec
 from weft.measure.interrupt import Interrupt
+from weft.measure.loss import PeerLost, PeerStopped
 from weft.measure.observation import Counted, PeerCounts, peer_counts
-from weft.measure.peer import Peer, PeerLost
+from weft.measure.peer import Peer
 
 Progress = Callable[[float], None]
 Result = TypeVar("Result")
@@ -112,7 +113,7 @@ class Rig:
             self.ended = self.ended or "interrupted"
         try:
             theirs = ends.finish(sent)
-        except PeerLost as error:
+        except (PeerLost, PeerStopped) as error:
             self.ended = self.ended or str(error)
             theirs = []
         broken = [text for counts in ours if (text := error_of(counts))]

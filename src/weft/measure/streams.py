@@ -83,8 +83,9 @@ def stream_channels(
     """The connections of every thread; role is "sink", "duplex" or "window"."""
     config = _fields(settings, role)
     # A peer that sends too ends by itself; the others end when we tell them.
-    count, duration_ns = settings.until(DURATION_NS) if role == "duplex" else (0, 0)
-    loop = loop_fields(settings, op=op, count=count, duration_ns=duration_ns)
+    count, duration_ns = settings.until(DURATION_NS)
+    own_count = count if role == "duplex" else 0
+    loop = loop_fields(settings, op=op, count=own_count, duration_ns=duration_ns)
     options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}
     one = ChannelSpec(config=config, role=role, loop=loop, options=options)
     threads = range(first_thread, first_thread + settings.threads)

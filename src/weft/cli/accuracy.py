@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "accuracy",
         help="every estimator beside known times, on this host",
         description="Runs every estimator over the delay transport, in which each message has a "
-        "known time. Status 1 if a median or p99.9 of the undisturbed messages is off by 1 %%.",
+        "known time.",
     )
     command.add_argument(
         "--messages", type=int, default=15_000, metavar="N", help="per estimator; 15000"
@@ -29,6 +29,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--seed", type=int, default=1, metavar="N")
     command.add_argument(
         "--omission", metavar="FILE", help="draw what a closed loop hides, as a PNG"
+    )
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="status 1 if a median or p99.9 of the undisturbed messages is off by 1 %%",
     )
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)
@@ -47,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         print(_table(judgements))
     if args.omission:
         _omission(args.omission, args.seed, quiet=args.json)
-    return 0 if all(judgement.is_accurate() for judgement in judgements) else 1
+    return 1 if args.check and not all(j.is_accurate() for j in judgements) else 0
 
 
 def _table(judgements: Sequence[Judgement]) -> str:

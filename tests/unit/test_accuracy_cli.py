@@ -1,4 +1,4 @@
-"""`weft accuracy`: what it prints and what it refuses. Its figures are judged in tests/agreement."""
+"""`weft accuracy`: what it prints and refuses. Its figures are judged in tests/agreement."""
 
 from __future__ import annotations
 

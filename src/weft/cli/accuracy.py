@@ -21,7 +21,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "accuracy",
         help="every estimator beside known times, on this host",
         description="Runs every estimator over the delay transport, in which each message has a "
-        "known time.",
+        "known time. Takes real-time priority, a second at a time, where it may.",
     )
     command.add_argument(
         "--messages", type=int, default=15_000, metavar="N", help="per estimator; 15000"

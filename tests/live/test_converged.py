@@ -6,31 +6,18 @@ LIMIT / RATE, whatever the number of senders. The simulator with the same rate a
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from needs import need_namespaces
+from plan_scripts import PLANS, script
 
 from weft.records import Distribution, Record, Scalar, read_records
 
-PLANS = Path(__file__).parents[2] / "examples" / "plans"
 LIMIT_S = 240
 SATURATED = 0.85  # of the port's rate
 BUSY_PERCENT = 90
-
-
-def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, PLANS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +68,7 @@ def test_each_number_of_senders_is_measured_on_seven_hosts(records: tuple[Record
 
 
 def test_behind_a_full_port_the_probe_waits_for_its_queue(records: tuple[Record, ...]) -> None:
-    setup = _module("converged_testbed")
+    setup = script("converged_testbed")
     full_s = 8 * setup.LIMIT_BYTES / setup.RATE_BPS
     steps = _by_senders(records)
     assert _median_rtt_s(steps[0]) < 0.2 * full_s
@@ -91,7 +78,7 @@ def test_behind_a_full_port_the_probe_waits_for_its_queue(records: tuple[Record,
 
 
 def test_the_simulator_with_the_same_rate_and_queue_agrees(records: tuple[Record, ...]) -> None:
-    setup, figure = _module("converged_testbed"), _module("converged_figure")
+    setup, figure = script("converged_testbed"), script("converged_figure")
     assert figure.RATE_BPS == setup.RATE_BPS
     assert figure.QUEUE_PACKETS * figure.PACKET_BYTES == setup.LIMIT_BYTES
     steps = _by_senders(records)

@@ -16,8 +16,8 @@ Message = dict[str, Any]
 LONGEST_LINE = 64 * 2**20  # results of a step, with their histograms
 LONGEST_GREETING = 4096
 BEAT_S = 1.0
-# Ten beats: a full queue of a slow port holds one up for a second at most.
-SILENT_S = 10.0
+# Six beats: a full queue of a slow port and a timeout of TCP hold one up for a second or two.
+SILENT_S = 6.0
 
 
 def packed(kind: str, value: object = None) -> bytes:

@@ -62,9 +62,15 @@ def _number(record: Record, name: str) -> float:
     return quantity.value
 
 
-def test_every_step_gives_a_record_of_its_flows(tmp_path: Path) -> None:
+def test_every_step_gives_a_record_of_its_flows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "out.jsonl"
     assert main(["measure", str(_plan(tmp_path, "300 ms")), "-o", str(output)]) == 0
+    heads = capsys.readouterr().out.splitlines()[2]
+    assert heads.split() == [
+        "senders.count", "probe.half_rtt", "p50", "probe.half_rtt", "p99", "senders.throughput",
+    ]  # fmt: skip
     alone, beside = read_records(output).records
     assert [r.settings["traffic.senders.count"] for r in (alone, beside)] == [0, 1]
     for record in (alone, beside):

@@ -10,6 +10,7 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.measure.conduct import conduct
 from weft.measure.plan import Program, load_plan
+from weft.measure.steps_table import steps_table
 from weft.records import Record, RecordWriter, check_output, to_line
 from weft.records.summary import summary
 
@@ -33,7 +34,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="records on standard output")
-    command.add_argument("--flows", action="store_true", help="show each flow, not only sums")
+    command.add_argument("--flows", action="store_true", help="every step in full, with each flow")
     command.set_defaults(run=run)
 
 
@@ -41,7 +42,12 @@ def run(args: argparse.Namespace) -> int:
     program = load_plan(args.plan, args.repetitions)
     if args.output:
         check_output(args.output)
-    records = _run(program, args)
+    records: list[Record] = []
+    try:
+        _run(program, args, records)
+    finally:  # a host that was lost, too, leaves what was measured before
+        if not args.json:
+            _show(records, args.flows)
     missing = len(program.steps) - len(records)
     early = [r for r in records if any(note.startswith("ended:") for note in r.notes)]
     if early or missing:
@@ -53,9 +59,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run(program: Program, args: argparse.Namespace) -> list[Record]:
-    """Each record is shown and stored as it comes."""
-    records: list[Record] = []
+def _run(program: Program, args: argparse.Namespace, records: list[Record]) -> None:
+    """Adds each record as it comes, and stores it."""
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(ProgressBar(f"measure {Path(args.plan).stem}"))
         writer: RecordWriter | None = None
@@ -66,6 +71,14 @@ def _run(program: Program, args: argparse.Namespace) -> list[Record]:
             if writer:
                 writer.append(record)
             records.append(record)
-            print(to_line(record) if args.json else f"{summary(record, flows=args.flows)}\n")
-            sys.stdout.flush()
-    return records
+            if args.json:
+                print(to_line(record), flush=True)
+
+
+def _show(records: list[Record], flows: bool) -> None:
+    """One step in full, several as a table; in full too where flows are asked for."""
+    if len(records) == 1 or flows:
+        print("\n\n".join(summary(record, flows=flows) for record in records))
+    elif records:
+        print(f"{records[0].name}\n\n{steps_table(records)}")
+        print("", *dict.fromkeys(note for record in records for note in record.notes), sep="\n")

@@ -82,12 +82,12 @@ def _own(step: Step, host: str) -> Step:
     return replace(step, flows=tuple(f for f in step.flows if f.source == host))
 
 
-def _sessions(program: Program) -> Counter[str]:
-    """The most flows that end on each host in any step."""
+def _sessions(program: Program) -> dict[str, int]:
+    """The most flows that end on each host in any step, twice: old sessions take time to end."""
     most: Counter[str] = Counter()
     for step in program.steps:
         most |= Counter(flow.target for flow in step.flows)
-    return most
+    return {host.name: 2 * most[host.name] for host in program.hosts}
 
 
 def _steps(

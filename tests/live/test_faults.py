@@ -18,7 +18,7 @@ from pathlib import Path
 
 import fault_client
 import pytest
-from serve_process import ServeProcess, is_alive, still_serves, wait_until
+from serve_process import START_S, ServeProcess, is_alive, still_serves, wait_until
 
 from weft import _core
 from weft.measure.shm import stale
@@ -62,7 +62,7 @@ class Range:
         assert client.pid is not None
         try:
             if victim == "session":
-                wait_until(self.server.children, "a session")
+                wait_until(self.server.children, "a session", START_S)
             time.sleep(rng.uniform(0, 0.5))  # the random point
             sessions = self.server.children()
             began = time.monotonic()
@@ -71,10 +71,10 @@ class Range:
             else:
                 os.kill({"client": client.pid, "server": self.server.pid}[victim], signal.SIGKILL)
             self.check_client(client, victim)
-            self.check_server(victim)
             wait_until(lambda: not any(map(is_alive, sessions)), "no orphan", LONGEST_S)
             wait_until(lambda: not stale(), "no shared memory is left", LONGEST_S)
             assert time.monotonic() - began < LONGEST_S
+            self.check_server(victim)
         finally:
             client.kill()
             client.join()

@@ -3,13 +3,16 @@
 Speed is never asserted: this runs on machines that others use too.
 """
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from weft._core import availability
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.measure import (
     Measurement,
     Peer,
@@ -23,6 +26,12 @@ from weft.measure import (
     saturation,
     transfer,
 )
+from weft.measure.channel import read_channels, to_wire
+from weft.measure.latency import LATENCY
+from weft.measure.limits import Limits, excess
+from weft.measure.local import LocalServer
+from weft.measure.options import settings_from
+from weft.measure.wiring import echo_channel
 from weft.records import Distribution, Scalar, Series, from_line, to_line
 
 BETWEEN = ("tcp", "udp", "ofi:shm", "ofi:tcp")
@@ -211,6 +220,35 @@ def test_a_record_tells_its_clock_its_host_and_both_ends(peer):
 def test_a_setting_that_a_test_does_not_have_is_refused_in_python_too(peer):
     with pytest.raises(InputError, match="colour: this test has no such setting"):
         latency(peer, over="tcp", colour="red")
+
+
+def test_a_peer_that_dies_ends_the_run_with_what_it_has():
+    server = LocalServer()
+    killer = threading.Timer(1.5, os.kill, (server.pid, signal.SIGKILL))
+    try:
+        with open_peer(f"127.0.0.1:{server.port}", server.token) as doomed:
+            killer.start()
+            run = latency(doomed, over="tcp", duration="60 s", warmup=5)
+    finally:
+        killer.join()
+        server.close()
+    assert "peer lost" in run.ended
+    assert samples_in(run, "half_rtt") > 0
+    assert any(note.startswith("ended: ") for note in run.record.notes)
+
+
+def test_an_operation_that_fails_at_once_is_an_error_and_not_a_record(peer):
+    need("ofi:shm", "inject")
+    with pytest.raises(WeftError, match="inject of 65536 B exceeds"):
+        latency(peer, over="ofi:shm", op="inject", size="64K", count=100)
+
+
+def test_the_peer_is_told_how_long_a_test_will_take():
+    settings = settings_from(LATENCY.settings, {"duration": "2 s"})
+    (channel,) = read_channels([to_wire(echo_channel(settings))])[0]
+    assert "seconds 2 exceeds the server's limit 1" in str(
+        excess([channel], Limits(duration_s=1))[0]
+    )
 
 
 def test_a_test_without_a_peer_says_how_to_open_one():

@@ -15,7 +15,6 @@ from weft.measure.options import Windowed, option, other_default
 from weft.measure.peer import Peer
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.streams import (
-    DURATION_NS,
     Streamed,
     check_streams,
     duplex_loops,
@@ -31,7 +30,7 @@ from weft.measure.test import Measurement, Test, measure
 class BandwidthSettings(Streamed):
     """A stream of messages, or one each way."""
 
-    size_bytes: int = other_default(Windowed, "size_bytes", 65536)
+    size_bytes: int = other_default(Windowed, "size_bytes", 32768)
     bidirectional: bool = option(False, "bidirectional", values.flag, "both ways at once")
 
 
@@ -42,7 +41,7 @@ def run(rig: Rig, settings: BandwidthSettings) -> Observation:
 
 def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
     """As `one_way`, and the peer sends as much as it can at the same time."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "duplex", settings.op)) as ends:
         loops = duplex_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
                              duration_ns=duration_ns)  # fmt: skip

@@ -19,8 +19,6 @@ from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.test import Measurement, Test, measure
 from weft.measure.wiring import echo_channel, loop_spec
 
-DURATION_NS = 10**9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencySettings(Settings):
@@ -32,7 +30,7 @@ class LatencySettings(Settings):
 
 def run(rig: Rig, settings: LatencySettings) -> Observation:
     """One ping-pong on one connection."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
     with rig.connected([echo_channel(settings, op=settings.op)]) as ends:
         loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)

@@ -22,6 +22,7 @@ from weft.records import Plain
 
 VERBS, SOCKETS, DELAY = ("verbs",), ("tcp", "udp"), ("delay",)
 WARMUP_BYTES = 2**26
+DURATION_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +201,7 @@ class Settings:
             return self.warmup
         return max(10, min(1000, WARMUP_BYTES // self.size_bytes))
 
-    def until(self, default_ns: int) -> tuple[int, int]:
+    def until(self, default_ns: int = DURATION_NS) -> tuple[int, int]:
         """(count, duration in ns), one of them 0: a loop ends at one."""
         if self.count is not None:
             return self.count, 0

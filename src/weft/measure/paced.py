@@ -21,8 +21,6 @@ from weft.measure.test import Measurement, Test, measure
 from weft.measure.wiring import echo_channel, loop_spec
 from weft.records import Scalar, Series
 
-DURATION_NS = 10**9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacedSettings(Settings):
@@ -36,10 +34,15 @@ class PacedSettings(Settings):
     op: str = option("send", "op", values.choice("send", "tagged", "inject", "write-imm"),
                      "send; tagged or inject (ofi); write-imm (verbs)", "OP")  # fmt: skip
 
+    @property
+    def warmup_messages(self) -> int:
+        """As given, or a tenth of a second, from 10 to 1000 messages."""
+        return max(10, min(1000, round(self.rate / 10))) if self.warmup is None else self.warmup
+
 
 def run(rig: Rig, settings: PacedSettings) -> Observation:
     """One open loop on one connection."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
     with rig.connected([echo_channel(settings, depth=settings.window, op=settings.op)]) as ends:
         loop = partial(_core.paced, ends.endpoints[0], spec, ends.stop, rate=settings.rate,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from weft._core import Endpoint, EndpointConfig, StopFlag
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.measure.channel import ChannelSpec
 from weft.measure.interrupt import Interrupt
 from weft.measure.loss import PeerLost, PeerStopped
@@ -117,6 +117,8 @@ class Rig:
             self.ended = self.ended or str(error)
             theirs = []
         broken = [text for counts in ours if (text := error_of(counts))]
+        if broken and not self.ended and not any(c.sent or c.received for c in ours):
+            raise WeftError(broken[0])
         if broken:
             self.ended = self.ended or broken[0]
         return [peer_counts(counts) for counts in theirs]

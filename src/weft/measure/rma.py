@@ -30,7 +30,6 @@ from weft.measure.streams import check_streams, stream_channels, stream_loops, t
 from weft.measure.test import Measurement, Test, measure
 from weft.records import Scalar
 
-DURATION_NS = 10**9
 ATOMICS = ("fetch-add", "compare-swap")
 ATOMIC_BYTES = 8
 
@@ -68,7 +67,7 @@ def run(rig: Rig, settings: RmaSettings) -> Observation:
 
 def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
     """Each operation timed from its post to its completion."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     spec = thread_spec(settings, 0, op=settings.op, count=count, duration_ns=duration_ns)
     with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
         loop = partial(complete, ends.endpoints[0], spec, ends.stop)
@@ -79,7 +78,7 @@ def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
 
 def windowed(rig: Rig, settings: RmaSettings) -> Observation:
     """As many operations outstanding as the depth allows."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
         loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
                              duration_ns=duration_ns)  # fmt: skip

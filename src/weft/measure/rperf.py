@@ -24,7 +24,6 @@ from weft.measure.test import Measurement, Test, measure
 from weft.measure.wiring import echo_channel, endpoint_fields, loop_spec, receives, sink_channel
 from weft.records import Scalar
 
-DURATION_NS = 10**9
 BIAS = {
     "wire-first": "order wire-first: the loopback message waits behind the wire's in the adapter, "
     "so the RTT is low by the adapter's time per message (as in the simulator)",
@@ -69,7 +68,7 @@ def run(rig: Rig, settings: RperfSettings) -> Observation:
 
 
 def _pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     spec = loop_spec(settings, count=count, duration_ns=duration_ns)
     timed = {"delivery": True, "device_timestamps": True}
     with rig.connected([sink_channel(settings, depth=1, **timed)]) as ends:
@@ -91,7 +90,7 @@ def _loopback_fields(settings: RperfSettings, timed: dict[str, Any]) -> dict[str
 
 
 def _ping_pong(rig: Rig, settings: RperfSettings) -> Histogram:
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     spec = loop_spec(settings, count=count, duration_ns=duration_ns, samples=0)
     with rig.connected([echo_channel(settings)]) as ends:
         loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)

@@ -31,7 +31,6 @@ from weft.measure.options import Windowed, option, other_default
 from weft.measure.peer import Peer
 from weft.measure.rig import Connections, Progress, Rig, done_share
 from weft.measure.streams import (
-    DURATION_NS,
     Streamed,
     check_streams,
     posted,
@@ -107,7 +106,7 @@ def _part(base: float, parts: int, share: float) -> float:
 
 def maximum(rig: Rig, settings: SaturationSettings) -> Total:
     """The background alone, as fast as it goes."""
-    _, duration_ns = settings.until(DURATION_NS)
+    _, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
         loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op,
                              duration_ns=duration_ns, count=0)  # fmt: skip
@@ -125,7 +124,7 @@ def step(
     progress: Callable[[float], float],
 ) -> Step:
     """The probe beside a background of `rate` messages per second (None: unlimited)."""
-    _, duration_ns = settings.until(DURATION_NS)
+    _, duration_ns = settings.until()
     background = stream_channels(settings, "sink", settings.op) if share > 0 else []
     small = dataclasses.replace(settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP)
     probe = echo_channel(small, thread=settings.threads)

@@ -29,8 +29,6 @@ from weft.measure.options import Windowed, option
 from weft.measure.rig import Rig, done_share
 from weft.measure.wiring import endpoint_fields, loop_fields, loop_spec, receives
 
-DURATION_NS = 10**9
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streamed(Windowed):
@@ -42,7 +40,7 @@ class Streamed(Windowed):
 
 def one_way(rig: Rig, settings: Streamed) -> Observation:
     """Streams on every thread until their count or duration."""
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
         loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
                              duration_ns=duration_ns)  # fmt: skip
@@ -83,7 +81,7 @@ def stream_channels(
     """The connections of every thread; role is "sink", "duplex" or "window"."""
     config = _fields(settings, role)
     # A peer that sends too ends by itself; the others end when we tell them.
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     own_count = count if role == "duplex" else 0
     loop = loop_fields(settings, op=op, count=own_count, duration_ns=duration_ns)
     options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}

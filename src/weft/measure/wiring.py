@@ -79,7 +79,7 @@ def loop_fields(settings: Settings, **more: Any) -> dict[str, Any]:
         "bytes": settings.size_bytes,
         "warmup": settings.warmup_messages,
         # The peer's owner may bound it, so it is told even to loops that end when told to.
-        "duration_ns": settings.duration_ns or 0,
+        "duration_ns": settings.until()[1],
         "block": settings.wait == "block",
         "validate": settings.validate,
         "loss_timeout_ns": settings.loss_timeout_ns,

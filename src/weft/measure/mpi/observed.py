@@ -25,7 +25,6 @@ from weft.measure.streams import Streamed
 from weft.measure.streams import seen as seen_stream
 from weft.records import Scalar
 
-DURATION_NS = 10**9
 # Settings with a meaning here; the others are the MPI library's or mpirun's to choose.
 KNOWN = ("over", "size_bytes", "count", "duration_ns", "warmup", "validate", "samples", "seed",
          "depth", "bidirectional", "op", "rate", "arrivals", "window")  # fmt: skip
@@ -67,7 +66,7 @@ def observe(test: str, rig: Rig, settings: Any) -> Observation:
 
 
 def _job(test: str, settings: Settings, **more: Any) -> Job:
-    count, duration_ns = settings.until(DURATION_NS)
+    count, duration_ns = settings.until()
     return Job(
         test=test, size_bytes=settings.size_bytes, count=count, duration_ns=duration_ns,
         warmup=settings.warmup_messages, validate=settings.validate, samples=settings.samples,

@@ -1,3 +1,4 @@
+#if defined(__linux__)
 #include "transport/socket.hpp"
 
 #include <arpa/inet.h>
@@ -165,3 +166,4 @@ Reachable split_address(const std::string& text, const std::string& where) {
 }
 
 }  // namespace weft::transport
+#endif

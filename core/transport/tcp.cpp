@@ -3,6 +3,7 @@
 // A send completes when the kernel has taken its last byte. Sends that the kernel does not take at
 // once stay in a queue that post and poll push on. Received bytes go straight into the ring of
 // receive slots: one recv may fill many.
+#if defined(__linux__)
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -324,3 +325,4 @@ std::vector<Availability> tcp_availability() {
 }
 
 }  // namespace weft::transport
+#endif

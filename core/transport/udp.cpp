@@ -2,6 +2,7 @@
 //
 // A send completes when the kernel has taken it. Lists go out by one sendmmsg, and a poll with room
 // for several completions takes several datagrams by one recvmmsg.
+#if defined(__linux__)
 #include <netinet/in.h>
 #include <netinet/udp.h>
 #include <poll.h>
@@ -227,3 +228,4 @@ std::vector<Availability> udp_availability() {
 }
 
 }  // namespace weft::transport
+#endif

@@ -1,0 +1,37 @@
+// Where there is no Linux, tcp and udp say so; simulation needs neither.
+#if !defined(__linux__)
+#include "base/error.hpp"
+#include "transport/endpoint.hpp"
+
+namespace weft::transport {
+
+namespace {
+
+constexpr const char* kReason = "this build is not for Linux";
+constexpr const char* kRemedy = "measure on Linux";
+
+std::vector<Availability> missing(const char* transport) {
+  Availability one;
+  one.transport = transport;
+  one.reason = kReason;
+  one.remedy = kRemedy;
+  return {one};
+}
+
+}  // namespace
+
+std::unique_ptr<Endpoint> open_tcp(const Config&) {
+  throw Error("tcp", kReason, kRemedy);
+}
+std::unique_ptr<Endpoint> open_udp(const Config&) {
+  throw Error("udp", kReason, kRemedy);
+}
+std::vector<Availability> tcp_availability() {
+  return missing("tcp");
+}
+std::vector<Availability> udp_availability() {
+  return missing("udp");
+}
+
+}  // namespace weft::transport
+#endif

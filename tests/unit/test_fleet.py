@@ -121,17 +121,36 @@ def test_a_member_that_dies_is_lost_within_seconds() -> None:
         assert time.monotonic() - started < 10
 
 
+GARBAGE = (
+    b"\xff\x00garbage\n",
+    b"x" * 100_000,
+    b"[" * 4000 + b"\n",
+    b"17\n",
+    b'{"kind": 1}\n',
+    b'{"kind": "ready"}\n',
+    b'{"kind": "join"}\n',
+    b'{"kind": "join", "value": [1]}\n',
+    b'{"kind": "join", "value": {"member": "a", "proof": "\xc3\xa9"}}\n',
+)
+
+
+def _send_and_wait(where: Invitation, garbage: bytes) -> None:
+    """Until the other side has hung up."""
+    with socket.create_connection((where.host, where.port), timeout=WAIT_S) as stranger:
+        stranger.sendall(garbage)
+        with contextlib.suppress(ConnectionResetError):
+            while stranger.recv(4096):
+                pass
+
+
 def test_a_stranger_without_the_token_is_refused() -> None:
     with Conductor(["a"], "127.0.0.1") as conductor:
         good = conductor.invitation("a")
         bad = Invitation(member="a", host=good.host, port=good.port, token="guess")
         with pytest.raises((Stopped, OSError)), join(bad):
             pass
-        with socket.create_connection((good.host, good.port), timeout=WAIT_S) as stranger:
-            stranger.sendall(b"\xff\x00garbage\n" + b"x" * 100_000)
-            with contextlib.suppress(ConnectionResetError):
-                while stranger.recv(4096):
-                    pass
+        for garbage in GARBAGE:
+            _send_and_wait(good, garbage)
         with join(good) as member:
             member.report("ready")
             conductor.gather("ready", WAIT_S)

@@ -132,7 +132,10 @@ class Conductor:
                 self._beat()
 
     def _welcome(self) -> None:
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it has left again, or we have no descriptor: not a reason to end
+            return
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.settimeout(BEAT_S)
         guest = _Guest(socket=connection)

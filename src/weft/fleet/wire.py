@@ -52,7 +52,10 @@ class Lines:
 
 
 def _message(line: bytes) -> Message:
-    message = json.loads(line)
+    try:
+        message = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise ValueError("not a message")
     return message

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -59,14 +58,14 @@ def _fleet(program: Program, cluster: str | None) -> Iterator[Fleet]:
 
 def _start(program: Program, fleet: Fleet, conductor: Conductor) -> dict[str, Future[None]]:
     token = secrets.token_hex(32)
-    sessions = _sessions(program)
+    targets = {flow.target for step in program.steps for flow in step.flows}
     futures = {}
     for host in program.hosts:
         part = Part(
             host=host.name,
             address=_address(host, fleet),
             token=token,
-            sessions=sessions[host.name],
+            serves=host.name in targets,
             steps=tuple(_own(step, host.name) for step in program.steps),
         )
         invitation = conductor.invitation(host.name)
@@ -80,14 +79,6 @@ def _address(host: Host, fleet: Fleet) -> str:
 
 def _own(step: Step, host: str) -> Step:
     return replace(step, flows=tuple(f for f in step.flows if f.source == host))
-
-
-def _sessions(program: Program) -> dict[str, int]:
-    """The most flows that end on each host in any step, twice: old sessions take time to end."""
-    most: Counter[str] = Counter()
-    for step in program.steps:
-        most |= Counter(flow.target for flow in step.flows)
-    return {host.name: 2 * most[host.name] for host in program.hosts}
 
 
 def _steps(

@@ -21,16 +21,14 @@ _END_S = 8.0
 
 
 class LocalServer:
-    def __init__(
-        self, address: str = "127.0.0.1", token: bytes | None = None, sessions: int = 16
-    ) -> None:
+    def __init__(self, address: str = "127.0.0.1", token: bytes | None = None) -> None:
         self.token = token or secrets.token_hex(32).encode()
         # Whoever started it knows the token alone: bounds would only bind themselves.
-        bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate")]
+        bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate", "sessions")]
         listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "weft.cli", "serve", "--listen", listen, *bounds,
-             f"--max-sessions={sessions}", "--json", "--until-stdin-closes"],
+             "--json", "--until-stdin-closes"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env=os.environ | {TOKEN_VARIABLE: self.token.decode()},
             start_new_session=True,  # Ctrl-C is ours: it is to go on until we have its counts

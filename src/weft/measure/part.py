@@ -28,12 +28,12 @@ END_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one host does: `steps` have its own flows only; it serves `sessions` at once."""
+    """What one host does: `steps` have the flows that start there; `serves`: some end there."""
 
     host: str
     address: str
     token: str
-    sessions: int
+    serves: bool
     steps: tuple[Step, ...]
 
 
@@ -41,8 +41,8 @@ def play(invitation: Invitation, part: Part) -> None:
     """The whole plan, from this host's side."""
     with join(invitation) as member, ExitStack() as stack:
         port = None
-        if part.sessions:
-            server = LocalServer(part.address, part.token.encode(), part.sessions)
+        if part.serves:
+            server = LocalServer(part.address, part.token.encode())
             port = stack.enter_context(closing(server)).port
         member.report("serving", {"port": port})
         try:

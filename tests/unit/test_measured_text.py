@@ -1,0 +1,57 @@
+"""Measurements on a terminal: what a table says of its records."""
+
+import numpy as np
+
+from weft.records import Distribution, Histogram, Provenance, Record, Scalar
+from weft.records.measured import measured_summary, sweep_table
+
+
+def record(size: int, *, repetition: int | None = None, samples=(), **numbers: float) -> Record:
+    histogram = Histogram()
+    histogram.record_many(np.asarray(samples, dtype=np.int64))
+    settings = {"over": "tcp", "size_bytes": size}
+    return Record(
+        kind="measurement",
+        name="latency",
+        settings=settings if repetition is None else settings | {"repetition": repetition},
+        quantities={
+            **({"half_rtt": Distribution("ps", histogram)} if len(samples) else {}),
+            **{name: Scalar(value, "b/s") for name, value in numbers.items()},
+        },
+        provenance=Provenance(weft_version="0"),
+    )
+
+
+def test_each_quantile_stands_above_its_interval_in_the_same_unit():
+    values = np.arange(1, 10_001) * 1_000_000  # 1 us to 10 ms
+    lines = measured_summary(record(64, samples=values)).splitlines()
+    (row,) = (line.split() for line in lines if line.startswith("half_rtt"))
+    (ends,) = (line.split() for line in lines if line.startswith("  95 %"))
+    assert row[:4] == ["half_rtt", "10000", "1", "µs"]
+    median, low_high = float(row[4]), ends[3]
+    low, high = (float(end) for end in low_high.split("–"))
+    assert low <= median <= high
+
+
+def test_an_end_that_the_samples_cannot_bound_is_left_open():
+    assert "–…" in measured_summary(record(64, samples=[1000, 2000, 3000]))
+
+
+def test_a_sweep_names_what_varies_once_and_what_does_not_in_its_title():
+    text = sweep_table([record(64, throughput=1e9), record(128, throughput=2e9)])
+    title, _, heads, _, *rows = text.splitlines()
+    assert title == "latency (over=tcp)"
+    assert heads.split() == ["size_bytes", "throughput"]
+    assert [row.split() for row in rows] == [["64", "1", "Gb/s"], ["128", "2", "Gb/s"]]
+
+
+def test_repetitions_are_their_median_and_range():
+    runs = [record(64, repetition=n, throughput=n * 1e9) for n in (1, 2, 6)]
+    text = sweep_table(runs)
+    assert "2 Gb/s (1–6)" in text
+    assert "3  2 Gb/s" in text
+
+
+def test_a_quantity_that_a_point_lacks_is_a_dash():
+    text = sweep_table([record(64, throughput=1e9), record(128)])
+    assert text.splitlines()[-1].split() == ["128", "–"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from weft.records import (
     this_run,
     to_line,
 )
+from weft.records.dimension import format_value, split_unit
 from weft.records.measured import measured_summary, sweep_table
 
 MOST_REPETITIONS = 10_000
@@ -45,6 +47,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
     test = TESTS[name]
     command = commands.add_parser(
         name, help=test.help, description=f"{test.description} See docs/measure.md.",
+        usage=f"weft {name} [PEER] [--over TRANSPORT] [--SETTING VALUE ...] [-o FILE]",
         allow_abbrev=False,
     )  # fmt: skip
     command.add_argument(
@@ -68,15 +71,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
 def _add_settings(command: argparse.ArgumentParser, test: Test) -> None:
     """The test's own settings first, then the common ones, then those of some transports."""
     common = options_of(Settings)
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for option in (declared for _, declared in options_of(test.settings).values()):
+    titles = ("of this test", "common settings", "of some transports")
+    groups = {title: command.add_argument_group(title) for title in titles}
+    defaults = {field.name: field.default for field in dataclasses.fields(test.settings)}
+    for field_name, option in options_of(test.settings).values():
         if "." in option.name:
             continue
         title = ("of some transports" if option.only else
                  "common settings" if option.name in common else "of this test")  # fmt: skip
-        if title not in groups:
-            groups[title] = command.add_argument_group(title)
-        _add_option(groups[title], option)
+        _add_option(groups[title], option, _default_text(field_name, defaults[field_name]))
     delay = [name.partition(".")[2] for name in common if name.startswith("delay.")]
     groups["of some transports"].add_argument(
         "--delay", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
@@ -84,9 +87,18 @@ def _add_settings(command: argparse.ArgumentParser, test: Test) -> None:
     )  # fmt: skip
 
 
-def _add_option(group: argparse._ArgumentGroup, option: Option) -> None:
+def _default_text(name: str, value: object) -> str:
+    """A default that says something: none, nothing and off do not."""
+    if value is None or value is False or value in ("", -1):
+        return ""
+    _, unit = split_unit(name)
+    return format_value(value, unit) if unit and isinstance(value, int) else f"{value}"
+
+
+def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) -> None:
     only = f" ({', '.join(option.only)})" if option.only else ""
-    words = f"{option.help}{only}".replace("%", "%%")
+    shown = f" [{default}]" if default else ""
+    words = f"{option.help}{only}{shown}".replace("%", "%%")
     if option.read is flag:
         group.add_argument(f"--{option.name}", action="store_true", default=None, help=words)
     else:

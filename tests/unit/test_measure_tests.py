@@ -129,6 +129,13 @@ def test_several_connections_threads_and_lists_send_all_that_was_asked(peer, ove
     assert number(run, "messages") + lost == 2 * 2 * 100
 
 
+def test_what_was_lost_and_what_came_is_what_was_sent(peer):
+    """Datagrams of this size overflow the socket's buffer at once."""
+    run = bandwidth(peer, over="udp", size=65507, count=300, warmup=50, depth=64)
+    assert number(run, "messages") + number(run, "lost") == 300
+    assert number(run, "loss") == pytest.approx(number(run, "lost") / 3)
+
+
 def test_a_synchronous_stream_has_one_message_outstanding(peer):
     run = bandwidth(peer, over="tcp", size="4K", count=200, depth=1)
     assert number(run, "messages") == 200

@@ -56,10 +56,12 @@ def seen(
     ours, theirs = total(sent), total(received)
     observed = Observation()
     observed.quantities |= throughput("throughput", theirs) | throughput("sender.throughput", ours)
-    observed.quantities |= messages(theirs if theirs.received else ours)
-    # Flaws as the receiver counted them, of what the sender sent.
-    arrived = replace(theirs, sent=ours.sent)
-    observed.quantities |= flaws(arrived, is_lossy(settings), settings.validate)
+    observed.quantities |= messages(theirs if received else ours)
+    if received:
+        # The receiver's own count of the lost has those of the warm-up in it.
+        lost = max(0, ours.sent - theirs.received)
+        arrived = replace(theirs, sent=ours.sent, lost=lost)
+        observed.quantities |= flaws(arrived, is_lossy(settings), settings.validate)
     observed.quantities |= cpu(ours) | cpu(theirs, "peer.cpu")
     if settings.route.transport in ("tcp", "udp"):
         observed.notes.append(f"{settings.route}: the sender's figures count bytes that the "

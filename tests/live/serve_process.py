@@ -45,8 +45,13 @@ class ServeProcess:
                  *options],
                 stdout=log, stderr=errors, env=environment,
             )  # fmt: skip
-        wait_until(self._has_started, "the server listens", START_S)
-        assert self.process.poll() is None, self.stderr.read_text()
+        try:
+            wait_until(self._has_started, "the server listens", START_S)
+            assert self.process.poll() is None, self.stderr.read_text()
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
         self.port = json.loads(self._log.read_text().splitlines()[0])["addresses"][0][1]
         self.where = f"127.0.0.1:{self.port}"
 

@@ -109,7 +109,7 @@ boot() {
     -fsdev "local,id=root,path=/,readonly=on,$share" -device virtio-9p-pci,fsdev=root,mount_tag=root \
     -fsdev "local,id=out,path=$out,security_model=none" -device virtio-9p-pci,fsdev=out,mount_tag=out \
     -append "console=ttyS0 panic=-1 quiet mitigations=off nokaslr tsc=reliable no_timer_check \
-      random.trust_cpu=on audit=0 apparmor=0" </dev/null 9>&- | tr -d '\r' | tee "$cache/console.log"
+      random.trust_cpu=on audit=0 apparmor=0" </dev/null 9>&- | sed -u 's/\r$//' | tee "$cache/console.log"
 }
 
 check_machine

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -20,8 +19,6 @@ from pathlib import Path
 TIMEOUT_S = 60.0
 PR_SET_PDEATHSIG = 1
 LISTEN = "0A"
-# A command to run every process under, ours and the peers': "chrt -f 1" where others use the CPUs.
-PREFIX = "WEFT_BENCH_PREFIX"
 _libc = ctypes.CDLL(None)
 
 
@@ -41,7 +38,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def _on(cpu: int, command: Sequence[str]) -> list[str]:
-    return [*shlex.split(os.environ.get(PREFIX, "")), "taskset", "-c", str(cpu), *command]
+    return ["taskset", "-c", str(cpu), *command]
 
 
 def _die_with_parent() -> None:

@@ -35,6 +35,11 @@ class Complete {
       const Until until(run_, last);
       Recorder latency(result_.latency);
       while (!until.reached(result_.counts.sent, last)) {
+        // Also where every completion is there at the first poll.
+        if (stop_.is_set()) {
+          result_.counts.stopped = true;
+          break;
+        }
         if (run_.validate) last = ticks();
         if (!next()) break;
         const uint64_t now = ticks();

@@ -170,7 +170,7 @@ std::map<std::string, std::string> VerbsEndpoint::describe() {
       {"node", std::to_string(node_)},
   };
   if (queues_.timed_cq != nullptr) {
-    facts["device_clock_hz"] = std::to_string(device_.clock_hz());
+    facts["device_hz"] = std::to_string(device_.clock_hz());
     facts["device_timestamps"] = "unverified: never ran on a device that has them";
   } else if (config_.device_timestamps) {
     facts["device_timestamps"] = "no: the device offers none";

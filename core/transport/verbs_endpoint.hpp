@@ -69,7 +69,8 @@ class VerbsEndpoint final : public Endpoint {
   uint32_t fail(uint32_t delivered, uint64_t work, ibv_wc_status status, uint32_t vendor);
   uint32_t wait_for_event(std::span<Completion> out, int timeout_ms);
   void sleep(int timeout_ms);
-  void check_device();
+  void look_at_device();
+  std::optional<Error> device_failure() const;
 
   Config config_;
   Kind kind_;
@@ -100,7 +101,8 @@ class VerbsEndpoint final : public Endpoint {
 
   bool armed_ = false;
   unsigned int events_ = 0;  // taken, not acknowledged yet
-  uint32_t idle_ = 0;
+  uint32_t polls_ = 0;
+  uint64_t next_look_ = 0;  // ticks
   std::optional<Error> failure_;
 };
 

@@ -14,10 +14,10 @@ namespace weft::transport::verbs {
 
 namespace {
 
-// 4.096 us * 2^14 = 67 ms, at most four times that on some devices; seven retries: a dead peer is
-// an error after 0.5 to 2 s.
+// 4.096 us * 2^14 = 67 ms, at most four times that on some devices; six retries: a dead peer is an
+// error after 0.5 to 2 s. Seven would do, but soft RoCE takes that for infinity.
 constexpr uint8_t kAckTimeout = 14;
-constexpr uint8_t kRetries = 7;
+constexpr uint8_t kRetries = 6;
 // For ever: a peer that is alive but slow to post receives is not an error.
 constexpr uint8_t kReceiverNotReadyRetries = 7;
 constexpr uint8_t kReceiverNotReadyTimer = 12;  // 0.64 ms

@@ -1,5 +1,6 @@
 // What an endpoint of the verbs transport does once it is open: post, poll, wait.
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,8 +16,10 @@ namespace {
 
 constexpr uint64_t kUnsignaled = uint64_t{1} << 62;
 constexpr uint32_t kBatch = 32;
-// Empty polls between two looks at the device's asynchronous events: far below a second.
-constexpr uint32_t kIdlePolls = 1u << 16;
+// How often the device itself is looked at, and how many polls go without a look at the time:
+// seldom enough for no percentile to see it.
+constexpr int64_t kLookNs = 100'000'000;
+constexpr uint32_t kPollsPerLook = 256;
 
 ibv_wr_opcode opcode_of(Op op) {
   switch (op) {
@@ -172,7 +175,14 @@ bool VerbsEndpoint::take(const Seen& seen, Completion& out) {
 
 uint32_t VerbsEndpoint::fail(uint32_t delivered, uint64_t work, ibv_wc_status status,
                              uint32_t vendor) {
-  failure_ = failed_work(where_, own_.qp, (work & kReceive) != 0, status, vendor);
+  // A device or port that went away is the reason, a failed work only what it led to.
+  failure_ = device_failure();
+  ibv_port_attr port{};
+  if (!failure_ &&
+      ibv_query_port(device_.context(), static_cast<uint8_t>(port_.number), &port) == 0 &&
+      port.state != IBV_PORT_ACTIVE)
+    failure_ = failed_device(where_, IBV_EVENT_PORT_ERR);
+  if (!failure_) failure_ = failed_work(where_, own_.qp, (work & kReceive) != 0, status, vendor);
   if (delivered == 0) throw *failure_;
   return delivered;
 }
@@ -222,9 +232,8 @@ uint32_t VerbsEndpoint::poll_timed(std::span<Completion> out) {
 uint32_t VerbsEndpoint::poll(std::span<Completion> out) {
   if (failure_) throw *failure_;
   post_receives();
-  const uint32_t count = queues_.timed_cq != nullptr ? poll_timed(out) : poll_plain(out);
-  if (count == 0 && ++idle_ % kIdlePolls == 0) check_device();
-  return count;
+  if (++polls_ % kPollsPerLook == 0) look_at_device();
+  return queues_.timed_cq != nullptr ? poll_timed(out) : poll_plain(out);
 }
 
 uint32_t VerbsEndpoint::wait(std::span<Completion> out, int timeout_ms) {
@@ -260,8 +269,10 @@ uint32_t VerbsEndpoint::wait_for_event(std::span<Completion> out, int timeout_ms
 
 void VerbsEndpoint::sleep(int timeout_ms) {
   pollfd files[2] = {{queues_.channel->fd, POLLIN, 0}, {device_.context()->async_fd, POLLIN, 0}};
-  if (::poll(files, 2, timeout_ms) <= 0) return;
-  if (files[1].revents != 0) check_device();
+  const int ready = ::poll(files, 2, timeout_ms);
+  if (ready > 0 && files[1].revents != 0) next_look_ = 0;
+  look_at_device();
+  if (ready <= 0) return;
   if (files[0].revents == 0) return;
   ibv_cq* cq = nullptr;
   void* unused = nullptr;
@@ -273,7 +284,15 @@ void VerbsEndpoint::sleep(int timeout_ms) {
   events_ = 0;
 }
 
-void VerbsEndpoint::check_device() {
+void VerbsEndpoint::look_at_device() {
+  const uint64_t now = ticks();
+  if (now < next_look_) return;
+  next_look_ = now + Clock::shared().ticks_of_ns(kLookNs);
+  failure_ = device_failure();
+  if (failure_) throw *failure_;
+}
+
+std::optional<Error> VerbsEndpoint::device_failure() const {
   ibv_async_event event{};
   while (library().get_async_event(device_.context(), &event) == 0) {
     const ibv_event_type type = event.event_type;
@@ -282,10 +301,14 @@ void VerbsEndpoint::check_device() {
     const bool fatal = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR ||
                        type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_ACCESS_ERR ||
                        (type == IBV_EVENT_PORT_ERR && port == port_.number);
-    if (!fatal) continue;
-    failure_ = failed_device(where_, type);
-    throw *failure_;
+    if (fatal) return failed_device(where_, type);
   }
+  // Drivers that cannot let go of a device in use give no event: it vanishes from sysfs, and goes
+  // when we do.
+  const std::string path =
+      std::string("/sys/class/infiniband_verbs/") + device_.context()->device->dev_name;
+  if (access(path.c_str(), F_OK) != 0) return failed_device(where_, IBV_EVENT_DEVICE_FATAL);
+  return std::nullopt;
 }
 
 }  // namespace weft::transport::verbs

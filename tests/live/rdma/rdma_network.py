@@ -44,6 +44,7 @@ def make_veth_pair() -> Veth:
         run("ip", "address", "add", f"{address}/24", "dev", interface)
         run("ip", "link", "set", interface, "up")
         run("ip", "route", "add", "10.9.1.0/24", "dev", interface, "table", str(number))
+        run("ip", "route", "add", "local", address, "dev", interface, "table", str(number))
         run("ip", "rule", "add", "pref", str(number), "oif", interface, "lookup", str(number))
     for device, interface in zip(pair.devices, pair.interfaces, strict=True):
         run("rdma", "link", "add", device, "type", "rxe", "netdev", interface)

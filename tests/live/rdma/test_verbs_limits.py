@@ -71,7 +71,7 @@ def test_timestamps_are_given_or_said_to_be_missing(device: Availability) -> Non
     with loopback(device=device.device, device_timestamps=True) as endpoint:
         facts = endpoint.describe()
     has = device.facts["timestamps"] != "no"
-    assert ("device_clock_hz" in facts) == has
+    assert ("device_hz" in facts) == has
     assert facts["device_timestamps"]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.peers.processes import TIMEOUT_S, cpus, start
 from weft._core import (
+    Clock,
     Counts,
     Endpoint,
     EndpointConfig,
@@ -88,6 +89,7 @@ def _loop(what: Round) -> LoopSpec:
 
 def serve(what: Round) -> None:
     """Standard input: the peer's address, then how many messages there were."""
+    Clock.shared()  # calibrated before the client starts, which takes a while
     endpoint, stop = _endpoint(what, server=True), StopFlag()
     _say(endpoint.address().hex())
     endpoint.connect(bytes.fromhex(input()), CONNECT_MS)
@@ -115,6 +117,7 @@ def _sink(endpoint: Endpoint, spec: LoopSpec, stop: StopFlag) -> Counts:
 
 def measure(what: Round, server_cpu: int) -> dict[str, Any]:
     """The client's side: one round against a server that it starts."""
+    Clock.shared()
     server = start(server_cpu, [sys.executable, "-m", "bench.ours", json.dumps(asdict(what))])
     assert server.stdin
     assert server.stdout

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from pathlib import Path
 TIMEOUT_S = 60.0
 PR_SET_PDEATHSIG = 1
 LISTEN = "0A"
+# A command to run every process under, ours and the peers': "chrt -f 1" where others use the CPUs.
+PREFIX = "WEFT_BENCH_PREFIX"
 _libc = ctypes.CDLL(None)
 
 
@@ -38,7 +41,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def _on(cpu: int, command: Sequence[str]) -> list[str]:
-    return ["taskset", "-c", str(cpu), *command]
+    return [*shlex.split(os.environ.get(PREFIX, "")), "taskset", "-c", str(cpu), *command]
 
 
 def _die_with_parent() -> None:

@@ -198,5 +198,13 @@ def test_a_missing_dask_is_told_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(InputError, match=r"pip install 'weft\[cluster\]'"), dask_fleet("x", {}):
+    missing = pytest.raises(InputError, match=r"pip install 'weft\[cluster\]'")
+    with missing, dask_fleet("tcp://h:1", {}):
+        pass
+
+
+@pytest.mark.parametrize("address", ["nonsense", "tcp://", "tcp://h", "tcp://h:x", "http://h:1"])
+def test_what_is_no_address_of_a_scheduler_is_told_at_once(address: str) -> None:
+    refused = pytest.raises(InputError, match="not the address of a scheduler")
+    with refused, dask_fleet(address, {}):
         pass

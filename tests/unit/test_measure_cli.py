@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import TESTS, main
+from weft.errors import InputError
 from weft.measure.catalog import TESTS as CATALOG
 from weft.records import Record, from_line, read_records
 
@@ -148,6 +149,25 @@ def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
     monkeypatch.setattr(command, "run_point", corrupt)
     assert main(["latency", *QUICK]) == 1
     assert "3 messages were corrupted" in capsys.readouterr().err
+
+
+def test_a_point_that_fails_leaves_those_before_it(monkeypatch, capsys):
+    from weft.cli import test as command
+
+    whole = command.run_point
+
+    def fails_at_128(test, peer, point, progress):
+        if point.settings.size_bytes == 128:
+            raise InputError("rxe0", "the device is gone", "look for it")
+        return whole(test, peer, point, progress)
+
+    monkeypatch.setattr(command, "run_point", fails_at_128)
+    assert main(["latency", *QUICK, "--sweep", "size=64,128,256", "-o", "a.jsonl"]) == 1
+    said = capsys.readouterr()
+    assert "rxe0: the device is gone" in said.err
+    assert "1 of 3 points done" in said.err
+    assert [r.settings["size_bytes"] for r in records("a.jsonl")] == [64]
+    assert "half_rtt" in said.out
 
 
 def test_help_names_every_setting_of_a_test(capsys):

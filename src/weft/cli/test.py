@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.errors import InputError
+from weft.errors import InputError, WeftError
 from weft.host.facts import provenance_facts
 from weft.measure import mpi
 from weft.measure.auth import read_token
@@ -166,7 +166,7 @@ def _measure(
     points: Sequence[Point],
     stored: Mapping[str, tuple[Record, ...]],
 ) -> dict[str, tuple[Record, ...]]:
-    """Runs what is left; a point that ends early is kept, and is the last."""
+    """Runs what is left; a point that ends early is kept, and one that fails ends it."""
     done = dict(stored)
     left = [point for point in points if point.identity not in stored]
     with contextlib.ExitStack() as stack:
@@ -177,7 +177,13 @@ def _measure(
         bar = stack.enter_context(ProgressBar(f"weft {test.name}"))
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for number, point in enumerate(left):
-            measured = run_point(test, peer, point, _progress(bar, number, len(left)))
+            try:
+                measured = run_point(test, peer, point, _progress(bar, number, len(left)))
+            except WeftError as error:
+                if not done:
+                    raise
+                print(f"weft: {error}", file=sys.stderr)
+                return done
             done[point.identity] = measured.records
             _keep(writer, measured)
             if measured.ended:

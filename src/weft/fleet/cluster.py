@@ -20,6 +20,7 @@ from weft.errors import InputError
 from weft.fleet.fleet import Fleet
 
 CONNECT_S = 10
+SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 # Workers tell the scheduler that they live at least once a second.
 SILENT_S = 10.0
 
@@ -56,7 +57,21 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None]) -> Iterator[Fle
         client.close(timeout=2)
 
 
+def _check_address(scheduler: str) -> None:
+    """Dask takes what it cannot use for a while before it complains."""
+    try:
+        parts = urlsplit(scheduler)
+        good = parts.scheme in SCHEMES and parts.hostname and parts.port
+    except ValueError:  # a port that is none
+        good = False
+    if not good:
+        raise InputError(
+            f"--cluster {scheduler}", "not the address of a scheduler", "write tcp://HOST:PORT"
+        )
+
+
 def _connect(scheduler: str) -> Any:
+    _check_address(scheduler)
     try:
         import distributed
     except ImportError as error:

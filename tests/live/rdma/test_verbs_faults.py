@@ -59,9 +59,9 @@ def at_message(stop: StopFlag, number: int, action: object) -> threading.Thread:
 
 @pytest.mark.parametrize("events", [False, True], ids=["polling", "events"])
 def test_a_killed_peer_is_an_error_within_seconds(device: Availability, events: bool) -> None:
-    stop = stopped_after(2 * LIMIT_S)
     config = settings(device=device.device, events=events, receive_depth=16)
     with opened(config) as (endpoint,), echo_process(endpoint, device.device, "rc") as peer:
+        stop = stopped_after(2 * LIMIT_S)
         killed: list[float] = []
         at_message(stop, 10, lambda: (peer.kill(), killed.append(time.monotonic())))
         result = ping_pong(endpoint, loop(count=10**9, block=events), stop)
@@ -82,9 +82,9 @@ def test_a_peer_killed_before_it_answers_at_all_is_an_error(device: Availability
 
 
 def test_datagrams_to_a_killed_peer_are_counted_as_lost(device: Availability) -> None:
-    stop = stopped_after(LIMIT_S)
     config = settings(device=device.device, endpoint="ud", receive_depth=16)
     with opened(config) as (endpoint,), echo_process(endpoint, device.device, "ud") as peer:
+        stop = stopped_after(LIMIT_S)
         at_message(stop, 5, peer.kill)
         spec = loop(count=40, loss_timeout_ns=50_000_000)
         result = ping_pong(endpoint, spec, stop)

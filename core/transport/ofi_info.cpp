@@ -211,7 +211,10 @@ std::vector<Op> operations_of(const fi_info& info, fid_domain* domain) {
     ops.push_back(Op::read);
   }
   fi_atomic_attr attr{};
-  if (!(info.caps & FI_ATOMIC)) return ops;
+  // libfabric's verbs provider adds and swaps the operand's address in place of its value: seen on
+  // 1.17, and so in its source for as long as it has had atomics.
+  const bool takes_addresses = std::strcmp(info.fabric_attr->prov_name, "verbs") == 0;
+  if (!(info.caps & FI_ATOMIC) || takes_addresses) return ops;
   if (fi_query_atomic(domain, FI_UINT64, FI_SUM, &attr, FI_FETCH_ATOMIC) == 0)
     ops.push_back(Op::fetch_add);
   if (fi_query_atomic(domain, FI_UINT64, FI_CSWAP, &attr, FI_COMPARE_ATOMIC) == 0)

@@ -116,6 +116,7 @@ Availability describe_provider(const std::string& provider, const fi_info* offer
     for (const auto& operation : operations) add_once(entry.operations, operation);
     entry.facts[std::string(endpoint_name(type)) + ".operations"] = joined(operations);
   }
+  entry.facts["verified"] = verified(provider);
   entry.facts["domains"] = joined(domains);
   entry.facts["fabrics"] = joined(fabrics);
   entry.facts["addresses"] = joined(addresses);

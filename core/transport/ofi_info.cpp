@@ -189,6 +189,14 @@ std::vector<std::string> known_providers() {
   return names;
 }
 
+std::string verified(const std::string& provider) {
+  constexpr std::array kTested{"shm", "tcp", "udp", "sockets", "net", "verbs"};
+  const std::string core = provider.substr(0, provider.find(';'));
+  return std::ranges::find(kTested, core) != kTested.end()
+             ? "yes"
+             : "unverified: weft has never run over this provider";
+}
+
 long open_fabric(const fi_info& info, Fid<fid_fabric>& fabric) {
   return open_into(fabric, [&](fid_fabric** object) {
     return OfiLibrary::get().fabric(info.fabric_attr, object, nullptr);

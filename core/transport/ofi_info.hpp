@@ -46,6 +46,9 @@ std::vector<std::string> known_providers();
 // have those.
 std::vector<Op> operations_of(const fi_info& info, fid_domain* domain);
 
+// "yes", or that weft's own tests have never run over this provider.
+std::string verified(const std::string& provider);
+
 // The offer for this endpoint, with the most operations. Throws weft::Error with the reason.
 InfoPtr choose(const Config& config);
 

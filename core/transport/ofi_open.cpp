@@ -226,6 +226,7 @@ std::map<std::string, std::string> OfiEndpoint::describe() {
     names.append(names.empty() ? "" : ", ").append(name_of(op));
   return {{"provider", info_->fabric_attr->prov_name},
           {"provider version", version_text(info_->fabric_attr->prov_version)},
+          {"verified", verified(info_->fabric_attr->prov_name)},
           {"libfabric", version_text(library.version()) + " " + library.path},
           {"fabric", info_->fabric_attr->name},
           {"domain", info_->domain_attr->name},

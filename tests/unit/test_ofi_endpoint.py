@@ -275,5 +275,6 @@ def test_each_provider_is_described_as_fi_info_would_or_says_why_not() -> None:
         for kind in entry.endpoints:
             for fact in ("caps", "max_msg_size", "inject_size", "mr_mode", "operations"):
                 assert f"{kind}.{fact}" in entry.facts
+    assert providers()["shm"].facts["verified"] == "yes"
     assert providers()["udp"].facts["dgram.max_msg_size"] == "1472"
     assert "127.0.0.1" in providers()["tcp"].facts["addresses"]

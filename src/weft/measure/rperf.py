@@ -24,6 +24,7 @@ from weft.measure.test import Measurement, Test, measure
 from weft.measure.wiring import echo_channel, endpoint_fields, loop_spec, receives, sink_channel
 from weft.records import Scalar
 
+SOFTWARE = ("shm", "tcp", "udp", "sockets", "net")  # libfabric's providers without an adapter
 BIAS = {
     "wire-first": "order wire-first: the loopback message waits behind the wire's in the adapter, "
     "so the RTT is low by the adapter's time per message (as in the simulator)",
@@ -113,6 +114,9 @@ def notes(settings: RperfSettings, result: PostPollResult) -> list[str]:
         percent = 100 * result.negative / pairs
         found.append(f"{result.negative} of {pairs} differences ({percent:.3g} %) are negative: "
                      "the loopback message was seen complete after the wire's")  # fmt: skip
+    if settings.route.device in SOFTWARE:
+        found.append(f"{settings.route} is software on both paths: there is no adapter whose time "
+                     "the loopback could take away, so the RTT is not a fabric's")  # fmt: skip
     if not result.device_rtt.count:
         found.append("no device timestamps: the RTT has no independent check here")
     return found

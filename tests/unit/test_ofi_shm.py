@@ -21,8 +21,8 @@ from weft._core import Endpoint, EndpointConfig
 config = EndpointConfig()
 config.transport, config.device = "ofi", "shm"
 endpoint = Endpoint.open(config)
-print("open", flush=True)
 try:
+    print("open", flush=True)
     time.sleep(30)
 except KeyboardInterrupt:
     print("interrupted", flush=True)

@@ -95,13 +95,14 @@ def _fabric_latency(provider: str, endpoint: str, messages: int, size_bytes: int
     )  # fmt: skip
 
 
-def _rate(protocol: str) -> Case:
+def _rate(protocol: str, *, listed: bool) -> Case:
+    """Lists of messages in one call, or each in a call of its own as the peers do."""
     return Case(
-        name=f"{protocol} message rate",
+        name=f"{protocol} message rate, {'lists' if listed else 'one by one'}",
         unit="M/s", scale=MEGA,
         what=Round(
-            transport=protocol, test="stream", block=True, seconds=0.5, window=64, post_list=16,
-            signal_every=16,
+            transport=protocol, test="stream", block=True, seconds=0.5, window=64,
+            post_list=16 if listed else 1, signal_every=16 if listed else 1, nagle=not listed,
         ),
         peers=tuple(
             Peer(
@@ -146,8 +147,10 @@ CASES = (
     _fabric_latency("tcp", "msg", 20_000, SMALL),
     _fabric_latency("shm", "rdm", 2_000, 1 << 20),
     _fabric_latency("tcp", "rdm", 500, 1 << 20),
-    _rate("tcp"),
-    _rate("udp"),
+    _rate("tcp", listed=True),
+    _rate("tcp", listed=False),
+    _rate("udp", listed=True),
+    _rate("udp", listed=False),
     _bandwidth("tcp", LARGE, with_sockperf=True),
     _bandwidth("udp", DATAGRAM, with_sockperf=False),
 )

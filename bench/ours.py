@@ -48,6 +48,7 @@ class Round:
     window: int = 64
     post_list: int = 1
     signal_every: int = 1
+    nagle: bool = False
 
 
 def run(what: Round) -> dict[str, float]:
@@ -71,7 +72,7 @@ def run(what: Round) -> dict[str, float]:
 def _endpoint(what: Round, server: bool) -> Endpoint:
     config = EndpointConfig()
     config.transport, config.device, config.endpoint = what.transport, what.device, what.endpoint
-    config.server, config.events = server, what.block
+    config.server, config.events, config.nagle = server, what.block, what.nagle
     both = what.test == "latency"
     config.send_bytes = what.size_bytes if both or not server else 0
     config.receive_bytes = what.size_bytes if both or server else 0

@@ -69,6 +69,7 @@ void bind_config(nb::module_& m) {
       .def_rw("device_timestamps", &Config::device_timestamps)
       .def_rw("delivery", &Config::delivery)
       .def_rw("congestion", &Config::congestion)
+      .def_rw("nagle", &Config::nagle)
       .def_rw("busy_poll_us", &Config::busy_poll_us)
       .def_rw("delay", &Config::delay);
 }

@@ -92,6 +92,7 @@ struct Config {
   bool device_timestamps = false;  // verbs: completions carry the device's clock, if it can
   bool delivery = false;   // ofi: a send completes when the peer's side has it (rperf needs it)
   std::string congestion;  // tcp: congestion control; "": the system's
+  bool nagle = false;      // tcp: small messages may wait to leave together
   int busy_poll_us = 0;    // tcp, udp: SO_BUSY_POLL
   DelayConfig delay;
 };

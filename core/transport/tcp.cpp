@@ -75,8 +75,8 @@ class TcpEndpoint final : public Endpoint {
       accept_from(until);
     else
       connect_to(split_address(peer, "tcp"), until);
-    const int on = 1;
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    const int at_once = config_.nagle ? 0 : 1;
+    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
     const std::string& control = config_.congestion;
     if (!control.empty() && setsockopt(socket_.get(), IPPROTO_TCP, TCP_CONGESTION, control.data(),
                                        static_cast<socklen_t>(control.size())) != 0)

@@ -338,6 +338,7 @@ class EndpointConfig:
     device_timestamps: bool
     delivery: bool
     congestion: str
+    nagle: bool
     busy_poll_us: int
     delay: DelayConfig
 

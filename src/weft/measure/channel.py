@@ -47,6 +47,7 @@ CONFIG: Mapping[str, tuple[Value, Kind]] = {
     "device_timestamps": (False, bool),
     "delivery": (False, bool),
     "congestion": ("", str),
+    "nagle": (False, bool),
     "busy_poll_us": (0, range(1 << 20)),
 }
 LOOP: Mapping[str, tuple[Value, Kind]] = {

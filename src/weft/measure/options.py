@@ -120,6 +120,9 @@ class Settings:
         only=(*VERBS, *SOCKETS),
     )
     priority: int = option(-1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS)
+    nagle: bool = option(
+        False, "nagle", values.flag, "small messages may wait to leave together", only=("tcp",)
+    )
     congestion: str = option(
         "", "congestion", values.text, "congestion control, such as cubic", "NAME", ("tcp",)
     )

@@ -34,6 +34,7 @@ def endpoint_fields(settings: Settings, **more: Any) -> dict[str, Any]:
         "traffic_class": settings.traffic_class or settings.dscp << 2,
         "priority": settings.priority,
         "congestion": settings.congestion,
+        "nagle": settings.nagle,
         "busy_poll_us": settings.busy_poll_us,
         "client": {"address": settings.address, "node": settings.numa},
     }

@@ -1,14 +1,15 @@
 // The timed loops. Each takes connected endpoints and runs in the calling thread.
 //
-// ping_pong  send, wait for the echo: half the round trip is one sample
-// echo       the other side of ping_pong and paced
-// post_poll  RPerf: a message to the wire and one to the adapter's own loopback, both posted at
-// once complete   one-sided operations (or sends) one at a time, post to completion stream `window`
-// messages outstanding, in lists; at most `rate` per second if given sink       receives what a
-// stream sends (and sends nothing) duplex     stream and sink at once on one endpoint:
-// bidirectional bandwidth serve_window  the passive side of one-sided operations: makes progress
-// only paced      open loop: messages leave at intended times, latency counts from those
-// transfer_send, transfer_receive  bulk transfer with credits by explicit acknowledgement
+// - ping_pong: send, wait for the echo; half the round trip is one sample
+// - echo: the other side of ping_pong and paced
+// - post_poll: RPerf; a message to the wire and one to the adapter's own loopback, posted together
+// - complete: one-sided operations (or sends) one at a time, post to completion
+// - stream: `window` messages outstanding, in lists; at most `rate` per second if given
+// - sink: receives what a stream sends, and sends nothing
+// - duplex: stream and sink at once on one endpoint
+// - serve_window: the passive side of one-sided operations; makes progress only
+// - paced: open loop; messages leave at intended times, latency counts from those
+// - transfer_send, transfer_receive: bulk transfer with credits by explicit acknowledgement
 #pragma once
 
 #include <cstdint>

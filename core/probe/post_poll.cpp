@@ -100,6 +100,7 @@ class PostPoll {
            now = wire_.at()) {
         if (!pair()) break;
         record();
+        if (stop_.is_set() && (result_.counts.stopped = true)) break;
         stop_.report(result_.counts.sent);
       }
     } catch (const Error& error) {

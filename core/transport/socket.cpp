@@ -93,10 +93,10 @@ void set_options(int descriptor, const Config& config, bool v6) {
                 "leave --busy-poll out, or run as root");
 }
 
-void set_receive_timeout(int descriptor, int timeout_ms, int& current_ms) {
+void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms) {
   if (timeout_ms == current_ms) return;
   const timeval time{timeout_ms / 1000, timeout_ms % 1000 * 1000};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+  setsockopt(descriptor, SOL_SOCKET, option, &time, sizeof(time));
   current_ms = timeout_ms;
 }
 

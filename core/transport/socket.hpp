@@ -42,8 +42,8 @@ class Descriptor {
                               const std::string& remedy = "");
 // DSCP, priority, busy polling: each is refused with its limit, never ignored.
 void set_options(int descriptor, const Config& config, bool v6);
-// Sets SO_RCVTIMEO only when it differs from `current_ms`.
-void set_receive_timeout(int descriptor, int timeout_ms, int& current_ms);
+// Sets SO_RCVTIMEO or SO_SNDTIMEO only when it differs from `current_ms`.
+void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms);
 // Local and peer address, interface, its MTU, IPoIB mode, what TCP or UDP was granted.
 std::map<std::string, std::string> describe_socket(int descriptor);
 // "ip port rest" <-> parts.

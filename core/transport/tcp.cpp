@@ -29,6 +29,9 @@ namespace {
 
 constexpr size_t kNonceBytes = 16;
 constexpr size_t kMostPieces = 64;
+constexpr int kGreetingMs = 300;
+// Who expects no more than this back may sleep in send: two such never wait for each other to read.
+constexpr uint32_t kSmall = 64;
 
 std::string nonce() {
   std::array<unsigned char, kNonceBytes / 2> bytes{};
@@ -112,6 +115,11 @@ class TcpEndpoint final : public Endpoint {
     uint32_t n = take_sent(out);
     n += take_received(out.subspan(n));
     if (n > 0) return n;
+    if (pushed_ < queued_ && config_.receive_bytes <= kSmall) {
+      set_timeout(socket_.get(), SO_SNDTIMEO, timeout_ms, send_timeout_ms_);
+      push(0);
+      return poll(out);
+    }
     if (pushed_ < queued_ || config_.receive_bytes == 0) {
       const short events = static_cast<short>((pushed_ < queued_ ? POLLOUT : 0) |
                                               (config_.receive_bytes > 0 ? POLLIN : 0));
@@ -119,7 +127,7 @@ class TcpEndpoint final : public Endpoint {
       ::poll(&one, 1, timeout_ms);
       return poll(out);
     }
-    set_receive_timeout(socket_.get(), timeout_ms, timeout_ms_);
+    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ms, receive_timeout_ms_);
     return pull(0) ? take_received(out) : 0;
   }
 
@@ -171,7 +179,9 @@ class TcpEndpoint final : public Endpoint {
       Descriptor one(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (one.get() < 0) continue;
       std::array<char, kNonceBytes> given{};
-      wait_for(one.get(), POLLIN, until, "waiting for the peer's first bytes");
+      // The peer greets at once; who does not must not keep it waiting.
+      pollfd greeting{one.get(), POLLIN, 0};
+      if (::poll(&greeting, 1, kGreetingMs) != 1) continue;
       if (recv(one.get(), given.data(), given.size(), MSG_WAITALL | MSG_DONTWAIT) ==
               static_cast<ssize_t>(given.size()) &&
           std::equal(given.begin(), given.end(), nonce_.begin())) {
@@ -210,8 +220,8 @@ class TcpEndpoint final : public Endpoint {
     fcntl(socket_.get(), F_SETFL, fcntl(socket_.get(), F_GETFL) & ~O_NONBLOCK);
   }
 
-  // Gives the kernel what it takes of the queue.
-  void push() {
+  // Gives the kernel what it takes of the queue; without MSG_DONTWAIT sleeps until it takes some.
+  void push(int flags = MSG_DONTWAIT) {
     while (pushed_ < queued_) {
       std::array<iovec, kMostPieces> pieces;
       size_t n = 0;
@@ -230,13 +240,12 @@ class TcpEndpoint final : public Endpoint {
       }
       ssize_t sent;
       if (n == 1) {
-        sent = ::send(socket_.get(), pieces[0].iov_base, pieces[0].iov_len,
-                      MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent = ::send(socket_.get(), pieces[0].iov_base, pieces[0].iov_len, flags | MSG_NOSIGNAL);
       } else {
         msghdr message{};
         message.msg_iov = pieces.data();
         message.msg_iovlen = n;
-        sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent = ::sendmsg(socket_.get(), &message, flags | MSG_NOSIGNAL);
       }
       if (sent < 0) {
         if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS) return;
@@ -303,7 +312,7 @@ class TcpEndpoint final : public Endpoint {
   uint64_t pulled_ = 0, handed_ = 0, released_ = 0;  // bytes; messages
   std::string nonce_;
   Descriptor listener_, socket_;
-  int timeout_ms_ = -1;
+  int receive_timeout_ms_ = -1, send_timeout_ms_ = -1;
 };
 
 }  // namespace

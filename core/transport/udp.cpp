@@ -80,7 +80,7 @@ class UdpEndpoint final : public Endpoint {
       refused_ = false;
       return poll(out);
     }
-    set_receive_timeout(socket_.get(), timeout_ms, timeout_ms_);
+    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ms, timeout_ms_);
     return receive_one(out, 0);
   }
 

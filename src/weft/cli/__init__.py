@@ -71,7 +71,8 @@ def _run(given: list[str]) -> int:
     if given[:1] == ["serve"]:  # it forks, so no library may start threads in it
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plots take half a second to import: a command loads only what it needs.
-    args = parser([n for n in COMMANDS if n in given[:1]] or COMMANDS).parse_args(given)
+    needed = [n for n in COMMANDS if n in given[:1]] or COMMANDS
+    args = parser(() if given[:1] == ["--version"] else needed).parse_args(given)
     status: int = args.run(args)
     if sys.stdout:  # None where it was closed before we began
         sys.stdout.flush()

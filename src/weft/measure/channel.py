@@ -14,6 +14,7 @@ from typing import Any
 
 from weft._core import EndpointConfig, LoopSpec
 from weft.errors import InputError
+from weft.measure.placement import ANYWHERE, AUTO
 
 Value = str | int | float | bool
 _COUNT = range(1 << 32)
@@ -58,7 +59,7 @@ LOOP: Mapping[str, tuple[Value, Kind]] = {
     "op": ("send", str),
     "block": (False, bool),
     "validate": (False, bool),
-    "cpu": (-1, range(-1, 1 << 16)),
+    "cpu": (ANYWHERE, range(AUTO, 1 << 16)),
     "loss_timeout_ns": (1_000_000_000, range(5_000_000_001)),
     "seed": (1, range(1 << 64)),
 }

@@ -58,6 +58,11 @@ class Connection:
     def local_host(self) -> str:
         return str(self._socket.getsockname()[0])
 
+    @property
+    def same_host(self) -> bool:
+        """Whether the other end is on this host, as far as addresses tell."""
+        return bool(self._socket.getsockname()[0] == self._socket.getpeername()[0])
+
     def send(self, message: Mapping[str, Any]) -> None:
         with self._sending:
             try:

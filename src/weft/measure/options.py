@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from weft.errors import InputError
 from weft.measure import values
+from weft.measure.placement import ANYWHERE
 from weft.measure.transport import Over, parse_over
 from weft.measure.values import Reader
 from weft.records import Plain
@@ -95,7 +96,13 @@ class Settings:
         "poll for completions, or sleep until an event",
         "spin|block",
     )
-    cpu: int = option(-1, "cpu", values.whole(-1, 4095), "processor of the (first) timed loop")
+    cpu: int = option(
+        ANYWHERE,
+        "cpu",
+        values.processor,
+        "processor of the first timed loop, or auto: a core each, near the device",
+        "N|auto",
+    )
     pages: str = option(
         "auto",
         "pages",

@@ -149,12 +149,11 @@ def _loops(
     """The background's loops, which end with the probe, and the probe's."""
     *streams, probe = ends.endpoints
     over = StopFlag()
-    # The probe keeps the processor that was asked for; the background takes the next ones.
-    apart = dataclasses.replace(settings, cpu=settings.cpu + 1 if settings.cpu >= 0 else -1)
     loops: list[Callable[[], Counts | LatencyResult]] = []
     if streams:
-        loops += stream_loops(apart, streams, over, rate=rate, op=settings.op, count=0,
-                              duration_ns=LONGEST_NS)  # fmt: skip
+        # The probe keeps the processor that was asked for; the background takes the next ones.
+        loops += stream_loops(settings, streams, over, rate=rate, op=settings.op, count=0,
+                              beside=1, duration_ns=LONGEST_NS)  # fmt: skip
     spec = loop_spec(small, duration_ns=duration_ns)
     return [*loops, partial(_probe, probe, spec, ends.stop, over, LEAD_S if streams else 0.0)]
 

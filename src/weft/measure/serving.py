@@ -14,6 +14,7 @@ from typing import Any
 from weft import _core
 from weft.errors import InputError
 from weft.measure.channel import Served, endpoint_config, loop_spec
+from weft.measure.placement import server_cpu
 
 CONNECT_MS = 5000
 DRAIN_S = 4.0
@@ -27,8 +28,11 @@ _COUNTS = (
 class _Loop:
     """One thread and what came of it."""
 
-    def __init__(self, channels: Sequence[Served], endpoints: Sequence[_core.Endpoint]) -> None:
+    def __init__(
+        self, channels: Sequence[Served], endpoints: Sequence[_core.Endpoint], cpu: int
+    ) -> None:
         self.channel = channels[0]
+        self.cpu = cpu
         self.endpoints = endpoints
         self.stop = _core.StopFlag()
         self.counts: dict[str, Any] | None = None
@@ -38,7 +42,7 @@ class _Loop:
     def start(self, on_error: Callable[[], None]) -> None:
         def run() -> None:
             try:
-                self.counts = _run(self.channel, self.endpoints, self.stop)
+                self.counts = _run(self.channel, self.endpoints, self.cpu, self.stop)
             except InputError as error:
                 self.error = error
             finally:
@@ -64,9 +68,9 @@ class _Loop:
 
 
 def _run(
-    channel: Served, endpoints: Sequence[_core.Endpoint], stop: _core.StopFlag
+    channel: Served, endpoints: Sequence[_core.Endpoint], cpu: int, stop: _core.StopFlag
 ) -> dict[str, Any]:
-    loop, options = loop_spec(channel.loop), channel.options
+    loop, options = loop_spec({**channel.loop, "cpu": cpu}), channel.options
     stream = {name: options[name] for name in ("window", "post_list", "signal_every", "rate")}
     match channel.role:
         case "echo":
@@ -88,13 +92,16 @@ def counts_of(counts: _core.Counts) -> dict[str, Any]:
 
 
 class Serving:
-    def __init__(self, channels: Sequence[Served]) -> None:
+    def __init__(self, channels: Sequence[Served], *, same_host: bool = False) -> None:
         self._channels = channels
+        self._same_host = same_host
+        self._cpus: list[int] = []
         self._endpoints: list[_core.Endpoint] = []
         self._loops: list[_Loop] = []
 
     def open(self) -> list[bytes]:
         """Opens every endpoint; their addresses."""
+        self._cpus = self._placed()
         for channel in self._channels:
             try:
                 loop_spec(channel.loop)
@@ -113,14 +120,28 @@ class Serving:
         return [endpoint.describe() for endpoint in self._endpoints]
 
     def start(self, on_error: Callable[[], None]) -> None:
-        groups: dict[int, list[int]] = {}
-        for number, channel in enumerate(self._channels):
-            groups.setdefault(channel.thread, []).append(number)
-        for _, members in sorted(groups.items()):
+        for members, cpu in zip(self._groups, self._cpus, strict=True):
             channels = [self._channels[n] for n in members]
-            self._loops.append(_Loop(channels, [self._endpoints[n] for n in members]))
+            self._loops.append(_Loop(channels, [self._endpoints[n] for n in members], cpu))
         for loop in self._loops:
             loop.start(on_error)
+
+    @property
+    def _groups(self) -> list[list[int]]:
+        """The channels of each thread."""
+        numbers = sorted({channel.thread for channel in self._channels})
+        return [
+            [n for n, channel in enumerate(self._channels) if channel.thread == number]
+            for number in numbers
+        ]
+
+    def _placed(self) -> list[int]:
+        """A processor for each thread."""
+        firsts = [self._channels[members[0]] for members in self._groups]
+        return [
+            server_cpu(channel.loop, channel.config, number, self._same_host)
+            for number, channel in enumerate(firsts)
+        ]
 
     @property
     def channels(self) -> int:

@@ -166,7 +166,8 @@ class Session:
             self._refuse(problems)
             return
         host = self._connection.local_host
-        serving = Serving([replace(c, config=at_address(c.config, host)) for c in channels])
+        bound = [replace(c, config=at_address(c.config, host)) for c in channels]
+        serving = Serving(bound, same_host=self._connection.same_host)
         self.roles = roles_of(channels)
 
         def opened(addresses: list[bytes]) -> None:

@@ -27,7 +27,7 @@ from weft.measure.observation import (
 )
 from weft.measure.options import Windowed, option
 from weft.measure.rig import Rig, done_share
-from weft.measure.wiring import endpoint_fields, loop_fields, loop_spec, receives
+from weft.measure.wiring import endpoint_fields, loop_cpu, loop_fields, loop_spec, receives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +127,15 @@ def stream_loops(
     stop: StopFlag,
     *,
     rate: float | None = None,
+    beside: int = 0,
     **more: Any,
 ) -> list[Callable[[], Counts]]:
-    """One sending loop per thread; `rate` is of all together, `more` of the loop."""
+    """One sending loop per thread, beside so many others of ours; `rate` is of all together."""
     share = (rate or settings.rate or 0.0) / settings.threads
     options = window_options(settings)
     return [
         partial(stream, ends, thread_spec(settings, n, **more), stop, rate=share, **options)
-        for n, ends in enumerate(by_thread(settings, endpoints))
+        for n, ends in enumerate(by_thread(settings, endpoints), beside)
     ]
 
 
@@ -151,8 +152,7 @@ def duplex_loops(
 
 def thread_spec(settings: Windowed, number: int, **more: Any) -> LoopSpec:
     """The loop of the number-th thread, on the number-th processor from the one given."""
-    cpu = settings.cpu + number if settings.cpu >= 0 else -1
-    return loop_spec(settings, cpu=cpu, **more)
+    return loop_spec(settings, cpu=loop_cpu(settings, number), **more)
 
 
 def posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:

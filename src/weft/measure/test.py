@@ -23,8 +23,10 @@ from weft.measure.feasibility import Refusal, check_available, check_settings
 from weft.measure.observation import Observation
 from weft.measure.options import Settings, changed, digest, settings_from
 from weft.measure.peer import LOCAL, Peer
+from weft.measure.placement import AUTO
 from weft.measure.rig import Progress, Rig
 from weft.measure.surroundings import Surroundings, endpoint_rows, surrounded
+from weft.measure.wiring import loop_cpu
 from weft.records import Plain, Provenance, Record, Row, Series
 
 ENDED = "ended: "
@@ -100,7 +102,7 @@ def run_test(
     """
     rig = Rig(peer, progress)
     over_mpi = settings.route.transport == "mpi"
-    with surrounded(settings.cpu) as surroundings:
+    with surrounded(loop_cpu(settings)) as surroundings:
         seen = _mpi().observe(test.name, rig, settings) if over_mpi else test.run(rig, settings)
     identity = identity or digest(test.name, settings, peer_name(peer), repetition or 0)
     point = _point(settings, peer, shown, repetition)
@@ -140,6 +142,8 @@ def _point(
     fields = [f.name for f in dataclasses.fields(settings)]
     told = {"over", "size_bytes", *changed(settings), *shown} - {"samples"}
     values = {name: getattr(settings, name) for name in fields if name in told}
+    if settings.cpu == AUTO:
+        values["cpu"] = "auto"
     if peer_name(peer) not in ("", LOCAL):
         values["peer"] = peer_name(peer)
     if repetition is not None:
@@ -153,7 +157,7 @@ def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator
     here = 2 if peer_name(rig.peer) == LOCAL else 1
     spinning, cpus = here * rig.most_loops, len(os.sched_getaffinity(0))
     if settings.wait == "spin" and spinning > cpus:
-        yield f"{spinning} spinning loops share {cpus} CPUs: they wait for each other"
+        yield f"{spinning} spinning loops share {cpus} CPUs: they wait for each other; try --wait block"
     yield from surroundings.notes()
 
 

@@ -71,6 +71,9 @@ def check(settings: TransferSettings) -> None:
     if settings.one_buffer and settings.validate and settings.outstanding > 1:
         problem = "messages in one buffer overwrite each other"
         raise InputError("--one-buffer and --validate", problem, "leave one out")
+    if settings.total_bytes < settings.size_bytes:
+        problem = f"{settings.total_bytes} B are less than one message of {settings.size_bytes} B"
+        raise InputError("--total", problem, "raise it, or lower --size")
     if settings.size_bytes < ACK_BYTES:
         raise InputError("--size", f"{settings.size_bytes} B", f"use {ACK_BYTES} B or more")
 

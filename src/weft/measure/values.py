@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.errors import InputError
+from weft.measure.placement import ANYWHERE, AUTO
 from weft.units import SIZE_BYTES, TIME_PS, rate_bps
 
 Reader = Callable[[object, str], Any]
@@ -85,6 +86,15 @@ def whole(least: int, most: int) -> Reader:
         return _within(number, least, most, where, value, "")
 
     return read
+
+
+def processor(value: object, where: str) -> int:
+    """A CPU's number, -1 for any, or "auto"."""
+    if value in ("auto", AUTO):
+        return AUTO
+    if isinstance(value, str) and not value.strip().lstrip("-").isdigit():
+        raise InputError(where, f"{value!r} is not a processor", "use its number, or auto")
+    return int(whole(ANYWHERE, 4095)(value, where))
 
 
 def _expanded(value: object) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 from weft._core import LoopSpec
 from weft.measure.channel import ChannelSpec
 from weft.measure.options import Settings
+from weft.measure.placement import ANYWHERE, AUTO, client_cpu
 
 # Receives posted ahead: enough for bursts, bounded where messages are large.
 LEAST_RECEIVES, RECEIVE_BYTES = 16, 2**28
@@ -85,13 +86,19 @@ def loop_fields(settings: Settings, **more: Any) -> dict[str, Any]:
         "validate": settings.validate,
         "loss_timeout_ns": settings.loss_timeout_ns,
         "seed": settings.seed,
+        "cpu": AUTO if settings.cpu == AUTO else ANYWHERE,
     } | more
+
+
+def loop_cpu(settings: Settings, number: int = 0) -> int:
+    """The processor of our number-th loop."""
+    return client_cpu(settings.cpu, number, settings.route.transport, settings.route.device)
 
 
 def loop_spec(settings: Settings, **more: Any) -> LoopSpec:
     """The client's loop; `more` has count, duration_ns, op and what else differs."""
     spec = LoopSpec()
-    ours = {"cpu": settings.cpu, "samples": settings.samples}
+    ours = {"cpu": loop_cpu(settings), "samples": settings.samples}
     for name, value in {**loop_fields(settings), **ours, **more}.items():
         setattr(spec, name, value)
     return spec

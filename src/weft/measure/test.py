@@ -157,7 +157,8 @@ def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator
     here = 2 if peer_name(rig.peer) == LOCAL else 1
     spinning, cpus = here * rig.most_loops, len(os.sched_getaffinity(0))
     if settings.wait == "spin" and spinning > cpus:
-        yield f"{spinning} spinning loops share {cpus} CPUs: they wait for each other; try --wait block"
+        problem = f"{spinning} spinning loops share {cpus} CPUs: they wait for each other"
+        yield f"{problem}; try --wait block"
     yield from surroundings.notes()
 
 

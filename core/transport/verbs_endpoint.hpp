@@ -70,6 +70,7 @@ class VerbsEndpoint final : public Endpoint {
   uint32_t wait_for_event(std::span<Completion> out, int timeout_ms);
   void sleep(int timeout_ms);
   void look_at_device();
+  std::optional<Error> reason_of(ibv_wc_status status) const;
   std::optional<Error> device_failure() const;
 
   Config config_;

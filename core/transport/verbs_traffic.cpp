@@ -20,6 +20,9 @@ constexpr uint32_t kBatch = 32;
 // seldom enough for no percentile to see it.
 constexpr int64_t kLookNs = 100'000'000;
 constexpr uint32_t kPollsPerLook = 256;
+// For the reason of a failure: a fifth of a second in all.
+constexpr int kLooks = 10;
+constexpr useconds_t kBetweenLooksUs = 20'000;
 
 ibv_wr_opcode opcode_of(Op op) {
   switch (op) {
@@ -175,16 +178,26 @@ bool VerbsEndpoint::take(const Seen& seen, Completion& out) {
 
 uint32_t VerbsEndpoint::fail(uint32_t delivered, uint64_t work, ibv_wc_status status,
                              uint32_t vendor) {
-  // A device or port that went away is the reason, a failed work only what it led to.
-  failure_ = device_failure();
-  ibv_port_attr port{};
-  if (!failure_ &&
-      ibv_query_port(device_.context(), static_cast<uint8_t>(port_.number), &port) == 0 &&
-      port.state != IBV_PORT_ACTIVE)
-    failure_ = failed_device(where_, IBV_EVENT_PORT_ERR);
+  failure_ = reason_of(status);
   if (!failure_) failure_ = failed_work(where_, own_.qp, (work & kReceive) != 0, status, vendor);
   if (delivered == 0) throw *failure_;
   return delivered;
+}
+
+// A device or port that went away is the reason, a failed work only what it led to. The work may
+// fail a moment before the device says why.
+std::optional<Error> VerbsEndpoint::reason_of(ibv_wc_status status) const {
+  const bool local = status == IBV_WC_LOC_QP_OP_ERR || status == IBV_WC_WR_FLUSH_ERR ||
+                     status == IBV_WC_FATAL_ERR || status == IBV_WC_GENERAL_ERR;
+  for (int looks = local ? kLooks : 1; looks > 0; --looks) {
+    if (auto failure = device_failure()) return failure;
+    ibv_port_attr port{};
+    if (ibv_query_port(device_.context(), static_cast<uint8_t>(port_.number), &port) == 0 &&
+        port.state != IBV_PORT_ACTIVE)
+      return failed_device(where_, IBV_EVENT_PORT_ERR);
+    if (looks > 1) usleep(kBetweenLooksUs);
+  }
+  return std::nullopt;
 }
 
 uint32_t VerbsEndpoint::poll_plain(std::span<Completion> out) {

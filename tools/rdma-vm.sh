@@ -31,6 +31,7 @@ without() {
 check_machine() {
   local command
   [[ $(uname -m) == x86_64 ]] || without "the virtual machine is for x86_64, this is $(uname -m)"
+  [[ $root != /tmp/* ]] || without "$root is under /tmp, which is empty in the virtual machine"
   for command in qemu-system-x86_64 busybox modprobe depmod xz rdma apt-get dpkg; do
     PATH=$PATH:/usr/sbin:/sbin command -v "$command" >/dev/null ||
       without "$command is not installed; as root: tools/system-packages.sh rdma"

@@ -70,16 +70,17 @@ void OfiEndpoint::check_sizes() {
                 "use another endpoint or provider (weft doctor lists them)");
   if (config_.depth == 0 || config_.receive_depth == 0)
     throw Error(where_, "a queue of depth 0", "use at least 1");
-  if (config_.depth > info_->tx_attr->size || config_.receive_depth > info_->rx_attr->size)
+  if (config_.depth > info_->tx_attr->size)
     throw Error(where_,
-                "queue depths " + std::to_string(config_.depth) + " and " +
-                    std::to_string(config_.receive_depth) + " exceed the provider's " +
-                    std::to_string(info_->tx_attr->size) + " and " +
-                    std::to_string(info_->rx_attr->size),
+                "queue depth " + std::to_string(config_.depth) + " exceeds the provider's " +
+                    std::to_string(info_->tx_attr->size),
                 "lower the depth");
 }
 
 void OfiEndpoint::lay_out_memory() {
+  // Receives ahead are a wish: the provider keeps what comes on top.
+  config_.receive_depth =
+      static_cast<uint32_t>(std::min<uint64_t>(config_.receive_depth, info_->rx_attr->size));
   const uint64_t send_bytes = std::max(config_.send_bytes, kHello);
   receive_bytes_ = std::max(config_.receive_bytes, kHello);
   send_stride_ = stride_of(send_bytes, config_.offset);

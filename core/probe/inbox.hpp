@@ -10,7 +10,8 @@
 
 namespace weft::probe {
 
-constexpr int kWaitMs = 100;  // how late a sleeping loop may see its stop flag
+constexpr int kWaitMs = 100;           // how late a sleeping loop may see its stop flag
+constexpr int64_t kPauseNs = 100'000;  // silence that may be a receiver's end
 // An idle spinner lets others run after this many empty polls: two spinning loops on one core
 // would otherwise take turns at the scheduler's pace.
 constexpr uint32_t kYieldAfter = 4096;
@@ -22,6 +23,7 @@ class Idle {
   void step() {
     if (++polls_ > kYieldAfter && polls_ % 64 == 0) sched_yield();
   }
+  void polled(bool any) { any ? reset() : step(); }
 
  private:
   uint32_t polls_ = 0;
@@ -36,10 +38,7 @@ class Inbox {
   std::span<const transport::Completion> next() {
     const uint32_t n =
         block_ ? endpoint_.wait(completions_, kWaitMs) : endpoint_.poll(completions_);
-    if (n > 0)
-      idle_.reset();
-    else if (!block_)
-      idle_.step();
+    if (n > 0 || !block_) idle_.polled(n > 0);
     return std::span(completions_).first(n);
   }
 
@@ -80,6 +79,31 @@ class Stopwatch {
  private:
   uint64_t start_ = 0;
   CpuTime cpu_;
+};
+
+// The processor time of a receiver's timed part: not of its wait for the sender, nor of the silence
+// after the last message. Any pause may be that silence.
+class ReceiverWatch {
+ public:
+  void start(uint64_t now) { watch_.start(now); }
+  bool is_started() const { return watch_.started() > 0; }
+  // While nothing comes; `last` is when something did.
+  void idle(uint64_t now, uint64_t last, Counts& counts) {
+    if (is_started() && noted_ != last && now > last + pause_) note(now, last, counts);
+  }
+  void stop(uint64_t now, uint64_t last, Counts& counts) {
+    if (is_started() && noted_ != last) note(now, last, counts);
+  }
+
+ private:
+  void note(uint64_t now, uint64_t last, Counts& counts) {
+    noted_ = last;
+    watch_.stop(now, counts);
+  }
+
+  const uint64_t pause_ = Clock::shared().ticks_of_ns(kPauseNs);
+  uint64_t noted_ = 0;
+  Stopwatch watch_;
 };
 
 }  // namespace weft::probe

@@ -17,6 +17,8 @@ namespace {
 using transport::Completion;
 using transport::Work;
 
+constexpr uint64_t kWarmupLosses = 3;  // each costs a whole timeout: these end the warm-up
+
 class PingPong {
  public:
   PingPong(Endpoint& endpoint, const RunSpec& run, StopFlag& stop)
@@ -33,7 +35,10 @@ class PingPong {
     std::vector<int64_t> samples(run_.samples, -1);
     uint64_t kept = 0;
     try {
-      for (uint64_t i = 0; i < run_.warmup && !stop_.is_set(); ++i) round_trip(ticks());
+      for (uint64_t i = 0; i < run_.warmup && !stop_.is_set(); ++i) {
+        round_trip(ticks());
+        if (result_.counts.lost == kWarmupLosses) break;
+      }
       result_.counts = {};
       uint64_t last = ticks();
       watch_.start(last);

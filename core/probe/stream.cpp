@@ -162,8 +162,8 @@ class Streams {
   }
 
   DuplexResult run() {
-    start_ = last_arrival_ = ticks();
-    watch_.start(start_);
+    last_arrival_ = ticks();
+    watch_.start(last_arrival_);
     try {
       if (!senders_.empty()) warm_up();
       if (!senders_.empty()) send();
@@ -208,6 +208,7 @@ class Streams {
         std::this_thread::sleep_for(kPaceSleep);
       collect();
       now = ticks();
+      receiving_.idle(now, last_arrival_, result_.received);
       stop_.report(completed() - std::min(completed(), base));
     }
     const uint64_t flush_end = ticks() + Clock::shared().ticks_of_ns(kFlushNs);
@@ -245,6 +246,7 @@ class Streams {
       if (may_end && now > last_arrival_ && now - last_arrival_ > silence &&
           ended_since(now, silence))
         return;
+      receiving_.idle(now, last_arrival_, result_.received);
       collect();
     }
     result_.received.stopped = true;
@@ -261,29 +263,33 @@ class Streams {
     for (size_t i = 0; i < endpoints_.size(); ++i) {
       const bool sleep = spec_.run.block && endpoints_.size() == 1 &&
                          (senders_.empty() || !senders_[0]->is_idle());
-      const uint32_t n =
+      uint32_t n =
           sleep ? endpoints_[i]->wait(completions_, kWaitMs) : endpoints_[i]->poll(completions_);
-      if (n == 0) continue;
-      any = true;
-      const uint64_t now = receivers_.empty() ? 0 : ticks();
-      for (const Completion& completion : std::span(completions_).first(n)) {
-        if (completion.kind == Completion::sent) {
-          if (!senders_.empty()) senders_[i]->completed(completion);
-        } else if (receivers_.empty()) {
-          endpoints_[i]->release(completion.id);
-        } else {
-          last_arrival_ = now;
-          receivers_[i]->received(completion, now, result_.received);
-        }
-      }
-      // The receiver's CPU time is that of its timed part, not of its wait for the sender.
-      if (result_.received.received > 0 && receiving_.started() == 0) receiving_.start(now);
+      any = any || n > 0;
+      // Sends may be handed over first: who receives too asks on, or arrivals would starve.
+      while (n > 0 && !take(i, n) && !receivers_.empty()) n = endpoints_[i]->poll(completions_);
     }
-    if (any)
-      idle_.reset();
-    else
-      idle_.step();
+    idle_.polled(any);
     if (senders_.empty()) stop_.report(result_.received.received);
+  }
+
+  // The first n completions of an endpoint; false when all were of its sends.
+  bool take(size_t i, uint32_t n) {
+    const uint64_t now = receivers_.empty() ? 0 : ticks();
+    bool arrived = false;
+    for (const Completion& completion : std::span(completions_).first(n)) {
+      if (completion.kind == Completion::sent) {
+        if (!senders_.empty()) senders_[i]->completed(completion);
+      } else if (receivers_.empty()) {
+        endpoints_[i]->release(completion.id);
+      } else {
+        arrived = true;
+        last_arrival_ = now;
+        receivers_[i]->received(completion, now, result_.received);
+      }
+    }
+    if (result_.received.received > 0 && !receiving_.is_started()) receiving_.start(now);
+    return arrived;
   }
 
   void settle() {
@@ -297,7 +303,7 @@ class Streams {
     Counts& counts = result_.received;
     if (stop_.expected() != StopFlag::kNotYet)
       counts.lost = stop_.expected() - std::min(stop_.expected(), received());
-    if (receiving_.started() > 0) receiving_.stop(ticks(), counts);
+    receiving_.stop(ticks(), last_arrival_, counts);
     counts.elapsed_ns = last > first ? Clock::shared().ps(last - first) / 1000 : 0;
   }
 
@@ -328,8 +334,9 @@ class Streams {
   std::vector<std::unique_ptr<Receiver>> receivers_;
   std::array<Completion, 64> completions_{};
   Idle idle_;
-  uint64_t start_ = 0, last_arrival_ = 0, quiet_from_ = 0;
-  Stopwatch watch_, receiving_;
+  uint64_t last_arrival_ = 0, quiet_from_ = 0;
+  Stopwatch watch_;
+  ReceiverWatch receiving_;
   DuplexResult result_;
 };
 
@@ -376,10 +383,7 @@ Counts serve_window(std::span<Endpoint* const> endpoints, const RunSpec& run, St
           endpoint->release(completion.id);
         }
       }
-      if (any)
-        idle.reset();
-      else
-        idle.step();
+      idle.polled(any);
     }
   } catch (const Error& error) {
     counts.error = error.what();

@@ -114,12 +114,13 @@ class Receiving {
           last = ticks();
           if (received_ == spec_.run.warmup + 1) watch_.start(first = last);
         }
+        if (last > 0) watch_.idle(ticks(), last, counts_);
         acknowledge();
       }
     } catch (const Error& error) {
       counts_.error = error.what();
     }
-    watch_.stop(ticks(), counts_);
+    watch_.stop(ticks(), last, counts_);
     counts_.received = received_ - std::min(received_, spec_.run.warmup);
     counts_.bytes = counts_.received > 0 ? (counts_.received - 1) * spec_.run.bytes : 0;
     counts_.elapsed_ns = last > first ? Clock::shared().ps(last - first) / 1000 : 0;
@@ -161,7 +162,7 @@ class Receiving {
   Inbox<16> inbox_;
   uint64_t received_ = 0, acknowledged_ = 0, acknowledgements_ = 0;
   uint32_t acknowledging_ = 0;
-  Stopwatch watch_;
+  ReceiverWatch watch_;
   Counts counts_;
 };
 

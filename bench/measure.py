@@ -89,6 +89,8 @@ def _fabric_latency(provider: str, endpoint: str, messages: int, size_bytes: int
         what=Round(
             transport="ofi", device=provider, endpoint=endpoint, size_bytes=size_bytes,
             messages=messages, warmup=messages // 10,
+            # fi_pingpong injects what is small enough.
+            inline_bytes=SMALL if size_bytes == SMALL else 0,
         ),
         peers=(mean,),
         rounds=ROUNDS_SHM if provider == "shm" and size_bytes == SMALL else ROUNDS,

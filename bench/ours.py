@@ -49,6 +49,7 @@ class Round:
     post_list: int = 1
     signal_every: int = 1
     nagle: bool = False
+    inline_bytes: int = 0
 
 
 def run(what: Round) -> dict[str, float]:
@@ -73,6 +74,7 @@ def _endpoint(what: Round, server: bool) -> Endpoint:
     config = EndpointConfig()
     config.transport, config.device, config.endpoint = what.transport, what.device, what.endpoint
     config.server, config.events, config.nagle = server, what.block, what.nagle
+    config.inline_bytes = what.inline_bytes
     both = what.test == "latency"
     config.send_bytes = what.size_bytes if both or not server else 0
     config.receive_bytes = what.size_bytes if both or server else 0

@@ -9,6 +9,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -66,6 +67,12 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 
 int Descriptor::release() {
   return std::exchange(value_, -1);
+}
+
+uint32_t receive_slots(const Config& config) {
+  constexpr uint32_t kCachedBytes = 256 << 10;
+  const uint32_t most = std::max(2u, kCachedBytes / std::max(1u, config.receive_bytes));
+  return std::min(config.receive_depth, most);
 }
 
 void throw_errno(const std::string& where, const std::string& action, const std::string& remedy) {

@@ -38,6 +38,9 @@ class Descriptor {
   int value_ = -1;
 };
 
+// Receive slots of a socket: the kernel keeps what comes on top, and what we copy into should stay
+// in the cache.
+uint32_t receive_slots(const Config& config);
 [[noreturn]] void throw_errno(const std::string& where, const std::string& action,
                               const std::string& remedy = "");
 // DSCP, priority, busy polling: each is refused with its limit, never ignored.

@@ -60,9 +60,9 @@ class TcpEndpoint final : public Endpoint {
       : config_(config),
         sends_(config.depth, config.send_bytes, config.offset, config.one_buffer,
                config.send_bytes < Slots::kPage, config.pages, config.node),
-        receives_(config.receive_depth, config.receive_bytes, 0, false, true, config.pages,
-                  config.node),
-        capacity_(uint64_t{config.receive_depth} * config.receive_bytes),
+        slots_(receive_slots(config)),
+        receives_(slots_, config.receive_bytes, 0, false, true, config.pages, config.node),
+        capacity_(uint64_t{slots_} * config.receive_bytes),
         queue_(config.depth) {
     if (config.server) listen();
   }
@@ -282,7 +282,7 @@ class TcpEndpoint final : public Endpoint {
       out[n] = {};
       out[n].kind = Completion::received;
       out[n].bytes = config_.receive_bytes;
-      out[n].id = handed_++ % config_.receive_depth;
+      out[n].id = handed_++ % slots_;
     }
     return n;
   }
@@ -304,7 +304,9 @@ class TcpEndpoint final : public Endpoint {
   }
 
   Config config_;
-  Slots sends_, receives_;
+  Slots sends_;
+  uint32_t slots_;
+  Slots receives_;
   uint64_t capacity_;
   std::vector<Sending> queue_;
   uint64_t queued_ = 0, pushed_ = 0, done_ = 0;      // works, counted from the start

@@ -30,7 +30,7 @@ class UdpEndpoint final : public Endpoint {
  public:
   explicit UdpEndpoint(const Config& config)
       : config_(config),
-        slots_(config.receive_depth),
+        slots_(receive_slots(config)),
         sends_(config.depth, config.send_bytes, config.offset, config.one_buffer, false,
                config.pages, config.node),
         receives_(slots_, config.receive_bytes, 0, false, false, config.pages, config.node),

@@ -19,6 +19,7 @@ from weft.plot import (
     topology,
 )
 from weft.plot.distribution import percentile_label
+from weft.plot.style import label_log_axis
 from weft.plot.topology import Graph, layers_of, layout, with_hosts_grouped
 from weft.records import Distribution, Histogram, Series
 
@@ -211,3 +212,15 @@ def test_a_setting_of_few_values_keeps_its_axes_from_zero():
     axes = axes_of(lambda ax: sweep(ax, {"": {1: 10.0, 2: 500.0, 3: 9.0}}, "ps", "rtt", "window"))
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
     assert axes.get_ylim()[0] == 0
+
+
+def test_a_log_axis_of_little_more_than_a_decade_has_plain_numbers():
+    drawn = figure(lambda ax: _log_axis(ax, [0.02, 0.65]))
+    assert "mathdefault" not in to_svg(drawn)
+    assert {"0.1", "0.06"} <= {t.get_text() for t in drawn.axes[0].get_yticklabels(which="both")}
+
+
+def _log_axis(ax, values):
+    ax.plot([0, 1], values)
+    ax.set_yscale("log")
+    label_log_axis(ax.yaxis)

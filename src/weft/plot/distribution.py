@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from weft.plot.style import MUTED, OURS, PUBLISHED, legend, line_style
+from weft.plot.style import MUTED, OURS, PUBLISHED, label_log_axis, legend, line_style
 from weft.records.dimension import Display, display_for
 from weft.records.schema import Distribution
 
@@ -41,7 +41,7 @@ def _value_axis(ax: Axes, distributions: Distributions, quantity: str, unit: str
     high = max((d.quantile(0.9999) for d in distributions.values()), default=0)
     if low > 0 and high > _LOG_AXIS_RATIO * low:
         ax.set_xscale("log")
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        label_log_axis(ax.xaxis)
 
 
 def _lines(

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from weft.plot.style import legend, line_style
+from weft.plot.style import label_log_axis, legend, line_style
 from weft.records.dimension import Display, display_for, format_value, kind_of, split_unit
 from weft.records.schema import Series
 
@@ -90,7 +90,7 @@ def _log_or_from_zero(ax: Axes, values: Sequence[float], wide: float) -> None:
     """A log axis where the greatest value is many times the least."""
     if _is_wide(values, wide):
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        label_log_axis(ax.yaxis)
     else:
         _from_zero(ax, values)
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#4D4D4D", "#000000")
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.", ":")
@@ -123,3 +125,16 @@ def to_png(made: Figure, dpi: int = 150) -> bytes:
     with matplotlib.rc_context(SETTINGS):
         made.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
+
+
+class _PlainNumbers(LogFormatter):
+    """Labels where matplotlib would have one, as numbers: text here is never mathematics."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        return f"{x:g}" if super().__call__(x, pos) else ""
+
+
+def label_log_axis(axis: Axis) -> None:
+    """Plain numbers on a log axis, between its decades too where there are few."""
+    axis.set_major_formatter(_PlainNumbers())
+    axis.set_minor_formatter(_PlainNumbers())

@@ -176,7 +176,7 @@ def test_a_transfer_moves_its_total_and_says_what_carried_it(peer, over):
     run = transfer(peer, over=over, size="16K", total="1M", outstanding=4, signal_every=2,
                    validate=over != "delay")  # fmt: skip
     assert number(run, "messages") == 64
-    assert "corrupted" not in run.record.quantities
+    assert over == "delay" or number(run, "corrupted") == 0
     assert over != "tcp" or any("no write with immediate" in note for note in run.record.notes)
 
 

@@ -100,6 +100,8 @@ def run(rig: Rig, settings: TransferSettings) -> Observation:
         (sent,) = rig.run([loop], done_share(ends.stop, every, 0))
         theirs = rig.finish(ends, [sent], [every])
     observed = Observation(quantities=quantities(sent, theirs), settings={"op": op})
+    if settings.validate and theirs:
+        observed.quantities["corrupted"] = Scalar(total(theirs).corrupted, "")
     if not settings.op and op != "write-imm":
         observed.notes.append(f"{settings.route} has no write with immediate data: sends instead")
     return observed

@@ -199,6 +199,12 @@ class TcpEndpoint final : public Endpoint {
     if (socket_.get() < 0) throw_errno("tcp", "no socket");
     set_options(socket_.get(), config_, remote.is_v6());
     const std::string where = "tcp " + peer.host + ":" + std::to_string(peer.port);
+    if (!config_.address.empty()) {
+      const auto local = SocketAddress::of(config_.address, 0, "tcp");
+      if (::bind(socket_.get(), local.get(), local.length) != 0)
+        throw_errno("tcp", "cannot bind to " + config_.address,
+                    "give an address of this host, of the peer's family");
+    }
     if (::connect(socket_.get(), remote.get(), remote.length) != 0) {
       if (errno != EINPROGRESS) throw_errno(where, "cannot connect");
       wait_for(socket_.get(), POLLOUT, until, "connecting to " + peer.host);

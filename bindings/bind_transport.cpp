@@ -85,7 +85,8 @@ void bind_availability(nb::module_& m) {
       .def_ro("operations", &Availability::operations)
       .def_ro("max_bytes", &Availability::max_bytes)
       .def_ro("facts", &Availability::facts);
-  m.def("availability", &availability, nb::call_guard<nb::gil_scoped_release>());
+  m.def("availability", &availability, "transport"_a = "",
+        nb::call_guard<nb::gil_scoped_release>());
 }
 
 void bind_endpoint(nb::module_& m) {

@@ -53,12 +53,19 @@ std::unique_ptr<Endpoint> open(const Config& config) {
   return endpoint;
 }
 
-std::vector<Availability> availability() {
-  std::vector<Availability> all;
-  for (auto list : {verbs_availability, ofi_availability, tcp_availability, udp_availability,
-                    delay_availability})
-    for (auto& entry : list()) all.push_back(std::move(entry));
-  return all;
+std::vector<Availability> availability(const std::string& transport) {
+  using List = std::vector<Availability> (*)();
+  const std::array<std::pair<const char*, List>, 5> lists{{{"verbs", verbs_availability},
+                                                           {"ofi", ofi_availability},
+                                                           {"tcp", tcp_availability},
+                                                           {"udp", udp_availability},
+                                                           {"delay", delay_availability}}};
+  std::vector<Availability> found;
+  for (const auto& [name, list] : lists) {
+    if (!transport.empty() && transport != name) continue;
+    for (auto& entry : list()) found.push_back(std::move(entry));
+  }
+  return found;
 }
 
 }  // namespace weft::transport

@@ -174,7 +174,8 @@ struct Availability {
 
 // Throws weft::Error with reason and remedy when it cannot be.
 std::unique_ptr<Endpoint> open(const Config& config);
-std::vector<Availability> availability();
+// Of one transport, or of all: those of libraries take a moment.
+std::vector<Availability> availability(const std::string& transport = "");
 
 // Each transport's own file has these two.
 std::unique_ptr<Endpoint> open_tcp(const Config& config);

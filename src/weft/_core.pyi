@@ -376,7 +376,8 @@ class Availability:
     @property
     def facts(self) -> dict[str, str]: ...
 
-def availability() -> list[Availability]: ...
+def availability(transport: str = "") -> list[Availability]:
+    """Of one transport, or of all: those of libraries take a moment."""
 
 # --- bindings/bind_delay.cpp ---
 

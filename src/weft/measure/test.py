@@ -67,7 +67,8 @@ def check_point(test: Test, settings: Settings) -> None:
     if settings.route.transport == "mpi":
         _mpi().check(test.name, settings)
         return
-    check_available(settings, test.op(settings), availability())
+    here = availability(settings.route.transport)
+    check_available(settings, test.op(settings), here)
 
 
 def _mpi() -> ModuleType:

@@ -83,7 +83,7 @@ def chosen_op(settings: TransferSettings) -> str:
     route = settings.route
     offered = {
         op
-        for a in availability()
+        for a in availability(settings.route.transport)
         if a.transport == route.transport and a.available and a.device in ("", route.device)
         for op in a.operations
     }

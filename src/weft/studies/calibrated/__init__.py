@@ -1,0 +1,1 @@
+"""The models of `weft.model` fitted to published tables."""

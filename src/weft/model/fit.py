@@ -1,0 +1,370 @@
+"""Fits of closed forms to observed values, and predictions that know their range.
+
+A `Form` is a formula with unknowns p, found in their bounds as the least Σ (ln f(p, x) − ln y)².
+The logarithm makes every row count by its relative error: curves over six decades fit at both
+ends. Standard errors are those of the linearised problem, s² (JᵀJ)⁻¹ with s² = Σ r² / (n − k); each
+leave-one-out error comes from a fit without that row. Entry point: `fit`, then `Fit.predict`.
+Units: those that the form gives to its inputs, unknowns and value; errors are |model/observed − 1|.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from weft.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+
+CONTRADICTION_FACTOR = 2.0
+"""Rows with the same inputs whose values are further apart than this cannot be one system's."""
+
+_TOLERANCE = 1e-10
+_SMALLEST_RATIO = (
+    1e-12  # of model to observed: keeps the logarithm finite where a trial step goes wrong
+)
+
+_SMALLEST_SCALE = 1e-6  # of the scale before it: less is zero, at its bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unknown:
+    """A parameter to be found, with a start of the right magnitude and the bounds physics sets."""
+
+    name: str
+    unit: str
+    meaning: str
+    start: float
+    low: float = 0.0
+    high: float = inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a prediction is made from."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A formula with unknowns; `evaluate` is pure and takes one-dimensional arrays."""
+
+    name: str
+    formula: str
+    source: str
+    unit: str
+    unknowns: tuple[Unknown, ...]
+    inputs: tuple[Input, ...]
+    evaluate: Callable[[Mapping[str, float], Mapping[str, FloatArray]], FloatArray] = field(
+        repr=False, compare=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A found unknown; the standard error is infinite where the rows do not determine it."""
+
+    name: str
+    unit: str
+    meaning: str
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Where the rows of a fit lie along one input."""
+
+    name: str
+    unit: str
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorSummary:
+    """Of |model/observed − 1| over n rows."""
+
+    median: float
+    p90: float
+    worst: float
+    n: int
+
+    @classmethod
+    def of(cls, relative: npt.ArrayLike) -> ErrorSummary:
+        sizes = np.abs(np.asarray(relative, dtype=np.float64))
+        return cls(
+            median=float(np.median(sizes)),
+            p90=float(np.quantile(sizes, 0.9)),
+            worst=float(np.max(sizes)),
+            n=int(sizes.size),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"median {100 * self.median:.1f} %, p90 {100 * self.p90:.1f} %, "
+            f"worst {100 * self.worst:.1f} % of {self.n} rows"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """A form with its parameters found; residuals are model/observed − 1, row by row."""
+
+    form: Form
+    parameters: tuple[Parameter, ...]
+    ranges: tuple[Range, ...]
+    data: str
+    residuals: FloatArray
+    leave_one_out: FloatArray
+
+    @property
+    def error(self) -> ErrorSummary:
+        return ErrorSummary.of(self.residuals)
+
+    @property
+    def held_out(self) -> ErrorSummary:
+        """Each row predicted by a fit to all others."""
+        return ErrorSummary.of(self.leave_one_out)
+
+    @property
+    def values(self) -> dict[str, float]:
+        return {parameter.name: parameter.value for parameter in self.parameters}
+
+    def value(self, name: str) -> float:
+        values = self.values
+        if name not in values:
+            raise InputError(self.form.name, f"no parameter {name!r}", f"it has {_listed(values)}")
+        return values[name]
+
+    def predict(
+        self, *, extrapolate: bool = False, **inputs: float | npt.NDArray[np.generic]
+    ) -> FloatArray:
+        """The form's value at `inputs`, which broadcast; past the fitted range only if told to."""
+        rows = _inputs(self.form, inputs, self.form.name)
+        _check_inputs_finite(self.form, rows, self.form.name)
+        if not extrapolate:
+            for within in self.ranges:
+                _check_range(within, rows[within.name], f"{self.form.name} of {self.data}")
+        shape = next(iter(rows.values())).shape
+        flat = {name: column.ravel() for name, column in rows.items()}
+        return self.form.evaluate(self.values, flat).reshape(shape)
+
+
+def fit(
+    form: Form,
+    inputs: Mapping[str, npt.ArrayLike],
+    observed: npt.ArrayLike,
+    *,
+    data: str,
+    where: str = "fit",
+) -> Fit:
+    """The form's unknowns from rows of inputs and observed values; `data` names the rows."""
+    rows = _inputs(form, {**inputs}, where)
+    values = np.asarray(observed, dtype=np.float64)
+    _check_rows(form, rows, values, where)
+    problem = _Problem(form, rows, values, where)
+    everything = np.ones(values.size, dtype=bool)
+    rough, _ = problem.solve(problem.start(), everything)
+    problem.rescale(rough)
+    found, jacobian = problem.solve(rough, everything)
+    residuals = problem.ratios(found) - 1.0
+    return Fit(
+        form=form,
+        parameters=_parameters(form, found, problem.standard_errors(found, jacobian)),
+        ranges=tuple(_range_of(rows[named.name], named) for named in form.inputs),
+        data=data,
+        residuals=residuals,
+        leave_one_out=problem.leave_one_out(found),
+    )
+
+
+class _Problem:
+    """Rows and a form, in unknowns divided by a scale so that all are of magnitude one."""
+
+    def __init__(self, form: Form, rows: Mapping[str, FloatArray], values: FloatArray, where: str):
+        self.form, self.rows, self.observed, self.where = form, rows, values, where
+        self.scale = np.array([abs(unknown.start) or 1.0 for unknown in form.unknowns])
+        self.bounds = np.array([(unknown.low, unknown.high) for unknown in form.unknowns]).T
+        self.names = [unknown.name for unknown in form.unknowns]
+
+    def start(self) -> FloatArray:
+        for unknown in self.form.unknowns:
+            if not unknown.low <= unknown.start <= unknown.high:
+                raise InputError(
+                    f"{self.where}: {unknown.name}",
+                    f"starts at {unknown.start:g}, outside {unknown.low:g} to {unknown.high:g}",
+                    "start it within its bounds",
+                )
+        return np.array([unknown.start for unknown in self.form.unknowns])
+
+    def rescale(self, found: FloatArray) -> None:
+        """Differences are taken in steps of the scale: it must be near what is found."""
+        size = np.abs(found)
+        self.scale = np.where(size > _SMALLEST_SCALE * self.scale, size, self.scale)
+
+    def ratios(self, found: FloatArray) -> FloatArray:
+        model = self.form.evaluate(dict(zip(self.names, found.tolist(), strict=True)), self.rows)
+        return np.asarray(model, dtype=np.float64) / self.observed
+
+    def solve(
+        self, start: FloatArray, kept: npt.NDArray[np.bool_]
+    ) -> tuple[FloatArray, FloatArray]:
+        def residuals(scaled: FloatArray) -> FloatArray:
+            ratios = self.ratios(scaled * self.scale)[kept]
+            return np.log(np.maximum(ratios, _SMALLEST_RATIO))
+
+        solution = least_squares(
+            residuals,
+            np.clip(start, *self.bounds) / self.scale,
+            bounds=self.bounds / self.scale,
+            x_scale="jac",
+            ftol=_TOLERANCE,
+            xtol=_TOLERANCE,
+            gtol=_TOLERANCE,
+        )
+        if not solution.success or not np.all(np.isfinite(solution.fun)):
+            raise InputError(
+                self.where,
+                f"{self.form.name} did not settle in {solution.nfev} steps",
+                "start its unknowns nearer, or give rows that the form can describe",
+            )
+        return np.asarray(solution.x * self.scale), np.asarray(solution.jac / self.scale)
+
+    def standard_errors(self, found: FloatArray, jacobian: FloatArray) -> FloatArray:
+        rows, unknowns = jacobian.shape
+        logs = np.log(np.maximum(self.ratios(found), _SMALLEST_RATIO))
+        variance = float(np.sum(logs**2)) / (rows - unknowns)
+        scaled = jacobian * self.scale
+        _, singular, directions = np.linalg.svd(scaled, full_matrices=False)
+        determined = singular > singular.max(initial=0.0) * max(scaled.shape) * 1e-12
+        spread = np.sum((directions[determined] / singular[determined, None]) ** 2, axis=0)
+        loose = np.any(np.abs(directions[~determined]) > 1e-6, axis=0)
+        errors = np.sqrt(variance * spread) * self.scale
+        return np.where(loose, inf, errors)
+
+    def leave_one_out(self, found: FloatArray) -> FloatArray:
+        errors = np.empty(self.observed.size)
+        kept = np.ones(self.observed.size, dtype=bool)
+        for row in range(self.observed.size):
+            kept[row] = False
+            without, _ = self.solve(found, kept)
+            errors[row] = self.ratios(without)[row] - 1.0
+            kept[row] = True
+        return errors
+
+
+def _inputs(form: Form, given: Mapping[str, npt.ArrayLike], where: str) -> dict[str, FloatArray]:
+    names = [named.name for named in form.inputs]
+    unknown = sorted(set(given) - set(names))
+    missing = [name for name in names if name not in given]
+    if unknown:
+        raise InputError(where, f"unknown input {unknown[0]!r}", f"give {_listed(names)}")
+    if missing:
+        raise InputError(where, f"input {missing[0]!r} is missing", f"give {_listed(names)}")
+    columns = [np.asarray(given[name], dtype=np.float64) for name in names]
+    try:
+        return dict(zip(names, np.broadcast_arrays(*columns), strict=True))
+    except ValueError:
+        shapes = ", ".join(f"{name} {c.shape}" for name, c in zip(names, columns, strict=True))
+        raise InputError(where, f"inputs of unlike shape: {shapes}", "give one length") from None
+
+
+def _check_rows(
+    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
+) -> None:
+    needed = len(form.unknowns) + 1
+    for name, column in rows.items():
+        if column.shape != observed.shape or observed.ndim != 1:
+            raise InputError(
+                where,
+                f"{name} has shape {column.shape}, the observed values {observed.shape}",
+                "give one-dimensional rows of one length",
+            )
+    if observed.size < needed:
+        raise InputError(
+            where,
+            f"{observed.size} rows for the {len(form.unknowns)} unknowns of {form.name}",
+            f"give at least {needed}",
+        )
+    _check_inputs_finite(form, rows, where)
+    bad = np.flatnonzero(~(np.isfinite(observed) & (observed > 0)))
+    if bad.size:
+        raise InputError(
+            where,
+            f"row {bad[0]} has the value {observed[bad[0]]:g}, relative errors need one above 0",
+            "leave the row out",
+        )
+    _check_contradictions(form, rows, observed, where)
+
+
+def _check_contradictions(
+    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
+) -> None:
+    extremes: dict[tuple[float, ...], tuple[float, float]] = {}
+    keys = zip(*(rows[named.name].tolist() for named in form.inputs), strict=True)
+    for key, value in zip(keys, observed.tolist(), strict=True):
+        low, high = extremes.get(key, (value, value))
+        extremes[key] = low, high = min(low, value), max(high, value)
+        if high > CONTRADICTION_FACTOR * low:
+            at = ", ".join(
+                f"{named.name} {part:g}" for named, part in zip(form.inputs, key, strict=True)
+            )
+            raise InputError(
+                where,
+                f"rows contradict each other at {at}: {low:g} and {high:g} {form.unit}, "
+                f"more than {CONTRADICTION_FACTOR:g} times apart",
+                "fit one system at a time",
+            )
+
+
+def _check_inputs_finite(form: Form, rows: Mapping[str, FloatArray], where: str) -> None:
+    for named in form.inputs:
+        bad = np.flatnonzero(~np.isfinite(rows[named.name]))
+        if bad.size:
+            value = rows[named.name].ravel()[bad[0]]
+            raise InputError(
+                where, f"{named.name} of row {bad[0]} is {value:g}", "give finite inputs"
+            )
+
+
+def _check_range(within: Range, column: FloatArray, where: str) -> None:
+    outside = column[(column < within.low) | (column > within.high)]
+    if outside.size:
+        raise InputError(
+            where,
+            f"{within.name} {outside[0]:.10g} {within.unit} is outside the fitted range "
+            f"{within.low:.10g} to {within.high:.10g} {within.unit}",
+            "stay within it, or say extrapolate=True (--extrapolate)",
+        )
+
+
+def _range_of(column: FloatArray, named: Input) -> Range:
+    return Range(
+        name=named.name, unit=named.unit, low=float(column.min()), high=float(column.max())
+    )
+
+
+def _parameters(form: Form, found: FloatArray, errors: FloatArray) -> tuple[Parameter, ...]:
+    return tuple(
+        Parameter(
+            name=unknown.name,
+            unit=unknown.unit,
+            meaning=unknown.meaning,
+            value=float(value),
+            standard_error=float(error),
+        )
+        for unknown, value, error in zip(form.unknowns, found, errors, strict=True)
+    )
+
+
+def _listed(names: Sequence[str] | Mapping[str, float]) -> str:
+    return ", ".join(names)

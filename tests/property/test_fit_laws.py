@@ -1,0 +1,186 @@
+"""Laws of fits: what was put in comes out, whatever the order and the unit of the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from weft.errors import InputError
+from weft.model import Fit, FloatArray, Form, Input, Unknown, fit
+
+SIZES = np.array([4, 16, 64, 128, 256, 1024, 4096, 65536, 1 << 20], dtype=float)
+
+
+def line(parameters: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+    return parameters["base_us"] + parameters["slope_us"] * inputs["size_bytes"]
+
+
+LINE = Form(
+    name="line",
+    formula="base + slope × size",
+    source="a straight line",
+    unit="us",
+    unknowns=(
+        Unknown(name="base_us", unit="us", meaning="at no bytes", start=1.0),
+        Unknown(name="slope_us", unit="us/B", meaning="of each byte", start=1e-3),
+    ),
+    inputs=(Input(name="size_bytes", unit="B", meaning="payload"),),
+    evaluate=line,
+)
+
+
+def fitted(observed: FloatArray, sizes: FloatArray = SIZES) -> Fit:
+    return fit(LINE, {"size_bytes": sizes}, observed, data="made up")
+
+
+def noisy(base_us: float, slope_us: float, seed: int, spread: float = 0.05) -> FloatArray:
+    noise = np.random.default_rng(seed).normal(0.0, spread, SIZES.size)
+    return np.asarray((base_us + slope_us * SIZES) * np.exp(noise))
+
+
+bases = st.floats(1e-2, 1e3)
+slopes = st.floats(1e-6, 1e-1)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@given(bases, slopes)
+@settings(max_examples=30, deadline=None)
+def test_a_fit_to_values_of_known_parameters_gives_them_back(
+    base_us: float, slope_us: float
+) -> None:
+    assume(slope_us * SIZES[-1] > 1e-2 * base_us)  # else no row knows of the slope
+    found = fitted(base_us + slope_us * SIZES)
+    assert found.value("base_us") == pytest.approx(base_us, rel=1e-4)
+    assert found.value("slope_us") == pytest.approx(slope_us, rel=1e-4)
+    assert found.error.worst < 1e-5
+
+
+@given(bases, slopes, seeds)
+@settings(max_examples=8, deadline=None)
+def test_leave_one_out_is_the_error_of_a_fit_that_never_saw_the_row(
+    base_us: float, slope_us: float, seed: int
+) -> None:
+    observed = noisy(base_us, slope_us, seed)
+    left_out = fitted(observed).leave_one_out
+    for row in range(SIZES.size):
+        without = fitted(np.delete(observed, row), np.delete(SIZES, row))
+        predicted = without.predict(size_bytes=SIZES[row], extrapolate=True)
+        assert left_out[row] == pytest.approx(predicted / observed[row] - 1, abs=1e-5)
+
+
+@given(bases, slopes, seeds)
+@settings(max_examples=12, deadline=None)
+def test_the_order_of_rows_changes_nothing(base_us: float, slope_us: float, seed: int) -> None:
+    observed = noisy(base_us, slope_us, seed)
+    order = np.random.default_rng(seed + 1).permutation(SIZES.size)
+    one, other = fitted(observed), fitted(observed[order], SIZES[order])
+    assert np.allclose(one.residuals[order], other.residuals, atol=1e-6)
+    assert np.allclose(one.leave_one_out[order], other.leave_one_out, atol=1e-5)
+    assert one.ranges == other.ranges
+
+
+@given(bases, slopes, seeds, st.floats(1e-3, 1e3))
+@settings(max_examples=12, deadline=None)
+def test_the_unit_of_the_values_scales_the_parameters_and_not_the_errors(
+    base_us: float, slope_us: float, seed: int, unit: float
+) -> None:
+    observed = noisy(base_us, slope_us, seed)
+    one, other = fitted(observed), fitted(observed * unit)
+    assert np.allclose(one.residuals, other.residuals, atol=1e-5)
+
+
+def test_standard_errors_are_the_spread_of_fits_to_repeated_noise() -> None:
+    fits = [fitted(noisy(2.0, 1e-3, seed)) for seed in range(60)]
+    for index in range(2):
+        spread = np.std([found.parameters[index].value for found in fits])
+        told = np.median([found.parameters[index].standard_error for found in fits])
+        assert told == pytest.approx(spread, rel=0.35)
+
+
+def test_a_parameter_that_no_row_depends_on_has_an_infinite_standard_error() -> None:
+    form = Form(
+        name="line",
+        formula="base + slope × size",
+        source="a straight line",
+        unit="us",
+        unknowns=(*LINE.unknowns, Unknown(name="idle", unit="us", meaning="unused", start=1.0)),
+        inputs=LINE.inputs,
+        evaluate=line,
+    )
+    found = fit(form, {"size_bytes": SIZES}, noisy(2.0, 1e-3, 1), data="made up")
+    assert [np.isinf(p.standard_error) for p in found.parameters] == [False, False, True]
+
+
+def test_a_parameter_stays_within_its_bounds() -> None:
+    found = fitted(np.asarray(10.0 - 5e-6 * SIZES))
+    assert found.value("slope_us") >= 0.0
+
+
+def test_predictions_broadcast_and_keep_the_shape() -> None:
+    found = fitted(2.0 + 1e-3 * SIZES)
+    assert found.predict(size_bytes=64).shape == ()
+    assert found.predict(size_bytes=np.array([[4, 8], [16, 32]])).shape == (2, 2)
+
+
+@given(st.floats(1.0001, 1e6))
+@settings(max_examples=30, deadline=None)
+def test_a_prediction_past_the_range_is_refused_unless_told_to(factor: float) -> None:
+    found = fitted(2.0 + 1e-3 * SIZES)
+    for size in (SIZES[-1] * factor, SIZES[0] / factor):
+        with pytest.raises(
+            InputError, match=r"size_bytes .* outside the fitted range 4 to 1048576 B"
+        ):
+            found.predict(size_bytes=size)
+        assert found.predict(size_bytes=size, extrapolate=True) > 0
+
+
+def test_a_refused_prediction_says_what_to_do() -> None:
+    with pytest.raises(InputError, match="extrapolate=True"):
+        fitted(2.0 + 1e-3 * SIZES).predict(size_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "observed", "problem"),
+    [
+        ({"size_bytes": [1, 2]}, [1, 2], "2 rows for the 2 unknowns.*at least 3"),
+        ({"size_bytes": []}, [], "0 rows"),
+        ({"size_bytes": [1, 2, 3]}, [1, 2], "shape"),
+        ({"size_bytes": [1, 2, np.nan]}, [1, 2, 3], "size_bytes of row 2 is nan"),
+        ({"size_bytes": [1, 2, np.inf]}, [1, 2, 3], "size_bytes of row 2 is inf"),
+        ({"size_bytes": [1, 2, 3]}, [1, np.nan, 3], "row 1 has the value nan"),
+        ({"size_bytes": [1, 2, 3]}, [1, 0, 3], "row 1 has the value 0"),
+        ({"size_bytes": [1, 2, 3]}, [1, -4, 3], "row 1 has the value -4"),
+        ({"size_bytes": [1, 2, 3, 2]}, [1, 2, 3, 9], "contradict.*size_bytes 2: 2 and 9 us"),
+        ({"size": [1, 2, 3]}, [1, 2, 3], "unknown input 'size'.*give size_bytes"),
+        ({}, [1, 2, 3], "input 'size_bytes' is missing"),
+    ],
+)
+def test_rows_that_cannot_be_fitted_are_refused(
+    inputs: dict[str, list[float]], observed: list[float], problem: str
+) -> None:
+    with pytest.raises(InputError, match=problem) as refused:
+        fit(LINE, inputs, observed, data="made up", where="here")
+    assert refused.value.where == "here"
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ({}, "missing"),
+        ({"size_bytes": 64, "depth": 1}, "unknown input 'depth'"),
+        ({"size_bytes": np.nan}, "nan"),
+    ],
+)
+def test_predictions_from_wrong_inputs_are_refused(inputs: dict[str, float], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        fitted(2.0 + 1e-3 * SIZES).predict(**inputs)
+
+
+def test_a_parameter_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match=r"'depth'.*base_us, slope_us"):
+        fitted(2.0 + 1e-3 * SIZES).value("depth")

@@ -1,4 +1,4 @@
-"""Simulation = publication: every published row of every study, each a test of its own."""
+"""Simulation = publication: every published row of RPerf, each a test of its own."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from weft.studies import STUDIES, Observation, Result, Row, Study, run_study
+from weft.studies import Observation, Result, Row, Study, run_study
+from weft.studies.catalog import RPERF
 from weft.studies.observation import TOLERANCE
 
-PUBLISHED = [(s, o) for s in STUDIES for o in s.observations if o.published is not None]
+PUBLISHED = [(s, o) for s in RPERF for o in s.observations if o.published is not None]
 
 
 def row_id(case: tuple[Study, Observation]) -> str:
@@ -51,12 +52,12 @@ def test_a_published_value_is_positive_and_has_a_place_in_the_paper(case):
 
 
 def test_a_reason_is_written_only_where_it_is_needed(result_of):
-    rows = [row for study in STUDIES for row in result_of(study).rows if row.observation.reason]
+    rows = [row for study in RPERF for row in result_of(study).rows if row.observation.reason]
     assert rows
     assert not [row for row in rows if row.within]
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+@pytest.mark.parametrize("study", RPERF, ids=lambda study: study.name)
 def test_a_tail_rests_on_a_thousand_samples(result_of, study):
     for record in result_of(study).records.values():
         for name, quantity in record.quantities.items():
@@ -69,7 +70,7 @@ def median_us(result: Result, setting: str) -> float:
 
 
 def study_named(name: str) -> Study:
-    return next(study for study in STUDIES if study.name == name)
+    return next(study for study in RPERF if study.name == name)
 
 
 def test_each_further_sender_costs_the_probe_the_same_under_fcfs(result_of):
@@ -125,7 +126,7 @@ def numbers(cell: str) -> list[float]:
     return [float(word) for word in cell.replace("!", "").split() if word[0].isdigit()]
 
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
+@pytest.mark.parametrize("study", RPERF, ids=lambda study: study.name)
 def test_the_tables_of_the_documentation_are_those_of_this_version(result_of, study):
     table = documented(study)
     rows = result_of(study).rows

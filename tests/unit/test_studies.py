@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,24 +11,33 @@ import pytest
 
 from weft.cli import main
 from weft.errors import InputError
+from weft.measure import latency
 from weft.plot import to_svg
-from weft.records import read_records
+from weft.records import Record, Scalar, read_records
 from weft.studies import (
     STUDIES,
+    Claim,
+    NotHere,
     Observation,
+    Point,
     Row,
+    Verdict,
     find_studies,
+    measured,
+    modelled,
     row_line,
     run_study,
-    study_figure,
+    study_figures,
     study_records,
 )
+from weft.studies.catalog import RPERF
 from weft.studies.fitted import FITTED
-from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, shares
+from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records, shares
 from weft.studies.study import Study
-from weft.studies.text import paired, standing, study_table, verdict
+from weft.studies.testbed import PAPER
+from weft.studies.text import claims_verdict, paired, standing, study_table, verdict
 
-KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "system"]
+KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "source", "system"]
 NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12", "13")]
 
 
@@ -118,7 +128,7 @@ def test_median_and_tail_and_the_ends_of_a_range_are_paired():
 def test_what_served_to_set_a_parameter_is_a_published_row_and_the_docs_count_it():
     published = {
         (s.name, o.setting, o.quantity): s.name.removeprefix("rperf-fig")
-        for s in STUDIES
+        for s in RPERF
         for o in s.observations
         if o.published is not None
     }
@@ -155,15 +165,21 @@ def test_the_verdict_counts_what_is_outside_and_explained():
 
 
 def test_the_catalog_has_the_figures_of_the_paper_in_order():
-    assert [study.name for study in STUDIES] == NAMES
+    assert [study.name for study in RPERF] == NAMES
+    assert STUDIES[: len(RPERF)] == RPERF
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_a_study_is_of_one_system_and_its_rows_are_told_apart(study):
-    assert study.system == ("omnet" if study.name in ("rperf-fig10", "rperf-fig11") else "sx6012")
-    keys = [(o.setting, o.quantity) for o in study.observations]
+def test_the_rows_and_points_of_a_study_are_told_apart(study):
+    keys = [(o.setting, o.quantity, o.source, o.system) for o in study.observations]
     assert len(set(keys)) == len(keys)
     assert len({point.setting for point in study.points}) == len(study.points)
+
+
+@pytest.mark.parametrize("study", RPERF, ids=lambda study: study.name)
+def test_a_study_of_rperf_is_of_one_system(study):
+    system = "omnet" if study.name in ("rperf-fig10", "rperf-fig11") else "sx6012"
+    assert {study.system, *(point.system for point in study.points)} == {system}
 
 
 def test_studies_are_found_once_each_and_all_means_all():
@@ -203,7 +219,7 @@ def test_the_table_for_people_shows_rows_without_a_published_value_and_notes(two
 
 
 def test_the_figure_shows_both_series_and_where_they_come_from(two_hops):
-    svg = to_svg(study_figure(two_hops))
+    svg = to_svg(study_figures(two_hops)[0])
     for words in ("published", "RTT", "system omnet", "seed 1", "Fig. 11"):
         assert words in svg
 
@@ -220,6 +236,97 @@ def test_the_share_of_a_lone_sender_is_its_part():
     assert shares(record, "senders") == (record.quantities["senders.goodput"].value,)
 
 
+# ---- Points, claims and what this machine cannot give ------------------------------------------
+
+
+def a_model(value: float) -> Point:
+    return modelled("m", {}, lambda: {"v": Scalar(value, "us")}, "a closed form")
+
+
+def absent(_: object) -> Record:
+    raise NotHere("no such device")
+
+
+ABSENT = Point(setting="gone", settings={}, source="measurement", system="here", run=absent)
+
+
+def claim(judge: Callable[[Records], Verdict]) -> Claim:
+    return Claim(statement="more is more", place="IV", source="model", system="s", judge=judge)
+
+
+def a_study(**changes) -> Study:
+    fields = {
+        "name": "s", "title": "t", "paper": PAPER, "place": "IV", "system": "a closed form",
+        "points": (a_model(3), ABSENT), "observations": (), "panels": (),
+    }  # fmt: skip
+    return Study(**(fields | changes))
+
+
+def test_what_this_machine_cannot_give_is_left_out_and_told():
+    result = run_study(
+        a_study(
+            observations=(
+                observation(read=lambda r: r["m"].quantities["v"].value, source="model",
+                            tolerance=0.1, published=3.1),
+                observation(setting="gone", read=lambda r: r["gone"].quantities["v"].value),
+            ),
+            claims=(
+                claim(lambda r: Verdict(holds=r["m"].quantities["v"].value > 2, evidence="3 > 2")),
+                claim(lambda r: Verdict(holds=bool(r["gone"]), evidence="")),
+            ),
+        )
+    )  # fmt: skip
+    assert [row.ours for row in result.rows] == [3]
+    assert [verdict.word for verdict in result.verdicts] == ["holds", "not judged"]
+    assert result.verdicts[1].evidence == "no such device"
+    assert "Not had here: gone: no such device" in study_table(result)
+    assert claims_verdict([result]) == (
+        "2 claims of the papers judged on ours: 1 holds, 1 not judged."
+    )
+
+
+def test_a_ratio_to_another_system_is_shown_and_not_judged():
+    other = row(99, tolerance=ANOTHER_SYSTEM)
+    assert other.ratio == pytest.approx(9.9)
+    assert other.within
+    assert not other.judged
+    assert verdict([other, row(10)]) == "1 of 1 published values are within tolerance."
+
+
+def test_two_systems_are_told_in_two_tables():
+    value = lambda r: r["m"].quantities["v"].value  # noqa: E731
+    result = run_study(
+        a_study(
+            observations=(
+                observation(read=value, source="model", tolerance=0.1, published=3),
+                observation(read=value, source="measurement", system="this machine, tcp",
+                            tolerance=ANOTHER_SYSTEM, published=3),
+            )
+        )
+    )  # fmt: skip
+    text = study_table(result)
+    assert "ours: model, a closed form" in text
+    assert "ours: measurement, this machine, tcp" in text
+    claims = study_records(result)[-1].tables
+    assert "claims" not in claims
+
+
+def test_a_measured_point_keeps_the_settings_to_repeat_it():
+    point = measured("64 B", {"payload_B": 64}, latency, over="delay", size="64 B", count=50)
+    result = run_study(a_study(points=(point,)))
+    record = result.records["64 B"]
+    assert record.name == "latency"
+    assert record.settings["over"] == "delay"
+    assert record.settings["system"] == "this machine, delay"
+    assert result.missing == {}
+
+
+def test_a_transport_that_is_not_there_is_a_reason_and_not_an_error():
+    point = measured("64 B", {}, latency, over="ofi:nowhere", size="64 B", count=50)
+    result = run_study(a_study(points=(point,)))
+    assert "not available" in result.missing["64 B"]
+
+
 # ---- The command ------------------------------------------------------------------------------
 
 
@@ -231,8 +338,10 @@ def test_list_names_every_study(capsys):
 
 def test_run_prints_one_json_object_per_published_row_and_nothing_else(capsys, tmp_path):
     file, figures = tmp_path / "r.jsonl", tmp_path / "figures"
+    page = tmp_path / "page.html"
     argv = ["study", "run", "rperf-fig11", "--json", "-o", str(file), "--figure", str(figures)]
-    assert main(argv) == 0
+    assert main([*argv, "--report", str(page)]) == 0
+    assert page.read_text("utf-8").count("<svg") >= 1
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(lines) == 4
     assert all(list(line) == KEYS and line["published"] for line in lines)

@@ -24,18 +24,20 @@ from weft.studies import (
     find_studies,
     row_line,
     run_study,
-    study_figure,
+    study_figures,
     study_records,
 )
-from weft.studies.text import standing, study_list, study_table, verdict
+from weft.studies.page import studies_report
+from weft.studies.text import claims_verdict, standing, study_list, study_table, verdict
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     study = commands.add_parser(
         "study",
         help="reproduce a paper's figures beside its published values",
-        description="Studies hold a paper's published values, simulate the same setting and "
-        "compare. Exit status 1: a row is outside its tolerance and no reason is written.",
+        description="Studies hold a paper's published values, set a simulation, a model or a "
+        "measurement of this machine beside them, compare, and judge the paper's claims. Exit "
+        "status 1: a row is outside its tolerance and no reason is written.",
     )
     actions = study.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", help="name the studies").set_defaults(run=run_list)
@@ -43,6 +45,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("names", nargs="+", metavar="NAME", help="a study's name, or all")
     command.add_argument("--json", action="store_true", help="one JSON object per published row")
     command.add_argument("-o", "--output", metavar="FILE", help="write the records (JSON lines)")
+    command.add_argument("--report", metavar="FILE", help="write one HTML page of all of them")
     command.add_argument("--figure", metavar="DIR", help="draw each study as DIR/NAME.svg and .png")
     command.set_defaults(run=run)
 
@@ -56,11 +59,15 @@ def run(args: argparse.Namespace) -> int:
     studies = find_studies(args.names)
     if args.output:
         check_output(args.output)
+    if args.report:
+        check_output(args.report)
     if args.figure:
         check_directory(args.figure)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
-    print(f"{verdict(rows)}\n{standing(rows)}", file=sys.stderr)
+    told = [verdict(rows), standing(rows)]
+    told += [claims_verdict(results)] if any(result.verdicts for result in results) else []
+    print("\n".join(told), file=sys.stderr)
     return int(any(row.unexplained for row in rows))
 
 
@@ -78,6 +85,8 @@ def _run_and_print(studies: Sequence[Study], args: argparse.Namespace) -> list[R
     finally:
         if args.output:
             write_records(args.output, records)
+        if args.report and results:
+            write_text(args.report, studies_report(results))
     return results
 
 
@@ -92,7 +101,9 @@ def _emit(result: Result, args: argparse.Namespace) -> None:
 
 
 def _draw(result: Result, stem: Path) -> None:
-    figure = study_figure(result)
-    write_text(stem.with_suffix(".svg"), to_svg(figure, title=result.study.title))
-    with replacing(stem.with_suffix(".png")) as file:
-        file.write_bytes(to_png(figure))
+    """NAME.svg and NAME.png of the first panel, NAME-2.svg and so on of the others."""
+    for number, figure in enumerate(study_figures(result), start=1):
+        name = stem.name if number == 1 else f"{stem.name}-{number}"
+        write_text(stem.with_name(f"{name}.svg"), to_svg(figure, title=result.study.title))
+        with replacing(stem.with_name(f"{name}.png")) as file:
+            file.write_bytes(to_png(figure))

@@ -6,21 +6,29 @@ result.rows
 """
 
 from weft.studies.catalog import STUDIES, find_studies
-from weft.studies.draw import study_figure
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.draw import study_figures
 from weft.studies.observation import Observation, Row, row_line
-from weft.studies.study import Point, Result, Study, StudyError, run_study, study_records
+from weft.studies.site import Point, StudyError, measured, modelled, simulated
+from weft.studies.study import Result, Study, run_study, study_records
 
 __all__ = [
     "STUDIES",
+    "Claim",
+    "NotHere",
     "Observation",
     "Point",
     "Result",
     "Row",
     "Study",
     "StudyError",
+    "Verdict",
     "find_studies",
+    "measured",
+    "modelled",
     "row_line",
     "run_study",
-    "study_figure",
+    "simulated",
+    "study_figures",
     "study_records",
 ]

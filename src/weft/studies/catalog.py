@@ -1,4 +1,4 @@
-"""Every study by its name, in the order of the paper. Entry points: `STUDIES`, `find_studies`."""
+"""Every study by its name, paper by paper. Entry points: `STUDIES`, `find_studies`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
 from weft.studies.rperf_policies import FIG10, FIG11
 from weft.studies.study import Study
 
-STUDIES: tuple[Study, ...] = (
+RPERF: tuple[Study, ...] = (
     FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13,
 )  # fmt: skip
+
+STUDIES: tuple[Study, ...] = (*RPERF,)
 
 
 def find_studies(names: Sequence[str]) -> list[Study]:

@@ -1,7 +1,7 @@
-"""The figure of a study: ours as lines or bars, the published values as open orange marks.
+"""The figures of a study: ours as lines or bars, the published values as open orange marks.
 
-`study_figure` makes the figure; the other functions are what studies use to draw theirs: each
-draws one quantity on given axes. Units are on the axes.
+`study_figures` makes one of each panel; the other functions are what studies use to draw theirs:
+each draws one quantity on given axes. Units are on the axes.
 """
 
 from __future__ import annotations
@@ -20,21 +20,27 @@ from weft.plot.style import MUTED, PUBLISHED, legend
 from weft.records import Distribution, Plain, Record
 from weft.records.dimension import convert
 from weft.studies.observation import MEDIAN_RTT, TAIL, TAIL_RTT, quantile_in
-from weft.studies.study import SEED, Point, Result
+from weft.studies.site import SEED, Point
+from weft.studies.study import Result
 
 # Orange is kept for what was published.
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#4D4D4D")
 WIDTH_IN, HEIGHT_IN = 6.4, 3.6
 
 
-def study_figure(result: Result) -> Figure:
-    """Both series of a study, with where they come from below."""
+def study_figures(result: Result) -> list[Figure]:
+    """A figure of each panel of a study, with where its series come from below."""
+    return [_panel_figure(panel, result) for panel in result.study.panels]
+
+
+def _panel_figure(panel: Callable[[Axes, Result], None], result: Result) -> Figure:
     study = result.study
-    height = HEIGHT_IN if len(study.points) > 3 else 0.75 * HEIGHT_IN
-    made = figure(lambda ax: study.draw(ax, result), WIDTH_IN, height)
+    height = HEIGHT_IN if len(study.points) != 3 else 0.75 * HEIGHT_IN
+    made = figure(lambda ax: panel(ax, result), WIDTH_IN, height)
+    seed = f", seed {SEED}" if study.points[0].source == "simulation" else ""
     caption = (
-        f"Published: RPerf (ISPASS 2020), {study.place}. Ours: system {study.system}, "
-        f"seed {SEED}, weft {__version__}."
+        f"Published: {study.paper.short}, {study.place}. "
+        f"Ours: system {study.system}{seed}, weft {__version__}."
     )
     made.supxlabel(caption, fontsize=7.5, color=MUTED, x=0.01, ha="left")
     return made

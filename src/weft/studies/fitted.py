@@ -74,5 +74,5 @@ def parameter_of(row: Row) -> str | None:
 
 
 def predictions(rows: Sequence[Row]) -> list[Row]:
-    """The rows whose published value served to set nothing."""
-    return [row for row in rows if parameter_of(row) is None]
+    """The rows whose published value served to set nothing; a model's rows have served its fit."""
+    return [r for r in rows if r.observation.source != "model" and parameter_of(r) is None]

@@ -1,13 +1,15 @@
 """What a study observes, what the paper gives for it, and how far the two may be apart.
 
 An observation is read off the records of a study; where the paper states a value it has that
-value, its place in the paper, and a tolerance by system and kind of quantity. A published range
-is two observations, "least" and "most". Units are written beside each value.
+value, its place in the paper, and a tolerance: its own, or by system and kind of quantity. Ours
+is a simulation, a model or a measurement, of a named system. A published range is two
+observations, "least" and "most". Units are written beside each value.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,8 +18,12 @@ from typing import Literal
 from weft.records import Distribution, Record, Scalar
 from weft.records.dimension import convert
 
-Kind = Literal["median", "tail", "bandwidth"]
+Kind = Literal["median", "tail", "bandwidth", "latency", "rate", "value"]
+Source = Literal["simulation", "model", "measurement"]  # what our column is
 Records = Mapping[str, Record]  # by setting
+
+# Ours is of another system than the published value: the ratio is shown and not judged.
+ANOTHER_SYSTEM = math.inf
 
 # The share of the published value that ours may be off by.
 TOLERANCE: Mapping[str, Mapping[Kind, float]] = {
@@ -35,7 +41,8 @@ LEAST_SHARE, MOST_SHARE = "bandwidth per sender, least", "bandwidth per sender, 
 class Observation:
     """One number of a study; `published` is None where the paper states none.
 
-    `reason` is the physical cause of a difference that exceeds the tolerance.
+    `reason` is the physical cause of a difference that exceeds the tolerance. An empty `system`
+    is the study's; a `tolerance` of None is that of the system and kind.
     """
 
     setting: str
@@ -46,6 +53,9 @@ class Observation:
     published: float | None = None
     place: str = ""
     reason: str = ""
+    source: Source = "simulation"
+    system: str = ""
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +63,7 @@ class Row:
     """An observation made: ours beside the published value."""
 
     study: str
-    system: str
+    system: str  # of ours
     observation: Observation
     ours: float
 
@@ -68,7 +78,13 @@ class Row:
 
     @property
     def tolerance(self) -> float:
-        return TOLERANCE[self.system][self.observation.kind]
+        own = self.observation.tolerance
+        return TOLERANCE[self.system][self.observation.kind] if own is None else own
+
+    @property
+    def judged(self) -> bool:
+        """Whether ours should be the published value: there is one, and of this system."""
+        return self.published is not None and math.isfinite(self.tolerance)
 
     @property
     def within(self) -> bool:
@@ -91,6 +107,7 @@ def row_fields(row: Row) -> dict[str, str | float | None]:
         "published": row.published,
         "ours": float(f"{row.ours:.6g}"),
         "ratio": None if row.ratio is None else float(f"{row.ratio:.4g}"),
+        "source": row.observation.source,
         "system": row.system,
     }
 

@@ -1,29 +1,63 @@
 """Results of studies as sections of a report: the figure, what to know about it, the rows.
 
-Entry point: `study_section`.
+Entry points: `study_section`, `studies_report`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.plot import Section, to_svg
-from weft.plot.page import bullets, join, picture
-from weft.studies.draw import study_figure
+from weft.plot import Section, render_report, to_svg
+from weft.plot.page import bullets, join, picture, pictures, row_table
+from weft.records import this_run
+from weft.studies.claim import Claim, Verdict
+from weft.studies.draw import study_figures
 from weft.studies.observation import Row
-from weft.studies.study import Result
-from weft.studies.text import number, paired, ratio, stated, unit_text
+from weft.studies.study import Result, study_records
+from weft.studies.text import (
+    claims_verdict,
+    number,
+    paired,
+    ratio,
+    stated,
+    unit_text,
+    verdict,
+)
 
 
 def study_section(result: Result) -> Section:
     """A study in a report, both series in its figure and in its table."""
     study = result.study
-    svg = to_svg(study_figure(result), salt=study.name, title=study.title)
+    drawn = [
+        picture(to_svg(made, salt=f"{study.name} {number}", title=study.title))
+        for number, made in enumerate(study_figures(result))
+    ]
+    shown = pictures(drawn) if len(drawn) > 1 else join(drawn)
+    claims = [row_table([_claim_cells(*pair) for pair in result.judged])] if result.judged else []
     return Section(
         title=f"{study.place.partition(',')[0]} ({study.system}): {study.title}",
-        markup=join([picture(svg), bullets(result.remarks)]),
+        markup=join([shown, *claims, bullets(result.remarks)]),
         rows=[_cells(rows) for rows in paired(result.rows)],
     )
+
+
+def studies_report(results: Sequence[Result]) -> str:
+    """Studies as one HTML page, what they come to first."""
+    rows = [row for result in results for row in result.compared]
+    opening = Section(title="What was run", text=f"{verdict(rows)} {claims_verdict(results)}")
+    sections = [opening, *map(study_section, results)]
+    records = [study_records(result)[-1] for result in results]
+    return render_report(records, "weft studies: published values and ours", sections, [this_run()])
+
+
+def _claim_cells(claim: Claim, verdict: Verdict) -> dict[str, object]:
+    return {
+        "the paper's claim": claim.statement,
+        "in the paper": claim.place,
+        "judged on": f"{claim.source}, {claim.system}",
+        "verdict": verdict.word,
+        "evidence": verdict.evidence,
+    }
 
 
 def _cells(rows: Sequence[Row]) -> dict[str, object]:
@@ -38,5 +72,6 @@ def _cells(rows: Sequence[Row]) -> dict[str, object]:
         "published": f"{published} {unit}" if rows[0].published is not None else "–",
         "ours": f"{' / '.join(number(row.ours) for row in rows)} {unit}",
         "ratio": " / ".join(ratio(row) for row in rows),
+        "ours is": f"{first.source}, {rows[0].system}",
         "in the paper": first.place or "–",
     }

@@ -20,7 +20,8 @@ from weft.studies.observation import (
     shares,
     step_range,
 )
-from weft.studies.study import Point, Result, Study
+from weft.studies.site import Point, simulated
+from weft.studies.study import Result, Study
 from weft.studies.testbed import (
     BATCH_LARGE,
     BATCH_SMALL,
@@ -59,10 +60,11 @@ def counted(number: int) -> str:
 
 def _added(number: int) -> Point:
     traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
-    return Point(
+    return simulated(
         setting=counted(number),
         settings={"senders": number},
         scenario=converged("sx6012", traffic),
+        system="sx6012",
     )
 
 
@@ -80,7 +82,7 @@ FIG7A = Study(
         *rtt(counted(5), 20.2, 22.1, "VIII-C: the same as section VII"),
         *step_range([counted(n) for n in range(1, 6)], 4.8, 6.1, "VII"),
     ),
-    draw=over("senders", rtt_lines("us"), "senders of 4096 B", "probe RTT (µs)"),
+    panels=(over("senders", rtt_lines("us"), "senders of 4096 B", "probe RTT (µs)"),),
     notes=(
         WINDOW_NOTE,
         PHASE,
@@ -112,7 +114,7 @@ FIG7B = Study(
             "the same value.",
         ),
     ),
-    draw=over(
+    panels=(over(
         "senders",
         (
             Line(label="total", read=lambda r: goodput(r, "senders"), quantities=(TOTAL,)),
@@ -125,7 +127,7 @@ FIG7B = Study(
         ),
         "senders of 4096 B",
         "bandwidth, payload only (Gb/s)",
-    ),
+    ),),
     notes=(
         WINDOW_NOTE,
         "The loss of 7 % from one to five senders is stated without a cause and not modelled: "
@@ -149,10 +151,11 @@ BATCH_NOTE = (
 
 def _sized(payload: int) -> Point:
     five = senders(5, payload, WINDOW_BATCHED, BATCH[payload])
-    return Point(
+    return simulated(
         setting=f"5 senders of {payload} B",
         settings={"payload_B": payload},
         scenario=converged("sx6012", [probe("sx6012", "h5"), *five], duration=LONG[payload]),
+        system="sx6012",
     )
 
 
@@ -171,12 +174,14 @@ FIG8 = Study(
         *rtt("5 senders of 512 B", 20.0, 20.6, "VIII-A, Fig. 8"),
         *rtt("5 senders of 4096 B", 26.3, 28.2, "VIII-A, Fig. 8"),
     ),
-    draw=over(
-        "payload_B",
-        rtt_lines("us"),
-        "payload of five senders (B)",
-        "probe RTT (µs), logarithmic",
-        "log",
+    panels=(
+        over(
+            "payload_B",
+            rtt_lines("us"),
+            "payload of five senders (B)",
+            "probe RTT (µs), logarithmic",
+            "log",
+        ),
     ),
     notes=(
         BATCH_NOTE,
@@ -233,7 +238,7 @@ FIG9 = Study(
         _of_link("5 senders of 512 to 4096 B", 88, f"{TOTAL}, least", LARGE),
         _of_link("5 senders of 512 to 4096 B", 93, f"{TOTAL}, most", LARGE, most=True),
     ),
-    draw=_draw_fig9,
+    panels=(_draw_fig9,),
     notes=(
         BATCH_NOTE,
         "Ours is the payload's share of a 4xFDR link's 54.5 Gb/s of data; the loss that the paper "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from weft.studies.draw import comparison_rows, rtt_bars
 from weft.studies.observation import bandwidth, rtt, share_range
 from weft.studies.rperf_converged import WINDOW_NOTE, counted
-from weft.studies.study import Point, Study
+from weft.studies.site import Point, simulated
+from weft.studies.study import Study
 from weft.studies.testbed import (
     OWN_LANE,
     PAPER,
@@ -26,29 +27,32 @@ def _own(number: int) -> str:
 
 def _shared_lane(number: int, setting: str) -> Point:
     traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
-    return Point(
+    return simulated(
         setting=setting,
         settings={"senders": number, "lane": "shared"},
         scenario=converged("sx6012", traffic),
+        system="sx6012",
     )
 
 
 def _own_lane(number: int) -> Point:
     traffic = [probe("sx6012", "h5", sl=1), *senders(number, window=WINDOW_UNBATCHED)]
-    return Point(
+    return simulated(
         setting=_own(number),
         settings={"senders": number, "lane": "own"},
         scenario=converged("sx6012", traffic, OWN_LANE),
+        system="sx6012",
     )
 
 
 def _gamed() -> Point:
     pretender = {"name": "pretender", "kind": "pretend", "from": "h4", "to": "h6", "sl": 1}
     four = senders(4, window=WINDOW_UNBATCHED)
-    return Point(
+    return simulated(
         setting=GAMED,
         settings={"senders": 4, "lane": "own, gamed"},
         scenario=converged("sx6012", [probe("sx6012", "h5", sl=1), pretender, *four], OWN_LANE),
+        system="sx6012",
     )
 
 
@@ -77,7 +81,7 @@ FIG12 = Study(
         *rtt(_own(5), 0.7, 1.1, "VIII-C, Fig. 12"),
         *rtt(GAMED, 8.5, 9.1, "VIII-C, Fig. 12"),
     ),
-    draw=rtt_bars(),
+    panels=(rtt_bars(),),
     notes=(
         WINDOW_NOTE,
         LANE_NOTE,
@@ -100,7 +104,7 @@ FIG13 = Study(
         bandwidth(GAMED, 21.5, "VIII-C, Fig. 13", "pretender", "bandwidth of the pretender"),
         *share_range(GAMED, 6.7, 7.0, "VIII-C, Fig. 13"),
     ),
-    draw=comparison_rows,
+    panels=(comparison_rows,),
     notes=(
         WINDOW_NOTE,
         LANE_NOTE,

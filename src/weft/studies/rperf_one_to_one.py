@@ -14,7 +14,8 @@ from weft.studies.observation import (
     quantile_in,
     rtt,
 )
-from weft.studies.study import Point, Study
+from weft.studies.site import Point, simulated
+from weft.studies.study import Study
 from weft.studies.testbed import PAPER, PAYLOADS, WARMUP, WINDOW_OPEN, WINDOW_UNBATCHED, one_to_one
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}
@@ -31,10 +32,11 @@ def _setting(path: str, payload: int) -> str:
 
 def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
     return tuple(
-        Point(
+        simulated(
             setting=_setting(path, payload),
             settings={"path": PATHS[path], "payload_B": payload},
             scenario=one_to_one(path, {**generator, "size": f"{payload} B"}, duration, WARMUP),
+            system="sx6012",
         )
         for path in PATHS
         for payload in PAYLOADS
@@ -54,14 +56,16 @@ FIG4 = Study(
         *rtt(_setting("one_switch", 64), 432, 625, "VI-B, Fig. 4", "ns"),
         *rtt(_setting("one_switch", 4096), 498, 688, "VI-B, Fig. 4", "ns"),
     ),
-    draw=over(
-        "payload_B",
-        (
-            *rtt_lines("ns", label="one switch", only={"path": "one switch"}),
-            *rtt_lines("ns", label="back-to-back", colour=1, only={"path": "back-to-back"}),
+    panels=(
+        over(
+            "payload_B",
+            (
+                *rtt_lines("ns", label="one switch", only={"path": "one switch"}),
+                *rtt_lines("ns", label="back-to-back", colour=1, only={"path": "back-to-back"}),
+            ),
+            "payload (B)",
+            "RTT by RPerf (ns)",
         ),
-        "payload (B)",
-        "RTT by RPerf (ns)",
     ),
     notes=(
         FIXED_BY,
@@ -85,20 +89,22 @@ FIG5 = Study(
         bandwidth(_setting("one_switch", 64), 3.9, "VI-B, Fig. 5"),
         bandwidth(_setting("one_switch", 4096), 52.2, "VI-B, Fig. 5"),
     ),
-    draw=over(
-        "payload_B",
-        tuple(
-            Line(
-                label=name,
-                read=lambda r: goodput(r, "senders"),
-                quantities=(TOTAL,),
-                colour=i,
-                only={"path": name},
-            )
-            for i, name in enumerate(reversed(PATHS.values()))
+    panels=(
+        over(
+            "payload_B",
+            tuple(
+                Line(
+                    label=name,
+                    read=lambda r: goodput(r, "senders"),
+                    quantities=(TOTAL,),
+                    colour=i,
+                    only={"path": name},
+                )
+                for i, name in enumerate(reversed(PATHS.values()))
+            ),
+            "payload (B)",
+            "bandwidth, payload only (Gb/s)",
         ),
-        "payload (B)",
-        "bandwidth, payload only (Gb/s)",
     ),
     notes=(
         "The rates were set from this figure: the adapter's 8 M messages/s from 4.1 Gb/s at 64 B, "
@@ -172,7 +178,7 @@ FIG6 = Study(
     place="Fig. 6, VI-C",
     system="sx6012",
     points=tuple(
-        Point(
+        simulated(
             setting=f"{payload} B",
             settings={"payload_B": payload},
             scenario=one_to_one(
@@ -180,6 +186,7 @@ FIG6 = Study(
                 {"name": "e", "kind": "estimators", "size": f"{payload} B", "slice": SLICE},
                 FOUR_SLICES,
             ),
+            system="sx6012",
         )
         for payload in PAYLOADS
     ),
@@ -194,17 +201,19 @@ FIG6 = Study(
         _truth(4096),
         *(_bias(tool, payload) for tool in TOOLS for payload in (64, 4096)),
     ),
-    draw=over(
-        "payload_B",
-        (
-            *rtt_lines("us", _rtt_name("perftest"), "perftest", 0, rows="perftest, "),
-            _median("qperf", _rtt_name("qperf"), 2, "qperf, "),
-            *rtt_lines("us", _rtt_name("RPerf"), "RPerf", 1, rows="RPerf, "),
-            _median("switch alone", TRUTH, 3, "switch alone, ", TRAVERSALS),
+    panels=(
+        over(
+            "payload_B",
+            (
+                *rtt_lines("us", _rtt_name("perftest"), "perftest", 0, rows="perftest, "),
+                _median("qperf", _rtt_name("qperf"), 2, "qperf, "),
+                *rtt_lines("us", _rtt_name("RPerf"), "RPerf", 1, rows="RPerf, "),
+                _median("switch alone", TRUTH, 3, "switch alone, ", TRAVERSALS),
+            ),
+            "payload (B)",
+            "RTT (µs), logarithmic",
+            "log",
         ),
-        "payload (B)",
-        "RTT (µs), logarithmic",
-        "log",
     ),
     notes=(
         "perftest is a SEND ping-pong in software (messages to 236 B inlined), qperf a WRITE timed "

@@ -11,7 +11,8 @@ from weft.studies.observation import (
     step_range,
 )
 from weft.studies.rperf_converged import counted
-from weft.studies.study import Point, Study
+from weft.studies.site import Point, simulated
+from weft.studies.study import Study
 from weft.studies.testbed import PAPER, SENDERS, converged, probe, senders, two_hops
 
 POLICIES = {"FCFS": "fcfs-age", "RR": "round-robin"}
@@ -23,10 +24,11 @@ def _setting(policy: str, number: int) -> str:
 
 def _point(policy: str, number: int) -> Point:
     traffic = [probe("omnet", "h5"), *senders(number)]
-    return Point(
+    return simulated(
         setting=_setting(policy, number),
         settings={"policy": policy, "senders": number},
         scenario=converged("omnet", traffic, order=POLICIES[policy]),
+        system="omnet",
     )
 
 
@@ -47,14 +49,16 @@ FIG10 = Study(
         *rtt(_setting("RR", 5), 2.5, 2.6, "VIII-B, Fig. 10"),
         *step_range([_setting("FCFS", n) for n in range(1, 6)], 3.9, 4.6, "VIII-B"),
     ),
-    draw=over(
-        "senders",
-        (
-            *rtt_lines("us", label="FCFS", only={"policy": "FCFS"}),
-            *rtt_lines("us", label="RR", colour=1, only={"policy": "RR"}),
+    panels=(
+        over(
+            "senders",
+            (
+                *rtt_lines("us", label="FCFS", only={"policy": "FCFS"}),
+                *rtt_lines("us", label="RR", colour=1, only={"policy": "RR"}),
+            ),
+            "senders of 4096 B",
+            "probe RTT (µs)",
         ),
-        "senders of 4096 B",
-        "probe RTT (µs)",
     ),
     notes=(
         "FCFS: the probe waits for what all inputs hold, N buffers, less what the credit loop "
@@ -76,7 +80,7 @@ FIG11 = Study(
     place="Fig. 11, VIII-B",
     system="omnet",
     points=tuple(
-        Point(setting=name, settings={"policy": name}, scenario=two_hops(order))
+        simulated(setting=name, settings={"policy": name}, scenario=two_hops(order), system="omnet")
         for name, order in {**POLICIES, LOCAL: "fcfs"}.items()
     ),
     observations=(
@@ -87,7 +91,7 @@ FIG11 = Study(
             read=lambda records: quantile_in(records[LOCAL], "probe.rtt", 0.5, "us"),
         ),
     ),
-    draw=rtt_bars(),
+    panels=(rtt_bars(),),
     notes=(
         "Two senders and the probe share the link between the switches: in the second switch the "
         "probe stands behind them in one buffer, which no policy among inputs can mend.",

@@ -1,65 +1,55 @@
-"""A study: one figure of a paper, the simulations that stand beside it, and the comparison.
+"""A study: a table or figure of a paper, what stands beside it of ours, and the comparison.
 
-Every study is a module-level value; all its points are of one system. Entry points: `Study`,
-`run_study`.
+Every study is a module-level value. Its points (simulations, models, measurements) give records;
+observations are read off them and compared with published values; claims are judged on them.
+Entry points: `Study`, `run_study`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
 from weft import __version__
-from weft.errors import WeftError
 from weft.records import Plain, Provenance, Record
-from weft.simulate import scenario_from, simulate
+from weft.studies.claim import Claim, NotHere, Verdict, judge
 from weft.studies.observation import Observation, Records, Row, row_fields
-
-SEED = 1
-
-
-class StudyError(WeftError):
-    """A point of a study did not run to its end."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One simulated setting; `settings` are those of its record."""
-
-    setting: str
-    settings: Mapping[str, Plain]
-    scenario: Mapping[str, Any]
+from weft.studies.paper import Paper
+from weft.studies.site import SEED, Point, Site, record_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """A figure of a paper as a runnable value.
+    """A table or figure of a paper as a runnable value.
 
-    `draw` shows both series on one set of axes. `notes` say what was inferred, and what the
-    simulation does not capture.
+    `system` is what most of ours is of; points and observations may name another. Each panel draws
+    on axes of its own. `notes` say what was inferred, and what ours does not capture.
     """
 
     name: str
     title: str
-    paper: str
+    paper: Paper
     place: str
     system: str
     points: tuple[Point, ...]
     observations: tuple[Observation, ...]
-    draw: Callable[[Axes, Result], None]
+    panels: tuple[Callable[[Axes, Result], None], ...]
+    claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
+    remarks: Callable[[Result], tuple[str, ...]] = lambda _: ()  # what follows from the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A study that was run: a record per setting, and a row per observation."""
+    """A study that was run: a record per setting, a row per observation, a verdict per claim."""
 
     study: Study
     records: Records
     rows: tuple[Row, ...]
+    verdicts: tuple[Verdict, ...]
+    missing: Mapping[str, str]  # setting: why this machine cannot give it
     packet_hops: int
 
     @property
@@ -68,56 +58,86 @@ class Result:
         return tuple(row for row in self.rows if row.published is not None)
 
     @property
+    def judged(self) -> tuple[tuple[Claim, Verdict], ...]:
+        return tuple(zip(self.study.claims, self.verdicts, strict=True))
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        """The study's notes, and the reason of each row outside its tolerance."""
-        reasons = (
-            f"{r.observation.setting}, {r.observation.quantity}: {r.ratio:.2f} of the published "
-            f"value. {r.observation.reason or 'No reason is known.'}"
-            for r in self.rows
-            if not r.within
-        )
-        return (*self.study.notes, *reasons)
+        """The study's notes, what could not be had, and the reason of each row outside."""
+        return (*self.study.notes, *self.study.remarks(self), *self._absences(), *self._reasons())
+
+    def _absences(self) -> Iterator[str]:
+        for reason in dict.fromkeys(self.missing.values()):
+            settings = [setting for setting, why in self.missing.items() if why == reason]
+            several = f" and {len(settings) - 1} more" if len(settings) > 1 else ""
+            yield f"Not had here: {settings[0]}{several}: {reason}"
+
+    def _reasons(self) -> Iterator[str]:
+        outside: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if not row.within:
+                outside.setdefault(row.observation.reason or "No reason is known.", []).append(row)
+        for reason, rows in outside.items():
+            named = "; ".join(
+                f"{r.observation.setting}, {r.observation.quantity}: {r.ratio:.2f}" for r in rows
+            )
+            yield f"{named} of the published value. {reason}"
+
+
+class _Found(dict[str, Record]):
+    """Records by setting; one that could not be had says why."""
+
+    def __init__(self, records: Mapping[str, Record], missing: Mapping[str, str]) -> None:
+        super().__init__(records)
+        self._reasons = missing
+
+    def __missing__(self, setting: str) -> Record:
+        raise NotHere(self._reasons[setting])
 
 
 def run_study(study: Study, progress: Callable[[float], None] | None = None) -> Result:
-    """Simulate every point of a study and compare."""
+    """Run every point of a study and compare."""
     records: dict[str, Record] = {}
-    packet_hops = 0
-    for number, point in enumerate(study.points):
-        record, hops = _simulated(study, point)
-        records[point.setting] = record
-        packet_hops += hops
-        if progress:
-            progress((number + 1) / len(study.points))
-    rows = tuple(
-        Row(study=study.name, system=study.system, observation=o, ours=o.read(records))
-        for o in study.observations
+    missing: dict[str, str] = {}
+    with Site() as site:
+        for number, point in enumerate(study.points):
+            try:
+                records[point.setting] = record_of(point, site, study.name)
+            except NotHere as reason:
+                missing[point.setting] = str(reason)
+            if progress:
+                progress((number + 1) / len(study.points))
+    found = _Found(records, missing)
+    return Result(
+        study=study,
+        records=found,
+        rows=tuple(_rows(study, found)),
+        verdicts=tuple(judge(claim, found) for claim in study.claims),
+        missing=missing,
+        packet_hops=site.packet_hops,
     )
-    return Result(study=study, records=records, rows=rows, packet_hops=packet_hops)
 
 
-def _simulated(study: Study, point: Point) -> tuple[Record, int]:
-    where = f"study {study.name}, {point.setting}"
-    scenario = scenario_from(
-        {**point.scenario, "name": study.name, "system": study.system, "seed": SEED}, where=where
-    )
-    outcome = simulate(scenario)
-    if outcome.ended == "interrupted":
-        raise KeyboardInterrupt
-    if outcome.ended != "time up":
-        raise StudyError(f"{where}: {'; '.join(outcome.record.notes)}")
-    settings = {"system": study.system, **point.settings}
-    return replace(outcome.record, settings=settings), outcome.packet_hops
+def _rows(study: Study, records: Records) -> Iterator[Row]:
+    for o in study.observations:
+        try:
+            ours = o.read(records)
+        except NotHere:
+            continue
+        yield Row(study=study.name, system=o.system or study.system, observation=o, ours=ours)
 
 
 def study_records(result: Result) -> list[Record]:
     """What is stored: a record per setting, and one of the comparison."""
     study = result.study
+    tables = {"published and ours": [_stored_row(row) for row in result.compared]}
+    if result.judged:
+        tables["claims"] = [_stored_claim(claim, verdict) for claim, verdict in result.judged]
     comparison = Record(
         kind="study",
         name=study.name,
-        settings={"paper": study.paper, "place": study.place},
-        tables={"published and ours": [_stored_row(row) for row in result.compared]},
+        settings={"paper": study.paper.citation, "place": study.place},
+        tables=tables,
         notes=result.remarks,
         provenance=Provenance(weft_version=__version__, seed=SEED, parameters=study.system),
     )
@@ -126,3 +146,14 @@ def study_records(result: Result) -> list[Record]:
 
 def _stored_row(row: Row) -> dict[str, Plain]:
     return {**row_fields(row), "place": row.observation.place, "reason": row.observation.reason}
+
+
+def _stored_claim(claim: Claim, verdict: Verdict) -> dict[str, Plain]:
+    return {
+        "claim": claim.statement,
+        "place": claim.place,
+        "source": claim.source,
+        "system": claim.system,
+        "verdict": verdict.word,
+        "evidence": verdict.evidence,
+    }

@@ -10,7 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-PAPER = "RPerf (Katebzadeh, Costa, Grot: Evaluation of an InfiniBand Switch, ISPASS 2020)"
+from weft.studies.paper import Paper
+
+PAPER = Paper(
+    short="RPerf (ISPASS 2020)",
+    citation="RPerf (Katebzadeh, Costa, Grot: Evaluation of an InfiniBand Switch, ISPASS 2020)",
+)
 
 Table = dict[str, Any]
 

@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from weft.records.table import text_table
+from weft.studies.claim import Claim, Verdict
 from weft.studies.fitted import predictions
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
 from weft.studies.study import Result, Study
@@ -37,24 +38,47 @@ def ratio(row: Row) -> str:
 
 
 def study_list(studies: Sequence[Study]) -> str:
-    """Names, places, systems and titles."""
-    rows = [[s.name, s.place, s.system, s.title] for s in studies]
-    return text_table(["study", "RPerf", "system", "title"], rows, left=4)
+    """Names, papers, places, what ours is of, and titles."""
+    rows = [[s.name, s.paper.short, s.place, s.system, s.title] for s in studies]
+    return text_table(["study", "paper", "place", "system", "title"], rows, left=5)
 
 
 def study_table(result: Result) -> str:
     """A study's rows, and its remarks below them."""
     study = result.study
-    cells = [
-        [
-            row.observation.setting, row.observation.quantity, unit_text(row),
-            stated(row.published), number(row.ours), ratio(row),
-        ]
-        for row in result.rows
-    ]  # fmt: skip
-    head = f"{study.name}: {study.title}\nRPerf (ISPASS 2020), {study.place}; system {study.system}"
-    table = text_table(["setting", "quantity", "unit", "published", "ours", "ratio"], cells, left=3)
-    return "\n".join([head, "", table, "", *map(_bullet, result.remarks)])
+    head = f"{study.name}: {study.title}\n{study.paper.short}, {study.place}"
+    parts = [head, *_row_tables(result.rows)]
+    if result.judged:
+        parts.append("\n".join(_claim_text(*pair) for pair in result.judged))
+    if result.remarks:
+        parts.append("\n".join(map(_bullet, result.remarks)))
+    return "\n\n".join(parts)
+
+
+def _row_tables(rows: Sequence[Row]) -> Iterator[str]:
+    """A table of each system: two systems are never mixed in one."""
+    systems = dict.fromkeys((row.observation.source, row.system) for row in rows)
+    heads = ["setting", "quantity", "unit", "published", "ours", "ratio"]
+    for source, system in systems:
+        cells = [
+            [
+                row.observation.setting, row.observation.quantity, unit_text(row),
+                stated(row.published), number(row.ours), ratio(row),
+            ]
+            for row in rows
+            if (row.observation.source, row.system) == (source, system)
+        ]  # fmt: skip
+        yield f"ours: {source}, {system}\n\n{text_table(heads, cells, left=3)}"
+
+
+def _claim_text(claim: Claim, verdict: Verdict) -> str:
+    said = textwrap.fill(f"{claim.statement} ({claim.place})", WIDTH,
+                         initial_indent="claim: ", subsequent_indent="  ")  # fmt: skip
+    found = textwrap.fill(
+        f"{verdict.word} ({claim.source}, {claim.system}): {verdict.evidence}",
+        WIDTH, initial_indent="  ", subsequent_indent="  ",
+    )  # fmt: skip
+    return f"{said}\n{found}"
 
 
 def _bullet(remark: str) -> str:
@@ -63,6 +87,7 @@ def _bullet(remark: str) -> str:
 
 def verdict(rows: Sequence[Row]) -> str:
     """How many published values ours meets."""
+    rows = [row for row in rows if row.judged]
     outside = [row for row in rows if not row.within]
     reasons = sum(1 for row in outside if not row.unexplained)
     met = f"{len(rows) - len(outside)} of {len(rows)} published values are within tolerance"
@@ -72,8 +97,16 @@ def verdict(rows: Sequence[Row]) -> str:
     return f"{met}; {len(outside)} outside, {explained}."
 
 
+def claims_verdict(results: Sequence[Result]) -> str:
+    """How many claims of the papers hold for what we have."""
+    words = [verdict.word for result in results for verdict in result.verdicts]
+    counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
+    return f"{len(words)} claims of the papers judged on ours: {counted}."
+
+
 def standing(rows: Sequence[Row]) -> str:
     """How many values are predictions, and how many of those are met."""
+    rows = [row for row in rows if row.judged]
     free = predictions(rows)
     met = sum(row.within for row in free)
     return (

@@ -1,0 +1,135 @@
+"""Where a study's points run: simulations and models in this process, measurements with a peer.
+
+Entry points: `Site`, `Point`, `simulated`, `modelled`, `measured`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from weft import __version__
+from weft.errors import WeftError
+from weft.measure import Measurement, Peer, open_peer
+from weft.records import Plain, Provenance, Quantity, Record
+from weft.simulate import scenario_from, simulate
+from weft.studies.claim import NotHere
+from weft.studies.observation import Source
+
+SEED = 1
+
+
+class StudyError(WeftError):
+    """A point of a study did not run to its end."""
+
+
+class Site:
+    """What the points of a study share; a context manager."""
+
+    def __init__(self) -> None:
+        self.packet_hops = 0
+        self._open = ExitStack()
+        self._peer: Peer | None = None
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    @property
+    def peer(self) -> Peer:
+        """A measuring peer on this machine, opened when it is first asked for."""
+        if self._peer is None:
+            self._peer = self._open.enter_context(open_peer("local"))
+        return self._peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting and how its record is made; `settings` are those of the record."""
+
+    setting: str
+    settings: Mapping[str, Plain]
+    source: Source
+    system: str
+    run: Callable[[Site], Record]
+
+
+def record_of(point: Point, site: Site, study: str) -> Record:
+    """The point's record, told apart from its neighbours by its settings.
+
+    A measurement keeps its test's name and settings: with them it can be repeated.
+    """
+    record, told = point.run(site), {"system": point.system, **point.settings}
+    if point.source == "measurement":
+        return replace(record, settings={**record.settings, **told})
+    return replace(record, name=study, settings=told)
+
+
+def simulated(
+    setting: str, settings: Mapping[str, Plain], scenario: Mapping[str, Any], system: str
+) -> Point:
+    """A run of the packet simulator with the parameters of a system."""
+
+    def run(site: Site) -> Record:
+        whole = {**scenario, "name": setting, "system": system, "seed": SEED}
+        outcome = simulate(scenario_from(whole, where=setting))
+        if outcome.ended == "interrupted":
+            raise KeyboardInterrupt
+        if outcome.ended != "time up":
+            raise StudyError(f"{setting}: {'; '.join(outcome.record.notes)}")
+        site.packet_hops += outcome.packet_hops
+        return outcome.record
+
+    return Point(setting=setting, settings=settings, source="simulation", system=system, run=run)
+
+
+def modelled(
+    setting: str,
+    settings: Mapping[str, Plain],
+    quantities: Callable[[], Mapping[str, Quantity]],
+    system: str,
+) -> Point:
+    """Values of a closed form; `quantities` is called when the study runs, as a fit takes time."""
+
+    def run(_: Site) -> Record:
+        provenance = Provenance(weft_version=__version__, parameters=system)
+        return Record(kind="model", name=setting, quantities=quantities(), provenance=provenance)
+
+    return Point(setting=setting, settings=settings, source="model", system=system, run=run)
+
+
+def here(over: str) -> str:
+    """The system of what is measured on this machine."""
+    return f"this machine, {over}"
+
+
+def measured(
+    setting: str,
+    settings: Mapping[str, Plain],
+    test: Callable[..., Measurement],
+    **options: object,
+) -> Point:
+    """A test of `weft.measure` with a peer on this machine; options as on the command line."""
+    over = str(options.get("over", "tcp"))
+
+    def run(site: Site) -> Record:
+        try:
+            measurement = test(None if over == "delay" else site.peer, **options)
+        except WeftError as error:
+            raise NotHere(str(error)) from error
+        if measurement.ended:
+            raise NotHere(measurement.ended)
+        return measurement.record
+
+    return Point(setting=setting, settings=settings, source="measurement", system=here(over),
+                 run=run)  # fmt: skip

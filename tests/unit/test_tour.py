@@ -19,7 +19,7 @@ def test_the_tour_prints_one_screen_and_writes_report_and_records(tmp_path, monk
     assert any("packet-hops" in line for line in lines)
 
     page = (tmp_path / "report.html").read_text("utf-8")
-    assert page.index("What was run") < page.index("Fig. 10 (omnet)") < page.index("Provenance")
+    assert page.index("What was run") < page.index("rperf-fig10: ") < page.index("Provenance")
     assert "http" not in page.replace("http://www.w3.org", "").split("</style>")[0]
     records = read_records(tmp_path / "tour.jsonl").records
     assert {r.name for r in records} == {s.name for s in TOUR}

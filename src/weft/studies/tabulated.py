@@ -1,0 +1,188 @@
+"""The common case of a study: columns of a published table beside a fitted model, over one axis.
+
+A `Curve` is one column: the model's values where the paper has some, as one record with a series,
+and a row for each published value. `table_panel` draws published marks and model lines,
+`measured_panel` what was measured here. Entry points: `curve`, `table_panel`, `measured_panel`,
+`error_remark`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from weft.model.fit import ErrorSummary, FloatArray
+from weft.plot.style import PALETTE, PUBLISHED, legend
+from weft.records import Quantity, Record, Series
+from weft.studies.observation import Kind, Observation, Records
+from weft.studies.published import PublishedTable
+from weft.studies.site import Point, modelled
+from weft.studies.study import Result
+
+OURS = "ours"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+COLOURS = tuple(colour for colour in PALETTE if colour != PUBLISHED)  # kept for what was published
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One column of a published table, and ours where it has values."""
+
+    label: str
+    x: FloatArray
+    published: FloatArray
+    point: Point
+    observations: tuple[Observation, ...]
+
+
+def curve(
+    table: PublishedTable,
+    column: str,
+    *,
+    x: str,
+    predict: Callable[[FloatArray], FloatArray],
+    label: str,
+    quantity: str,
+    unit: str,
+    system: str,
+    tolerance: float,
+    kind: Kind = "latency",
+    scale: float = 1.0,
+    x_text: Callable[[float], str] = lambda value: f"{value:g}",
+    reason: str = "",
+) -> Curve:
+    """Ours for a column: `predict` gives the value at each x, in the unit.
+
+    `scale` brings the published column into the unit. `reason` is why a row may be outside its
+    tolerance.
+    """
+    places, values = table.column(x), table.column(column) * scale
+    there = np.isfinite(values)
+    places, values = places[there], values[there]
+    name = f"{label} ({table.place})"
+
+    def quantities() -> Mapping[str, Quantity]:
+        ours = np.asarray(predict(places), dtype=np.float64)
+        return {OURS: Series(x, unit, tuple(places), tuple(ours))}
+
+    def read(at: float) -> Callable[[Records], float]:
+        return lambda records: value_at(records[name], at)
+
+    rows = tuple(
+        Observation(
+            setting=f"{label}, {x_text(at)}", quantity=quantity, unit=unit, kind=kind,
+            read=read(at), published=float(value), place=table.place, reason=reason,
+            source="model", system=system, tolerance=tolerance,
+        )
+        for at, value in zip(places, values, strict=True)
+    )  # fmt: skip
+    point = modelled(name, {"curve": label, "table": table.place}, quantities, system)
+    return Curve(label=label, x=places, published=values, point=point, observations=rows)
+
+
+def value_at(record: Record, x: float, name: str = OURS) -> float:
+    """A series' value at one of its x."""
+    series = record.quantities[name]
+    assert isinstance(series, Series)
+    return series.y[series.x.index(x)]
+
+
+def points_of(curves: Sequence[Curve]) -> tuple[Point, ...]:
+    return tuple(c.point for c in curves)
+
+
+def observations_of(curves: Sequence[Curve]) -> tuple[Observation, ...]:
+    return tuple(o for c in curves for o in c.observations)
+
+
+def table_panel(
+    curves: Sequence[Curve],
+    x_label: str,
+    y_label: str,
+    *,
+    log_x: bool = True,
+    log_y: bool = True,
+    title: str = "",
+) -> Callable[[Axes, Result], None]:
+    """Published values as open marks, the model as lines of the same place in the legend."""
+
+    def draw(ax: Axes, result: Result) -> None:
+        for number, one in enumerate(curves):
+            if one.point.setting not in result.records:
+                continue
+            series = result.records[one.point.setting].quantities[OURS]
+            assert isinstance(series, Series)
+            marker = MARKERS[number % len(MARKERS)]
+            ax.plot(one.x, one.published, marker, markersize=5.5, markerfacecolor="none",
+                    markeredgecolor=PUBLISHED, markeredgewidth=1.2, zorder=3)  # fmt: skip
+            ax.plot(series.x, series.y, color=COLOURS[number % len(COLOURS)], label=one.label,
+                    linewidth=1.4, marker=marker, markersize=2.5)  # fmt: skip
+        ax.plot([], [], "o", markerfacecolor="none", markeredgecolor=PUBLISHED, label="published")
+        _axes(ax, x_label, y_label, log_x, log_y, title)
+
+    return draw
+
+
+Lines = Mapping[str, Sequence[tuple[float, float]]]  # label: (x, y) in order
+
+
+def measured_panel(
+    lines: Callable[[Records], Lines],
+    x_label: str,
+    y_label: str,
+    *,
+    log_x: bool = True,
+    log_y: bool = False,
+    title: str = "measured on this machine",
+) -> Callable[[Axes, Result], None]:
+    """What was measured here, on axes of its own; `lines` reads it off the records there are."""
+
+    def draw(ax: Axes, result: Result) -> None:
+        for number, (label, points) in enumerate(lines(result.records).items()):
+            ax.plot([x for x, _ in points], [y for _, y in points], label=label,
+                    color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
+                    markersize=4, linewidth=1.4)  # fmt: skip
+        _axes(ax, x_label, y_label, log_x, log_y, title)
+
+    return draw
+
+
+def _axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title: str) -> None:
+    if log_x:
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(lambda value, _: _power(value))
+    if log_y:
+        ax.set_yscale("log")
+        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        ax.set_ylim(bottom=0)
+    ax.set_xlabel(f"{x_label}; {title}" if title else x_label)
+    ax.set_ylabel(y_label)
+    legend(ax)
+
+
+def _power(value: float) -> str:
+    """1024 as 1Ki: labels of an axis of powers of two."""
+    for unit, size in (("Mi", 2**20), ("Ki", 2**10)):
+        if value >= size:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}"
+
+
+def error_remark(what: str, seen: ErrorSummary, held_out: ErrorSummary | None = None) -> str:
+    """The model's error on published values, and on values that it was not fitted to."""
+    left_out = f"; each row left out of the fit in turn: {held_out}" if held_out else ""
+    return f"{what}: error {seen}{left_out}."
+
+
+def row_errors(result: Result, system: str = "") -> ErrorSummary:
+    """The error of a study's judged rows, of one system if it is named."""
+    off = [
+        abs(row.ratio - 1)
+        for row in result.compared
+        if row.judged and row.ratio is not None and system in ("", row.system)
+    ]
+    return ErrorSummary.of(off)

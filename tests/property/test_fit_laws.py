@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,17 +103,35 @@ def test_standard_errors_are_the_spread_of_fits_to_repeated_noise() -> None:
 
 
 def test_a_parameter_that_no_row_depends_on_has_an_infinite_standard_error() -> None:
-    form = Form(
-        name="line",
-        formula="base + slope × size",
-        source="a straight line",
-        unit="us",
-        unknowns=(*LINE.unknowns, Unknown(name="idle", unit="us", meaning="unused", start=1.0)),
-        inputs=LINE.inputs,
-        evaluate=line,
-    )
+    idle = Unknown(name="idle", unit="us", meaning="unused", start=1.0)
+    form = replace(LINE, unknowns=(*LINE.unknowns, idle))
     found = fit(form, {"size_bytes": SIZES}, noisy(2.0, 1e-3, 1), data="made up")
     assert [np.isinf(p.standard_error) for p in found.parameters] == [False, False, True]
+
+
+def stepped(parameters: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+    step = parameters["step_us"] * (inputs["size_bytes"] >= SIZES[-1])
+    return line(parameters, inputs) + step
+
+
+def test_what_only_one_row_tells_is_not_known_without_it() -> None:
+    step = Unknown(name="step_us", unit="us", meaning="of the largest alone", start=1.0)
+    form = replace(LINE, unknowns=(*LINE.unknowns, step), evaluate=stepped)
+    observed = stepped({"base_us": 2.0, "slope_us": 1e-3, "step_us": 1e4}, {"size_bytes": SIZES})
+    found = fit(form, {"size_bytes": SIZES}, observed, data="made up")
+    assert found.value("step_us") == pytest.approx(1e4, rel=1e-4)
+    without = (2.0 + 1e-3 * SIZES[-1] + step.start) / observed[-1] - 1
+    assert found.leave_one_out[-1] == pytest.approx(without, rel=1e-3)
+
+
+def test_a_known_parameter_is_no_longer_found_but_used() -> None:
+    form = LINE.with_known(base_us=2.0)
+    found = fit(form, {"size_bytes": SIZES}, 2.0 + 1e-3 * SIZES, data="made up")
+    assert [parameter.name for parameter in found.parameters] == ["slope_us"]
+    assert found.value("slope_us") == pytest.approx(1e-3)
+    assert "base_us = 2" in form.formula
+    with pytest.raises(InputError, match=r"'depth'.*base_us, slope_us"):
+        LINE.with_known(depth=1.0)
 
 
 def test_a_parameter_stays_within_its_bounds() -> None:

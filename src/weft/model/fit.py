@@ -10,7 +10,7 @@ Units: those that the form gives to its inputs, unknowns and value; errors are |
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -66,6 +66,24 @@ class Form:
     evaluate: Callable[[Mapping[str, float], Mapping[str, FloatArray]], FloatArray] = field(
         repr=False, compare=False
     )
+
+    def with_known(self, **known: float) -> Form:
+        """The same formula with some unknowns told instead of found."""
+        names = [unknown.name for unknown in self.unknowns]
+        for name in known:
+            if name not in names:
+                raise InputError(self.name, f"no unknown {name!r}", f"it has {', '.join(names)}")
+
+        def evaluate(found: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+            return self.evaluate({**known, **found}, inputs)
+
+        told = ", ".join(f"{name} = {value:g}" for name, value in known.items())
+        return replace(
+            self,
+            formula=f"{self.formula}, with {told}",
+            unknowns=tuple(unknown for unknown in self.unknowns if unknown.name not in known),
+            evaluate=evaluate,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +201,7 @@ def fit(
         ranges=tuple(_range_of(rows[named.name], named) for named in form.inputs),
         data=data,
         residuals=residuals,
-        leave_one_out=problem.leave_one_out(found),
+        leave_one_out=problem.leave_one_out(found, jacobian),
     )
 
 
@@ -251,12 +269,14 @@ class _Problem:
         errors = np.sqrt(variance * spread) * self.scale
         return np.where(loose, inf, errors)
 
-    def leave_one_out(self, found: FloatArray) -> FloatArray:
+    def leave_one_out(self, found: FloatArray, jacobian: FloatArray) -> FloatArray:
+        """From the full fit on, except for what only the row left out could tell."""
         errors = np.empty(self.observed.size)
         kept = np.ones(self.observed.size, dtype=bool)
         for row in range(self.observed.size):
             kept[row] = False
-            without, _ = self.solve(found, kept)
+            blind = np.all(jacobian[kept] == 0.0, axis=0)
+            without, _ = self.solve(np.where(blind, self.start(), found), kept)
             errors[row] = self.ratios(without)[row] - 1.0
             kept[row] = True
         return errors

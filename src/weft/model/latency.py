@@ -1,0 +1,204 @@
+"""How long a message takes, from few physical parameters.
+
+A message goes through stages one behind the other: the sender's bus, the link, the receiver's bus.
+Its first packet is stored and forwarded by each, so it pays their sum; later packets follow in the
+pipeline and pay the slowest alone. With s the size, M the MTU, f = min(s, M) the first packet,
+r = s − f the rest in n packets, h the bytes that a packet has beside its payload, R the data rate:
+
+    verbs:     base + (hop + h + f)/R + max((r + n h)/R, r/P) + [s ≤ L: copy s; else fetch + 2 f/P]
+    segmented: base + first f + [s > M: split + rest r]
+    stepped:   base + byte s + [s > L: step]
+
+L is the inline limit: below it the processor copies the payload into the work request, above it the
+adapter fetches it over PCIe, whose rate P is that of payload. Entry points: `verbs_latency`,
+`segmented_latency`, `single_packet_latency`, `stepped_latency`. Units: µs, ns/B, bytes, Gb/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from weft.model.fit import FloatArray, Form, Input, Unknown
+
+SIZE = Input(name="size_bytes", unit="B", meaning="payload of one message")
+DATA_RATE = Input(
+    name="data_rate_gbps", unit="Gb/s", meaning="data rate of the link, line code paid"
+)
+_BITS_PER_US = 1e3  # a rate of 1 Gb/s is 10³ bits each microsecond
+_NS = 1e-3
+
+
+def verbs_latency(*, mtu_bytes: int, inline_limit_bytes: int) -> Form:
+    """Half a round trip of SEND between two hosts behind one switch, at any data rate."""
+
+    def evaluate(p: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+        size, rate = inputs["size_bytes"], inputs["data_rate_gbps"]
+        first = np.minimum(size, mtu_bytes)
+        rest = size - first
+        overhead = p["packet_bytes"]
+        on_link = _us(p["hop_bytes"] + overhead + first, rate)
+        behind_link = _us(rest + np.ceil(rest / mtu_bytes) * overhead, rate)
+        behind_bus = _us(rest, p["pcie_gbps"])
+        fetched = p["fetch_us"] + 2 * _us(first, p["pcie_gbps"])
+        handed_over = np.where(
+            size <= inline_limit_bytes, p["copy_ns_per_byte"] * _NS * size, fetched
+        )
+        return p["base_us"] + on_link + np.maximum(behind_link, behind_bus) + handed_over
+
+    return Form(
+        name="verbs latency",
+        formula=(
+            "base + (hop + h + f)/R + max((r + n h)/R, r/P) "
+            "+ (copy s if s <= L else fetch + 2 f/P), f = min(s, M), r = s - f, n = ceil(r/M), "
+            f"M = {mtu_bytes} B, L = {inline_limit_bytes} B"
+        ),
+        source="store and forward of the first packet, a pipeline for the rest",
+        unit="us",
+        inputs=(SIZE, DATA_RATE),
+        unknowns=(
+            Unknown(
+                name="base_us",
+                unit="us",
+                meaning="base: posting, both adapters, the switch and polling, for no bytes",
+                start=0.8,
+            ),
+            Unknown(
+                name="hop_bytes",
+                unit="B",
+                meaning="hop: what the ports on the way take in before they pass a packet on",
+                start=64.0,
+            ),
+            Unknown(
+                name="packet_bytes",
+                unit="B",
+                meaning="h: headers, delimiters and clock compensation of each packet",
+                start=26.0,
+            ),
+            Unknown(
+                name="copy_ns_per_byte",
+                unit="ns/B",
+                meaning="copy: the processor's writing of inline payload",
+                start=1.0,
+            ),
+            Unknown(
+                name="fetch_us",
+                unit="us",
+                meaning="fetch: the adapter's reading of payload that is not inline",
+                start=0.5,
+            ),
+            Unknown(
+                name="pcie_gbps",
+                unit="Gb/s",
+                meaning="P: payload rate of each host's PCIe",
+                start=50.0,
+                low=1.0,
+            ),
+        ),
+        evaluate=evaluate,
+    )
+
+
+def segmented_latency(*, packet_bytes: int) -> Form:
+    """A message that software splits into packets of at most `packet_bytes`."""
+
+    def evaluate(p: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+        size = inputs["size_bytes"]
+        first = np.minimum(size, packet_bytes)
+        split = p["split_us"] + p["rest_ns_per_byte"] * _NS * (size - first)
+        alone = p["base_us"] + p["first_ns_per_byte"] * _NS * first
+        return np.asarray(alone + np.where(size > packet_bytes, split, 0.0))
+
+    return Form(
+        name="segmented latency",
+        formula=(
+            "base + first f + (split + rest (s - f) if s > M else 0), f = min(s, M), "
+            f"M = {packet_bytes} B"
+        ),
+        source="store and forward of the first packet, a pipeline for the rest",
+        unit="us",
+        inputs=(SIZE,),
+        unknowns=(
+            _BASE,
+            Unknown(
+                name="first_ns_per_byte",
+                unit="ns/B",
+                meaning="first: all stages and copies that the first packet goes through in turn",
+                start=1.0,
+            ),
+            Unknown(
+                name="split_us",
+                unit="us",
+                meaning="split: splitting a message and putting it together again",
+                start=1.0,
+            ),
+            Unknown(
+                name="rest_ns_per_byte",
+                unit="ns/B",
+                meaning="rest: the slowest stage, of the packets behind the first",
+                start=1.0,
+            ),
+        ),
+        evaluate=evaluate,
+    )
+
+
+def single_packet_latency() -> Form:
+    """A message that fits one packet: every stage on the way stores and forwards it."""
+
+    def evaluate(p: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+        return p["base_us"] + p["byte_ns"] * _NS * inputs["size_bytes"]
+
+    return Form(
+        name="single-packet latency",
+        formula="base + byte s",
+        source="store and forward of one packet",
+        unit="us",
+        inputs=(SIZE,),
+        unknowns=(_BASE, _BYTE),
+        evaluate=evaluate,
+    )
+
+
+def stepped_latency(*, limit_bytes: int) -> Form:
+    """A message of one packet that takes a slower way to the adapter above `limit_bytes`."""
+
+    def evaluate(p: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+        size = inputs["size_bytes"]
+        above = p["step_us"] * (size > limit_bytes)
+        return p["base_us"] + p["byte_ns"] * _NS * size + above
+
+    step = Unknown(
+        name="step_us",
+        unit="us",
+        meaning="step: what handing over a message above the limit costs more",
+        start=1.0,
+    )
+    return Form(
+        name="stepped latency",
+        formula=f"base + byte s + (step if s > L else 0), L = {limit_bytes} B",
+        source="store and forward of one packet, handed over in one of two ways",
+        unit="us",
+        inputs=(SIZE,),
+        unknowns=(_BASE, _BYTE, step),
+        evaluate=evaluate,
+    )
+
+
+_BASE = Unknown(
+    name="base_us",
+    unit="us",
+    meaning="base: software, adapters and the path, for no bytes",
+    start=10.0,
+)
+_BYTE = Unknown(
+    name="byte_ns",
+    unit="ns/B",
+    meaning="byte: all stages and copies that the packet goes through in turn",
+    start=1.0,
+)
+
+
+def _us(size_bytes: FloatArray | float, rate_gbps: FloatArray | float) -> FloatArray:
+    return np.asarray(size_bytes) * 8.0 / (np.asarray(rate_gbps) * _BITS_PER_US)

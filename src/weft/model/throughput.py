@@ -1,0 +1,221 @@
+"""Throughput of a window of outstanding messages, capped by adapter, thread and line.
+
+A thread keeps `depth` messages outstanding on each of its `qps` connections. r completed messages
+are noticed, and replaced, at a time (`refill`): r = 1 slides, r = depth posts a window and waits
+for all of it. A batch of r is replaced when its last message is back,
+
+    T = base + byte·n + extra·[d > 1] + ((m + 1)·r − d − 1)·gap + share·d·(threads − 1),
+    m = ⌊d / r⌋ batches in flight, gap = gap + gap_byte·n,
+
+so a connection needs T/(m·r) per message: T/d with r = 1 (outstanding over latency), and
+(base + … + (d − 1)·gap)/d with r = d, but never less than gap. The rate is the inverse of the
+slowest stage, with the knee rounded (`KNEE`):
+
+    1/rate = max(connection/(qps·threads), engine/min(qps·threads, engines), busy/threads,
+                 (n + header)/line),
+    busy   = (message + copy·n + miss·n·uncached)·(1 + contention·(threads − 1)) + turn·(1 − 1/qps)
+
+with uncached = max(0, 1 − cache/(n·d·qps·threads)), the share of the outstanding bytes that a cache
+does not hold. What is not asked for is left out (a cost of zero, a limit of infinity).
+Entry points: `throughput`, a Form of any of these unknowns; `host_throughput`, the one for
+transports whose work the host does. Units: M/s (messages per us), us, ns/B, GB/s (10^9), B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from weft.errors import InputError
+from weft.model.fit import FloatArray, Form, Input, Unknown
+
+Refill = Callable[[FloatArray], FloatArray]
+"""From the depth: how many completed messages are replaced at a time."""
+
+FORMULA = (
+    "1/max(max(T/(m·r), gap)/(qps·threads), engine/min(qps·threads, engines), busy/threads, "
+    "(n + header)/line), T = base + byte·n + extra·[d > 1] + ((m + 1)·r − d − 1)·gap "
+    "+ share·d·(threads − 1), m = ⌊d/r⌋"
+)
+
+KNEE = 10.0
+"""Stages of equal speed hold each other up, as their times vary: two of them by 2^(1/KNEE), 7 %."""
+
+INPUTS = (
+    Input(name="size_bytes", unit="B", meaning="payload of a message"),
+    Input(name="depth", unit="", meaning="messages outstanding on each connection"),
+    Input(name="qps", unit="", meaning="connections of each thread"),
+    Input(name="threads", unit="", meaning="threads that post"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Quantity:
+    unknown: Unknown
+    absent: float
+
+
+def _quantity(name: str, unit: str, meaning: str, start: float, absent: float = 0.0) -> _Quantity:
+    return _Quantity(
+        unknown=Unknown(name=name, unit=unit, meaning=meaning, start=start), absent=absent
+    )
+
+
+_QUANTITIES = {
+    quantity.unknown.name: quantity
+    for quantity in (
+        _quantity("base_us", "us", "from posting a small message alone to its completion", 10.0),
+        _quantity("byte_ns", "ns/B", "added to that time by each byte", 0.5),
+        _quantity("extra_us", "us", "added once when more than one is outstanding", 0.3),
+        _quantity("gap_us", "us", "by which a message of a batch follows the one before", 0.3),
+        _quantity("gap_ns", "ns/B", "added to that gap by each byte", 0.08),
+        _quantity("share_us", "us", "waited for each message other threads have outstanding", 0.05),
+        _quantity("message_us", "us", "a thread is busy with each message", 0.3),
+        _quantity("copy_ns", "ns/B", "a thread is busy with each byte", 0.1),
+        _quantity("turn_us", "us", "to turn from one connection to another", 0.005),
+        _quantity("contention", "", "of a thread's work, lost to each other thread", 0.1),
+        _quantity("cache_bytes", "B", "outstanding bytes that a cache holds", 1e6, inf),
+        _quantity("miss_ns", "ns/B", "added to the work by each byte not in the cache", 0.1),
+        _quantity("engine_us", "us", "an engine of the adapter is busy with each message", 0.1),
+        _quantity("engines", "", "of the adapter, one for each connection", 4.0, inf),
+        _quantity("line_GBps", "GB/s", "data rate of the line", 12.5, inf),
+        _quantity("header_bytes", "B", "on the line beside each message", 100.0),
+    )
+}
+
+QUANTITIES: tuple[str, ...] = tuple(_QUANTITIES)
+"""Names of what a throughput can be made of."""
+
+
+def one_by_one(depth: FloatArray) -> FloatArray:
+    """Every completion lets one message follow: a sliding window."""
+    return np.ones_like(depth)
+
+
+def by_count(messages: int) -> Refill:
+    """One completion is signaled for that many messages, or for the window if it is smaller."""
+    return lambda depth: np.minimum(depth, float(messages))
+
+
+def by_share(share: float) -> Refill:
+    """That share of the window is waited for, rounded down, at least one message."""
+    return lambda depth: np.maximum(1.0, np.floor(share * depth + 1e-9))
+
+
+def throughput(
+    unknowns: Sequence[str],
+    *,
+    known: Mapping[str, float] | None = None,
+    starts: Mapping[str, float] | None = None,
+    refill: Refill = one_by_one,
+    source: str = "outstanding × size / latency, capped by engine, thread, line and cache",
+) -> Form:
+    """The message rate in M/s, with some of `QUANTITIES` to be found and others known.
+
+    `starts` are guesses of the right magnitude for unknowns: the stages are limits, and one that
+    never binds at the start is never found.
+    """
+    known, starts = dict(known or {}), dict(starts or {})
+    _check_names([*unknowns, *known, *starts])
+    fixed = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | known
+    return Form(
+        name="throughput",
+        formula=FORMULA,
+        source=source,
+        unit="M/s",
+        unknowns=tuple(_started(name, starts) for name in unknowns),
+        inputs=INPUTS,
+        evaluate=lambda found, x: _rate_Mps({**fixed, **found}, x, refill),
+    )
+
+
+def host_throughput(
+    inputs: Mapping[str, npt.ArrayLike], rates_Mps: npt.ArrayLike, *, cache: bool = False
+) -> Form:
+    """For transports whose work the host does (tcp, ofi:tcp, shm), started from the rows at hand.
+
+    Unknowns: base_us, byte_ns, message_us, copy_ns, contention; with `cache` also cache_bytes and
+    miss_ns, for rows on both sides of the cache's size. The window slides.
+    """
+    x = {
+        name: np.asarray(value, dtype=np.float64)
+        for name, value in zip(inputs, np.broadcast_arrays(*inputs.values()), strict=True)
+    }
+    rates = np.asarray(rates_Mps, dtype=np.float64)
+    per_thread = rates / x["threads"]
+    starts = {
+        "base_us": float(np.min(x["depth"] * x["qps"] / per_thread)),
+        "byte_ns": 0.5e3 / float(np.max(per_thread * x["size_bytes"])),
+        "message_us": 1.0 / float(np.max(per_thread)),
+        "copy_ns": 1e3 / float(np.max(per_thread * x["size_bytes"])),
+        "contention": 0.5,
+        "cache_bytes": float(np.median(_footprint_bytes(x))),
+        "miss_ns": 0.5e3 / float(np.max(per_thread * x["size_bytes"])),
+    }
+    unknowns = ["base_us", "byte_ns", "message_us", "copy_ns", "contention"]
+    return throughput(unknowns + ["cache_bytes", "miss_ns"] * cache, starts=starts)
+
+
+def bandwidth_MBps(rate_Mps: npt.ArrayLike, bytes_per_message: npt.ArrayLike) -> FloatArray:
+    """Of messages of so many bytes, in 10^6 bytes per second."""
+    return np.asarray(rate_Mps, dtype=np.float64) * np.asarray(bytes_per_message, dtype=np.float64)
+
+
+def _rate_Mps(p: Mapping[str, float], x: Mapping[str, FloatArray], refill: Refill) -> FloatArray:
+    n, threads = x["size_bytes"], x["threads"]
+    connections = x["qps"] * threads
+    return 1.0 / _slowest_us(
+        _connection_us(p, x, refill) / connections,
+        p["engine_us"] / np.minimum(connections, p["engines"]),
+        _busy_us(p, x) / threads,
+        (n + p["header_bytes"]) / (1e3 * p["line_GBps"]),
+    )
+
+
+def _slowest_us(*stages_us: FloatArray) -> FloatArray:
+    slowest = np.max(stages_us, axis=0)
+    shares = [(stage / slowest) ** KNEE for stage in stages_us]
+    return np.asarray(slowest * np.sum(shares, axis=0) ** (1.0 / KNEE))
+
+
+def _connection_us(
+    p: Mapping[str, float], x: Mapping[str, FloatArray], refill: Refill
+) -> FloatArray:
+    """Per message of a connection that waits for its own window and its bytes alone."""
+    n, depth, batch = x["size_bytes"], x["depth"], refill(x["depth"])
+    batches = np.floor(depth / batch)
+    behind = np.maximum(0.0, (batches + 1) * batch - depth - 1)
+    gap_us = p["gap_us"] + p["gap_ns"] * n / 1e3
+    alone_us = p["base_us"] + p["byte_ns"] * n / 1e3 + p["extra_us"] * (depth > 1)
+    others_us = p["share_us"] * depth * (x["threads"] - 1)
+    window_us = (alone_us + others_us + behind * gap_us) / (batches * batch)
+    return np.asarray(np.maximum(window_us, gap_us))
+
+
+def _busy_us(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
+    """Per message of a thread that never waits."""
+    uncached = np.maximum(0.0, 1.0 - p["cache_bytes"] / _footprint_bytes(x))
+    bytes_us = (p["copy_ns"] + p["miss_ns"] * uncached) * x["size_bytes"] / 1e3
+    crowded = 1.0 + p["contention"] * (x["threads"] - 1)
+    return np.asarray(
+        (p["message_us"] + bytes_us) * crowded + p["turn_us"] * (1.0 - 1.0 / x["qps"])
+    )
+
+
+def _footprint_bytes(x: Mapping[str, FloatArray]) -> FloatArray:
+    return np.asarray(x["size_bytes"] * x["depth"] * x["qps"] * x["threads"])
+
+
+def _started(name: str, starts: Mapping[str, float]) -> Unknown:
+    unknown = _QUANTITIES[name].unknown
+    return replace(unknown, start=starts.get(name, unknown.start))
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in _QUANTITIES:
+            raise InputError("throughput", f"no quantity {name!r}", f"use {', '.join(QUANTITIES)}")

@@ -1,0 +1,132 @@
+"""Laws of the throughput of windows: limits are limits, and more in flight never slows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import InputError
+from weft.model.fit import FloatArray, fit
+from weft.model.throughput import (
+    QUANTITIES,
+    Refill,
+    by_count,
+    by_share,
+    host_throughput,
+    one_by_one,
+    throughput,
+)
+
+REFILLS = st.one_of(
+    st.just(one_by_one), st.integers(1, 300).map(by_count), st.floats(0.05, 1.0).map(by_share)
+)
+COSTS = st.floats(1e-3, 50.0)
+LIMITS = st.floats(0.1, 100.0)
+COUNTS = st.integers(1, 64)
+SIZES = st.integers(1, 1 << 20)
+
+
+@st.composite
+def systems(draw: st.DrawFn) -> dict[str, float]:
+    """Any costs and limits; a second outstanding message costs no more than the first alone."""
+    base_us = draw(COSTS)
+    costs = {
+        name: draw(COSTS | st.just(0.0))
+        for name in QUANTITIES
+        if name.endswith(("_us", "_ns")) and name != "miss_ns"
+    }
+    limits = {name: draw(LIMITS) for name in ("engines", "line_GBps")}
+    return costs | limits | {"base_us": base_us, "extra_us": draw(st.floats(0.0, 1.0)) * base_us}
+
+
+def rates_Mps(
+    system: Mapping[str, float],
+    size_bytes: float,
+    depth: float | FloatArray,
+    qps: float = 1,
+    threads: float = 1,
+    refill: Refill = one_by_one,
+) -> FloatArray:
+    named = {"size_bytes": size_bytes, "depth": depth, "qps": qps, "threads": threads}
+    columns = np.broadcast_arrays(*np.atleast_1d(*map(np.float64, named.values())))
+    return throughput([], known=system, refill=refill).evaluate(
+        {}, dict(zip(named, columns, strict=True))
+    )
+
+
+@given(systems(), SIZES, st.lists(st.integers(1, 5000), min_size=2), COUNTS, REFILLS)
+def test_more_outstanding_messages_never_lower_the_rate_of_one_thread(
+    system: dict[str, float], size: int, depths: list[int], qps: int, refill: Refill
+) -> None:
+    rates = rates_Mps(system, size, np.sort(np.array(depths, dtype=np.float64)), qps, 1, refill)
+    assert np.all(np.diff(rates) >= -1e-9 * rates[:-1])
+
+
+@given(systems(), SIZES, st.integers(1, 5000), COUNTS, COUNTS, REFILLS)
+def test_no_rate_is_above_line_engines_or_threads(
+    system: dict[str, float], size: int, depth: int, qps: int, threads: int, refill: Refill
+) -> None:
+    (rate,) = rates_Mps(system, size, depth, qps, threads, refill) * (1 - 1e-9)
+    assert rate * size <= 1e3 * system["line_GBps"]
+    assert rate * system["engine_us"] <= system["engines"]
+    assert rate * system["message_us"] <= threads
+
+
+@given(COSTS, SIZES, st.integers(1, 1000), COUNTS, COUNTS)
+def test_alone_latency_gives_outstanding_over_latency(
+    base_us: float, size: int, depth: int, qps: int, threads: int
+) -> None:
+    (rate,) = rates_Mps({"base_us": base_us}, size, depth, qps, threads)
+    assert rate == pytest.approx(depth * qps * threads / base_us)
+
+
+@given(COSTS, COSTS, st.integers(1, 100))
+def test_a_window_that_is_waited_for_as_a_whole_takes_its_latency_and_its_gaps(
+    base_us: float, gap_us: float, depth: int
+) -> None:
+    (rate,) = rates_Mps({"base_us": base_us, "gap_us": gap_us}, 1, depth, refill=by_count(100))
+    window_us = max(base_us + (depth - 1) * gap_us, depth * gap_us)
+    assert rate == pytest.approx(depth / window_us)
+
+
+@given(systems(), SIZES, st.integers(1, 5000), st.floats(0.1, 10.0), REFILLS)
+def test_a_system_with_all_times_scaled_is_that_much_slower(
+    system: dict[str, float], size: int, depth: int, factor: float, refill: Refill
+) -> None:
+    def scaled(name: str, value: float) -> float:
+        if name.endswith(("_us", "_ns")):
+            return value * factor
+        return value / factor if name.endswith("_GBps") else value
+
+    slower = {name: scaled(name, value) for name, value in system.items()}
+    fast, slow = (rates_Mps(s, size, depth, 2, 3, refill) for s in (system, slower))
+    assert slow * factor == pytest.approx(fast)
+
+
+def test_bytes_past_the_cache_cost_more_and_those_within_do_not() -> None:
+    cached = {"base_us": 1e-3, "copy_ns": 0.1}
+    small = cached | {"cache_bytes": 1e6, "miss_ns": 0.4}
+    depths = np.array([1.0, 10.0, 100.0, 1e5])
+    slowdown = rates_Mps(cached, 1e5, depths) / rates_Mps(small, 1e5, depths)
+    assert slowdown[:2] == pytest.approx(1.0)
+    assert slowdown[2] == pytest.approx((0.1 + 0.4 * 0.9) / 0.1)
+    assert slowdown[3] == pytest.approx(5.0, rel=1e-3)
+
+
+def test_host_throughput_finds_the_system_that_made_the_rows() -> None:
+    made = {"base_us": 20.0, "byte_ns": 0.3, "message_us": 0.8, "copy_ns": 0.15, "contention": 0.6}
+    grid = np.meshgrid([64, 4096, 65536], [1, 4, 64], [1, 2], [1, 2])
+    x = dict(zip(("size_bytes", "depth", "qps", "threads"), (g.ravel() for g in grid), strict=True))
+    rates = throughput([], known=made).evaluate({}, {k: np.float64(v) for k, v in x.items()})
+    found = fit(host_throughput(x, rates), x, rates, data="made rows")
+    assert found.error.worst < 1e-3
+    assert found.values == pytest.approx(made, rel=0.02)
+
+
+def test_an_unknown_quantity_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(InputError, match="no quantity 'latency_us'; use base_us, byte_ns"):
+        throughput(["latency_us"])

@@ -37,7 +37,7 @@ CONNECTED_MTU_BYTES = 2048
 """The paper says 4,096, but RC and UC pipeline, and pay headers, by packets of 2,048 B."""
 DATAGRAM_MTU_BYTES = 4096
 IPOIB_PACKET_BYTES = 2044
-"""IPoIB's MTU in datagram mode; in connected mode (65,520) the break lies at the same place."""
+"""IPoIB's MTU in datagram mode; Table 8 breaks there too, as if its MTU were the same."""
 EFA_PACKET_BYTES = 8800
 """The provider's MTU is 8,760 B, but in C.9 the row of 8,800 B still stands before the step."""
 EDR_INLINE_BYTES = 220

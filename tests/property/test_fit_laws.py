@@ -193,6 +193,7 @@ def test_rows_that_cannot_be_fitted_are_refused(
         ({}, "missing"),
         ({"size_bytes": 64, "depth": 1}, "unknown input 'depth'"),
         ({"size_bytes": np.nan}, "nan"),
+        ({"size_bytes": -1, "extrapolate": True}, "is -1; give finite inputs of at least 0 B"),
     ],
 )
 def test_predictions_from_wrong_inputs_are_refused(inputs: dict[str, float], problem: str) -> None:
@@ -203,3 +204,8 @@ def test_predictions_from_wrong_inputs_are_refused(inputs: dict[str, float], pro
 def test_a_parameter_that_does_not_exist_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"'depth'.*base_us, slope_us"):
         fitted(2.0 + 1e-3 * SIZES).value("depth")
+
+
+def test_a_form_of_which_all_is_known_is_not_fitted() -> None:
+    with pytest.raises(InputError, match="nothing to find"):
+        fit(LINE.with_known(base_us=1, slope_us=1), {"size_bytes": SIZES}, SIZES, data="made up")

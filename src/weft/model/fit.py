@@ -46,11 +46,12 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """What a prediction is made from."""
+    """What a prediction is made from; below `least` it has no meaning, extrapolated or not."""
 
     name: str
     unit: str
     meaning: str
+    least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ class Fit:
     ) -> FloatArray:
         """The form's value at `inputs`, which broadcast; past the fitted range only if told to."""
         rows = _inputs(self.form, inputs, self.form.name)
-        _check_inputs_finite(self.form, rows, self.form.name)
+        _check_inputs(self.form, rows, self.form.name)
         if not extrapolate:
             for within in self.ranges:
                 _check_range(within, rows[within.name], f"{self.form.name} of {self.data}")
@@ -301,6 +302,8 @@ def _inputs(form: Form, given: Mapping[str, npt.ArrayLike], where: str) -> dict[
 def _check_rows(
     form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
 ) -> None:
+    if not form.unknowns:
+        raise InputError(where, f"{form.name} has nothing to find", "leave an unknown open")
     needed = len(form.unknowns) + 1
     for name, column in rows.items():
         if column.shape != observed.shape or observed.ndim != 1:
@@ -315,7 +318,7 @@ def _check_rows(
             f"{observed.size} rows for the {len(form.unknowns)} unknowns of {form.name}",
             f"give at least {needed}",
         )
-    _check_inputs_finite(form, rows, where)
+    _check_inputs(form, rows, where)
     bad = np.flatnonzero(~(np.isfinite(observed) & (observed > 0)))
     if bad.size:
         raise InputError(
@@ -346,13 +349,15 @@ def _check_contradictions(
             )
 
 
-def _check_inputs_finite(form: Form, rows: Mapping[str, FloatArray], where: str) -> None:
+def _check_inputs(form: Form, rows: Mapping[str, FloatArray], where: str) -> None:
     for named in form.inputs:
-        bad = np.flatnonzero(~np.isfinite(rows[named.name]))
+        column = rows[named.name].ravel()
+        bad = np.flatnonzero(~(np.isfinite(column) & (column >= named.least)))
         if bad.size:
-            value = rows[named.name].ravel()[bad[0]]
             raise InputError(
-                where, f"{named.name} of row {bad[0]} is {value:g}", "give finite inputs"
+                where,
+                f"{named.name} of row {bad[0]} is {column[bad[0]]:g}",
+                f"give finite inputs of at least {named.least:g} {named.unit}",
             )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from weft.model.fit import ErrorSummary, FloatArray
-from weft.plot.style import PALETTE, PUBLISHED, legend
+from weft.plot.style import MUTED, PALETTE, PUBLISHED, legend
 from weft.records import Quantity, Record, Series
 from weft.studies.observation import Kind, Observation, Records
 from weft.studies.published import PublishedTable
@@ -141,7 +141,12 @@ def measured_panel(
     """What was measured here, on axes of its own; `lines` reads it off the records there are."""
 
     def draw(ax: Axes, result: Result) -> None:
-        for number, (label, points) in enumerate(lines(result.records).items()):
+        found = lines(result.records)
+        if not any(found.values()):  # an axis of powers needs a value
+            ax.text(0.5, 0.5, "nothing could be measured here", ha="center", color=MUTED)
+            ax.set_axis_off()
+            return
+        for number, (label, points) in enumerate(found.items()):
             ax.plot([x for x, _ in points], [y for _, y in points], label=label,
                     color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
                     markersize=4, linewidth=1.4)  # fmt: skip

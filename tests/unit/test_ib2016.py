@@ -1,0 +1,181 @@
+"""The InfiniBand benchmarks of 2016: rows beside published values, claims, what is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from weft.model.fit import ErrorSummary
+from weft.plot import to_svg
+from weft.records import Provenance, Record, Scalar
+from weft.studies.claim import NotHere
+from weft.studies.draw import study_figures
+from weft.studies.ib2016 import IB2016
+from weft.studies.ib2016_figures import FIG5
+from weft.studies.ib2016_links import TABLE1
+from weft.studies.published import published, stated
+from weft.studies.repeated import best, has, repeated
+from weft.studies.study import Result, Study, run_study
+from weft.studies.tabulated import row_errors
+from weft.studies.text import study_table
+
+BY_NAME = {study.name: study for study in IB2016}
+TABLES = [name for name in BY_NAME if "table" in name]
+FIGURES = [name for name in BY_NAME if "fig" in name]
+
+
+def computed(study: Study) -> Study:
+    """The study without what is measured on this machine."""
+    return replace(
+        study,
+        points=tuple(p for p in study.points if p.source != "measurement"),
+        claims=tuple(c for c in study.claims if c.source != "measurement"),
+    )
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    return {name: run_study(computed(study)) for name, study in BY_NAME.items()}
+
+
+def verdicts(result: Result) -> dict[str, bool | None]:
+    return {claim.statement: verdict.holds for claim, verdict in result.judged}
+
+
+# ---- Rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_published_cell_of_a_table_is_a_row(results, name: str) -> None:
+    table = published(name)
+    cells = np.concatenate([table.column(column) for column in table.columns[1:]])
+    rows = results[name].compared
+    assert sorted(row.published for row in rows) == sorted(cells[~np.isnan(cells)])
+
+
+def test_link_rates_are_those_of_table_1_to_its_last_digit(results) -> None:
+    for row in results[TABLE1.name].rows:
+        assert abs(row.ours - row.published) < 0.01
+
+
+def test_latency_of_tables_2_to_4_is_met_as_the_issue_asks(results) -> None:
+    rows = [row for n in (2, 3, 4) for row in results[f"ib2016-table{n}"].compared]
+    error = ErrorSummary.of([row.ratio - 1 for row in rows])
+    assert len(rows) == 88 + 88 + 44
+    assert error.median <= 0.05
+    assert error.p90 <= 0.12
+
+
+@pytest.mark.parametrize("name", ["ib2016-table6", "ib2016-table8"])
+def test_latency_over_ipoib_is_met(results, name: str) -> None:
+    error = row_errors(results[name])
+    assert error.median <= 0.05
+    assert error.p90 <= 0.12
+
+
+@pytest.mark.parametrize("name", TABLES[1:])
+def test_a_model_tells_its_error_and_that_of_rows_left_out(results, name: str) -> None:
+    told = " ".join(results[name].remarks)
+    assert "median" in told
+    assert "p90" in told
+    assert "worst" in told
+    assert "left out of the fit" in told
+
+
+def test_stated_throughput_follows_from_the_latency_tables(results) -> None:
+    by_model = [r for r in results["ib2016-fig5"].compared if r.observation.source == "model"]
+    assert [row.published for row in by_model] == [
+        stated("ib2016", f"{transport}-throughput-32Ki").value for transport in ("rc", "uc")
+    ]
+    assert all(row.within for row in by_model)
+
+
+def test_nothing_is_outside_its_tolerance_without_a_reason(results) -> None:
+    assert not [row for result in results.values() for row in result.rows if row.unexplained]
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def test_throughput_reaches_the_data_rate_of_each_signal_rate(results) -> None:
+    for name in ("ib2016-fig7", "ib2016-fig9"):
+        assert all(verdicts(results[name]).values())
+
+
+def test_the_fall_past_8_mib_is_not_claimed_for_a_simulator_without_caches(results) -> None:
+    for name in ("ib2016-fig6", "ib2016-fig8", "ib2016-fig10"):
+        falls = [holds for said, holds in verdicts(results[name]).items() if "8 MiB" in said]
+        assert falls == [False]
+        assert "46.9" in " ".join(results[name].remarks)  # Gb/s by the paper's own latency
+
+
+def test_uc_is_like_rc_and_modes_of_ipoib_are_alike_when_small(results) -> None:
+    assert verdicts(results["ib2016-table3"]) == {"UC is very similar to RC.": True}
+    assert all(verdicts(results["ib2016-table8"]).values())
+
+
+def test_the_header_of_ud_does_not_explain_its_latency(results) -> None:
+    said = verdicts(results["ib2016-table4"])
+    assert said["The cause is UD's further header, DETH."] is False
+
+
+# ---- What is measured -------------------------------------------------------------------------
+
+
+def record(gbps: float) -> Record:
+    return Record(
+        kind="measurement", name="b", quantities={"throughput": Scalar(gbps * 1e9, "b/s")},
+        provenance=Provenance(weft_version="0"),
+    )  # fmt: skip
+
+
+def here(one_way: list[float]) -> dict[str, Record]:
+    sizes = (64, 1024, 32768, 2**20)
+    return {
+        f"tcp here, {size} B, run {run}": record(value / run)
+        for size, value in zip(sizes, one_way, strict=True)
+        for run in (1, 2)
+    }
+
+
+@pytest.mark.parametrize(("values", "holds"), [([0.1, 1, 10, 12], True), ([0.1, 1, 10, 5], False)])
+def test_growth_here_is_judged_on_the_best_runs(values: list[float], holds: bool) -> None:
+    (claim,) = (c for c in FIG5.claims if c.source == "measurement")
+    verdict = claim.judge(here(values))
+    assert verdict.holds is holds
+    assert f"{values[-1]:.3g} Gb/s" in verdict.evidence
+
+
+def test_a_run_that_could_not_be_had_is_left_out_of_the_best() -> None:
+    class Found(dict[str, Record]):
+        def __missing__(self, setting: str) -> Record:
+            raise NotHere(f"{setting} is missing")
+
+    found = Found({"x, run 2": record(3)})
+    assert has(found, "x")
+    assert best(found, "x", lambda r: r.quantities["throughput"].value, max) == 3e9
+    with pytest.raises(NotHere, match="y, run 1 is missing"):
+        best(found, "y", lambda r: r.quantities["throughput"].value, max)
+
+
+def test_runs_of_a_setting_are_points_of_their_own() -> None:
+    names = [p.setting for p in repeated("x", {}, lambda *_, **__: None, over="tcp")]
+    assert names == ["x, run 1", "x, run 2"]
+
+
+# ---- Text and figures -------------------------------------------------------------------------
+
+
+def test_settings_of_a_study_are_told_apart() -> None:
+    for study in IB2016:
+        settings = [point.setting for point in study.points]
+        assert len(settings) == len(set(settings)), study.name
+
+
+@pytest.mark.parametrize("name", list(BY_NAME))
+def test_a_study_can_be_printed_and_drawn_without_this_machine(results, name: str) -> None:
+    assert BY_NAME[name].title in study_table(results[name])
+    for number, figure in enumerate(study_figures(results[name])):
+        assert to_svg(figure, salt=str(number), title="t").startswith(("<svg", "<?xml"))

@@ -1,0 +1,9 @@
+"""The tables of the EFA thesis as studies. Entry point: `EFA`."""
+
+from __future__ import annotations
+
+from weft.studies.efa_capability import TABLE2_1
+from weft.studies.efa_latency import C1, C6, C7, C9
+from weft.studies.study import Study
+
+EFA: tuple[Study, ...] = (TABLE2_1, C1, C6, C7, C9)

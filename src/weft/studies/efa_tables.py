@@ -1,0 +1,88 @@
+"""Published tables of the EFA thesis beside the models that were fitted to them.
+
+Entry points: `latency_curve`, `fit_remarks`, `efa_study`. Units: those of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from weft.model import Fit, FloatArray
+from weft.studies.calibrated import LATENCY
+from weft.studies.claim import Claim
+from weft.studies.efa_rounds import MeasuredLine, Panel, in_rounds, rows_of
+from weft.studies.paper import EFA
+from weft.studies.published import published
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import Curve, curve, error_remark, observations_of, points_of
+
+LATENCY_TOLERANCE = 0.12
+SYSTEM = "EFA thesis (model), this machine (measured)"
+HERE = (
+    "What is measured on this machine is another system: it judges the thesis's claims and is "
+    "compared with no published value. Each setting is the best of three rounds of 50 ms; in "
+    "brackets is how far the next best would move a ratio."
+)
+
+
+def size_text(size_bytes: float) -> str:
+    return f"{size_bytes:g} B"
+
+
+def predicted(fitted: Fit, **varied: FloatArray) -> FloatArray:
+    """The model's values; inputs that all its rows share are filled in."""
+    (count,) = {len(values) for values in varied.values()}
+    shared = {one.name: np.full(count, one.low) for one in fitted.ranges if one.name not in varied}
+    return fitted.predict(extrapolate=False, **shared, **varied)
+
+
+def latency_curve(
+    table: str, column: str, calibration: str, label: str, quantity: str = "latency, average"
+) -> Curve:
+    """A column of latencies by size."""
+    of = LATENCY[calibration]
+    return curve(
+        published(table), column, x="size_bytes", label=label, quantity=quantity, unit="us",
+        predict=lambda size: predicted(of.fit(), size_bytes=size), system=of.system,
+        tolerance=LATENCY_TOLERANCE, x_text=size_text,
+    )  # fmt: skip
+
+
+def fit_remarks(fits: Mapping[str, Callable[[], Fit]]) -> Callable[[Result], tuple[str, ...]]:
+    """How far each fitted model is from the rows it was fitted to, and from rows left out."""
+
+    def remarks(_: Result) -> tuple[str, ...]:
+        made = {label: fit() for label, fit in fits.items()}
+        return tuple(
+            error_remark(f"Model of {label}, fitted to {fitted.data}", fitted.error,
+                         fitted.held_out)
+            for label, fitted in made.items()
+        )  # fmt: skip
+
+    return remarks
+
+
+def latency_remarks(names: Sequence[str]) -> Callable[[Result], tuple[str, ...]]:
+    return fit_remarks({name: LATENCY[name].fit for name in names})
+
+
+def efa_study(
+    number: str,
+    title: str,
+    curves: Sequence[Curve],
+    panels: Sequence[Panel],
+    lines: Sequence[MeasuredLine] = (),
+    claims: Sequence[Claim] = (),
+    notes: Sequence[str] = (),
+    remarks: Callable[[Result], tuple[str, ...]] = lambda _: (),
+) -> Study:
+    """A table of appendix C: models beside published values, and what this machine measures."""
+    return Study(
+        name=f"efa-c{number}", title=title, paper=EFA, place=f"C.{number}", system=SYSTEM,
+        points=(*points_of(curves), *in_rounds(lines)),
+        observations=(*observations_of(curves), *rows_of(lines)),
+        panels=tuple(panels), claims=tuple(claims), notes=(*notes, *([HERE] if lines else [])),
+        remarks=remarks,
+    )  # fmt: skip

@@ -46,10 +46,10 @@ KNEE = 10.0
 """Stages of equal speed hold each other up, as their times vary: two of them by 2^(1/KNEE), 7 %."""
 
 INPUTS = (
-    Input(name="size_bytes", unit="B", meaning="payload of a message"),
-    Input(name="depth", unit="", meaning="messages outstanding on each connection"),
-    Input(name="qps", unit="", meaning="connections of each thread"),
-    Input(name="threads", unit="", meaning="threads that post"),
+    Input(name="size_bytes", unit="B", meaning="payload of a message", least=1.0),
+    Input(name="depth", unit="", meaning="outstanding on each connection", least=1.0),
+    Input(name="qps", unit="", meaning="connections of each thread", least=1.0),
+    Input(name="threads", unit="", meaning="threads that post", least=1.0),
 )
 
 
@@ -124,7 +124,7 @@ def throughput(
     fixed = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | known
     return Form(
         name="throughput",
-        formula=FORMULA,
+        formula=", ".join([FORMULA, *(f"{name} = {value:.4g}" for name, value in known.items())]),
         source=source,
         unit="M/s",
         unknowns=tuple(_started(name, starts) for name in unknowns),
@@ -177,9 +177,9 @@ def _rate_Mps(p: Mapping[str, float], x: Mapping[str, FloatArray], refill: Refil
 
 
 def _slowest_us(*stages_us: FloatArray) -> FloatArray:
-    slowest = np.max(stages_us, axis=0)
-    shares = [(stage / slowest) ** KNEE for stage in stages_us]
-    return np.asarray(slowest * np.sum(shares, axis=0) ** (1.0 / KNEE))
+    stages = np.array(stages_us)
+    slowest = stages.max(axis=0)
+    return np.asarray(slowest * ((stages / slowest) ** KNEE).sum(axis=0) ** (1.0 / KNEE))
 
 
 def _connection_us(

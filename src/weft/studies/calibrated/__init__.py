@@ -7,16 +7,24 @@ from weft.studies.calibrated.latency import (
     ipoib_latency_fit,
     latency_fit,
 )
+from weft.studies.calibrated.saturation import SATURATION, doubling_load, saturation_fit
+from weft.studies.calibrated.throughput import THROUGHPUT, throughput_fit, udp_throughput_fit
 
-CALIBRATED = {**LATENCY}
+CALIBRATED = {**LATENCY, **THROUGHPUT, **SATURATION}
 
 __all__ = [
     "CALIBRATED",
     "LATENCY",
+    "SATURATION",
+    "THROUGHPUT",
     "Calibration",
     "Quantity",
     "Sample",
+    "doubling_load",
     "efa_latency_fit",
     "ipoib_latency_fit",
     "latency_fit",
+    "saturation_fit",
+    "throughput_fit",
+    "udp_throughput_fit",
 ]

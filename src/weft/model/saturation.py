@@ -1,0 +1,83 @@
+"""Latency of a probe beside load, finite at saturation.
+
+With u = load / capacity, the probe takes
+
+    L(u) = base + behind·u + wait·u / (1 − u + 1/window).
+
+`behind` is work of the load that the probe meets in progress, in proportion to how often there is
+some: bursts, shared engines. The last term is the queue of a server that is busy for the share u of
+the time, wait·u/(1 − u), cut off where the load's own windows are full: no more than
+wait·window/(1 + …) can stand before the probe, so L(1) = base + behind + wait·window. A load that
+folds back (more offered, less achieved, more latency) has two latencies at one load; a function of
+the load gives the one between. Entry points: `saturation`, `doubling_load_MBps`.
+Units: us; MB/s (10^6 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+
+import numpy as np
+from scipy.optimize import brentq
+
+from weft.errors import InputError
+from weft.model.fit import Fit, FloatArray, Form, Input, Unknown
+
+
+def saturation(capacity_MBps: float, *, unloaded_us: float = 10.0) -> Form:
+    """The latency beside a load of a path that carries `capacity_MBps`; base starts at a guess."""
+    if not (isfinite(capacity_MBps) and capacity_MBps > 0):
+        raise InputError("saturation", f"capacity {capacity_MBps:g} MB/s", "give one above 0")
+
+    def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
+        busy = np.minimum(x["load_MBps"] / capacity_MBps, 1.0)
+        queue = busy / (1.0 - busy + 1.0 / p["window"])
+        return np.asarray(p["base_us"] + p["behind_us"] * busy + p["wait_us"] * queue)
+
+    return Form(
+        name="saturation",
+        formula="base + behind·u + wait·u/(1 − u + 1/window), "
+        f"u = load/{capacity_MBps:.6g} MB/s, at most 1",
+        source="queue of one server, cut off by the finite windows of the load",
+        unit="us",
+        unknowns=(
+            Unknown(name="base_us", unit="us", meaning="without load", start=unloaded_us),
+            Unknown(
+                name="behind_us",
+                unit="us",
+                meaning="work of the load met in progress, at full load",
+                start=0.3 * unloaded_us,
+            ),
+            Unknown(
+                name="wait_us",
+                unit="us",
+                meaning="scale of the queue: the wait at half load",
+                start=0.03 * unloaded_us,
+            ),
+            Unknown(
+                name="window",
+                unit="",
+                meaning="of those waits that the full windows of the load can make",
+                start=15.0,
+                low=1.0,
+                high=1e4,
+            ),
+        ),
+        inputs=(
+            Input(name="load_MBps", unit="MB/s", meaning="bytes of load that arrive, in 10^6/s"),
+        ),
+        evaluate=evaluate,
+    )
+
+
+def doubling_load_MBps(fit: Fit, capacity_MBps: float) -> float | None:
+    """The load at which the latency is twice the unloaded one; None if not even at capacity."""
+
+    def excess_us(load_MBps: float) -> float:
+        return float(fit.predict(extrapolate=True, load_MBps=load_MBps)) - 2.0 * unloaded_us
+
+    unloaded_us = float(fit.predict(extrapolate=True, load_MBps=0.0))
+    if excess_us(capacity_MBps) < 0:
+        return None
+    return float(brentq(excess_us, 0.0, capacity_MBps))

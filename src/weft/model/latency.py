@@ -34,7 +34,7 @@ _NS = 1e-3
 
 
 def verbs_latency(*, mtu_bytes: int, inline_limit_bytes: int) -> Form:
-    """Half a round trip of SEND between two hosts behind one switch, at any data rate."""
+    """Half a round trip of SEND between two hosts over one path, at any data rate."""
 
     def evaluate(p: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
         size, rate = inputs["size_bytes"], inputs["data_rate_gbps"]
@@ -64,7 +64,7 @@ def verbs_latency(*, mtu_bytes: int, inline_limit_bytes: int) -> Form:
             Unknown(
                 name="base_us",
                 unit="us",
-                meaning="base: posting, both adapters, the switch and polling, for no bytes",
+                meaning="base: posting, adapters, switches, cables and polling, for no bytes",
                 start=0.8,
             ),
             Unknown(

@@ -163,10 +163,10 @@ def _data_rate_gbps(speed: str) -> float:
 
 _CONNECTX3 = "two hosts, ConnectX-3, SX6012 switch, 4X SDR to FDR (ib2016)"
 _IPOIB = "two hosts, ConnectX-3, 4X FDR, IPoIB (ib2016)"
-_EFA_SYSTEM = "two EC2 instances with EFA, 100 Gb/s (EFA thesis)"
+_EFA_SYSTEM = "two c5n.18xlarge instances, EFA, 100 Gb/s (EFA thesis)"
 _OTHERS = {
-    "efa-rc": "two hosts, 4X EDR InfiniBand (EFA thesis)",
-    "efa-sockets": "two EC2 instances, TCP sockets (EFA thesis)",
+    "efa-rc": "two hosts, ConnectX-5, 4X EDR, no switch (EFA thesis)",
+    "efa-sockets": "two c5n.18xlarge instances, TCP sockets, ENA (EFA thesis)",
 }
 
 

@@ -1,0 +1,89 @@
+"""The rules, given the papers' own tables, come to the papers' own conclusions."""
+
+import pytest
+
+from weft.studies.advised import Fabric, fdr_advice, published_advice
+from weft.tune.rule import UNKNOWN, Rule
+
+
+@pytest.fixture(scope="module")
+def rules() -> dict[str, dict[str, Rule]]:
+    fabrics: tuple[Fabric, ...] = ("RC", "SRD")
+    found = {fabric: {r.topic: r for r in published_advice(fabric)} for fabric in fabrics}
+    return {**found, "FDR": {r.topic: r for r in fdr_advice()}}
+
+
+# EFA thesis, Section 6.1 (and the sections it rests on); FDR study, Sections 3.2, 3.4, 3.6 and 4.
+CONCLUSIONS = [
+    ("SRD", "batching", "batch"),
+    ("RC", "batching", "small messages"),
+    ("SRD", "inline", "no inline"),
+    ("RC", "inline", "inline"),
+    ("SRD", "outstanding", "256"),
+    ("RC", "outstanding", "64"),
+    ("SRD", "connections", "4"),
+    ("RC", "connections", "1"),
+    ("SRD", "bound", "message rate"),
+    ("RC", "bound", "line rate"),
+    ("SRD", "one-sided", "send"),
+    ("SRD", "tagged", "tags are free"),
+    ("SRD", "inject", "no inject"),
+    ("SRD", "post list", "post singly"),
+    ("RC", "post list", "post lists"),
+    ("FDR", "alignment", "align"),
+    ("FDR", "buffers", "stay in the cache"),
+    ("FDR", "waiting, throughput", "block"),
+]
+
+
+@pytest.mark.parametrize(("fabric", "topic", "choice"), CONCLUSIONS)
+def test_the_rule_concludes_what_the_paper_does(
+    rules: dict[str, dict[str, Rule]], fabric: str, topic: str, choice: str
+) -> None:
+    assert rules[fabric][topic].choice == choice
+
+
+def test_several_connections_pay_below_8_kib_on_efa(rules: dict[str, dict[str, Rule]]) -> None:
+    says = rules["SRD"]["connections"].says
+    assert says == "use 4 connections below 8 KiB; one is enough from there on"
+
+
+def test_efa_needs_messages_of_8_kib_to_fill_the_line(rules: dict[str, dict[str, Rule]]) -> None:
+    assert rules["SRD"]["message size"].choice == "8192 B"
+
+
+def test_efas_message_rate_bound_lies_between_4_and_8_kib(
+    rules: dict[str, dict[str, Rule]],
+) -> None:
+    """Section 4.4: message bound at 4 kB, full bandwidth at 8 kB."""
+    number = rules["SRD"]["bound"].number
+    assert number is not None
+    assert 4096 < number < 8192
+
+
+def test_efas_median_latency_nearly_doubles_at_full_load(
+    rules: dict[str, dict[str, Rule]],
+) -> None:
+    """Section 4.8; the tail, which the rule keeps to, doubles before."""
+    assert "p50 grows 1.9-fold" in rules["SRD"]["load"].because
+
+
+def test_what_the_thesis_does_not_measure_is_not_guessed(
+    rules: dict[str, dict[str, Rule]],
+) -> None:
+    rule = rules["RC"]["one-sided"]
+    assert rule.choice == UNKNOWN
+    assert rule.number is None
+    assert "weft rma PEER --over verbs" in rule.because
+
+
+def test_every_known_rule_has_a_number_and_a_threshold_with_its_reason(
+    rules: dict[str, dict[str, Rule]],
+) -> None:
+    for fabric in rules.values():
+        for rule in fabric.values():
+            assert rule.because
+            if rule.is_known:
+                assert rule.threshold is not None
+                assert rule.threshold_why
+                assert rule.unit

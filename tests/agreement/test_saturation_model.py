@@ -51,18 +51,27 @@ def test_the_median_does_not_double_below_capacity_and_the_tail_does() -> None:
     assert 6260 <= tail <= 10270
 
 
-def made(base: float, behind: float, wait: float, window: float) -> tuple[Fit, float]:
+def test_the_wait_is_one_burst_of_each_thread_on_the_line() -> None:
+    """At long intervals load · interval is what 8 threads post at once: 4 messages each."""
+    table, fitted = published("efa-c8-1"), saturation_fit("p50")
+    burst_bytes = table.column("load_MBps")[0] * table.column("wait_ns")[0] / 1e3
+    assert burst_bytes == pytest.approx(8 * 4 * 4096, rel=0.05)
+    wait = next(p for p in fitted.parameters if p.name == "wait_us")
+    assert abs(wait.value - burst_bytes / 12.5e3) <= wait.standard_error
+
+
+def made(base: float, wait: float, window: float) -> tuple[Fit, float]:
     capacity = 1000.0
     form = saturation(capacity, unloaded_us=base)
     load = np.linspace(0.0, capacity, 30)
-    values = {"base_us": base, "behind_us": behind, "wait_us": wait, "window": window}
+    values = {"base_us": base, "wait_us": wait, "window": window}
     return fit(
         form, {"load_MBps": load}, form.evaluate(values, {"load_MBps": load}), data="made"
     ), capacity
 
 
 def test_the_doubling_load_is_where_the_latency_is_twice_the_unloaded() -> None:
-    model, capacity = made(10.0, 5.0, 1.0, 20.0)
+    model, capacity = made(10.0, 1.0, 20.0)
     load = doubling_load_MBps(model, capacity)
     assert load is not None
     assert float(model.predict(load_MBps=load)) == pytest.approx(20.0, rel=1e-6)
@@ -70,20 +79,19 @@ def test_the_doubling_load_is_where_the_latency_is_twice_the_unloaded() -> None:
 
 @given(
     st.floats(0.1, 100),
-    st.floats(0, 100),
     st.floats(0, 10),
     st.floats(1, 1000),
     st.lists(st.floats(0, 1e4), min_size=2),
 )
 def test_latency_rises_with_load_and_ends_at_the_full_windows(
-    base: float, behind: float, wait: float, window: float, loads: list[float]
+    base: float, wait: float, window: float, loads: list[float]
 ) -> None:
     form = saturation(5e3)
-    values = {"base_us": base, "behind_us": behind, "wait_us": wait, "window": window}
+    values = {"base_us": base, "wait_us": wait, "window": window}
     latency_us = form.evaluate(values, {"load_MBps": np.sort(np.array([0.0, *loads, 5e3]))})
     assert np.all(np.diff(latency_us) >= -1e-9)
     assert latency_us[0] == pytest.approx(base)
-    assert latency_us[-1] == pytest.approx(base + behind + wait * window)
+    assert latency_us[-1] == pytest.approx(base + wait * window)
 
 
 @pytest.mark.parametrize("capacity", [0.0, -1.0, float("nan"), float("inf")])

@@ -2,14 +2,13 @@
 
 With u = load / capacity, the probe takes
 
-    L(u) = base + behind·u + wait·u / (1 − u + 1/window).
+    L(u) = base + wait·u / (1 − u + 1/window).
 
-`behind` is work of the load that the probe meets in progress, in proportion to how often there is
-some: bursts, shared engines. The last term is the queue of a server that is busy for the share u of
-the time, wait·u/(1 − u), cut off where the load's own windows are full: no more than
-wait·window/(1 + …) can stand before the probe, so L(1) = base + behind + wait·window. A load that
-folds back (more offered, less achieved, more latency) has two latencies at one load; a function of
-the load gives the one between. Entry points: `saturation`, `doubling_load_MBps`.
+wait·u/(1 − u) is the queue of a server that is busy for the share u of the time, where `wait` is
+what arrives at once: a message, or a burst of each sender. The load's own windows cut it off: when
+all are full, `window` such bursts stand before the probe, and L(1) = base + wait·window. A load
+that folds back (more offered, less achieved, more latency) has two latencies at one load; a
+function of the load gives one between them. Entry points: `saturation`, `doubling_load_MBps`.
 Units: us; MB/s (10^6 bytes).
 """
 
@@ -33,35 +32,27 @@ def saturation(capacity_MBps: float, *, unloaded_us: float = 10.0) -> Form:
     def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
         busy = np.minimum(x["load_MBps"] / capacity_MBps, 1.0)
         queue = busy / (1.0 - busy + 1.0 / p["window"])
-        return np.asarray(p["base_us"] + p["behind_us"] * busy + p["wait_us"] * queue)
+        return np.asarray(p["base_us"] + p["wait_us"] * queue)
 
     return Form(
         name="saturation",
-        formula="base + behind·u + wait·u/(1 − u + 1/window), "
-        f"u = load/{capacity_MBps:.6g} MB/s, at most 1",
+        formula=f"base + wait·u/(1 − u + 1/window), u = load/{capacity_MBps:.6g} MB/s, at most 1",
         source="queue of one server, cut off by the finite windows of the load",
         unit="us",
         unknowns=(
             Unknown(name="base_us", unit="us", meaning="without load", start=unloaded_us),
             Unknown(
-                name="behind_us",
-                unit="us",
-                meaning="work of the load met in progress, at full load",
-                start=0.3 * unloaded_us,
-            ),
-            Unknown(
                 name="wait_us",
                 unit="us",
-                meaning="scale of the queue: the wait at half load",
-                start=0.03 * unloaded_us,
+                meaning="to serve what the load brings at once",
+                start=0.3 * unloaded_us,
             ),
             Unknown(
                 name="window",
                 unit="",
-                meaning="of those waits that the full windows of the load can make",
-                start=15.0,
-                low=1.0,
-                high=1e4,
+                meaning="how often that stands in the queue when the load's windows are full",
+                start=3.0,
+                low=0.01,
             ),
         ),
         inputs=(

@@ -4,7 +4,7 @@ Bandwidths become rates by the bytes that were counted for each message. perftes
 and writes MB for 2^20 bytes. efa-bench reads the adapter's counters and writes MB for 10^6 bytes:
 C.5.1 over C.5.2 is 72 bytes for a message of 64 on EFA, and 150 on InfiniBand. The same rows of
 C.10.1 give one rate for 4 and for 64 bytes only if send, write and read carry 8, 32 and 24 more.
-Entry point: `rates`. Units: M/s (messages per us), B.
+Entry points: `perftest_rates`, `bench_rates`, `rma_rates`. Units: M/s (messages per us), B.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ def rma_rates(operation: str) -> tuple[Rate, ...]:
     counted = RMA_SIZE + COUNTED_BESIDE[operation]
     by_depth = (
         _rate(table, True, RMA_SIZE, depth, 1, 1, bandwidth / counted)
-        for depth, bandwidth in zip(
-            table.column("depth"), table.column(f"{operation}_MBps"), strict=True
-        )
+        for depth, bandwidth in _pairs(table, "depth", f"{operation}_MBps")
     )
     return (*_one_at_a_time(operation), *by_depth)
 
@@ -95,9 +93,8 @@ def bytes_counted(service: str, size_bytes: float) -> float:
     """Of each message of C.5.1 and C.5.3: the payload and what the 64-byte rows show beside it."""
     bandwidth, count = published("efa-c5-1"), published("efa-c5-2")
     both = np.isin(count.column("threads"), bandwidth.column("threads"))
-    per_message = (
-        bandwidth.column(f"{service}_64B_MBps") / (count.column(f"{service}_64B_Mmsgps")[both])
-    )
+    rate_Mps = count.column(f"{service}_64B_Mmsgps")[both]
+    per_message = bandwidth.column(f"{service}_64B_MBps") / rate_Mps
     return size_bytes - 64 + float(np.median(per_message))
 
 
@@ -121,47 +118,41 @@ def _rate(
     )
 
 
+def _pairs(table: PublishedTable, x: str, y: str) -> Iterator[tuple[float, float]]:
+    yield from zip(table.column(x).tolist(), table.column(y).tolist(), strict=True)
+
+
 def _synchronous(service: str) -> Iterator[Rate]:
     table = published("efa-c2")
     smallest = FEWEST_DIGITS_SIZE if service == "SRD" else 0
-    for size, bandwidth in zip(
-        table.column("size_bytes"), table.column(f"{service}_MiBps"), strict=True
-    ):
+    for size, bandwidth in _pairs(table, "size_bytes", f"{service}_MiBps"):
         if size >= smallest:
             yield _rate(table, True, size, 1, 1, 1, bandwidth * MIB / size)
 
 
 def _by_depth(table: PublishedTable, unit: str, *, primary: bool) -> Iterator[Rate]:
     for size in PERFTEST_SIZES:
-        bytes_per_unit = MIB / size if unit == "MiBps" else 1.0
-        for depth, value in zip(
-            table.column("depth"), table.column(f"{size}B_{unit}"), strict=True
-        ):
-            yield _rate(table, primary, size, depth, 1, 1, value * bytes_per_unit)
+        rate_of_one = MIB / size if unit == "MiBps" else 1.0
+        for depth, value in _pairs(table, "depth", f"{size}B_{unit}"):
+            yield _rate(table, primary, size, depth, 1, 1, value * rate_of_one)
 
 
 def _by_pairs(table: PublishedTable) -> Iterator[Rate]:
     for size in PERFTEST_SIZES:
-        for pairs, rate in zip(
-            table.column("queue_pairs"), table.column(f"{size}B_Mmsgps"), strict=True
-        ):
+        for pairs, rate in _pairs(table, "queue_pairs", f"{size}B_Mmsgps"):
             yield _rate(table, True, size, ASSUMED_DEPTH, pairs, 1, rate)
 
 
 def _by_threads(service: str, table: PublishedTable) -> Iterator[Rate]:
     for size in BENCH_SIZES:
         counted = bytes_counted(service, size)
-        for threads, bandwidth in zip(
-            table.column("threads"), table.column(f"{service}_{size}B_MBps"), strict=True
-        ):
+        for threads, bandwidth in _pairs(table, "threads", f"{service}_{size}B_MBps"):
             yield _rate(table, False, size, ASSUMED_DEPTH, 1, threads, bandwidth / counted)
 
 
 def _counted(service: str, table: PublishedTable) -> Iterator[Rate]:
     for size in BENCH_SIZES:
-        for threads, rate in zip(
-            table.column("threads"), table.column(f"{service}_{size}B_Mmsgps"), strict=True
-        ):
+        for threads, rate in _pairs(table, "threads", f"{service}_{size}B_Mmsgps"):
             yield _rate(table, True, size, ASSUMED_DEPTH, 1, threads, rate)
 
 
@@ -169,7 +160,7 @@ def _by_depth_and_threads() -> Iterator[Rate]:
     table, size = published("efa-c5-3"), 64
     for column in table.columns[1:]:
         threads = int(column.split("thread")[0])
-        for depth, bandwidth in zip(table.column("depth"), table.column(column), strict=True):
+        for depth, bandwidth in _pairs(table, "depth", column):
             yield _rate(
                 table, True, size, depth, 1, threads, bandwidth / bytes_counted("SRD", size)
             )
@@ -177,7 +168,5 @@ def _by_depth_and_threads() -> Iterator[Rate]:
 
 def _one_at_a_time(operation: str) -> Iterator[Rate]:
     table = published("efa-c10-1")
-    for size, bandwidth in zip(
-        table.column("size_bytes"), table.column(f"{operation}_MBps"), strict=True
-    ):
+    for size, bandwidth in _pairs(table, "size_bytes", f"{operation}_MBps"):
         yield _rate(table, True, size, 1, 1, 1, bandwidth / (size + COUNTED_BESIDE[operation]))

@@ -23,7 +23,6 @@ from weft.studies.text import study_table
 
 BY_NAME = {study.name: study for study in IB2016}
 TABLES = [name for name in BY_NAME if "table" in name]
-FIGURES = [name for name in BY_NAME if "fig" in name]
 
 
 def computed(study: Study) -> Study:
@@ -42,6 +41,13 @@ def results() -> dict[str, Result]:
 
 def verdicts(result: Result) -> dict[str, bool | None]:
     return {claim.statement: verdict.holds for claim, verdict in result.judged}
+
+
+def test_every_table_and_every_figure_with_a_statement_is_a_study() -> None:
+    tables, figures = range(1, 9), range(5, 11)
+    assert list(BY_NAME) == [
+        *(f"ib2016-table{n}" for n in tables), *(f"ib2016-fig{n}" for n in figures)
+    ]  # fmt: skip
 
 
 # ---- Rows -------------------------------------------------------------------------------------
@@ -73,6 +79,16 @@ def test_latency_over_ipoib_is_met(results, name: str) -> None:
     error = row_errors(results[name])
     assert error.median <= 0.05
     assert error.p90 <= 0.12
+
+
+def test_throughput_of_udp_in_datagram_mode_is_met(results) -> None:
+    error = row_errors(results["ib2016-table5"])
+    assert error.median <= 0.10
+    assert error.p90 <= 0.20
+
+
+def test_datagram_mode_is_ahead_of_connected_mode(results) -> None:
+    assert all(verdicts(results["ib2016-table7"]).values())
 
 
 @pytest.mark.parametrize("name", TABLES[1:])

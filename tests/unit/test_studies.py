@@ -220,7 +220,7 @@ def test_the_table_for_people_shows_rows_without_a_published_value_and_notes(two
 
 def test_the_figure_shows_both_series_and_where_they_come_from(two_hops):
     svg = to_svg(study_figures(two_hops)[0])
-    for words in ("published", "RTT", "system omnet", "seed 1", "Fig. 11"):
+    for words in ("published", "RTT", "simulation, omnet", "seed 1", "Fig. 11"):
         assert words in svg
 
 

@@ -6,6 +6,7 @@ each draws one quantity on given axes. Units are on the axes.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,12 @@ from weft.records import Distribution, Plain, Record
 from weft.records.dimension import convert
 from weft.studies.observation import MEDIAN_RTT, TAIL, TAIL_RTT, quantile_in
 from weft.studies.site import SEED, Point
-from weft.studies.study import Result
+from weft.studies.study import Result, Study
 
 # Orange is kept for what was published.
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#4D4D4D")
 WIDTH_IN, HEIGHT_IN = 6.4, 3.6
+CAPTION_WIDTH = 112
 
 
 def study_figures(result: Result) -> list[Figure]:
@@ -34,16 +36,21 @@ def study_figures(result: Result) -> list[Figure]:
 
 
 def _panel_figure(panel: Callable[[Axes, Result], None], result: Result) -> Figure:
-    study = result.study
-    height = HEIGHT_IN if len(study.points) != 3 else 0.75 * HEIGHT_IN
+    height = HEIGHT_IN if len(result.study.points) != 3 else 0.75 * HEIGHT_IN
     made = figure(lambda ax: panel(ax, result), WIDTH_IN, height)
-    seed = f", seed {SEED}" if study.points[0].source == "simulation" else ""
-    caption = (
-        f"Published: {study.paper.short}, {study.place}. "
-        f"Ours: system {study.system}{seed}, weft {__version__}."
-    )
+    caption = textwrap.fill(_caption(result.study), CAPTION_WIDTH)
     made.supxlabel(caption, fontsize=7.5, color=MUTED, x=0.01, ha="left")
     return made
+
+
+def _caption(study: Study) -> str:
+    """Where the published values are, and what ours are of."""
+    ours = dict.fromkeys((point.source, point.system) for point in study.points)
+    named = "; ".join(
+        f"{source}, {system}" + (f", seed {SEED}" if source == "simulation" else "")
+        for source, system in ours
+    )
+    return f"Published: {study.paper.short}, {study.place}. Ours: {named}. weft {__version__}."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from weft.measure import latency
 from weft.records import Record
 from weft.studies.calibrated.latency import LATENCY, Mode, Protocol, ipoib_latency_fit
 from weft.studies.claim import Claim, Verdict
+from weft.studies.ib2016_tools import tools_panel
 from weft.studies.observation import Records, quantile_in
 from weft.studies.paper import IB2016
 from weft.studies.published import PublishedTable, published, stated
@@ -28,7 +29,6 @@ from weft.studies.tabulated import (
     measured_panel,
     observations_of,
     points_of,
-    table_panel,
     value_at,
 )
 
@@ -58,6 +58,10 @@ _CURVES = {(m, p): tuple(_curve(m, p, t) for t in TOOLS) for m in TABLES for p i
 
 def _of_mode(mode: Mode) -> tuple[Curve, ...]:
     return tuple(c for p in PROTOCOLS for c in _CURVES[mode, p])
+
+
+def _panel_lines(mode: Mode) -> dict[str, dict[str, Curve]]:
+    return {p.upper(): dict(zip(TOOLS, _CURVES[mode, p], strict=True)) for p in PROTOCOLS}
 
 
 def _ours(records: Records, mode: Mode, protocol: Protocol) -> dict[float, float]:
@@ -205,7 +209,7 @@ TABLE6 = Study(
         _here_claim("Small messages take less time over UDP than over TCP.", _udp_below_tcp),
     ),
     panels=(
-        table_panel(_of_mode("datagram"), "payload (B)", "latency (µs)"),
+        tools_panel(_panel_lines("datagram"), "latency (µs)"),
         measured_panel(_here_lines, "payload (B)", f"half RTT, p{100 * LOW:.0f} (µs)"),
     ),
     notes=(
@@ -231,7 +235,7 @@ TABLE8 = Study(
         _model_claim("datagram-better", "Datagram mode has less latency than connected mode.",
                      _datagram_sooner),
     ),
-    panels=(table_panel(_of_mode("connected"), "payload (B)", "latency (µs)"),),
+    panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),
     notes=(
         *published("ib2016-table8").notes,
         "What this machine can measure of it is in ib2016-table6: its loopback has no modes.",

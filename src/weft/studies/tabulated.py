@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from weft.model.fit import ErrorSummary, FloatArray
-from weft.plot.style import MUTED, PALETTE, PUBLISHED, legend
+from weft.plot.style import MUTED, PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Quantity, Record, Series
 from weft.studies.observation import Kind, Observation, Records
 from weft.studies.published import PublishedTable
@@ -161,7 +161,7 @@ def _axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title:
         ax.xaxis.set_major_formatter(lambda value, _: _power(value))
     if log_y:
         ax.set_yscale("log")
-        ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        label_log_axis(ax.yaxis)
     else:
         ax.set_ylim(bottom=0)
     ax.set_xlabel(f"{x_label}; {title}" if title else x_label)

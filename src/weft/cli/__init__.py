@@ -24,7 +24,7 @@ TESTS = (
 )  # fmt: skip
 COMMANDS = (
     "doctor", "accuracy", "tour", *TESTS, "measure", "serve",
-    "simulate", "study", "fabric", "compare", "report",
+    "simulate", "model", "study", "fabric", "compare", "report",
 )  # fmt: skip
 
 

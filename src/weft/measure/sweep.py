@@ -18,6 +18,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.measure.options import Kind, Option, options_of, settings_from
+from weft.measure.values import Reader
 
 MOST_POINTS = 10_000
 GRAMMAR = "write KEY=A,B,C, KEY=A..B*K or KEY=A..B+K, such as size=64..8M*2"
@@ -73,8 +74,12 @@ def _keys(sweeps: Sequence[str], known: Mapping[str, object]) -> Iterator[tuple[
 
 def values_of(option: Option, text: str) -> list[Any]:
     """The values that a list of items stands for; each may come once."""
-    where = f"--sweep {option.name}"
-    found = [value for item in _items(text) for value in _expand(item, option, where)]
+    return listed_values(option.read, text, f"--sweep {option.name}")
+
+
+def listed_values(read: Reader, text: str, where: str) -> list[Any]:
+    """The same of any reader, such as a size's."""
+    found = [value for item in _items(text) for value in _expand(item, read, where)]
     if not found:
         raise InputError(where, f"{text!r} has no values", GRAMMAR)
     for number, value in enumerate(found):
@@ -95,18 +100,18 @@ def _items(text: str) -> list[str]:
     return [item.strip() for item in items if item.strip()]
 
 
-def _expand(item: str, option: Option, where: str) -> list[Any]:
+def _expand(item: str, read: Reader, where: str) -> list[Any]:
     match = _RANGE.fullmatch(item)
     if match is None:
-        return [option.read(item, where)]
-    first, last = (option.read(match[end].strip(), where) for end in ("first", "last"))
+        return [read(item, where)]
+    first, last = (read(match[end].strip(), where) for end in ("first", "last"))
     if isinstance(first, bool) or not isinstance(first, int | float):
         raise InputError(where, f"{item!r}: this setting has no ranges", "list its values")
     if first > last:
         raise InputError(where, f"{item!r} goes down", "write the smaller end first")
     if match["how"] == "*":
         return _geometric(first, last, _factor(match["step"], item, where), item, where)
-    step = option.read(match["step"].strip(), where) if match["step"] else 1
+    step = read(match["step"].strip(), where) if match["step"] else 1
     return _arithmetic(first, last, step, item, where)
 
 

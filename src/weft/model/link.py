@@ -21,7 +21,9 @@ from weft.fabric import LinkRate
 from weft.model.fit import FloatArray
 from weft.model.headers import Framing, on_wire
 
-SOURCE = "InfiniBand Architecture Specification, volume 1 (packet formats), volume 2 (link rates)"
+SOURCE = (
+    "InfiniBand Architecture Specification, volumes 1 and 2; IEEE 802.3; RFC 768, 791, 9293, 4391"
+)
 
 
 def data_rate_gbps(speed: str, width: int = 4) -> float:

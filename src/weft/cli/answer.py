@@ -1,0 +1,126 @@
+"""What a model answers: values, formula, source, range; as text or as JSON.
+
+Entry points: `Answer`, `emit`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+from weft.model import ErrorSummary, Fit, Parameter
+from weft.records.dimension import format_number, format_value
+from weft.records.table import text_table
+
+Cell = float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One input or result; `key` names it in JSON, with its unit."""
+
+    head: str
+    key: str
+    unit: str
+    values: Sequence[Cell]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The columns of equal length and where they come from."""
+
+    model: str
+    columns: Sequence[Column]
+    formula: str
+    source: str
+    range: str
+    notes: Sequence[str] = ()
+    fit: Fit | None = field(default=None)
+
+
+def emit(answer: Answer, *, as_json: bool) -> int:
+    print(json.dumps(_object(answer), ensure_ascii=False) if as_json else _text(answer))
+    return 0
+
+
+def _text(answer: Answer) -> str:
+    heads = [column.head for column in answer.columns]
+    cells = [[_cell(value, column.unit) for value in column.values] for column in answer.columns]
+    facts = [("formula", answer.formula), ("source", answer.source), ("range", answer.range)]
+    if answer.fit is not None:
+        facts += [("data", answer.fit.data), ("error", str(answer.fit.error))]
+        facts += [("held out", str(answer.fit.held_out))]
+    facts += [("note", note) for note in answer.notes]
+    lines = [text_table(heads, list(zip(*cells, strict=True))), ""]
+    lines += [f"{name:>8}: {fact}" for name, fact in facts]
+    if answer.fit is not None:
+        lines += ["", _parameters(answer.fit.parameters)]
+    return "\n".join(lines)
+
+
+def _cell(value: Cell, unit: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isfinite(value):
+        return "-"
+    if unit:
+        return format_value(value, unit) if value else f"0 {unit}"
+    whole = float(value).is_integer() or abs(value) >= 1e4
+    return f"{value:.0f}" if whole else format_number(value)
+
+
+def _parameters(found: Sequence[Parameter]) -> str:
+    rows = [
+        [p.name, p.meaning, format_number(p.value), _error(p.standard_error), p.unit] for p in found
+    ]
+    return text_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
+
+
+def _error(value: float) -> str:
+    return f"{value:.2g}" if isfinite(value) else "unknown"
+
+
+def _object(answer: Answer) -> dict[str, object]:
+    rows = [
+        dict(zip([c.key for c in answer.columns], map(_plain, row), strict=True))
+        for row in zip(*(column.values for column in answer.columns), strict=True)
+    ]
+    found: dict[str, object] = {"model": answer.model, "rows": rows}
+    found |= {"formula": answer.formula, "source": answer.source, "range": answer.range}
+    if answer.notes:
+        found["notes"] = list(answer.notes)
+    if answer.fit is not None:
+        found |= _fit_object(answer.fit)
+    return found
+
+
+def _fit_object(fit: Fit) -> dict[str, object]:
+    return {
+        "data": fit.data,
+        "error": _summary(fit.error),
+        "held_out": _summary(fit.held_out),
+        "parameters": [
+            {
+                "name": p.name,
+                "unit": p.unit,
+                "value": p.value,
+                "standard_error": _plain(p.standard_error),
+            }
+            for p in fit.parameters
+        ],
+    }
+
+
+def _summary(error: ErrorSummary) -> dict[str, float]:
+    return {"median": error.median, "p90": error.p90, "worst": error.worst, "n": error.n}
+
+
+def _plain(value: Cell) -> Cell | None:
+    """JSON has no infinity; whole numbers are written without a fraction."""
+    if isinstance(value, str):
+        return value
+    if not isfinite(value):
+        return None
+    return int(value) if float(value).is_integer() else float(value)

@@ -1,0 +1,140 @@
+"""`weft model best-b` and `weft model signaling`: outstanding messages and signaled ones."""
+
+from __future__ import annotations
+
+import argparse
+from math import inf, isfinite
+
+import numpy as np
+
+from weft.cli.answer import Answer, Column, emit
+from weft.cli.model_records import bandwidth_rows
+from weft.cli.model_values import listed, single
+from weft.errors import InputError
+from weft.fabric import link_rate
+from weft.measure.values import size, time_ns, whole
+from weft.model import Fit, FloatArray, outstanding
+from weft.model.outstanding import Pipe
+
+PIPE_OPTIONS = ("rate", "latency", "cache")
+STUDY_RANGE = "messages of 32 KiB to 64 MiB, as in the study (--extrapolate for others)"
+
+
+def add_best_b(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
+    command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
+    own = command.add_argument_group(
+        "a machine of your own", "instead of the FDR study's equation: its values, or records"
+    )
+    own.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
+    own.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
+    own.add_argument("--cache", metavar="SIZE", help="what outstanding messages may fill; no limit")
+    own.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
+    command.set_defaults(run=_best_b)
+
+
+def _best_b(args: argparse.Namespace) -> int:
+    sizes = np.array(listed(args, "size", size(1)), dtype=float)
+    if args.records:
+        return _by_records(args, sizes)
+    if any(getattr(args, name) is not None for name in PIPE_OPTIONS):
+        return emit(_by_pipe(sizes, _pipe(args), None), as_json=args.json)
+    best = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
+    answer = Answer(
+        model="best-b",
+        columns=_columns(sizes, best),
+        formula="B = min(⌈3 Mi / size⌉, 128) up to 128 Ki, max(⌈4 Mi / size⌉, 2) above",
+        source=outstanding.SOURCE_1,
+        range=STUDY_RANGE,
+    )
+    return emit(answer, as_json=args.json)
+
+
+def _pipe(args: argparse.Namespace) -> Pipe:
+    for name in ("rate", "latency"):
+        if getattr(args, name) is None:
+            raise InputError(f"--{name}", "is missing", "give --rate and --latency, or --records")
+    return Pipe(
+        line_rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
+        base_latency_us=single(args, "latency", time_ns) / 1e3,
+        cache_bytes=single(args, "cache", size(1)) if args.cache else inf,
+    )
+
+
+def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
+    for name in PIPE_OPTIONS:
+        if getattr(args, name) is not None:
+            raise InputError(f"--{name}", "is also found from --records", "keep one of the two")
+    rows = bandwidth_rows(args.records)
+    found = outstanding.calibrated_pipe(
+        rows.size_bytes, rows.outstanding, rows.throughput_gbps, data=rows.data, where=rows.data
+    )
+    if not args.extrapolate:
+        low, high = rows.size_bytes.min(), rows.size_bytes.max()
+        for outside in sizes[(sizes < low) | (sizes > high)]:
+            problem = f"{outside:.10g} B is outside the records' {low:.10g} to {high:.10g} B"
+            raise InputError("--size", problem, "stay within it, or say --extrapolate")
+    return emit(_by_pipe(sizes, found.pipe, found.fit), as_json=args.json)
+
+
+def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
+    best = outstanding.best_outstanding(sizes, pipe)
+    cache = f", C = {pipe.cache_bytes:.0f} B" if isfinite(pipe.cache_bytes) else ", no cache limit"
+    return Answer(
+        model="best-b",
+        columns=[
+            *_columns(sizes, best),
+            Column("cover", "covering", "", outstanding.covering(sizes, pipe).tolist()),
+            Column("cached", "cached", "", outstanding.cached(sizes, pipe).tolist()),
+            Column(
+                "throughput", "throughput_gbps", "Gb/s",
+                outstanding.throughput_gbps(sizes, best, pipe).tolist(),
+            ),
+        ],
+        formula="B = max(2, min(⌈R t / size⌉ + 1, ⌊C / size⌋, "
+        f"{pipe.most})), R = {pipe.line_rate_gbps:.4g} Gb/s, t = {pipe.base_latency_us:.4g} us"
+        + cache,
+        source="weft; generalises the FDR study (2014), Equation 1",
+        range="any size while R, t and C hold; the throughput is a bound within the cache",
+        fit=fit,
+    )  # fmt: skip
+
+
+def _columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
+    return [
+        Column("size", "size_bytes", "B", sizes.tolist()),
+        Column("best B", "outstanding", "", best.tolist()),
+        Column("in flight", "in_flight_bytes", "B", (best * sizes).tolist()),
+    ]
+
+
+def add_signaling(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
+    command.add_argument("--sq-depth", required=True, metavar="N", help="send queue entries")
+    command.add_argument("--outstanding", metavar="N", help="messages; Equation 1's best B")
+    command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
+    command.set_defaults(run=_signaling)
+
+
+def _signaling(args: argparse.Namespace) -> int:
+    sizes = np.array(listed(args, "size", size(1)), dtype=float)
+    depth = single(args, "sq-depth", whole(1, 2**20))
+    if args.outstanding is None:
+        messages = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
+    else:
+        messages = np.full_like(sizes, single(args, "outstanding", whole(1, 2**20)))
+    period = outstanding.equation_2(sizes, messages, depth, extrapolate=args.extrapolate)
+    answer = Answer(
+        model="signaling",
+        columns=[
+            Column("size", "size_bytes", "B", sizes.tolist()),
+            Column("outstanding", "outstanding", "", messages.tolist()),
+            Column("SQ depth", "sq_depth", "", [depth] * len(sizes)),
+            Column("signal every", "signal_every", "", period.tolist()),
+        ],
+        formula="S = 1 for 16 Ki < size < 128 Ki, else min(SQ / 2, SQ − B), never below 1",
+        source=outstanding.SOURCE_2,
+        range=STUDY_RANGE,
+        notes=["the study prints min(B/2, 1) for the first case, which is 1 for every B ≥ 2"],
+    )
+    return emit(answer, as_json=args.json)

@@ -1,0 +1,161 @@
+"""`weft model wait`: how long a probe waits behind senders that saturate a switch's output."""
+
+from __future__ import annotations
+
+import argparse
+from math import inf
+
+import numpy as np
+
+from weft.cli.answer import Answer, Column, emit
+from weft.cli.model_values import listed, single
+from weft.errors import InputError
+from weft.fabric import link_rate
+from weft.measure.values import size, time_ns, whole
+from weft.model import FloatArray
+from weft.model.headers import Framing, answer_packet_bytes, on_wire
+from weft.model.queueing import (
+    SOURCE,
+    Hotspot,
+    Wait,
+    closed_loop_round_robin_ns,
+    fcfs_wait,
+    own_lane_wait,
+    round_robin_wait,
+    two_hop_wait,
+    zero_load_ns,
+)
+from weft.simulate.systems import system_names, system_values
+from weft.units import time_ps
+
+FRAMING = Framing(transport="rc", mtu_bytes=4096)
+FORMULAS = {
+    "fcfs": "N P T − τ to N P T − τ + T, or N W T − τ' with windows if that is less",
+    "round-robin": "0 to N T; with --think t + k N T less the probe's loop",
+    "own-lane": "0 to T, or the load lane's turn of ⌈weight / blocks⌉ T",
+}
+TWO_HOPS = "(M + 1) P T − τ at the second switch, and at the first the above with (M + 1) T for T"
+
+
+def add_wait(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--senders", default="2..8", metavar="NUMBERS", help="N; 2..8")
+    command.add_argument("--order", default="fcfs", choices=sorted(FORMULAS), help="fcfs")
+    command.add_argument("--rate", default="4xFDR", metavar="RATE", help="of every link; 4xFDR")
+    command.add_argument("--flight", default="10 ns", metavar="TIME", help="of a cable; 10 ns")
+    command.add_argument("--size", default="4096", metavar="SIZE", help="senders' packets; 4096")
+    command.add_argument("--probe-size", default="64", metavar="SIZE", help="64")
+    command.add_argument("--think", metavar="TIME", help="round robin: from an ACK to the next")
+    command.add_argument("--window", metavar="N", help="packets a sender keeps outstanding")
+    command.add_argument("--weight", default="0", metavar="N", help="own lane: the load's; 0: high")
+    command.add_argument("--below", metavar="M", help="two hops: senders at the second switch")
+    system = command.add_argument_group("the switch")
+    system.add_argument("--system", default="ideal", choices=system_names(), help="ideal")
+    for name, what in (
+        ("buffer", "per input and lane"),
+        ("switch-latency", "head in to head out"),
+        ("credit-delay", "from a credit's arrival to its use"),
+        ("credit-interval", "least time between credits"),
+    ):
+        metavar = "SIZE" if name == "buffer" else "TIME"
+        system.add_argument(f"--{name}", metavar=metavar, help=f"{what}; the system's")
+    command.set_defaults(run=_wait)
+
+
+def _wait(args: argparse.Namespace) -> int:
+    hotspot = _hotspot(args)
+    wait, formula = _chosen(args, hotspot)
+    idle = _idle_ns(args, hotspot)
+    senders = np.asarray(hotspot.senders, dtype=float)
+    return emit(
+        Answer(
+            model="wait",
+            columns=[
+                Column("senders", "senders", "", senders.tolist()),
+                Column("least wait", "low_ns", "ns", wait.low_ns.tolist()),
+                Column("greatest wait", "high_ns", "ns", wait.high_ns.tolist()),
+                Column("least round trip", "rtt_low_ns", "ns", (wait.low_ns + idle).tolist()),
+                Column("greatest", "rtt_high_ns", "ns", (wait.high_ns + idle).tolist()),
+            ],
+            formula=f"{formula}; N senders, P = {float(hotspot.packets_held):g} packets a buffer, "
+            f"T = {float(hotspot.packet_ns):.4g} ns, τ = {float(hotspot.credit_loop_ns):.4g} ns",
+            source=SOURCE,
+            range="2 senders or more that saturate the output; links of one rate; agrees with "
+            "weft simulate (tests/agreement)",
+            notes=[f"round trip: {idle:.4g} ns at zero load and the wait, hosts without cost"],
+        ),
+        as_json=args.json,
+    )
+
+
+def _hotspot(args: argparse.Namespace) -> Hotspot:
+    values = system_values(args.system)
+    load = single(args, "size", size(1, FRAMING.mtu_bytes))
+
+    def of_system(option: str, section: str, key: str) -> float:
+        given = getattr(args, option.replace("-", "_"))
+        if given is not None:
+            return float(time_ns(given, f"--{option}"))
+        return time_ps(values[section][key]) / 1e3
+
+    return Hotspot(
+        senders=np.array(listed(args, "senders", whole(2, 10_000)), dtype=float),
+        buffer_bytes=size(1)(args.buffer or values["switch"]["buffer"], "--buffer"),
+        packet_bytes=float(on_wire(load, FRAMING).data_bytes),
+        rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
+        switch_ns=of_system("switch-latency", "switch", "latency"),
+        flight_ns=float(single(args, "flight", time_ns)),
+        credit_delay_ns=of_system("credit-delay", "credits", "delay"),
+        credit_interval_ns=of_system("credit-interval", "credits", "interval"),
+        window_packets=single(args, "window", whole(1, 2**20)) if args.window else inf,
+        ack_bytes=answer_packet_bytes("rc"),
+    )
+
+
+def _chosen(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
+    weight = single(args, "weight", whole(0, 255))
+    _check_options(args, weight)
+    if args.below:
+        below = single(args, "below", whole(1, 10_000))
+        return two_hop_wait(hotspot, below, order=args.order), f"{TWO_HOPS}, M = {below}"
+    if args.order == "own-lane":
+        one = own_lane_wait(hotspot, load_weight=weight)
+        same = np.ones_like(np.asarray(hotspot.senders))
+        return Wait(low_ns=one.low_ns * same, high_ns=one.high_ns * same), FORMULAS[args.order]
+    if args.order == "fcfs":
+        return fcfs_wait(hotspot), FORMULAS[args.order]
+    if args.think is None:
+        return round_robin_wait(hotspot), FORMULAS[args.order]
+    loop = _idle_ns(args, hotspot) + single(args, "think", time_ns)
+    wait = closed_loop_round_robin_ns(hotspot, _probe_bytes(args), loop)
+    return Wait(low_ns=wait, high_ns=wait), FORMULAS[args.order]
+
+
+def _check_options(args: argparse.Namespace, weight: int) -> None:
+    for given, name, order in (
+        (args.think, "think", "round-robin"),
+        (weight, "weight", "own-lane"),
+    ):
+        if given and (args.order != order or args.below):
+            raise InputError(
+                f"--{name}", f"has no meaning for {args.order}", f"use --order {order}"
+            )
+    if args.below and args.order == "own-lane":
+        raise InputError("--below", "has no meaning for own-lane", "use fcfs or round-robin")
+
+
+def _probe_bytes(args: argparse.Namespace) -> float:
+    return float(on_wire(single(args, "probe-size", size(1, 4096)), FRAMING).data_bytes)
+
+
+def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
+    links = 3 if args.below else 2
+    rates = [float(np.asarray(hotspot.rate_gbps))] * links
+    flights = [float(np.asarray(hotspot.flight_ns))] * links
+    ways: list[FloatArray] = [
+        zero_load_ns(
+            wire, rates_gbps=rates, flights_ns=flights,
+            switch_ns=float(np.asarray(hotspot.switch_ns)),
+        )
+        for wire in (_probe_bytes(args), float(np.asarray(hotspot.ack_bytes)))
+    ]  # fmt: skip
+    return float(sum(map(float, ways)))

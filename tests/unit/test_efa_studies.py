@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from weft.records import Distribution, Histogram, Provenance, Record, Scalar
+from weft.records import Distribution, Histogram, Provenance, Record, Scalar, Series
 from weft.studies import NotHere, run_study
 from weft.studies.efa import EFA
 from weft.studies.efa_capability import OFFERS, TABLE2_1, Transport, answered
@@ -23,6 +23,11 @@ from weft.studies.efa_latency_here import (
     C9_LINES,
 )
 from weft.studies.efa_rounds import ROUNDS, Best, MeasuredLine, Ratio, sustained_bps, verdict
+from weft.studies.efa_saturation import CLAIMS as C8_CLAIMS
+from weft.studies.efa_saturation import OVERS as C8_OVERS
+from weft.studies.efa_saturation import ROUNDS as C8_ROUNDS
+from weft.studies.efa_saturation import STEPS, at_step
+from weft.studies.efa_saturation import setting as c8_setting
 from weft.studies.efa_throughput_here import (
     C3_CLAIMS,
     C3_LINES,
@@ -50,7 +55,7 @@ def tables_of(study: str) -> list[str]:
 
 # ---- Published cells --------------------------------------------------------------------------
 
-X = {"size_bytes", "depth", "qps", "threads", "wait_ns", "load_MBps"}
+X = {"size_bytes", "depth", "queue_pairs", "threads", "wait_ns", "load_MBps"}
 UNITS = {"us": "us", "MiBps": "MiB/s", "MBps": "MB/s", "Mmsgps": "M/s"}
 TABULATED = [study for study in EFA if study is not TABLE2_1]
 
@@ -241,11 +246,52 @@ def test_claims_of_threads_need_a_processor_for_each_at_both_ends(monkeypatch):
 
 
 def test_every_measured_claim_is_judged_above():
-    measured = {claim.statement for study in TABULATED for claim in study.claims}
-    assert measured <= {claim.statement for _, claim, _, _ in CLAIMS.values()} | SATURATION
+    claims = {claim.statement for study in TABULATED for claim in study.claims}
+    judged = [claim for _, claim, _, _ in CLAIMS.values()] + list(C8_CLAIMS)
+    assert claims == {claim.statement for claim in judged}
 
 
-SATURATION: set[str] = set()
+def probe(latency_us: Callable[[int], float]) -> Record:
+    """A saturation whose load grows by 1 Gb/s a step."""
+    steps = range(STEPS + 1)
+    curve = Series(
+        "b/s", "ps", [step * 1e9 for step in steps], [1e6 * latency_us(s) for s in steps]
+    )
+    return a_record("saturation", quantities={"probe.p50": curve, "probe.p99": curve})
+
+
+def loads(latency_us: Callable[[int], float]) -> dict[str, Record]:
+    numbers = range(1, C8_ROUNDS + 1)
+    return {c8_setting(over, n): probe(latency_us) for over in C8_OVERS for n in numbers}
+
+
+@pytest.mark.parametrize(
+    ("claim", "so", "otherwise"),
+    [
+        (C8_CLAIMS[1], lambda step: 20 if step == STEPS else 10, lambda _: 10),
+        (C8_CLAIMS[2], lambda step: 30 if step == STEPS else 10 + step, lambda step: 10 + 5 * step),
+    ],
+    ids=["latency doubles", "latency grows steeply at last"],
+)
+def test_a_claim_of_saturation_is_judged_by_the_numbers(claim, so, otherwise):
+    assert claim.judge(loads(so)).holds is True
+    assert claim.judge(loads(otherwise)).holds is False
+
+
+def test_the_fitted_median_almost_doubles_and_the_tail_does():
+    table = published("efa-c8-1").column("p50_us")
+    assert 1.7 < table.max() / table.min() < 2
+    found = C8_CLAIMS[0].judge({})
+    assert found.holds is True
+    assert "p50 does not double" in found.evidence
+    assert "p99 doubles at" in found.evidence
+
+
+def test_a_step_has_the_load_of_its_best_round():
+    over = C8_OVERS[0]
+    records = {c8_setting(over, 1): probe(lambda _: 30), c8_setting(over, 2): probe(lambda _: 20)}
+    found = at_step(records, over, 2, "p50")
+    assert (found.load_gbps, found.latency_us.value, found.latency_us.doubt) == (2, 20, 1.5)
 
 
 # ---- Rounds -----------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def said(
 
 # ---- C.1 --------------------------------------------------------------------------------------
 
-SIZES = (16, 64, 512, 2048, 8192)
+SIZES = (16, 512, 2048, 8192)
 SMALL, SMALL_MOST, LARGE = 16, 512, 8192
 TCP, OFI_TCP, OFI_SHM = (latency_line(over, over, SIZES) for over in ("tcp", "ofi:tcp", "ofi:shm"))
 C1_LINES = (TCP, OFI_TCP, OFI_SHM)
@@ -114,7 +114,7 @@ C1_CLAIMS = (
 
 # ---- C.2 --------------------------------------------------------------------------------------
 
-SYNC_SIZES = (64, 1024, 8192)
+SYNC_SIZES = (64, 8192)
 SYNC_OVERS = ("ofi:tcp", "ofi:shm")
 SYNC_LATENCY = {over: latency_line(f"{over}, latency", over, SYNC_SIZES) for over in SYNC_OVERS}
 SYNC_RATE = {

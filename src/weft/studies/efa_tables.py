@@ -16,7 +16,14 @@ from weft.studies.efa_rounds import MeasuredLine, Panel, in_rounds, rows_of
 from weft.studies.paper import EFA
 from weft.studies.published import published
 from weft.studies.study import Result, Study
-from weft.studies.tabulated import Curve, curve, error_remark, observations_of, points_of
+from weft.studies.tabulated import (
+    Curve,
+    curve,
+    error_remark,
+    observations_of,
+    points_of,
+    row_errors,
+)
 
 LATENCY_TOLERANCE = 0.12
 SYSTEM = "EFA thesis (model), this machine (measured)"
@@ -53,13 +60,13 @@ def latency_curve(
 def fit_remarks(fits: Mapping[str, Callable[[], Fit]]) -> Callable[[Result], tuple[str, ...]]:
     """How far each fitted model is from the rows it was fitted to, and from rows left out."""
 
-    def remarks(_: Result) -> tuple[str, ...]:
+    def remarks(result: Result) -> tuple[str, ...]:
         made = {label: fit() for label, fit in fits.items()}
-        return tuple(
-            error_remark(f"Model of {label}, fitted to {fitted.data}", fitted.error,
-                         fitted.held_out)
+        told = (
+            error_remark(f"Model {label}, fitted to {fitted.data}", fitted.error, fitted.held_out)
             for label, fitted in made.items()
-        )  # fmt: skip
+        )
+        return (error_remark("The models on this study's rows", row_errors(result)), *told)
 
     return remarks
 

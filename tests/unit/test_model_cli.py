@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from weft.cli import main
+from weft.cli.model_fit import INPUTS
+from weft.model import Range
 from weft.model.outstanding import Pipe, throughput_gbps
 from weft.records import (
     Distribution,
@@ -21,6 +23,7 @@ from weft.records import (
     Scalar,
     write_records,
 )
+from weft.studies.calibrated import CALIBRATED
 
 Capture = pytest.CaptureFixture[str]
 
@@ -144,11 +147,63 @@ def test_a_fitted_model_tells_parameters_with_errors(capsys: Capture) -> None:
     assert all(p["standard_error"] > 0 for p in found["parameters"])
 
 
-@pytest.mark.parametrize("quantity", ["latency"])
-def test_without_a_system_those_known_are_listed(quantity: str, capsys: Capture) -> None:
+def lowest(within: Range) -> tuple[str, str]:
+    """The option of an input, at the low end of its range."""
+    units = {"data_rate_gbps": "Gb/s", "load_MBps": "MB/s"}
+    return f"--{INPUTS[within.name].option}", f"{within.low:.0f}{units.get(within.name, '')}"
+
+
+@pytest.mark.parametrize("quantity", ["latency", "throughput", "saturation"])
+def test_without_a_system_those_known_are_listed_and_each_can_be_asked(
+    quantity: str, capsys: Capture
+) -> None:
     assert main(["model", quantity, "--json"]) == 0
-    known = json.loads(capsys.readouterr().out)
-    assert "ib2016-rc" in [one["system"] for one in known]
+    known = [one["system"] for one in json.loads(capsys.readouterr().out)]
+    assert known
+    for name in known:
+        varied = [one for one in CALIBRATED[name].fit().ranges if one.low < one.high]
+        chosen = [word for one in varied for word in lowest(one)]
+        (found,) = rows(capsys, quantity, "--system", name, *chosen)
+        assert all(value > 0 for value in found.values())
+
+
+def test_saturation_tells_where_the_latency_doubles(capsys: Capture) -> None:
+    found = answer(capsys, "saturation", "--system", "efa-p99", "--load", "1GB/s,8GB/s")
+    assert "double" in found["notes"][0]
+    assert found["rows"][1]["latency_us"] > found["rows"][0]["latency_us"]
+
+
+def test_saturation_of_records_takes_the_tests_maximum_as_capacity(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    def step(load: float) -> Record:
+        histogram = Histogram()
+        wait_us = 10 + 4 * load / (1.05 - load)
+        histogram.record_many(np.full(10, int(1e6 * wait_us), dtype=np.int64))
+        quantities: dict[str, Quantity] = {
+            "achieved": Scalar(load * 8e9, "b/s"), "probe.half_rtt": Distribution("ps", histogram)
+        }  # fmt: skip
+        return record("saturation.step", quantities, load=load, size_bytes=4096)
+
+    top = record("saturation", {"maximum": Scalar(8e9, "b/s")}, size_bytes=4096)
+    file = stored(tmp_path, [step(i / 10) for i in range(11)] + [top])
+    found = answer(capsys, "saturation", "--records", file, "--load", "500MB/s")
+    values = {p["name"]: p["value"] for p in found["parameters"]}
+    assert values["base_us"] == pytest.approx(10, rel=0.01)
+    assert values["wait_us"] == pytest.approx(4, rel=0.05)
+    assert values["window"] == pytest.approx(20, rel=0.1)
+    # 10 + 4 u/(1.05 - u) is 20 at u = 0.75.
+    assert "doubles at a load of 6 Gb/s" in found["notes"][0]
+
+
+def test_records_that_a_form_does_not_describe_are_told(tmp_path: Path, capsys: Capture) -> None:
+    def odd(i: int) -> Record:
+        moved = 1e9 if i % 2 else 1.9e10
+        return record("bandwidth", {"throughput": Scalar(moved, "b/s")}, size_bytes=2**i)
+
+    found = answer(capsys, "best-b", "--records", stored(tmp_path, [odd(i) for i in range(8, 20)]),
+                   "--size", "4K")  # fmt: skip
+    assert "do not rely on it" in found["notes"][0]
 
 
 def stored(tmp_path: Path, records: list[Record]) -> str:

@@ -40,6 +40,18 @@ class Answer:
     fit: Fit | None = field(default=None)
 
 
+MISFIT = 0.25
+
+
+def misfit(found: Fit) -> list[str]:
+    """A warning where the form does not describe the rows."""
+    if found.error.median <= MISFIT:
+        return []
+    return [
+        f"half of the rows are more than {100 * found.error.median:.0f} % off: do not rely on it"
+    ]
+
+
 def emit(answer: Answer, *, as_json: bool) -> int:
     print(json.dumps(_object(answer), ensure_ascii=False) if as_json else _text(answer))
     return 0

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.cli.answer import Answer, Column, emit
-from weft.cli.model_records import latency_of_records, throughput_of_records
+from weft.cli.answer import Answer, Column, emit, misfit
+from weft.cli.model_records import (
+    latency_of_records,
+    saturation_of_records,
+    throughput_of_records,
+)
 from weft.cli.model_values import listed
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.values import Reader, size, whole
 from weft.model import Fit, FloatArray, Range
+from weft.model.saturation import doubling_load_MBps
 from weft.records.dimension import format_value
 from weft.records.table import text_table
 from weft.units import rate_bps
@@ -32,6 +37,7 @@ FITTED = {
 OF_RECORDS: dict[str, Callable[[Sequence[str]], Fit]] = {
     "latency": latency_of_records,
     "throughput": throughput_of_records,
+    "saturation": saturation_of_records,
 }
 
 
@@ -70,13 +76,12 @@ OF_QUANTITY = {
 
 def add_fitted(command: argparse.ArgumentParser, quantity: str) -> None:
     command.add_argument("--system", metavar="NAME", help="one of those listed without it")
-    if quantity in OF_RECORDS:
-        command.add_argument("--records", nargs="+", metavar="FILE", help="fit to own records")
+    command.add_argument("--records", nargs="+", metavar="FILE", help="fit to own records instead")
     for name in OF_QUANTITY[quantity]:
         one = INPUTS[name]
         command.add_argument(f"--{one.option}", metavar=one.metavar, help=one.help)
     command.add_argument("--extrapolate", action="store_true", help="past the fitted range too")
-    command.set_defaults(run=lambda args: _run(args, quantity), records=None)
+    command.set_defaults(run=lambda args: _run(args, quantity))
 
 
 def _run(args: argparse.Namespace, quantity: str) -> int:
@@ -119,22 +124,34 @@ def _answer(found: Fit, quantity: str, args: argparse.Namespace) -> Answer:
         Column(INPUTS[name].option, name, _unit(name), column.tolist())
         for name, column in inputs.items()
     ]
-    columns.append(_result(quantity, found.form.unit, values))
+    columns += _results(found, inputs, values)
     return Answer(
         model=quantity,
         columns=columns,
         formula=found.form.formula,
         source=found.form.source,
         range=_ranges(found.ranges),
+        notes=[*([_doubling(found)] if quantity == "saturation" else []), *misfit(found)],
         fit=found,
     )
 
 
-def _result(quantity: str, unit: str, values: FloatArray) -> Column:
-    if unit == "M/s":
-        return Column("M messages/s", "message_rate_mps", "", values.tolist())
-    return Column(quantity if quantity != "saturation" else "latency", f"{quantity}_{unit}", unit,
-                  values.tolist())  # fmt: skip
+def _results(found: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) -> list[Column]:
+    if found.form.unit == "us":
+        return [Column("latency", "latency_us", "us", values.tolist())]
+    moved = values * inputs["size_bytes"] * 8e-3
+    return [
+        Column("M messages/s", "message_rate_mps", "", values.tolist()),
+        Column("throughput", "throughput_gbps", "Gb/s", moved.tolist()),
+    ]
+
+
+def _doubling(found: Fit) -> str:
+    (within,) = found.ranges
+    load = doubling_load_MBps(found, within.high)
+    if load is None:
+        return f"the latency does not double up to {format_value(within.high, 'MB/s')}"
+    return f"the latency doubles at a load of {format_value(load, 'MB/s')}"
 
 
 def _inputs(found: Fit, quantity: str, args: argparse.Namespace) -> dict[str, FloatArray]:

@@ -7,7 +7,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from weft.cli.answer import Answer, Column, emit
+from weft.cli.answer import Answer, Column, emit, misfit
 from weft.cli.model_records import bandwidth_rows
 from weft.cli.model_values import listed, single
 from weft.errors import InputError
@@ -96,6 +96,7 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
         + cache,
         source="weft; generalises the FDR study (2014), Equation 1",
         range="any size while R, t and C hold; the throughput is a bound within the cache",
+        notes=misfit(fit) if fit else [],
         fit=fit,
     )  # fmt: skip
 

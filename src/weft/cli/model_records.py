@@ -10,6 +10,7 @@ import numpy as np
 from weft.errors import InputError
 from weft.model import Fit, FloatArray, fit
 from weft.model.latency import single_packet_latency
+from weft.model.saturation import saturation
 from weft.model.throughput import host_throughput
 from weft.tune.evidence import Row, families
 from weft.tune.read_evidence import read_evidence
@@ -52,6 +53,19 @@ def throughput_of_records(files: Sequence[str]) -> Fit:
     rates = _observed(rows, "throughput_Bps") / inputs["size_bytes"] / 1e6
     form = host_throughput(inputs, rates)
     return fit(form, inputs, rates, data=_names(files), where=_names(files))
+
+
+def saturation_of_records(files: Sequence[str]) -> Fit:
+    """The probe's median by the load that arrived; the test's maximum is the capacity."""
+    steps = _largest(files, "p50_us", ("load",), "saturation.step")
+    loads = _observed(steps, "throughput_Bps") / 1e6
+    tops = [row for row in read_evidence(files).of("saturation") if row.throughput_Bps]
+    capacity = max([*_observed(tops, "throughput_Bps") / 1e6, *loads])
+    latency_us = _observed(steps, "p50_us")
+    return fit(
+        saturation(capacity, unloaded_us=float(latency_us.min())), {"load_MBps": loads},
+        latency_us, data=_names(files), where=_names(files),
+    )  # fmt: skip
 
 
 def _largest(

@@ -3,6 +3,8 @@
 import pytest
 
 from weft.studies.advised import Fabric, fdr_advice, published_advice
+from weft.studies.efa_advice import ADVICE
+from weft.studies.study import run_study
 from weft.tune.rule import UNKNOWN, Rule
 
 
@@ -87,3 +89,9 @@ def test_every_known_rule_has_a_number_and_a_threshold_with_its_reason(
                 assert rule.threshold is not None
                 assert rule.threshold_why
                 assert rule.unit
+
+
+def test_every_conclusion_of_the_study_holds() -> None:
+    result = run_study(ADVICE)
+    assert [c.statement for c, verdict in result.judged if not verdict.holds] == []
+    assert all(row.within for row in result.rows)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from weft.studies.calibrated import efa_latency_fit
+from weft.studies.calibrated import efa_latency_fit, throughput_fit
 from weft.studies.published import published, stated
 from weft.tune.advice import Rule, advise
 from weft.tune.evidence import Evidence, Row, Setting, Spread
@@ -28,8 +28,12 @@ SATURATION_THREADS, SATURATION_BYTES = 8, 4096
 
 def published_advice(fabric: Fabric) -> tuple[Rule, ...]:
     """The rules for one of the thesis's fabrics."""
-    fit = efa_latency_fit("efa-rc" if fabric == "RC" else "efa-srd")
-    return advise(published_evidence(fabric), latency=fit)
+    name = f"efa-{fabric.lower()}"
+    return advise(
+        published_evidence(fabric),
+        latency=efa_latency_fit(name),
+        throughput=throughput_fit(f"{name}-perftest"),
+    )
 
 
 def fdr_advice() -> tuple[Rule, ...]:

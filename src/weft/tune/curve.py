@@ -90,7 +90,7 @@ def size_rule(evidence: Evidence) -> Rule:
         else "small messages are carried at near the full rate",
         because=f"half of {_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
         f"{format_value(enough, 'B')} (depth {family[0].setting.depth})",
-        number=half, unit="B", threshold=PAYLOAD_BYTES,
+        number=half, unit="B", threshold=float(PAYLOAD_BYTES),
         threshold_why="a fabric that is half full with records of 512 B needs no larger ones",
         confidence=_certainty(family, "throughput_Bps"),
     )  # fmt: skip
@@ -114,7 +114,7 @@ def bound_rule(evidence: Evidence) -> Rule:
         says=f"messages below {format_value(round(cross), 'B')} are bound by their number"
         + (": even pages are" if does else ", pages by the line"),
         because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_rate(peak)}",
-        number=cross, unit="B", threshold=PAGE_BYTES,
+        number=cross, unit="B", threshold=float(PAGE_BYTES),
         threshold_why="a page of 4 KiB is what storage and databases send",
         confidence=_certainty([fastest, widest], "throughput_Bps"),
     )  # fmt: skip
@@ -198,11 +198,12 @@ def _best_gain(family: Sequence[Row]) -> float:
 
 
 def _engines(throughput: Fit | None) -> str:
+    """What one connection is bound by, where a model of the adapter says so."""
     found = {} if throughput is None else throughput.values
-    if "engine_us" not in found or "engines" not in found or not found["engine_us"]:
+    if not found.get("engine_us"):
         return ""
-    rate = 1 / found["engine_us"]
-    return f"; the model has {found['engines']:.1f} engines of {rate:.2f} M messages/s each"
+    busy = found["engine_us"]
+    return f"; in the model an engine is busy {busy:.2g} us with each message ({1 / busy:.2g} M/s)"
 
 
 def load_rule(evidence: Evidence) -> Rule:

@@ -16,7 +16,7 @@ from statistics import median
 
 from weft.errors import InputError
 from weft.measure.placement import ANYWHERE
-from weft.records import Plain
+from weft.records import Plain, Record
 from weft.records.codec import canonical
 
 
@@ -90,6 +90,7 @@ class Row:
 
     setting: Setting
     origins: tuple[str, ...]
+    records: tuple[Record, ...] = ()  # none of values that a paper printed
     throughput_Bps: Spread | None = None  # payload, as the receiver saw it
     messages_per_s: Spread | None = None
     p50_us: Spread | None = None  # half a round trip; rma: an operation; rperf: a round trip
@@ -99,7 +100,8 @@ class Row:
     peer_cpu_percent: Spread | None = None
 
 
-QUANTITIES = tuple(f.name for f in dataclasses.fields(Row) if f.name not in ("setting", "origins"))
+UNITS = ("_Bps", "_per_s", "_us", "_percent", "_per_byte")
+QUANTITIES = tuple(f.name for f in dataclasses.fields(Row) if f.name.endswith(UNITS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

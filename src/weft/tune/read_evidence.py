@@ -152,7 +152,9 @@ def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
         for name in QUANTITIES
         if any(name in one for one in seen)
     }
-    return Row(setting=setting, origins=tuple(sorted(s.origin for s in group)), **spreads)
+    ordered = sorted(group, key=lambda s: (s.origin, to_line(s.record)))
+    return Row(setting=setting, origins=tuple(s.origin for s in ordered),
+               records=tuple(s.record for s in ordered), **spreads)  # fmt: skip
 
 
 def _check_agreement(rows: Sequence[Row], found: Found, where: str) -> None:

@@ -10,13 +10,11 @@ import pytest
 from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
 from weft.records import Provenance, Record, Scalar
-from weft.studies.claim import NotHere
 from weft.studies.draw import study_figures
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016_figures import FIG5
 from weft.studies.ib2016_links import TABLE1
 from weft.studies.published import published, stated
-from weft.studies.repeated import best, has, repeated
 from weft.studies.study import Result, Study, run_study
 from weft.studies.tabulated import row_errors
 from weft.studies.text import study_table
@@ -30,6 +28,7 @@ def computed(study: Study) -> Study:
     return replace(
         study,
         points=tuple(p for p in study.points if p.source != "measurement"),
+        observations=tuple(o for o in study.observations if o.source != "measurement"),
         claims=tuple(c for c in study.claims if c.source != "measurement"),
     )
 
@@ -147,38 +146,31 @@ def record(gbps: float) -> Record:
     )  # fmt: skip
 
 
-def here(one_way: list[float]) -> dict[str, Record]:
-    sizes = (64, 1024, 32768, 2**20)
+def rounds(of_size: dict[int, float], spread: float) -> dict[str, Record]:
+    """Three rounds of each size, the first the best."""
     return {
-        f"tcp here, {size} B, run {run}": record(value / run)
-        for size, value in zip(sizes, one_way, strict=True)
-        for run in (1, 2)
+        f"tcp, one way, {size} B, round {number}": record(value / spread ** (number - 1))
+        for size, value in of_size.items()
+        for number in (1, 2, 3)
     }
 
 
-@pytest.mark.parametrize(("values", "holds"), [([0.1, 1, 10, 12], True), ([0.1, 1, 10, 5], False)])
-def test_growth_here_is_judged_on_the_best_runs(values: list[float], holds: bool) -> None:
+@pytest.mark.parametrize(
+    ("last", "spread", "holds"),
+    [(12.0, 1.01, True), (5.0, 1.01, False), (11.0, 3.0, None)],
+)
+def test_growth_here_is_judged_as_surely_as_the_rounds_allow(
+    last: float, spread: float, holds: bool | None
+) -> None:
     (claim,) = (c for c in FIG5.claims if c.source == "measurement")
-    verdict = claim.judge(here(values))
-    assert verdict.holds is holds
-    assert f"{values[-1]:.3g} Gb/s" in verdict.evidence
+    of_size = {64: 0.1, 1024: 1.0, 32768: 10.0, 2**20: last}
+    assert claim.judge(rounds(of_size, spread)).holds is holds
 
 
-def test_a_run_that_could_not_be_had_is_left_out_of_the_best() -> None:
-    class Found(dict[str, Record]):
-        def __missing__(self, setting: str) -> Record:
-            raise NotHere(f"{setting} is missing")
-
-    found = Found({"x, run 2": record(3)})
-    assert has(found, "x")
-    assert best(found, "x", lambda r: r.quantities["throughput"].value, max) == 3e9
-    with pytest.raises(NotHere, match="y, run 1 is missing"):
-        best(found, "y", lambda r: r.quantities["throughput"].value, max)
-
-
-def test_runs_of_a_setting_are_points_of_their_own() -> None:
-    names = [p.setting for p in repeated("x", {}, lambda *_, **__: None, over="tcp")]
-    assert names == ["x, run 1", "x, run 2"]
+def test_what_is_measured_here_stands_beside_no_published_value() -> None:
+    ours = [o for s in IB2016 for o in s.observations if o.source == "measurement"]
+    assert ours
+    assert all(o.published is None and o.system.startswith("this machine") for o in ours)
 
 
 # ---- Text and figures -------------------------------------------------------------------------

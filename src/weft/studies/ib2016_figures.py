@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from matplotlib.axes import Axes
 
 from weft.measure import bandwidth
-from weft.records import Record, Scalar
+from weft.records import Record
 from weft.studies.calibrated.latency import Service
 from weft.studies.claim import Claim, Verdict
+from weft.studies.efa_rounds import (
+    ROUNDS,
+    MeasuredLine,
+    compared,
+    in_rounds,
+    rounds_panel,
+    rows_of,
+    sustained_bps,
+    verdict,
+)
 from weft.studies.ib2016_streams import (
     MTU_B,
     SIGNAL_RATES,
@@ -33,13 +42,12 @@ from weft.studies.ib2016_streams import (
     stated_throughput,
     streams_panel,
 )
+from weft.studies.ib2016_tools import grows
 from weft.studies.observation import Records
 from weft.studies.paper import IB2016
 from weft.studies.published import stated
-from weft.studies.repeated import RUNS, best, has, repeated
 from weft.studies.site import Point, here
 from weft.studies.study import Result, Study
-from weft.studies.tabulated import Lines, measured_panel
 
 NOTES = (
     f"Simulated: system {SIMULATED}, the paper's switch (SX6012) with ConnectX-4 adapters, whose "
@@ -51,8 +59,8 @@ NOTES = (
 )
 HERE = "tcp"
 HERE_NOTE = (
-    f"Measured: {HERE} over this machine's loopback, the best of {RUNS} runs, as others use the "
-    "machine too."
+    f"Measured: {HERE} over this machine's loopback, whose two directions share its processors; "
+    f"the best of {ROUNDS} rounds, as others use the machine too."
 )
 HERE_SIZES = (64, 1024, 32768, 2**20)
 
@@ -69,43 +77,23 @@ def _points(streams: Sequence[Stream]) -> tuple[Point, ...]:
 # ---- What this machine can show of it ---------------------------------------------------------
 
 
-def _here(size: int, both_ways: bool) -> tuple[Point, ...]:
-    return repeated(
-        _here_name(size, both_ways), {"payload_B": size, "both_ways": both_ways}, bandwidth,
-        over=HERE, size=f"{size} B", duration="60 ms", bidirectional=both_ways,
+def _gbps(record: Record) -> float:
+    return sustained_bps(record) / 1e9
+
+
+def _here(both_ways: bool) -> MeasuredLine:
+    return MeasuredLine(
+        label=f"{HERE}, {'both ways' if both_ways else 'one way'}", over=HERE, test=bandwidth,
+        varied="size", values=HERE_SIZES, quantity="throughput of one direction", unit="Gb/s",
+        read=_gbps, options={"bidirectional": both_ways}, kind="bandwidth",
     )  # fmt: skip
 
 
-def _here_points(*ways: bool) -> tuple[Point, ...]:
-    return tuple(p for both in ways for size in HERE_SIZES for p in _here(size, both))
+_ONE_WAY, _TWO_WAYS = _here(False), _here(True)
 
 
-def _here_name(size: int, both_ways: bool) -> str:
-    return f"{HERE} here, {size} B" + (", both ways" * both_ways)
-
-
-def _gbps(record: Record) -> float:
-    quantity = record.quantities["throughput"]
-    assert isinstance(quantity, Scalar)
-    return quantity.value / 1e9
-
-
-def _here_gbps(records: Records, size: int, both_ways: bool) -> float:
-    return best(records, _here_name(size, both_ways), _gbps, max)
-
-
-def _here_panel(*ways: bool) -> Callable[[Axes, Result], None]:
-    def lines(records: Records) -> Lines:
-        return {
-            f"{HERE}, {'both ways' if both else 'one way'}": [
-                (size, _here_gbps(records, size, both))
-                for size in HERE_SIZES
-                if has(records, _here_name(size, both))
-            ]
-            for both in ways
-        }
-
-    return measured_panel(lines, "payload (B)", "throughput of one direction (Gb/s)", log_y=True)
+def _here_panel(*lines: MeasuredLine) -> Callable[[Axes, Result], None]:
+    return rounds_panel(lines, "payload (B)", "throughput of one direction (Gb/s)")
 
 
 def _here_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
@@ -113,27 +101,12 @@ def _here_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -
                  system=here(HERE), judge=judge)  # fmt: skip
 
 
-def _grows_here(records: Records) -> Verdict:
-    values = [_here_gbps(records, size, False) for size in HERE_SIZES]
-    return Verdict(
-        holds=all(after > 0.9 * before for before, after in pairwise(values)),
-        evidence="; ".join(
-            f"{size} B {value:.3g} Gb/s" for size, value in zip(HERE_SIZES, values, strict=True)
-        ),
-    )
-
-
 def _similar_here(records: Records) -> Verdict:
-    shares = {
-        size: _here_gbps(records, size, True) / _here_gbps(records, size, False)
+    shares = [
+        compared(f"{size} B", _TWO_WAYS.best(records, size), _ONE_WAY.best(records, size))
         for size in HERE_SIZES
-    }
-    shown = "; ".join(f"{size} B {100 * share:.0f} %" for size, share in shares.items())
-    return Verdict(
-        holds=min(shares.values()) >= 1 - SIMILAR,
-        evidence=f"each direction of what it has alone: {shown}. Both directions of this loopback "
-        "share two processors.",
-    )
+    ]
+    return verdict(shares, low=1 - SIMILAR)
 
 
 # ---- Figs. 5 and 6: transports at FDR ---------------------------------------------------------
@@ -147,14 +120,15 @@ FIG5 = Study(
     paper=IB2016,
     place="Fig. 5, VI.B",
     system=SIMULATED,
-    points=(*_points(_TRANSPORTS), *_here_points(False)),
-    observations=(*stated_throughput(_RC), *stated_throughput(_UC)),
+    points=(*_points(_TRANSPORTS), *in_rounds((_ONE_WAY,))),
+    observations=(*stated_throughput(_RC), *stated_throughput(_UC), *rows_of((_ONE_WAY,))),
     claims=(
         claim("fig5-best", "UC has the best throughput and RC the poorest, for its ACKs.",
               ranked(_UC, _RC)),
-        _here_claim("fig7-limit", "Throughput grows with the payload.", _grows_here),
+        _here_claim("fig7-limit", "Throughput grows with the payload.",
+                    grows(_ONE_WAY)),
     ),
-    panels=(streams_panel(_TRANSPORTS), _here_panel(False)),
+    panels=(streams_panel(_TRANSPORTS), _here_panel(_ONE_WAY)),
     notes=(*NOTES, HERE_NOTE),
 )  # fmt: skip
 
@@ -166,9 +140,9 @@ FIG6 = Study(
     system=SIMULATED,
     points=(
         *_points((*_TRANSPORTS, *_both(_TRANSPORTS))),
-        *_here_points(False, True),
+        *in_rounds((_ONE_WAY, _TWO_WAYS)),
     ),
-    observations=(),
+    observations=rows_of((_ONE_WAY, _TWO_WAYS)),
     claims=(
         claim("fig6-like-fig5", "Both ways, each direction is very similar to one way.",
               like_one_way(_both(_TRANSPORTS))),
@@ -177,7 +151,7 @@ FIG6 = Study(
         _here_claim("fig6-like-fig5", "Both ways, each direction is very similar to one way.",
                     _similar_here),
     ),
-    panels=(streams_panel(_both(_TRANSPORTS)), _here_panel(False, True)),
+    panels=(streams_panel(_both(_TRANSPORTS)), _here_panel(_ONE_WAY, _TWO_WAYS)),
     notes=(*NOTES, fall_in_latency("ib2016-table2"), HERE_NOTE),
 )  # fmt: skip
 

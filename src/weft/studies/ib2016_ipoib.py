@@ -7,26 +7,33 @@ which only the shape can be compared.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 
 from weft.measure import latency
-from weft.records import Record
 from weft.studies.calibrated.latency import LATENCY, Mode, Protocol, ipoib_latency_fit
 from weft.studies.claim import Claim, Verdict
+from weft.studies.efa_rounds import (
+    ROUNDS,
+    MeasuredLine,
+    compared,
+    in_rounds,
+    median_us,
+    rounds_panel,
+    rows_of,
+    verdict,
+)
 from weft.studies.ib2016_tools import tools_panel
-from weft.studies.observation import Records, quantile_in
+from weft.studies.observation import Records
 from weft.studies.paper import IB2016
 from weft.studies.published import PublishedTable, published, stated
-from weft.studies.repeated import RUNS, best, has, repeated
 from weft.studies.site import here
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import (
     Curve,
-    Lines,
     curve,
     error_remark,
-    measured_panel,
     observations_of,
     points_of,
     value_at,
@@ -38,8 +45,7 @@ TOOLS = ("Hpcbench", "Qperf")
 TOLERANCE = 0.12  # of a row; the model's own errors are in the remarks
 SMALL_B, ALIKE = 1024, 0.05
 
-HERE_SIZES = (8, 64, 256, 1024, 4096, 32768)
-LOW = 0.1  # the quantile of a run: what the host's other work does not reach
+HERE_SIZES = (8, 64, 1024, 8192, 32768)
 FLAT, GROWN = 1.3, 1.5
 
 
@@ -95,36 +101,14 @@ def _tools_apart(table: PublishedTable) -> str:
 # ---- What this machine can show of it ---------------------------------------------------------
 
 
-def _here(protocol: str, size: int) -> str:
-    return f"{protocol} here, {size} B"
+def _here(protocol: Protocol) -> MeasuredLine:
+    return MeasuredLine(
+        label=protocol.upper(), over=protocol, test=latency, varied="size", values=HERE_SIZES,
+        quantity="half RTT, median", unit="us", read=median_us, least=True, kind="latency",
+    )  # fmt: skip
 
 
-def _low_us(record: Record) -> float:
-    return quantile_in(record, "half_rtt", LOW, "us")
-
-
-def _here_us(records: Records, protocol: str, size: int) -> float:
-    return best(records, _here(protocol, size), _low_us, min)
-
-
-_HERE_POINTS = tuple(
-    point
-    for protocol in PROTOCOLS
-    for size in HERE_SIZES
-    for point in repeated(_here(protocol, size), {"payload_B": size}, latency, over=protocol,
-                          size=f"{size} B", duration="80 ms")
-)  # fmt: skip
-
-
-def _here_lines(records: Records) -> Lines:
-    return {
-        protocol.upper(): [
-            (size, _here_us(records, protocol, size))
-            for size in HERE_SIZES
-            if has(records, _here(protocol, size))
-        ]
-        for protocol in PROTOCOLS
-    }
+_HERE = {protocol: _here(protocol) for protocol in PROTOCOLS}
 
 
 def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
@@ -132,30 +116,27 @@ def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
                  system=here("udp and tcp"), judge=judge)  # fmt: skip
 
 
-def _flat_then_grows(records: Records) -> Verdict:
-    steps = {
-        p: (_here_us(records, p, SMALL_B) / _here_us(records, p, HERE_SIZES[0]),
-            _here_us(records, p, HERE_SIZES[-1]) / _here_us(records, p, SMALL_B))
-        for p in PROTOCOLS
-    }  # fmt: skip
-    shown = "; ".join(
-        f"{p.upper()} x {flat:.2f} from {HERE_SIZES[0]} B to 1 KiB, x {grown:.2f} to 32 KiB"
-        for p, (flat, grown) in steps.items()
-    )
-    return Verdict(
-        holds=all(flat <= FLAT and grown >= GROWN for flat, grown in steps.values()),
-        evidence=f"{shown} (published: UDP 1.06 and 4.4, TCP 1.22 and 3.3; asked for: at most "
-        f"{FLAT}, at least {GROWN})",
-    )
+def _step(low: int, high: int, least: float, most: float) -> Callable[[Records], Verdict]:
+    """Whether the latency at one size is so many times that at another, over UDP and TCP."""
+
+    def judge(records: Records) -> Verdict:
+        steps = [
+            compared(f"{p.upper()}, {high} B over {low} B", line.best(records, high),
+                     line.best(records, low))
+            for p, line in _HERE.items()
+        ]  # fmt: skip
+        return verdict(steps, least, most)
+
+    return judge
 
 
 def _udp_below_tcp(records: Records) -> Verdict:
-    ours = {p: [_here_us(records, p, s) for s in HERE_SIZES if s <= SMALL_B] for p in PROTOCOLS}
-    shown = "; ".join(f"{p.upper()} {min(v):.1f} to {max(v):.1f} µs" for p, v in ours.items())
-    return Verdict(
-        holds=all(u < t for u, t in zip(ours["udp"], ours["tcp"], strict=True)),
-        evidence=f"to 1 KiB: {shown}",
-    )
+    shares = [
+        compared(f"UDP over TCP, {size} B", *(_HERE[p].best(records, size) for p in PROTOCOLS))
+        for size in HERE_SIZES
+        if size <= SMALL_B
+    ]
+    return verdict(shares, high=1.0)
 
 
 # ---- Claims that the models are judged on -----------------------------------------------------
@@ -202,21 +183,27 @@ TABLE6 = Study(
     paper=IB2016,
     place="Table 6, VI.C",
     system=LATENCY["ib2016-ipoib-udp-datagram"].system,
-    points=(*points_of(_of_mode("datagram")), *_HERE_POINTS),
-    observations=observations_of(_of_mode("datagram")),
+    points=(*points_of(_of_mode("datagram")), *in_rounds(tuple(_HERE.values()))),
+    observations=(*observations_of(_of_mode("datagram")), *rows_of(tuple(_HERE.values()))),
     claims=(
-        _here_claim("Latency hardly grows to 1 KiB, and does from there on.", _flat_then_grows),
+        _here_claim(
+            "Latency hardly grows to 1 KiB (published: UDP x 1.06, TCP x 1.22).",
+            _step(HERE_SIZES[0], SMALL_B, 0.0, FLAT),
+        ),
+        _here_claim(
+            "From there it grows (published, to 32 KiB: UDP x 4.4, TCP x 3.3).",
+            _step(SMALL_B, HERE_SIZES[-1], GROWN, inf),
+        ),
         _here_claim("Small messages take less time over UDP than over TCP.", _udp_below_tcp),
     ),
     panels=(
         tools_panel(_panel_lines("datagram"), "latency (µs)"),
-        measured_panel(_here_lines, "payload (B)", f"half RTT, p{100 * LOW:.0f} (µs)"),
+        rounds_panel(tuple(_HERE.values()), "payload (B)", "half RTT, median (µs)", log_y=False),
     ),
     notes=(
         *published("ib2016-table6").notes,
-        f"Measured: spinning, over this machine's loopback; p{100 * LOW:.0f} of the best of "
-        f"{RUNS} runs, as others use the machine too. UDP has no 4 B: a datagram of weft carries a "
-        "sequence number of 8 B.",
+        f"Measured: spinning, over this machine's loopback, the best of {ROUNDS} rounds, as others "
+        "use the machine too. UDP has no 4 B: a datagram of weft carries a sequence number of 8 B.",
     ),
     remarks=_errors("datagram"),
 )

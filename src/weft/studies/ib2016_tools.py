@@ -1,13 +1,20 @@
-"""One model beside what several tools found of the same thing: how the IPoIB tables are drawn."""
+"""What the studies of the InfiniBand benchmarks 2016 share.
+
+`tools_panel` draws one model beside what several tools found of the same thing; `grows` judges
+whether a line measured here does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 
 from weft.plot.style import PUBLISHED
 from weft.records import Series
+from weft.studies.claim import Verdict
+from weft.studies.efa_rounds import MeasuredLine, compared, verdict
 from weft.studies.observation import Records
 from weft.studies.study import Result
 from weft.studies.tabulated import MARKERS, OURS, Curve, Lines, measured_panel
@@ -40,3 +47,18 @@ def tools_panel(curves: Mapping[str, Tools], y_label: str) -> Callable[[Axes, Re
         models(ax, result)
 
     return draw
+
+
+def grows(line: MeasuredLine) -> Callable[[Records], Verdict]:
+    """Whether each value of a line is above the one before."""
+
+    def judge(records: Records) -> Verdict:
+        steps = [
+            compared(
+                f"{after} B over {before} B", line.best(records, after), line.best(records, before)
+            )
+            for before, after in pairwise(line.values)
+        ]
+        return verdict(steps, low=1.0)
+
+    return judge

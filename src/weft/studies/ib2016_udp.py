@@ -7,26 +7,33 @@ which only the shape can be compared.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from dataclasses import replace
 
 from weft.measure import bandwidth
 from weft.model.fit import FloatArray
-from weft.records import Record, Scalar
+from weft.records import Record
 from weft.studies.calibrated.throughput import THROUGHPUT, Mode, udp_throughput_fit
 from weft.studies.claim import Claim, Verdict
-from weft.studies.ib2016_tools import tools_panel
+from weft.studies.efa_rounds import (
+    ROUNDS,
+    MeasuredLine,
+    compared,
+    in_rounds,
+    rounds_panel,
+    rows_of,
+    sustained_bps,
+    verdict,
+)
+from weft.studies.ib2016_tools import grows, tools_panel
 from weft.studies.observation import Records
 from weft.studies.paper import IB2016
 from weft.studies.published import published, stated
-from weft.studies.repeated import RUNS, best, has, repeated
 from weft.studies.site import here
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import (
     Curve,
-    Lines,
     curve,
     error_remark,
-    measured_panel,
     observations_of,
     points_of,
     value_at,
@@ -85,29 +92,13 @@ def _errors(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
 # ---- What this machine can show of it ---------------------------------------------------------
 
 
-def _here(size: int) -> str:
-    return f"{OVER} here, {size} B"
+def _megabits(record: Record) -> float:
+    return sustained_bps(record) / 1e6
 
 
-def _received_mbps(record: Record) -> float:
-    quantity = record.quantities["throughput"]
-    assert isinstance(quantity, Scalar)
-    return quantity.value / 1e6
-
-
-def _here_mbps(records: Records, size: int) -> float:
-    return best(records, _here(size), _received_mbps, max)
-
-
-def _here_lines(records: Records) -> Lines:
-    return {"UDP": [(s, _here_mbps(records, s)) for s in HERE_SIZES if has(records, _here(s))]}
-
-
-_HERE_POINTS = tuple(
-    point
-    for size in HERE_SIZES
-    for point in repeated(_here(size), {"payload_B": size}, bandwidth, over=OVER,
-                          size=f"{size} B", duration="60 ms")
+_HERE = MeasuredLine(
+    label="UDP", over=OVER, test=bandwidth, varied="size", values=HERE_SIZES,
+    quantity="throughput", unit="Mb/s", read=_megabits, kind="bandwidth",
 )  # fmt: skip
 
 
@@ -116,25 +107,18 @@ def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
                  judge=judge)  # fmt: skip
 
 
-def _grows(records: Records) -> Verdict:
-    values = [_here_mbps(records, size) for size in HERE_SIZES]
-    return Verdict(
-        holds=all(after > before for before, after in pairwise(values)),
-        evidence="; ".join(
-            f"{size} B {value:.0f} Mb/s" for size, value in zip(HERE_SIZES, values, strict=True)
-        ),
-    )
-
-
 def _in_proportion(records: Records) -> Verdict:
-    sizes = [size for size in HERE_SIZES if size <= PROPORTIONAL_TO_B]
-    rates = {size: _here_mbps(records, size) / (8 * size) for size in sizes}
-    shown = ", ".join(f"{size} B {rate:.3f} M/s" for size, rate in rates.items())
-    return Verdict(
-        holds=min(rates.values()) >= PROPORTIONAL * max(rates.values()),
-        evidence=f"messages per second: {shown} (published: 0.53 M/s from 4 to 512 B; asked for: "
-        f"within {100 * (1 - PROPORTIONAL):.0f} %)",
-    )
+    first, *others = (size for size in HERE_SIZES if size <= PROPORTIONAL_TO_B)
+    per_byte = {
+        size: replace(found, value=found.value / size)
+        for size in (first, *others)
+        for found in (_HERE.best(records, size),)
+    }
+    rates = [
+        compared(f"messages/s, {size} B over {first} B", per_byte[size], per_byte[first])
+        for size in others
+    ]
+    return verdict(rates, PROPORTIONAL, 1 / PROPORTIONAL)
 
 
 # ---- Claims that the models are judged on -----------------------------------------------------
@@ -159,21 +143,22 @@ TABLE5 = Study(
     paper=IB2016,
     place="Table 5, VI.C",
     system=_system("datagram"),
-    points=(*points_of(tuple(_CURVES["datagram"].values())), *_HERE_POINTS),
-    observations=observations_of(tuple(_CURVES["datagram"].values())),
+    points=(*points_of(tuple(_CURVES["datagram"].values())), *in_rounds((_HERE,))),
+    observations=(*observations_of(tuple(_CURVES["datagram"].values())), *rows_of((_HERE,))),
     claims=(
-        _here_claim("Throughput grows with the payload.", _grows),
-        _here_claim("With small payloads it does so in proportion: each message costs the same.",
+        _here_claim("Throughput grows with the payload.", grows(_HERE)),
+        _here_claim("With small payloads it does so in proportion, as each message costs the same "
+                    "(published: 0.53 M/s from 4 to 512 B).",
                     _in_proportion),
     ),
     panels=(
         tools_panel({"UDP, datagram": _CURVES["datagram"]}, "throughput (Mb/s)"),
-        measured_panel(_here_lines, "payload (B)", "throughput received (Mb/s)", log_y=True),
+        rounds_panel((_HERE,), "payload (B)", "throughput (Mb/s)"),
     ),
     notes=(
         *published("ib2016-table5").notes,
-        f"Measured: what arrived over this machine's loopback, the best of {RUNS} runs, as others "
-        "use the machine too.",
+        "Measured: over this machine's loopback, the lesser of what was sent and what arrived; "
+        f"the best of {ROUNDS} rounds, as others use the machine too.",
     ),
     remarks=_errors("datagram"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ TESTS = (
     "latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer",
 )  # fmt: skip
 COMMANDS = (
-    "doctor", "accuracy", "tour", *TESTS, "measure", "serve",
+    "doctor", "accuracy", "tour", *TESTS, "tune", "measure", "serve",
     "simulate", "model", "study", "fabric", "compare", "report",
 )  # fmt: skip
 

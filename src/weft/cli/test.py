@@ -64,11 +64,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
     )
     command.add_argument("--json", action="store_true", help="records on standard output")
     command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
-    _add_settings(command, test)
+    add_settings(command, test)
     command.set_defaults(run=run, test=name)
 
 
-def _add_settings(command: argparse.ArgumentParser, test: Test) -> None:
+def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
     """The test's own settings first, then the common ones, then those of some transports."""
     common = options_of(Settings)
     titles = ("of this test", "common settings", "of some transports")
@@ -108,7 +108,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) ->
 def run(args: argparse.Namespace) -> int:
     test = TESTS[args.test]
     repeat = int(whole(1, MOST_REPETITIONS)(args.repeat, "--repeat"))
-    points = plan_points(test, _given(args, test), args.sweep, repeat, args.peer)
+    points = plan_points(test, given_settings(args, test), args.sweep, repeat, args.peer)
     _check_peer(args.peer, points)
     with contextlib.ExitStack() as stack:
         if any(point.settings.route.transport == "mpi" for point in points):
@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace, test: Test, points: Sequence[Point]) -> int:
     return _troubles(test, points, done)
 
 
-def _given(args: argparse.Namespace, test: Test) -> dict[str, object]:
+def given_settings(args: argparse.Namespace, test: Test) -> dict[str, object]:
     """Settings by their outside names, as they were written."""
     given: dict[str, object] = {
         name: value

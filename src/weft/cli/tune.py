@@ -1,0 +1,96 @@
+"""`weft tune PEER --over TRANSPORT --goal GOAL`: measure little, fit, recommend, confirm."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+
+from weft.cli.progress import ProgressBar
+from weft.cli.test import WITHOUT_PEER, add_settings, given_settings
+from weft.errors import InputError
+from weft.host.facts import provenance_facts
+from weft.measure.auth import read_token
+from weft.measure.catalog import TESTS
+from weft.measure.peer import LOCAL, open_peer
+from weft.measure.values import time_ns, whole
+from weft.records import RecordWriter, check_output, this_run, to_line
+from weft.tune.goal import GOALS
+from weft.tune.over_fabric import Prepared, prepare
+from weft.tune.record import tuning_record
+from weft.tune.report_text import plan_text, tuning_text
+from weft.tune.schedule import POINT_S
+from weft.tune.tuning import Tuning
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "tune", help="find the best settings for a goal, and prove them",
+        description="Measures a small designed set of settings, fits the models to it, recommends, "
+        "and measures the recommendation beside the default. A setting that is given is not a "
+        "choice; several values (--size 4K..1M*4) limit it. See docs/tune.md.",
+        usage="weft tune [PEER] [--over TRANSPORT] [--goal GOAL] [--SETTING VALUE ...] [-o FILE]",
+        allow_abbrev=False,
+    )  # fmt: skip
+    command.add_argument(
+        "peer", nargs="?", default=LOCAL, metavar="PEER",
+        help="HOST[:PORT] of a weft serve, or local: one is started for this command",
+    )  # fmt: skip
+    command.add_argument("--goal", default="throughput", choices=GOALS, help="what is to be best")
+    command.add_argument("--budget", metavar="SECONDS", help="time for everything")
+    command.add_argument(
+        "--point", metavar="TIME", default=f"{POINT_S} s", help="timed part of each point [0.1 s]"
+    )
+    command.add_argument("--dry-run", action="store_true", help="tell the plan; measure nothing")
+    command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
+    command.add_argument("--json", action="store_true", help="the result as a record")
+    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
+    add_settings(command, TESTS["bandwidth"])
+    command.add_argument("--transport", dest="over", metavar="TRANSPORT", help="same as --over")
+    command.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    given = given_settings(args, TESTS["bandwidth"])
+    seed = int(whole(0, 2**63 - 1)(given.get("seed", 1), "--seed"))
+    prepared = prepare(given, goal=args.goal, budget_s=_seconds(args.budget, "--budget"),
+                       point_s=_seconds(args.point, "--point") or POINT_S, seed=seed)  # fmt: skip
+    if not prepared.needs_peer and args.peer != LOCAL:
+        transport = prepared.base.route.transport
+        raise InputError(f"{args.peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
+    if args.output:
+        check_output(args.output)
+    print(plan_text(prepared), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
+    if args.dry_run:
+        return 0
+    tuning = _tune(args, prepared)
+    print(to_line(tuning_record(tuning)) if args.json else tuning_text(tuning))
+    return 1 if tuning.ended else 0
+
+
+def _seconds(text: str | None, where: str) -> float | None:
+    """Seconds of "20", "20 s" or "500ms"."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return int(time_ns(text, where)) / 1e9
+
+
+def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
+    with contextlib.ExitStack() as stack:
+        peer = None
+        if prepared.needs_peer:
+            token = read_token(args.token_file) if args.token_file else None
+            peer = stack.enter_context(open_peer(args.peer, token))
+        writer = None
+        if args.output:
+            header = this_run(sys.argv, **provenance_facts())
+            writer = stack.enter_context(RecordWriter(args.output, header))
+        bar = stack.enter_context(ProgressBar("weft tune"))
+        keep = writer.append if writer else lambda _: None
+        tuning = prepared.run(peer, keep, bar.update)
+        if writer:
+            writer.append(tuning_record(tuning))
+    return tuning

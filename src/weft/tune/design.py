@@ -1,0 +1,67 @@
+"""The first settings to measure: a Latin hypercube around the default, which is repeated.
+
+Each factor's levels come equally often over the points and independently of the others', so that
+few points tell the factors apart; of many such designs the one is taken whose closest points are
+furthest apart. The default stands among them several times: its spread is the noise. The order is
+random, so that a drift of the machine is not mistaken for an effect. Entry point: `design`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from weft.records import Plain
+from weft.tune.space import Choice, Space
+
+TRIALS = 200
+Generator = np.random.Generator
+
+
+def design(space: Space, points: int, centres: int, random: Generator) -> list[dict[str, Plain]]:
+    """`points` settings in a random order, `centres` of which are the default."""
+    spread = _best([_hypercube(space, points - centres, random) for _ in range(TRIALS)], space)
+    every = [*spread, *(space.default for _ in range(centres))]
+    return [every[place] for place in random.permutation(len(every))]
+
+
+def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:
+    """Levels as even as they can be, each factor's in an order of its own."""
+    columns = {
+        factor.name: [
+            factor.levels[place] for place in random.permutation(_even(len(factor.levels), points))
+        ]
+        for factor in space.factors
+    }
+    rows = [{name: column[i] for name, column in columns.items()} for i in range(points)]
+    return [_possible(space, space.mended(row)) for row in rows]
+
+
+def _even(levels: int, points: int) -> list[int]:
+    """Places from the first level to the last, as often as each other."""
+    return [min(levels - 1, (2 * i + 1) * levels // (2 * points)) for i in range(points)]
+
+
+def _possible(space: Space, setting: Choice) -> dict[str, Plain]:
+    """With fewer messages outstanding, where all of them would need too much memory."""
+    found = dict(setting)
+    for name in ("depth", "qps", "size_bytes"):
+        for factor in space.factors:
+            lower = [level for level in factor.levels if factor.name == name]
+            while lower and not space.is_possible(found):
+                found = space.mended({**found, name: lower.pop()})
+    return found
+
+
+def _best(designs: Sequence[list[dict[str, Plain]]], space: Space) -> list[dict[str, Plain]]:
+    return max(designs, key=lambda settings: _closest(settings, space))
+
+
+def _closest(settings: Sequence[Choice], space: Space) -> float:
+    """The distance between the two points that are closest to each other."""
+    if len(settings) < 2:
+        return 0.0
+    rows = space.coordinates([*settings, space.default])
+    apart = space.squared_distances(rows, rows)
+    return float(np.min(apart[~np.eye(len(rows), dtype=bool)]))

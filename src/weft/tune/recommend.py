@@ -1,0 +1,159 @@
+"""Which setting to use, from what was observed: the best expected, and nothing changed for nothing.
+
+`recommend` takes rows from anywhere (a tuning run, stored records) and a space; `promising` names
+the settings whose measurement may change the answer. A setting at which too many messages were lost
+is never recommended. Entry points: `recommend`, `promising`, `contestants`. Units: the goal's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from weft.errors import InputError
+from weft.model.fit import FloatArray
+from weft.records import Plain
+from weft.tune.goal import MOST_LOSS_PERCENT, Goal
+from weft.tune.observed import Observed
+from weft.tune.space import Choice, Space, candidates_of
+from weft.tune.surface import Expected, Surface, surface
+
+# A choice that gains less than this is left at its default.
+NEGLIGIBLE = 0.01
+_TRIED = 40
+# Expected to matter; another choice needs evidence to be taken.
+DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Recommendation:
+    """`predicted` with its 95 % interval, at `setting`; `over` is where the surface came from."""
+
+    setting: dict[str, Plain]
+    predicted: float
+    interval: tuple[float, float]
+    surface: Surface
+
+    def expected_at(self, setting: Choice) -> tuple[float, tuple[float, float]]:
+        """(value, 95 % interval) at another setting of the space."""
+        found = self.surface.expected([setting])
+        return found.value(0), found.interval(0)
+
+
+def recommend(
+    space: Space, goal: Goal, rows: Sequence[Observed], among: Sequence[Choice] | None = None
+) -> Recommendation:
+    """The best of `among` (default: all candidates), as simple as it can be."""
+    found = surface(space, goal, rows, held_out=True)
+    (chosen,) = ranked(found, goal, rows, among)[:1] if among else contestants(found, goal, rows, 1)
+    at = found.expected([chosen])
+    return Recommendation(
+        setting=chosen, predicted=at.value(0), interval=at.interval(0), surface=found
+    )
+
+
+def contestants(
+    found: Surface, goal: Goal, rows: Sequence[Observed], number: int
+) -> list[dict[str, Plain]]:
+    """The settings with the best expected values, each as simple as it can be, best first."""
+    space, lossy = found.space, _lossy(found.space, rows)
+    candidates = _acceptable(goal, rows, space, candidates_of(space))
+    order = np.argsort(-_scores(goal, found, candidates), kind="stable")
+    taken: dict[tuple[Plain, ...], dict[str, Plain]] = {}
+    for place in order[: number * _TRIED]:
+        plain = _simplest(goal, found, candidates[place], lossy)
+        taken.setdefault(space.key(plain), plain)
+        if len(taken) == number:
+            break
+    return list(taken.values())
+
+
+def ranked(
+    found: Surface, goal: Goal, rows: Sequence[Observed], settings: Sequence[Choice]
+) -> list[dict[str, Plain]]:
+    """These settings by their expected values, best first."""
+    usable = _acceptable(goal, rows, found.space, settings) or settings
+    order = np.argsort(-_scores(goal, found, usable), kind="stable")
+    return [dict(usable[place]) for place in order]
+
+
+def promising(
+    found: Surface, goal: Goal, rows: Sequence[Observed], number: int
+) -> list[dict[str, Plain]]:
+    """The settings that are expected to improve most on the best, apart from each other.
+
+    Expected improvement: of a normal variable of mean m and deviation s over b,
+    (m − b) Φ((m − b)/s) + s φ((m − b)/s).
+    """
+    candidates = _acceptable(goal, rows, found.space, candidates_of(found.space))
+    gains = _improvements(goal, found.expected(candidates), _best_score(goal, found, rows))
+    return _apart(found.space, candidates, gains, number)
+
+
+def _scores(goal: Goal, found: Surface, candidates: Sequence[Choice]) -> FloatArray:
+    return np.asarray(goal.sign * found.expected(candidates).log_value)
+
+
+def _lossy(space: Space, rows: Sequence[Observed]) -> set[tuple[Plain, ...]]:
+    return {space.key(row.setting) for row in rows if not row.is_acceptable}
+
+
+def _acceptable(
+    goal: Goal, rows: Sequence[Observed], space: Space, candidates: Sequence[Choice]
+) -> Sequence[Choice]:
+    lossy = _lossy(space, rows)
+    if not lossy:
+        return candidates
+    if all(not row.is_acceptable for row in rows):
+        problem = f"more than {MOST_LOSS_PERCENT:g} % of the messages were lost at every point"
+        raise InputError(f"goal {goal.name}", problem, "send slower (--rate), or use --over tcp")
+    return [c for c in candidates if space.key(c) not in lossy]
+
+
+def _simplest(
+    goal: Goal, found: Surface, setting: Choice, lossy: Collection[tuple[Plain, ...]]
+) -> dict[str, Plain]:
+    """Each factor back at its default where the gain is nothing, or is not told from chance."""
+    space = found.space
+    chosen, default = dict(setting), space.default
+    for factor in reversed(space.factors):
+        plain = space.mended({**chosen, factor.name: default[factor.name]})
+        if space.key(plain) in lossy or not space.is_possible(plain):
+            continue
+        gain, error = found.difference(chosen, plain)
+        doubt = 0.0 if factor.name in DECISIVE else error
+        if goal.sign * gain <= max(NEGLIGIBLE, doubt):
+            chosen = plain
+    return chosen
+
+
+def _best_score(goal: Goal, found: Surface, rows: Sequence[Observed]) -> float:
+    """Of the smoothed values at measured settings: a lucky measurement is not the best."""
+    at = found.expected([row.setting for row in rows if row.is_acceptable])
+    return float(np.max(goal.sign * at.log_value))
+
+
+def _improvements(goal: Goal, expected: Expected, best: float) -> FloatArray:
+    above = goal.sign * expected.log_value - best
+    ratio = above / expected.log_error
+    density = np.exp(-(ratio**2) / 2) / np.sqrt(2 * np.pi)
+    return np.asarray(above * ndtr(ratio) + expected.log_error * density)
+
+
+def _apart(
+    space: Space, candidates: Sequence[Choice], gains: FloatArray, number: int
+) -> list[dict[str, Plain]]:
+    """The greatest gains; around each taken one the others count less."""
+    rows = space.coordinates(candidates)
+    left = gains.copy()
+    taken: list[dict[str, Plain]] = []
+    for _ in range(min(number, len(candidates))):
+        place = int(np.argmax(left))
+        taken.append(dict(candidates[place]))
+        near = space.squared_distances(rows, rows[place : place + 1])[:, 0]
+        left = left * (1 - np.exp(-near / 2))
+        left[place] = -np.inf
+    return taken

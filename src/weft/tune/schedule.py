@@ -1,0 +1,94 @@
+"""How many points each stage of a tuning run measures, and how long that takes: told beforehand.
+
+    spread    a Latin hypercube around the default, which is repeated
+    refine    rounds of the settings that are expected to improve most
+    race      the best of them again, then half as many, then half of those
+    confirm   recommendation, default and two neighbours, in turns
+
+A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.errors import InputError
+from weft.tune.space import Space, candidates_of
+
+POINT_S = 0.1
+CENTRES = 3
+BATCH = 4
+RACE = (6, 3, 2)
+CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
+MOST_ROUNDS, USUAL_ROUNDS = 12, 4
+# Beside the timed part: connections, warm-up, a look at the host's noise before and after.
+OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
+OTHER_OVERHEAD_S = 0.35
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Numbers of points; `race` has those of each heat."""
+
+    spread: int
+    centres: int
+    refine_rounds: int
+    batch: int
+    race: tuple[int, ...]
+    repeats: int
+    point_s: float
+    overhead_s: float
+
+    @property
+    def confirm(self) -> int:
+        return CONFIRMED * self.repeats
+
+    @property
+    def points(self) -> int:
+        return self.spread + self.refine_rounds * self.batch + sum(self.race) + self.confirm
+
+    @property
+    def measuring_s(self) -> float:
+        """The timed parts alone."""
+        return self.points * self.point_s
+
+    @property
+    def seconds(self) -> float:
+        """With what each point needs beside its timed part: an estimate."""
+        return self.points * (self.point_s + self.overhead_s)
+
+    @property
+    def confirm_s(self) -> float:
+        return self.confirm * (self.point_s + self.overhead_s)
+
+    def text(self) -> str:
+        stages = (
+            f"{self.spread} spread over the choices, {self.refine_rounds * self.batch} where most "
+            f"is to be gained, {sum(self.race)} in a race of the best, {self.confirm} to confirm"
+        )
+        return (
+            f"{self.points} points of {self.point_s:g} s: {self.measuring_s:.1f} s of measuring, "
+            f"about {self.seconds:.0f} s in all ({stages})"
+        )
+
+
+def schedule(
+    space: Space, transport: str, *, budget_s: float | None = None, point_s: float = POINT_S
+) -> Schedule:
+    """As many rounds of refinement as the budget has time for; without one, a usual number."""
+    overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
+    spread = max(8, 2 * len(space.factors)) + CENTRES
+    few = len(candidates_of(space))
+    race = tuple(min(heat, few) for heat in RACE)
+    least = Schedule(
+        spread=spread, centres=CENTRES, refine_rounds=0, batch=min(BATCH, few), race=race,
+        repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
+    )  # fmt: skip
+    rounds = USUAL_ROUNDS
+    if budget_s is not None:
+        left = budget_s - least.seconds
+        if left < 0:
+            problem = f"{budget_s:g} s is too short for {least.points} points"
+            raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+        rounds = int(left / (least.batch * (point_s + overhead_s)))
+    return replace(least, refine_rounds=min(rounds, MOST_ROUNDS))

@@ -1,0 +1,241 @@
+"""What may be chosen: the factors that a goal, a transport and this host have, and their levels.
+
+A factor is a setting of the test with the levels that are considered. Those that cannot matter or
+are not to be had are refused, each with its reason. A setting is a mapping from the names of all
+factors to one level each. Entry points: `space_for`, `Space`. Units: in the names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.measure.options import options_of
+from weft.measure.placement import ANYWHERE, AUTO
+from weft.measure.sweep import values_of
+from weft.model.fit import FloatArray
+from weft.records import Plain
+from weft.tune.goal import Goal
+from weft.tune.here import Here
+
+Choice = Mapping[str, Plain]
+KIB, MIB = 2**10, 2**20
+CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every", "inline_bytes",
+           "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
+MOST_OUTSTANDING_BYTES = 256 * MIB  # of one end: more is not a window but a store
+UNALIGNED_BYTES = 1
+# Distances: how many such steps make two settings unlike. Few for what decides, many for the rest.
+_REACH = {"size_bytes": 3.0, "depth": 3.0, "qps": 2.0, "threads": 1.0, "wait": 1.0}
+_WEAK_REACH = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """One setting and its levels; numbers are compared by their ratio, words by being equal."""
+
+    name: str
+    levels: tuple[Plain, ...]
+    default: Plain
+
+    @property
+    def is_number(self) -> bool:
+        """Levels that double; others (0 or not, near or far) only differ."""
+        return all(isinstance(level, int) and level > 0 for level in self.levels)
+
+    def coordinate(self, level: Plain) -> float:
+        """Doublings of a number, the place of a word."""
+        if self.is_number:
+            return math.log2(float(level or 0))
+        return float(self.levels.index(level)) if level in self.levels else -1.0
+
+    def distances(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
+        """Between coordinates, in reaches."""
+        apart = np.abs(ours[:, None] - theirs[None, :])
+        if not self.is_number:
+            apart = (apart > 0).astype(np.float64)
+        return np.asarray(apart / _REACH.get(self.name, _WEAK_REACH))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A factor that is not considered, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Space:
+    """Factors with two levels or more, and what is the same at every point."""
+
+    over: str
+    factors: tuple[Factor, ...]
+    fixed: Choice
+    written: Mapping[str, str] = field(default_factory=dict)  # other settings, by outside name
+    refused: tuple[Refused, ...] = ()
+
+    def key(self, setting: Choice) -> tuple[Plain, ...]:
+        """Equal for equal settings."""
+        return tuple(setting.get(factor.name) for factor in self.factors)
+
+    @property
+    def default(self) -> dict[str, Plain]:
+        """Each factor at its default, or at the nearest of its levels."""
+        return self.mended({f.name: _nearest(f) for f in self.factors})
+
+    def mended(self, setting: Choice) -> dict[str, Plain]:
+        """Within what can run: lists and signals no longer than the window, memory bounded."""
+        found = dict(setting)
+        depth = self._of(found, "depth")
+        for factor in self.factors:
+            if (
+                factor.name in ("post_list", "signal_every")
+                and self._of(found, factor.name) > depth
+            ):
+                found[factor.name] = max(
+                    level for level in factor.levels if isinstance(level, int) and level <= depth
+                )
+        return found
+
+    def _of(self, setting: Choice, name: str) -> int:
+        value = setting.get(name, self.fixed.get(name))
+        return value if isinstance(value, int) else 1
+
+    def is_possible(self, setting: Choice) -> bool:
+        """Whether the test would take it."""
+        window = self._of(setting, "depth")
+        held = window * math.prod(self._of(setting, n) for n in ("qps", "threads", "size_bytes"))
+        return held <= MOST_OUTSTANDING_BYTES and all(
+            self._of(setting, name) <= window for name in ("post_list", "signal_every")
+        )
+
+    def neighbours(self, setting: Choice) -> Iterator[tuple[str, dict[str, Plain]]]:
+        """(factor, setting) of all that differ by one level of one factor."""
+        for factor in self.factors:
+            place = factor.levels.index(setting[factor.name])
+            steps = (-1, 1) if factor.is_number else range(-place, len(factor.levels) - place)
+            for step in steps:
+                if step and 0 <= place + step < len(factor.levels):
+                    found = self.mended({**setting, factor.name: factor.levels[place + step]})
+                    if self.is_possible(found) and self.key(found) != self.key(setting):
+                        yield factor.name, found
+
+    def coordinates(self, settings: Sequence[Choice]) -> FloatArray:
+        """A row for each setting, a column for each factor."""
+        places = [
+            (f.name, {level: f.coordinate(level) for level in f.levels}) for f in self.factors
+        ]
+        rows = [[known[setting[name]] for name, known in places] for setting in settings]
+        return np.array(rows, dtype=np.float64).reshape(len(settings), len(self.factors))
+
+    def squared_distances(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
+        """Between rows of coordinates, in reaches."""
+        total = np.zeros((len(ours), len(theirs)))
+        for column, factor in enumerate(self.factors):
+            total += factor.distances(ours[:, column], theirs[:, column]) ** 2
+        return total
+
+
+@functools.lru_cache(maxsize=8)
+def candidates_of(space: Space) -> tuple[Choice, ...]:
+    """Every combination that can run."""
+    names = [factor.name for factor in space.factors]
+    every = itertools.product(*(factor.levels for factor in space.factors))
+    found = (dict(zip(names, levels, strict=True)) for levels in every)
+    return tuple(setting for setting in found if space.is_possible(setting))
+
+
+def _nearest(factor: Factor) -> Plain:
+    if factor.default in factor.levels:
+        return factor.default
+    if not factor.is_number:
+        return factor.levels[0]
+    wanted = factor.coordinate(factor.default)
+    return min(factor.levels, key=lambda level: abs(factor.coordinate(level) - wanted))
+
+
+def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
+    """The space of a goal; `given` are settings as written: one value fixes, several limit."""
+    options = options_of(goal.test.settings)
+    offered = dict(_offered(goal, here))
+    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(goal.test.settings)}
+    fixed: dict[str, Plain] = {}
+    refused: list[Refused] = []
+    for name, text in given.items():
+        if name not in options:
+            remedy = f"--goal {goal.name} runs weft {goal.test.name}: leave it out"
+            raise InputError(f"--{name}", f"weft {goal.test.name} has no such setting", remedy)
+        field, option = options[name]
+        levels = (
+            tuple(values_of(option, text))
+            if field in offered
+            else (option.read(text, f"--{name}"),)
+        )
+        offered.pop(field, None)
+        if len(levels) > 1:
+            offered[field] = levels
+        else:
+            fixed[field] = levels[0]
+    factors = []
+    for name, what in offered.items():
+        if isinstance(what, str):
+            refused.append(Refused(name=name, reason=what))
+        else:
+            factors.append(Factor(name=name, levels=what, default=defaults[name]))
+    return Space(over=here.transport, factors=tuple(factors), fixed=fixed, refused=tuple(refused))
+
+
+def _offered(goal: Goal, here: Here) -> Iterator[tuple[str, tuple[Plain, ...] | str]]:
+    """Field -> its levels, or why it is not considered."""
+    streams = goal.name != "latency"
+    yield "size_bytes", _sizes(goal, here)
+    alone = "a ping-pong has one message on its way, on one connection"
+    yield "depth", _powers(1, 256) if streams else alone
+    yield "qps", _powers(1, 4) if streams else alone
+    yield "threads", _threads(here) if streams else alone
+    yield "post_list", (1, 4, 16) if streams else alone
+    yield "signal_every", (1, 4, 16) if streams else alone
+    yield "inline_bytes", _inline(goal, here)
+    yield "wait", ("spin", "block")
+    yield "offset_bytes", (0, UNALIGNED_BYTES)
+    few = f"{here.cpus} CPU: nothing to choose from"
+    yield "cpu", (ANYWHERE, AUTO) if here.cpus > 1 else few
+    yield "numa", (-1, *here.nodes) if len(here.nodes) > 1 else "this host has one NUMA node"
+
+
+def _powers(first: int, last: int) -> tuple[int, ...]:
+    return tuple(2**n for n in range(int(math.log2(first)), int(math.log2(last)) + 1))
+
+
+def _threads(here: Here) -> tuple[Plain, ...] | str:
+    if here.cpus == 1:
+        return "1 CPU: a second thread would wait for the first"
+    return _powers(1, min(here.cpus, 16))
+
+
+def _sizes(goal: Goal, here: Here) -> tuple[Plain, ...] | str:
+    if goal.name in ("latency", "message-rate"):
+        best = "smallest is best" if goal.name == "latency" else "small messages make the most"
+        return f"{best}: 64 B, or as --size says"
+    largest = min(4 * MIB, here.largest_bytes)
+    smallest = min(4 * KIB, largest)
+    return tuple(dict.fromkeys((*_powers(smallest, largest), largest)))
+
+
+def _inline(goal: Goal, here: Here) -> tuple[Plain, ...] | str:
+    """Whether messages go inline is one choice: 0, or the size of the message."""
+    if here.inline_limit == 0:
+        return f"{here.transport} has no inline sends"
+    if goal.name in ("throughput", "cpu"):
+        return f"messages up to {here.inline_limit} B only, and this goal needs larger ones"
+    if here.size_bytes > here.inline_limit:
+        return f"{here.size_bytes} B exceed what goes inline here, {here.inline_limit} B"
+    return (0, here.size_bytes)

@@ -1,0 +1,225 @@
+"""One tuning run: spread, refine, race, confirm; each stage from what the earlier ones observed.
+
+What is measured comes through `Observe`, so that the same stages run over a fabric, on the delay
+transport or on an invented function. A run that is stopped keeps what it has and recommends from
+that. Entry points: `tune`, `Tuning`. Units: s, the goal's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from weft.errors import InputError, WeftError
+from weft.records import Record
+from weft.tune.confirm import (
+    DEFAULT,
+    RECOMMENDED,
+    Confirmed,
+    Interval,
+    confirmed,
+    contenders,
+)
+from weft.tune.design import design
+from weft.tune.goal import Goal
+from weft.tune.observed import Observed
+from weft.tune.recommend import Recommendation, contestants, promising, ranked, recommend
+from weft.tune.schedule import Schedule
+from weft.tune.space import Choice, Space
+from weft.tune.surface import surface
+
+# (setting, stage) -> what was seen; raises Stopped, or a WeftError where the setting is refused
+Observe = Callable[[Choice, str], Observed]
+Progress = Callable[[float, str], None]
+MOST_FAILED_SHARE = 0.34
+Item = TypeVar("Item")
+
+
+class Stopped(WeftError):
+    """The run is to end now: the user's Ctrl-C, or a peer that is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A setting that could not be measured."""
+
+    setting: Choice
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tuning:
+    """What a run considered, saw, recommends and has confirmed."""
+
+    goal: Goal
+    space: Space
+    schedule: Schedule | None  # None: from stored records
+    rows: tuple[Observed, ...]
+    failed: tuple[Failed, ...]
+    recommendation: Recommendation
+    confirmation: tuple[Confirmed, ...]
+    elapsed_s: float = 0.0
+    ended: str = ""  # why it ended early
+
+    @property
+    def gain(self) -> Interval | None:
+        """The recommendation's ratio to the default, above 1 where it is better."""
+        return next((row.better for row in self.confirmation if row.role == DEFAULT), None)
+
+    @property
+    def measured(self) -> Interval | None:
+        """What the recommendation gave when it was measured again."""
+        found = (row.measured for row in self.confirmation if row.role == RECOMMENDED)
+        return next(found, None)
+
+    @property
+    def records(self) -> list[Record]:
+        return [row.record for row in self.rows if row.record is not None]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What there is so far."""
+
+    goal: Goal
+    space: Space
+    schedule: Schedule
+    observe: Observe
+    progress: Progress
+    deadline: float
+    rows: list[Observed] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+
+    def measure(self, setting: Choice, stage: str) -> float | None:
+        """The value there; None where the setting was refused."""
+        done = len(self.rows) + len(self.failed)
+        self.progress(done / self.schedule.points, stage)
+        try:
+            row = self.observe(setting, stage)
+        except Stopped:
+            raise
+        except WeftError as error:
+            self._fail(setting, error)
+            return None
+        self.rows.append(row)
+        return row.value
+
+    def _fail(self, setting: Choice, error: WeftError) -> None:
+        self.failed.append(Failed(setting=setting, reason=str(error)))
+        many = len(self.failed) > max(1, MOST_FAILED_SHARE * self.schedule.spread)
+        if not self.rows or many:
+            raise error
+
+    def has_time(self, points: int) -> bool:
+        """Whether so many more can be measured and the confirmation still be done."""
+        each = self.schedule.point_s + self.schedule.overhead_s
+        return time.monotonic() + points * each + self.schedule.confirm_s <= self.deadline
+
+    def measured(self, times: int) -> list[Choice]:
+        """The settings that were measured so often."""
+        counts = Counter(self.space.key(row.setting) for row in self.rows)
+        return self.distinct(
+            [row.setting for row in self.rows if counts[self.space.key(row.setting)] >= times]
+        )
+
+    def distinct(self, settings: Sequence[Choice]) -> list[Choice]:
+        """Each once, in the order given."""
+        return list({self.space.key(setting): setting for setting in settings}.values())
+
+    def is_refused(self, setting: Choice) -> bool:
+        return any(self.space.key(f.setting) == self.space.key(setting) for f in self.failed)
+
+
+def tune(
+    observe: Observe,
+    space: Space,
+    goal: Goal,
+    schedule: Schedule,
+    *,
+    seed: int = 1,
+    budget_s: float = float("inf"),
+    progress: Progress = lambda *_: None,
+) -> Tuning:
+    """Measure, fit, recommend and confirm."""
+    started = time.monotonic()
+    random = np.random.default_rng(seed)
+    run = _Run(goal=goal, space=space, schedule=schedule, observe=observe, progress=progress,
+               deadline=started + budget_s)  # fmt: skip
+    chosen: Recommendation | None = None
+    rounds: list[dict[str, float]] = []
+    ended = ""
+    try:
+        _explore(run, random)
+        chosen = _race(run, random)
+        for one in _rounds(run, chosen, random):
+            rounds.append(one)
+    except Stopped as stop:
+        ended = str(stop)
+    if chosen is None:
+        chosen = _from_what_there_is(run, ended)
+    return Tuning(
+        goal=goal, space=space, schedule=schedule, rows=tuple(run.rows),
+        failed=tuple(run.failed), recommendation=chosen,
+        confirmation=confirmed(goal, chosen, rounds),
+        elapsed_s=time.monotonic() - started, ended=ended,
+    )  # fmt: skip
+
+
+def _explore(run: _Run, random: np.random.Generator) -> None:
+    """The spread points, then rounds of the promising ones with a default among them."""
+    plan = run.schedule
+    for setting in design(run.space, plan.spread, plan.centres, random):
+        run.measure(setting, "spread")
+    for _ in range(plan.refine_rounds):
+        if not run.has_time(plan.batch + sum(plan.race)):
+            return
+        found = surface(run.space, run.goal, run.rows)
+        for setting in _shuffled(promising(found, run.goal, run.rows, plan.batch), random):
+            if not run.is_refused(setting):
+                run.measure(setting, "refine")
+
+
+def _race(run: _Run, random: np.random.Generator) -> Recommendation:
+    """The best expected and the best measured run again; the winner was measured twice or more."""
+    for number, heat in enumerate(run.schedule.race):
+        if not run.has_time(heat):
+            break
+        found = surface(run.space, run.goal, run.rows)
+        runners = ranked(found, run.goal, run.rows, run.measured(1))
+        if number == 0:
+            best = contestants(found, run.goal, run.rows, heat // 2)
+            runners = [*(s for s in best if not run.is_refused(s)), *runners]
+        for setting in _shuffled(run.distinct(runners)[:heat], random):
+            run.measure(setting, "race")
+    return recommend(run.space, run.goal, run.rows, run.measured(2) or None)
+
+
+def _rounds(
+    run: _Run, chosen: Recommendation, random: np.random.Generator
+) -> Iterator[dict[str, float]]:
+    """Values by role, round by round."""
+    settings = contenders(run.goal, chosen)
+    for _ in range(run.schedule.repeats):
+        values: dict[str, float] = {}
+        for role in _shuffled(list(settings), random):
+            value = run.measure(settings[role], f"confirm: {role}")
+            if value is not None:
+                values[role] = value
+        yield values
+
+
+def _from_what_there_is(run: _Run, ended: str) -> Recommendation:
+    try:
+        return recommend(run.space, run.goal, run.rows)
+    except InputError as error:
+        problem = f"ended after {len(run.rows)} points ({ended}): too few to recommend from"
+        raise InputError("weft tune", problem, "run it again") from error
+
+
+def _shuffled(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
+    return [items[place] for place in random.permutation(len(items))]

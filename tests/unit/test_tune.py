@@ -1,0 +1,268 @@
+"""The tuner against truths that are known: an invented function, and the delay transport."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft.cli import main
+from weft.errors import InputError
+from weft.measure.placement import ANYWHERE
+from weft.records import read_records
+from weft.tune.confirm import mean_interval
+from weft.tune.design import design
+from weft.tune.goal import GOALS
+from weft.tune.here import Here
+from weft.tune.observed import Observed
+from weft.tune.over_fabric import prepare
+from weft.tune.recommend import recommend
+from weft.tune.schedule import schedule
+from weft.tune.space import Choice, Space, candidates_of, space_for
+from weft.tune.tuning import Observe, Stopped, tune
+
+HERE = Here(transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30,
+            size_bytes=64)  # fmt: skip
+FEW = {"size": "16K..1M*4", "qps": "1,2", "post-list": "1", "offset": "0", "cpu": "-1"}
+THROUGHPUT = GOALS["throughput"]
+
+
+def few() -> Space:
+    return space_for(THROUGHPUT, HERE, FEW)
+
+
+def truth(setting: Choice) -> float:
+    """A window over 30 us, 2 us and 0.25 ns/B of work, a cache of 4 MB, threads that share."""
+    size, depth, qps, threads = (int(setting[n]) for n in ("size_bytes", "depth", "qps", "threads"))  # type: ignore[arg-type]
+    held = size * depth * qps * threads
+    busy = 2e-6 + size * (0.25e-9 if held <= 4e6 else 0.4e-9)
+    rate = min(1 / busy, depth * qps / (30e-6 + busy)) * size
+    together = threads**0.6 if setting["wait"] == "block" else 1.2 * threads**-0.5
+    return rate * together
+
+
+def noisy(relative: float, seed: int) -> Observe:
+    random = np.random.default_rng(seed)
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        value = truth(setting) * float(np.exp(relative * random.standard_normal()))
+        return Observed(setting=setting, value=value, stage=stage)
+
+    return observe
+
+
+def test_a_spread_has_each_level_of_a_factor_as_often_as_any_other() -> None:
+    space = space_for(THROUGHPUT, HERE, {"size": "16K", "post-list": "1", "signal-every": "1"})
+    settings = design(space, 27, 3, np.random.default_rng(1))
+    default = space.key(space.default)
+    spread = [s for s in settings if space.key(s) != default]
+    assert len(settings) == 27
+    assert sum(space.key(s) == default for s in settings) >= 3
+    for factor in space.factors:
+        counts = Counter(s[factor.name] for s in spread)
+        assert max(counts.values()) - min(counts[level] for level in factor.levels) <= 2
+
+
+def test_every_candidate_is_a_setting_that_the_test_takes() -> None:
+    for setting in candidates_of(few()):
+        assert int(setting["signal_every"]) <= int(setting["depth"])  # type: ignore[arg-type]
+        held = [int(setting[n]) for n in ("size_bytes", "depth", "qps", "threads")]  # type: ignore[arg-type]
+        assert np.prod(held) <= 2**28
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_recommendation_is_within_a_tenth_of_the_best_there_is(seed: int) -> None:
+    space = few()
+    found = tune(noisy(0.05, seed), space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
+    best = max(truth(setting) for setting in candidates_of(space))
+    assert truth(found.recommendation.setting) >= 0.9 * best
+    assert found.recommendation.setting["wait"] == "block"
+    assert found.gain is not None
+    assert found.gain.low > 1
+
+
+def test_predicted_is_measured_where_the_model_holds() -> None:
+    space = few()
+    found = tune(noisy(0.02, 7), space, THROUGHPUT, schedule(space, "tcp"), seed=7)
+    for row in found.confirmation:
+        if row.role in ("recommended", "default"):
+            assert row.predicted.value == pytest.approx(truth(row.setting), rel=0.1)
+        assert row.measured.value == pytest.approx(truth(row.setting), rel=0.06)
+        assert row.better.value == pytest.approx(
+            truth(found.recommendation.setting) / truth(row.setting), rel=0.1
+        )
+
+
+def test_without_noise_a_choice_that_changes_nothing_stays_at_its_default() -> None:
+    space = few()
+    found = tune(noisy(0.001, 1), space, THROUGHPUT, schedule(space, "tcp"))
+    assert found.recommendation.setting["signal_every"] == 1
+
+
+def test_less_is_better_for_latency() -> None:
+    goal = GOALS["latency"]
+    space = space_for(goal, HERE, {})
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        value = (
+            10.0
+            * (1.5 if setting["wait"] == "block" else 1)
+            * (0.8 if setting["inline_bytes"] else 1)
+        )
+        return Observed(setting=setting, value=value, stage=stage)
+
+    found = tune(observe, space, goal, schedule(space, "ofi"))
+    assert found.recommendation.setting["wait"] == "spin"
+    assert found.recommendation.setting["inline_bytes"] == 64
+    assert found.recommendation.predicted == pytest.approx(8, rel=0.02)
+    assert found.gain is not None
+    assert found.gain.value == pytest.approx(1.25, rel=0.01)
+
+
+def test_settings_that_lose_messages_are_not_recommended() -> None:
+    space = few()
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        lost = 20.0 if int(setting["depth"]) > 4 else 0.0  # type: ignore[arg-type]
+        return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
+
+    found = tune(observe, space, THROUGHPUT, schedule(space, "udp"))
+    lossy = [row for row in found.rows if not row.is_acceptable]
+    assert lossy
+    assert space.key(found.recommendation.setting) not in {space.key(r.setting) for r in lossy}
+
+
+def test_loss_everywhere_is_refused_with_a_remedy() -> None:
+    space = few()
+    rows = [
+        Observed(setting=s, value=1.0, stage="spread", lost_percent=50.0)
+        for s in candidates_of(space)[:8]
+    ]
+    with pytest.raises(InputError, match=r"lost at every point; send slower"):
+        recommend(space, THROUGHPUT, rows)
+
+
+def test_a_run_that_is_stopped_recommends_from_what_it_has() -> None:
+    space, observe, left = few(), noisy(0.05, 1), [25]
+
+    def until(setting: Choice, stage: str) -> Observed:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Stopped("interrupted")
+        return observe(setting, stage)
+
+    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    assert (found.ended, len(found.rows), found.confirmation) == ("interrupted", 25, ())
+    assert truth(found.recommendation.setting) > truth(space.default)
+
+
+def test_a_run_that_is_stopped_at_once_says_that_it_has_too_few_points() -> None:
+    space = few()
+
+    def never(*_: object) -> Observed:
+        raise Stopped("interrupted")
+
+    with pytest.raises(InputError, match="ended after 0 points"):
+        tune(never, space, THROUGHPUT, schedule(space, "tcp"))
+
+
+def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
+    space, observe = few(), noisy(0.05, 1)
+    best = max(candidates_of(space), key=truth)
+
+    def choosy(setting: Choice, stage: str) -> Observed:
+        if space.key(setting) == space.key(best):
+            raise InputError("--depth", "too many", "lower it")
+        return observe(setting, stage)
+
+    found = tune(choosy, space, THROUGHPUT, schedule(space, "tcp"))
+    assert space.key(found.recommendation.setting) != space.key(best)
+    assert all("too many" in failed.reason for failed in found.failed)
+
+
+def test_the_schedule_keeps_to_the_budget() -> None:
+    space = few()
+    for budget_s in (16.0, 25.0, 60.0):
+        assert schedule(space, "tcp", budget_s=budget_s).seconds <= budget_s
+    with pytest.raises(InputError, match=r"--budget: 2 s is too short for \d+ points; give"):
+        schedule(space, "tcp", budget_s=2)
+
+
+def test_the_mean_interval_is_students() -> None:
+    # t of 4 degrees of freedom at 97.5 %: 2.776; s of 1..5 is 1.5811
+    found = mean_interval(np.arange(1.0, 6.0))
+    assert np.log([found.low, found.value, found.high]) == pytest.approx(
+        [3 - 2.776 * 1.5811 / 5**0.5, 3, 3 + 2.776 * 1.5811 / 5**0.5], abs=1e-3
+    )
+
+
+def test_what_is_not_to_be_had_is_refused_with_its_reason() -> None:
+    reasons = {r.name: r.reason for r in space_for(THROUGHPUT, HERE, {}).refused}
+    assert reasons["numa"] == "this host has one NUMA node"
+    assert reasons["inline_bytes"].startswith("messages up to 64 B only")
+    reasons = {r.name: r.reason for r in space_for(GOALS["latency"], HERE, {}).refused}
+    assert "one message" in reasons["depth"]
+    assert "smallest is best" in reasons["size_bytes"]
+
+
+DELAY = ["--over", "delay", "--delay", "wire=100us", "rate=8Gb/s"]
+FIXED = ["--size", "8K", "--qps", "1", "--threads", "1", "--post-list", "1", "--signal-every", "1",
+         "--wait", "spin", "--offset", "0", "--cpu", "-1"]  # fmt: skip
+
+
+def test_the_depth_covers_the_bandwidth_delay_product(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 8 KiB at 8 Gb/s take 8.2 us and are confirmed 200 us later: 25 or more must be on their way
+    output = tmp_path / "tune.jsonl"
+    command = ["tune", *DELAY, *FIXED, "--depth", "1..128*2", "--point", "30ms", "--json"]
+    assert main([*command, "-o", str(output)]) == 0
+    said = capsys.readouterr()
+    assert "points of 0.03 s" in said.err
+    record = json.loads(said.out)
+    (depth,) = (row for row in record["tables"]["recommendation"] if row["choice"] == "depth")
+    assert depth["use"] >= 25
+    stored = read_records(output).records
+    assert stored[-1].name == "tune"
+    assert len(stored) == len(stored[-1].tables["points"]) + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--budget", "1"], "--budget: 1 s is too short"),
+        (["--size", "3G"], "'3G' is too large"),
+        (["--over", "udp", "--size", "1M,2M"], "do not fit a UDP datagram"),
+        (["--goal", "latency", "--depth", "4"], "weft latency has no such setting"),
+        (["--duration", "1s"], "use --point TIME"),
+        (["--point", "0.0001s"], "--point: 0.0001 s is out of range"),
+        (["--over", "mpi"], "--over mpi: what could be chosen is mpirun's"),
+        (["--over", "warp"], "'warp' is not a transport"),
+        ([*FIXED, "--depth", "4"], "there is nothing to choose"),
+        (["127.0.0.1:9", "--size", "4K"], "127.0.0.1:9"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line_with_a_remedy(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *words]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("weft: ")
+    assert problem in last
+
+
+def test_transport_is_another_word_for_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["tune", "--transport", "udp", "--dry-run"]) == 0
+    assert "tuning throughput over udp: " in capsys.readouterr().out
+
+
+def test_a_plan_is_told_before_anything_is_measured() -> None:
+    found = prepare({"over": "tcp", "size": "4K,64K", "wait": "block"}, goal="throughput")
+    assert found.space.fixed == {"wait": "block"}
+    sizes = next(f for f in found.space.factors if f.name == "size_bytes")
+    assert sizes.levels == (4096, 65536)
+    assert found.space.default.get("cpu", ANYWHERE) == ANYWHERE
+    assert f"{found.schedule.points} points of 0.1 s" in found.schedule.text()

@@ -337,3 +337,15 @@ def test_sizes_past_the_records_are_refused(tmp_path: Path, capsys: Capture) -> 
     file = stored(tmp_path, streams())
     assert main(["model", "best-b", "--records", file, "--size", "64M"]) == 2
     assert "outside the records' 1024 to 524288 B" in capsys.readouterr().err
+
+
+def test_errors_of_every_fitted_model_beside_its_held_out_rows(capsys: Capture) -> None:
+    assert main(["model", "errors", "efa-srd", "efa-p50", "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["system"] for one in found] == ["efa-srd", "efa-p50"]
+    for one in found:
+        assert one["error_median"] <= one["error_p90"] <= one["error_worst"]
+        assert one["held_out_median"] > 0
+    assert main(["model", "errors", "efa-srd"]) == 0
+    assert "held out" in capsys.readouterr().out
+    assert main(["model", "errors", "nothing"]) == 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from weft.cli.model_errors import add_errors
 from weft.cli.model_fit import FITTED, add_fitted
 from weft.cli.model_link import add_goodput, add_link_rate
 from weft.cli.model_outstanding import add_best_b, add_signaling
@@ -25,6 +26,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     add_goodput(_model(models, "goodput", "the most payload and messages that a link can carry"))
     for name, about in FITTED.items():
         add_fitted(_model(models, name, about), name)
+    add_errors(_model(models, "errors", "how far each fitted model is from its published rows"))
     add_best_b(_model(models, "best-b", "how many messages to keep outstanding"))
     add_signaling(_model(models, "signaling", "how many messages to send per signaled one"))
     add_wait(_model(models, "wait", "wait of a probe behind senders that saturate a switch"))

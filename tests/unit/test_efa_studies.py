@@ -22,7 +22,16 @@ from weft.studies.efa_latency_here import (
     C9_CLAIMS,
     C9_LINES,
 )
-from weft.studies.efa_rounds import ROUNDS, Best, MeasuredLine, Ratio, sustained_bps, verdict
+from weft.studies.efa_rounds import (
+    ROUNDS,
+    Best,
+    MeasuredLine,
+    Ratio,
+    Round,
+    lost_share,
+    sustained_bps,
+    verdict,
+)
 from weft.studies.efa_saturation import CLAIMS as C8_CLAIMS
 from weft.studies.efa_saturation import OVERS as C8_OVERS
 from weft.studies.efa_saturation import ROUNDS as C8_ROUNDS
@@ -287,20 +296,27 @@ def test_the_fitted_median_almost_doubles_and_the_tail_does():
     assert "p99 doubles at" in found.evidence
 
 
-def test_a_step_has_the_load_of_its_best_round():
+def test_a_step_of_the_load_counts_by_its_best_round():
     over = C8_OVERS[0]
     records = {c8_setting(over, 1): probe(lambda _: 30), c8_setting(over, 2): probe(lambda _: 20)}
-    found = at_step(records, over, 2, "p50")
-    assert (found.load_gbps, found.latency_us.value, found.latency_us.doubt) == (2, 20, 1.5)
+    assert at_step(records, over, 2, "p50") == Best(value=20, doubt=1.5)
 
 
 # ---- Rounds -----------------------------------------------------------------------------------
 
 
 def test_the_best_round_counts_and_the_next_best_is_its_doubt():
-    assert Best.of([5.0, 4.0, 9.0], least=True) == Best(value=4.0, doubt=1.25)
-    assert Best.of([5.0, 4.0, 9.0], least=False) == Best(value=9.0, doubt=1.8)
-    assert Best.of([5.0], least=True).doubt == math.inf
+    rounds = [Round(5.0), Round(4.0), Round(9.0)]
+    assert Best.of(rounds, least=True) == Best(value=4.0, doubt=1.25)
+    assert Best.of(rounds, least=False) == Best(value=9.0, doubt=1.8)
+    assert Best.of(rounds[:1], least=True).doubt == math.inf
+
+
+def test_a_round_on_a_busy_processor_is_doubtful_by_the_time_it_lost():
+    assert Best.of([Round(4.0, lost=0.5), Round(4.0)], least=True).doubt == 2
+    busy = [{"fact": "clock", "value": "tsc"}, {"fact": "time lost to hiccups, %", "value": 20.0}]
+    assert lost_share(a_record("latency", tables={"host": busy})) == 0.2
+    assert lost_share(a_record("latency")) == 0
 
 
 def test_a_ratio_is_surely_inside_surely_outside_or_neither():

@@ -2,8 +2,9 @@
 
 Every setting is measured in rounds over all settings of a study. The best round counts (the least
 latency, the greatest throughput): what else runs on the machine only ever makes a round worse.
-The next best tells how far to trust it. Entry points: `MeasuredLine`, `in_rounds`, `compared`,
-`verdict`, `rounds_panel`. Units: those of each line.
+How far to trust it tell the next best, and the processor time that others took around it.
+Entry points: `MeasuredLine`, `in_rounds`, `compared`, `verdict`, `rounds_panel`. Units: those of
+each line.
 """
 
 from __future__ import annotations
@@ -24,26 +25,36 @@ from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS
 
 ROUNDS = 3
-DURATION = "50 ms"
+COMMON: Mapping[str, object] = {"duration": "50 ms", "warmup": 100}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 ROOM, ROOM_LOG = 1.3, 2.5  # of the value axis beyond the values that count
 Panel = Callable[[Axes, Result], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Best:
-    """The best of some rounds."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One measured value, and the share of a processor that others took around it."""
 
     value: float
-    doubt: float  # the worse over the better of the two best rounds, 1 or more
+    lost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best of some rounds, and the factor by which it may be off."""
+
+    value: float
+    doubt: float
 
     @classmethod
-    def of(cls, rounds: Sequence[float], least: bool) -> Best:
-        ordered = sorted(rounds, reverse=not least)
+    def of(cls, rounds: Sequence[Round], least: bool) -> Best:
+        """Doubtful by the next best, and by what a thread does in the time left to it."""
+        ordered = sorted(rounds, key=lambda one: one.value, reverse=not least)
         if len(ordered) == 1:
-            return cls(value=ordered[0], doubt=inf)
-        first, second = ordered[:2]
-        return cls(value=first, doubt=max(first / second, second / first))
+            return cls(value=ordered[0].value, doubt=inf)
+        first, second = (one.value for one in ordered[:2])
+        busy = 1 / max(1 - ordered[0].lost, 1e-3)
+        return cls(value=first, doubt=max(first / second, second / first, busy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,21 +81,14 @@ class MeasuredLine:
         return f"{self.label}, {written}"
 
     def point(self, value: int, number: int) -> Point:
-        options = {"over": self.over, "duration": DURATION, **self.options, self.varied: value}
+        options = {**COMMON, "over": self.over, **self.options, self.varied: value}
         told = {"repetition": number}
         return measured(self.setting(value, number), told, self.test, **options)
 
-    def rounds(self, records: Records, value: int) -> list[float]:
-        """The rounds there are; why there is none, where there is none."""
-        found, missing = [], ""
-        for number in range(1, ROUNDS + 1):
-            try:
-                found.append(self.read(records[self.setting(value, number)]))
-            except NotHere as reason:
-                missing = str(reason)
-        if not found:
-            raise NotHere(missing)
-        return found
+    def rounds(self, records: Records, value: int) -> list[Round]:
+        numbers = range(1, ROUNDS + 1)
+        found = records_there(records, [self.setting(value, number) for number in numbers])
+        return [Round(self.read(record), lost_share(record)) for record in found]
 
     def best(self, records: Records, value: int) -> Best:
         return Best.of(self.rounds(records, value), self.least)
@@ -116,6 +120,27 @@ def rows_of(lines: Sequence[MeasuredLine]) -> tuple[Observation, ...]:
 
 
 # ---- Reading records --------------------------------------------------------------------------
+
+
+def records_there(records: Records, settings: Sequence[str]) -> list[Record]:
+    """Those that could be had; why there is none, where there is none."""
+    found, missing = [], ""
+    for setting in settings:
+        try:
+            found.append(records[setting])
+        except NotHere as reason:
+            missing = str(reason)
+    if not found:
+        raise NotHere(missing)
+    return found
+
+
+def lost_share(record: Record) -> float:
+    """Of its time, what a spinning thread lost to others just before and after the run."""
+    for row in record.tables.get("host", ()):
+        if row["fact"] == "time lost to hiccups, %":
+            return float(str(row["value"])) / 100
+    return 0.0
 
 
 def median_us(record: Record) -> float:
@@ -243,7 +268,7 @@ def _draw_line(ax: Axes, line: MeasuredLine, number: int, result: Result) -> Non
     colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
     there = _there(line, result.records)
     for value in there:
-        every = line.rounds(result.records, value)
+        every = [one.value for one in line.rounds(result.records, value)]
         ax.plot([value] * len(every), every, marker, color=colour, alpha=0.3, markersize=3.5)
     best = [line.best(result.records, value).value for value in there]
     ax.plot(there, best, marker=marker, markersize=4.5, color=colour, label=line.label)

@@ -1,21 +1,28 @@
 """Latency beside load in the EFA thesis (C.8), beside the fitted model and this machine.
 
-Entry point: `C8`. Units: us; MB/s (10^6 bytes) in the thesis, Gb/s here.
+Entry point: `C8`. Units: us; MB/s (10^6 bytes).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.measure import saturation
 from weft.records import Record, Series
 from weft.studies.calibrated import SATURATION, doubling_load
-from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.claim import Claim, Verdict
 from weft.studies.efa_latency_here import said
-from weft.studies.efa_rounds import Best, Ratio, compared, verdict
+from weft.studies.efa_rounds import (
+    Best,
+    Ratio,
+    Round,
+    compared,
+    lost_share,
+    records_there,
+    verdict,
+)
 from weft.studies.efa_tables import SYSTEM, fit_remarks
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
 from weft.studies.paper import EFA
@@ -43,8 +50,8 @@ def latency_curve(quantile: str, table: str) -> Curve:
     of = SATURATION[f"efa-{quantile}"]
     return curve(
         published(table), f"{quantile}_us", x="load_MBps", label=quantile, system=of.system,
-        predict=lambda load: of.fit().predict(load_MBps=load), tolerance=TOLERANCE[quantile], unit="us",
-        quantity=f"probe latency, {quantile}", x_text=lambda load: f"load {load:g} MB/s",
+        predict=lambda load: of.fit().predict(load_MBps=load), tolerance=TOLERANCE[quantile],
+        quantity=f"probe latency, {quantile}", unit="us", x_text=lambda load: f"load {load:g} MB/s",
     )  # fmt: skip
 
 
@@ -52,14 +59,6 @@ CURVES = (latency_curve("p50", "efa-c8-1"), latency_curve("p99", "efa-c8-2"))
 
 
 # ---- Measured ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The probe at one step of the load, best of the rounds."""
-
-    load_gbps: float
-    latency_us: Best
 
 
 def setting(over: str, number: int) -> str:
@@ -73,30 +72,18 @@ def points() -> Iterator[Point]:
                            **OPTIONS)  # fmt: skip
 
 
-def at_step(records: Records, over: str, step: int, quantile: str) -> Loaded:
-    """The step's load and latency; the load is that of the best round."""
-    rounds = [_at(record, step, quantile) for record in _rounds(records, over)]
-    best = Best.of([latency for _, latency in rounds], least=True)
-    load = next(load for load, latency in rounds if latency == best.value)
-    return Loaded(load_gbps=load, latency_us=best)
+def at_step(records: Records, over: str, step: int, quantile: str) -> Best:
+    """The probe's latency at a step of the load, in us."""
+    numbers = range(1, ROUNDS + 1)
+    found = records_there(records, [setting(over, number) for number in numbers])
+    rounds = [Round(_at(record, step, quantile), lost_share(record)) for record in found]
+    return Best.of(rounds, least=True)
 
 
-def _rounds(records: Records, over: str) -> list[Record]:
-    found, missing = [], ""
-    for number in range(1, ROUNDS + 1):
-        try:
-            found.append(records[setting(over, number)])
-        except NotHere as reason:
-            missing = str(reason)
-    if not found:
-        raise NotHere(missing)
-    return found
-
-
-def _at(record: Record, step: int, quantile: str) -> tuple[float, float]:
+def _at(record: Record, step: int, quantile: str) -> float:
     series = record.quantities[f"probe.{quantile}"]
     assert isinstance(series, Series)
-    return series.x[step] / 1e9, series.y[step] / 1e6
+    return series.y[step] / 1e6
 
 
 def measured_rows() -> Iterator[Observation]:
@@ -108,21 +95,22 @@ def measured_rows() -> Iterator[Observation]:
                     quantity=f"probe half RTT, {quantile}", unit="us", kind="latency",
                     source="measurement", system=here(over), tolerance=ANOTHER_SYSTEM,
                     read=lambda records, over=over, step=step, quantile=quantile: (  # type: ignore[misc]
-                        at_step(records, over, step, quantile).latency_us.value
+                        at_step(records, over, step, quantile).value
                     ),
                 )  # fmt: skip
 
 
 def lines(records: Records) -> Lines:
-    found = {}
-    for over in OVERS:
-        for quantile in ("p50", "p99"):
-            try:
-                steps = [at_step(records, over, step, quantile) for step in range(STEPS + 1)]
-            except NotHere:
-                continue
-            found[f"{over}, {quantile}"] = [(s.load_gbps, s.latency_us.value) for s in steps]
-    return found
+    """By the share of the load that was offered; loads that arrived are in the records."""
+    return {
+        f"{over}, {quantile}": [
+            (100 * step / STEPS, at_step(records, over, step, quantile).value)
+            for step in range(STEPS + 1)
+        ]
+        for over in OVERS
+        if any(setting(over, number) in records for number in range(1, ROUNDS + 1))
+        for quantile in ("p50", "p99")
+    }
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -130,7 +118,7 @@ def lines(records: Records) -> Lines:
 
 def factor(records: Records, over: str, above: int, below: int, quantile: str = "p50") -> Ratio:
     """The latency at one step over that at another."""
-    high, low = (at_step(records, over, step, quantile).latency_us for step in (above, below))
+    high, low = (at_step(records, over, step, quantile) for step in (above, below))
     return compared(f"{over} {above}/{STEPS} over {below}/{STEPS} of the load", high, low)
 
 
@@ -190,8 +178,8 @@ C8 = Study(
     observations=(*observations_of(CURVES), *measured_rows()),
     panels=(
         table_panel(CURVES, "load (MB/s)", "latency of 4096 B (µs)", log_x=False, log_y=False),
-        measured_panel(lines, "load (Gb/s)", "half RTT of 64 B (µs)", log_x=False, log_y=True,
-                       title="measured on this machine, tcp, ofi:tcp"),
+        measured_panel(lines, "load (% of the most)", "half RTT of 64 B (µs)", log_x=False,
+                       log_y=True, title="measured on this machine, tcp, ofi:tcp"),
     ),
     claims=CLAIMS,
     notes=(

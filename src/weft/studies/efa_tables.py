@@ -29,8 +29,9 @@ LATENCY_TOLERANCE = 0.12
 SYSTEM = "EFA thesis (model), this machine (measured)"
 HERE = (
     "What is measured on this machine is another system: it judges the thesis's claims and is "
-    "compared with no published value. Each setting is the best of three rounds of 50 ms; in "
-    "brackets is how far the next best would move a ratio."
+    "compared with no published value. Each setting is the best of three rounds of 50 ms; the "
+    "range in brackets is what the next best round, or the time that others took from the "
+    "processor, would make of a ratio."
 )
 
 

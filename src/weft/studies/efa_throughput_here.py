@@ -105,7 +105,7 @@ C3_CLAIMS = (
 
 QPS = (1, 2, 4)
 C4_LINES = tuple(
-    rate_line(f"{over}, {size} B", over, "qps", QPS, size=size, depth=32, warmup=64)
+    rate_line(f"{over}, {size} B", over, "qps", QPS, size=size, depth=32)
     for over, size in (("ofi:tcp", 16), ("ofi:shm", 16), ("ofi:shm", 4096))
 )
 
@@ -141,7 +141,7 @@ SHALLOW, DEEP = 2, 64
 THREAD_OVERS = ("tcp", "ofi:shm")
 BY_THREADS = {
     (over, depth): rate_line(
-        f"{over}, depth {depth}", over, "threads", THREADS, size=64, depth=depth, warmup=64
+        f"{over}, depth {depth}", over, "threads", THREADS, size=64, depth=depth
     )
     for over in THREAD_OVERS
     for depth in (SHALLOW, DEEP)

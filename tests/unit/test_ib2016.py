@@ -11,6 +11,7 @@ from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
 from weft.records import Provenance, Record, Scalar
 from weft.studies.draw import study_figures
+from weft.studies.fitted import predictions
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016_figures import FIG5
 from weft.studies.ib2016_links import TABLE1
@@ -105,6 +106,16 @@ def test_stated_throughput_follows_from_the_latency_tables(results) -> None:
         stated("ib2016", f"{transport}-throughput-32Ki").value for transport in ("rc", "uc")
     ]
     assert all(row.within for row in by_model)
+
+
+def test_rows_of_a_fit_are_not_counted_as_predictions(results) -> None:
+    assert predictions(results["ib2016-table1"].rows) == list(results["ib2016-table1"].rows)
+    assert len(predictions(results["ib2016-fig5"].rows)) == 4
+    assert predictions(results["ib2016-table2"].rows) == []
+
+
+def test_large_values_are_printed_as_numbers(results) -> None:
+    assert "e+0" not in study_table(results["ib2016-table2"]).partition("claim")[0]
 
 
 def test_nothing_is_outside_its_tolerance_without_a_reason(results) -> None:

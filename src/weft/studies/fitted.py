@@ -74,5 +74,9 @@ def parameter_of(row: Row) -> str | None:
 
 
 def predictions(rows: Sequence[Row]) -> list[Row]:
-    """The rows whose published value served to set nothing; a model's rows have served its fit."""
-    return [r for r in rows if r.observation.source != "model" and parameter_of(r) is None]
+    """The rows whose published value served to set nothing; a model's have, unless they say so."""
+    return [
+        r
+        for r in rows
+        if (r.observation.source != "model" or r.observation.predicted) and parameter_of(r) is None
+    ]

@@ -25,7 +25,8 @@ def _gbps(speed: str, rate: str) -> Curve:
     return curve(
         TABLE, f"{speed}_{rate}_gbps", x="width", label=f"{speed}, {rate} rate",
         predict=lambda widths: predict(widths) / 1e9, quantity=f"{rate} rate", unit="Gb/s",
-        system=SYSTEM, tolerance=DIGITS, kind="rate", x_text=lambda width: f"{width:g}X",
+        system=SYSTEM, tolerance=DIGITS, kind="rate", predicted=True,
+        x_text=lambda width: f"{width:g}X",
     )  # fmt: skip
 
 

@@ -42,7 +42,8 @@ class Observation:
     """One number of a study; `published` is None where the paper states none.
 
     `reason` is the physical cause of a difference that exceeds the tolerance. An empty `system`
-    is the study's; a `tolerance` of None is that of the system and kind.
+    is the study's; a `tolerance` of None is that of the system and kind. `predicted` says of a
+    model's row that its published value did not serve to fit the model.
     """
 
     setting: str
@@ -56,6 +57,7 @@ class Observation:
     source: Source = "simulation"
     system: str = ""
     tolerance: float | None = None
+    predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,11 +53,12 @@ def curve(
     scale: float = 1.0,
     x_text: Callable[[float], str] = lambda value: f"{value:g}",
     reason: str = "",
+    predicted: bool = False,
 ) -> Curve:
     """Ours for a column: `predict` gives the value at each x, in the unit.
 
     `scale` brings the published column into the unit. `reason` is why a row may be outside its
-    tolerance.
+    tolerance; `predicted` that the column did not serve to fit the model.
     """
     places, values = table.column(x), table.column(column) * scale
     there = np.isfinite(values)
@@ -75,7 +76,7 @@ def curve(
         Observation(
             setting=f"{label}, {x_text(at)}", quantity=quantity, unit=unit, kind=kind,
             read=read(at), published=float(value), place=table.place, reason=reason,
-            source="model", system=system, tolerance=tolerance,
+            source="model", system=system, tolerance=tolerance, predicted=predicted,
         )
         for at, value in zip(places, values, strict=True)
     )  # fmt: skip

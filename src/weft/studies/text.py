@@ -18,8 +18,8 @@ WIDTH = 98
 
 
 def number(value: float) -> str:
-    """Three significant digits, as many as the paper gives."""
-    return f"{value:#.3g}".removesuffix(".")
+    """Three significant digits, as many as the papers give; never a power of ten."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:#.3g}".removesuffix(".")
 
 
 def stated(value: float | None) -> str:

@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from weft.model.fit import FloatArray
 from weft.model.headers import Framing
 from weft.model.link import data_rate_gbps, goodput_gbps
+from weft.model.outstanding import FDR_STUDY, cached
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Series
 from weft.studies.calibrated.latency import Service, latency_fit
@@ -208,6 +209,24 @@ def degrades(stream: Stream) -> Callable[[Records], Verdict]:
         )
 
     return judge
+
+
+def cache_claim(key: str, statement: str) -> Claim:
+    """The same, judged on the cache that the FDR study finds in adapters of this generation."""
+
+    def judge(_: Records) -> Verdict:
+        four, eight = cached(np.array([LARGE_B / 2, LARGE_B]), FDR_STUDY)
+        hit, miss = (stated("fdr", f"1Mi-outstanding-{n}").value for n in (4, 5))
+        return Verdict(
+            holds=bool(four >= 1 > eight and miss < (1 - DEGRADED) * hit),
+            evidence=f"a cache of {FDR_STUDY.cache_bytes / 2**20:g} MiB holds {four:.0f} message "
+            f"of 4 MiB and {eight:.0f} of 8 MiB; past it the FDR study has {miss:g} Gb/s for "
+            f"{hit:g}. perftest sends large messages from one buffer, so one counts",
+        )
+
+    system = "cache of ConnectX-3, by Equation 1 of the FDR study"
+    return Claim(statement=statement, place=stated("ib2016", key).place, source="model",
+                 system=system, judge=judge)  # fmt: skip
 
 
 def _yes(holds: bool) -> str:

@@ -105,6 +105,25 @@ C2_CURVES = tuple(
                payload)
     for service in ("RC", "SRD")
 )  # fmt: skip
+
+
+def latency_bound_remark() -> str:
+    """The published bandwidth over what half a round trip per message would give."""
+    table, latency = published("efa-c2"), published("efa-c1")
+    there = np.isin(table.column("size_bytes"), latency.column("size_bytes"))
+    spans = []
+    for service in ("RC", "SRD"):
+        messages = table.column(f"{service}_MiBps")[there] * MIB / table.column("size_bytes")[there]
+        share = messages * latency.column(f"{service}_us")
+        spans.append(f"{share.min():.2f} to {share.max():.2f} ({service})")
+    return f"Published C.2 over size / latency of C.1: {', '.join(spans)}."
+
+
+def c2_remarks(result: Result) -> tuple[str, ...]:
+    fitted = remarks_of("efa-rc-perftest", "efa-srd-perftest")
+    return (latency_bound_remark(), *fitted(result))
+
+
 C2 = efa_study(
     "2", "Bandwidth of one message at a time, by size", C2_CURVES,
     panels=(
@@ -116,7 +135,7 @@ C2 = efa_study(
         "The SRD rows below 16 B, which the paper prints with one or two digits, are outside of "
         "what the model was fitted to.",
     ),
-    remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
+    remarks=c2_remarks,
 )  # fmt: skip
 
 

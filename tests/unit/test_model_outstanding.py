@@ -84,6 +84,7 @@ pipes = st.builds(
     Pipe,
     line_rate_gbps=st.floats(1, 800),
     base_latency_us=st.floats(0.5, 500),
+    message_us=st.floats(0, 5),
     cache_bytes=st.floats(1e4, 1e9),
 )
 
@@ -91,10 +92,12 @@ pipes = st.builds(
 @given(pipes, st.integers(1, 2**26))
 def test_covering_is_the_fewest_that_fill_the_line(pipe: Pipe, size: int) -> None:
     fewest = float(covering(size, pipe))
-    assert throughput_gbps(size, fewest, pipe) == pytest.approx(pipe.line_rate_gbps)
-    exact = pipe.in_flight_bytes / size
+    line_us = pipe.message_us + size * 8e-3 / pipe.line_rate_gbps
+    full = size * 8e-3 / line_us
+    assert throughput_gbps(size, fewest, pipe) == pytest.approx(full)
+    exact = pipe.base_latency_us / line_us
     if abs(exact - round(exact)) > 1e-9 * exact:
-        assert throughput_gbps(size, fewest - 1, pipe) < pipe.line_rate_gbps
+        assert throughput_gbps(size, fewest - 1, pipe) < full
 
 
 @given(pipes, st.integers(1, 2**26))
@@ -137,6 +140,13 @@ def test_calibration_finds_the_pipe_that_made_the_rows() -> None:
     assert found.fit.value("loss") == pytest.approx(0.06, rel=1e-3)
 
 
+def test_calibration_tells_a_messages_cost_from_its_bytes() -> None:
+    true = Pipe(line_rate_gbps=20.0, base_latency_us=12.0, message_us=1.5)
+    found = calibrated_pipe(*rows(true, 0.0), data="made up").pipe
+    assert found.message_us == pytest.approx(1.5, rel=1e-3)
+    assert found.line_rate_gbps == pytest.approx(20.0, rel=1e-3)
+
+
 def test_calibration_bears_noise_and_sees_no_cache_where_none_is() -> None:
     true = Pipe(line_rate_gbps=20.0, base_latency_us=12.0)
     missed = 0
@@ -176,5 +186,5 @@ def test_a_pipe_without_a_rate_is_refused() -> None:
 
 
 def test_too_few_rows_for_a_calibration_are_refused() -> None:
-    with pytest.raises(InputError, match="2 rows for the 2 unknowns"):
+    with pytest.raises(InputError, match="2 rows for the 3 unknowns"):
         calibrated_pipe([64, 128], [1, 1], [1.0, 2.0], data="two rows")

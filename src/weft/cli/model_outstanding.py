@@ -28,6 +28,7 @@ def add_best_b(command: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
     own.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
+    own.add_argument("--message-cost", default="0 ns", metavar="TIME", help="of each message; 0")
     own.add_argument("--cache", metavar="SIZE", help="what outstanding messages may fill; no limit")
     own.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
     command.set_defaults(run=_best_b)
@@ -57,6 +58,7 @@ def _pipe(args: argparse.Namespace) -> Pipe:
     return Pipe(
         line_rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
         base_latency_us=single(args, "latency", time_ns) / 1e3,
+        message_us=single(args, "message-cost", time_ns) / 1e3,
         cache_bytes=single(args, "cache", size(1)) if args.cache else inf,
     )
 
@@ -91,8 +93,9 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
                 outstanding.throughput_gbps(sizes, best, pipe).tolist(),
             ),
         ],
-        formula="B = max(2, min(⌈R t / size⌉ + 1, ⌊C / size⌋, "
-        f"{pipe.most})), R = {pipe.line_rate_gbps:.4g} Gb/s, t = {pipe.base_latency_us:.4g} us"
+        formula="B = max(2, min(⌈t / (m + size / R)⌉ + 1, ⌊C / size⌋, "
+        f"{pipe.most})), R = {pipe.line_rate_gbps:.4g} Gb/s, t = {pipe.base_latency_us:.4g} us, "
+        f"m = {pipe.message_us:.4g} us"
         + cache,
         source="weft; generalises the FDR study (2014), Equation 1",
         range="any size while R, t and C hold; the throughput is a bound within the cache",

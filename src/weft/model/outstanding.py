@@ -7,10 +7,11 @@ The FDR study's equations, B messages of `size` bytes outstanding, a send queue 
 
 (2) is printed with min(B/2, 1) in its first case, which is 1 for every B of 2 or more.
 
-Their generalisation has the machine's own values, a `Pipe`: line rate R, base latency t (from
-posting a message to its credit, less its own time on the line), cache C:
+Their generalisation has the machine's own values, a `Pipe`: line rate R, cost m of each message,
+base latency t (from posting a message to its credit, less its own time on the line), cache C:
 
-    covering  = ⌈R t / size⌉ + 1      the line never idles while the first one's credit is under way
+    line time = m + size / R          what one message keeps the line, or its sender, busy
+    covering  = ⌈t / line time⌉ + 1   the line never idles while the first one's credit is under way
     cached    = ⌊C / size⌋            more than that evict each other
     B         = max(2, min(covering, cached, most))
     S         = min(⌊SQ / 2⌋, SQ − B), and B − covering + 1 where credit comes with completions
@@ -49,6 +50,7 @@ class Pipe:
 
     line_rate_gbps: float
     base_latency_us: float
+    message_us: float = 0.0
     cache_bytes: float = inf
     small_bytes: float = 0
     small_cache_bytes: float = inf
@@ -59,13 +61,14 @@ class Pipe:
             value = getattr(self, name)
             if not value > 0 or (name in ("line_rate_gbps", "base_latency_us") and value == inf):
                 raise InputError("pipe", f"{name} is {value:g}", "use a finite number above 0")
+        if not 0 <= self.message_us < inf:
+            raise InputError("pipe", f"message_us is {self.message_us:g}", "use 0 or more")
         if self.most < LEAST:
             raise InputError("pipe", f"at most {self.most} outstanding", f"allow {LEAST} or more")
 
-    @property
-    def in_flight_bytes(self) -> float:
-        """The bandwidth-delay product."""
-        return self.line_rate_gbps * 1e3 / 8 * self.base_latency_us
+    def line_us(self, size_bytes: FloatArray) -> FloatArray:
+        """What one message keeps the line, or its sender, busy."""
+        return _line_us(size_bytes, self.line_rate_gbps, self.message_us)
 
 
 FDR_STUDY = Pipe(
@@ -105,7 +108,7 @@ def equation_2(
 
 def covering(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
     """The fewest outstanding messages with which the line is never idle."""
-    return np.asarray(np.ceil(pipe.in_flight_bytes / _sizes(size_bytes)) + 1)
+    return np.asarray(np.ceil(pipe.base_latency_us / pipe.line_us(_sizes(size_bytes))) + 1)
 
 
 def cached(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
@@ -147,15 +150,19 @@ def throughput_gbps(
     size_bytes: npt.ArrayLike, outstanding: npt.ArrayLike, pipe: Pipe
 ) -> FloatArray:
     """What B outstanding messages move while they stay within the cache."""
-    messages = np.asarray(outstanding, dtype=np.float64)
-    return _throughput(_sizes(size_bytes), messages, pipe.line_rate_gbps, pipe.base_latency_us)
+    size, messages = _sizes(size_bytes), np.asarray(outstanding, dtype=np.float64)
+    return _throughput(size, messages, pipe.line_us(size), pipe.base_latency_us)
 
 
 def _throughput(
-    size: FloatArray, messages: FloatArray, line_gbps: float, base_us: float
+    size: FloatArray, messages: FloatArray, line_us: FloatArray, base_us: float
 ) -> FloatArray:
-    loop_us = base_us + size * 8e-3 / line_gbps
-    return np.asarray(np.minimum(line_gbps, messages * size * 8e-3 / loop_us))
+    bits = size * 8e-3
+    return np.asarray(np.minimum(bits / line_us, messages * bits / (base_us + line_us)))
+
+
+def _line_us(size: FloatArray, line_rate_gbps: float, message_us: float) -> FloatArray:
+    return message_us + size * 8e-3 / line_rate_gbps
 
 
 def _by_queue(messages: FloatArray, depth: FloatArray) -> FloatArray:
@@ -252,8 +259,12 @@ def pipe_form(cache_bytes: float, line_rate_gbps: float) -> Form:
             name="base_latency_us", unit="us", meaning="t: posting to credit, less its line time",
             start=10.0, low=1e-6,
         ),
+        Unknown(
+            name="message_us", unit="us", meaning="m: line or sender busy with each message",
+            start=0.5,
+        ),
     ]  # fmt: skip
-    formula = "min(R, B · size / (t + size / R))"
+    formula = "min(size / u, B · size / (t + u)), u = m + size / R"
     if isfinite(cache_bytes):
         meaning = f"share lost past the cache of {cache_bytes:.0f} B"
         unknowns.append(Unknown(name="loss", unit="", meaning=meaning, start=0.05, high=0.95))
@@ -276,7 +287,8 @@ def _evaluate(
     values: Mapping[str, float], rows: Mapping[str, FloatArray], cache_bytes: float
 ) -> FloatArray:
     size, messages = rows["size_bytes"], rows["outstanding"]
-    reached = _throughput(size, messages, values["line_rate_gbps"], values["base_latency_us"])
+    line_us = _line_us(size, values["line_rate_gbps"], values["message_us"])
+    reached = _throughput(size, messages, line_us, values["base_latency_us"])
     return reached * np.where(size * messages > cache_bytes, 1 - values.get("loss", 0.0), 1.0)
 
 
@@ -312,5 +324,6 @@ def _pipe_of(found: Fit, cache_bytes: float) -> Pipe:
     return Pipe(
         line_rate_gbps=found.value("line_rate_gbps"),
         base_latency_us=found.value("base_latency_us"),
+        message_us=found.value("message_us"),
         cache_bytes=cache_bytes,
     )

@@ -185,7 +185,7 @@ def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
 
 def test_the_schedule_keeps_to_the_budget() -> None:
     space = few()
-    for budget_s in (16.0, 25.0, 60.0):
+    for budget_s in (18.0, 25.0, 60.0):
         assert schedule(space, "tcp", budget_s=budget_s).seconds <= budget_s
     with pytest.raises(InputError, match=r"--budget: 2 s is too short for \d+ points; give"):
         schedule(space, "tcp", budget_s=2)

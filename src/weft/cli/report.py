@@ -16,6 +16,7 @@ from weft.records import (
     read_records,
     write_text,
 )
+from weft.tune.draw import tuning_sections
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         runs += file.headers
     if not records:
         raise InputError(", ".join(args.records), "holds no records", "run weft simulate -o first")
-    write_text(args.output, render_report(records, args.title, runs=runs))
+    write_text(args.output, render_report(records, args.title, tuning_sections(records), runs))
     if args.parquet:
         export_parquet(args.parquet, records)
     print(f"{args.output}: {len(records)} records")

@@ -18,7 +18,7 @@ from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.tune.goal import Goal
 from weft.tune.recommend import Recommendation
-from weft.tune.space import Choice
+from weft.tune.space import PROBED, Choice
 
 CONFIDENCE = 0.95
 LEAST_ROUNDS = 2
@@ -53,7 +53,11 @@ def neighbours(goal: Goal, found: Recommendation, number: int = 2) -> dict[str, 
     """The strongest rivals that differ in one factor: the best of each factor, best first."""
     space = found.surface.space
     default = space.key(space.default)
-    rivals = [(f, s) for f, s in space.neighbours(found.setting) if space.key(s) != default]
+    rivals = [
+        (factor, setting)
+        for factor, setting in space.neighbours(found.setting)
+        if space.key(setting) != default and factor not in PROBED
+    ]
     if not rivals:
         return {}
     expected = found.surface.expected([setting for _, setting in rivals])

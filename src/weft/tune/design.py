@@ -3,7 +3,8 @@
 Each factor's levels come equally often over the points and independently of the others', so that
 few points tell the factors apart; of many such designs the one is taken whose closest points are
 furthest apart. The default stands among them several times: its spread is the noise. The order is
-random, so that a drift of the machine is not mistaken for an effect. Entry point: `design`.
+random, so that a drift of the machine is not mistaken for an effect. Entry points: `design`,
+`profile`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from weft.records import Plain
 from weft.tune.space import Choice, Space
 
 TRIALS = 200
+PROFILED = 2
 Generator = np.random.Generator
 
 
@@ -24,6 +26,27 @@ def design(space: Space, points: int, centres: int, random: Generator) -> list[d
     spread = _best([_hypercube(space, points - centres, random) for _ in range(TRIALS)], space)
     every = [*spread, *(space.default for _ in range(centres))]
     return [every[place] for place in random.permutation(len(every))]
+
+
+def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
+    """One factor at a time away from a setting: how much each matters there."""
+    found = [
+        space.mended({**centre, factor.name: level})
+        for factor in space.factors
+        for level in _others(factor.levels, centre[factor.name])
+    ]
+    return [setting for setting in found if space.is_possible(setting)]
+
+
+def _others(levels: Sequence[Plain], level: Plain) -> list[Plain]:
+    """The first and the last of the other levels."""
+    left = [other for other in levels if other != level]
+    return list(dict.fromkeys([left[0], left[-1]]))
+
+
+def profile_points(space: Space) -> int:
+    """At most so many are in a profile."""
+    return sum(min(PROFILED, len(factor.levels) - 1) for factor in space.factors)
 
 
 def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median
 
 from weft.errors import InputError
 from weft.measure.options import Settings, options_of
 from weft.measure.peer import Peer
 from weft.measure.test import check_point
-from weft.records import Record
+from weft.records import Plain, Record
+from weft.tune.advice import advise
 from weft.tune.goal import Goal, goal_named
 from weft.tune.here import here_for
 from weft.tune.measuring import Measuring, base_settings
+from weft.tune.read_evidence import evidence_of
 from weft.tune.schedule import POINT_S, Schedule, schedule
 from weft.tune.space import CHOICES, Space, space_for
 from weft.tune.tuning import Progress, Tuning, tune
 
 LONGEST_POINT_S = 60.0
+DISTURBED = 1.6  # times the median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,8 +53,33 @@ class Prepared:
         progress: Progress = lambda *_: None,
     ) -> Tuning:
         """Measure; `keep` gets each record as it comes."""
-        return tune(self.measuring(peer, keep), self.space, self.goal, self.schedule,
-                    seed=self.seed, budget_s=self.budget_s, progress=progress)  # fmt: skip
+        found = tune(self.measuring(peer, keep), self.space, self.goal, self.schedule,
+                     seed=self.seed, budget_s=self.budget_s, progress=progress)  # fmt: skip
+        return advised(found)
+
+
+def advised(tuning: Tuning) -> Tuning:
+    """With the design rules that the run's own records support."""
+    try:
+        evidence = evidence_of(_undisturbed(tuning), where="this run")
+    except InputError as error:
+        return replace(tuning, no_advice=str(error))
+    fitted = tuning.recommendation.surface.fit if tuning.goal.name == "throughput" else None
+    return replace(tuning, advice=advise(evidence, throughput=fitted))
+
+
+def _undisturbed(tuning: Tuning) -> list[Record]:
+    """Without repetitions far from the median of theirs: one system made them, on a busy host."""
+    values: dict[tuple[Plain, ...], list[float]] = {}
+    for row in tuning.rows:
+        values.setdefault(tuning.space.key(row.setting), []).append(row.value)
+    middle = {key: median(found) for key, found in values.items()}
+    return [
+        row.record
+        for row in tuning.rows
+        if row.record is not None
+        and 1 / DISTURBED < row.value / middle[tuning.space.key(row.setting)] < DISTURBED
+    ]
 
 
 def prepare(

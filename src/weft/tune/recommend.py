@@ -18,7 +18,7 @@ from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.tune.goal import MOST_LOSS_PERCENT, Goal
 from weft.tune.observed import Observed
-from weft.tune.space import Choice, Space, candidates_of
+from weft.tune.space import PROBED, Choice, Space, candidates_of
 from weft.tune.surface import Expected, Surface, surface
 
 # A choice that gains less than this is left at its default.
@@ -75,7 +75,8 @@ def ranked(
     found: Surface, goal: Goal, rows: Sequence[Observed], settings: Sequence[Choice]
 ) -> list[dict[str, Plain]]:
     """These settings by their expected values, best first."""
-    usable = _acceptable(goal, rows, found.space, settings) or settings
+    whole = [s for s in settings if all(s[n] == found.space.default[n] for n in _probed(found))]
+    usable = _acceptable(goal, rows, found.space, whole or settings) or settings
     order = np.argsort(-_scores(goal, found, usable), kind="stable")
     return [dict(usable[place]) for place in order]
 
@@ -91,6 +92,10 @@ def promising(
     candidates = _acceptable(goal, rows, found.space, candidates_of(found.space))
     gains = _improvements(goal, found.expected(candidates), _best_score(goal, found, rows))
     return _apart(found.space, candidates, gains, number)
+
+
+def _probed(found: Surface) -> list[str]:
+    return [factor.name for factor in found.space.factors if factor.name in PROBED]
 
 
 def _scores(goal: Goal, found: Surface, candidates: Sequence[Choice]) -> FloatArray:

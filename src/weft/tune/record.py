@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from weft import __version__
 from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
+from weft.tune.advice import advice_rows
 from weft.tune.confirm import Interval
 from weft.tune.forms import model_log
 from weft.tune.tuning import Tuning
@@ -31,6 +32,8 @@ def tuning_record(tuning: Tuning) -> Record:
             "not considered": [
                 {"choice": r.name, "reason": r.reason} for r in tuning.space.refused
             ],
+            "advice": advice_rows(tuning.advice),
+            "curves": list(_curves(tuning)),
             "points": list(_points(tuning)),
         },
         notes=tuple(_notes(tuning)),
@@ -82,6 +85,24 @@ def _parameters(tuning: Tuning) -> Iterator[Row]:
         error = p.standard_error if math.isfinite(p.standard_error) else None
         yield {"parameter": p.name, "value": p.value, "standard error": error, "unit": p.unit,
                "meaning": p.meaning}  # fmt: skip
+
+
+def _curves(tuning: Tuning) -> Iterator[Row]:
+    """Expected over each number, all else as recommended: what a figure draws."""
+    found, chosen = tuning.recommendation.surface, tuning.recommendation.setting
+    for factor in found.space.factors:
+        if not factor.is_number:
+            continue
+        settings = [found.space.mended({**chosen, factor.name: level}) for level in factor.levels]
+        expected = found.expected(settings)
+        model = model_log(found.fit, found.space, settings)
+        for place, level in enumerate(factor.levels):
+            low, high = expected.interval(place)
+            yield {
+                "choice": factor.name, "level": level, "expected": expected.value(place),
+                "low": low, "high": high,
+                "model": math.exp(float(model[place])) if found.fit else None,
+            }  # fmt: skip
 
 
 def _points(tuning: Tuning) -> Iterator[Row]:

@@ -12,6 +12,7 @@ from weft.measure.placement import ANYWHERE, AUTO
 from weft.records import Plain
 from weft.records.dimension import format_value, split_unit
 from weft.records.table import text_table
+from weft.tune.advice import advice_table
 from weft.tune.confirm import Interval
 from weft.tune.goal import Goal
 from weft.tune.over_fabric import Prepared
@@ -26,6 +27,7 @@ def tuning_text(tuning: Tuning) -> str:
         _recommendation(tuning),
         _confirmation(tuning),
         _model(tuning),
+        _advice(tuning),
         _not_considered(tuning),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -115,6 +117,12 @@ def _model(tuning: Tuning) -> str:
         f"error on the points: {found.fit.error}; left out one by one: {found.fit.held_out}"
     )
     return f"{head}\n\n{text_table(('parameter', 'value', '± (1 s.e.)', 'unit', 'meaning'), rows)}"
+
+
+def _advice(tuning: Tuning) -> str:
+    if tuning.no_advice:
+        return f"no advice: {tuning.no_advice}"
+    return f"advice\n\n{advice_table(tuning.advice)}" if tuning.advice else ""
 
 
 def _not_considered(tuning: Tuning) -> str:

@@ -2,7 +2,8 @@
 
     spread    a Latin hypercube around the default, which is repeated
     refine    rounds of the settings that are expected to improve most
-    race      the best of them again, then half as many, then half of those
+    race      the best of them again, then fewer, then the best two
+    profile   one factor at a time away from the leader of the race's first heat
     confirm   recommendation, default and two neighbours, in turns
 
 A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
@@ -13,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.errors import InputError
+from weft.tune.design import profile_points
 from weft.tune.space import Space, candidates_of
 
 POINT_S = 0.1
@@ -20,7 +22,7 @@ CENTRES = 3
 BATCH = 4
 RACE = (6, 3, 2)
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
-MOST_ROUNDS, USUAL_ROUNDS = 12, 4
+MOST_ROUNDS, USUAL_ROUNDS = 12, 3
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
 OTHER_OVERHEAD_S = 0.35
@@ -35,6 +37,7 @@ class Schedule:
     refine_rounds: int
     batch: int
     race: tuple[int, ...]
+    profile: int
     repeats: int
     point_s: float
     overhead_s: float
@@ -45,7 +48,10 @@ class Schedule:
 
     @property
     def points(self) -> int:
-        return self.spread + self.refine_rounds * self.batch + sum(self.race) + self.confirm
+        return (
+            self.spread + self.refine_rounds * self.batch + sum(self.race) + self.profile
+            + self.confirm
+        )  # fmt: skip
 
     @property
     def measuring_s(self) -> float:
@@ -64,7 +70,8 @@ class Schedule:
     def text(self) -> str:
         stages = (
             f"{self.spread} spread over the choices, {self.refine_rounds * self.batch} where most "
-            f"is to be gained, {sum(self.race)} in a race of the best, {self.confirm} to confirm"
+            f"is to be gained, {sum(self.race)} in a race of the best, {self.profile} around its "
+            f"leader, {self.confirm} to confirm"
         )
         return (
             f"{self.points} points of {self.point_s:g} s: {self.measuring_s:.1f} s of measuring, "
@@ -82,6 +89,7 @@ def schedule(
     race = tuple(min(heat, few) for heat in RACE)
     least = Schedule(
         spread=spread, centres=CENTRES, refine_rounds=0, batch=min(BATCH, few), race=race,
+        profile=profile_points(space),
         repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
     )  # fmt: skip
     rounds = USUAL_ROUNDS

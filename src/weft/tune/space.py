@@ -32,6 +32,8 @@ CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every",
            "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
 MOST_OUTSTANDING_BYTES = 256 * MIB  # of one end: more is not a window but a store
 UNALIGNED_BYTES = 1
+# Measured to tell what it costs: nothing can be better than the default, apart from chance.
+PROBED = ("offset_bytes",)
 # Distances: how many such steps make two settings unlike. Few for what decides, many for the rest.
 _REACH = {"size_bytes": 3.0, "depth": 3.0, "qps": 2.0, "threads": 1.0, "wait": 1.0}
 _WEAK_REACH = 2.0
@@ -146,11 +148,15 @@ class Space:
 
 @functools.lru_cache(maxsize=8)
 def candidates_of(space: Space) -> tuple[Choice, ...]:
-    """Every combination that can run."""
+    """Every combination that can run and may be recommended."""
     names = [factor.name for factor in space.factors]
-    every = itertools.product(*(factor.levels for factor in space.factors))
+    every = itertools.product(*(_recommendable(factor) for factor in space.factors))
     found = (dict(zip(names, levels, strict=True)) for levels in every)
     return tuple(setting for setting in found if space.is_possible(setting))
+
+
+def _recommendable(factor: Factor) -> tuple[Plain, ...]:
+    return (_nearest(factor),) if factor.name in PROBED else factor.levels
 
 
 def _nearest(factor: Factor) -> Plain:
@@ -185,7 +191,7 @@ def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
         else:
             fixed[field] = levels[0]
     factors = []
-    for name, what in offered.items():
+    for name, what in sorted(offered.items(), key=lambda item: CHOICES.index(item[0])):
         if isinstance(what, str):
             refused.append(Refused(name=name, reason=what))
         else:

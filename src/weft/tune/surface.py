@@ -26,6 +26,7 @@ from weft.tune.observed import Observed
 from weft.tune.space import Choice, Space
 
 LEAST_ROWS = 4
+_FAR = 3.5  # deviations, estimated from the median of their sizes
 _SCALES = (0.05, 0.1, 0.2, 0.4, 0.8)
 _NOISES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _REACHES = (0.5, 0.7, 1.0, 1.5, 2.5)
@@ -99,7 +100,7 @@ def surface(
     values = np.log([row.value for row in rows])
     mean = model_log(found, space, settings)
     level = float(np.median(values - mean))
-    residuals = values - mean - level
+    residuals = _tamed(values - mean - level)
     at = space.coordinates(settings)
     apart = space.squared_distances(at, at)
     scale, reach, noise = max(
@@ -121,6 +122,12 @@ def _fitted(
         return fit_of(goal, space, rows, held_out=held_out), ""
     except InputError as error:
         return None, str(error)
+
+
+def _tamed(residuals: FloatArray) -> FloatArray:
+    """Points that the host disturbed lie far below the others: they count as low, not as zero."""
+    usual = max(0.1, 1.4826 * float(np.median(np.abs(residuals))))
+    return np.clip(residuals, -_FAR * usual, _FAR * usual)
 
 
 def _kernel(

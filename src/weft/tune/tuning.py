@@ -25,10 +25,11 @@ from weft.tune.confirm import (
     confirmed,
     contenders,
 )
-from weft.tune.design import design
+from weft.tune.design import design, profile
 from weft.tune.goal import Goal
 from weft.tune.observed import Observed
 from weft.tune.recommend import Recommendation, contestants, promising, ranked, recommend
+from weft.tune.rule import Rule
 from weft.tune.schedule import Schedule
 from weft.tune.space import Choice, Space
 from weft.tune.surface import surface
@@ -65,6 +66,8 @@ class Tuning:
     confirmation: tuple[Confirmed, ...]
     elapsed_s: float = 0.0
     ended: str = ""  # why it ended early
+    advice: tuple[Rule, ...] = ()
+    no_advice: str = ""  # why there is none
 
     @property
     def gain(self) -> Interval | None:
@@ -185,18 +188,32 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
-    """The best expected and the best measured run again; the winner was measured twice or more."""
-    for number, heat in enumerate(run.schedule.race):
-        if not run.has_time(heat):
-            break
-        found = surface(run.space, run.goal, run.rows)
-        runners = ranked(found, run.goal, run.rows, run.measured(1))
-        if number == 0:
-            best = contestants(found, run.goal, run.rows, heat // 2)
-            runners = [*(s for s in best if not run.is_refused(s)), *runners]
-        for setting in _shuffled(run.distinct(runners)[:heat], random):
-            run.measure(setting, "race")
+    """Heats of the best expected and the best measured; the winner was measured more than once."""
+    first, *later = run.schedule.race
+    if run.has_time(first + run.schedule.profile):
+        _heat(run, _runners(run, first), random)
+        leader = recommend(run.space, run.goal, run.rows, run.measured(1)).setting
+        for setting in _shuffled(profile(run.space, leader), random):
+            if not run.is_refused(setting):
+                run.measure(setting, "profile")
+    for heat in later:
+        if run.has_time(heat):
+            found = surface(run.space, run.goal, run.rows)
+            _heat(run, ranked(found, run.goal, run.rows, run.measured(1))[:heat], random)
     return recommend(run.space, run.goal, run.rows, run.measured(2) or None)
+
+
+def _runners(run: _Run, number: int) -> list[Choice]:
+    """Half of them the best that can be expected anywhere, the others the best measured."""
+    found = surface(run.space, run.goal, run.rows)
+    expected = contestants(found, run.goal, run.rows, number // 2)
+    measured = ranked(found, run.goal, run.rows, run.measured(1))
+    return run.distinct([*(s for s in expected if not run.is_refused(s)), *measured])[:number]
+
+
+def _heat(run: _Run, runners: Sequence[Choice], random: np.random.Generator) -> None:
+    for setting in _shuffled(runners, random):
+        run.measure(setting, "race")
 
 
 def _rounds(

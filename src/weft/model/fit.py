@@ -15,7 +15,6 @@ from math import inf
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import least_squares
 
 from weft.errors import InputError
 
@@ -243,6 +242,9 @@ class _Problem:
     def solve(
         self, start: FloatArray, kept: npt.NDArray[np.bool_]
     ) -> tuple[FloatArray, FloatArray]:
+        # A quarter of a second to import, which commands that fit nothing do not wait for.
+        from scipy.optimize import least_squares
+
         def residuals(scaled: FloatArray) -> FloatArray:
             ratios = self.ratios(scaled * self.scale)[kept]
             return np.log(np.maximum(ratios, _SMALLEST_RATIO))

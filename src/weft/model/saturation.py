@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from math import isfinite
 
 import numpy as np
-from scipy.optimize import brentq
 
 from weft.errors import InputError
 from weft.model.fit import Fit, FloatArray, Form, Input, Unknown
@@ -67,6 +66,8 @@ def doubling_load_MBps(fit: Fit, capacity_MBps: float) -> float | None:
 
     def excess_us(load_MBps: float) -> float:
         return float(fit.predict(extrapolate=True, load_MBps=load_MBps)) - 2.0 * unloaded_us
+
+    from scipy.optimize import brentq  # see weft.model.fit
 
     unloaded_us = float(fit.predict(extrapolate=True, load_MBps=0.0))
     if excess_us(capacity_MBps) < 0:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.errors import InputError
+from weft.studies.efa import EFA
+from weft.studies.efa_advice import ADVICE
+from weft.studies.ib2016 import IB2016
 from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
 from weft.studies.rperf_lanes import FIG12, FIG13
 from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
@@ -15,7 +18,7 @@ RPERF: tuple[Study, ...] = (
     FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13,
 )  # fmt: skip
 
-STUDIES: tuple[Study, ...] = (*RPERF,)
+STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, ADVICE)
 
 
 def find_studies(names: Sequence[str]) -> list[Study]:

@@ -95,7 +95,7 @@ def _check_window(settings: Windowed) -> None:
 def check_available(settings: Settings, op: str, offers: Sequence[Availability]) -> None:
     """Refuse a transport or device that this machine does not have, and what it cannot carry."""
     route = settings.route
-    ours = [o for o in offers if o.transport == route.transport and o.device in ("", route.device)]
+    ours = [o for o in offers if o.transport == route.transport and route.has(o.device)]
     named = [o for o in ours if o.device == route.device] or ours
     usable = [o for o in named if o.available]
     if not usable:

@@ -84,7 +84,7 @@ def chosen_op(settings: TransferSettings) -> str:
     offered = {
         op
         for a in availability(settings.route.transport)
-        if a.transport == route.transport and a.available and a.device in ("", route.device)
+        if a.transport == route.transport and a.available and route.has(a.device)
         for op in a.operations
     }
     return settings.op or ("write-imm" if "write-imm" in offered else "send")

@@ -21,6 +21,10 @@ class Over:
     transport: str
     device: str = ""
 
+    def has(self, device: str) -> bool:
+        """Whether what is known of a device, or of all ("") of them, is about this."""
+        return not self.device or device in ("", self.device)
+
     def __str__(self) -> str:
         return f"{self.transport}:{self.device}" if self.device else self.transport
 

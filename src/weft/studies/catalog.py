@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from weft.errors import InputError
 from weft.studies.efa import EFA
 from weft.studies.efa_advice import ADVICE
+from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
+from weft.studies.interfaces import INTERFACES
 from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
 from weft.studies.rperf_lanes import FIG12, FIG13
 from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
@@ -18,7 +20,7 @@ RPERF: tuple[Study, ...] = (
     FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13,
 )  # fmt: skip
 
-STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, ADVICE)
+STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR)
 
 
 def find_studies(names: Sequence[str]) -> list[Study]:

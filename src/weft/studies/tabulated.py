@@ -164,7 +164,7 @@ def _axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title:
         ax.set_yscale("log")
         label_log_axis(ax.yaxis)
     else:
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.06 * ax.dataLim.y1)
     ax.set_xlabel(f"{x_label}; {title}" if title else x_label)
     ax.set_ylabel(y_label)
     legend(ax)

@@ -1,0 +1,158 @@
+"""The FDR study's machines as a closed form, set by four of its statements, and how it is drawn.
+
+B messages of a size are outstanding; each takes its time at the rate and a turnaround (wake-up,
+acknowledgement, next post) during which nothing of it moves:
+
+    throughput = min(B · size / (size / R + t), R)
+
+R is that of data in the cache as long as B · size fits it, else that of data that is not. Set
+from the text: R = 49 Gb/s (1 Mi, 4 outstanding), 46 Gb/s outside the cache (1 Mi, 5 outstanding), a
+cache of 4 Mi (Equation 1), t from 10 Gb/s (32 Ki, 1 outstanding). Everything else is predicted.
+Entry points: `throughput`, `modelled_at`, `stated_row`, `model_panel`. Units: bytes, Gb/s, µs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+
+from weft.model.fit import FloatArray
+from weft.model.outstanding import Pipe, throughput_gbps
+from weft.plot.style import PUBLISHED
+from weft.records import Quantity, Scalar, Series
+from weft.studies.observation import Kind, Observation, Records
+from weft.studies.published import stated
+from weft.studies.rounds import scalar_in
+from weft.studies.site import Point, modelled
+from weft.studies.study import Result
+from weft.studies.tabulated import OURS, measured_panel
+
+SYSTEM = "ConnectX-3 4X FDR, wait-wakeup"
+KI, MI = 2**10, 2**20
+CACHE_BYTES = 4 * MI
+SIZES = tuple(2**n for n in range(15, 27))
+
+CACHED_GBPS = stated("fdr", "1Mi-outstanding-4").value
+MISSING_GBPS = stated("fdr", "1Mi-outstanding-5").value
+POLLED_GBPS = stated("fdr", "polling-highest").value
+
+
+def _on_the_line_us(size_bytes: float, rate_gbps: float) -> float:
+    return size_bytes * 8 / (rate_gbps * 1e3)
+
+
+TURNAROUND_US = _on_the_line_us(
+    32 * KI, stated("fdr", "32Ki-outstanding-1").value
+) - _on_the_line_us(32 * KI, CACHED_GBPS)
+
+PARAMETERS = (
+    f"The model has four parameters from the text: {CACHED_GBPS:g} Gb/s while the outstanding "
+    f"messages fit the cache, {MISSING_GBPS:g} Gb/s when they do not, a cache of 4 Mi, and "
+    f"{TURNAROUND_US:.1f} us between a message and the next when one is outstanding."
+)
+
+
+def throughput(
+    size_bytes: npt.ArrayLike,
+    outstanding: npt.ArrayLike,
+    *,
+    one_buffer: bool = False,
+    speed: float = 1.0,
+) -> FloatArray:
+    """Payload in Gb/s; `speed` is what both rates are multiplied by."""
+    size, messages = np.asarray(size_bytes, float), np.asarray(outstanding, float)
+    in_use = size if one_buffer else size * messages
+    hit, miss = (
+        throughput_gbps(
+            size,
+            messages,
+            Pipe(line_rate_gbps=rate * speed, base_latency_us=TURNAROUND_US),
+        )
+        for rate in (CACHED_GBPS, MISSING_GBPS)
+    )
+    return np.asarray(np.where(in_use <= CACHE_BYTES, hit, miss))
+
+
+def size_text(size_bytes: float) -> str:
+    """32768 as 32 Ki, as the study writes sizes."""
+    return f"{size_bytes / MI:g} Mi" if size_bytes >= MI else f"{size_bytes / KI:g} Ki"
+
+
+def setting_text(size_bytes: int, outstanding: int) -> str:
+    return f"{size_text(size_bytes)}, B = {outstanding}"
+
+
+# ---- Points and rows ---------------------------------------------------------------------------
+
+
+def modelled_at(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
+    """A point of the model: values with units by name."""
+    found = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
+    return modelled(setting, {"setting": setting}, lambda: found, SYSTEM)
+
+
+def modelled_line(
+    label: str, x_name: str, xs: Sequence[float], of: Callable[[FloatArray], FloatArray]
+) -> Point:
+    """A line of the model over one axis, in Gb/s."""
+
+    def quantities() -> Mapping[str, Quantity]:
+        ys = of(np.asarray(xs, dtype=np.float64))
+        return {OURS: Series(x_name, "Gb/s", tuple(map(float, xs)), tuple(map(float, ys)))}
+
+    return modelled(label, {"line": label}, quantities, SYSTEM)
+
+
+def stated_row(
+    key: str,
+    setting: str,
+    quantity: str,
+    name: str,
+    *,
+    tolerance: float,
+    kind: Kind = "bandwidth",
+    reason: str = "",
+    served: bool = False,
+) -> Observation:
+    """A value that the text states beside the model's; `name` is the quantity in the record.
+
+    `served`: the value, or another that says the same, set a parameter of the model.
+    """
+    said = stated("fdr", key)
+    return Observation(
+        setting=setting, quantity=quantity, unit=said.unit, kind=kind, published=said.value,
+        place=said.place, reason=reason, source="model", system=SYSTEM, tolerance=tolerance,
+        predicted=not served, read=lambda records: scalar_in(records[setting], name, said.unit),
+    )  # fmt: skip
+
+
+def model_panel(
+    lines: Sequence[Point],
+    marks: Sequence[tuple[float, float]],
+    x_label: str,
+    y_label: str,
+    *,
+    log_x: bool = True,
+) -> Callable[[Axes, Result], None]:
+    """The model's lines, and what the text states as open marks."""
+
+    def seen(records: Records) -> dict[str, list[tuple[float, float]]]:
+        found = {}
+        for line in lines:
+            series = records[line.setting].quantities[OURS]
+            assert isinstance(series, Series)
+            found[line.setting] = list(zip(series.x, series.y, strict=True))
+        return found
+
+    base = measured_panel(seen, x_label, y_label, log_x=log_x, title="model and published")
+
+    def draw(ax: Axes, result: Result) -> None:
+        ax.plot([x for x, _ in marks], [y for _, y in marks], "o", markersize=8.5,
+                markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
+                label="published")  # fmt: skip
+        base(ax, result)
+
+    return draw

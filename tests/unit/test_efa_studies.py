@@ -312,8 +312,10 @@ def test_the_best_round_counts_and_the_next_best_is_its_doubt():
     assert Best.of(rounds[:1], least=True).doubt == math.inf
 
 
-def test_a_round_on_a_busy_processor_is_doubtful_by_the_time_it_lost():
-    assert Best.of([Round(4.0, lost=0.5), Round(4.0)], least=True).doubt == 2
+def test_a_throughput_on_a_busy_processor_is_doubtful_by_the_time_it_lost():
+    rounds = [Round(4.0, lost=0.5), Round(4.0)]
+    assert Best.of(rounds, least=False).doubt == 2
+    assert Best.of(rounds, least=True).doubt == 1
     busy = [{"fact": "clock", "value": "tsc"}, {"fact": "time lost to hiccups, %", "value": 20.0}]
     assert lost_share(a_record("latency", tables={"host": busy})) == 0.2
     assert lost_share(a_record("latency")) == 0

@@ -2,7 +2,8 @@
 
 Every setting is measured in rounds over all settings of a study. The best round counts (the least
 latency, the greatest throughput): what else runs on the machine only ever makes a round worse.
-How far to trust it tell the next best, and the processor time that others took around it.
+How far to trust it tells the next best; of a throughput also the time that others took from the
+processor, while the median of a latency is of messages that nobody held up.
 Entry points: `MeasuredLine`, `in_rounds`, `compared`, `verdict`, `rounds_panel`. Units: those of
 each line.
 """
@@ -48,12 +49,12 @@ class Best:
 
     @classmethod
     def of(cls, rounds: Sequence[Round], least: bool) -> Best:
-        """Doubtful by the next best, and by what a thread does in the time left to it."""
+        """Doubtful by the next best, and a throughput by what is done in the time that is left."""
         ordered = sorted(rounds, key=lambda one: one.value, reverse=not least)
         if len(ordered) == 1:
             return cls(value=ordered[0].value, doubt=inf)
         first, second = (one.value for one in ordered[:2])
-        busy = 1 / max(1 - ordered[0].lost, 1e-3)
+        busy = 1.0 if least else 1 / max(1 - ordered[0].lost, 1e-3)
         return cls(value=first, doubt=max(first / second, second / first, busy))
 
 

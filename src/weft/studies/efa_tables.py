@@ -30,8 +30,8 @@ SYSTEM = "EFA thesis (model), this machine (measured)"
 HERE = (
     "What is measured on this machine is another system: it judges the thesis's claims and is "
     "compared with no published value. Each setting is the best of three rounds of 50 ms; the "
-    "range in brackets is what the next best round, or the time that others took from the "
-    "processor, would make of a ratio."
+    "range in brackets is what the next best round would make of a ratio or, of throughputs, the "
+    "time that others took from the processor."
 )
 
 

@@ -23,7 +23,8 @@ FloatArray = npt.NDArray[np.float64]
 CONTRADICTION_FACTOR = 2.0
 """Rows with the same inputs whose values are further apart than this cannot be one system's."""
 
-_TOLERANCE = 1e-10
+_FINE, _COARSE = 1e-10, 1e-7  # a search that creeps along a bound goes on, held to less
+_STEPS_PER_UNKNOWN = 20
 _SMALLEST_RATIO = (
     1e-12  # of model to observed: keeps the logarithm finite where a trial step goes wrong
 )
@@ -240,7 +241,10 @@ class _Problem:
         return np.asarray(model, dtype=np.float64) / self.observed
 
     def solve(
-        self, start: FloatArray, kept: npt.NDArray[np.bool_]
+        self,
+        start: FloatArray,
+        kept: npt.NDArray[np.bool_],
+        tolerances: Sequence[float] = (_FINE, _COARSE),
     ) -> tuple[FloatArray, FloatArray]:
         # A quarter of a second to import, which commands that fit nothing do not wait for.
         from scipy.optimize import least_squares
@@ -249,15 +253,21 @@ class _Problem:
             ratios = self.ratios(scaled * self.scale)[kept]
             return np.log(np.maximum(ratios, _SMALLEST_RATIO))
 
-        solution = least_squares(
-            residuals,
-            np.clip(start, *self.bounds) / self.scale,
-            bounds=self.bounds / self.scale,
-            x_scale="jac",
-            ftol=_TOLERANCE,
-            xtol=_TOLERANCE,
-            gtol=_TOLERANCE,
-        )
+        scaled = np.clip(start, *self.bounds) / self.scale
+        for tolerance in tolerances:
+            solution = least_squares(
+                residuals,
+                scaled,
+                bounds=self.bounds / self.scale,
+                x_scale="jac",
+                ftol=tolerance,
+                xtol=tolerance,
+                gtol=tolerance,
+                max_nfev=_STEPS_PER_UNKNOWN * len(self.names),
+            )
+            scaled = solution.x
+            if solution.success:
+                break
         if not solution.success or not np.all(np.isfinite(solution.fun)):
             raise InputError(
                 self.where,
@@ -285,7 +295,8 @@ class _Problem:
         for row in range(self.observed.size):
             kept[row] = False
             blind = np.all(jacobian[kept] == 0.0, axis=0)
-            without, _ = self.solve(np.where(blind, self.start(), found), kept)
+            start = np.where(blind, self.start(), found)
+            without, _ = self.solve(start, kept, (_COARSE, _COARSE))
             errors[row] = self.ratios(without)[row] - 1.0
             kept[row] = True
         return errors

@@ -15,10 +15,11 @@ slowest stage, with the knee rounded (`KNEE`):
                  (n + header)/line),
     busy   = (message + copy·n + miss·n·uncached)·(1 + contention·(threads − 1)) + turn·(1 − 1/qps)
 
-with uncached = max(0, 1 − cache/(n·d·qps·threads)), the share of the outstanding bytes that a cache
-does not hold. What is not asked for is left out (a cost of zero, a limit of infinity).
-Entry points: `throughput`, a Form of any of these unknowns; `host_throughput`, the one for
-transports whose work the host does. Units: M/s (messages per us), us, ns/B, GB/s (10^9), B.
+with uncached = 1/(1 + (cache/(n·d·qps·threads))^4): buffers used in turn are all found in a cache
+that holds them all, and none of them in a smaller one. What is not asked for is left out (a cost of
+zero, a limit of infinity). Entry points: `throughput`, a Form of any of these unknowns;
+`host_throughput`, the one for transports whose work the host does.
+Units: M/s (messages per us), us, ns/B, GB/s (10^9 bytes), B.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ FORMULA = (
 
 KNEE = 10.0
 """Stages of equal speed hold each other up, as their times vary: two of them by 2^(1/KNEE), 7 %."""
+
+CACHE_EDGE = 4.0
+"""How sharply buffers stop fitting into a cache: at half or twice its size 6 % still do, or not."""
 
 INPUTS = (
     Input(name="size_bytes", unit="B", meaning="payload of a message", least=1.0),
@@ -141,23 +145,47 @@ def host_throughput(
     Unknowns: base_us, byte_ns, message_us, copy_ns, contention; with `cache` also cache_bytes and
     miss_ns, for rows on both sides of the cache's size. The window slides.
     """
-    x = {
-        name: np.asarray(value, dtype=np.float64)
-        for name, value in zip(inputs, np.broadcast_arrays(*inputs.values()), strict=True)
-    }
-    rates = np.asarray(rates_Mps, dtype=np.float64)
-    per_thread = rates / x["threads"]
+    x, rates = _rows(inputs, rates_Mps)
+    message_us = x["threads"] / rates
+    byte_ns = 1e3 * float(np.min(message_us / x["size_bytes"]))
     starts = {
-        "base_us": float(np.min(x["depth"] * x["qps"] / per_thread)),
-        "byte_ns": 0.5e3 / float(np.max(per_thread * x["size_bytes"])),
-        "message_us": 1.0 / float(np.max(per_thread)),
-        "copy_ns": 1e3 / float(np.max(per_thread * x["size_bytes"])),
+        "base_us": float(np.min(x["depth"] * x["qps"] * message_us)),
+        "byte_ns": 0.5 * byte_ns,
+        "message_us": float(np.min(message_us)),
+        "copy_ns": byte_ns,
         "contention": 0.5,
-        "cache_bytes": float(np.median(_footprint_bytes(x))),
-        "miss_ns": 0.5e3 / float(np.max(per_thread * x["size_bytes"])),
     }
-    unknowns = ["base_us", "byte_ns", "message_us", "copy_ns", "contention"]
-    return throughput(unknowns + ["cache_bytes", "miss_ns"] * cache, starts=starts)
+    if not cache:
+        return throughput(tuple(starts), starts=starts)
+    held_bytes = _footprint_bytes(x)
+    starts |= {"cache_bytes": float(np.median(held_bytes)), "miss_ns": 0.5 * byte_ns}
+    form = throughput(tuple(starts), starts=starts)
+    return replace(form, unknowns=tuple(_within(held_bytes, u) for u in form.unknowns))
+
+
+def _within(held_bytes: FloatArray, unknown: Unknown) -> Unknown:
+    """A cache whose size the rows do not straddle cannot be found."""
+    if unknown.name != "cache_bytes":
+        return unknown
+    return replace(unknown, low=float(held_bytes.min()), high=float(held_bytes.max()))
+
+
+def _rows(
+    inputs: Mapping[str, npt.ArrayLike], rates_Mps: npt.ArrayLike
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    rates = np.asarray(rates_Mps, dtype=np.float64)
+    missing = [named.name for named in INPUTS if named.name not in inputs]
+    if missing:
+        raise InputError("throughput", f"input {missing[0]!r} is missing", "give all four")
+    if not (rates.size and np.all(np.isfinite(rates)) and np.all(rates > 0)):
+        raise InputError(
+            "throughput", "no rates, or one that is not above 0", "leave such rows out"
+        )
+    x = {
+        named.name: np.broadcast_to(np.asarray(inputs[named.name], dtype=np.float64), rates.shape)
+        for named in INPUTS
+    }
+    return x, rates
 
 
 def bandwidth_MBps(rate_Mps: npt.ArrayLike, bytes_per_message: npt.ArrayLike) -> FloatArray:
@@ -198,7 +226,7 @@ def _connection_us(
 
 def _busy_us(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
     """Per message of a thread that never waits."""
-    uncached = np.maximum(0.0, 1.0 - p["cache_bytes"] / _footprint_bytes(x))
+    uncached = 1.0 / (1.0 + (p["cache_bytes"] / _footprint_bytes(x)) ** CACHE_EDGE)
     bytes_us = (p["copy_ns"] + p["miss_ns"] * uncached) * x["size_bytes"] / 1e3
     crowded = 1.0 + p["contention"] * (x["threads"] - 1)
     return np.asarray(

@@ -28,6 +28,7 @@ from weft.studies.tabulated import COLOURS
 ROUNDS = 3
 COMMON: Mapping[str, object] = {"duration": "50 ms", "warmup": 100}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+SPOILED = 3.0  # rounds that differ by more than this say nothing of the transport
 ROOM, ROOM_LOG = 1.3, 2.5  # of the value axis beyond the values that count
 Panel = Callable[[Axes, Result], None]
 
@@ -191,7 +192,9 @@ class Ratio:
         return f"{self.name} {self.value:.2f} ({low:.2f}–{high:.2f})"
 
     def between(self, low: float, high: float) -> bool | None:
-        """Whether it is; None where the doubt reaches across an end."""
+        """Whether it is; None where the doubt reaches across an end, or spoils the value."""
+        if self.doubt > SPOILED:
+            return None
         if low <= self.value / self.doubt and self.value * self.doubt <= high:
             return True
         outside = self.value * self.doubt < low or high < self.value / self.doubt

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.cli import parser
-from weft.cli.test import _given
+from weft.cli.test import given_settings
 from weft.measure.campaign import plan_points
 from weft.measure.catalog import TESTS
 from weft.tune.advice import advice_rows, advice_table, advise
@@ -137,7 +137,9 @@ def test_every_command_that_a_rule_names_would_run(over: str) -> None:
         assert words[0] == "weft"
         args = parser((words[1],)).parse_args(words[1:])
         test = TESTS[args.test]
-        assert plan_points(test, _given(args, test), args.sweep, int(args.repeat), args.peer)
+        assert plan_points(
+            test, given_settings(args, test), args.sweep, int(args.repeat), args.peer
+        )
 
 
 def test_the_table_has_known_rules_first_and_then_what_to_measure() -> None:

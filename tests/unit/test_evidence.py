@@ -213,7 +213,7 @@ def test_runs_that_ended_early_are_left_out_and_told() -> None:
                  notes=["ended: interrupted"], provenance=Provenance(weft_version="0"))  # fmt: skip
     evidence = evidence_of([stream(1e9), cut])
     assert len(evidence.rows) == 1
-    assert evidence.left_out == ("1 records of runs that ended early",)
+    assert evidence.left_out == ("1 record of runs that ended early",)
     with pytest.raises(InputError, match=r"all 1 records are of runs that ended early"):
         evidence_of([cut])
 
@@ -222,7 +222,7 @@ def test_settings_of_another_system_are_left_out_and_told() -> None:
     records = [stream(1e9, depth=d) for d in (1, 2)] + [stream(1e9, nagle=True)]
     evidence = evidence_of(records)
     assert len(evidence.rows) == 2
-    assert evidence.left_out == ("1 records with nagle=True, where the others have defaults",)
+    assert evidence.left_out == ("1 record with nagle=True, where the others have defaults",)
 
 
 def test_too_few_points_for_a_fit_are_refused_with_the_command_that_measures_more() -> None:

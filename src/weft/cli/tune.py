@@ -1,4 +1,7 @@
-"""`weft tune PEER --over TRANSPORT --goal GOAL`: measure little, fit, recommend, confirm."""
+"""`weft tune PEER --over TRANSPORT --goal GOAL`: measure little, fit, recommend, confirm.
+
+`weft tune FILE ...` does the same with stored records, without measuring.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import sys
 
 from weft.cli.progress import ProgressBar
 from weft.cli.test import WITHOUT_PEER, add_settings, given_settings
+from weft.cli.tune_records import are_records, one_peer, run_records
 from weft.errors import InputError
 from weft.host.facts import provenance_facts
 from weft.measure.auth import read_token
@@ -29,12 +33,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Measures a small designed set of settings, fits the models to it, recommends, "
         "and measures the recommendation beside the default. A setting that is given is not a "
         "choice; several values (--size 4K..1M*4) limit it. See docs/tune.md.",
-        usage="weft tune [PEER] [--over TRANSPORT] [--goal GOAL] [--SETTING VALUE ...] [-o FILE]",
+        usage="weft tune [PEER | RECORDS ...] [--over TRANSPORT] [--goal GOAL] "
+        "[--SETTING VALUE ...] [-o FILE]",
         allow_abbrev=False,
     )  # fmt: skip
     command.add_argument(
-        "peer", nargs="?", default=LOCAL, metavar="PEER",
-        help="HOST[:PORT] of a weft serve, or local: one is started for this command",
+        "given", nargs="*", metavar="PEER | RECORDS",
+        help="HOST[:PORT] of a weft serve, or local: one is started for this command; or files of "
+        "records, from which to tune without measuring",
     )  # fmt: skip
     command.add_argument("--goal", default="throughput", choices=GOALS, help="what is to be best")
     command.add_argument("--budget", metavar="SECONDS", help="time for everything")
@@ -51,6 +57,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if are_records(args.given):
+        return run_records(args)
+    args.peer = one_peer(args.given)
     given = given_settings(args, TESTS["bandwidth"])
     seed = int(whole(0, 2**63 - 1)(given.get("seed", 1), "--seed"))
     prepared = prepare(given, goal=args.goal, budget_s=_seconds(args.budget, "--budget"),

@@ -19,7 +19,7 @@ from weft.records import Plain, Record, Row
 from weft.records.dimension import format_value, split_unit
 from weft.tune.record import NAME
 
-STAGES = ("spread", "refine", "race", "profile", "confirm")
+STAGES = ("spread", "refine", "race", "profile", "confirm", "stored")
 DRAWN = ("size_bytes", "depth")
 
 

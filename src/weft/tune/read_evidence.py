@@ -45,6 +45,14 @@ def evidence_of(
     where: str = "records",
 ) -> Evidence:
     """Rows of these records; `over` and `endpoint` choose where there are several."""
+    found = _gathered(records, over, endpoint, where)
+    _check_agreement(found.rows, where)
+    return found
+
+
+def _gathered(
+    records: Iterable[Record | Sourced], over: str, endpoint: str, where: str
+) -> Evidence:
     sourced = list(_once(records))
     usable = [s for s in sourced if is_test(s.record)]
     if not usable:
@@ -53,18 +61,21 @@ def evidence_of(
     told = full_settings(s.record for s in usable)
     found = [(s, setting_of(s.record, told)) for s in usable]
     found, ended = _complete(found, where)
-    left_out = [f"{n} records of no test" for n in [len(sourced) - len(usable)] if n] + ended
+    foreign = len(sourced) - len(usable)
+    left_out = [f"{counted(foreign)} of no test"] * bool(foreign) + ended
     found = _chosen(found, "over", over, where)
     found = _chosen(found, "endpoint", endpoint, where)
     _check_peers(found, where)
     found, strange = _alike(found)
-    rows = _rows(found)
-    _check_agreement(rows, found, where)
     first = found[0]
     return Evidence(
         over=first[1].over, endpoint=first[1].endpoint, peer=_peer(first[0].record),
-        rows=rows, left_out=(*left_out, *strange),
+        rows=_rows(found), left_out=(*left_out, *strange),
     )  # fmt: skip
+
+
+def counted(records: int) -> str:
+    return f"{records} record{'s' * (records != 1)}"
 
 
 def _once(records: Iterable[Record | Sourced]) -> Iterator[Sourced]:
@@ -95,7 +106,7 @@ def _complete(found: Found, where: str) -> tuple[Found, list[str]]:
     ended = len(found) - len(kept)
     if not kept:
         raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")
-    return kept, [f"{ended} records of runs that ended early"] if ended else []
+    return kept, [f"{counted(ended)} of runs that ended early"] * bool(ended)
 
 
 def _chosen(found: Found, name: str, wanted: str, where: str) -> Found:
@@ -126,7 +137,7 @@ def _alike(found: Found) -> tuple[Found, list[str]]:
     counts = Counter(setting.other for _, setting in found)
     kept = min(counts, key=lambda other: (-counts[other], canonical(other)))
     told = [
-        f"{n} records with {_named(other)}, where the others have {_named(kept)}"
+        f"{counted(n)} with {_named(other)}, where the others have {_named(kept)}"
         for other, n in sorted(counts.items(), key=lambda item: canonical(item[0]))
         if other != kept
     ]
@@ -157,17 +168,16 @@ def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
                records=tuple(s.record for s in ordered), **spreads)  # fmt: skip
 
 
-def _check_agreement(rows: Sequence[Row], found: Found, where: str) -> None:
+def _check_agreement(rows: Sequence[Row], where: str) -> None:
     """Values of the same settings that lie further apart than repetitions here do."""
-    by_setting: dict[Setting, list[Sourced]] = {}
-    for sourced, setting in found:
-        by_setting.setdefault(setting, []).append(sourced)
     for quantity in JUDGED:
         allowed = _allowed_factor(rows, quantity)
         for row in rows:
             spread: Spread | None = getattr(row, quantity)
-            if spread is not None and spread.high > spread.low * allowed(row) > 0:
-                raise _contradiction(row, quantity, by_setting[row.setting], allowed(row), where)
+            if spread is None or not spread.high > LEAST_CONTRADICTION * spread.low > 0:
+                continue
+            if spread.high > spread.low * allowed(row):
+                raise _contradiction(row, quantity, allowed(row), where)
 
 
 def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float]:
@@ -187,11 +197,10 @@ def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float
     return factor
 
 
-def _contradiction(
-    row: Row, quantity: str, group: Sequence[Sourced], allowed: float, where: str
-) -> InputError:
-    told = [(observed(s.record, row.setting).get(quantity), s) for s in group]
-    values = sorted(((v, s.origin, s.record.label) for v, s in told if v is not None))
+def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:
+    sourced = zip(row.records, row.origins, strict=True)
+    told = [(observed(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced]
+    values = sorted((v, origin, label) for v, origin, label in told if v is not None)
     (low, low_at, label), (high, high_at, _) = values[0], values[-1]
     problem = (
         f"{label}: {quantity} is {format_number(low)} in {low_at} and {format_number(high)} in "

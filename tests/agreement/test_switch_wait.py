@@ -244,6 +244,22 @@ def test_two_hops_add_the_cables_buffer_to_the_first_switchs_wait(
     assert_within(found, wait, small_ns(hotspot, float(wait.high_ns)))
 
 
+@settings(max_examples=50, deadline=None)
+@given(hotspots(8), st.integers(1, 4))
+def test_two_hops_served_by_age_wait_for_what_all_buffers_hold(
+    hotspot: Hotspot, below: int
+) -> None:
+    above, packet_ns = number(hotspot.senders), number(hotspot.packet_ns)
+    buffer_ns = number(hotspot.packets_held) * packet_ns
+    loop_ns = number(hotspot.credit_loop_ns) + number(hotspot.credit_interval_ns)
+    assume(loop_ns <= buffer_ns)
+    assume((loop_ns + packet_ns) * above <= buffer_ns * (above + below))
+    wait = two_hop_wait(hotspot, below, order="fcfs-age")
+    loops_ns = 3 * float(wait.high_ns) + idle_ns(hotspot, 2)
+    found = waits_ns(two_hops(hotspot, below, "fcfs-age", loops_ns), idle_ns(hotspot, 2))
+    assert_within(found, wait, small_ns(hotspot, float(wait.high_ns)))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     rates=st.lists(st.sampled_from(RATES), min_size=1, max_size=4),

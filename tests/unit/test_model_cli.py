@@ -118,7 +118,7 @@ def test_the_wait_grows_by_a_buffer_with_each_sender(capsys: Capture) -> None:
     assert all(row["rtt_low_ns"] > row["low_ns"] for row in found)
 
 
-@pytest.mark.parametrize("order", ["fcfs", "round-robin", "own-lane"])
+@pytest.mark.parametrize("order", ["fcfs", "fcfs-age", "round-robin", "own-lane"])
 def test_every_order_has_its_wait(order: str, capsys: Capture) -> None:
     found = rows(capsys, "wait", "--order", order, "--senders", "2,5")
     assert all(0 <= row["low_ns"] <= row["high_ns"] for row in found)

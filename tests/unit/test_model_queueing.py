@@ -118,8 +118,16 @@ def test_senders_that_do_not_fill_the_link_are_refused() -> None:
 
 
 def test_an_order_without_a_closed_form_is_refused() -> None:
-    with pytest.raises(InputError, match="'fcfs-age' has no closed form"):
-        two_hop_wait(Hotspot(**RPERF), 3, order="fcfs-age")
+    with pytest.raises(InputError, match="'lottery' has no closed form"):
+        two_hop_wait(Hotspot(**RPERF), 3, order="lottery")
+
+
+def test_the_papers_two_hops_served_by_age_take_18_4_us() -> None:
+    delayed = Hotspot(**RPERF | {"senders": 2, "credit_delay_ns": 3400})
+    wait = two_hop_wait(delayed, 3, order="fcfs-age")
+    assert wait.low_ns < 18_400 - 880 < wait.high_ns
+    with pytest.raises(InputError, match="the cable cannot keep up"):
+        two_hop_wait(Hotspot(**RPERF | {"credit_delay_ns": 8000}), 3, order="fcfs-age")
 
 
 def test_a_path_needs_a_flight_for_every_link() -> None:

@@ -30,6 +30,7 @@ from weft.units import time_ps
 
 FRAMING = Framing(transport="rc", mtu_bytes=4096)
 FORMULAS = {
+    "fcfs-age": "as fcfs over one switch; (N + M + 1) P T − 2 τ over two",
     "fcfs": "N P T − τ to N P T − τ + T, or N W T − τ' with windows if that is less",
     "round-robin": "0 to N T; with --think t + k N T less the probe's loop",
     "own-lane": "0 to T, or the load lane's turn of ⌈weight / blocks⌉ T",
@@ -116,12 +117,13 @@ def _chosen(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
     _check_options(args, weight)
     if args.below:
         below = single(args, "below", whole(1, 10_000))
-        return two_hop_wait(hotspot, below, order=args.order), f"{TWO_HOPS}, M = {below}"
+        formula = FORMULAS["fcfs-age"] if args.order == "fcfs-age" else TWO_HOPS
+        return two_hop_wait(hotspot, below, order=args.order), f"{formula}, M = {below}"
     if args.order == "own-lane":
         one = own_lane_wait(hotspot, load_weight=weight)
         same = np.ones_like(np.asarray(hotspot.senders))
         return Wait(low_ns=one.low_ns * same, high_ns=one.high_ns * same), FORMULAS[args.order]
-    if args.order == "fcfs":
+    if args.order in ("fcfs", "fcfs-age"):
         return fcfs_wait(hotspot), FORMULAS[args.order]
     if args.think is None:
         return round_robin_wait(hotspot), FORMULAS[args.order]

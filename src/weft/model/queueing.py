@@ -13,6 +13,8 @@ leave τ later at the earliest: the credit loop. The wait by who goes first at t
                                gets a packet per (M + 1) T: (M + 1) P T − τ there, and at the first
                                switch as above with (M + 1) T for T; give or take a turn, or with
                                first come, first served a buffer, as packets then leave in bursts
+    ... oldest in the fabric   (N + M + 1) P T − 2 τ: what all buffers hold, in order of its arrival
+                               at the first switch; T less to 4 T more, as simulations show
 
     τ  = T + 2 d + c + L       its own time, credit and packet in flight, credit delay, switch
     τ' = T + a + 4 d + 2 L     its own time, the ACK's, both ways through cable and switch
@@ -39,6 +41,7 @@ from weft.model.fit import FloatArray
 
 SOURCE = "weft; the (N − 1) B/R law of the switch study (RPerf, 2020) is its case τ = B/R"
 CREDIT_BLOCK = 64
+TWO_HOP_ORDERS = ("fcfs", "fcfs-age", "round-robin")
 _WHERE = "saturated output"
 
 
@@ -147,9 +150,12 @@ def two_hop_wait(hotspot: Hotspot, below: npt.ArrayLike, *, order: str = "fcfs")
     At the second switch the probe stands in the one buffer of its cable, behind the others of its
     first switch, whatever the order among inputs: round robin no longer helps there.
     """
-    if order not in ("fcfs", "round-robin"):
-        raise InputError("order", f"{order!r} has no closed form", "use fcfs or round-robin")
+    if order not in TWO_HOP_ORDERS:
+        remedy = f"use {', '.join(TWO_HOP_ORDERS)}"
+        raise InputError("order", f"{order!r} has no closed form over two hops", remedy)
     _at_least("senders below", below, 1)
+    if order == "fcfs-age":
+        return _oldest_first(hotspot, _floats(below))
     slot = (_floats(below) + 1) * hotspot.packet_ns
     buffer = slot * hotspot.packets_held
     early = buffer - hotspot.credit_loop_ns
@@ -161,6 +167,21 @@ def two_hop_wait(hotspot: Hotspot, below: npt.ArrayLike, *, order: str = "fcfs")
     uneven = buffer if order == "fcfs" else slot
     low = np.maximum(first.low_ns + late - uneven, 0)
     return Wait(low_ns=low, high_ns=first.high_ns + early + uneven)
+
+
+def _oldest_first(hotspot: Hotspot, below: FloatArray) -> Wait:
+    packet, loop = hotspot.packet_ns, hotspot.credit_loop_ns
+    buffer = hotspot.packets_held * packet
+    above = _floats(hotspot.senders)
+    # The cable carries the share of those above: a buffer for each credit loop must be enough.
+    if not np.all(
+        (loop <= buffer + packet) & ((loop + packet) * above <= buffer * (above + below))
+    ):
+        problem = f"a credit loop of {np.max(loop):.4g} ns for buffers of {np.min(buffer):.4g} ns"
+        raise InputError(_WHERE, f"{problem}: the cable cannot keep up", "use a larger buffer")
+    early = (above + below + 1) * buffer - 2 * loop
+    late = early - 2 * _floats(hotspot.credit_interval_ns)
+    return Wait(low_ns=np.maximum(late - packet, 0), high_ns=early + 4 * packet)
 
 
 def zero_load_ns(

@@ -40,11 +40,13 @@ class Transport:
     over: str
     endpoint: str
 
-    def __str__(self) -> str:
-        return self.over if self.endpoint in ("stream", "datagram") else self._with_endpoint()
+    @property
+    def chosen(self) -> str:
+        """What --endpoint would say: sockets have one kind, which is not chosen."""
+        return "" if self.endpoint in ("stream", "datagram") else self.endpoint
 
-    def _with_endpoint(self) -> str:
-        return f"{self.over} {self.endpoint}"
+    def __str__(self) -> str:
+        return f"{self.over} {self.chosen}".rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,7 @@ def link(records: Records, transport: Transport) -> Answer:
 
 def delivery(records: Records, transport: Transport) -> Answer:
     offer(records, transport)
-    endpoint = "" if str(transport) == transport.over else transport.endpoint
-    lossy = is_lossy(LatencySettings(over=transport.over, endpoint=endpoint))
+    lossy = is_lossy(LatencySettings(over=transport.over, endpoint=transport.chosen))
     word = "unreliable" if lossy else "reliable"
     rule = "weft counts losses" if lossy else "weft waits for every message"
     return Answer(word, f"{rule} over {transport}{unverified(transport)}")

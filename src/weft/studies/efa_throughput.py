@@ -49,8 +49,8 @@ X_OF = {"queue_pairs": "qps"}  # where the table's name differs from the model's
 X_TEXTS: dict[str, Callable[[float], str]] = {
     "size_bytes": size_text,
     "depth": lambda value: f"depth {value:g}",
-    "qps": lambda value: f"{value:g} queue pairs",
-    "threads": lambda value: f"{value:g} threads",
+    "qps": lambda value: _counted_noun(value, "queue pair"),
+    "threads": lambda value: _counted_noun(value, "thread"),
 }
 NAMES = {
     ("RC", "perftest"): "efa-rc-perftest",
@@ -58,6 +58,10 @@ NAMES = {
     ("RC", "libfabric"): "efa-rc-libfabric",
     ("SRD", "libfabric"): "efa-srd-libfabric",
 }
+
+
+def _counted_noun(value: float, noun: str) -> str:
+    return f"{value:g} {noun}{'' if value == 1 else 's'}"
 
 
 def rate_curve(
@@ -226,7 +230,7 @@ def by_depth_and_threads() -> tuple[Curve, ...]:
     table = published("efa-c5-3")
     return tuple(
         rate_curve("efa-c5-3", column, "depth", NAMES["SRD", "libfabric"],
-                   f"SRD, 64 B, {threads} thread{'s' if threads > 1 else ''}", _counted("SRD"),
+                   f"SRD, 64 B, {_counted_noun(threads, 'thread')}", _counted("SRD"),
                    size_bytes=64, threads=threads)
         for column in table.columns[1:]
         for threads in (int(column.partition("thread")[0]),)

@@ -30,7 +30,7 @@ from weft.units import time_ps
 
 FRAMING = Framing(transport="rc", mtu_bytes=4096)
 FORMULAS = {
-    "fcfs-age": "as fcfs over one switch; (N + M + 1) P T − 2 τ over two",
+    "fcfs-age": "as fcfs over one switch; (N + M + 1) P T − 2 τ, up to τ more, over two",
     "fcfs": "N P T − τ to N P T − τ + T, or N W T − τ' with windows if that is less",
     "round-robin": "0 to N T; with --think t + k N T less the probe's loop",
     "own-lane": "0 to T, or the load lane's turn of ⌈weight / blocks⌉ T",

@@ -14,7 +14,8 @@ leave τ later at the earliest: the credit loop. The wait by who goes first at t
                                switch as above with (M + 1) T for T; give or take a turn, or with
                                first come, first served a buffer, as packets then leave in bursts
     ... oldest in the fabric   (N + M + 1) P T − 2 τ: what all buffers hold, in order of its arrival
-                               at the first switch; T less to 4 T more, as simulations show
+                               at the first switch; up to τ more, as the cable's loop may be hidden
+                               while others are served, and a packet either way
 
     τ  = T + 2 d + c + L       its own time, credit and packet in flight, credit delay, switch
     τ' = T + a + 4 d + 2 L     its own time, the ACK's, both ways through cable and switch
@@ -181,7 +182,7 @@ def _oldest_first(hotspot: Hotspot, below: FloatArray) -> Wait:
         raise InputError(_WHERE, f"{problem}: the cable cannot keep up", "use a larger buffer")
     early = (above + below + 1) * buffer - 2 * loop
     late = early - 2 * _floats(hotspot.credit_interval_ns)
-    return Wait(low_ns=np.maximum(late - packet, 0), high_ns=early + 4 * packet)
+    return Wait(low_ns=np.maximum(late - packet, 0), high_ns=early + loop + packet)
 
 
 def zero_load_ns(

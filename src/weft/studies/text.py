@@ -38,9 +38,19 @@ def ratio(row: Row) -> str:
 
 
 def study_list(studies: Sequence[Study]) -> str:
-    """Names, papers, places, what ours is of, and titles."""
-    rows = [[s.name, s.paper.short, s.place, s.system, s.title] for s in studies]
-    return text_table(["study", "paper", "place", "system", "title"], rows, left=5)
+    """Names, what ours is, and titles, paper by paper."""
+    papers = dict.fromkeys(study.paper.short for study in studies)
+    return "\n\n".join(_paper_list(p, [s for s in studies if s.paper.short == p]) for p in papers)
+
+
+def _paper_list(paper: str, studies: Sequence[Study]) -> str:
+    rows = [[s.name, s.place.partition(",")[0], _ours(s), s.title] for s in studies]
+    return f"{paper}\n\n{text_table(['study', 'place', 'ours', 'title'], rows, left=4)}"
+
+
+def _ours(study: Study) -> str:
+    """The kinds of its points, without repetition."""
+    return ", ".join(dict.fromkeys(point.source for point in study.points))
 
 
 def study_table(result: Result) -> str:

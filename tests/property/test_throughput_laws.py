@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.model.fit import FloatArray, fit
 from weft.model.throughput import (
+    ONE_BY_ONE,
     QUANTITIES,
     Refill,
     by_count,
     by_share,
     host_throughput,
-    one_by_one,
     throughput,
 )
 
 REFILLS = st.one_of(
-    st.just(one_by_one), st.integers(1, 300).map(by_count), st.floats(0.05, 1.0).map(by_share)
+    st.just(ONE_BY_ONE), st.integers(1, 300).map(by_count), st.floats(0.05, 1.0).map(by_share)
 )
 COSTS = st.floats(1e-3, 50.0)
 LIMITS = st.floats(0.1, 100.0)
@@ -48,7 +48,7 @@ def rates_Mps(
     depth: float | FloatArray,
     qps: float = 1,
     threads: float = 1,
-    refill: Refill = one_by_one,
+    refill: Refill = ONE_BY_ONE,
 ) -> FloatArray:
     named = {"size_bytes": size_bytes, "depth": depth, "qps": qps, "threads": threads}
     columns = np.broadcast_arrays(*np.atleast_1d(*map(np.float64, named.values())))

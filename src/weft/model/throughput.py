@@ -25,7 +25,7 @@ Units: M/s (messages per us), us, ns/B, GB/s (10^9 bytes), B.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -34,13 +34,20 @@ import numpy.typing as npt
 from weft.errors import InputError
 from weft.model.fit import FloatArray, Form, Input, Unknown
 
-Refill = Callable[[FloatArray], FloatArray]
-"""From the depth: how many completed messages are replaced at a time."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refill:
+    """How many completed messages are replaced at a time: from the depth, and written out."""
+
+    formula: str
+    batch: Callable[[FloatArray], FloatArray] = field(repr=False, compare=False)
+
 
 FORMULA = (
     "1/max(max(T/(m·r), gap)/(qps·threads), engine/min(qps·threads, engines), busy/threads, "
     "(n + header)/line), T = base + byte·n + extra·[d > 1] + ((m + 1)·r − d − 1)·gap "
-    "+ share·d·(threads − 1), m = ⌊d/r⌋"
+    "+ share·d·(threads − 1), m = ⌊d/r⌋, busy = (message + (copy + miss·uncached)·n)"
+    "·(1 + contention·(threads − 1)) + turn·(1 − 1/qps)"
 )
 
 KNEE = 10.0
@@ -95,19 +102,23 @@ QUANTITIES: tuple[str, ...] = tuple(_QUANTITIES)
 """Names of what a throughput can be made of."""
 
 
-def one_by_one(depth: FloatArray) -> FloatArray:
-    """Every completion lets one message follow: a sliding window."""
-    return np.ones_like(depth)
+ONE_BY_ONE = Refill(formula="1", batch=np.ones_like)
+"""Every completion lets one message follow: a sliding window."""
 
 
 def by_count(messages: int) -> Refill:
     """One completion is signaled for that many messages, or for the window if it is smaller."""
-    return lambda depth: np.minimum(depth, float(messages))
+    return Refill(
+        formula=f"min(d, {messages})", batch=lambda depth: np.minimum(depth, float(messages))
+    )
 
 
 def by_share(share: float) -> Refill:
     """That share of the window is waited for, rounded down, at least one message."""
-    return lambda depth: np.maximum(1.0, np.floor(share * depth + 1e-9))
+    return Refill(
+        formula=f"max(1, ⌊{share:g}·d⌋)",
+        batch=lambda depth: np.maximum(1.0, np.floor(share * depth + 1e-9)),
+    )
 
 
 def throughput(
@@ -115,7 +126,7 @@ def throughput(
     *,
     known: Mapping[str, float] | None = None,
     starts: Mapping[str, float] | None = None,
-    refill: Refill = one_by_one,
+    refill: Refill = ONE_BY_ONE,
     source: str = "outstanding × size / latency, capped by engine, thread, line and cache",
 ) -> Form:
     """The message rate in M/s, with some of `QUANTITIES` to be found and others known.
@@ -126,9 +137,10 @@ def throughput(
     known, starts = dict(known or {}), dict(starts or {})
     _check_names([*unknowns, *known, *starts])
     fixed = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | known
+    told = [f"{name} = {value:.4g}" for name, value in known.items()]
     return Form(
         name="throughput",
-        formula=", ".join([FORMULA, *(f"{name} = {value:.4g}" for name, value in known.items())]),
+        formula=", ".join([FORMULA, f"r = {refill.formula}", *told]),
         source=source,
         unit="M/s",
         unknowns=tuple(_started(name, starts) for name in unknowns),
@@ -188,11 +200,6 @@ def _rows(
     return x, rates
 
 
-def bandwidth_MBps(rate_Mps: npt.ArrayLike, bytes_per_message: npt.ArrayLike) -> FloatArray:
-    """Of messages of so many bytes, in 10^6 bytes per second."""
-    return np.asarray(rate_Mps, dtype=np.float64) * np.asarray(bytes_per_message, dtype=np.float64)
-
-
 def _rate_Mps(p: Mapping[str, float], x: Mapping[str, FloatArray], refill: Refill) -> FloatArray:
     n, threads = x["size_bytes"], x["threads"]
     connections = x["qps"] * threads
@@ -214,7 +221,7 @@ def _connection_us(
     p: Mapping[str, float], x: Mapping[str, FloatArray], refill: Refill
 ) -> FloatArray:
     """Per message of a connection that waits for its own window and its bytes alone."""
-    n, depth, batch = x["size_bytes"], x["depth"], refill(x["depth"])
+    n, depth, batch = x["size_bytes"], x["depth"], refill.batch(x["depth"])
     batches = np.floor(depth / batch)
     behind = np.maximum(0.0, (batches + 1) * batch - depth - 1)
     gap_us = p["gap_us"] + p["gap_ns"] * n / 1e3

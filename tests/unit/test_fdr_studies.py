@@ -42,8 +42,12 @@ from weft.studies.site import Point, Site
 
 Values = Callable[[Point], dict[str, float]]
 UNITS = {
-    "throughput": "b/s", "cpu.percent": "%", "message_rate": "M/s", "python_cost": "ns",
-}  # fmt: skip
+    "sender.throughput": "b/s",
+    "throughput": "b/s",
+    "cpu.percent": "%",
+    "message_rate": "M/s",
+    "python_cost": "ns",
+}
 
 
 def record(values: dict[str, float]) -> Record:
@@ -74,7 +78,7 @@ def words(result: Result, source: str = "measurement") -> list[str]:
 
 
 def gbps(value: float, cpu_percent: float = 50.0) -> dict[str, float]:
-    return {"throughput": value * 1e9, "cpu.percent": cpu_percent}
+    return {"sender.throughput": value * 1e9, "cpu.percent": cpu_percent}
 
 
 # ---- Rounds ------------------------------------------------------------------------------------

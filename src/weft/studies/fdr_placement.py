@@ -21,7 +21,7 @@ from weft.studies.fdr_model import (
     stated_row,
     throughput,
 )
-from weft.studies.fdr_outstanding import NOISE_NOTE, THROUGHPUT, rate_rows
+from weft.studies.fdr_outstanding import ACKNOWLEDGED, NOISE_NOTE, THROUGHPUT, rate_rows
 from weft.studies.observation import Records
 from weft.studies.paper import FDR
 from weft.studies.published import stated
@@ -82,7 +82,7 @@ def _aligned_over(
     records: Records, size: int, outstanding: int, offset: int, gain: float
 ) -> Verdict:
     aligned, other = (_offset_case(size, outstanding, o).name for o in (0, offset))
-    found = ratio(records, aligned, other, "throughput")
+    found = ratio(records, aligned, other, ACKNOWLEDGED)
     return gains(found, gain, f"{setting_text(size, outstanding)}, offset 0 over {offset}")
 
 
@@ -97,14 +97,14 @@ def _aligned_is_faster(records: Records) -> Verdict:
 def _one_line_on_is_as_good(records: Records) -> Verdict:
     return together(*(
         keeps(ratio(records, _offset_case(size, b, 64).name, _offset_case(size, b, 0).name,
-                    "throughput"), 0.95, f"{setting_text(size, b)}, offset 64 over 0")
+                    ACKNOWLEDGED), 0.95, f"{setting_text(size, b)}, offset 64 over 0")
         for size, b in ((512 * KI, 8), (8 * MI, 2))
     ))  # fmt: skip
 
 
 def _one_outstanding_does_not_care(records: Records) -> Verdict:
     aligned, other = (_offset_case(512 * KI, 1, offset).name for offset in (0, 1))
-    found = ratio(records, aligned, other, "throughput")
+    found = ratio(records, aligned, other, ACKNOWLEDGED)
     return alike(found, 0.05, "512 Ki, B = 1, offset 0 over 1")
 
 
@@ -183,7 +183,7 @@ ALIGNMENT = Study(
         rounds_bars(
             [Bar(label=case.name, case=case.name, kind=str(case.settings["offset_bytes"]))
              for case in OFFSET_CASES],
-            "throughput", "Gb/s", "throughput (Gb/s)",
+            ACKNOWLEDGED, "Gb/s", "throughput (Gb/s)",
         ),
     ),
     notes=(
@@ -230,7 +230,7 @@ TCP = here("tcp")
 def _binding_both(records: Records) -> Verdict:
     return together(*(
         gains(ratio(records, _place_case(size, BOTH).name, _place_case(size, UNBOUND).name,
-                    "throughput"), 0.05, f"{size_text(size)}, both bound over no binding")
+                    ACKNOWLEDGED), 0.05, f"{size_text(size)}, both bound over no binding")
         for size in NUMA_SIZES
     ))  # fmt: skip
 
@@ -238,7 +238,7 @@ def _binding_both(records: Records) -> Verdict:
 def _binding_the_sender(records: Records) -> Verdict:
     return together(*(
         gains(ratio(records, _place_case(size, UNBOUND).name, _place_case(size, SENDER).name,
-                    "throughput"), 0.02, f"{size_text(size)}, no binding over sender bound")
+                    ACKNOWLEDGED), 0.02, f"{size_text(size)}, no binding over sender bound")
         for size in NUMA_SIZES
     ))  # fmt: skip
 
@@ -246,7 +246,7 @@ def _binding_the_sender(records: Records) -> Verdict:
 def _the_near_node(records: Records) -> Verdict:
     return together(*(
         gains(ratio(records, _place_case(size, SENDER).name, _place_case(size, OTHER_NODE).name,
-                    "throughput"), 0.02, f"{size_text(size)}, near buffers over far ones")
+                    ACKNOWLEDGED), 0.02, f"{size_text(size)}, near buffers over far ones")
         for size in NUMA_SIZES
     ))  # fmt: skip
 
@@ -278,7 +278,7 @@ NUMA = Study(
         rounds_bars(
             [Bar(label=case.name, case=case.name, kind=str(case.settings["placement"]))
              for case in (*NUMA_CASES, *FAR_CASES)],
-            "throughput", "Gb/s", "throughput (Gb/s)",
+            ACKNOWLEDGED, "Gb/s", "throughput (Gb/s)",
         ),
     ),
     notes=(

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,6 +133,13 @@ def test_several_verdicts_hold_together_if_each_does_and_one_against_decides() -
     assert together(yes, no).evidence == "x: ratio 1 (1–1); x: ratio 0.5 (0.5–0.5)"
 
 
+@pytest.mark.parametrize("judge", [partial(gains, least_gain=0.05), partial(alike, within=0.05)])
+def test_on_a_busy_machine_nothing_is_decided_and_the_reason_told(judge: Any) -> None:
+    verdict = judge(replace(at(2, 2, 2), lost=0.45), what="a over b")
+    assert verdict.holds is None
+    assert verdict.evidence == "a over b: ratio 2 (2–2), while others took 45% of a processor"
+
+
 class _Records(dict[str, Record]):
     def __missing__(self, setting: str) -> Record:
         raise NotHere(f"{setting} failed")
@@ -163,10 +172,12 @@ def test_a_round_that_failed_is_left_out_and_all_of_them_are_the_reason() -> Non
         spread(records, "c", "throughput", "b/s")
 
 
-def test_every_case_is_measured_once_in_each_round() -> None:
+def test_every_case_is_measured_once_in_each_round_to_and_fro() -> None:
     cases = completion.WAIT_CASES
     points = in_rounds(cases)
-    assert [p.setting for p in points[: len(cases)]] == [in_round(c.name, 1) for c in cases]
+    there = [in_round(c.name, 1) for c in cases]
+    back = [in_round(c.name, 2) for c in reversed(cases)]
+    assert [p.setting for p in points[: 2 * len(cases)]] == there + back
     assert len(points) == ROUNDS * len(cases)
 
 

@@ -50,6 +50,7 @@ from weft.studies.rounds import (
     scalar_in,
     spread,
     together,
+    unless_busy,
 )
 from weft.studies.site import here
 from weft.studies.study import Study
@@ -109,7 +110,7 @@ def _polling_takes_a_processor(records: Records) -> Verdict:
         f"{size_text(size)} {share} %" for size, share in zip(WAIT_SIZES, shares, strict=True)
     )
     # A loop that never sleeps has less than all of a processor only where others take it.
-    return Verdict(holds=True if min(s.most for s in shares) > 90 else None, evidence=evidence)
+    return unless_busy(True if min(s.median for s in shares) > 90 else None, evidence, *shares)
 
 
 def _waiting_frees_it(records: Records) -> Verdict:
@@ -119,8 +120,9 @@ def _waiting_frees_it(records: Records) -> Verdict:
     )
     evidence = f"sender's share of a processor: 32 Ki {small} %, 8 Mi {large} %"
     if large.least > 10:
-        return Verdict(holds=False, evidence=f"{evidence}; the copy into the socket remains")
-    return Verdict(holds=True if large.most < small.least else None, evidence=evidence)
+        evidence = f"{evidence}; the copy into the socket remains"
+        return unless_busy(False, evidence, small, large)
+    return unless_busy(True if large.most < small.least else None, evidence, small, large)
 
 
 def _waiting_frees_the_model(records: Records) -> Verdict:

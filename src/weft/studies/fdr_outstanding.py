@@ -34,6 +34,7 @@ from weft.studies.rounds import (
     scalar_in,
     spread,
     together,
+    unless_busy,
 )
 from weft.studies.site import Point, here
 from weft.studies.study import Study
@@ -51,8 +52,8 @@ WAITING = {"over": "ofi:tcp", "endpoint": "msg", "wait": "block"}
 HERE = here("ofi:tcp")
 NOISE_NOTE = (
     "Measured on this machine in five rounds; a ratio is that of each round: its median, and in "
-    "brackets least and most, between which the true one is with 94 % confidence. A claim is left "
-    "undecided where this interval decides nothing, as on a machine with other work."
+    "brackets least and most, between which the true one is with 94 % confidence. A claim is not "
+    "judged where this interval decides nothing, or others took a fifth of a processor."
 )
 
 
@@ -129,15 +130,13 @@ def _model_large_needs_few(records: Records) -> Verdict:
 
 
 def _cpu_of_small(records: Records) -> Verdict:
-    """Processor time of a byte, 1 outstanding, of 32 Ki over 8 Mi."""
-    small, large = (
-        spread(records, setting_text(size, 1), "cpu.percent", "%").median
-        / spread(records, setting_text(size, 1), ACKNOWLEDGED, "Gb/s").median
-        * 10
-        for size in (32 * KI, 8 * MI)
-    )
+    """Processor time of the same data with 1 outstanding, of 32 Ki and of 8 Mi."""
+    names = [setting_text(size, 1) for size in (32 * KI, 8 * MI)]
+    shares = [spread(records, name, "cpu.percent", "%") for name in names]
+    rates = [spread(records, name, ACKNOWLEDGED, "Gb/s") for name in names]
+    small, large = (s.median * 10 / r.median for s, r in zip(shares, rates, strict=True))
     evidence = f"1 outstanding: {small:.3g} ms of processor per Gb at 32 Ki, {large:.3g} at 8 Mi"
-    return Verdict(holds=small > large, evidence=evidence)
+    return unless_busy(small > large, evidence, *shares)
 
 
 OUTSTANDING = Study(
@@ -242,7 +241,8 @@ def _separate_drop(records: Records) -> Verdict:
     names = {b: _cache_case(b, False).name for b in CACHE_BS}
     best = max(CACHE_BS, key=lambda b: spread(records, names[b], ACKNOWLEDGED, "Gb/s").median)
     if best == CACHE_BS[-1]:
-        return Verdict(holds=False, evidence=f"the most is with {best} outstanding, no drop")
+        most = spread(records, names[best], ACKNOWLEDGED, "Gb/s")
+        return unless_busy(False, f"the most is with {best} outstanding, no drop", most)
     found = ratio(records, names[best], names[CACHE_BS[-1]], ACKNOWLEDGED)
     return gains(found, 0.05, f"separate buffers, {best} outstanding over {CACHE_BS[-1]}")
 

@@ -3,7 +3,8 @@
 Each round measures every case once, so a drift of the machine meets all of them; two cases are
 compared round by round. The least and the most of five ratios enclose the median of such ratios
 with 94 % confidence, whatever their distribution (order statistics); a claim is decided only
-where that interval decides it. Entry points: `Case`, `in_rounds`, `gains`, `alike`, `together`.
+where that interval decides it and others left the processors alone.
+Entry points: `Case`, `in_rounds`, `gains`, `alike`, `together`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from weft.plot.style import INK
 from weft.records import Plain, Record, Scalar
 from weft.records.dimension import convert
 from weft.studies.claim import NotHere, Verdict
+from weft.studies.efa_rounds import lost_share
 from weft.studies.observation import Kind, Observation, Records
 from weft.studies.site import Point, here, measured
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS, measured_panel
 
 ROUNDS = 5
+BUSY = 0.2  # of its time, what a spinning thread loses on a machine too busy to judge anything
 MEASURED = "measured here (range of the rounds)"
 
 
@@ -44,23 +47,24 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """The median of the rounds, and between what they were."""
+    """The median of the rounds, between what they were, and what others took meanwhile."""
 
     median: float
     least: float
     most: float
+    lost: float = 0.0  # share of a spinning thread's time, median of the rounds
 
     def __str__(self) -> str:
         return f"{self.median:.3g} ({self.least:.3g}–{self.most:.3g})"
 
 
 def in_rounds(cases: Sequence[Case]) -> tuple[Point, ...]:
-    """Points of all cases, one round after another."""
+    """Points of all cases, one round after another, to and fro."""
     return tuple(
         measured(in_round(case.name, number), {**case.settings, "round": number}, case.test,
                  **case.options)
         for number in range(1, ROUNDS + 1)
-        for case in cases
+        for case in cases[:: 1 if number % 2 else -1]
     )  # fmt: skip
 
 
@@ -83,22 +87,22 @@ def _scalar(record: Record, quantity: str) -> Scalar:
     return found
 
 
-def spread_of(values: Sequence[float]) -> Spread:
-    return Spread(median=median(values), least=min(values), most=max(values))
+def spread_of(values: Sequence[float], lost: Sequence[float] = (0.0,)) -> Spread:
+    return Spread(median=median(values), least=min(values), most=max(values), lost=median(lost))
 
 
 def spread(records: Records, case: str, quantity: str, unit: str) -> Spread:
     """What the rounds of a case gave; those that failed are left out, and NotHere if all did."""
-    return spread_of([scalar_in(r, quantity, unit) for (r,) in _rounds(records, case)])
+    rounds = [record for (record,) in _rounds(records, case)]
+    return spread_of([scalar_in(r, quantity, unit) for r in rounds], [*map(lost_share, rounds)])
 
 
 def ratio(records: Records, case: str, to: str, quantity: str) -> Spread:
     """One case's value over another's, round by round."""
+    pairs = list(_rounds(records, case, to))
     return spread_of(
-        [
-            _scalar(a, quantity).value / _scalar(b, quantity).value
-            for a, b in _rounds(records, case, to)
-        ]
+        [_scalar(a, quantity).value / _scalar(b, quantity).value for a, b in pairs],
+        [max(lost_share(a), lost_share(b)) for a, b in pairs],
     )
 
 
@@ -229,7 +233,16 @@ def keeps(found: Spread, share: float, what: str) -> Verdict:
 def _decided(found: Spread, what: str, *, yes: bool, no: bool) -> Verdict:
     if not (yes or no):
         return Verdict(holds=None, evidence=f"{what}: ratio {found}, undecided")
-    return Verdict(holds=not no, evidence=f"{what}: ratio {found}")
+    return unless_busy(not no, f"{what}: ratio {found}", found)
+
+
+def unless_busy(holds: bool | None, evidence: str, *found: Spread) -> Verdict:
+    """The verdict, if the rounds that it rests on were the machine's own."""
+    lost = max(one.lost for one in found)
+    if lost > BUSY:
+        busy = f"{evidence}, while others took {lost:.0%} of a processor"
+        return Verdict(holds=None, evidence=busy)
+    return Verdict(holds=holds, evidence=evidence)
 
 
 def together(*verdicts: Verdict) -> Verdict:

@@ -111,6 +111,12 @@ def test_signaling_takes_equation_1_unless_told(capsys: Capture) -> None:
     assert own["signal_every"] == 28
 
 
+def test_where_credit_comes_with_completions_few_messages_go_unsignaled(capsys: Capture) -> None:
+    options = ("signaling", "--sq-depth", "128", "--size", "1M", "--outstanding", "16")
+    (found,) = rows(capsys, *options, "--needed", "6")
+    assert found["signal_every"] == 11  # ten may wait for the signal while six go on
+
+
 def test_the_wait_grows_by_a_buffer_with_each_sender(capsys: Capture) -> None:
     found = rows(capsys, "wait", "--system", "omnet", "--rate", "56Gb/s", "--senders", "2..5")
     steps = np.diff([row["low_ns"] for row in found])
@@ -289,6 +295,7 @@ def test_throughput_of_records_predicts_what_made_them(tmp_path: Path, capsys: C
         (["best-b", "--records", "nowhere.jsonl"], "nowhere.jsonl"),
         (["signaling", "--sq-depth", "64", "--size", "32K"], "64 entries cannot hold 96"),
         (["signaling", "--sq-depth", "0"], "--sq-depth"),
+        (["signaling", "--sq-depth", "128", "--needed", "0"], "--needed"),
         (["wait", "--senders", "1"], "--senders"),
         (["wait", "--buffer", "1K"], "does not hold one packet"),
         (["wait", "--credit-delay", "1ms"], "not saturated"),

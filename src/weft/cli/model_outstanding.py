@@ -117,6 +117,10 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
     command.add_argument("--sq-depth", required=True, metavar="N", help="send queue entries")
     command.add_argument("--outstanding", metavar="N", help="messages; Equation 1's best B")
     command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
+    command.add_argument(
+        "--needed", metavar="N",
+        help="credit comes with completions: outstanding messages that must never wait for one",
+    )  # fmt: skip
     command.set_defaults(run=_signaling)
 
 
@@ -127,18 +131,41 @@ def _signaling(args: argparse.Namespace) -> int:
         messages = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
     else:
         messages = np.full_like(sizes, single(args, "outstanding", whole(1, 2**20)))
+    if args.needed is not None:
+        return _by_completion(args, sizes, messages, depth)
     period = outstanding.equation_2(sizes, messages, depth, extrapolate=args.extrapolate)
     answer = Answer(
         model="signaling",
-        columns=[
-            Column("size", "size_bytes", "B", sizes.tolist()),
-            Column("outstanding", "outstanding", "", messages.tolist()),
-            Column("SQ depth", "sq_depth", "", [depth] * len(sizes)),
-            Column("signal every", "signal_every", "", period.tolist()),
-        ],
+        columns=_periods(sizes, messages, depth, period),
         formula="S = 1 for 16 Ki < size < 128 Ki, else min(SQ / 2, SQ − B), never below 1",
         source=outstanding.SOURCE_2,
         range=STUDY_RANGE,
         notes=["the study prints min(B/2, 1) for the first case, which is 1 for every B ≥ 2"],
     )
     return emit(answer, as_json=args.json)
+
+
+def _by_completion(
+    args: argparse.Namespace, sizes: FloatArray, messages: FloatArray, depth: int
+) -> int:
+    needed = single(args, "needed", whole(1, 2**20))
+    period = outstanding.signaling_period(messages, depth, needed=needed)
+    answer = Answer(
+        model="signaling",
+        columns=_periods(sizes, messages, depth, period),
+        formula=f"S = min(SQ / 2, SQ − B, B − needed + 1), never below 1; needed = {needed}",
+        source="weft; generalises the FDR study (2014), Equation 2",
+        range="senders that reuse a buffer when its completion is seen; needed: see best-b's cover",
+    )
+    return emit(answer, as_json=args.json)
+
+
+def _periods(
+    sizes: FloatArray, messages: FloatArray, depth: int, period: FloatArray
+) -> list[Column]:
+    return [
+        Column("size", "size_bytes", "B", sizes.tolist()),
+        Column("outstanding", "outstanding", "", messages.tolist()),
+        Column("SQ depth", "sq_depth", "", [depth] * len(sizes)),
+        Column("signal every", "signal_every", "", period.tolist()),
+    ]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import InputError
-from weft.measure.options import options_of
+from weft.measure.peer import LOCAL
 from weft.model.fit import Fit
 from weft.records import Plain
 from weft.records.dimension import format_value, split_unit
@@ -32,6 +32,7 @@ from weft.tune.recommend import Recommendation, recommend
 from weft.tune.space import CHOICES, Factor, Refused, Space
 from weft.tune.surface import LEAST_ROWS
 from weft.tune.tuning import Tuning
+from weft.tune.written import option_words, written
 
 STAGE = "stored"
 ONE_SIZE = ("latency", "message-rate")  # goals that the size decides by itself
@@ -186,8 +187,9 @@ def _check_enough(
     settings = {tuple(row.setting.items()) for row in found}
     if len(settings) >= LEAST_ROWS:
         return
+    same = " ".join(option_words(written(evidence, goal.test.name)))
     sweep = f"--sweep {SWEEPS[goal.name]} --duration 100ms --repeat 3 -o FILE"
-    command = f"weft {goal.test.name} {evidence.peer or 'local'} --over {evidence.over} {sweep}"
+    command = f"weft {goal.test.name} {evidence.peer or LOCAL} {same} {sweep}"
     within = f" with {', '.join(limits)} as given" if limits else ""
     problem = f"{len(settings)} settings measured{within}, but a model needs {LEAST_ROWS} or more"
     raise InputError(f"goal {goal.name}", problem, f"measure more: {command}")
@@ -212,22 +214,14 @@ def _space(evidence: Evidence, goal: Goal, rows: Sequence[Row]) -> Space:
     alone = {name: levels[0] for name, levels in seen.items() if len(levels) == 1}
     return Space(
         over=evidence.over, factors=factors, refused=_not_varied(list(alone)),
-        written=_written(evidence, goal, rows[0].setting),
+        written=written(evidence, goal.test.name) | _operation(rows[0].setting),
         fixed={name: level for name, level in alone.items()
                if level != defaults[name] or name == "size_bytes"},
     )  # fmt: skip
 
 
-def _written(evidence: Evidence, goal: Goal, setting: Setting) -> dict[str, str]:
-    """What is no choice, as it would be written: the transport, and what was not at its default."""
-    outside = {field: name for name, (field, _) in options_of(goal.test.settings).items()}
-    told = {"over": evidence.over, "endpoint": evidence.endpoint, "op": _unusual(setting.op)}
-    other = {outside[name]: str(value) for name, value in setting.other if name in outside}
-    return {name: text for name, text in {**told, **other}.items() if text}
-
-
-def _unusual(op: str) -> str:
-    return "" if op == "send" else op
+def _operation(setting: Setting) -> dict[str, str]:
+    return {} if setting.op == "send" else {"op": setting.op}
 
 
 def _not_varied(names: Sequence[str]) -> tuple[Refused, ...]:

@@ -17,6 +17,7 @@ from weft.tune.confirm import Interval
 from weft.tune.goal import Goal
 from weft.tune.over_fabric import Prepared
 from weft.tune.tuning import Tuning
+from weft.tune.written import option_words
 
 _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 
@@ -53,20 +54,13 @@ def level_text(name: str, level: Plain) -> str:
 def command_text(tuning: Tuning) -> str:
     """The command that measures the recommendation."""
     outside = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
-    words = [f"weft {tuning.goal.test.name}", *_written(tuning.space.written)]
+    words = [f"weft {tuning.goal.test.name}", *option_words(tuning.space.written)]
     setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
     for field, level in setting.items():
         shown = level_text(field, level)
         if shown != "any":
             words.append(f"--{outside[field]} {'auto' if shown == 'auto' else level}")
     return " ".join(words)
-
-
-def _written(settings: Mapping[str, str]) -> Iterator[str]:
-    delays = [f"{name.partition('.')[2]}={text}" for name, text in settings.items() if "." in name]
-    yield from (f"--{name} {text}" for name, text in settings.items() if "." not in name)
-    if delays:
-        yield f"--delay {' '.join(delays)}"
 
 
 def _recommendation(tuning: Tuning) -> str:

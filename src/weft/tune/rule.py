@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from weft.measure.options import options_of
+from weft.measure.peer import LOCAL
 from weft.records import Plain
 from weft.records.dimension import format_number, format_value
 from weft.tune.evidence import Evidence
+from weft.tune.written import option_words, written
 
 UNKNOWN, NOT_HERE = "unknown", "not here"
 WORTH_PERCENT = 10.0
@@ -59,9 +61,10 @@ def unknown(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:
 
 def _command(evidence: Evidence, run: str) -> str:
     test, _, options = run.partition(" ")
-    where = evidence.peer or "local"
+    same = " ".join(option_words(written(evidence, test)))
     large = "32K" if evidence.over == "udp" else "512K"  # a datagram ends below 64K
-    return f"weft {test} {where} --over {evidence.over} {options} -o FILE".replace("LARGE", large)
+    command = f"weft {test} {evidence.peer or LOCAL} {same} {options} -o FILE"
+    return command.replace("LARGE", large)
 
 
 def does_not_apply(topic: str, reason: str) -> Rule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -109,8 +110,6 @@ def _calibrated(quantity: str) -> Mapping[str, Calibration]:
 
 def _list(known: Mapping[str, Calibration], *, as_json: bool) -> int:
     if as_json:
-        import json
-
         print(json.dumps([{"system": name, "about": one.system} for name, one in known.items()]))
     else:
         print(text_table(["system", "about"], [[n, c.system] for n, c in known.items()], left=2))

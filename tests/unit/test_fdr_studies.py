@@ -346,6 +346,15 @@ def test_every_case_is_of_settings_that_the_test_has(test: MeasuringTest, case: 
     test.check(settings_from(test.settings, case.options))
 
 
+def test_a_peer_that_was_lost_is_not_lost_to_the_points_after() -> None:
+    with Site() as site:
+        first = site.peer
+        assert site.peer is first
+        first._lose("killed")
+        assert site.peer is not first
+        site.peer.check()
+
+
 # ---- Interfaces --------------------------------------------------------------------------------
 
 

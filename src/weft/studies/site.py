@@ -47,8 +47,8 @@ class Site:
 
     @property
     def peer(self) -> Peer:
-        """A measuring peer on this machine, opened when it is first asked for."""
-        if self._peer is None:
+        """A measuring peer on this machine, opened when asked for first, or after it was lost."""
+        if self._peer is None or self._peer.lost_within(0):
             self._peer = self._open.enter_context(open_peer("local"))
         return self._peer
 

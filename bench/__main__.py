@@ -1,7 +1,8 @@
-"""`python -m bench [simulate|measure|all]`: ours and the peers' interleaved; bench/latest.jsonl.
+"""`python -m bench [simulate|measure|tune|all]`: ours and the peers', interleaved.
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
-`--quick` runs each of ours once, without the peers and the largest, and writes nothing.
+Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
+largest, and writes nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +13,14 @@ from collections.abc import Sequence
 from bench.figure import save
 from bench.measure import measure
 from bench.simulate import simulate
+from bench.tune import tune
 
-HALVES = {"simulate": (simulate,), "measure": (measure,), "all": (simulate, measure)}
+HALVES = {
+    "simulate": (simulate,),
+    "measure": (measure,),
+    "tune": (tune,),
+    "all": (simulate, measure),  # the tuner's exhaustive sweep takes a quarter of an hour
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

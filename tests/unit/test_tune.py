@@ -183,6 +183,21 @@ def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
     assert all("too many" in failed.reason for failed in found.failed)
 
 
+def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None:
+    space, observe = few(), noisy(0.05, 1)
+
+    def polls_only(setting: Choice, stage: str) -> Observed:
+        if setting["wait"] == "block":
+            raise InputError("shm", "the provider cannot sleep", "poll instead")
+        return observe(setting, stage)
+
+    found = tune(polls_only, space, THROUGHPUT, schedule(space, "ofi"))
+    assert found.recommendation.setting["wait"] == "spin"
+    reasons = {r.name: r.reason for r in found.space.refused}
+    assert "cannot sleep" in reasons["wait block"]
+    assert not found.failed
+
+
 def test_the_schedule_keeps_to_the_budget() -> None:
     space = few()
     for budget_s in (18.0, 25.0, 60.0):

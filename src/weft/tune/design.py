@@ -41,7 +41,7 @@ def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
 def _others(levels: Sequence[Plain], level: Plain) -> list[Plain]:
     """The first and the last of the other levels."""
     left = [other for other in levels if other != level]
-    return list(dict.fromkeys([left[0], left[-1]]))
+    return list(dict.fromkeys([*left[:1], *left[-1:]]))
 
 
 def profile_points(space: Space) -> int:

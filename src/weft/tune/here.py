@@ -40,7 +40,7 @@ def here_for(over: str, given: Mapping[str, str]) -> Here:
         transport=over,
         cpus=len(host.allowed),
         nodes=tuple(host.nodes),
-        inline_limit=_inline_limit(route, offers, given.get("endpoint", "rdm")),
+        inline_limit=_inline_limit(route, offers, given.get("endpoint") or "rdm"),
         largest_bytes=min([ANY_BYTES, *(o.max_bytes for o in offers if o.max_bytes)]),
         size_bytes=size.read(written, "--size")
         if ".." not in written and "," not in written

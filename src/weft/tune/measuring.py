@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import InputError
+from weft.measure.feasibility import is_lossy
 from weft.measure.options import Settings, settings_from
 from weft.measure.peer import Peer
 from weft.measure.test import check_point, run_test
@@ -20,6 +21,8 @@ from weft.tune.goal import Goal
 from weft.tune.observed import Observed, observed
 from weft.tune.space import Choice, Space
 from weft.tune.tuning import Stopped
+
+LOSS_TIMEOUT_NS = 10**8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,4 +70,8 @@ def base_settings(goal: Goal, given: Mapping[str, object]) -> Settings:
         if name in given:
             problem = "the tuner decides how long each point is measured"
             raise InputError(f"--{name}", problem, "use --point TIME and --budget SECONDS")
-    return settings_from(goal.test.settings, given, "--")
+    found = settings_from(goal.test.settings, given, "--")
+    if is_lossy(found) and "loss-timeout" not in given:
+        # Each point waits so long for what was lost: not longer than it measures.
+        return dataclasses.replace(found, loss_timeout_ns=LOSS_TIMEOUT_NS)
+    return found

@@ -21,7 +21,7 @@ from weft.tune.measuring import Measuring, base_settings
 from weft.tune.read_evidence import evidence_of
 from weft.tune.schedule import POINT_S, Schedule, schedule
 from weft.tune.space import CHOICES, Space, space_for
-from weft.tune.tuning import Progress, Tuning, tune
+from weft.tune.tuning import Observe, Progress, Tuning, tune
 
 LONGEST_POINT_S = 60.0
 DISTURBED = 1.6  # times the median
@@ -53,9 +53,12 @@ class Prepared:
         progress: Progress = lambda *_: None,
     ) -> Tuning:
         """Measure; `keep` gets each record as it comes."""
-        found = tune(self.measuring(peer, keep), self.space, self.goal, self.schedule,
-                     seed=self.seed, budget_s=self.budget_s, progress=progress)  # fmt: skip
-        return advised(found)
+        return advised(self.run_with(self.measuring(peer, keep), progress))
+
+    def run_with(self, observe: Observe, progress: Progress = lambda *_: None) -> Tuning:
+        """The stages, with anything that observes."""
+        return tune(observe, self.space, self.goal, self.schedule, seed=self.seed,
+                    budget_s=self.budget_s, progress=progress)  # fmt: skip
 
 
 def advised(tuning: Tuning) -> Tuning:

@@ -116,7 +116,11 @@ def _model(tuning: Tuning) -> str:
 def _advice(tuning: Tuning) -> str:
     if tuning.no_advice:
         return f"no advice: {tuning.no_advice}"
-    return f"advice\n\n{advice_table(tuning.advice)}" if tuning.advice else ""
+    known = [rule for rule in tuning.advice if rule.is_known]
+    others = len(tuning.advice) - len(known)
+    more = f"{others} more rules need other measurements: --json names them, or weft tune FILE"
+    table = f"advice\n\n{advice_table(known)}\n\n" if known else ""
+    return f"{table}{more if others else ''}".rstrip()
 
 
 def _not_considered(tuning: Tuning) -> str:

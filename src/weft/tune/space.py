@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,11 @@ class Space:
         return self.mended({f.name: _nearest(f) for f in self.factors})
 
     def mended(self, setting: Choice) -> dict[str, Plain]:
-        """Within what can run: lists and signals no longer than the window, memory bounded."""
-        found = dict(setting)
+        """Within what can run: levels that are left, lists no longer than the window."""
+        found = {
+            f.name: setting[f.name] if setting[f.name] in f.levels else _nearest(f)
+            for f in self.factors
+        }
         depth = self._of(found, "depth")
         for factor in self.factors:
             if (
@@ -129,6 +132,15 @@ class Space:
                     found = self.mended({**setting, factor.name: factor.levels[place + step]})
                     if self.is_possible(found) and self.key(found) != self.key(setting):
                         yield factor.name, found
+
+    def without(self, name: str, level: Plain, reason: str) -> Space:
+        """A level that the transport turned out not to have is no choice."""
+        factors = tuple(
+            replace(f, levels=tuple(x for x in f.levels if x != level)) if f.name == name else f
+            for f in self.factors
+        )
+        refused = Refused(name=f"{name} {level}", reason=reason)
+        return replace(self, factors=factors, refused=(*self.refused, refused))
 
     def coordinates(self, settings: Sequence[Choice]) -> FloatArray:
         """A row for each setting, a column for each factor."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from weft.errors import InputError, WeftError
-from weft.records import Record
+from weft.records import Plain, Record
 from weft.tune.confirm import (
     DEFAULT,
     RECOMMENDED,
@@ -113,10 +113,24 @@ class _Run:
         return row.value
 
     def _fail(self, setting: Choice, error: WeftError) -> None:
+        """A level that cannot even be had alone is no choice; else this setting is none."""
+        for name, level in self._suspects(setting):
+            try:
+                self.observe({**self.space.default, name: level}, "try")
+            except Stopped:
+                raise
+            except WeftError as again:
+                self.space = self.space.without(name, level, str(again))
+                return
         self.failed.append(Failed(setting=setting, reason=str(error)))
         many = len(self.failed) > max(1, MOST_FAILED_SHARE * self.schedule.spread)
         if not self.rows or many:
             raise error
+
+    def _suspects(self, setting: Choice) -> list[tuple[str, Plain]]:
+        """Words that are not the default's: how to wait, inline, placement."""
+        words = [f.name for f in self.space.factors if not f.is_number]
+        return [(n, setting[n]) for n in words if setting[n] != self.space.default[n]]
 
     def has_time(self, points: int) -> bool:
         """Whether so many more can be measured and the confirmation still be done."""
@@ -166,7 +180,7 @@ def tune(
     if chosen is None:
         chosen = _from_what_there_is(run, ended)
     return Tuning(
-        goal=goal, space=space, schedule=schedule, rows=tuple(run.rows),
+        goal=goal, space=run.space, schedule=schedule, rows=tuple(run.rows),
         failed=tuple(run.failed), recommendation=chosen,
         confirmation=confirmed(goal, chosen, rounds),
         elapsed_s=time.monotonic() - started, ended=ended,
@@ -177,14 +191,14 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
     """The spread points, then rounds of the promising ones with a default among them."""
     plan = run.schedule
     for setting in design(run.space, plan.spread, plan.centres, random):
-        run.measure(setting, "spread")
+        run.measure(run.space.mended(setting), "spread")
     for _ in range(plan.refine_rounds):
         if not run.has_time(plan.batch + sum(plan.race)):
             return
         found = surface(run.space, run.goal, run.rows)
         for setting in _shuffled(promising(found, run.goal, run.rows, plan.batch), random):
             if not run.is_refused(setting):
-                run.measure(setting, "refine")
+                run.measure(run.space.mended(setting), "refine")
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:

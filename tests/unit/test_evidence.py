@@ -1,6 +1,7 @@
 """Records become rows of settings and observed values; what cannot be one system is refused."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from weft.records import (
     write_records,
 )
 from weft.tune.evidence import Evidence, Row, families, points
-from weft.tune.read_evidence import evidence_of, read_evidence
+from weft.tune.read_evidence import TIME_LOST, evidence_of, read_evidence
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +63,16 @@ def only(evidence: Evidence, test: str) -> Row:
     return row
 
 
-def test_a_streams_row_has_its_settings_and_the_receivers_figures(
-    peer: Peer, tmp_path: Path
-) -> None:
+def test_a_streams_row_has_its_settings_and_what_both_ends_saw(peer: Peer, tmp_path: Path) -> None:
     run = bandwidth(peer, over="tcp", size="8 KiB", depth=4, wait="block", count=200, warmup=10)
     write_records(tmp_path / "bw.jsonl", run.records)
     row = only(read_evidence([tmp_path / "bw.jsonl"]), "bandwidth")
     assert (row.setting.over, row.setting.op, row.setting.wait) == ("tcp", "send", "block")
     assert (row.setting.size_bytes, row.setting.depth, row.setting.threads) == (8192, 4, 1)
-    stored = run.record.quantities["throughput"]
-    assert isinstance(stored, Scalar)
+    seen = [run.record.quantities[name] for name in ("throughput", "sender.throughput")]
+    carried = min(q.value for q in seen if isinstance(q, Scalar)) / 8
     assert row.throughput_Bps is not None
-    assert row.throughput_Bps.median == pytest.approx(stored.value / 8)
+    assert row.throughput_Bps.median == pytest.approx(carried)
     assert row.messages_per_s is not None
 
 
@@ -116,6 +115,17 @@ def test_every_test_gives_rows() -> None:
     idle = next(row for row in steps if row.setting.load == 0)
     assert idle.throughput_Bps is not None
     assert idle.throughput_Bps.median == 0
+
+
+def test_a_receiver_that_drained_a_backlog_did_not_receive_faster_than_was_sent() -> None:
+    """As seen with points of 20 ms on a busy host: 171 Gb/s received of 3.8 Gb/s sent."""
+    seen = {"throughput": Scalar(171e9, "b/s"), "sender.throughput": Scalar(3.8e9, "b/s"),
+            "message_rate": Scalar(5.5, "M/s")}  # fmt: skip
+    (row,) = evidence_of([replace(stream(1.0), quantities=seen)]).rows
+    assert row.throughput_Bps is not None
+    assert row.throughput_Bps.median == pytest.approx(3.8e9 / 8)
+    assert row.messages_per_s is not None
+    assert row.messages_per_s.median == pytest.approx(3.8e9 / 8 / 4096)
 
 
 def test_repetitions_share_a_row_and_keep_their_spread() -> None:
@@ -206,6 +216,20 @@ def test_a_noisy_host_may_differ_more_where_all_its_repetitions_do() -> None:
     with pytest.raises(InputError, match=r"a factor 4.0 apart"):
         evidence_of(quiet + odd)
     assert len(evidence_of(noisy + odd).rows) == 5
+
+
+def test_records_that_tell_of_a_noisy_host_may_differ_by_the_time_it_lost() -> None:
+    """A loop that lost 60 % of its time is 2.5 times slower: 3 x 2.5 may lie between two runs."""
+    fast, slow = stream(8e9), stream(8e9 / 6)
+    lost = {"host": [{"fact": "time lost to hiccups, %", "value": 60.0}]}
+    with pytest.raises(InputError, match=r"a factor 6\.0 apart"):
+        evidence_of([fast, slow])
+    assert len(evidence_of([fast, replace(slow, tables=lost)]).rows) == 1
+
+
+def test_a_measurement_tells_the_time_it_lost_by_the_name_that_is_looked_for() -> None:
+    run = latency(None, over="delay", delay={"wire": "1 us"}, count=10, warmup=1)
+    assert TIME_LOST in {row["fact"] for row in run.record.tables["host"]}
 
 
 def test_runs_that_ended_early_are_left_out_and_told() -> None:

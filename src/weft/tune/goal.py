@@ -15,9 +15,10 @@ from weft.measure.latency import LATENCY
 from weft.measure.rate import RATE
 from weft.measure.test import Test
 from weft.records import Distribution, Record, Scalar
+from weft.tune.record_row import carried_Bps, carried_messages_per_s
 
 MOST_LOSS_PERCENT = 1.0  # settings that lose more are never recommended
-_BITS_PER_BYTE, _PS_PER_US = 8, 1e6
+_PS_PER_US = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,13 +57,13 @@ def loss_percent(record: Record) -> float:
 
 
 def _throughput(record: Record) -> float | None:
-    """As the receiver saw it; where there is none (delay), as the sender did."""
-    bits = scalar(record, "throughput") or scalar(record, "sender.throughput")
-    return None if bits is None else bits / _BITS_PER_BYTE
+    return carried_Bps(record)
 
 
 def _message_rate(record: Record) -> float | None:
-    return scalar(record, "message_rate")
+    size = record.settings.get("size_bytes")
+    found = carried_messages_per_s(record, size) if isinstance(size, int) else None
+    return None if found is None else found / 1e6
 
 
 def _latency(record: Record) -> float | None:

@@ -26,6 +26,8 @@ from weft.tune.record_row import full_settings, is_test, observed, setting_of
 # Repetitions on a shared virtual machine differ by up to a factor of two; three is another system.
 LEAST_CONTRADICTION = 3.0
 SIGMAS = 6.0
+TIME_LOST = "time lost to hiccups, %"  # of weft.measure.surroundings
+MOST_LOST_PERCENT = 90.0
 JUDGED = ("throughput_Bps", "messages_per_s", "p50_us")  # tails and CPU shares vary by themselves
 MEASURE = "measure first, such as: weft bandwidth PEER --sweep size=64..64K*4 depth=1,16 -o FILE"
 
@@ -192,9 +194,20 @@ def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float
     def factor(row: Row) -> float:
         others = [sigma for other, sigma in scatter if other is not row]
         typical = math.exp(SIGMAS * median(others)) if others else 0.0
-        return max(LEAST_CONTRADICTION, typical)
+        return max(LEAST_CONTRADICTION, typical) * _slowed(row)
 
     return factor
+
+
+def _slowed(row: Row) -> float:
+    """By how much the host's own noise, as its records tell it, may have slowed a loop."""
+    told = [
+        value
+        for record in row.records
+        for fact in record.tables.get("host", ())
+        if fact["fact"] == TIME_LOST and isinstance(value := fact["value"], int | float)
+    ]
+    return 1 / (1 - min(max(told, default=0.0), MOST_LOST_PERCENT) / 100)
 
 
 def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:

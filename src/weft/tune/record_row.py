@@ -23,8 +23,7 @@ OF_MEASURING = frozenset({"count", "duration_ns", "warmup", "samples", "seed", "
                           "steps", "loss_timeout_ns", "repetition", "probe_bytes",
                           "peer"})  # fmt: skip
 
-# The receiver's view first; in process, where a completion is an arrival, the sender's is both.
-THROUGHPUTS = ("throughput", "sender.throughput", "achieved", "maximum")
+LOADS = ("achieved", "maximum")  # of a saturation
 
 FullSettings = Mapping[str | None, Mapping[str, Plain]]  # by digest
 
@@ -68,8 +67,8 @@ def setting_of(record: Record, told: FullSettings) -> Setting:
 def observed(record: Record, setting: Setting) -> dict[str, float]:
     """What one record tells, by the names of a row's fields."""
     found = {
-        "throughput_Bps": _scaled(record, THROUGHPUTS, "b/s", 1 / 8),
-        "messages_per_s": _scaled(record, ("message_rate",), "M/s", 1e6),
+        "throughput_Bps": carried_Bps(record) or _scaled(record, LOADS, "b/s", 1 / 8),
+        "messages_per_s": carried_messages_per_s(record, setting.size_bytes),
         "p50_us": _latency(record, "p50"),
         "p99_us": _latency(record, "p99"),
         "cpu_percent": _scaled(record, ("cpu.percent",), "%", 1.0),
@@ -80,6 +79,23 @@ def observed(record: Record, setting: Setting) -> dict[str, float]:
         found["messages_per_s"] = found["cpu_s_per_byte"] = None  # of the probe, not of the load
     # The first step of a saturation has no load; any other zero is a run without an outcome.
     return {k: v for k, v in found.items() if v is not None and (v > 0 or setting.load == 0)}
+
+
+def carried_Bps(record: Record) -> float | None:
+    """The lower of what the receiver and the sender saw of a stream.
+
+    A sender's kernel takes bytes that have not arrived, and a receiver that slept finds a backlog
+    and drains it faster than it was sent: what both saw was carried.
+    """
+    seen = [_scaled(record, (n,), "b/s", 1 / 8) for n in ("throughput", "sender.throughput")]
+    return min((value for value in seen if value is not None), default=None)
+
+
+def carried_messages_per_s(record: Record, size_bytes: int) -> float | None:
+    """The message rate, bounded by what the sender sent."""
+    rate = _scaled(record, ("message_rate",), "M/s", 1e6)
+    sent = _scaled(record, ("sender.throughput",), "b/s", 1 / 8)
+    return rate if rate is None or sent is None else min(rate, sent / size_bytes)
 
 
 def _scaled(record: Record, names: Sequence[str], unit: str, factor: float) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from weft.records import Record
 from weft.records.table import text_table
+from weft.tune.advice import advice_table
 from weft.tune.confirm import Interval
 from weft.tune.from_records import Stored, nearest
 from weft.tune.record import tuning_record
@@ -21,9 +22,11 @@ BY_RECORDS = (
 
 
 def stored_text(stored: Stored) -> str:
-    """The tuning, what speaks for it, and what was left out."""
+    """The tuning, what speaks for it, what was left out, and every rule, known or not."""
     left_out = "\n".join(f"left out: {sentence}" for sentence in stored.left_out)
-    parts = [tuning_text(stored.tuning), _support(stored), left_out]
+    bare = replace(stored.tuning, advice=())
+    rules = f"advice\n\n{advice_table(stored.tuning.advice)}"
+    parts = [tuning_text(bare), _support(stored), left_out, rules]
     return "\n\n".join(part for part in parts if part)
 
 

@@ -31,7 +31,7 @@ from weft.tune.tuning import Tuning
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # All that decides; the rest is at its default.
-SWEPT = {"depth": "1,2,4,8,16,64,256", "post-list": "1", "signal-every": "1", "offset": "0",
+SWEPT = {"post-list": "1", "signal-every": "1", "offset": "0",
          "cpu": "-1"}  # fmt: skip
 QUICK = {**SWEPT, "size": "32K,256K,1M", "depth": "1,16", "qps": "1", "threads": "1"}
 FINALISTS, ROUNDS = 5, 9

@@ -18,6 +18,8 @@ from weft.tune.space import Choice, Space
 
 TRIALS = 200
 PROFILED = 2
+# Loops that spin take processors from each other: what pays for one thread may not for two.
+SHARING = ("threads", "wait")
 Generator = np.random.Generator
 
 
@@ -29,13 +31,13 @@ def design(space: Space, points: int, centres: int, random: Generator) -> list[d
 
 
 def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
-    """One factor at a time away from a setting: how much each matters there."""
-    found = [
-        space.mended({**centre, factor.name: level})
-        for factor in space.factors
-        for level in _others(factor.levels, centre[factor.name])
-    ]
-    return [setting for setting in found if space.is_possible(setting)]
+    """One factor at a time away from a setting; of those that share processors, all at once too."""
+    levels = {f.name: _others(f.levels, centre[f.name]) for f in space.factors}
+    found = [space.mended({**centre, name: level}) for name in levels for level in levels[name]]
+    if all(levels.get(name) for name in SHARING):
+        found.append(space.mended({**centre, **{name: levels[name][-1] for name in SHARING}}))
+    distinct = {space.key(setting): setting for setting in found if space.is_possible(setting)}
+    return [setting for key, setting in distinct.items() if key != space.key(centre)]
 
 
 def _others(levels: Sequence[Plain], level: Plain) -> list[Plain]:
@@ -46,7 +48,9 @@ def _others(levels: Sequence[Plain], level: Plain) -> list[Plain]:
 
 def profile_points(space: Space) -> int:
     """At most so many are in a profile."""
-    return sum(min(PROFILED, len(factor.levels) - 1) for factor in space.factors)
+    levels = {factor.name: len(factor.levels) for factor in space.factors}
+    together = all(levels.get(name, 1) > 1 for name in SHARING)
+    return sum(min(PROFILED, number - 1) for number in levels.values()) + together
 
 
 def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:

@@ -21,6 +21,7 @@ class Observed:
     stage: str
     record: Record | None = None
     lost_percent: float = 0.0
+    turn: int | None = None  # when it was measured, counted in points; None: not known
 
     @property
     def is_acceptable(self) -> bool:

@@ -2,8 +2,8 @@
 
     spread    a Latin hypercube around the default, which is repeated
     refine    rounds of the settings that are expected to improve most
-    race      the best of them again, then fewer, then the best two
-    profile   one factor at a time away from the leader of the race's first heat
+    profile   one factor at a time away from the leader after the first of these rounds
+    race      the best expected and the best measured again, then fewer of them
     confirm   recommendation, default and two neighbours, in turns
 
 A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
@@ -20,7 +20,7 @@ from weft.tune.space import Space, candidates_of
 POINT_S = 0.1
 CENTRES = 3
 BATCH = 4
-RACE = (6, 3, 2)
+RACE = (6, 4, 3)
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
 MOST_ROUNDS, USUAL_ROUNDS = 12, 3
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
@@ -70,8 +70,8 @@ class Schedule:
     def text(self) -> str:
         stages = (
             f"{self.spread} spread over the choices, {self.refine_rounds * self.batch} where most "
-            f"is to be gained, {sum(self.race)} in a race of the best, {self.profile} around its "
-            f"leader, {self.confirm} to confirm"
+            f"is to be gained, {self.profile} around the leader, {sum(self.race)} in a race of the "
+            f"best, {self.confirm} to confirm"
         )
         return (
             f"{self.points} points of {self.point_s:g} s: {self.measuring_s:.1f} s of measuring, "

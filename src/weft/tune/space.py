@@ -30,7 +30,7 @@ Choice = Mapping[str, Plain]
 KIB, MIB = 2**10, 2**20
 CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every", "inline_bytes",
            "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
-MOST_OUTSTANDING_BYTES = 256 * MIB  # of one end: more is not a window but a store
+MOST_OUTSTANDING_BYTES = 64 * MIB  # of one end: more is not a window but a store
 UNALIGNED_BYTES = 1
 # Measured to tell what it costs: nothing can be better than the default, apart from chance.
 PROBED = ("offset_bytes",)

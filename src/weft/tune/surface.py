@@ -1,10 +1,11 @@
 """What is expected at settings that were not measured: the model, and where it is wrong here.
 
-    ln y(x) = ln f(x; p) + g(x) + noise
+    ln y(x) = ln f(x; p) + g(x) + drift(turn) + noise
 
 f is the closed form fitted to the rows, g a Gaussian process over the settings (kriging) that
-learns what f misses, such as processors that two spinning loops share. Both are of logarithms: all
-errors are relative. Scale, reach and noise of g are those of the greatest likelihood on a grid.
+learns what f misses, such as processors that two spinning loops share. Where it is known in which
+turn each row was measured, a slow drift of the machine is told from the effects of the settings.
+Scale, reach and noise of g are those of the greatest likelihood on a grid.
 Where no form fits, f is a constant, and `why` says so. Entry point: `surface`. Units: the goal's.
 """
 
@@ -26,10 +27,15 @@ from weft.tune.observed import Observed
 from weft.tune.space import Choice, Space
 
 LEAST_ROWS = 4
-_FAR = 3.5  # deviations, estimated from the median of their sizes
-_SCALES = (0.05, 0.1, 0.2, 0.4, 0.8)
-_NOISES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-_REACHES = (0.5, 0.7, 1.0, 1.5, 2.5)
+_FAR = 2.5  # deviations from what the other rows tell
+_DISTURBED = 1.0  # ln: what a disturbed row may be off by
+_MOST_DISTURBED = 0.15  # of all rows
+_REPEATS = 2
+_SCALES = (0.06, 0.15, 0.35, 0.8)
+_NOISES = (0.02, 0.05, 0.12, 0.3)
+_REACHES = (0.5, 0.8, 1.3, 2.2)
+_DRIFTS = (0.0, 0.15, 0.4)
+_DRIFT_TURNS = 8.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,14 +106,12 @@ def surface(
     values = np.log([row.value for row in rows])
     mean = model_log(found, space, settings)
     level = float(np.median(values - mean))
-    residuals = _tamed(values - mean - level)
+    residuals = values - mean - level
     at = space.coordinates(settings)
-    apart = space.squared_distances(at, at)
-    scale, reach, noise = max(
-        itertools.product(_SCALES, _REACHES, _NOISES),
-        key=lambda trial: _log_likelihood(apart, residuals, *trial),
-    )
-    factor = cho_factor(_covariance(apart, scale, reach, noise), lower=True)
+    known = _Rows(space.squared_distances(at, at), _together(rows), residuals, goal.sign)
+    (scale, reach, noise, drift), disturbed = known.learnt()
+    covariance = known.covariance(scale, reach, noise, drift, disturbed)
+    factor = cho_factor(covariance, lower=True)
     return Surface(
         space=space, fit=found, why=why, level=level, rows=at, scale=scale, reach=reach,
         noise=noise, factor=factor, weights=np.asarray(cho_solve(factor, residuals)),
@@ -124,12 +128,6 @@ def _fitted(
         return None, str(error)
 
 
-def _tamed(residuals: FloatArray) -> FloatArray:
-    """Points that the host disturbed lie far below the others: they count as low, not as zero."""
-    usual = max(0.1, 1.4826 * float(np.median(np.abs(residuals))))
-    return np.clip(residuals, -_FAR * usual, _FAR * usual)
-
-
 def _kernel(
     space: Space, ours: FloatArray, theirs: FloatArray, scale: float, reach: float
 ) -> FloatArray:
@@ -137,13 +135,58 @@ def _kernel(
     return np.asarray(scale**2 * np.exp(-apart / (2 * reach**2)))
 
 
-def _covariance(apart: FloatArray, scale: float, reach: float, noise: float) -> FloatArray:
-    return np.asarray(scale**2 * np.exp(-apart / (2 * reach**2)) + noise**2 * np.eye(len(apart)))
+def _together(rows: Sequence[Observed]) -> FloatArray:
+    """How much two rows share the machine's state: 1 in one turn, little after `_DRIFT_TURNS`."""
+    turns = [row.turn for row in rows if row.turn is not None]
+    if len(turns) < len(rows):
+        return np.zeros((len(rows), len(rows)))
+    apart = np.subtract.outer(np.array(turns), np.array(turns)) / _DRIFT_TURNS
+    return np.asarray(np.exp(-(apart**2) / 2))
 
 
-def _log_likelihood(
-    apart: FloatArray, residuals: FloatArray, scale: float, reach: float, noise: float
-) -> float:
-    factor, lower = cho_factor(_covariance(apart, scale, reach, noise), lower=True)
-    fit = float(residuals @ cho_solve((factor, lower), residuals))
-    return -0.5 * fit - float(np.sum(np.log(np.diag(factor))))
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the likelihood of scale, reach, noise and drift depends on."""
+
+    apart: FloatArray
+    together: FloatArray
+    residuals: FloatArray
+    sign: float  # of the goal
+
+    def learnt(self) -> tuple[tuple[float, float, float, float], FloatArray]:
+        """The likeliest, and the rows that the host disturbed: worse than all others let expect.
+
+        They are found with the first answer, in which they count as noise, and doubted in the next.
+        """
+        disturbed = np.zeros(len(self.residuals))
+        found = self._likeliest(disturbed)
+        for _ in range(_REPEATS):
+            surprise = self._surprise(found, disturbed)
+            worst = np.argsort(-surprise)[: int(_MOST_DISTURBED * len(surprise))]
+            disturbed[[place for place in worst if surprise[place] > _FAR]] = _DISTURBED
+            found = self._likeliest(disturbed)
+        return found, disturbed
+
+    def _likeliest(self, disturbed: FloatArray) -> tuple[float, float, float, float]:
+        drifts = _DRIFTS if self.together.any() else (0.0,)
+        trials = itertools.product(_SCALES, _REACHES, _NOISES, drifts)
+        return max(trials, key=lambda trial: self._log_likelihood(trial, disturbed))
+
+    def covariance(
+        self, scale: float, reach: float, noise: float, drift: float, disturbed: FloatArray
+    ) -> FloatArray:
+        near = scale**2 * np.exp(-self.apart / (2 * reach**2))
+        return np.asarray(near + drift**2 * self.together + np.diag(noise**2 + disturbed**2))
+
+    def _log_likelihood(self, trial: tuple[float, ...], disturbed: FloatArray) -> float:
+        scale, reach, noise, drift = trial
+        covariance = self.covariance(scale, reach, noise, drift, disturbed)
+        factor, lower = cho_factor(covariance, lower=True)
+        fit = float(self.residuals @ cho_solve((factor, lower), self.residuals))
+        return -0.5 * fit - float(np.sum(np.log(np.diag(factor))))
+
+    def _surprise(self, found: tuple[float, ...], disturbed: FloatArray) -> FloatArray:
+        """Deviations by which each row is worse than what all others tell of it."""
+        scale, reach, noise, drift = found
+        inverse = np.linalg.inv(self.covariance(scale, reach, noise, drift, disturbed))
+        return np.asarray(-self.sign * (inverse @ self.residuals) / np.sqrt(np.diag(inverse)))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TypeVar
 
 import numpy as np
@@ -109,7 +110,7 @@ class _Run:
         except WeftError as error:
             self._fail(setting, error)
             return None
-        self.rows.append(row)
+        self.rows.append(replace(row, turn=done))
         return row.value
 
     def _fail(self, setting: Choice, error: WeftError) -> None:
@@ -143,6 +144,15 @@ class _Run:
         return self.distinct(
             [row.setting for row in self.rows if counts[self.space.key(row.setting)] >= times]
         )
+
+    def best_seen(self) -> Choice:
+        """The setting with the best median, whatever is expected there."""
+        values: dict[tuple[Plain, ...], list[float]] = {}
+        usable = [row for row in self.rows if row.is_acceptable] or self.rows
+        for row in usable:
+            values.setdefault(self.space.key(row.setting), []).append(row.value)
+        best = max(values, key=lambda key: self.goal.sign * median(values[key]))
+        return next(r.setting for r in self.rows if self.space.key(r.setting) == best)
 
     def distinct(self, settings: Sequence[Choice]) -> list[Choice]:
         """Each once, in the order given."""
@@ -188,46 +198,44 @@ def tune(
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
-    """The spread points, then rounds of the promising ones with a default among them."""
+    """The spread points; then promising ones, with a profile around the leader after a round."""
     plan = run.schedule
     for setting in design(run.space, plan.spread, plan.centres, random):
         run.measure(run.space.mended(setting), "spread")
-    for _ in range(plan.refine_rounds):
-        if not run.has_time(plan.batch + sum(plan.race)):
-            return
+    for number in range(max(1, plan.refine_rounds)):
         found = surface(run.space, run.goal, run.rows)
-        for setting in _shuffled(promising(found, run.goal, run.rows, plan.batch), random):
-            if not run.is_refused(setting):
-                run.measure(run.space.mended(setting), "refine")
+        if number < plan.refine_rounds and run.has_time(plan.batch + sum(plan.race)):
+            _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
+        if number == 0 and run.has_time(plan.profile + sum(plan.race)):
+            (leader, *_) = ranked(found, run.goal, run.rows, run.measured(1))
+            _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
     """Heats of the best expected and the best measured; the winner was measured more than once."""
-    first, *later = run.schedule.race
-    if run.has_time(first + run.schedule.profile):
-        _heat(run, _runners(run, first), random)
-        leader = recommend(run.space, run.goal, run.rows, run.measured(1)).setting
-        for setting in _shuffled(profile(run.space, leader), random):
-            if not run.is_refused(setting):
-                run.measure(setting, "profile")
-    for heat in later:
+    for number, heat in enumerate(run.schedule.race):
         if run.has_time(heat):
-            found = surface(run.space, run.goal, run.rows)
-            _heat(run, ranked(found, run.goal, run.rows, run.measured(1))[:heat], random)
+            runners = _runners(run, heat // 2 if number == 0 else 0)
+            _visit(run, runners[:heat], "race", random)
     return recommend(run.space, run.goal, run.rows, run.measured(2) or None)
 
 
-def _runners(run: _Run, number: int) -> list[Choice]:
-    """Half of them the best that can be expected anywhere, the others the best measured."""
+def _runners(run: _Run, anywhere: int) -> list[Choice]:
+    """So many of the best that can be expected anywhere, then the best that were measured."""
     found = surface(run.space, run.goal, run.rows)
-    expected = contestants(found, run.goal, run.rows, number // 2)
+    expected = contestants(found, run.goal, run.rows, anywhere) if anywhere else []
     measured = ranked(found, run.goal, run.rows, run.measured(1))
-    return run.distinct([*(s for s in expected if not run.is_refused(s)), *measured])[:number]
+    # What the surface takes for luck is given the chance to repeat it.
+    return run.distinct([run.best_seen(), *expected, *measured])
 
 
-def _heat(run: _Run, runners: Sequence[Choice], random: np.random.Generator) -> None:
-    for setting in _shuffled(runners, random):
-        run.measure(setting, "race")
+def _visit(
+    run: _Run, settings: Sequence[Choice], stage: str, random: np.random.Generator
+) -> None:  # fmt: skip
+    """Measure each, in a random order."""
+    for setting in _shuffled(settings, random):
+        if not run.is_refused(setting):
+            run.measure(run.space.mended(setting), stage)
 
 
 def _rounds(

@@ -166,12 +166,12 @@ CLAIMS = {
         lambda line, _: 8 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
     "reliability costs at best": (
-        C6_LINES, C6_CLAIMS[1],
+        C6_LINES, C6_CLAIMS[2],
         lambda line, _: 12 if line.label in ("tcp", "ofi:udp rdm") else 10,
         lambda line, _: 8 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
     "reliability costs little": (
-        C6_LINES, C6_CLAIMS[2],
+        C6_LINES, C6_CLAIMS[4],
         lambda line, _: 11 if line.label in ("tcp", "ofi:udp rdm") else 10,
         lambda line, _: 20 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
@@ -180,7 +180,7 @@ CLAIMS = {
         lambda *_: 5, lambda line, _: 6 if "tagged" in line.label else 5,
     ),
     "injecting gains nothing": (
-        C7_LINES, C7_CLAIMS[1],
+        C7_LINES, C7_CLAIMS[2],
         lambda *_: 5, lambda line, _: 4 if "inject" in line.label else 5,
     ),
     "a split message takes a step": (
@@ -193,14 +193,14 @@ CLAIMS = {
     ),
     "depth helps": (C3_LINES, C3_CLAIMS[0], lambda _, depth: min(depth, 64), lambda *_: 5),
     "depth saturates": (
-        C3_LINES, C3_CLAIMS[1], lambda _, depth: min(depth, 64), lambda _, depth: depth,
+        C3_LINES, C3_CLAIMS[2], lambda _, depth: min(depth, 64), lambda _, depth: depth,
     ),
     "size leaves the rate": (
-        C3_LINES, C3_CLAIMS[2],
+        C3_LINES, C3_CLAIMS[4],
         lambda *_: 2, lambda line, _: 2 if line.options["size"] == 16 else 1,
     ),
     "more connections help": (C4_LINES, C4_CLAIMS[0], lambda _, qps: qps, lambda *_: 2),
-    "more connections do not help": (C4_LINES, C4_CLAIMS[1], lambda *_: 2, lambda _, qps: qps),
+    "more connections do not help": (C4_LINES, C4_CLAIMS[2], lambda *_: 2, lambda _, qps: qps),
     "threads scale": (C5_LINES, C5_CLAIMS[0], lambda _, threads: threads, lambda *_: 2),
     "threads scale less when deep": (
         C5_LINES, C5_CLAIMS[1],
@@ -212,11 +212,11 @@ CLAIMS = {
         lambda *_: 100, lambda line, _: 50 if "write" in line.label else 100,
     ),
     "a read is slower": (
-        C10_LINES, C10_CLAIMS[1],
+        C10_LINES, C10_CLAIMS[2],
         lambda line, _: 80 if "read" in line.label else 100, lambda *_: 100,
     ),
     "the gap of reads is wider with many outstanding": (
-        C10_LINES, C10_CLAIMS[2],
+        C10_LINES, C10_CLAIMS[4],
         lambda line, _: 40 if "read of" in line.label else 80 if "read" in line.label else 100,
         lambda line, _: 90 if "read of" in line.label else 80 if "read" in line.label else 100,
     ),

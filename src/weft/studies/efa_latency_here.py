@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import isnan
 
@@ -57,6 +58,17 @@ def said(
     system = here(", ".join(overs))
     return Claim(statement=says, place=statement.place, source="measurement", system=system,
                  judge=judge)  # fmt: skip
+
+
+def said_each(
+    key: str, overs: Sequence[str], judge: Callable[[Records, str], Verdict], here_means: str = ""
+) -> tuple[Claim, ...]:
+    """The same, for each transport apart."""
+
+    def of(over: str) -> Callable[[Records], Verdict]:
+        return lambda records: judge(records, over)
+
+    return tuple(said(key, (over,), of(over), here_means) for over in overs)
 
 
 # ---- C.1 --------------------------------------------------------------------------------------
@@ -162,56 +174,54 @@ C2_CLAIMS = (
 
 DATAGRAM_SIZES = (64, 512, 1024)
 PAIRS: Mapping[str, tuple[MeasuredLine, MeasuredLine]] = {
-    "sockets": (
+    "tcp and udp": (
         latency_line("tcp", "tcp", DATAGRAM_SIZES),
         latency_line("udp", "udp", DATAGRAM_SIZES),
     ),
-    "libfabric over UDP": (
+    "ofi:udp rdm and dgram": (
         latency_line("ofi:udp rdm", "ofi:udp", DATAGRAM_SIZES, endpoint="rdm"),
         latency_line("ofi:udp dgram", "ofi:udp", DATAGRAM_SIZES, endpoint="dgram"),
     ),
 }
 C6_LINES = tuple(line for pair in PAIRS.values() for line in pair)
-C6_OVERS = ("tcp, udp", "ofi:udp rdm, dgram")
 
 
-def reliability_costs(records: Records, read: Callable[[Record], float]) -> list[Ratio]:
+def reliability_costs(records: Records, pair: str, read: Callable[[Record], float]) -> list[Ratio]:
+    reliable, unreliable = (replace(line, read=read) for line in PAIRS[pair])
     return [
-        compared(
-            f"{name} {size} B",
-            replace(reliable, read=read).best(records, size),
-            replace(unreliable, read=read).best(records, size),
-        )
-        for name, (reliable, unreliable) in PAIRS.items()
+        compared(f"{size} B", reliable.best(records, size), unreliable.best(records, size))
         for size in DATAGRAM_SIZES
     ]
 
 
-def reliable_is_slower(records: Records) -> Verdict:
-    return verdict(reliability_costs(records, median_us), low=1)
+def reliable_is_slower(records: Records, over: str) -> Verdict:
+    return verdict(reliability_costs(records, over, median_us), low=1)
 
 
-def reliable_is_slower_at_best(records: Records) -> Verdict:
-    return verdict(reliability_costs(records, least_us), low=1)
+def reliable_is_slower_at_best(records: Records, over: str) -> Verdict:
+    return verdict(reliability_costs(records, over, least_us), low=1)
 
 
 MINOR = 1.15  # SRD over UD is at most 1.10 in C.6.1 and 1.12 in C.6.2
 
 
-def reliability_is_cheap(records: Records) -> Verdict:
-    return verdict(reliability_costs(records, median_us), high=MINOR)
+def reliability_is_cheap(records: Records, over: str) -> Verdict:
+    return verdict(reliability_costs(records, over, median_us), high=MINOR)
 
 
 C6_CLAIMS = (
-    said("srd-above-ud-average", C6_OVERS, reliable_is_slower,
-         "reliable over unreliable latency is above 1"),
-    said("srd-above-ud-least", C6_OVERS, reliable_is_slower_at_best,
-         "the same of the least latencies"),
-    Claim(
-        statement="what reliability adds to the latency is minor (a tenth in the table); "
-        f"here: at most {MINOR - 1:.0%}",
-        place="4.2.3", source="measurement", system=here(", ".join(C6_OVERS)),
-        judge=reliability_is_cheap,
+    *said_each("srd-above-ud-average", tuple(PAIRS), reliable_is_slower,
+               "reliable over unreliable latency is above 1"),
+    *said_each("srd-above-ud-least", tuple(PAIRS), reliable_is_slower_at_best,
+               "the same of the least latencies"),
+    *(
+        Claim(
+            statement="what reliability adds to the latency is minor (a tenth in the table); "
+            f"here: at most {MINOR - 1:.0%}",
+            place="4.2.3", source="measurement", system=here(pair),
+            judge=partial(reliability_is_cheap, over=pair),
+        )
+        for pair in PAIRS
     ),
 )  # fmt: skip
 
@@ -230,28 +240,26 @@ CALLS = {
 C7_LINES = tuple(CALLS.values())
 
 
-def call_ratios(records: Records, op: str) -> list[Ratio]:
+def call_ratios(records: Records, over: str, op: str) -> list[Ratio]:
+    line, send = CALLS[over, op], CALLS[over, "send"]
     return [
-        compared(f"{over} {size} B", line.best(records, size),
-                 CALLS[over, "send"].best(records, size))
-        for (over, called), line in CALLS.items()
-        if called == op
+        compared(f"{size} B", line.best(records, size), send.best(records, size))
         for size in line.values
-    ]  # fmt: skip
+    ]
 
 
-def tags_are_free(records: Records) -> Verdict:
-    return verdict(call_ratios(records, "tagged"), high=FLAT)
+def tags_are_free(records: Records, over: str) -> Verdict:
+    return verdict(call_ratios(records, over, "tagged"), high=FLAT)
 
 
-def injecting_gains_nothing(records: Records) -> Verdict:
-    return verdict(call_ratios(records, "inject"), low=1 / FLAT)
+def injecting_gains_nothing(records: Records, over: str) -> Verdict:
+    return verdict(call_ratios(records, over, "inject"), low=1 / FLAT)
 
 
 C7_CLAIMS = (
-    said("tagged-overhead", tuple(INJECTED), tags_are_free,
+    *said_each("tagged-overhead", tuple(INJECTED), tags_are_free,
          f"tagged over send is at most {FLAT:.2f}"),
-    said("inject-gain", tuple(INJECTED), injecting_gains_nothing,
+    *said_each("inject-gain", tuple(INJECTED), injecting_gains_nothing,
          f"inject over send is at least {1 / FLAT:.2f}"),
 )  # fmt: skip
 

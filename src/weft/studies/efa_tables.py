@@ -31,7 +31,8 @@ HERE = (
     "What is measured on this machine is another system: it judges the thesis's claims and is "
     "compared with no published value. Each setting is the best of three rounds of 50 ms; the "
     "range in brackets is what the next best round would make of a ratio or, of throughputs, the "
-    "time that others took from the processor."
+    "time that others took from the processor. In a virtual machine ofi:shm has two speeds, as the "
+    "hypervisor places the processors: a verdict on it may change from run to run."
 )
 
 

@@ -7,12 +7,13 @@ operations (C.10). Entry points: the lines and claims of each table. Units: M/s,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from weft.measure import rate, rma
 from weft.studies.claim import Claim, Verdict
-from weft.studies.efa_latency_here import said
+from weft.studies.efa_latency_here import said, said_each
 from weft.studies.efa_rounds import (
     Best,
     MeasuredLine,
@@ -51,53 +52,59 @@ BY_DEPTH = {
 C3_LINES = tuple(BY_DEPTH.values())
 
 
+def of_transport(lines: Sequence[MeasuredLine], over: str) -> list[MeasuredLine]:
+    return [line for line in lines if line.over == over]
+
+
 def highest(line: MeasuredLine, records: Records, values: tuple[int, ...]) -> Best:
     """The greatest of several settings."""
     return max((line.best(records, value) for value in values), key=lambda best: best.value)
 
 
-def depth_helps(records: Records) -> Verdict:
+def depth_helps(records: Records, over: str) -> Verdict:
     gains = [
         compared(line.label, highest(line, records, DEPTHS[1:]), line.best(records, 1))
-        for line in C3_LINES
+        for line in of_transport(C3_LINES, over)
     ]
     found = verdict(gains, low=ALIKE)
     return replace(found, evidence=f"highest rate over that of one outstanding: {found.evidence}")
 
 
-def depth_saturates(records: Records) -> Verdict:
+def depth_saturates(records: Records, over: str) -> Verdict:
     ends = [
         compared(line.label, line.best(records, DEPTHS[-1]), line.best(records, DEPTHS[-2]))
-        for line in C3_LINES
+        for line in of_transport(C3_LINES, over)
     ]
     found = verdict(ends, high=ALIKE)
     quotient = f"rate with {DEPTHS[-1]} over that with {DEPTHS[-2]}"
     return replace(found, evidence=f"{quotient}: {found.evidence}")
 
 
-def size_leaves_the_rate(records: Records) -> Verdict:
-    quotients = [
-        compared(f"{over} 512 B over 16 B", highest(BY_DEPTH[over, 512], records, DEPTHS),
-                 highest(BY_DEPTH[over, 16], records, DEPTHS))
-        for over in OVERS
-    ]  # fmt: skip
-    return verdict(quotients, low=1 / ALIKE, high=ALIKE)
+def size_leaves_the_rate(records: Records, over: str) -> Verdict:
+    large, small = (highest(BY_DEPTH[over, size], records, DEPTHS) for size in (512, 16))
+    return verdict([compared("512 B over 16 B", large, small)], low=1 / ALIKE, high=ALIKE)
 
 
 C3_CLAIMS = (
-    Claim(
-        statement="more outstanding messages give more messages per second; "
-        f"here: {ALIKE - 1:.0%} or more than one outstanding",
-        place="4.4, Fig. 4.8", source="measurement", system=here(", ".join(OVERS)),
-        judge=depth_helps,
+    *(
+        Claim(
+            statement="more outstanding messages give more messages per second; "
+            f"here: {ALIKE - 1:.0%} or more than one outstanding",
+            place="4.4, Fig. 4.8", source="measurement", system=here(over),
+            judge=partial(depth_helps, over=over),
+        )
+        for over in OVERS
     ),
-    Claim(
-        statement="beyond a few hundred outstanding the rate stays as it is; "
-        f"here: within {ALIKE - 1:.0%} from {DEPTHS[-2]} to {DEPTHS[-1]}",
-        place="4.4, Fig. 4.8", source="measurement", system=here(", ".join(OVERS)),
-        judge=depth_saturates,
+    *(
+        Claim(
+            statement="beyond a few hundred outstanding the rate stays as it is; "
+            f"here: within {ALIKE - 1:.0%} from {DEPTHS[-2]} to {DEPTHS[-1]}",
+            place="4.4, Fig. 4.8", source="measurement", system=here(over),
+            judge=partial(depth_saturates, over=over),
+        )
+        for over in OVERS
     ),
-    said("rate-size", OVERS, size_leaves_the_rate, f"within {ALIKE - 1:.0%}"),
+    *said_each("rate-size", OVERS, size_leaves_the_rate, f"within {ALIKE - 1:.0%}"),
 )  # fmt: skip
 
 
@@ -110,26 +117,26 @@ C4_LINES = tuple(
 )
 
 
-def qps_gains(records: Records) -> list[Ratio]:
+def qps_gains(records: Records, over: str) -> list[Ratio]:
     """The best number of connections beside one."""
     return [
         compared(line.label, highest(line, records, QPS[1:]), line.best(records, 1))
-        for line in C4_LINES
+        for line in of_transport(C4_LINES, over)
     ]
 
 
-def more_connections_help(records: Records) -> Verdict:
-    return verdict(qps_gains(records), low=ALIKE)
+def more_connections_help(records: Records, over: str) -> Verdict:
+    return verdict(qps_gains(records, over), low=ALIKE)
 
 
-def more_connections_do_not_help(records: Records) -> Verdict:
-    return verdict(qps_gains(records), high=ALIKE)
+def more_connections_do_not_help(records: Records, over: str) -> Verdict:
+    return verdict(qps_gains(records, over), high=ALIKE)
 
 
 C4_CLAIMS = (
-    said("rate-4-qps-srd", OVERS, more_connections_help,
+    *said_each("rate-4-qps-srd", OVERS, more_connections_help,
          f"SRD doubles its rate; 2 or 4 connections over one, {ALIKE:.2f} or more"),
-    said("qps-rc", OVERS, more_connections_do_not_help,
+    *said_each("qps-rc", OVERS, more_connections_do_not_help,
          f"no adapter with several engines; 2 or 4 connections over one, at most {ALIKE:.2f}"),
 )  # fmt: skip
 
@@ -230,33 +237,27 @@ WINDOWED: Mapping[tuple[str, str], MeasuredLine] = {
 C10_LINES = (*SYNCHRONOUS.values(), *WINDOWED.values())
 
 
-def write_is_send(records: Records) -> Verdict:
-    quotients = [
-        compared(f"{over} {size} B", SYNCHRONOUS[over, "write"].best(records, size),
-                 SYNCHRONOUS[over, "send"].best(records, size))
-        for over in OVERS
+def synchronous(records: Records, over: str, above: str, below: str) -> list[Ratio]:
+    """One operation's bandwidth over another's, one at a time."""
+    return [
+        compared(f"{size} B", SYNCHRONOUS[over, above].best(records, size),
+                 SYNCHRONOUS[over, below].best(records, size))
         for size in RMA_SIZES
     ]  # fmt: skip
+
+
+def write_is_send(records: Records, over: str) -> Verdict:
+    quotients = synchronous(records, over, "write", "send")
     return verdict(quotients, low=1 / ALIKE, high=ALIKE)
 
 
-def synchronous_gaps(records: Records) -> list[Ratio]:
-    return [
-        compared(f"{over} {size} B", SYNCHRONOUS[over, "read"].best(records, size),
-                 SYNCHRONOUS[over, "write"].best(records, size))
-        for over in OVERS
-        for size in RMA_SIZES
-    ]  # fmt: skip
+def read_is_slower(records: Records, over: str) -> Verdict:
+    return verdict(synchronous(records, over, "read", "write"), high=READ_GAP)
 
 
-def read_is_slower(records: Records) -> Verdict:
-    return verdict(synchronous_gaps(records), high=READ_GAP)
-
-
-def gap_is_wider(records: Records) -> Verdict:
+def gap_is_wider(records: Records, over: str) -> Verdict:
     """read/write with many outstanding, over the same one at a time."""
-    quotients = [_wider(over, records) for over in OVERS]
-    return verdict(quotients, high=1)
+    return verdict([_wider(over, records)], high=1)
 
 
 def _wider(over: str, records: Records) -> Ratio:
@@ -265,14 +266,16 @@ def _wider(over: str, records: Records) -> Ratio:
     alone = compared("", SYNCHRONOUS[over, "read"].best(records, RMA_DEPTH_SIZE),
                      SYNCHRONOUS[over, "write"].best(records, RMA_DEPTH_SIZE))  # fmt: skip
     name = (
-        f"{over}: read/write is {deep.value:.2f} with {RMA_DEPTHS[-1]} outstanding and "
+        f"read/write is {deep.value:.2f} with {RMA_DEPTHS[-1]} outstanding and "
         f"{alone.value:.2f} one at a time:"
     )
     return Ratio(name=name, value=deep.value / alone.value, doubt=max(deep.doubt, alone.doubt))
 
 
 C10_CLAIMS = (
-    said("rma-write-like-send", OVERS, write_is_send, f"within {ALIKE - 1:.0%}, one at a time"),
-    said("rma-read-slower", OVERS, read_is_slower, f"read over write is at most {READ_GAP}"),
-    said("rma-gap-wider", OVERS, gap_is_wider),
+    *said_each(
+        "rma-write-like-send", OVERS, write_is_send, f"within {ALIKE - 1:.0%}, one at a time"
+    ),
+    *said_each("rma-read-slower", OVERS, read_is_slower, f"read over write is at most {READ_GAP}"),
+    *said_each("rma-gap-wider", OVERS, gap_is_wider),
 )

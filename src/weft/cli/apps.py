@@ -1,0 +1,177 @@
+"""`weft apps`: the table of applications and how sensitive each is to bandwidth."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.records import check_output, replacing, write_text
+from weft.sensitivity.application import Application
+from weft.sensitivity.codec import to_json
+from weft.sensitivity.curve import CurveRow, curve_rows, usual_shares
+from weft.sensitivity.shares import shares_from
+from weft.sensitivity.table import AppTable, default_directory, read_application
+from weft.sensitivity.text import application_text, table_text
+
+FIGURES = (".svg", ".png")
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    apps = commands.add_parser(
+        "apps",
+        help="applications and how sensitive each is to bandwidth",
+        description="The table of profiled applications: slowdown at each share of the link, with "
+        "the models fitted to it. One file per application in a directory.",
+    )
+    actions = apps.add_subparsers(title="actions", metavar="ACTION", required=True)
+    _action(actions, "list", run_list, "one line per application")
+    show = _action(actions, "show", run_show, "one application: models and curve")
+    show.add_argument("name", metavar="NAME")
+    show.add_argument("--percent", metavar="LIST", help="shares to show, ascending: 10,25,50")
+    show.add_argument("--figure", metavar="FILE", help="draw the curve (.svg or .png)")
+    export = _action(actions, "export", run_export, "an application's file, for another table")
+    export.add_argument("name", metavar="NAME")
+    export.add_argument("-o", "--output", metavar="FILE", help="standard output by default")
+    imported = _action(actions, "import", run_import, "add applications from exported files")
+    imported.add_argument("files", nargs="+", metavar="FILE")
+    imported.add_argument("--replace", action="store_true", help="also those there already")
+    remove = _action(actions, "remove", run_remove, "delete applications from the table")
+    remove.add_argument("names", nargs="+", metavar="NAME")
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    about: str,
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    action.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
+    if name != "export":  # which is JSON
+        action.add_argument("--json", action="store_true")
+    action.set_defaults(run=run)
+    return action
+
+
+def _table(args: argparse.Namespace) -> AppTable:
+    return AppTable(Path(args.table) if args.table else default_directory())
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Status 1 where a file is damaged; the others are listed."""
+    found, damaged = _table(args).all()
+    if args.json:
+        for application in found:
+            print(json.dumps(_summary(application), ensure_ascii=False))
+    elif found or damaged:
+        print(table_text(found))
+    else:
+        print(f"No application in {_table(args).directory}.")
+    for error in damaged:
+        print(f"weft: {error}", file=sys.stderr)
+    return int(bool(damaged))
+
+
+def run_show(args: argparse.Namespace) -> int:
+    application = _table(args).load(args.name)
+    shares = shares_from(args.percent) if args.percent else usual_shares(application)
+    figure = _figure_file(args.figure) if args.figure else None
+    rows = curve_rows(application, shares)
+    if figure is not None:
+        _draw(application, figure)
+    if args.json:
+        print(json.dumps(_whole(application, rows), ensure_ascii=False))
+    else:
+        print(application_text(application, rows))
+    return 0
+
+
+def run_export(args: argparse.Namespace) -> int:
+    text = to_json(_table(args).load(args.name))
+    if args.output:
+        write_text(args.output, text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def run_import(args: argparse.Namespace) -> int:
+    """All files are read before the first is stored: a damaged one changes nothing."""
+    table = _table(args)
+    applications = [read_application(path) for path in args.files]
+    _check_different(applications)
+    present = table.names()
+    for application in applications:
+        if application.name in present and not args.replace:
+            raise table.taken(application.name)
+    for application in applications:
+        table.save(application, replace=args.replace)
+    _tell("imported", [a.name for a in applications], as_json=args.json)
+    return 0
+
+
+def run_remove(args: argparse.Namespace) -> int:
+    table = _table(args)
+    names = list(dict.fromkeys(args.names))
+    for name in names:
+        table.check_there(name)
+    for name in names:
+        table.remove(name)
+    _tell("removed", names, as_json=args.json)
+    return 0
+
+
+def _check_different(applications: Sequence[Application]) -> None:
+    names = [application.name for application in applications]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError("import", f"two files of {name!r}", "import one of them")
+
+
+def _tell(what: str, names: Sequence[str], *, as_json: bool) -> None:
+    print(json.dumps({what: list(names)}) if as_json else f"{what} {', '.join(names)}")
+
+
+def _figure_file(path: str) -> Path:
+    if Path(path).suffix not in FIGURES:
+        raise InputError(f"--figure {path}", "not .svg or .png", "name such a file")
+    check_output(path)
+    return Path(path)
+
+
+def _draw(application: Application, path: Path) -> None:
+    # Plots take half a second to import.
+    from weft.plot import figure, to_png, to_svg
+    from weft.sensitivity.draw import sensitivity_curve
+
+    made = figure(lambda ax: sensitivity_curve(ax, application))
+    if path.suffix == ".svg":
+        write_text(path, to_svg(made, title=f"Slowdown of {application.name}"))
+    else:
+        with replacing(path) as file:
+            file.write_bytes(to_png(made))
+
+
+def _summary(application: Application) -> dict[str, object]:
+    profile, quality = application.profile, application.convex.quality
+    return {
+        "name": application.name,
+        "runs": len(profile.runs),
+        "shares": sorted({run.share for run in profile.runs}),
+        "link_bps": profile.link_bps,
+        "floor": application.floor,
+        "slowdown_at_floor": float(application.convex.model.slowdown(application.floor)),
+        "quality": asdict(quality),
+        "date": profile.date,
+    }
+
+
+def _whole(application: Application, rows: Sequence[CurveRow]) -> dict[str, object]:
+    stored: dict[str, object] = json.loads(to_json(application))
+    curve = [asdict(row) for row in rows]
+    return stored | {"curve": curve, "notes": list(application.warnings)}

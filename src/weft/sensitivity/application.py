@@ -1,0 +1,118 @@
+"""An application: its profile, both kinds of model fitted to it, and how well each fits.
+
+Entry point: `application_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isnan
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from weft.model import ErrorSummary
+from weft.sensitivity.fit import (
+    DEGREES,
+    Sample,
+    fit_convex,
+    fit_polynomial,
+    left_out,
+    r_squared,
+)
+from weft.sensitivity.model import Hinges, Polynomial
+from weft.sensitivity.profile import Profile
+
+Model = TypeVar("Model", Hinges, Polynomial)
+
+_FLAT = 1e-9
+_WORSE = 0.1  # of R²: a convex fit so far behind a polynomial cannot follow the samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quality:
+    """How well a model fits; None where the samples do not tell.
+
+    `r_squared` is of all samples (Saba, 4.2.2), `left_out` of shares that the fit has not seen.
+    """
+
+    r_squared: float | None
+    left_out: ErrorSummary | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted(Generic[Model]):
+    """A model and how well it fits the profile."""
+
+    model: Model
+    quality: Quality
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """A row of the sensitivity table: the convex model is what is used unless told otherwise."""
+
+    profile: Profile
+    convex: Fitted[Hinges]
+    paper: tuple[Fitted[Polynomial], ...]
+
+    @property
+    def name(self) -> str:
+        return self.profile.name
+
+    @property
+    def floor(self) -> float:
+        return self.convex.model.floor
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know before a model is used."""
+        told = []
+        ours, best = self.convex.quality.r_squared, self._best_polynomial()
+        if ours is not None and best is not None and best > ours + _WORSE:
+            told.append(
+                f"the convex fit (R² {ours:.2f}) cannot follow samples that grow more slowly than "
+                f"1/share, which no mix of computing and sending does; a polynomial has {best:.2f}"
+            )
+        rising = [m.model.degree for m in self.paper if _rises(m.model)]
+        if rising:
+            degrees = " and ".join(map(str, rising))
+            told.append(f"the polynomial of degree {degrees} rises with more bandwidth somewhere")
+        return tuple(told)
+
+    def _best_polynomial(self) -> float | None:
+        return max((m.quality.r_squared for m in self.paper if m.quality.r_squared is not None),
+                   default=None)  # fmt: skip
+
+
+def application_of(profile: Profile) -> Application:
+    """Fit every model that the profile determines: convex, and the polynomials of degree 1 to 3."""
+    samples = profile.samples
+    shares = len({sample.share for sample in samples})
+    return Application(
+        profile=profile,
+        convex=_fitted(fit_convex, samples, 2),
+        paper=tuple(
+            _fitted(partial(fit_polynomial, degree=degree), samples, degree + 1)
+            for degree in DEGREES
+            if degree < shares
+        ),
+    )
+
+
+def _fitted(
+    fit: Callable[[Sequence[Sample]], Model], samples: Sequence[Sample], least: int
+) -> Fitted[Model]:
+    model = fit(samples)
+    explained = r_squared(model, samples)
+    quality = Quality(
+        r_squared=None if isnan(explained) else explained, left_out=left_out(fit, samples, least)
+    )
+    return Fitted(model=model, quality=quality)
+
+
+def _rises(model: Polynomial) -> bool:
+    """Whether the slope is positive between the floor and 1, on a grid."""
+    return bool((model.slope(np.linspace(model.floor, 1, 201)) > _FLAT).any())

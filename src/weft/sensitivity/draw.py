@@ -1,0 +1,41 @@
+"""An application's sensitivity as a figure: samples, convex fit with its band, polynomials.
+
+Entry point: `sensitivity_curve`. The horizontal axis is percent of the link.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from weft.plot.style import INK, OURS, PALETTE, legend
+from weft.sensitivity.application import Application
+from weft.sensitivity.fit import band
+
+_POINTS = 200
+_COLOURS = (PALETTE[1], PALETTE[2], PALETTE[3])
+_DASHES = (":", "-.", "--")
+
+
+def sensitivity_curve(ax: Axes, application: Application) -> None:
+    """Slowdown over the share of the link, from the floor up."""
+    samples = application.profile.samples
+    # Closer together where the curve bends most.
+    shares = np.geomspace(application.floor, 1.0, _POINTS)
+    limits = band(samples, shares)
+    if limits is not None:
+        ax.fill_between(100 * shares, limits.low, limits.high, color=OURS, alpha=0.18, linewidth=0,
+                        label=f"convex, {100 * limits.confidence:.0f} % band")  # fmt: skip
+    for number, fitted in enumerate(application.paper):
+        ax.plot(100 * shares, fitted.model.slowdown(shares), linewidth=1.2,
+                color=_COLOURS[number % 3], linestyle=_DASHES[number % 3],
+                label=f"polynomial, degree {fitted.model.degree}")  # fmt: skip
+    ax.plot(100 * shares, application.convex.model.slowdown(shares), color=OURS, label="convex")
+    ax.plot([100 * s.share for s in samples], [s.slowdown for s in samples], "o", markersize=4.5,
+            markerfacecolor="white", markeredgecolor=INK, markeredgewidth=1.1, zorder=4,
+            label="samples")  # fmt: skip
+    ax.set_xlim(0, 102)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("share of the link (%)")
+    ax.set_ylabel(f"slowdown of {application.name}")
+    legend(ax)

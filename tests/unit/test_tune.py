@@ -15,13 +15,16 @@ from weft.measure.placement import ANYWHERE
 from weft.records import read_records
 from weft.tune.confirm import mean_interval
 from weft.tune.design import design
+from weft.tune.draw import tuning_sections
 from weft.tune.goal import GOALS
 from weft.tune.here import Here
 from weft.tune.observed import Observed
 from weft.tune.over_fabric import prepare
 from weft.tune.recommend import recommend
+from weft.tune.record import tuning_record
 from weft.tune.schedule import schedule
 from weft.tune.space import Choice, Space, candidates_of, space_for
+from weft.tune.surface import surface
 from weft.tune.tuning import Observe, Stopped, tune
 
 HERE = Here(transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30,
@@ -281,3 +284,43 @@ def test_a_plan_is_told_before_anything_is_measured() -> None:
     assert sizes.levels == (4096, 65536)
     assert found.space.default.get("cpu", ANYWHERE) == ANYWHERE
     assert f"{found.schedule.points} points of 0.1 s" in found.schedule.text()
+
+
+def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_known() -> None:
+    space = few()
+    every = candidates_of(space)
+    true = np.log([truth(setting) for setting in every])
+    errors = {True: 0.0, False: 0.0}
+    for seed in range(3):
+        settings = design(space, 40, 3, np.random.default_rng(seed))
+        drift = np.exp(0.4 * np.sin(np.arange(40) / 6))
+        for is_known in errors:
+            rows = [
+                Observed(setting=setting, value=truth(setting) * float(drift[turn]), stage="spread",
+                         turn=turn if is_known else None)
+                for turn, setting in enumerate(settings)
+            ]  # fmt: skip
+            found = surface(space, THROUGHPUT, rows).expected(every).log_value - true
+            errors[is_known] += float(np.std(found))
+    assert errors[True] < errors[False]
+
+
+def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
+    space, observe, left = few(), noisy(0.05, 1), [20]
+
+    def pressed(setting: Choice, stage: str) -> Observed:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return observe(setting, stage)
+
+    found = tune(pressed, space, THROUGHPUT, schedule(space, "tcp"))
+    assert (found.ended, len(found.rows)) == ("interrupted", 20)
+
+
+def test_a_report_has_a_section_for_the_tuning() -> None:
+    space = few()
+    record = tuning_record(tune(noisy(0.05, 1), space, THROUGHPUT, schedule(space, "tcp")))
+    (section,) = tuning_sections([record])
+    assert section.title == "Tuning throughput over ofi:tcp"
+    assert section.markup.count("<svg") == 3

@@ -187,6 +187,8 @@ def tune(
             rounds.append(one)
     except Stopped as stop:
         ended = str(stop)
+    except KeyboardInterrupt:  # between two points
+        ended = "interrupted"
     if chosen is None:
         chosen = _from_what_there_is(run, ended)
     return Tuning(

@@ -30,6 +30,7 @@ from weft.measure.channel import read_channels, to_wire
 from weft.measure.latency import LATENCY
 from weft.measure.limits import Limits, excess
 from weft.measure.local import LocalServer
+from weft.measure.observation import PeerCounts, total
 from weft.measure.options import settings_from
 from weft.measure.wiring import echo_channel
 from weft.records import Distribution, Scalar, Series, from_line, to_line
@@ -261,3 +262,12 @@ def test_the_peer_is_told_how_long_a_test_will_take():
 def test_a_test_without_a_peer_says_how_to_open_one():
     with pytest.raises(InputError, match="open_peer"):
         latency(None, over="tcp", count=10)
+
+
+def test_a_receiver_that_was_held_up_does_not_make_the_wire_faster():
+    sent = [PeerCounts(sent=100, bytes=100_000, elapsed_ns=1_000_000)]
+    backlog = [PeerCounts(received=100, bytes=100_000, elapsed_ns=10_000)]
+    carried = total(backlog, beside=sent)
+    assert carried.bits_per_second == total(sent).bits_per_second
+    assert total(sent, beside=backlog).elapsed_ns == 1_000_000
+    assert total([PeerCounts()], beside=sent).bits_per_second == 0

@@ -1,7 +1,7 @@
 """Bandwidth: payload per second, one way or both, synchronous (depth 1) or windowed.
 
-`throughput` is what the receiver saw, from its first message to its last; `sender.throughput` is
-what the sender saw completed. Both ways at once, `back.throughput` is what came to us, and
+`throughput` is what arrived, over the longer of both ends' times; `sender.throughput` is what the
+sender saw completed. Both ways at once, `back.throughput` is what came to us, and
 `both.throughput` is the sum. Entry point: `bandwidth`. Units: b/s, s of processor time.
 """
 
@@ -49,7 +49,7 @@ def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
         sent, received = [s for s, _ in results], [r for _, r in results]
         theirs = rig.finish(ends, sent, posted(settings, sent))
     observed = seen(settings, sent, theirs)
-    there, back = total(theirs), total(received)
+    there, back = total(theirs, beside=sent), total(received)
     observed.quantities |= throughput("back.throughput", back)
     observed.quantities |= throughput("both.throughput", there, back)
     return observed
@@ -59,7 +59,8 @@ BANDWIDTH = Test(
     name="bandwidth",
     help="payload throughput, one way or both",
     description="Streams of messages, as many outstanding as --depth allows; --depth 1 is "
-    "synchronous. The throughput is payload as the receiver saw it.",
+    "synchronous. The throughput is payload that arrived, over the longer of both ends' "
+    "times.",
     settings=BandwidthSettings,
     run=run,
     check=check_streams,

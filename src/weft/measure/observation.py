@@ -1,8 +1,8 @@
 """What a test saw, on its way to a record: quantities with units, counts of both sides, samples.
 
 Names and units of quantities are alike in all tests: `half_rtt` (ps), `throughput` (b/s of
-payload as the receiver saw it), `message_rate` (1/s), `lost`, `cpu.user` (s) and so on.
-Entry points: `Observation`, `counted`.
+payload that arrived, over the longer of both ends' times), `message_rate` (1/s), `lost`,
+`cpu.user` (s) and so on. Entry points: `Observation`, `counted`.
 """
 
 from __future__ import annotations
@@ -99,9 +99,17 @@ class Total:
     messages_per_second: float
 
 
-def total(threads: Sequence[Counted]) -> Total:
-    """Sums, and rates as the sum of each thread's own: threads do not start in one instant."""
-    timed = [c for c in threads if c.elapsed_ns > 0]
+def total(threads: Sequence[Counted], beside: Sequence[Counted] = ()) -> Total:
+    """Sums, and rates as the sum of each thread's own: threads do not start in one instant.
+
+    `beside` are the same threads at the other end: a rate is over the longer of both ends' times.
+    A receiver whose processor was taken away finds a backlog and empties it faster than it was
+    sent: its own time alone would give a rate that no wire carried.
+    """
+    times_ns = [c.elapsed_ns for c in threads]
+    for n, other in enumerate(beside[: len(times_ns)]):
+        times_ns[n] = max(times_ns[n], other.elapsed_ns) if times_ns[n] else 0
+    timed = [(c, ns) for c, ns in zip(threads, times_ns, strict=True) if ns > 0]
     return Total(
         sent=sum(c.sent for c in threads),
         received=sum(c.received for c in threads),
@@ -110,11 +118,11 @@ def total(threads: Sequence[Counted]) -> Total:
         duplicates=sum(c.duplicates for c in threads),
         corrupted=sum(c.corrupted for c in threads),
         bytes=sum(c.bytes for c in threads),
-        elapsed_ns=max((c.elapsed_ns for c in threads), default=0),
+        elapsed_ns=max(times_ns, default=0),
         user_ns=sum(c.user_ns for c in threads),
         system_ns=sum(c.system_ns for c in threads),
-        bits_per_second=sum(c.bytes * 8e9 / c.elapsed_ns for c in timed),
-        messages_per_second=sum(max(c.sent, c.received) * 1e9 / c.elapsed_ns for c in timed),
+        bits_per_second=sum(c.bytes * 8e9 / ns for c, ns in timed),
+        messages_per_second=sum(max(c.sent, c.received) * 1e9 / ns for c, ns in timed),
     )
 
 

@@ -3,7 +3,7 @@
 First the background alone is measured as fast as it goes; then each step offers a share of that,
 the last one all it can. The probe is a ping-pong with an endpoint and a thread of its own on both
 sides. One record per step (`saturation.step`), and one with p50, p99 and p99.9 of the probe over
-the load that was achieved, as the receiver saw it. Entry point: `saturation`. Units: b/s, ps.
+the load that was achieved, as it arrived. Entry point: `saturation`. Units: b/s, ps.
 """
 
 from __future__ import annotations
@@ -74,12 +74,16 @@ class Step:
 
     share: float
     probe: LatencyResult
-    sent: Total
+    streams: Sequence[Counted]
     theirs: Sequence[Counted]  # none in process, where a completion is an arrival
 
     @property
+    def sent(self) -> Total:
+        return total(self.streams)
+
+    @property
     def received(self) -> Total:
-        return total(self.theirs) if self.theirs else self.sent
+        return total(self.theirs or self.streams, beside=self.streams)
 
 
 def run(rig: Rig, settings: SaturationSettings) -> Observation:
@@ -113,7 +117,7 @@ def maximum(rig: Rig, settings: SaturationSettings) -> Total:
         share = done_share(ends.stop, 0, duration_ns * (settings.steps + 2))
         sent = rig.run(loops, share)
         theirs = rig.finish(ends, sent, posted(settings, sent))
-    return total(theirs or sent)
+    return total(theirs or sent, beside=sent)
 
 
 def step(
@@ -136,7 +140,7 @@ def step(
         assert isinstance(timed, LatencyResult)
         went = [*(posted(settings, streams) if streams else []), timed.counts.sent + PROBE_WARMUP]
         theirs = rig.finish(ends, [*streams, timed.counts], went)
-    return Step(share=share, probe=timed, sent=total(streams), theirs=theirs[:-1])
+    return Step(share=share, probe=timed, streams=streams, theirs=theirs[:-1])
 
 
 def _loops(

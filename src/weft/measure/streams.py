@@ -53,10 +53,10 @@ def seen(
     settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]
 ) -> Observation:  # fmt: skip
     """The record's content of a stream: the receiver's view first, where it is known."""
-    ours, theirs = total(sent), total(received)
+    ours, theirs, carried = total(sent), total(received), total(received, beside=sent)
     observed = Observation()
-    observed.quantities |= throughput("throughput", theirs) | throughput("sender.throughput", ours)
-    observed.quantities |= messages(theirs if received else ours)
+    observed.quantities |= throughput("throughput", carried) | throughput("sender.throughput", ours)
+    observed.quantities |= messages(carried if received else ours)
     if received:
         # The receiver's own count of the lost has those of the warm-up in it.
         lost = max(0, ours.sent - theirs.received)

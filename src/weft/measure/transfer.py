@@ -137,9 +137,9 @@ def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
 
 
 def quantities(sent: Counted, theirs: Sequence[Counted]) -> dict[str, Quantity]:
-    """Throughput as the receiver saw it and as the sender saw it acknowledged, and the costs."""
-    ours, received = total([sent]), total(theirs)
-    found = throughput("throughput", received) | throughput("sender.throughput", ours)
+    """Throughput as it arrived and as the sender saw it acknowledged, and the costs."""
+    ours, received, carried = total([sent]), total(theirs), total(theirs, beside=[sent])
+    found = throughput("throughput", carried) | throughput("sender.throughput", ours)
     found["elapsed"] = Scalar(ours.elapsed_ns / 1e9, "s")
     found |= messages(ours) | cpu(ours) | cpu(received, "peer.cpu")
     if received.corrupted or received.reordered:

@@ -22,7 +22,7 @@ from weft.records import Distribution, Plain, Record
 from weft.records.dimension import convert
 from weft.studies.observation import MEDIAN_RTT, TAIL, TAIL_RTT, quantile_in
 from weft.studies.site import SEED, Point
-from weft.studies.study import Result, Study
+from weft.studies.study import Result
 
 # Orange is kept for what was published.
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#4D4D4D")
@@ -38,14 +38,16 @@ def study_figures(result: Result) -> list[Figure]:
 def _panel_figure(panel: Callable[[Axes, Result], None], result: Result) -> Figure:
     height = HEIGHT_IN if len(result.study.points) != 3 else 0.75 * HEIGHT_IN
     made = figure(lambda ax: panel(ax, result), WIDTH_IN, height)
-    caption = textwrap.fill(_caption(result.study), CAPTION_WIDTH)
+    caption = textwrap.fill(_caption(result), CAPTION_WIDTH)
     made.supxlabel(caption, fontsize=7.5, color=MUTED, x=0.01, ha="left")
     return made
 
 
-def _caption(study: Study) -> str:
-    """Where the published values are, and what ours are of."""
-    ours = dict.fromkeys((point.source, point.system) for point in study.points)
+def _caption(result: Result) -> str:
+    """Where the published values are, and what ours are of, as far as it could be had."""
+    study = result.study
+    had = [point for point in study.points if point.setting in result.records]
+    ours = dict.fromkeys((point.source, point.system) for point in had)
     named = "; ".join(
         f"{source}, {system}" + (f", seed {SEED}" if source == "simulation" else "")
         for source, system in ours

@@ -18,9 +18,9 @@ from weft.studies.efa_latency_here import (
     C9_CLAIMS,
     C9_LINES,
 )
-from weft.studies.efa_rounds import rounds_panel, zoomed
 from weft.studies.efa_tables import efa_study, latency_curve, latency_remarks
-from weft.studies.tabulated import table_panel
+from weft.studies.rounds_draw import rounds_panel
+from weft.studies.tabulated import table_panel, zoomed
 
 SIZE, LATENCY, HALF_RTT = "message size (B)", "latency (µs)", "half RTT, median (µs)"
 
@@ -33,7 +33,7 @@ C1 = efa_study(
     "1", "Latency by message size: RDMA, SRD and sockets", C1_CURVES,
     panels=(
         table_panel(C1_CURVES, SIZE, LATENCY),
-        rounds_panel(C1_LINES, SIZE, HALF_RTT),
+        rounds_panel(C1_LINES, SIZE, HALF_RTT, log_y=True),
     ),
     lines=C1_LINES, claims=C1_CLAIMS,
     notes=(
@@ -57,7 +57,7 @@ C6 = efa_study(
     "6", "Latency of reliable and unreliable datagrams over EFA", (*C6_AVERAGE, *C6_LEAST),
     panels=(
         zoomed(table_panel((*C6_AVERAGE, *C6_LEAST), SIZE, LATENCY, log_y=False)),
-        rounds_panel(C6_LINES, SIZE, HALF_RTT, log_y=False),
+        rounds_panel(C6_LINES, SIZE, HALF_RTT),
     ),
     lines=C6_LINES, claims=C6_CLAIMS,
     notes=(
@@ -82,7 +82,7 @@ C7 = efa_study(
     "7", "Latency by libfabric call: send, tagged, inject", C7_CURVES,
     panels=(
         zoomed(table_panel(C7_CURVES, SIZE, LATENCY, log_y=False)),
-        rounds_panel(C7_LINES, SIZE, HALF_RTT),
+        rounds_panel(C7_LINES, SIZE, HALF_RTT, log_y=True),
     ),
     lines=C7_LINES, claims=C7_CLAIMS,
     notes=(
@@ -97,7 +97,7 @@ C9 = efa_study(
     "9", "Latency around the size at which libfabric splits a message", C9_CURVES,
     panels=(
         zoomed(table_panel(C9_CURVES, SIZE, LATENCY, log_x=False, log_y=False)),
-        rounds_panel(C9_LINES, SIZE, HALF_RTT, log_x=False, log_y=False),
+        rounds_panel(C9_LINES, SIZE, HALF_RTT, log_x=False),
     ),
     lines=C9_LINES, claims=C9_CLAIMS,
     notes=(

@@ -11,41 +11,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from math import isnan
+from math import inf, isnan
 
 from weft.measure import latency, rate
-from weft.records import Record
 from weft.studies.claim import Claim, Verdict
-from weft.studies.efa_rounds import (
-    Best,
-    MeasuredLine,
-    Ratio,
-    compared,
-    least_us,
-    median_us,
-    mib_per_s,
-    verdict,
-)
 from weft.studies.observation import Records
 from weft.studies.published import stated
+from weft.studies.rounds import (
+    LEAST_US,
+    MEDIAN_US,
+    Line,
+    Reading,
+    Rounds,
+    highest,
+    mib_per_s,
+    together,
+    varied,
+    within,
+)
 from weft.studies.site import here
 
 FLAT = 1.10  # a latency that differs by less is called the same
 NOTICEABLE = 1.05
 
 
-def latency_line(
-    label: str,
-    over: str,
-    sizes: tuple[int, ...],
-    read: Callable[[Record], float] = median_us,
-    **options: object,
-) -> MeasuredLine:
+def latency_line(label: str, over: str, sizes: tuple[int, ...], **options: object) -> Line:
     """A ping-pong by size."""
-    return MeasuredLine(
-        label=label, over=over, test=latency, varied="size", values=sizes, least=True, read=read,
-        quantity="half RTT, median", unit="us", kind="latency", options=options,
-    )  # fmt: skip
+    return varied(label, MEDIAN_US, latency, "size", sizes, over=over, **options)
 
 
 def said(
@@ -81,34 +73,25 @@ C1_LINES = (TCP, OFI_TCP, OFI_SHM)
 
 def without_the_kernel(records: Records) -> Verdict:
     """Shared memory is the one transport here that needs no system call per message."""
-    gains = [
-        compared(f"tcp/ofi:shm at {size} B", TCP.best(records, size), OFI_SHM.best(records, size))
+    return together(*(
+        within(TCP.at(records, size) / OFI_SHM.at(records, size), f"tcp/ofi:shm at {size} B", low=1)
         for size in SIZES
-    ]
-    return verdict(gains, low=1)
+    ))  # fmt: skip
 
 
 def flat_when_small(records: Records) -> Verdict:
-    growths = [
-        compared(f"{line.label} {SMALL_MOST} B/{SMALL} B", line.best(records, SMALL_MOST),
-                 line.best(records, SMALL))
+    return together(*(
+        within(line.at(records, SMALL_MOST) / line.at(records, SMALL),
+               f"{line.label} {SMALL_MOST} B/{SMALL} B", high=FLAT)
         for line in (TCP, OFI_TCP)
-    ]  # fmt: skip
-    return verdict(growths, high=FLAT)
+    ))  # fmt: skip
 
 
 def gap_narrows(records: Records) -> Verdict:
     """The quicker interface gains less when copying takes the time."""
-    small, large = (
-        compared(f"{size} B", TCP.best(records, size), OFI_SHM.best(records, size))
-        for size in (SMALL, LARGE)
-    )
-    change = Ratio(
-        name=f"tcp/ofi:shm is {small.value:.1f} at {SMALL} B and {large.value:.1f} at {LARGE} B:",
-        value=small.value / large.value,
-        doubt=max(small.doubt, large.doubt),
-    )
-    return verdict([change], low=FLAT)
+    small, large = (TCP.at(records, size) / OFI_SHM.at(records, size) for size in (SMALL, LARGE))
+    what = f"tcp/ofi:shm is {small.median:.1f} at {SMALL} B and {large.median:.1f} at {LARGE} B"
+    return within(small / large, what, low=FLAT)
 
 
 C1_CLAIMS = (
@@ -130,11 +113,8 @@ SYNC_SIZES = (64, 8192)
 SYNC_OVERS = ("ofi:tcp", "ofi:shm")
 SYNC_LATENCY = {over: latency_line(f"{over}, latency", over, SYNC_SIZES) for over in SYNC_OVERS}
 SYNC_RATE = {
-    over: MeasuredLine(
-        label=f"{over}, one outstanding", over=over, test=rate, varied="size", values=SYNC_SIZES,
-        quantity="synchronous bandwidth", unit="MiB/s", read=mib_per_s, kind="bandwidth",
-        options={"depth": 1},
-    )
+    over: varied(f"{over}, one outstanding", mib_per_s("synchronous bandwidth"), rate, "size",
+                 SYNC_SIZES, over=over, depth=1)
     for over in SYNC_OVERS
 }  # fmt: skip
 C2_LINES = (*SYNC_LATENCY.values(), *SYNC_RATE.values())
@@ -142,22 +122,19 @@ C2_LINES = (*SYNC_LATENCY.values(), *SYNC_RATE.values())
 
 def bound_by_latency(records: Records) -> Verdict:
     """Where a completion is a delivery, each message takes half a round trip or more."""
-    shares = [
-        compared(
-            f"{over} {size} B",
-            SYNC_RATE[over].best(records, size),
-            as_bandwidth(SYNC_LATENCY[over].best(records, size), size),
-        )
+    found = together(*(
+        within(SYNC_RATE[over].at(records, size) / as_bandwidth(records, over, size),
+               f"{over} {size} B", high=FLAT)
         for over in SYNC_OVERS
         for size in SYNC_SIZES
-    ]
-    found = verdict(shares, high=FLAT)
+    ))  # fmt: skip
     return replace(found, evidence=f"of size / half RTT: {found.evidence}. {COMPLETION}")
 
 
-def as_bandwidth(latency_us: Best, size_bytes: int) -> Best:
-    """MiB/s of messages that take so long each."""
-    return Best(value=size_bytes / latency_us.value * 1e6 / 2**20, doubt=latency_us.doubt)
+def as_bandwidth(records: Records, over: str, size_bytes: int) -> Rounds:
+    """MiB/s of messages that take half a round trip each."""
+    latency_us = SYNC_LATENCY[over].at(records, size_bytes)
+    return latency_us.each(lambda us: size_bytes / us * 1e6 / 2**20)
 
 
 COMPLETION = (
@@ -173,7 +150,7 @@ C2_CLAIMS = (
 # ---- C.6 --------------------------------------------------------------------------------------
 
 DATAGRAM_SIZES = (64, 512, 1024)
-PAIRS: Mapping[str, tuple[MeasuredLine, MeasuredLine]] = {
+PAIRS: Mapping[str, tuple[Line, Line]] = {
     "tcp and udp": (
         latency_line("tcp", "tcp", DATAGRAM_SIZES),
         latency_line("udp", "udp", DATAGRAM_SIZES),
@@ -186,27 +163,31 @@ PAIRS: Mapping[str, tuple[MeasuredLine, MeasuredLine]] = {
 C6_LINES = tuple(line for pair in PAIRS.values() for line in pair)
 
 
-def reliability_costs(records: Records, pair: str, read: Callable[[Record], float]) -> list[Ratio]:
-    reliable, unreliable = (replace(line, read=read) for line in PAIRS[pair])
-    return [
-        compared(f"{size} B", reliable.best(records, size), unreliable.best(records, size))
+def reliability_costs(
+    records: Records, pair: str, reading: Reading = MEDIAN_US, low: float = 0.0, high: float = inf
+) -> Verdict:
+    """Whether reliable over unreliable latency is between the two at every size."""
+    reliable, unreliable = PAIRS[pair]
+    return together(*(
+        within(reliable.at(records, size, reading) / unreliable.at(records, size, reading),
+               f"{size} B", low, high)
         for size in DATAGRAM_SIZES
-    ]
+    ))  # fmt: skip
 
 
 def reliable_is_slower(records: Records, over: str) -> Verdict:
-    return verdict(reliability_costs(records, over, median_us), low=1)
+    return reliability_costs(records, over, low=1)
 
 
 def reliable_is_slower_at_best(records: Records, over: str) -> Verdict:
-    return verdict(reliability_costs(records, over, least_us), low=1)
+    return reliability_costs(records, over, LEAST_US, low=1)
 
 
 MINOR = 1.15  # SRD over UD is at most 1.10 in C.6.1 and 1.12 in C.6.2
 
 
 def reliability_is_cheap(records: Records, over: str) -> Verdict:
-    return verdict(reliability_costs(records, over, median_us), high=MINOR)
+    return reliability_costs(records, over, high=MINOR)
 
 
 C6_CLAIMS = (
@@ -240,20 +221,22 @@ CALLS = {
 C7_LINES = tuple(CALLS.values())
 
 
-def call_ratios(records: Records, over: str, op: str) -> list[Ratio]:
+def over_send(
+    records: Records, over: str, op: str, low: float = 0.0, high: float = inf
+) -> Verdict:  # fmt: skip
     line, send = CALLS[over, op], CALLS[over, "send"]
-    return [
-        compared(f"{size} B", line.best(records, size), send.best(records, size))
-        for size in line.values
-    ]
+    return together(*(
+        within(line.at(records, size) / send.at(records, size), f"{size} B", low, high)
+        for size in line.cases
+    ))  # fmt: skip
 
 
 def tags_are_free(records: Records, over: str) -> Verdict:
-    return verdict(call_ratios(records, over, "tagged"), high=FLAT)
+    return over_send(records, over, "tagged", high=FLAT)
 
 
 def injecting_gains_nothing(records: Records, over: str) -> Verdict:
-    return verdict(call_ratios(records, over, "inject"), low=1 / FLAT)
+    return over_send(records, over, "inject", low=1 / FLAT)
 
 
 C7_CLAIMS = (
@@ -273,21 +256,21 @@ C9_LINES = (SPLIT,)
 
 def split_costs_a_step(records: Records) -> Verdict:
     """The growth between the two neighbours where it is greatest, beside all other neighbours."""
-    growths = [
-        compared(f"from {below} to {above} B", SPLIT.best(records, above),
-                 SPLIT.best(records, below))
+    growths = {
+        f"from {below} to {above} B": SPLIT.at(records, above) / SPLIT.at(records, below)
         for below, above in pairwise(SPLIT_SIZES)
-    ]  # fmt: skip
-    steepest, *others = sorted(growths, key=lambda growth: -growth.value)
-    found = verdict([steepest], low=NOTICEABLE * max(other.value for other in others))
-    return replace(found, evidence=f"{found.evidence}; elsewhere at most {others[0].value:.2f}")
+    }
+    where = max(growths, key=lambda step: growths[step].median)
+    steepest = growths.pop(where)
+    elsewhere = highest(tuple(growths.values()))
+    what = f"growth {steepest} {where}, elsewhere at most {elsewhere}"
+    return within(steepest / elsewhere, what, low=NOTICEABLE)
 
 
 def split_is_cheap(records: Records) -> Verdict:
-    before, after = SPLIT.best(records, 1400), SPLIT.best(records, 1600)
-    added = after.value - before.value
-    found = verdict([compared("1600 B over 1400 B", after, before)], high=NOTICEABLE)
-    return replace(found, evidence=f"{found.evidence}, {added:+.1f} us")
+    before, after = SPLIT.at(records, 1400), SPLIT.at(records, 1600)
+    added = after.median - before.median
+    return within(after / before, f"1600 B over 1400 B, {added:+.1f} us", high=NOTICEABLE)
 
 
 C9_CLAIMS = (

@@ -5,48 +5,43 @@ Entry point: `C8`. Units: us; MB/s (10^6 bytes).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from weft.measure import saturation
 from weft.records import Record, Series
 from weft.studies.calibrated import SATURATION, doubling_load
+from weft.studies.calibrated.saturation import Quantile
 from weft.studies.claim import Claim, Verdict
 from weft.studies.efa_latency_here import said
-from weft.studies.efa_rounds import (
-    Best,
-    Ratio,
-    Round,
-    compared,
-    lost_share,
-    records_there,
-    verdict,
-)
 from weft.studies.efa_tables import SYSTEM, fit_remarks
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
+from weft.studies.observation import Records
 from weft.studies.paper import EFA
 from weft.studies.published import published, stated
-from weft.studies.site import Point, here, measured
-from weft.studies.study import Study
-from weft.studies.tabulated import (
-    Curve,
-    Lines,
-    curve,
-    measured_panel,
-    observations_of,
-    points_of,
-    table_panel,
+from weft.studies.rounds import (
+    RULE,
+    Case,
+    Reading,
+    Rounds,
+    in_rounds,
+    medians,
+    rounds_of,
+    together,
+    within,
 )
+from weft.studies.rounds_draw import Spreads, spread_panel
+from weft.studies.study import Study
+from weft.studies.tabulated import Curve, curve, observations_of, points_of, table_panel
 
-TOLERANCE = {"p50": 0.10, "p99": 0.20}
-ROUNDS, STEPS = 2, 4
+TOLERANCE: dict[Quantile, float] = {"p50": 0.10, "p99": 0.20}
+STEPS = 4
 ALMOST_TWICE = 1.7
 OVERS = ("tcp", "ofi:tcp")
 OPTIONS = {"steps": STEPS, "duration": "100 ms", "size": 4096, "depth": 8, "wait": "block"}
 
 
-def latency_curve(quantile: str, table: str) -> Curve:
+def latency_curve(quantile: Quantile, table: str) -> Curve:
     of = SATURATION[f"efa-{quantile}"]
     return curve(
         published(table), f"{quantile}_us", x="load_MBps", label=quantile, system=of.system,
@@ -60,83 +55,68 @@ CURVES = (latency_curve("p50", "efa-c8-1"), latency_curve("p99", "efa-c8-2"))
 
 # ---- Measured ---------------------------------------------------------------------------------
 
-
-def setting(over: str, number: int) -> str:
-    return f"{over}, round {number}"
-
-
-def points() -> Iterator[Point]:
-    for number in range(1, ROUNDS + 1):
-        for over in OVERS:
-            yield measured(setting(over, number), {"repetition": number}, saturation, over=over,
-                           **OPTIONS)  # fmt: skip
+CASES = {
+    over: Case(name=over, settings={}, test=saturation, options={"over": over, **OPTIONS})
+    for over in OVERS
+}
 
 
-def at_step(records: Records, over: str, step: int, quantile: str) -> Best:
-    """The probe's latency at a step of the load, in us."""
-    numbers = range(1, ROUNDS + 1)
-    found = records_there(records, [setting(over, number) for number in numbers])
-    rounds = [Round(_at(record, step, quantile), lost_share(record)) for record in found]
-    return Best.of(rounds, least=True)
+def probe(step: int, quantile: Quantile) -> Reading:
+    """The probe's latency at a step of the load; beside load all of it is exposed to others."""
+
+    def read(record: Record) -> float:
+        series = record.quantities[f"probe.{quantile}"]
+        assert isinstance(series, Series)
+        return series.y[step] / 1e6
+
+    quantity = f"probe half RTT, {quantile}, load {step}/{STEPS} of the most"
+    return Reading(quantity=quantity, unit="us", kind="latency", read=read)
 
 
-def _at(record: Record, step: int, quantile: str) -> float:
-    series = record.quantities[f"probe.{quantile}"]
-    assert isinstance(series, Series)
-    return series.y[step] / 1e6
+PROBES = {(step, q): probe(step, q) for q in TOLERANCE for step in range(STEPS + 1)}
 
 
-def measured_rows() -> Iterator[Observation]:
-    for over in OVERS:
-        for quantile in ("p50", "p99"):
-            for step in range(STEPS + 1):
-                yield Observation(
-                    setting=f"{over}, load {step}/{STEPS} of the most",
-                    quantity=f"probe half RTT, {quantile}", unit="us", kind="latency",
-                    source="measurement", system=here(over), tolerance=ANOTHER_SYSTEM,
-                    read=lambda records, over=over, step=step, quantile=quantile: (  # type: ignore[misc]
-                        at_step(records, over, step, quantile).value
-                    ),
-                )  # fmt: skip
-
-
-def lines(records: Records) -> Lines:
+def lines() -> Spreads:
     """By the share of the load that was offered; loads that arrived are in the records."""
+
+    def reader(over: str, step: int, quantile: Quantile) -> Callable[[Records], Rounds]:
+        return lambda records: rounds_of(records, over, PROBES[step, quantile])
+
     return {
         f"{over}, {quantile}": [
-            (100 * step / STEPS, at_step(records, over, step, quantile).value)
-            for step in range(STEPS + 1)
+            (100 * step / STEPS, reader(over, step, quantile)) for step in range(STEPS + 1)
         ]
         for over in OVERS
-        if any(setting(over, number) in records for number in range(1, ROUNDS + 1))
-        for quantile in ("p50", "p99")
+        for quantile in TOLERANCE
     }
 
 
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def factor(records: Records, over: str, above: int, below: int, quantile: str = "p50") -> Ratio:
-    """The latency at one step over that at another."""
-    high, low = (at_step(records, over, step, quantile) for step in (above, below))
-    return compared(f"{over} {above}/{STEPS} over {below}/{STEPS} of the load", high, low)
+def factor(records: Records, over: str, above: int, below: int) -> Rounds:
+    """The median latency at one step over that at another."""
+    return rounds_of(records, over, PROBES[above, "p50"]) / rounds_of(
+        records, over, PROBES[below, "p50"]
+    )
 
 
 def doubles(records: Records) -> Verdict:
-    return verdict([factor(records, over, STEPS, 0) for over in OVERS], low=1.5, high=3)
+    return together(*(
+        within(factor(records, over, STEPS, 0), f"{over}, most load over none", 1.5, 3)
+        for over in OVERS
+    ))  # fmt: skip
 
 
 def steep_at_last(records: Records) -> Verdict:
     """Growth in the last quarter of the load over growth in all of it before."""
-    quotients = [_last_growth(records, over) for over in OVERS]
-    return verdict(quotients, low=1)
+    return together(*(_last_growth(records, over) for over in OVERS))
 
 
-def _last_growth(records: Records, over: str) -> Ratio:
-    last = factor(records, over, STEPS, STEPS - 1)
-    before = factor(records, over, STEPS - 1, 0)
-    name = f"{over}: {last.value:.2f} in the last quarter, {before.value:.2f} before:"
-    return Ratio(name=name, value=last.value / before.value, doubt=max(last.doubt, before.doubt))
+def _last_growth(records: Records, over: str) -> Verdict:
+    last, before = factor(records, over, STEPS, STEPS - 1), factor(records, over, STEPS - 1, 0)
+    what = f"{over}: {last.median:.2f} in the last quarter, {before.median:.2f} before"
+    return within(last / before, what, low=1)
 
 
 def model_doubles(_: Records) -> Verdict:
@@ -174,12 +154,15 @@ C8 = Study(
     paper=EFA,
     place="C.8",
     system=SYSTEM,
-    points=(*points_of(CURVES), *points()),
-    observations=(*observations_of(CURVES), *measured_rows()),
+    points=(*points_of(CURVES), *in_rounds(tuple(CASES.values()))),
+    observations=(
+        *observations_of(CURVES),
+        *(row for reading in PROBES.values() for row in medians(tuple(CASES.values()), reading)),
+    ),
     panels=(
         table_panel(CURVES, "load (MB/s)", "latency of 4096 B (µs)", log_x=False, log_y=False),
-        measured_panel(lines, "load (% of the most)", "half RTT of 64 B (µs)", log_x=False,
-                       log_y=True, title="measured on this machine, tcp, ofi:tcp"),
+        spread_panel(lines(), "load (% of the most)", "half RTT of 64 B (µs)", log_x=False,
+                     log_y=True),
     ),
     claims=CLAIMS,
     notes=(
@@ -187,6 +170,7 @@ C8 = Study(
         "the loopback has no line rate: what saturates is the processors. They sleep between "
         "messages, so waking up is part of the latency without load. docs/many-hosts.md has a "
         "probe beside load on a link with a rate.",
+        RULE,
     ),
     remarks=fit_remarks({name: SATURATION[name].fit for name in SATURATION}),
 )  # fmt: skip

@@ -12,9 +12,10 @@ import numpy as np
 from weft.model import Fit, FloatArray
 from weft.studies.calibrated import LATENCY
 from weft.studies.claim import Claim
-from weft.studies.efa_rounds import MeasuredLine, Panel, in_rounds, rows_of
 from weft.studies.paper import EFA
 from weft.studies.published import published
+from weft.studies.rounds import RULE, Line, cases_of, in_rounds, medians_of
+from weft.studies.rounds_draw import Panel
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import (
     Curve,
@@ -29,9 +30,7 @@ LATENCY_TOLERANCE = 0.12
 SYSTEM = "EFA thesis (model), this machine (measured)"
 HERE = (
     "What is measured on this machine is another system: it judges the thesis's claims and is "
-    "compared with no published value. Each setting is the best of three rounds of 50 ms; the "
-    "range in brackets is what the next best round would make of a ratio or, of throughputs, the "
-    "time that others took from the processor. In a virtual machine ofi:shm has two speeds, as the "
+    "compared with no published value. In a virtual machine ofi:shm has two speeds, as the "
     "hypervisor places the processors: a verdict on it may change from run to run."
 )
 
@@ -82,7 +81,7 @@ def efa_study(
     title: str,
     curves: Sequence[Curve],
     panels: Sequence[Panel],
-    lines: Sequence[MeasuredLine] = (),
+    lines: Sequence[Line] = (),
     claims: Sequence[Claim] = (),
     notes: Sequence[str] = (),
     remarks: Callable[[Result], tuple[str, ...]] = lambda _: (),
@@ -90,8 +89,8 @@ def efa_study(
     """A table of appendix C: models beside published values, and what this machine measures."""
     return Study(
         name=f"efa-c{number}", title=title, paper=EFA, place=f"C.{number}", system=SYSTEM,
-        points=(*points_of(curves), *in_rounds(lines)),
-        observations=(*observations_of(curves), *rows_of(lines)),
-        panels=tuple(panels), claims=tuple(claims), notes=(*notes, *([HERE] if lines else [])),
-        remarks=remarks,
+        points=(*points_of(curves), *in_rounds(cases_of(lines))),
+        observations=(*observations_of(curves), *medians_of(lines)),
+        panels=tuple(panels), claims=tuple(claims), remarks=remarks,
+        notes=(*notes, *((HERE, RULE) if lines else ())),
     )  # fmt: skip

@@ -23,7 +23,6 @@ from weft.studies.calibrated.published_rates import (
     bytes_counted,
 )
 from weft.studies.efa_latency_here import C2_CLAIMS, C2_LINES, SYNC_RATE
-from weft.studies.efa_rounds import rounds_panel
 from weft.studies.efa_tables import efa_study, fit_remarks, size_text
 from weft.studies.efa_throughput_here import (
     C3_CLAIMS,
@@ -37,6 +36,7 @@ from weft.studies.efa_throughput_here import (
     WINDOWED,
 )
 from weft.studies.published import published
+from weft.studies.rounds_draw import rounds_panel
 from weft.studies.study import Result
 from weft.studies.tabulated import Curve, curve, table_panel
 
@@ -132,7 +132,7 @@ C2 = efa_study(
     "2", "Bandwidth of one message at a time, by size", C2_CURVES,
     panels=(
         table_panel(C2_CURVES, SIZE, "bandwidth (MiB/s)"),
-        rounds_panel(tuple(SYNC_RATE.values()), SIZE, "bandwidth (MiB/s)"),
+        rounds_panel(tuple(SYNC_RATE.values()), SIZE, "bandwidth (MiB/s)", log_y=True),
     ),
     lines=C2_LINES, claims=C2_CLAIMS,
     notes=(
@@ -167,7 +167,7 @@ C3 = efa_study(
     tuple(one for curves in C3_TABLES.values() for one in curves),
     panels=(
         *(table_panel(curves, DEPTH, label) for label, curves in C3_TABLES.items()),
-        rounds_panel(C3_LINES, DEPTH, "message rate (M/s)"),
+        rounds_panel(C3_LINES, DEPTH, "message rate (M/s)", log_y=True),
     ),
     lines=C3_LINES, claims=C3_CLAIMS,
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
@@ -191,7 +191,7 @@ C4 = efa_study(
     panels=(
         table_panel(C4_RC, QUEUE_PAIRS, "RC message rate (M/s)", log_y=False),
         table_panel(C4_SRD, QUEUE_PAIRS, "SRD message rate (M/s)", log_y=False),
-        rounds_panel(C4_LINES, "connections of one thread", "message rate (M/s)"),
+        rounds_panel(C4_LINES, "connections of one thread", "message rate (M/s)", log_y=True),
     ),
     lines=C4_LINES, claims=C4_CLAIMS,
     notes=(f"The paper states no depth for C.4; the model has perftest's own, {ASSUMED_DEPTH}.",),
@@ -245,7 +245,7 @@ C5 = efa_study(
         table_panel(C5_BANDWIDTH, THREADS, "bandwidth (MB/s)"),
         table_panel(C5_RATE, THREADS, "message rate (M/s)"),
         table_panel(C5_SCALING, f"{DEPTH} of each thread", "SRD bandwidth, 64 B (MB/s)"),
-        rounds_panel(C5_LINES, THREADS, "message rate (M/s)"),
+        rounds_panel(C5_LINES, THREADS, "message rate (M/s)", log_y=True),
     ),
     lines=C5_LINES, claims=C5_CLAIMS,
     notes=(
@@ -285,9 +285,10 @@ C10 = efa_study(
     panels=(
         table_panel(C10_SYNC, SIZE, "bandwidth, one at a time (MB/s)"),
         table_panel(C10_DEPTH, "outstanding operations", f"bandwidth, {RMA_SIZE} B (MB/s)"),
-        rounds_panel(tuple(SYNCHRONOUS.values()), SIZE, "bandwidth, one at a time (MiB/s)"),
+        rounds_panel(tuple(SYNCHRONOUS.values()), SIZE, "bandwidth, one at a time (MiB/s)",
+                     log_y=True),
         rounds_panel(tuple(WINDOWED.values()), "outstanding operations",
-                     f"bandwidth, {RMA_SIZE} B (MiB/s)"),
+                     f"bandwidth, {RMA_SIZE} B (MiB/s)", log_y=True),
     ),
     lines=(*SYNCHRONOUS.values(), *WINDOWED.values()), claims=C10_CLAIMS,
     notes=(

@@ -7,37 +7,39 @@ operations (C.10). Entry points: the lines and claims of each table. Units: M/s,
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from functools import partial
+from math import inf
 
 from weft.measure import rate, rma
 from weft.studies.claim import Claim, Verdict
 from weft.studies.efa_latency_here import said, said_each
-from weft.studies.efa_rounds import (
-    Best,
-    MeasuredLine,
-    Ratio,
-    compared,
-    mib_per_s,
-    million_per_s,
-    verdict,
-)
 from weft.studies.observation import Records
+from weft.studies.rounds import (
+    Line,
+    Rounds,
+    either,
+    highest,
+    mib_per_s,
+    scalar,
+    together,
+    varied,
+    within,
+)
 from weft.studies.site import here
 
 OVERS = ("ofi:tcp", "ofi:shm")
 ALIKE = 1.25  # rates that differ by less are called the same: they scatter more than latencies
 
 
+MESSAGE_RATE = scalar("message rate", "M/s", "rate", "message_rate")
+
+
 def rate_line(
-    label: str, over: str, varied: str, values: tuple[int, ...], **options: object
-) -> MeasuredLine:
+    label: str, over: str, option: str, values: tuple[int, ...], **options: object
+) -> Line:
     """Messages per second of streams, one option varied."""
-    return MeasuredLine(
-        label=label, over=over, test=rate, varied=varied, values=values, read=million_per_s,
-        quantity="message rate", unit="M/s", kind="rate", options=options,
-    )  # fmt: skip
+    return varied(label, MESSAGE_RATE, rate, option, values, over=over, **options)
 
 
 # ---- C.3 --------------------------------------------------------------------------------------
@@ -52,37 +54,35 @@ BY_DEPTH = {
 C3_LINES = tuple(BY_DEPTH.values())
 
 
-def of_transport(lines: Sequence[MeasuredLine], over: str) -> list[MeasuredLine]:
-    return [line for line in lines if line.over == over]
-
-
-def highest(line: MeasuredLine, records: Records, values: tuple[int, ...]) -> Best:
-    """The greatest of several settings."""
-    return max((line.best(records, value) for value in values), key=lambda best: best.value)
+def of_transport(lines: Mapping[tuple[str, int], Line], over: str) -> list[Line]:
+    return [line for (transport, _), line in lines.items() if transport == over]
 
 
 def depth_helps(records: Records, over: str) -> Verdict:
-    gains = [
-        compared(line.label, highest(line, records, DEPTHS[1:]), line.best(records, 1))
-        for line in of_transport(C3_LINES, over)
-    ]
-    found = verdict(gains, low=ALIKE)
-    return replace(found, evidence=f"highest rate over that of one outstanding: {found.evidence}")
+    return together(*(
+        either(*(
+            within(line.at(records, depth) / line.at(records, 1),
+                   f"{line.label}, depth {depth} over 1", low=ALIKE)
+            for depth in DEPTHS[1:]
+        ))
+        for line in of_transport(BY_DEPTH, over)
+    ))  # fmt: skip
 
 
 def depth_saturates(records: Records, over: str) -> Verdict:
-    ends = [
-        compared(line.label, line.best(records, DEPTHS[-1]), line.best(records, DEPTHS[-2]))
-        for line in of_transport(C3_LINES, over)
-    ]
-    found = verdict(ends, high=ALIKE)
-    quotient = f"rate with {DEPTHS[-1]} over that with {DEPTHS[-2]}"
-    return replace(found, evidence=f"{quotient}: {found.evidence}")
+    return together(*(
+        within(line.at(records, DEPTHS[-1]) / line.at(records, DEPTHS[-2]),
+               f"{line.label}, depth {DEPTHS[-1]} over {DEPTHS[-2]}", high=ALIKE)
+        for line in of_transport(BY_DEPTH, over)
+    ))  # fmt: skip
 
 
 def size_leaves_the_rate(records: Records, over: str) -> Verdict:
-    large, small = (highest(BY_DEPTH[over, size], records, DEPTHS) for size in (512, 16))
-    return verdict([compared("512 B over 16 B", large, small)], low=1 / ALIKE, high=ALIKE)
+    """Of the highest rates, whatever their depth."""
+    large, small = (
+        highest([BY_DEPTH[over, size].at(records, depth) for depth in DEPTHS]) for size in (512, 16)
+    )
+    return within(large / small, "512 B over 16 B", 1 / ALIKE, ALIKE)
 
 
 C3_CLAIMS = (
@@ -111,26 +111,30 @@ C3_CLAIMS = (
 # ---- C.4 --------------------------------------------------------------------------------------
 
 QPS = (1, 2, 4)
-C4_LINES = tuple(
-    rate_line(f"{over}, {size} B", over, "qps", QPS, size=size, depth=32)
+BY_QPS = {
+    (over, size): rate_line(f"{over}, {size} B", over, "qps", QPS, size=size, depth=32)
     for over, size in (("ofi:tcp", 16), ("ofi:shm", 16), ("ofi:shm", 4096))
-)
+}
+C4_LINES = tuple(BY_QPS.values())
 
 
-def qps_gains(records: Records, over: str) -> list[Ratio]:
-    """The best number of connections beside one."""
-    return [
-        compared(line.label, highest(line, records, QPS[1:]), line.best(records, 1))
-        for line in of_transport(C4_LINES, over)
-    ]
+def over_one(
+    records: Records, line: Line, low: float = 0.0, high: float = inf
+) -> Iterator[Verdict]:  # fmt: skip
+    """Each number of connections beside one."""
+    for qps in QPS[1:]:
+        gain = line.at(records, qps) / line.at(records, 1)
+        yield within(gain, f"{line.label}, {qps} over 1", low, high)
 
 
 def more_connections_help(records: Records, over: str) -> Verdict:
-    return verdict(qps_gains(records, over), low=ALIKE)
+    lines = of_transport(BY_QPS, over)
+    return together(*(either(*over_one(records, line, low=ALIKE)) for line in lines))
 
 
 def more_connections_do_not_help(records: Records, over: str) -> Verdict:
-    return verdict(qps_gains(records, over), high=ALIKE)
+    lines = of_transport(BY_QPS, over)
+    return together(*(v for line in lines for v in over_one(records, line, high=ALIKE)))
 
 
 C4_CLAIMS = (
@@ -169,28 +173,25 @@ def needs_processors(found: Verdict) -> Verdict:
     return Verdict(holds=None, evidence=f"{found.evidence}. {limit}")
 
 
-def thread_gains(records: Records, depth: int) -> list[Ratio]:
-    return [
-        compared(line.label, line.best(records, max(THREADS)), line.best(records, 1))
-        for (_, outstanding), line in BY_THREADS.items()
-        if outstanding == depth
-    ]
+def thread_gain(records: Records, over: str, depth: int) -> Rounds:
+    line = BY_THREADS[over, depth]
+    return line.at(records, max(THREADS)) / line.at(records, 1)
 
 
 def threads_scale(records: Records) -> Verdict:
-    return needs_processors(verdict(thread_gains(records, SHALLOW), low=max(THREADS) / ALIKE))
+    return needs_processors(together(*(
+        within(thread_gain(records, over, SHALLOW), f"{over}, depth {SHALLOW}",
+               low=max(THREADS) / ALIKE)
+        for over in THREAD_OVERS
+    )))  # fmt: skip
 
 
 def threads_scale_less(records: Records) -> Verdict:
     """The gain of threads with many outstanding over that with few."""
-    pairs = zip(
-        THREAD_OVERS, thread_gains(records, DEEP), thread_gains(records, SHALLOW), strict=True
-    )
-    quotients = [
-        Ratio(name=over, value=deep.value / shallow.value, doubt=max(deep.doubt, shallow.doubt))
-        for over, deep, shallow in pairs
-    ]
-    return needs_processors(verdict(quotients, high=1))
+    return needs_processors(together(*(
+        within(thread_gain(records, over, DEEP) / thread_gain(records, over, SHALLOW), over, high=1)
+        for over in THREAD_OVERS
+    )))  # fmt: skip
 
 
 C5_CLAIMS = (
@@ -207,69 +208,62 @@ RMA_SIZES = (64, 8192)
 RMA_DEPTHS = (10, 100)
 RMA_DEPTH_SIZE = 8192
 OPERATIONS = ("write", "read")
+BANDWIDTH = mib_per_s("bandwidth")
 READ_GAP = 0.9  # READ is 0.81 of WRITE in C.10.1 at 8192 B
 
 
-def bandwidth_line(label: str, over: str, **options: object) -> MeasuredLine:
-    """Payload per second, one at a time or by depth."""
-    by_depth = "size" in options
-    return MeasuredLine(
-        label=label, over=over, test=rate if "op" not in options else rma,
-        varied="depth" if by_depth else "size", values=RMA_DEPTHS if by_depth else RMA_SIZES,
-        read=mib_per_s, quantity="bandwidth", unit="MiB/s", kind="bandwidth", options=options,
-    )  # fmt: skip
+def bandwidth_line(label: str, over: str, op: str, **options: object) -> Line:
+    """Payload per second of an operation, by size or, of one size, by depth."""
+    option, values = ("depth", RMA_DEPTHS) if "size" in options else ("size", RMA_SIZES)
+    if op == "send":
+        return varied(label, BANDWIDTH, rate, option, values, over=over, **options)
+    return varied(label, BANDWIDTH, rma, option, values, over=over, op=op, **options)
 
 
-SYNCHRONOUS: Mapping[tuple[str, str], MeasuredLine] = {
-    (over, op): bandwidth_line(
-        f"{over}, {op}", over, depth=1, **({} if op == "send" else {"op": op})
-    )
+SYNCHRONOUS: Mapping[tuple[str, str], Line] = {
+    (over, op): bandwidth_line(f"{over}, {op}", over, op, depth=1)
     for over in OVERS
     for op in ("send", *OPERATIONS)
 }
-WINDOWED: Mapping[tuple[str, str], MeasuredLine] = {
-    (over, op): bandwidth_line(
-        f"{over}, {op} of {RMA_DEPTH_SIZE} B", over, op=op, size=RMA_DEPTH_SIZE
-    )
+WINDOWED: Mapping[tuple[str, str], Line] = {
+    (over, op): bandwidth_line(f"{over}, {op} of {RMA_DEPTH_SIZE} B", over, op, size=RMA_DEPTH_SIZE)
     for over in OVERS
     for op in OPERATIONS
 }
 C10_LINES = (*SYNCHRONOUS.values(), *WINDOWED.values())
 
 
-def synchronous(records: Records, over: str, above: str, below: str) -> list[Ratio]:
+def synchronous(
+    records: Records, over: str, above: str, below: str, low: float = 0.0, high: float = inf
+) -> Verdict:
     """One operation's bandwidth over another's, one at a time."""
-    return [
-        compared(f"{size} B", SYNCHRONOUS[over, above].best(records, size),
-                 SYNCHRONOUS[over, below].best(records, size))
+    return together(*(
+        within(SYNCHRONOUS[over, above].at(records, size)
+               / SYNCHRONOUS[over, below].at(records, size), f"{size} B", low, high)
         for size in RMA_SIZES
-    ]  # fmt: skip
+    ))  # fmt: skip
 
 
 def write_is_send(records: Records, over: str) -> Verdict:
-    quotients = synchronous(records, over, "write", "send")
-    return verdict(quotients, low=1 / ALIKE, high=ALIKE)
+    return synchronous(records, over, "write", "send", 1 / ALIKE, ALIKE)
 
 
 def read_is_slower(records: Records, over: str) -> Verdict:
-    return verdict(synchronous(records, over, "read", "write"), high=READ_GAP)
+    return synchronous(records, over, "read", "write", high=READ_GAP)
 
 
 def gap_is_wider(records: Records, over: str) -> Verdict:
     """read/write with many outstanding, over the same one at a time."""
-    return verdict([_wider(over, records)], high=1)
-
-
-def _wider(over: str, records: Records) -> Ratio:
-    deep = compared("", WINDOWED[over, "read"].best(records, RMA_DEPTHS[-1]),
-                    WINDOWED[over, "write"].best(records, RMA_DEPTHS[-1]))  # fmt: skip
-    alone = compared("", SYNCHRONOUS[over, "read"].best(records, RMA_DEPTH_SIZE),
-                     SYNCHRONOUS[over, "write"].best(records, RMA_DEPTH_SIZE))  # fmt: skip
-    name = (
-        f"read/write is {deep.value:.2f} with {RMA_DEPTHS[-1]} outstanding and "
-        f"{alone.value:.2f} one at a time:"
+    (deep_read, deep_write), (read, write) = (
+        [lines[over, op].at(records, value) for op in ("read", "write")]
+        for lines, value in ((WINDOWED, RMA_DEPTHS[-1]), (SYNCHRONOUS, RMA_DEPTH_SIZE))
     )
-    return Ratio(name=name, value=deep.value / alone.value, doubt=max(deep.doubt, alone.doubt))
+    deep, alone = deep_read / deep_write, read / write
+    what = (
+        f"read/write is {deep.median:.2f} with {RMA_DEPTHS[-1]} outstanding and "
+        f"{alone.median:.2f} one at a time"
+    )
+    return within(deep / alone, what, high=1)
 
 
 C10_CLAIMS = (

@@ -23,20 +23,12 @@ from weft.studies.fdr_model import (
     size_text,
     throughput,
 )
-from weft.studies.fdr_outstanding import ACKNOWLEDGED, HERE, NOISE_NOTE, rate_rows, waiting_case
-from weft.studies.observation import Observation, Records
+from weft.studies.fdr_outstanding import HERE, by_outstanding, rate_rows
+from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.paper import FDR
 from weft.studies.published import stated
-from weft.studies.rounds import (
-    in_rounds,
-    keeps,
-    ratio,
-    rounds_panel,
-    scalar_in,
-    spread,
-    together,
-    unless_busy,
-)
+from weft.studies.rounds import RULE, cases_of, in_rounds, together, within
+from weft.studies.rounds_draw import rounds_panel
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import measured_panel
 
@@ -45,14 +37,12 @@ BEST_B: Mapping[int, int] = {
     32 * KI: 96, 64 * KI: 48, 128 * KI: 24, 256 * KI: 16, 512 * KI: 8, MI: 4, 2 * MI: 2, 4 * MI: 2,
     8 * MI: 2, 16 * MI: 2, 32 * MI: 2, 64 * MI: 2,
 }  # fmt: skip
-EQ1_CASES = tuple(
-    waiting_case(size, b)
-    for size, several in (
-        (32 * KI, (1, 96)), (256 * KI, (1, 4, 16, 64)), (2 * MI, (1, 2, 8)),
-    )
-    for b in several
-)  # fmt: skip
-EQ1_SIZES = tuple(dict.fromkeys(int(str(case.settings["size_bytes"])) for case in EQ1_CASES))
+EQ1_HERE = {
+    32 * KI: by_outstanding(32 * KI, (1, 96)),
+    256 * KI: by_outstanding(256 * KI, (1, 4, 16, 64)),
+    2 * MI: by_outstanding(2 * MI, (1, 2, 8)),
+}
+EQ1_CASES = cases_of(tuple(EQ1_HERE.values()))
 
 
 def _b_row(size: int, by_hand: int) -> Observation:
@@ -61,24 +51,20 @@ def _b_row(size: int, by_hand: int) -> Observation:
     setting = f"Equation 1, {size_text(size)}"
     return Observation(
         setting=setting, quantity="best B", unit="messages", kind="value", published=by_hand,
-        place=place, source="model", system=SYSTEM, tolerance=0.0,
+        place=place, source="model", system=SYSTEM, tolerance=0.0, predicted=True,
         read=lambda records: scalar_in(records[setting], "best_b", "messages"),
     )  # fmt: skip
 
 
 def _reaches_the_best_here(records: Records) -> Verdict:
-    verdicts = []
-    for size in EQ1_SIZES:
-        several = [c for c in EQ1_CASES if c.settings["size_bytes"] == size]
-        rates = {c.name: spread(records, c.name, ACKNOWLEDGED, "Gb/s").median for c in several}
-        best, predicted = max(rates, key=lambda n: rates[n]), setting_text(size, BEST_B[size])
-        if best == predicted:
-            found = spread(records, best, ACKNOWLEDGED, "Gb/s")
-            verdicts.append(unless_busy(True, f"{predicted} is the best measured", found))
-            continue
-        found = ratio(records, predicted, best, ACKNOWLEDGED)
-        verdicts.append(keeps(found, 0.97, f"{predicted} over the best, {best}"))
-    return together(*verdicts)
+    """Equation 1 beside each other number: none may be better by more than 3 %."""
+    return together(*(
+        within(line.at(records, BEST_B[size]) / line.at(records, b),
+               f"{setting_text(size, BEST_B[size])} over {b}", low=0.97)
+        for size, line in EQ1_HERE.items()
+        for b in line.cases
+        if b != BEST_B[size]
+    ))  # fmt: skip
 
 
 def _reaches_the_best_in_the_model(_: Records) -> Verdict:
@@ -95,19 +81,18 @@ def _reaches_the_best_in_the_model(_: Records) -> Verdict:
 
 def _calibrated_here(result: Result) -> tuple[str, ...]:
     """The generalised equation with this machine's own pipe."""
+    measured = [(size, b, line) for size, line in EQ1_HERE.items() for b in line.cases]
     try:
-        rates = [spread(result.records, c.name, ACKNOWLEDGED, "Gb/s").median for c in EQ1_CASES]
+        rates = [line.at(result.records, b).median for _, b, line in measured]
+        sizes, several = [size for size, _, _ in measured], [b for _, b, _ in measured]
+        pipe = calibrated_pipe(sizes, several, rates, data=f"fdr-eq1, {HERE}").pipe
     except NotHere:
         return ()
-    sizes = [int(str(c.settings["size_bytes"])) for c in EQ1_CASES]
-    several = [int(str(c.settings["outstanding"])) for c in EQ1_CASES]
-    try:
-        pipe = calibrated_pipe(sizes, several, rates, data=f"fdr-eq1, {HERE}").pipe
     except InputError as error:
         return (f"The generalised equation could not be calibrated here: {error}",)
     best = ", ".join(
         f"{size_text(size)}: {b:.0f}"
-        for size, b in zip(EQ1_SIZES, best_outstanding(EQ1_SIZES, pipe), strict=True)
+        for size, b in zip(EQ1_HERE, best_outstanding(tuple(EQ1_HERE), pipe), strict=True)
     )
     return (
         f"Generalised and calibrated on these measurements ({HERE}): "
@@ -159,20 +144,13 @@ EQ1 = Study(
     ),
     panels=(
         _b_panel,
-        rounds_panel(
-            {
-                size_text(size): [(float(str(c.settings["outstanding"])), c.name)
-                                  for c in EQ1_CASES if c.settings["size_bytes"] == size]
-                for size in EQ1_SIZES
-            },
-            ACKNOWLEDGED, "Gb/s", "outstanding messages", "throughput (Gb/s)",
-        ),
+        rounds_panel(tuple(EQ1_HERE.values()), "outstanding messages", "throughput (Gb/s)"),
     ),
     notes=(
         "Published values are the printed equation, worked by hand. The study observed 4 at 1 Mi, "
         "as predicted, and 1 at 8 Mi, where 2 cost 3 %.",
         f"{PARAMETERS} Single messages of 2 Mi lose {TURNAROUND_US:.0f} us each, hence B = 2.",
-        NOISE_NOTE,
+        RULE,
     ),
     remarks=_calibrated_here,
 )  # fmt: skip

@@ -23,9 +23,8 @@ from weft.model.fit import FloatArray
 from weft.model.outstanding import Pipe, throughput_gbps
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Scalar, Series
-from weft.studies.observation import Kind, Observation, Records
+from weft.studies.observation import Kind, Observation, Records, scalar_in
 from weft.studies.published import stated
-from weft.studies.rounds import scalar_in
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result
 from weft.studies.tabulated import OURS, measured_panel

@@ -20,28 +20,33 @@ from weft.studies.fdr_model import (
     stated_row,
     throughput,
 )
-from weft.studies.observation import Observation, Records
+from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.paper import FDR
 from weft.studies.published import stated
 from weft.studies.rounds import (
+    RULE,
     Case,
+    Line,
     alike,
+    cases_of,
+    either,
     gains,
     in_rounds,
     medians,
     ratio,
-    rounds_panel,
-    scalar_in,
-    spread,
+    rounds_of,
+    scalar,
     together,
-    unless_busy,
+    within,
 )
+from weft.studies.rounds_draw import rounds_panel
 from weft.studies.site import Point, here
 from weft.studies.study import Study
 
 THROUGHPUT = "throughput"
 # As the study has it: all data, from the first post to the last acknowledgement.
-ACKNOWLEDGED = "sender.throughput"
+ACKNOWLEDGED = scalar(THROUGHPUT, "Gb/s", "bandwidth", "sender.throughput")
+CPU_SHARE = scalar("share of a processor, sender", "%", "value", "cpu.percent")
 TRANSFERRED_BYTES = stated("fdr", "transfer").value
 CPU_PER_MESSAGE_US = stated("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (
     TRANSFERRED_BYTES / (32 * KI)
@@ -50,11 +55,6 @@ CPU_PER_MESSAGE_US = stated("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (
 # The study's program over libfabric's tcp: writes with immediate data, sleeping for completions.
 WAITING = {"over": "ofi:tcp", "endpoint": "msg", "wait": "block"}
 HERE = here("ofi:tcp")
-NOISE_NOTE = (
-    "Measured on this machine in five rounds; a ratio is that of each round: its median, and in "
-    "brackets least and most, between which the true one is with 94 % confidence. A claim is not "
-    "judged where this interval decides nothing, or others took a fifth of a processor."
-)
 
 
 def waiting_case(size_bytes: int, outstanding: int) -> Case:
@@ -70,19 +70,25 @@ def waiting_case(size_bytes: int, outstanding: int) -> Case:
     )  # fmt: skip
 
 
+def by_outstanding(size_bytes: int, several: Sequence[int]) -> Line:
+    """Such transfers of one size."""
+    cases = {outstanding: waiting_case(size_bytes, outstanding) for outstanding in several}
+    return Line(label=size_text(size_bytes), reading=ACKNOWLEDGED, cases=cases)
+
+
 def rate_rows(cases: Sequence[Case]) -> tuple[Observation, ...]:
     """The median throughput of each case."""
-    return medians(cases, THROUGHPUT, "Gb/s", "bandwidth", ACKNOWLEDGED)
+    return medians(cases, ACKNOWLEDGED)
 
 
 # ---- fdr-outstanding ---------------------------------------------------------------------------
 
 OUTSTANDING_SIZES = (32 * KI, 512 * KI, 8 * MI)
-OUTSTANDING_CASES = tuple(
-    waiting_case(size, outstanding)
+OUTSTANDING_HERE = tuple(
+    by_outstanding(size, several)
     for size, several in zip(OUTSTANDING_SIZES, ((1, 4, 16), (1, 4), (1, 2, 4)), strict=True)
-    for outstanding in several
 )
+OUTSTANDING_CASES = cases_of(OUTSTANDING_HERE)
 BS = (1, 2, 4, 8, 16, 32)
 
 
@@ -131,12 +137,15 @@ def _model_large_needs_few(records: Records) -> Verdict:
 
 def _cpu_of_small(records: Records) -> Verdict:
     """Processor time of the same data with 1 outstanding, of 32 Ki and of 8 Mi."""
-    names = [setting_text(size, 1) for size in (32 * KI, 8 * MI)]
-    shares = [spread(records, name, "cpu.percent", "%") for name in names]
-    rates = [spread(records, name, ACKNOWLEDGED, "Gb/s") for name in names]
-    small, large = (s.median * 10 / r.median for s, r in zip(shares, rates, strict=True))
-    evidence = f"1 outstanding: {small:.3g} ms of processor per Gb at 32 Ki, {large:.3g} at 8 Mi"
-    return unless_busy(small > large, evidence, *shares)
+    small, large = (
+        rounds_of(records, name, CPU_SHARE) / rounds_of(records, name, ACKNOWLEDGED)
+        for name in (setting_text(32 * KI, 1), setting_text(8 * MI, 1))
+    )
+    what = (
+        f"1 outstanding: {10 * small.median:.3g} ms of processor per Gb at 32 Ki, "
+        f"{10 * large.median:.3g} at 8 Mi"
+    )
+    return within(small / large, what, low=1)
 
 
 OUTSTANDING = Study(
@@ -190,22 +199,14 @@ OUTSTANDING = Study(
     panels=(
         model_panel(OUTSTANDING_LINES, ((1, 10), (16, 45), (32, 45)), "outstanding messages",
                     "throughput (Gb/s)"),
-        rounds_panel(
-            {
-                size_text(size): [(float(str(case.settings["outstanding"])), case.name)
-                                  for case in OUTSTANDING_CASES
-                                  if case.settings["size_bytes"] == size]
-                for size in OUTSTANDING_SIZES
-            },
-            ACKNOWLEDGED, "Gb/s", "outstanding messages", "throughput (Gb/s)",
-        ),
+        rounds_panel(OUTSTANDING_HERE, "outstanding messages", "throughput (Gb/s)"),
     ),
     notes=(
         PARAMETERS,
         f"One wake-up costs {CPU_PER_MESSAGE_US:.1f} us of processor time, from the 20 s stated "
         "for 32 Ki with one outstanding.",
         "Published marks at 16 and 32 outstanding are lower bounds.",
-        NOISE_NOTE,
+        RULE,
     ),
 )  # fmt: skip
 
@@ -225,7 +226,11 @@ def _cache_case(outstanding: int, one_buffer: bool) -> Case:
     )  # fmt: skip
 
 
-CACHE_CASES = tuple(_cache_case(b, one) for b in CACHE_BS for one in (False, True))
+CACHE_HERE = tuple(
+    Line(label=text, reading=ACKNOWLEDGED, cases={b: _cache_case(b, one) for b in CACHE_BS})
+    for one, text in BUFFERS.items()
+)
+CACHE_CASES = cases_of(CACHE_HERE)
 SHM = here("ofi:shm")
 
 
@@ -238,13 +243,12 @@ def _one_buffer_is_faster(records: Records) -> Verdict:
 
 
 def _separate_drop(records: Records) -> Verdict:
-    names = {b: _cache_case(b, False).name for b in CACHE_BS}
-    best = max(CACHE_BS, key=lambda b: spread(records, names[b], ACKNOWLEDGED, "Gb/s").median)
-    if best == CACHE_BS[-1]:
-        most = spread(records, names[best], ACKNOWLEDGED, "Gb/s")
-        return unless_busy(False, f"the most is with {best} outstanding, no drop", most)
-    found = ratio(records, names[best], names[CACHE_BS[-1]], ACKNOWLEDGED)
-    return gains(found, 0.05, f"separate buffers, {best} outstanding over {CACHE_BS[-1]}")
+    most = CACHE_BS[-1]
+    return either(*(
+        gains(ratio(records, _cache_case(b, False).name, _cache_case(most, False).name,
+                    ACKNOWLEDGED), 0.05, f"separate buffers, {b} outstanding over {most}")
+        for b in CACHE_BS[:-1]
+    ))  # fmt: skip
 
 
 CACHE_LINES = (
@@ -297,13 +301,7 @@ CACHE = Study(
     panels=(
         model_panel(CACHE_LINES, ((4, 49), (5, 46)), "outstanding messages of 1 Mi",
                     "throughput (Gb/s)", log_x=False),
-        rounds_panel(
-            {
-                text: [(float(b), _cache_case(b, one).name) for b in CACHE_BS]
-                for one, text in BUFFERS.items()
-            },
-            ACKNOWLEDGED, "Gb/s", "outstanding messages of 1 Mi", "throughput (Gb/s)",
-        ),
+        rounds_panel(CACHE_HERE, "outstanding messages of 1 Mi", "throughput (Gb/s)"),
     ),
     notes=(
         PARAMETERS,
@@ -311,6 +309,6 @@ CACHE = Study(
         f"model has one rate, {MISSING_GBPS:g} Gb/s: it has no difference of 1 and 2 outstanding "
         "at 8 Mi, where the study lost 3 %.",
         "Measured over shared memory, where both sides copy: the cache is the processor's own.",
-        NOISE_NOTE,
+        RULE,
     ),
 )  # fmt: skip

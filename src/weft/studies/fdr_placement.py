@@ -21,21 +21,12 @@ from weft.studies.fdr_model import (
     stated_row,
     throughput,
 )
-from weft.studies.fdr_outstanding import ACKNOWLEDGED, NOISE_NOTE, THROUGHPUT, rate_rows
+from weft.studies.fdr_outstanding import ACKNOWLEDGED, THROUGHPUT, rate_rows
 from weft.studies.observation import Records
 from weft.studies.paper import FDR
 from weft.studies.published import stated
-from weft.studies.rounds import (
-    Bar,
-    Case,
-    alike,
-    gains,
-    in_rounds,
-    keeps,
-    ratio,
-    rounds_bars,
-    together,
-)
+from weft.studies.rounds import RULE, Case, alike, gains, in_rounds, ratio, together, within
+from weft.studies.rounds_draw import Bar, rounds_bars
 from weft.studies.site import here
 from weft.studies.study import Study
 
@@ -96,8 +87,8 @@ def _aligned_is_faster(records: Records) -> Verdict:
 
 def _one_line_on_is_as_good(records: Records) -> Verdict:
     return together(*(
-        keeps(ratio(records, _offset_case(size, b, 64).name, _offset_case(size, b, 0).name,
-                    ACKNOWLEDGED), 0.95, f"{setting_text(size, b)}, offset 64 over 0")
+        within(ratio(records, _offset_case(size, b, 64).name, _offset_case(size, b, 0).name,
+                     ACKNOWLEDGED), f"{setting_text(size, b)}, offset 64 over 0", low=0.95)
         for size, b in ((512 * KI, 8), (8 * MI, 2))
     ))  # fmt: skip
 
@@ -183,7 +174,7 @@ ALIGNMENT = Study(
         rounds_bars(
             [Bar(label=case.name, case=case.name, kind=str(case.settings["offset_bytes"]))
              for case in OFFSET_CASES],
-            ACKNOWLEDGED, "Gb/s", "throughput (Gb/s)",
+            ACKNOWLEDGED, "throughput (Gb/s)",
         ),
     ),
     notes=(
@@ -194,7 +185,7 @@ ALIGNMENT = Study(
         "Published marks are those of 8 Mi.",
         "Measured over shared memory: what reads and writes the buffers is the processor's copy, "
         "not an adapter behind PCIe.",
-        NOISE_NOTE,
+        RULE,
     ),
 )  # fmt: skip
 
@@ -278,7 +269,7 @@ NUMA = Study(
         rounds_bars(
             [Bar(label=case.name, case=case.name, kind=str(case.settings["placement"]))
              for case in (*NUMA_CASES, *FAR_CASES)],
-            ACKNOWLEDGED, "Gb/s", "throughput (Gb/s)",
+            ACKNOWLEDGED, "throughput (Gb/s)",
         ),
     ),
     notes=(
@@ -287,6 +278,6 @@ NUMA = Study(
         "Processors are bound here; memory of another node is measured where there is a second "
         "node (unverified: no such machine was at hand). Binding the receiver alone is not "
         "measured: a test binds its own side, or both.",
-        NOISE_NOTE,
+        RULE,
     ),
 )  # fmt: skip

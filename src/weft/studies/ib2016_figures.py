@@ -11,19 +11,8 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 
 from weft.measure import bandwidth
-from weft.records import Record
 from weft.studies.calibrated.latency import Service
 from weft.studies.claim import Claim, Verdict
-from weft.studies.efa_rounds import (
-    ROUNDS,
-    MeasuredLine,
-    compared,
-    in_rounds,
-    rounds_panel,
-    rows_of,
-    sustained_bps,
-    verdict,
-)
 from weft.studies.ib2016_streams import (
     MTU_B,
     SIGNAL_RATES,
@@ -47,6 +36,18 @@ from weft.studies.ib2016_tools import grows
 from weft.studies.observation import Records
 from weft.studies.paper import IB2016
 from weft.studies.published import stated
+from weft.studies.rounds import (
+    RULE,
+    Line,
+    cases_of,
+    in_rounds,
+    medians_of,
+    scalar,
+    together,
+    varied,
+    within,
+)
+from weft.studies.rounds_draw import rounds_panel
 from weft.studies.site import Point, here
 from weft.studies.study import Result, Study
 
@@ -60,8 +61,8 @@ NOTES = (
 )
 HERE = "tcp"
 HERE_NOTE = (
-    f"Measured: {HERE} over this machine's loopback, whose two directions share its processors; "
-    f"the best of {ROUNDS} rounds, as others use the machine too."
+    f"Measured: {HERE} over this machine's loopback, whose two directions share its processors. "
+    f"{RULE}"
 )
 HERE_SIZES = (64, 1024, 32768, 2**20)
 
@@ -78,23 +79,19 @@ def _points(streams: Sequence[Stream]) -> tuple[Point, ...]:
 # ---- What this machine can show of it ---------------------------------------------------------
 
 
-def _gbps(record: Record) -> float:
-    return sustained_bps(record) / 1e9
+_GBPS = scalar("throughput of one direction", "Gb/s", "bandwidth", "throughput")
 
 
-def _here(both_ways: bool) -> MeasuredLine:
-    return MeasuredLine(
-        label=f"{HERE}, {'both ways' if both_ways else 'one way'}", over=HERE, test=bandwidth,
-        varied="size", values=HERE_SIZES, quantity="throughput of one direction", unit="Gb/s",
-        read=_gbps, options={"bidirectional": both_ways}, kind="bandwidth",
-    )  # fmt: skip
+def _here(both_ways: bool) -> Line:
+    label = f"{HERE}, {'both ways' if both_ways else 'one way'}"
+    return varied(label, _GBPS, bandwidth, "size", HERE_SIZES, over=HERE, bidirectional=both_ways)
 
 
 _ONE_WAY, _TWO_WAYS = _here(False), _here(True)
 
 
-def _here_panel(*lines: MeasuredLine) -> Callable[[Axes, Result], None]:
-    return rounds_panel(lines, "payload (B)", "throughput of one direction (Gb/s)")
+def _here_panel(*lines: Line) -> Callable[[Axes, Result], None]:
+    return rounds_panel(lines, "payload (B)", "throughput of one direction (Gb/s)", log_y=True)
 
 
 def _here_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
@@ -103,11 +100,11 @@ def _here_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -
 
 
 def _similar_here(records: Records) -> Verdict:
-    shares = [
-        compared(f"{size} B", _TWO_WAYS.best(records, size), _ONE_WAY.best(records, size))
+    return together(*(
+        within(_TWO_WAYS.at(records, size) / _ONE_WAY.at(records, size), f"{size} B",
+               low=1 - SIMILAR)
         for size in HERE_SIZES
-    ]
-    return verdict(shares, low=1 - SIMILAR)
+    ))  # fmt: skip
 
 
 # ---- Figs. 5 and 6: transports at FDR ---------------------------------------------------------
@@ -121,8 +118,8 @@ FIG5 = Study(
     paper=IB2016,
     place="Fig. 5, VI.B",
     system=SIMULATED,
-    points=(*_points(_TRANSPORTS), *in_rounds((_ONE_WAY,))),
-    observations=(*stated_throughput(_RC), *stated_throughput(_UC), *rows_of((_ONE_WAY,))),
+    points=(*_points(_TRANSPORTS), *in_rounds(cases_of((_ONE_WAY,)))),
+    observations=(*stated_throughput(_RC), *stated_throughput(_UC), *medians_of((_ONE_WAY,))),
     claims=(
         claim("fig5-best", "UC has the best throughput and RC the poorest, for its ACKs.",
               ranked(_UC, _RC)),
@@ -141,9 +138,9 @@ FIG6 = Study(
     system=SIMULATED,
     points=(
         *_points((*_TRANSPORTS, *_both(_TRANSPORTS))),
-        *in_rounds((_ONE_WAY, _TWO_WAYS)),
+        *in_rounds(cases_of((_ONE_WAY, _TWO_WAYS))),
     ),
-    observations=rows_of((_ONE_WAY, _TWO_WAYS)),
+    observations=medians_of((_ONE_WAY, _TWO_WAYS)),
     claims=(
         claim("fig6-like-fig5", "Both ways, each direction is very similar to one way.",
               like_one_way(_both(_TRANSPORTS))),

@@ -14,20 +14,21 @@ import numpy as np
 from weft.measure import latency
 from weft.studies.calibrated.latency import LATENCY, Mode, Protocol, ipoib_latency_fit
 from weft.studies.claim import Claim, Verdict
-from weft.studies.efa_rounds import (
-    ROUNDS,
-    MeasuredLine,
-    compared,
-    in_rounds,
-    median_us,
-    rounds_panel,
-    rows_of,
-    verdict,
-)
 from weft.studies.ib2016_tools import tools_panel
 from weft.studies.observation import Records
 from weft.studies.paper import IB2016
 from weft.studies.published import PublishedTable, published, stated
+from weft.studies.rounds import (
+    MEDIAN_US,
+    RULE,
+    cases_of,
+    in_rounds,
+    medians_of,
+    together,
+    varied,
+    within,
+)
+from weft.studies.rounds_draw import rounds_panel
 from weft.studies.site import here
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import (
@@ -101,14 +102,10 @@ def _tools_apart(table: PublishedTable) -> str:
 # ---- What this machine can show of it ---------------------------------------------------------
 
 
-def _here(protocol: Protocol) -> MeasuredLine:
-    return MeasuredLine(
-        label=protocol.upper(), over=protocol, test=latency, varied="size", values=HERE_SIZES,
-        quantity="half RTT, median", unit="us", read=median_us, least=True, kind="latency",
-    )  # fmt: skip
-
-
-_HERE = {protocol: _here(protocol) for protocol in PROTOCOLS}
+_HERE = {
+    protocol: varied(protocol.upper(), MEDIAN_US, latency, "size", HERE_SIZES, over=protocol)
+    for protocol in PROTOCOLS
+}
 
 
 def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
@@ -120,23 +117,22 @@ def _step(low: int, high: int, least: float, most: float) -> Callable[[Records],
     """Whether the latency at one size is so many times that at another, over UDP and TCP."""
 
     def judge(records: Records) -> Verdict:
-        steps = [
-            compared(f"{p.upper()}, {high} B over {low} B", line.best(records, high),
-                     line.best(records, low))
-            for p, line in _HERE.items()
-        ]  # fmt: skip
-        return verdict(steps, least, most)
+        return together(*(
+            within(line.at(records, high) / line.at(records, low),
+                   f"{line.label}, {high} B over {low} B", least, most)
+            for line in _HERE.values()
+        ))  # fmt: skip
 
     return judge
 
 
 def _udp_below_tcp(records: Records) -> Verdict:
-    shares = [
-        compared(f"UDP over TCP, {size} B", *(_HERE[p].best(records, size) for p in PROTOCOLS))
+    udp, tcp = (_HERE[protocol] for protocol in PROTOCOLS)
+    return together(*(
+        within(udp.at(records, size) / tcp.at(records, size), f"UDP over TCP, {size} B", high=1.0)
         for size in HERE_SIZES
         if size <= SMALL_B
-    ]
-    return verdict(shares, high=1.0)
+    ))  # fmt: skip
 
 
 # ---- Claims that the models are judged on -----------------------------------------------------
@@ -183,8 +179,8 @@ TABLE6 = Study(
     paper=IB2016,
     place="Table 6, VI.C",
     system=LATENCY["ib2016-ipoib-udp-datagram"].system,
-    points=(*points_of(_of_mode("datagram")), *in_rounds(tuple(_HERE.values()))),
-    observations=(*observations_of(_of_mode("datagram")), *rows_of(tuple(_HERE.values()))),
+    points=(*points_of(_of_mode("datagram")), *in_rounds(cases_of(tuple(_HERE.values())))),
+    observations=(*observations_of(_of_mode("datagram")), *medians_of(tuple(_HERE.values()))),
     claims=(
         _here_claim(
             "Latency hardly grows to 1 KiB (published: UDP x 1.06, TCP x 1.22).",
@@ -198,12 +194,12 @@ TABLE6 = Study(
     ),
     panels=(
         tools_panel(_panel_lines("datagram"), "latency (µs)"),
-        rounds_panel(tuple(_HERE.values()), "payload (B)", "half RTT, median (µs)", log_y=False),
+        rounds_panel(tuple(_HERE.values()), "payload (B)", "half RTT, median (µs)"),
     ),
     notes=(
         *published("ib2016-table6").notes,
-        f"Measured: spinning, over this machine's loopback, the best of {ROUNDS} rounds, as others "
-        "use the machine too. UDP has no 4 B: a datagram of weft carries a sequence number of 8 B.",
+        "Measured: spinning, over this machine's loopback. UDP has no 4 B: a datagram of weft "
+        f"carries a sequence number of 8 B. {RULE}",
     ),
     remarks=_errors("datagram"),
 )

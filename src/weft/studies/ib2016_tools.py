@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from weft.plot.style import PUBLISHED
 from weft.records import Series
 from weft.studies.claim import Verdict
-from weft.studies.efa_rounds import MeasuredLine, compared, verdict
 from weft.studies.observation import Records
+from weft.studies.rounds import Line, together, within
 from weft.studies.study import Result
 from weft.studies.tabulated import MARKERS, OURS, Curve, Lines, measured_panel
 
@@ -49,16 +49,14 @@ def tools_panel(curves: Mapping[str, Tools], y_label: str) -> Callable[[Axes, Re
     return draw
 
 
-def grows(line: MeasuredLine) -> Callable[[Records], Verdict]:
+def grows(line: Line) -> Callable[[Records], Verdict]:
     """Whether each value of a line is above the one before."""
 
     def judge(records: Records) -> Verdict:
-        steps = [
-            compared(
-                f"{after} B over {before} B", line.best(records, after), line.best(records, before)
-            )
-            for before, after in pairwise(line.values)
-        ]
-        return verdict(steps, low=1.0)
+        return together(*(
+            within(line.at(records, after) / line.at(records, before),
+                   f"{after} B over {before} B", low=1.0)
+            for before, after in pairwise(line.cases)
+        ))  # fmt: skip
 
     return judge

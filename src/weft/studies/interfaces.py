@@ -19,23 +19,26 @@ from weakref import WeakKeyDictionary
 
 from weft.measure import bandwidth
 from weft.records import Record, read_records
+from weft.records.measured import REPETITION
 from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
 from weft.studies.paper import EFA
 from weft.studies.published import stated
 from weft.studies.rounds import (
     ROUNDS,
-    Bar,
+    RULE,
     Case,
+    Reading,
     alike,
     gains,
     in_round,
     in_rounds,
     ratio,
-    rounds_bars,
-    spread,
+    rounds_of,
+    scalar,
     together,
 )
+from weft.studies.rounds_draw import Bar, rounds_bars
 from weft.studies.site import Point, Site, here
 from weft.studies.study import Result, Study
 
@@ -123,7 +126,7 @@ def _by_setting(records: Sequence[Record], provider: str) -> Mapping[str, Record
 
 
 def _number(record: Record) -> int:
-    return int(str(record.settings["repetition"]))
+    return int(str(record.settings[REPETITION]))
 
 
 # One command gives all points of a provider, or the reason why there are none.
@@ -154,7 +157,7 @@ def _point(interface: str, provider: str, number: int) -> Point:
 
     return Point(
         setting=setting,
-        settings={"interface": interface, "provider": provider, "round": number},
+        settings={"interface": interface, "provider": provider, REPETITION: number},
         source="measurement",
         system=here(provider),
         run=run,
@@ -182,7 +185,9 @@ VERBS_CASES = (
 
 GAIN = stated("efa", "interface-gain")
 ALIKE = stated("efa", "interface-mpi")
-RATE = "message_rate"
+RATE = scalar("message rate", "M/s", "rate", "message_rate")
+BANDWIDTH = scalar("bandwidth", "Gb/s", "bandwidth", "throughput")
+PYTHON_COST = scalar("Python's share", "ns", "value", "python_cost")
 
 
 def _verbs_is_faster(records: Records) -> Verdict:
@@ -208,16 +213,16 @@ def _verbs_gain_percent(records: Records) -> float:
     return 100 * (found.median - 1)
 
 
-def _rows(quantity: str, label: str, unit: str) -> tuple[Observation, ...]:
+def _rows(reading: Reading) -> tuple[Observation, ...]:
     names = [
         *((_case(i, provider), provider) for provider in PROVIDERS for i in _interfaces(provider)),
         *((case.name, "verbs") for case in VERBS_CASES),
     ]
     return tuple(
         Observation(
-            setting=name, quantity=label, unit=unit, kind="rate", source="measurement",
-            system=here(provider),
-            read=lambda records, name=name: spread(records, name, quantity, unit).median,  # type: ignore[misc]
+            setting=name, quantity=reading.quantity, unit=reading.unit, kind=reading.kind,
+            source="measurement", system=here(provider), tolerance=ANOTHER_SYSTEM,
+            read=lambda records, name=name: rounds_of(records, name, reading).median,  # type: ignore[misc]
         )
         for name, provider in names
     )  # fmt: skip
@@ -229,8 +234,8 @@ def _costs(result: Result) -> tuple[str, ...]:
     for provider in PROVIDERS:
         names = [_case(interface, provider) for interface in _interfaces(provider)]
         try:
-            times = [1e3 / spread(result.records, n, RATE, "M/s").median for n in names]
-            python = spread(result.records, names[-1], "python_cost", "ns")
+            times = [1e3 / rounds_of(result.records, n, RATE).median for n in names]
+            python = rounds_of(result.records, names[-1], PYTHON_COST)
         except NotHere:
             continue
         each = ", ".join(f"{n.split(',')[0]} {t:.0f} ns" for n, t in zip(names, times, strict=True))
@@ -263,8 +268,8 @@ EFA_INTERFACES = Study(
             kind="rate", published=GAIN.value, place=GAIN.place, source="measurement",
             system=here("verbs"), tolerance=ANOTHER_SYSTEM, read=_verbs_gain_percent,
         ),
-        *_rows(RATE, "message rate", "M/s"),
-        *_rows("throughput", "bandwidth", "Gb/s"),
+        *_rows(RATE),
+        *_rows(BANDWIDTH),
     ),
     claims=(
         Claim(
@@ -283,8 +288,8 @@ EFA_INTERFACES = Study(
         ),
     ),
     panels=(
-        rounds_bars(BARS, RATE, "M/s", "messages (M/s)"),
-        rounds_bars(BARS, "throughput", "Gb/s", "bandwidth (Gb/s)"),
+        rounds_bars(BARS, RATE, "messages (M/s)"),
+        rounds_bars(BARS, BANDWIDTH, "bandwidth (Gb/s)"),
     ),
     notes=(
         f"Messages of {SIZE_BYTES} B, {DEPTH} outstanding, as in the thesis, which states no rates "
@@ -294,6 +299,7 @@ EFA_INTERFACES = Study(
         "here than on an adapter that reads memory itself.",
         "verbs is measured where there is a device; in the soft-RoCE machine of `make test-rdma` "
         "times mean little.",
+        RULE,
     ),
     remarks=_costs,
 )  # fmt: skip

@@ -131,6 +131,15 @@ def quantile_in(record: Record, name: str, q: float, unit: str) -> float:
     return value
 
 
+def scalar_in(record: Record, name: str, unit: str) -> float:
+    """A record's scalar, in the unit."""
+    quantity = record.quantities[name]
+    assert isinstance(quantity, Scalar)
+    value = convert(quantity.value, quantity.unit, unit)
+    assert value is not None
+    return value
+
+
 def goodput(record: Record, part: str) -> float:
     """Payload of a part of the traffic, in Gb/s."""
     quantity = record.quantities[f"{part}.goodput"]

@@ -1,34 +1,85 @@
-"""Measured cases in rounds, and how two of them compare on a machine that others use too.
+"""Measured cases in rounds, and how claims are judged on a machine that others use too.
 
-Each round measures every case once, so a drift of the machine meets all of them; two cases are
-compared round by round. The least and the most of five ratios enclose the median of such ratios
-with 94 % confidence, whatever their distribution (order statistics); a claim is decided only
-where that interval decides it and others left the processors alone.
-Entry points: `Case`, `in_rounds`, `gains`, `alike`, `together`.
+Each round measures every case once, to and fro, so a drift of the machine meets all of them; two
+cases are compared round by round. The least and the most of n ratios enclose the median of such
+ratios with confidence 1 - 2^(1 - n), whatever their distribution (order statistics): 94 % of five
+rounds. A claim is decided only where that interval decides it, and not while others took the
+processors, unless what is read is not exposed to that.
+Entry points: `Reading`, `Case`, `Line`, `in_rounds`, `rounds_of`, `ratio`, `within`, `gains`,
+`together`, `either`. `rounds_draw` draws them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median
 
-from matplotlib.axes import Axes
-
 from weft.measure import Measurement
-from weft.plot.style import INK
-from weft.records import Plain, Record, Scalar
-from weft.records.dimension import convert
+from weft.records import Plain, Record
+from weft.records.measured import REPETITION
 from weft.studies.claim import NotHere, Verdict
-from weft.studies.efa_rounds import lost_share
-from weft.studies.observation import Kind, Observation, Records
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Kind,
+    Observation,
+    Records,
+    quantile_in,
+    scalar_in,
+)
 from weft.studies.site import Point, here, measured
-from weft.studies.study import Result
-from weft.studies.tabulated import COLOURS, measured_panel
 
 ROUNDS = 5
+CONFIDENCE = 0.9  # of an interval that may decide a claim: five rounds have it, four have not
 BUSY = 0.2  # of its time, what a spinning thread loses on a machine too busy to judge anything
-MEASURED = "measured here (range of the rounds)"
+RULE = (
+    f"Measured on this machine in {ROUNDS} rounds. Shown is their median; a ratio is that of each "
+    f"round, in brackets least and most, between which the true one is with "
+    f"{1 - 2.0 ** (1 - ROUNDS):.0%} confidence. A claim is not judged where this interval decides "
+    "nothing or, medians of latencies apart, others took a fifth of a processor."
+)
+
+
+# ---- What is measured -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is read off the record of a round.
+
+    `exposed`: time that others take from the processors is in it, as in a throughput or a tail.
+    The median of a ping-pong is of messages that nobody held up.
+    """
+
+    quantity: str
+    unit: str
+    kind: Kind
+    read: Callable[[Record], float]
+    exposed: bool = True
+
+
+def scalar(quantity: str, unit: str, kind: Kind, name: str) -> Reading:
+    """A record's scalar, in the unit."""
+    return Reading(quantity=quantity, unit=unit, kind=kind,
+                   read=lambda record: scalar_in(record, name, unit))  # fmt: skip
+
+
+def half_rtt(quantity: str, q: float) -> Reading:
+    """A quantile of half the round trip, at most the median."""
+    return Reading(quantity=quantity, unit="us", kind="latency", exposed=False,
+                   read=lambda record: quantile_in(record, "half_rtt", q, "us"))  # fmt: skip
+
+
+def mib_per_s(quantity: str) -> Reading:
+    return Reading(
+        quantity=quantity, unit="MiB/s", kind="bandwidth",
+        read=lambda record: scalar_in(record, "throughput", "b/s") / 8 / 2**20,
+    )  # fmt: skip
+
+
+MEDIAN_US = half_rtt("half RTT, median", 0.5)
+LEAST_US = half_rtt("half RTT, least", 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +97,45 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The median of the rounds, between what they were, and what others took meanwhile."""
+class Line:
+    """Cases by what is varied, and what is read off them."""
 
-    median: float
-    least: float
-    most: float
-    lost: float = 0.0  # share of a spinning thread's time, median of the rounds
+    label: str
+    reading: Reading
+    cases: Mapping[int, Case]
 
-    def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.least:.3g}–{self.most:.3g})"
+    def at(self, records: Records, value: int, reading: Reading | None = None) -> Rounds:
+        return rounds_of(records, self.cases[value].name, reading or self.reading)
+
+
+def varied(
+    label: str,
+    reading: Reading,
+    test: Callable[..., Measurement],
+    option: str,
+    values: Sequence[int],
+    **options: object,
+) -> Line:
+    """A line of short runs, one option of a test varied."""
+
+    def case(value: int) -> Case:
+        written = f"{value} B" if option == "size" else f"{option} {value}"
+        return Case(
+            name=f"{label}, {written}", settings={}, test=test,
+            options={"duration": "50 ms", "warmup": 100, **options, option: value},
+        )  # fmt: skip
+
+    return Line(label=label, reading=reading, cases={value: case(value) for value in values})
+
+
+def cases_of(lines: Sequence[Line]) -> tuple[Case, ...]:
+    return tuple(case for line in lines for case in line.cases.values())
 
 
 def in_rounds(cases: Sequence[Case]) -> tuple[Point, ...]:
     """Points of all cases, one round after another, to and fro."""
     return tuple(
-        measured(in_round(case.name, number), {**case.settings, "round": number}, case.test,
+        measured(in_round(case.name, number), {**case.settings, REPETITION: number}, case.test,
                  **case.options)
         for number in range(1, ROUNDS + 1)
         for case in cases[:: 1 if number % 2 else -1]
@@ -73,172 +147,140 @@ def in_round(case: str, number: int) -> str:
     return f"{case}, round {number}"
 
 
-def scalar_in(record: Record, quantity: str, unit: str) -> float:
-    """A record's scalar in the unit."""
-    found = _scalar(record, quantity)
-    value = convert(found.value, found.unit, unit)
-    assert value is not None
-    return value
+# ---- What came of it --------------------------------------------------------------------------
 
 
-def _scalar(record: Record, quantity: str) -> Scalar:
-    found = record.quantities[quantity]
-    assert isinstance(found, Scalar)
-    return found
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """A value of each round by its number, and what others took of a processor meanwhile."""
+
+    values: Mapping[int, float]
+    lost: Mapping[int, float]  # share of a spinning thread's time; 0 where it does not count
+
+    @property
+    def median(self) -> float:
+        return median(self.values.values())
+
+    @property
+    def least(self) -> float:
+        return min(self.values.values())
+
+    @property
+    def most(self) -> float:
+        return max(self.values.values())
+
+    @property
+    def confidence(self) -> float:
+        """That the median of all such rounds is between the least and the most of these."""
+        return float(1 - 2.0 ** (1 - len(self.values)))
+
+    def __truediv__(self, other: Rounds) -> Rounds:
+        """Round by round, where both have one."""
+        both = [number for number in self.values if number in other.values]
+        if not both:
+            raise NotHere("no round has both of what is compared")
+        return Rounds(
+            {number: self.values[number] / other.values[number] for number in both},
+            {number: max(self.lost[number], other.lost[number]) for number in both},
+        )
+
+    def each(self, change: Callable[[float], float]) -> Rounds:
+        return Rounds({number: change(v) for number, v in self.values.items()}, self.lost)
+
+    def __str__(self) -> str:
+        return f"{self.median:.3g} ({self.least:.3g}–{self.most:.3g})"
 
 
-def spread_of(values: Sequence[float], lost: Sequence[float] = (0.0,)) -> Spread:
-    return Spread(median=median(values), least=min(values), most=max(values), lost=median(lost))
-
-
-def spread(records: Records, case: str, quantity: str, unit: str) -> Spread:
+def rounds_of(records: Records, case: str, reading: Reading) -> Rounds:
     """What the rounds of a case gave; those that failed are left out, and NotHere if all did."""
-    rounds = [record for (record,) in _rounds(records, case)]
-    return spread_of([scalar_in(r, quantity, unit) for r in rounds], [*map(lost_share, rounds)])
-
-
-def ratio(records: Records, case: str, to: str, quantity: str) -> Spread:
-    """One case's value over another's, round by round."""
-    pairs = list(_rounds(records, case, to))
-    return spread_of(
-        [_scalar(a, quantity).value / _scalar(b, quantity).value for a, b in pairs],
-        [max(lost_share(a), lost_share(b)) for a, b in pairs],
+    found: dict[int, Record] = {}
+    missing = ""
+    for number in range(1, ROUNDS + 1):
+        try:
+            found[number] = records[in_round(case, number)]
+        except NotHere as reason:
+            missing = str(reason)
+    if not found:
+        raise NotHere(missing)
+    return Rounds(
+        {number: reading.read(record) for number, record in found.items()},
+        {n: lost_share(record) if reading.exposed else 0.0 for n, record in found.items()},
     )
 
 
-def _rounds(records: Records, *cases: str) -> Iterator[tuple[Record, ...]]:
-    reason: NotHere | None = None
-    found = 0
-    for number in range(1, ROUNDS + 1):
-        try:
-            yield tuple(records[in_round(case, number)] for case in cases)
-            found += 1
-        except NotHere as missing:
-            reason = missing
-    if not found and reason is not None:
-        raise reason
+def lost_share(record: Record) -> float:
+    """Of its time, what a spinning thread lost to others just before and after the run."""
+    for row in record.tables.get("host", ()):
+        if row["fact"] == "time lost to hiccups, %":
+            return float(str(row["value"])) / 100
+    return 0.0
 
 
-def medians(
-    cases: Sequence[Case], label: str, unit: str, kind: Kind, quantity: str
-) -> tuple[Observation, ...]:
+def ratio(records: Records, case: str, to: str, reading: Reading) -> Rounds:
+    """One case's value over another's, round by round."""
+    return rounds_of(records, case, reading) / rounds_of(records, to, reading)
+
+
+def highest(several: Sequence[Rounds]) -> Rounds:
+    """The greatest of several in each round that has all of them."""
+    numbers = [n for n in several[0].values if all(n in one.values for one in several)]
+    if not numbers:
+        raise NotHere("no round has all of what is compared")
+    return Rounds(
+        {number: max(one.values[number] for one in several) for number in numbers},
+        {number: max(one.lost[number] for one in several) for number in numbers},
+    )
+
+
+def medians(cases: Sequence[Case], reading: Reading) -> tuple[Observation, ...]:
     """The median of each case's rounds; nothing is published for this machine."""
     return tuple(
         Observation(
-            setting=case.name, quantity=label, unit=unit, kind=kind, source="measurement",
-            system=case.system,
-            read=lambda records, name=case.name: spread(records, name, quantity, unit).median,  # type: ignore[misc]
+            setting=case.name, quantity=reading.quantity, unit=reading.unit, kind=reading.kind,
+            source="measurement", system=case.system, tolerance=ANOTHER_SYSTEM,
+            read=lambda records, name=case.name: rounds_of(records, name, reading).median,  # type: ignore[misc]
         )
         for case in cases
     )  # fmt: skip
 
 
-Lines = Mapping[str, Sequence[tuple[float, str]]]  # label: (x, case) in order
+def medians_of(lines: Sequence[Line]) -> tuple[Observation, ...]:
+    return tuple(row for line in lines for row in medians(tuple(line.cases.values()), line.reading))
 
 
-def rounds_panel(
-    lines: Lines, quantity: str, unit: str, x_label: str, y_label: str, *, log_x: bool = True
-) -> Callable[[Axes, Result], None]:
-    """Medians of the rounds over one axis, with a bar from the least to the most."""
-
-    def seen(records: Records) -> dict[str, list[tuple[float, Spread]]]:
-        found = {
-            label: list(_had(records, cases, quantity, unit)) for label, cases in lines.items()
-        }
-        return {label: points for label, points in found.items() if points}
-
-    base = measured_panel(
-        lambda records: {k: [(x, s.median) for x, s in v] for k, v in seen(records).items()},
-        x_label, y_label, log_x=log_x, title=MEASURED,
-    )  # fmt: skip
-
-    def draw(ax: Axes, result: Result) -> None:
-        for number, points in enumerate(seen(result.records).values()):
-            ax.vlines([x for x, _ in points], [s.least for _, s in points],
-                      [s.most for _, s in points], color=COLOURS[number % len(COLOURS)],
-                      linewidth=5, alpha=0.25)  # fmt: skip
-        base(ax, result)
-        _say_if_empty(ax)
-
-    return draw
+# ---- Verdicts ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """A case as a bar; those of one `kind` have one colour."""
-
-    label: str
-    case: str
-    kind: str
-
-
-def rounds_bars(
-    bars: Sequence[Bar], quantity: str, unit: str, x_label: str
-) -> Callable[[Axes, Result], None]:
-    """A bar for each case that there is: the median, and a line from the least to the most."""
-    kinds = list(dict.fromkeys(bar.kind for bar in bars))
-
-    def draw(ax: Axes, result: Result) -> None:
-        labels: list[str] = []
-        for bar in bars:
-            for _, found in _had(result.records, [(0, bar.case)], quantity, unit):
-                colour = COLOURS[kinds.index(bar.kind) % len(COLOURS)]
-                ax.barh(len(labels), found.median, color=colour, height=0.6)
-                ax.plot([found.least, found.most], [len(labels)] * 2, color=INK, linewidth=1)
-                labels.append(bar.label)
-        ax.set_yticks(range(len(labels)), labels)
-        ax.invert_yaxis()
-        ax.set_xlabel(f"{x_label}; {MEASURED}")
-        ax.grid(visible=False, axis="y")
-        _say_if_empty(ax)
-
-    return draw
-
-
-def _say_if_empty(ax: Axes) -> None:
-    if not ax.get_lines():
-        ax.text(0.5, 0.5, "not measured here", transform=ax.transAxes, ha="center")
-
-
-def _had(
-    records: Records, cases: Sequence[tuple[float, str]], quantity: str, unit: str
-) -> Iterator[tuple[float, Spread]]:
-    for x, case in cases:
-        try:
-            yield x, spread(records, case, quantity, unit)
-        except NotHere:
-            continue
-
-
-# ---- Verdicts ----------------------------------------------------------------------------------
-
-
-def gains(found: Spread, least_gain: float, what: str) -> Verdict:
-    """Whether a ratio exceeds 1, and may be as large as the paper's least: 0.05 is 5 %."""
-    return _decided(found, what, yes=found.least > 1, no=found.most < 1 + least_gain)
-
-
-def alike(found: Spread, within: float, what: str) -> Verdict:
-    """Whether a ratio is 1 up to a share: 0.1 is from 1/1.1 to 1.1."""
-    low, high = 1 / (1 + within), 1 + within
+def within(found: Rounds, what: str, low: float = 0.0, high: float = inf) -> Verdict:
+    """Whether a ratio is between the two."""
     yes = low <= found.least and found.most <= high
-    return _decided(found, what, yes=yes, no=found.most < low or high < found.least)
+    return decided(found, what, yes=yes, no=found.most < low or high < found.least)
 
 
-def keeps(found: Spread, share: float, what: str) -> Verdict:
-    """Whether a ratio stays at a share or above: 0.97 is at most 3 % lost."""
-    return _decided(found, what, yes=found.least >= share, no=found.most < share)
+def gains(found: Rounds, least_gain: float, what: str) -> Verdict:
+    """Whether a ratio exceeds 1, and may be as large as the paper's least: 0.05 is 5 %."""
+    return decided(found, what, yes=found.least > 1, no=found.most < 1 + least_gain)
 
 
-def _decided(found: Spread, what: str, *, yes: bool, no: bool) -> Verdict:
+def alike(found: Rounds, share: float, what: str) -> Verdict:
+    """Whether a ratio is 1 up to a share: 0.1 is from 1/1.1 to 1.1."""
+    return within(found, what, 1 / (1 + share), 1 + share)
+
+
+def decided(found: Rounds, what: str, *, yes: bool, no: bool) -> Verdict:
+    """What the interval says of a ratio, if it says something and may."""
+    evidence = f"{what}: ratio {found}"
     if not (yes or no):
-        return Verdict(holds=None, evidence=f"{what}: ratio {found}, undecided")
-    return unless_busy(not no, f"{what}: ratio {found}", found)
+        return Verdict(holds=None, evidence=f"{evidence}, undecided")
+    return unless_busy(not no, evidence, found)
 
 
-def unless_busy(holds: bool | None, evidence: str, *found: Spread) -> Verdict:
-    """The verdict, if the rounds that it rests on were the machine's own."""
-    lost = max(one.lost for one in found)
+def unless_busy(holds: bool | None, evidence: str, *found: Rounds) -> Verdict:
+    """The verdict, if the rounds that it rests on are enough and the machine's own."""
+    fewest = min(len(one.values) for one in found)
+    if min(one.confidence for one in found) < CONFIDENCE:
+        return Verdict(holds=None, evidence=f"{evidence}, of only {fewest} of {ROUNDS} rounds")
+    lost = max(median(one.lost.values()) for one in found)
     if lost > BUSY:
         busy = f"{evidence}, while others took {lost:.0%} of a processor"
         return Verdict(holds=None, evidence=busy)
@@ -247,8 +289,13 @@ def unless_busy(holds: bool | None, evidence: str, *found: Spread) -> Verdict:
 
 def together(*verdicts: Verdict) -> Verdict:
     """All of them: one that does not hold decides, then one that is open."""
-    evidence = "; ".join(verdict.evidence for verdict in verdicts)
     words = [verdict.holds for verdict in verdicts]
-    if False in words:
-        return Verdict(holds=False, evidence=evidence)
-    return Verdict(holds=None if None in words else True, evidence=evidence)
+    holds = False if False in words else None if None in words else True
+    return Verdict(holds=holds, evidence="; ".join(verdict.evidence for verdict in verdicts))
+
+
+def either(*verdicts: Verdict) -> Verdict:
+    """Any of them: one that holds decides, then one that is open."""
+    words = [verdict.holds for verdict in verdicts]
+    holds = True if True in words else None if None in words else False
+    return Verdict(holds=holds, evidence="; ".join(verdict.evidence for verdict in verdicts))

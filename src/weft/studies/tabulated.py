@@ -178,6 +178,17 @@ def _power(value: float) -> str:
     return f"{value:g}"
 
 
+def zoomed(panel: Callable[[Axes, Result], None]) -> Callable[[Axes, Result], None]:
+    """A panel whose value axis has its data alone, not zero."""
+
+    def draw(ax: Axes, result: Result) -> None:
+        panel(ax, result)
+        ax.set_ylim(auto=True)
+        ax.autoscale_view(scalex=False)
+
+    return draw
+
+
 def error_remark(what: str, seen: ErrorSummary, held_out: ErrorSummary | None = None) -> str:
     """The model's error on published values, and on values that it was not fitted to."""
     left_out = f"; each row left out of the fit in turn: {held_out}" if held_out else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +11,7 @@ from weft.sensitivity.fit import Sample, band, fit_convex, fit_polynomial, left_
 from weft.sensitivity.model import FloatArray, Hinges
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-# All of them take some seconds; WEFT_FITS asks for more.
-DATA_SETS = int(os.environ.get("WEFT_FITS", "10000"))
+DATA_SETS = 10_000
 
 
 def noisy_samples(rng: np.random.Generator) -> list[Sample]:

@@ -259,6 +259,7 @@ DAMAGE = {
     "no models": lambda text: json.dumps({**json.loads(text), "models": {}}),
     "unknown field": lambda text: text.replace('"repetition"', '"repeated"', 1),
     "slash in the name": lambda text: text.replace('"name": "app"', '"name": "../app"', 1),
+    "endless integer": lambda text: text.replace('"share": 0.1', f'"share": {"9" * 400}', 1),
     "huge": lambda text: text.replace('"completion": ', '"completion": 1e999, "x": ', 1),
 }
 
@@ -310,6 +311,7 @@ def test_saving_without_replace_refuses_and_keeps_what_is_there(tmp_path: Path) 
 def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "README.txt").write_text("mine")
     (tmp_path / ".weft-torn.json").write_text("{")
+    (tmp_path / "my notes.json").write_text("{}")
     table = AppTable(tmp_path)
     table.save(application_of(profile()))
     assert table.names() == ("app",)

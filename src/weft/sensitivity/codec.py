@@ -117,6 +117,7 @@ def _numbers(data: Json) -> Json:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
+    float(value)  # JSON has integers that no float holds
     return value
 
 

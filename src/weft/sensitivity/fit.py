@@ -95,7 +95,7 @@ def left_out(
     None where fewer than `least` shares would be left, or there is no share between.
     """
     levels = _levels(_checked(samples))
-    if levels.share.size - 1 < max(least, 2) or levels.share.size < 3:
+    if levels.share.size <= max(least, 2):
         return None
     errors = []
     for share, mean in zip(levels.share[1:-1], levels.mean[1:-1], strict=True):

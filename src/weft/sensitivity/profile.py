@@ -89,9 +89,14 @@ class Profile:
         )  # fmt: skip
 
 
+def is_name(text: str) -> bool:
+    """Whether it can be the name of an application, which is also that of its file."""
+    return _NAME.fullmatch(text) is not None
+
+
 def check_name(name: str) -> str:
-    """The name, if it can be one of an application: it is also that of its file."""
-    if not _NAME.fullmatch(name):
+    """The name, if it can be one."""
+    if not is_name(name):
         problem = f"{name!r} cannot be the name of an application"
         raise InputError(
             "name", problem, "use up to 64 letters, digits and . _ -, a letter or digit first"

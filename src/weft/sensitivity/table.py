@@ -19,7 +19,7 @@ from weft.records import check_directory, write_text
 from weft.records.output import file_errors
 from weft.sensitivity.application import Application
 from weft.sensitivity.codec import from_json, to_json
-from weft.sensitivity.profile import check_name
+from weft.sensitivity.profile import check_name, is_name
 
 _SUFFIX = ".json"
 _LARGEST_BYTES = 64 * 2**20
@@ -49,14 +49,14 @@ class AppTable:
     directory: Path
 
     def names(self) -> tuple[str, ...]:
-        """Every application, damaged files too, in alphabetical order."""
+        """Every application, damaged files too, in alphabetical order; other files are not ours."""
         if not self.directory.exists():
             return ()
         if not self.directory.is_dir():
             raise InputError(str(self.directory), "not a directory", "name a directory")
         with file_errors(self.directory):
             files = [path for path in self.directory.iterdir() if path.suffix == _SUFFIX]
-        return tuple(sorted(path.stem for path in files if not path.name.startswith(".")))
+        return tuple(sorted(path.stem for path in files if is_name(path.stem)))
 
     def path(self, name: str) -> Path:
         return self.directory / f"{check_name(name)}{_SUFFIX}"

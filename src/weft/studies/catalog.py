@@ -14,13 +14,14 @@ from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
 from weft.studies.rperf_lanes import FIG12, FIG13
 from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
 from weft.studies.rperf_policies import FIG10, FIG11
+from weft.studies.saba import SABA
 from weft.studies.study import Study
 
 RPERF: tuple[Study, ...] = (
     FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13,
 )  # fmt: skip
 
-STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR)
+STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR, *SABA)
 
 
 def find_studies(names: Sequence[str]) -> list[Study]:

@@ -27,3 +27,8 @@ FDR = Paper(
     short="FDR study (2014)",
     citation="Liu, Russell: A Performance Study of InfiniBand Fourteen Data Rate (FDR), 2014",
 )
+SABA = Paper(
+    short="Saba thesis (2022)",
+    citation="Katebzadeh: Application-Centric Bandwidth Allocation in Datacenters, University of "
+    "Edinburgh, 2022",
+)

@@ -1,0 +1,55 @@
+"""Processor time and run delay of a process and everything it started.
+
+From /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but waiting for
+one. What a thread had used when it was last seen stays counted after its end; what it used after
+that is lost, so read often. Descendants are found by their parents; one seen once is followed even
+if its parent ends. Entry point: `TreeTimes`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.host.tree import ROOT, names, text
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Since the threads began: on a processor, and ready but waiting for one."""
+
+    cpu_s: float
+    run_delay_s: float
+
+
+class TreeTimes:
+    """The times of a process and its descendants, cumulated over `read`s."""
+
+    def __init__(self, pid: int, root: Path = ROOT) -> None:
+        self._proc = root / "proc"
+        self._pids = {pid}
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def read(self) -> Times:
+        """The times up to now; they never fall."""
+        alive: set[int] = set()
+        waiting = list(self._pids)
+        while waiting:
+            pid = waiting.pop()
+            threads = names(self._proc / str(pid) / "task")
+            if pid in alive or not threads:
+                continue
+            alive.add(pid)
+            for thread in threads:
+                waiting += self._look(pid, thread)
+        self._pids = alive
+        spent = self._seen.values()
+        return Times(sum(cpu for cpu, _ in spent) / 1e9, sum(delay for _, delay in spent) / 1e9)
+
+    def _look(self, pid: int, thread: str) -> list[int]:
+        """Notes a thread's times; returns the processes that it started."""
+        place = self._proc / str(pid) / "task" / thread
+        words = text(place / "schedstat").split()
+        if len(words) >= 2:
+            self._seen[thread] = (int(words[0]), int(words[1]))
+        return [int(child) for child in text(place / "children").split()]

@@ -1,0 +1,8 @@
+"""The studies of the Saba thesis, in its order. Entry point: `SABA`."""
+
+from __future__ import annotations
+
+from weft.studies.saba_degree import FIG4_3, FIG4_4
+from weft.studies.study import Study
+
+SABA: tuple[Study, ...] = (FIG4_3, FIG4_4)

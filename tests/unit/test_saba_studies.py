@@ -1,0 +1,66 @@
+"""Figs. 4.3 and 4.4 of the Saba thesis: what the stated samples give, and what they do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.sensitivity.curve import PAPER_SHARES
+from weft.studies import Result, run_study
+from weft.studies.saba import SABA
+from weft.studies.saba_degree import COMPLETED, FIG4_3, FIG4_4, STATED
+from weft.studies.saba_samples import WORKLOADS, completed, stated_r_squared, stated_samples
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Result]:
+    return {study.name: run_study(study) for study in SABA}
+
+
+def test_every_row_is_within_tolerance_or_has_a_reason(results: dict[str, Result]) -> None:
+    rows = [row for result in results.values() for row in result.compared]
+    assert len(rows) == 22
+    assert not [row.observation.setting for row in rows if row.unexplained]
+
+
+def test_a_reason_stands_only_where_a_row_of_its_fit_is_outside(
+    results: dict[str, Result],
+) -> None:
+    rows = [row for row in results[FIG4_3.name].rows if row.observation.reason]
+    for reason in {row.observation.reason for row in rows}:
+        assert any(not row.within for row in rows if row.observation.reason == reason)
+
+
+def test_r_squared_of_partial_samples_is_not_judged(results: dict[str, Result]) -> None:
+    rows = results[FIG4_4.name].compared
+    assert {row.system for row in rows if row.judged} == {COMPLETED}
+    assert {row.system for row in rows if not row.judged} == {STATED}
+
+
+def test_r_squared_of_stated_samples_is_that_of_numpy(results: dict[str, Result]) -> None:
+    samples = stated_samples("LR")
+    b, d = (np.array([getattr(s, name) for s in samples]) for name in ("share", "slowdown"))
+    (ours,) = [row.ours for row in results[FIG4_4.name].rows
+               if row.observation.setting == "LR, stated samples, degree 1"]  # fmt: skip
+    assert ours == pytest.approx(np.corrcoef(b, d)[0, 1] ** 2, rel=1e-9)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_chosen_samples_keep_the_stated_ones_and_never_rise_with_bandwidth(workload: str) -> None:
+    found = {sample.share: sample.slowdown for sample in completed(workload)}
+    assert tuple(found) == PAPER_SHARES
+    for sample in stated_samples(workload):
+        assert found[sample.share] == sample.slowdown
+    slowdowns = list(found.values())
+    assert slowdowns == sorted(slowdowns, reverse=True)
+    assert found[0.05] <= 2 * found[0.1]
+
+
+def test_what_cannot_be_judged_on_the_stated_samples_is_not(results: dict[str, Result]) -> None:
+    words = [verdict.word for result in results.values() for verdict in result.verdicts]
+    assert words == ["holds", "holds", "not judged", "holds", "not judged"]
+
+
+def test_published_r_squared_are_as_the_text_has_them() -> None:
+    assert stated_r_squared("SQL") == {1: 0.63, 3: 0.96}
+    assert stated_r_squared("LR") == {1: 0.84, 2: 0.94, 3: 0.95}

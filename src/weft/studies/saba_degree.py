@@ -16,10 +16,9 @@ from weft.records import Quantity, Scalar, Series
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial, r_squared
 from weft.sensitivity.model import Sensitivity
 from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
+from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
 from weft.studies.paper import SABA
 from weft.studies.published import published, stated
-from weft.studies.rounds import scalar_in
 from weft.studies.saba_samples import (
     DEGREES,
     WORKLOADS,

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from weft.measure import bandwidth
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
 from weft.studies import NotHere
+from weft.studies.ib2016_figures import FIG5
 from weft.studies.rounds import (
     CONFIDENCE,
     LEAST_US,
@@ -33,6 +35,8 @@ from weft.studies.rounds import (
     varied,
     within,
 )
+from weft.studies.rounds_draw import spread_panel
+from weft.studies.study import Result
 
 RATE = scalar("throughput", "b/s", "bandwidth", "throughput")
 
@@ -220,3 +224,19 @@ def test_every_case_is_measured_once_in_each_round_to_and_fro() -> None:
     assert names[0] == "udp, 8 B"
     assert [p.setting for p in points[:6]] == there + back
     assert len(points) == ROUNDS * len(names)
+
+
+# ---- Drawing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_y", [False, True])
+def test_a_round_that_others_spoiled_leaves_the_axis_to_the_medians(log_y: bool) -> None:
+    spreads = {
+        "udp": [(8.0, lambda _: rounds(9, 10, 10, 11, 5000)), (64.0, lambda _: at(12, 11, 13))]
+    }
+    drawn = Figure().subplots()
+    result = Result(study=FIG5, records={}, rows=(), verdicts=(), missing={}, packet_hops=0)
+    spread_panel(spreads, "payload (B)", "latency (us)", log_y=log_y)(drawn, result)
+    low, high = drawn.get_ylim()
+    assert low < 9
+    assert 13 < high < 200

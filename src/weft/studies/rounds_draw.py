@@ -19,6 +19,7 @@ from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS, measured_panel
 
 MEASURED = "measured here (median and range of the rounds)"
+ROOM, ROOM_LOG, MARGIN = 2.0, 10.0, 1.06  # factors of the value axis: beyond medians, beyond all
 Spreads = Mapping[str, Sequence[tuple[float, Callable[[Records], Rounds]]]]  # label: (x, y)
 Panel = Callable[[Axes, Result], None]
 
@@ -60,8 +61,23 @@ def spread_panel(
                       [y.most for _, y in points], color=COLOURS[number % len(COLOURS)],
                       linewidth=5, alpha=0.25)  # fmt: skip
         base(ax, result)
+        _value_axis(ax, [y for points in seen(result.records).values() for _, y in points], log_y)
 
     return draw
+
+
+def _value_axis(ax: Axes, found: Sequence[Rounds], log: bool) -> None:
+    """Room for the medians: a round that others spoiled may leave the axis."""
+    if not found:
+        return
+    medians = [one.median for one in found]
+    most = max(one.most for one in found)
+    if log:
+        least = min(one.least for one in found)
+        ax.set_ylim(max(least / MARGIN, min(medians) / ROOM_LOG),
+                    min(most * MARGIN, max(medians) * ROOM_LOG))  # fmt: skip
+    else:
+        ax.set_ylim(0, min(most * MARGIN, max(medians) * ROOM))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

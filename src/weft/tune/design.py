@@ -1,25 +1,25 @@
 """The first settings to measure: a Latin hypercube around the default, which is repeated.
 
-Each factor's levels come equally often over the points and independently of the others', so that
-few points tell the factors apart; of many such designs the one is taken whose closest points are
-furthest apart. The default stands among them several times: its spread is the noise. The order is
-random, so that a drift of the machine is not mistaken for an effect. Entry points: `design`,
-`profile`.
+The levels of what decides come equally often over the points and independently of each other, so
+that few points tell the factors apart; of threads and waiting every combination comes equally
+often, as they decide together. What seldom decides stays at its default: the profile tells it. Of
+many such designs the one is taken whose closest points are furthest apart. The default stands among
+them several times: its spread is the noise. The order is random, so that a drift of the machine is
+not mistaken for an effect. Entry points: `design`, `profile`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from weft.records import Plain
-from weft.tune.space import Choice, Space
+from weft.tune.space import DECISIVE, SHARING, Choice, Factor, Space
 
 TRIALS = 200
-PROFILED = 2
-# Loops that spin take processors from each other: what pays for one thread may not for two.
-SHARING = ("threads", "wait")
+STEPS = 2  # of a profile on a long scale: a factor of four
 Generator = np.random.Generator
 
 
@@ -31,26 +31,45 @@ def design(space: Space, points: int, centres: int, random: Generator) -> list[d
 
 
 def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
-    """One factor at a time away from a setting; of those that share processors, all at once too."""
-    levels = {f.name: _others(f.levels, centre[f.name]) for f in space.factors}
-    found = [space.mended({**centre, name: level}) for name in levels for level in levels[name]]
-    if all(levels.get(name) for name in SHARING):
-        found.append(space.mended({**centre, **{name: levels[name][-1] for name in SHARING}}))
-    distinct = {space.key(setting): setting for setting in found if space.is_possible(setting)}
-    return [setting for key, setting in distinct.items() if key != space.key(centre)]
+    """One factor at a time away from a setting; of those that share processors all combinations.
+
+    These are measured twice, the setting itself among them: taken wrongly, they spoil all else.
+    """
+    levels = {f.name: _others(f, centre[f.name]) for f in space.factors}
+    found = [{**centre, name: level} for name in levels for level in levels[name]]
+    together = _combinations(space, centre)
+    possible = [space.mended(setting) for setting in [*found, *together]]
+    distinct = {space.key(setting): setting for setting in possible if space.is_possible(setting)}
+    again = [space.mended(setting) for setting in together]
+    return [*distinct.values(), *(s for s in again if space.is_possible(s))]
 
 
-def _others(levels: Sequence[Plain], level: Plain) -> list[Plain]:
-    """The first and the last of the other levels."""
-    left = [other for other in levels if other != level]
+def _combinations(space: Space, centre: Choice) -> list[dict[str, Plain]]:
+    """Ends of the factors that share processors, where there are several."""
+    ends = {
+        factor.name: dict.fromkeys([factor.levels[0], factor.levels[-1], centre[factor.name]])
+        for factor in space.factors
+        if factor.name in SHARING
+    }
+    return [
+        {**centre, **dict(zip(ends, levels, strict=True))}
+        for levels in itertools.product(*ends.values())
+    ]
+
+
+def _others(factor: Factor, level: Plain) -> list[Plain]:
+    """Of a long scale the levels some steps to either side, else the first and the last others."""
+    place, last = factor.levels.index(level), len(factor.levels) - 1
+    if factor.is_number and last >= 2 * STEPS:
+        near = {max(0, place - STEPS), min(last, place + STEPS)} - {place}
+        return [factor.levels[at] for at in sorted(near)]
+    left = [other for other in factor.levels if other != level]
     return list(dict.fromkeys([*left[:1], *left[-1:]]))
 
 
 def profile_points(space: Space) -> int:
     """At most so many are in a profile."""
-    levels = {factor.name: len(factor.levels) for factor in space.factors}
-    together = all(levels.get(name, 1) > 1 for name in SHARING)
-    return sum(min(PROFILED, number - 1) for number in levels.values()) + together
+    return len(profile(space, space.default))
 
 
 def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:
@@ -59,10 +78,22 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
         factor.name: [
             factor.levels[place] for place in random.permutation(_even(len(factor.levels), points))
         ]
-        for factor in space.factors
+        for factor in _spread_factors(space)
     }
-    rows = [{name: column[i] for name, column in columns.items()} for i in range(points)]
+    sharing = [factor for factor in space.factors if factor.name in SHARING]
+    together = list(itertools.product(*(factor.levels for factor in sharing)))
+    for number, factor in enumerate(sharing):
+        columns[factor.name] = [together[i % len(together)][number] for i in range(points)]
+    rows = [
+        {**space.default, **{name: column[i] for name, column in columns.items()}}
+        for i in range(points)
+    ]
     return [_possible(space, space.mended(row)) for row in rows]
+
+
+def _spread_factors(space: Space) -> Sequence[Factor]:
+    """What decides; all, where nothing of that is to be chosen."""
+    return [factor for factor in space.factors if factor.name in DECISIVE] or space.factors
 
 
 def _even(levels: int, points: int) -> list[int]:

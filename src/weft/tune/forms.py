@@ -3,12 +3,14 @@
     y = f(size, depth, qps, threads; p) · Π effect[level] · Π gain^log2(number)
 
 A choice that f does not have (how completions are awaited, placement, lists) is one unknown: the
-factor by which that level changes the value, or by which a doubling does. Only factors of which two
+factor by which that level changes the value, or by which a doubling does. How to wait and how many
+threads decide together: loops that sleep leave their processor to others. Only factors of which two
 levels were observed are in it. Entry points: `fit_of`, `model_log`. Units: the goal's.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
@@ -23,6 +25,7 @@ from weft.tune.observed import Observed
 from weft.tune.space import Choice, Factor, Space
 
 _LEAST_EFFECT, _MOST_EFFECT = 0.02, 50.0
+_AND = " and "
 
 
 def fit_of(goal: Goal, space: Space, rows: Sequence[Observed], *, held_out: bool) -> Fit:
@@ -57,10 +60,9 @@ def with_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
     """The base form times one unknown per level; as many as the rows leave room for."""
     room = rows - 1 - len(base.unknowns)
     unknowns: list[Unknown] = []
-    for factor in factors:
-        found = _effects(factor)
-        if len(unknowns) + len(found) <= room:
-            unknowns += found
+    for names in [*map(_effect_names, factors), *_joint_names(base, factors)]:
+        if len(unknowns) + len(names) <= room:
+            unknowns += map(_effect, names)
     if room < 0:
         problem = f"{rows} settings for {len(base.unknowns)} unknowns"
         raise InputError(base.name, problem, f"measure {len(base.unknowns) + 1} or more")
@@ -81,17 +83,27 @@ def with_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
     )
 
 
-def _effects(factor: Factor) -> list[Unknown]:
+def _effect_names(factor: Factor) -> list[str]:
     """Of each doubling of a number; of each level of a word but the first."""
     if factor.is_number:
-        names = [f"{factor.name} doubled"]
-    else:
-        names = [f"{factor.name}={level}" for level in factor.levels[1:]]
-    return [
-        Unknown(name=name, unit="", meaning=f"times the value with {name}", start=1.0,
-                low=_LEAST_EFFECT, high=_MOST_EFFECT)
-        for name in names
-    ]  # fmt: skip
+        return [f"{factor.name} doubled"]
+    return [f"{factor.name}={level}" for level in factor.levels[1:]]
+
+
+def _joint_names(base: Form, factors: Sequence[Factor]) -> list[list[str]]:
+    """Of waiting beside other threads, where both are to be chosen."""
+    threads = any(named.name == "threads" for named in base.inputs)
+    waits = [factor for factor in factors if factor.name == "wait"]
+    return (
+        [[f"{name}{_AND}threads doubled" for name in _effect_names(waits[0])]]
+        if (threads and waits)
+        else []
+    )
+
+
+def _effect(name: str) -> Unknown:
+    return Unknown(name=name, unit="", meaning=f"times the value with {name}", start=1.0,
+                   low=_LEAST_EFFECT, high=_MOST_EFFECT)  # fmt: skip
 
 
 def _varied(space: Space, settings: Sequence[Choice], base: Form) -> list[Factor]:
@@ -114,10 +126,13 @@ def _column(name: str, space: Space, settings: Sequence[Choice]) -> FloatArray:
 
 
 def _input(name: str, space: Space, setting: Choice) -> float:
+    if _AND in name:
+        return math.prod(_input(part, space, setting) for part in name.split(_AND))
     factor, equals, level = name.partition("=")
     if equals:
         return float(str(setting[factor]) == level)
     if name.endswith(" doubled"):
-        return float(np.log2(float(setting[name.removesuffix(" doubled")] or 1)))
+        number = name.removesuffix(" doubled")
+        return float(np.log2(float(setting.get(number, space.fixed.get(number, 1)) or 1)))
     value = setting.get(name, space.fixed.get(name, 1))
     return float(value) if isinstance(value, int | float) else 1.0

@@ -18,14 +18,12 @@ from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.tune.goal import MOST_LOSS_PERCENT, Goal
 from weft.tune.observed import Observed
-from weft.tune.space import PROBED, Choice, Space, candidates_of
+from weft.tune.space import DECISIVE, PROBED, Choice, Space, candidates_of
 from weft.tune.surface import Expected, Surface, surface
 
 # A choice that gains less than this is left at its default.
 NEGLIGIBLE = 0.01
 _TRIED = 40
-# Expected to matter; another choice needs evidence to be taken.
-DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

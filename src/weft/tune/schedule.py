@@ -17,12 +17,12 @@ from weft.errors import InputError
 from weft.tune.design import profile_points
 from weft.tune.space import Space, candidates_of
 
-POINT_S = 0.1
-CENTRES = 3
+POINT_S = 0.2
+CENTRES = 2
 BATCH = 4
-RACE = (6, 4, 3)
+RACE = (8, 6, 5, 4)
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
-MOST_ROUNDS, USUAL_ROUNDS = 12, 3
+MOST_ROUNDS, USUAL_ROUNDS = 12, 1
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
 OTHER_OVERHEAD_S = 0.35

@@ -32,6 +32,10 @@ CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every",
            "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
 MOST_OUTSTANDING_BYTES = 64 * MIB  # of one end: more is not a window but a store
 UNALIGNED_BYTES = 1
+# Expected to matter; another choice needs evidence to be taken.
+DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait")
+# Loops that spin take processors from each other: what pays for one thread may not for two.
+SHARING = ("threads", "wait")
 # Measured to tell what it costs: nothing can be better than the default, apart from chance.
 PROBED = ("offset_bytes",)
 # Distances: how many such steps make two settings unlike. Few for what decides, many for the rest.

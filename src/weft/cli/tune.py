@@ -45,8 +45,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--goal", default="throughput", choices=GOALS, help="what is to be best")
     command.add_argument("--budget", metavar="SECONDS", help="time for everything")
     command.add_argument(
-        "--point", metavar="TIME", default=f"{POINT_S} s", help=f"timed part of each point [{POINT_S} s]"
-    )
+        "--point", metavar="TIME", default=f"{POINT_S} s",
+        help=f"timed part of each point [{POINT_S} s]",
+    )  # fmt: skip
     command.add_argument("--dry-run", action="store_true", help="tell the plan; measure nothing")
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="the result as a record")

@@ -3,8 +3,9 @@
 Over each transport `weft tune` runs with its defaults; then every combination of size, depth,
 connections, threads and waiting is measured for as long a point, in a random order. The best of
 hundreds of noisy points is partly luck: so the sweep's best few and the recommendation are measured
-again, in turns, and the ratio is to the one of them that then is best. Time is that of measuring,
-set-up of each point included, on both sides. Entry point: `tune`. Units: GB/s (10^9), s.
+again, in turns; half of the rounds choose the best of the few, the others tell the ratio to it.
+Time is that of measuring, set-up of each point included, on both sides. Entry point: `tune`.
+Units: GB/s (10^9), s.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ TRANSPORTS = ("tcp", "ofi:tcp")
 SWEPT = {"post-list": "1", "signal-every": "1", "offset": "0",
          "cpu": "-1"}  # fmt: skip
 QUICK = {**SWEPT, "size": "32K,256K,1M", "depth": "1,16", "qps": "1", "threads": "1"}
-FINALISTS, ROUNDS = 5, 9
+FINALISTS, ROUNDS = 5, 16
 LEAST_SHARE, MOST_TIME = 0.95, 0.1
 GIGA = 1e9
 SEED = 1
@@ -81,8 +82,10 @@ def tune(quick: bool) -> list[Figure]:
     for outcome in outcomes:
         print(f"\n{outcome.over}: recommended {_words(outcome.tuning.recommendation.setting)}")
         print(f"{outcome.over}: best of the sweep {_words(outcome.best_setting)}")
-    print(f"\nGB/s, geometric means of {ROUNDS} rounds with 95 % intervals. Goals: ratio at least "
-          f"{LEAST_SHARE}, time at most {MOST_TIME} of the sweep's.")  # fmt: skip
+    print(
+        f"\nGB/s, geometric means of {ROUNDS // 2} rounds with 95 % intervals. "
+        f"Goals: ratio at least {LEAST_SHARE}, time at most {MOST_TIME} of the sweep's."
+    )
     return [figure for outcome in outcomes for figure in _figures(outcome)]
 
 
@@ -94,7 +97,7 @@ def _outcome(over: str, quick: bool) -> Outcome:
         timed = _Timed(prepared.measuring(peer, lambda _: None))
         tuning = prepared.run_with(timed)
         swept = _sweep(sweep, peer)
-        rounds = 2 if quick else ROUNDS
+        rounds = 4 if quick else ROUNDS
         return _again(over, sweep, prepared, peer, tuning, timed.seconds, swept, rounds)
 
 
@@ -146,12 +149,15 @@ def _again(
             row = (ours(tuning.recommendation.setting, "again") if place == len(finalists)
                    else theirs(finalists[place], "again"))  # fmt: skip
             logs[turn, place] = np.log(row.value)
-    best = int(np.argmax(logs[:, :-1].mean(axis=0)))
-    return Outcome(
+    chosen, judged = logs[: rounds // 2], logs[rounds // 2 :]
+    best = int(np.argmax(chosen[:, :-1].mean(axis=0)))
+    found = Outcome(
         over=over, tuning=tuning, tuner_s=tuner_s, swept=swept,
-        recommended=mean_interval(logs[:, -1]), best=mean_interval(logs[:, best]),
-        best_setting=finalists[best], ratio=mean_interval(logs[:, -1] - logs[:, best]),
+        recommended=mean_interval(judged[:, -1]), best=mean_interval(judged[:, best]),
+        best_setting=finalists[best], ratio=mean_interval(judged[:, -1] - judged[:, best]),
     )  # fmt: skip
+    _say(f"{over}: ratio {found.ratio}, time {tuner_s / swept.seconds:.3f}")
+    return found
 
 
 def _row(outcome: Outcome) -> Sequence[str]:
@@ -177,8 +183,8 @@ def _figures(outcome: Outcome) -> list[Figure]:
     speed = Figure(
         name=f"tuner over {outcome.over}: throughput", unit="GB/s",
         ours=outcome.recommended.value / GIGA, peer="best of an exhaustive sweep",
-        theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio.value, n=ROUNDS,
-        half="tune",
+        theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio.value,
+        n=ROUNDS // 2, half="tune",
     )  # fmt: skip
     seconds = Figure(
         name=f"tuner over {outcome.over}: measuring time", unit="s", ours=outcome.tuner_s,

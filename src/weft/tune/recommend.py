@@ -69,6 +69,22 @@ def contestants(
     return list(taken.values())
 
 
+def leaders(
+    found: Surface, goal: Goal, rows: Sequence[Observed], names: Sequence[str]
+) -> list[dict[str, Plain]]:
+    """The best expected for each combination of these factors, best first."""
+    space, lossy = found.space, _lossy(found.space, rows)
+    candidates = _acceptable(goal, rows, space, candidates_of(space))
+    ways: dict[tuple[Plain, ...], Choice] = {}
+    for place in np.argsort(-_scores(goal, found, candidates), kind="stable"):
+        setting = candidates[place]
+        ways.setdefault(tuple(setting[n] for n in names if n in setting), setting)
+    return [
+        space.mended({**_simplest(goal, found, s, lossy), **{n: s[n] for n in names if n in s}})
+        for s in ways.values()
+    ]
+
+
 def ranked(
     found: Surface, goal: Goal, rows: Sequence[Observed], settings: Sequence[Choice]
 ) -> list[dict[str, Plain]]:

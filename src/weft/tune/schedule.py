@@ -3,7 +3,8 @@
     spread    a Latin hypercube around the default, which is repeated
     refine    rounds of the settings that are expected to improve most
     profile   one factor at a time away from the leader after the first of these rounds
-    race      the best expected and the best measured again, then fewer of them
+    race      the best expected of each way to wait and number of threads, and the best measured, in
+              turns; then fewer of them, oftener (successive halving)
     confirm   recommendation, default and two neighbours, in turns
 
 A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
@@ -20,7 +21,7 @@ from weft.tune.space import Space, candidates_of
 POINT_S = 0.2
 CENTRES = 2
 BATCH = 4
-RACE = (8, 6, 5, 4)
+RACE = ((8, 2), (5, 3), (2, 4))  # of each heat: settings, and how often each
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
 MOST_ROUNDS, USUAL_ROUNDS = 12, 1
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
@@ -30,17 +31,21 @@ OTHER_OVERHEAD_S = 0.35
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Numbers of points; `race` has those of each heat."""
+    """Numbers of points; `race` has settings and turns of each heat."""
 
     spread: int
     centres: int
     refine_rounds: int
     batch: int
-    race: tuple[int, ...]
+    race: tuple[tuple[int, int], ...]
     profile: int
     repeats: int
     point_s: float
     overhead_s: float
+
+    @property
+    def race_points(self) -> int:
+        return sum(runners * turns for runners, turns in self.race)
 
     @property
     def confirm(self) -> int:
@@ -49,7 +54,7 @@ class Schedule:
     @property
     def points(self) -> int:
         return (
-            self.spread + self.refine_rounds * self.batch + sum(self.race) + self.profile
+            self.spread + self.refine_rounds * self.batch + self.race_points + self.profile
             + self.confirm
         )  # fmt: skip
 
@@ -70,8 +75,8 @@ class Schedule:
     def text(self) -> str:
         stages = (
             f"{self.spread} spread over the choices, {self.refine_rounds * self.batch} where most "
-            f"is to be gained, {self.profile} around the leader, {sum(self.race)} in a race of the "
-            f"best, {self.confirm} to confirm"
+            f"is to be gained, {self.profile} around the leader, {self.race_points} in a race of "
+            f"the best, {self.confirm} to confirm"
         )
         return (
             f"{self.points} points of {self.point_s:g} s: {self.measuring_s:.1f} s of measuring, "
@@ -84,9 +89,9 @@ def schedule(
 ) -> Schedule:
     """As many rounds of refinement as the budget has time for; without one, a usual number."""
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
-    spread = max(8, 2 * len(space.factors)) + CENTRES
+    spread = max(8, 2 * len(space.factors) - 4) + CENTRES
     few = len(candidates_of(space))
-    race = tuple(min(heat, few) for heat in RACE)
+    race = tuple((min(runners, few), turns) for runners, turns in RACE)
     least = Schedule(
         spread=spread, centres=CENTRES, refine_rounds=0, batch=min(BATCH, few), race=race,
         profile=profile_points(space),

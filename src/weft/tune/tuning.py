@@ -29,16 +29,18 @@ from weft.tune.confirm import (
 from weft.tune.design import design, profile
 from weft.tune.goal import Goal
 from weft.tune.observed import Observed
-from weft.tune.recommend import Recommendation, contestants, promising, ranked, recommend
+from weft.tune.recommend import Recommendation, contestants, leaders, promising, ranked, recommend
 from weft.tune.rule import Rule
 from weft.tune.schedule import Schedule
-from weft.tune.space import Choice, Space
+from weft.tune.space import SHARING, Choice, Space
 from weft.tune.surface import surface
 
 # (setting, stage) -> what was seen; raises Stopped, or a WeftError where the setting is refused
 Observe = Callable[[Choice, str], Observed]
 Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
+MOST_WAYS = 4  # of sharing processors, in a race
+LATE = 2  # settings that join a race behind its first heat
 Item = TypeVar("Item")
 
 
@@ -154,6 +156,16 @@ class _Run:
         best = max(values, key=lambda key: self.goal.sign * median(values[key]))
         return next(r.setting for r in self.rows if self.space.key(r.setting) == best)
 
+    def placed(self, runners: Sequence[Choice]) -> list[Choice]:
+        """By the geometric means of what was measured there, best first."""
+        logs: dict[tuple[Plain, ...], list[float]] = {}
+        for row in self.rows:
+            if row.is_acceptable:
+                logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
+        known = [r for r in runners if self.space.key(r) in logs]
+        means = {self.space.key(r): float(np.mean(logs[self.space.key(r)])) for r in known}
+        return sorted(known, key=lambda r: -self.goal.sign * means[self.space.key(r)])
+
     def distinct(self, settings: Sequence[Choice]) -> list[Choice]:
         """Each once, in the order given."""
         return list({self.space.key(setting): setting for setting in settings}.values())
@@ -206,29 +218,42 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
         run.measure(run.space.mended(setting), "spread")
     for number in range(max(1, plan.refine_rounds)):
         found = surface(run.space, run.goal, run.rows)
-        if number < plan.refine_rounds and run.has_time(plan.batch + sum(plan.race)):
+        if number < plan.refine_rounds and run.has_time(plan.batch + plan.race_points):
             _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
-        if number == 0 and run.has_time(plan.profile + sum(plan.race)):
+        if number == 0 and run.has_time(plan.profile + plan.race_points):
             (leader, *_) = ranked(found, run.goal, run.rows, run.measured(1))
             _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
-    """Heats of the best expected and the best measured; the winner was measured more than once."""
-    for number, heat in enumerate(run.schedule.race):
-        if run.has_time(heat):
-            runners = _runners(run, heat // 2 if number == 0 else 0)
-            _visit(run, runners[:heat], "race", random)
-    return recommend(run.space, run.goal, run.rows, run.measured(2) or None)
+    """Heats in turns, so that a drift meets all runners; each heat keeps the better ones.
+
+    Places go by what was measured. Behind the first heat the best that is now expected joins.
+    """
+    runners = _entrants(run)
+    for number, (places, turns) in enumerate(run.schedule.race):
+        if number == 1:
+            found = surface(run.space, run.goal, run.rows)
+            late = contestants(found, run.goal, run.rows, LATE)
+            runners = run.distinct([*runners[: places - LATE], *late, *runners[places - LATE :]])
+        runners = runners[:places]
+        for _ in range(turns):
+            if run.has_time(len(runners)):
+                _visit(run, runners, "race", random)
+        runners = run.placed(runners)
+    return recommend(run.space, run.goal, run.rows, runners[:1])
 
 
-def _runners(run: _Run, anywhere: int) -> list[Choice]:
-    """So many of the best that can be expected anywhere, then the best that were measured."""
+def _entrants(run: _Run) -> list[Choice]:
+    """The best that can be expected in each way to share processors, then the best measured.
+
+    Such ways decide together and differ much in noise: the surface alone is not to choose.
+    """
     found = surface(run.space, run.goal, run.rows)
-    expected = contestants(found, run.goal, run.rows, anywhere) if anywhere else []
+    ways = leaders(found, run.goal, run.rows, SHARING)
     measured = ranked(found, run.goal, run.rows, run.measured(1))
     # What the surface takes for luck is given the chance to repeat it.
-    return run.distinct([run.best_seen(), *expected, *measured])
+    return run.distinct([*ways[:MOST_WAYS], run.best_seen(), *measured])
 
 
 def _visit(

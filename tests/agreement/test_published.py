@@ -1,5 +1,6 @@
 """Simulation = publication: every published row of RPerf, each a test of its own."""
 
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -118,7 +119,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "studies.md"
 def documented(study: Study) -> list[list[str]]:
     """The table in docs/studies.md: setting, quantity, published, ours, ratio."""
     _, _, after = DOCUMENT.read_text("utf-8").partition(f"## {study.name}:")
-    lines = [line for line in after.partition("\n## ")[0].splitlines() if line.startswith("| ")]
+    section = re.split(r"\n#+ ", after)[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
 
 

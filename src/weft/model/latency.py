@@ -33,6 +33,81 @@ _BITS_PER_US = 1e3  # a rate of 1 Gb/s is 10³ bits each microsecond
 _NS = 1e-3
 
 
+_BASE = Unknown(
+    name="base_us",
+    unit="us",
+    meaning="base: software, adapters and the path, for no bytes",
+    start=10.0,
+)
+_BYTE = Unknown(
+    name="byte_ns",
+    unit="ns/B",
+    meaning="byte: all stages and copies that the packet goes through in turn",
+    start=1.0,
+)
+_VERBS = (
+    Unknown(
+        name="base_us",
+        unit="us",
+        meaning="base: posting, adapters, switches, cables and polling, for no bytes",
+        start=0.8,
+    ),
+    Unknown(
+        name="hop_bytes",
+        unit="B",
+        meaning="hop: what the ports on the way take in before they pass a packet on",
+        start=64.0,
+    ),
+    Unknown(
+        name="packet_bytes",
+        unit="B",
+        meaning="h: headers, delimiters and clock compensation of each packet",
+        start=26.0,
+    ),
+    Unknown(
+        name="copy_ns_per_byte",
+        unit="ns/B",
+        meaning="copy: the processor's writing of inline payload",
+        start=1.0,
+    ),
+    Unknown(
+        name="fetch_us",
+        unit="us",
+        meaning="fetch: the adapter's reading of payload that is not inline",
+        start=0.5,
+    ),
+    Unknown(
+        name="pcie_gbps",
+        unit="Gb/s",
+        meaning="P: payload rate of each host's PCIe",
+        start=50.0,
+        low=1.0,
+    ),
+)
+
+_SEGMENTED = (
+    _BASE,
+    Unknown(
+        name="first_ns_per_byte",
+        unit="ns/B",
+        meaning="first: all stages and copies that the first packet goes through in turn",
+        start=1.0,
+    ),
+    Unknown(
+        name="split_us",
+        unit="us",
+        meaning="split: splitting a message and putting it together again",
+        start=1.0,
+    ),
+    Unknown(
+        name="rest_ns_per_byte",
+        unit="ns/B",
+        meaning="rest: the slowest stage, of the packets behind the first",
+        start=1.0,
+    ),
+)
+
+
 def verbs_latency(*, mtu_bytes: int, inline_limit_bytes: int) -> Form:
     """Half a round trip of SEND between two hosts over one path, at any data rate."""
 
@@ -60,45 +135,7 @@ def verbs_latency(*, mtu_bytes: int, inline_limit_bytes: int) -> Form:
         source="store and forward of the first packet, a pipeline for the rest",
         unit="us",
         inputs=(SIZE, DATA_RATE),
-        unknowns=(
-            Unknown(
-                name="base_us",
-                unit="us",
-                meaning="base: posting, adapters, switches, cables and polling, for no bytes",
-                start=0.8,
-            ),
-            Unknown(
-                name="hop_bytes",
-                unit="B",
-                meaning="hop: what the ports on the way take in before they pass a packet on",
-                start=64.0,
-            ),
-            Unknown(
-                name="packet_bytes",
-                unit="B",
-                meaning="h: headers, delimiters and clock compensation of each packet",
-                start=26.0,
-            ),
-            Unknown(
-                name="copy_ns_per_byte",
-                unit="ns/B",
-                meaning="copy: the processor's writing of inline payload",
-                start=1.0,
-            ),
-            Unknown(
-                name="fetch_us",
-                unit="us",
-                meaning="fetch: the adapter's reading of payload that is not inline",
-                start=0.5,
-            ),
-            Unknown(
-                name="pcie_gbps",
-                unit="Gb/s",
-                meaning="P: payload rate of each host's PCIe",
-                start=50.0,
-                low=1.0,
-            ),
-        ),
+        unknowns=_VERBS,
         evaluate=evaluate,
     )
 
@@ -122,27 +159,7 @@ def segmented_latency(*, packet_bytes: int) -> Form:
         source="store and forward of the first packet, a pipeline for the rest",
         unit="us",
         inputs=(SIZE,),
-        unknowns=(
-            _BASE,
-            Unknown(
-                name="first_ns_per_byte",
-                unit="ns/B",
-                meaning="first: all stages and copies that the first packet goes through in turn",
-                start=1.0,
-            ),
-            Unknown(
-                name="split_us",
-                unit="us",
-                meaning="split: splitting a message and putting it together again",
-                start=1.0,
-            ),
-            Unknown(
-                name="rest_ns_per_byte",
-                unit="ns/B",
-                meaning="rest: the slowest stage, of the packets behind the first",
-                start=1.0,
-            ),
-        ),
+        unknowns=_SEGMENTED,
         evaluate=evaluate,
     )
 
@@ -187,20 +204,6 @@ def stepped_latency(*, limit_bytes: int) -> Form:
         unknowns=(_BASE, _BYTE, step),
         evaluate=evaluate,
     )
-
-
-_BASE = Unknown(
-    name="base_us",
-    unit="us",
-    meaning="base: software, adapters and the path, for no bytes",
-    start=10.0,
-)
-_BYTE = Unknown(
-    name="byte_ns",
-    unit="ns/B",
-    meaning="byte: all stages and copies that the packet goes through in turn",
-    start=1.0,
-)
 
 
 def _us(size_bytes: FloatArray | float, rate_gbps: FloatArray | float) -> FloatArray:

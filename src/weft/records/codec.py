@@ -127,8 +127,10 @@ def record_from(data: Json) -> Record:
 
 
 @contextmanager
-def located(where: str) -> Iterator[None]:
-    """Name the line in whatever error its content raises."""
+def located(
+    where: str, kind: str = "not a weft record", remedy: str = "mend or delete the line"
+) -> Iterator[None]:
+    """Name the line or file in whatever error its content raises; `kind` is what is wrong."""
     try:
         yield
     except InputError as error:
@@ -137,8 +139,7 @@ def located(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from error
     except MALFORMED as error:
         reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        problem = f"not a weft record: {reason}"
-        raise InputError(where, problem, "mend or delete the line") from error
+        raise InputError(where, f"{kind}: {reason}", remedy) from error
 
 
 def from_line(line: str | bytes, where: str = "record") -> Record:

@@ -7,14 +7,12 @@ NaN. Entry points: `to_json`, `from_json`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 from weft.errors import InputError
 from weft.model import ErrorSummary
-from weft.records.codec import MALFORMED, parse
+from weft.records.codec import located, parse
 from weft.sensitivity.application import Application, Fitted, Model, Quality
 from weft.sensitivity.model import Hinges, Polynomial
 from weft.sensitivity.profile import Profile, Run
@@ -46,7 +44,7 @@ def _fitted_json(fitted: Fitted[Model]) -> Json:
 
 def from_json(text: str | bytes, where: str) -> Application:
     """The application in a file; `where` names it in errors."""
-    with _located(where):
+    with located(where, "damaged", _REMEDY):
         data = parse(text)
         if data.get("weft") != KIND:
             raise InputError(where, "not an application of weft", "give a file of weft apps export")
@@ -125,17 +123,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
-
-
-@contextmanager
-def _located(where: str) -> Iterator[None]:
-    """Name the file in whatever error its content raises."""
-    try:
-        yield
-    except InputError as error:
-        if error.where == where:
-            raise
-        raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from error
-    except MALFORMED as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError(where, f"damaged: {reason}", _REMEDY) from error

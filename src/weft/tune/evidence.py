@@ -45,11 +45,6 @@ class Setting:
     load: float | None = None  # share of the maximum, of a step of a saturation
     other: tuple[tuple[str, Plain], ...] = ()  # whatever else was not left at its default
 
-    @property
-    def outstanding_bytes(self) -> int:
-        """All that may be on its way at once."""
-        return self.size_bytes * self.depth * self.qps * self.threads
-
     def without(self, *names: str) -> str:
         """Equal for settings that differ in these fields alone."""
         kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in names}

@@ -8,7 +8,6 @@ that. Entry points: `tune`, `Tuning`. Units: s, the goal's.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -140,12 +139,9 @@ class _Run:
         each = self.schedule.point_s + self.schedule.overhead_s
         return time.monotonic() + points * each + self.schedule.confirm_s <= self.deadline
 
-    def measured(self, times: int) -> list[Choice]:
-        """The settings that were measured so often."""
-        counts = Counter(self.space.key(row.setting) for row in self.rows)
-        return self.distinct(
-            [row.setting for row in self.rows if counts[self.space.key(row.setting)] >= times]
-        )
+    def measured(self) -> list[Choice]:
+        """The settings that were measured."""
+        return self.distinct([row.setting for row in self.rows])
 
     def best_seen(self) -> Choice:
         """The setting with the best median, whatever is expected there."""
@@ -221,7 +217,7 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
         if number < plan.refine_rounds and run.has_time(plan.batch + plan.race_points):
             _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
         if number == 0 and run.has_time(plan.profile + plan.race_points):
-            (leader, *_) = ranked(found, run.goal, run.rows, run.measured(1))
+            (leader, *_) = ranked(found, run.goal, run.rows, run.measured())
             _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
 
 
@@ -251,7 +247,7 @@ def _entrants(run: _Run) -> list[Choice]:
     """
     found = surface(run.space, run.goal, run.rows)
     ways = leaders(found, run.goal, run.rows, SHARING)
-    measured = ranked(found, run.goal, run.rows, run.measured(1))
+    measured = ranked(found, run.goal, run.rows, run.measured())
     # What the surface takes for luck is given the chance to repeat it.
     return run.distinct([*ways[:MOST_WAYS], run.best_seen(), *measured])
 

@@ -1,9 +1,10 @@
 """The tuner beside an exhaustive sweep: how much of the best it finds, in how much of the time.
 
 Over each transport `weft tune` runs with its defaults; then every combination of size, depth,
-connections, threads and waiting is measured for as long a point, in a random order. The best of
-hundreds of noisy points is partly luck: so the sweep's best few and the recommendation are measured
-again, in turns; half of the rounds choose the best of the few, the others tell the ratio to it.
+connections, threads, waiting and placement is measured for as long a point, in a random order. The
+best of hundreds of noisy points is partly luck: so the sweep's best few and the recommendation are
+measured again, in turns: some rounds choose the best of the few, then many (single points of one
+setting differ by factors here) tell the ratio to it.
 Time is that of measuring, set-up of each point included, on both sides. Entry point: `tune`.
 Units: GB/s (10^9), s.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from bench.figure import Figure
 from weft.errors import WeftError
 from weft.measure.peer import Peer, open_peer
+from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.records.table import text_table
 from weft.tune.confirm import Interval, mean_interval
@@ -32,10 +35,10 @@ from weft.tune.tuning import Tuning
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # All that decides; the rest is at its default.
-SWEPT = {"post-list": "1", "signal-every": "1", "offset": "0",
-         "cpu": "-1"}  # fmt: skip
-QUICK = {**SWEPT, "size": "32K,256K,1M", "depth": "1,16", "qps": "1", "threads": "1"}
-FINALISTS, ROUNDS = 5, 16
+SWEPT = {"post-list": "1", "signal-every": "1", "offset": "0"}
+QUICK = {**SWEPT, "cpu": "-1", "size": "32K,256K,1M", "depth": "1,16", "qps": "1", "threads": "1"}
+FINALISTS, CHOOSING, JUDGING = 5, 8, 80  # rounds
+QUICK_ROUNDS = 4
 LEAST_SHARE, MOST_TIME = 0.95, 0.1
 GIGA = 1e9
 SEED = 1
@@ -83,7 +86,7 @@ def tune(quick: bool) -> list[Figure]:
         print(f"\n{outcome.over}: recommended {_words(outcome.tuning.recommendation.setting)}")
         print(f"{outcome.over}: best of the sweep {_words(outcome.best_setting)}")
     print(
-        f"\nGB/s, geometric means of {ROUNDS // 2} rounds with 95 % intervals. "
+        f"\nGB/s, geometric means of {JUDGING} rounds with 95 % intervals. "
         f"Goals: ratio at least {LEAST_SHARE}, time at most {MOST_TIME} of the sweep's."
     )
     return [figure for outcome in outcomes for figure in _figures(outcome)]
@@ -97,8 +100,8 @@ def _outcome(over: str, quick: bool) -> Outcome:
         timed = _Timed(prepared.measuring(peer, lambda _: None))
         tuning = prepared.run_with(timed)
         swept = _sweep(sweep, peer)
-        rounds = 4 if quick else ROUNDS
-        return _again(over, sweep, prepared, peer, tuning, timed.seconds, swept, rounds)
+        rounds = (QUICK_ROUNDS, QUICK_ROUNDS) if quick else (CHOOSING, JUDGING)
+        return _again(over, sweep, prepared, peer, tuning, timed.seconds, swept, *rounds)
 
 
 class _Timed:
@@ -136,28 +139,35 @@ def _sweep(prepared: Prepared, peer: Peer) -> Swept:
 
 def _again(
     over: str, sweep: Prepared, prepared: Prepared, peer: Peer, tuning: Tuning, tuner_s: float,
-    swept: Swept, rounds: int,
+    swept: Swept, choosing: int, judging: int,
 ) -> Outcome:  # fmt: skip
-    """The sweep's best and the recommendation in turns."""
+    """The sweep's best few in turns, then the best of them and the recommendation."""
     theirs = sweep.measuring(peer, lambda _: None)
     ours = prepared.measuring(peer, lambda _: None)
     finalists = swept.best(FINALISTS)
-    random = np.random.default_rng(SEED)
-    logs = np.empty((rounds, len(finalists) + 1))
-    for turn in range(rounds):
-        for place in random.permutation(len(finalists) + 1):
-            row = (ours(tuning.recommendation.setting, "again") if place == len(finalists)
-                   else theirs(finalists[place], "again"))  # fmt: skip
-            logs[turn, place] = np.log(row.value)
-    chosen, judged = logs[: rounds // 2], logs[rounds // 2 :]
-    best = int(np.argmax(chosen[:, :-1].mean(axis=0)))
+    chosen = _in_turns([partial(theirs, one, "again") for one in finalists], choosing)
+    best = finalists[int(np.argmax(chosen.mean(axis=0)))]
+    judged = _in_turns(
+        [partial(ours, tuning.recommendation.setting, "again"), partial(theirs, best, "again")],
+        judging,
+    )
     found = Outcome(
         over=over, tuning=tuning, tuner_s=tuner_s, swept=swept,
-        recommended=mean_interval(judged[:, -1]), best=mean_interval(judged[:, best]),
-        best_setting=finalists[best], ratio=mean_interval(judged[:, -1] - judged[:, best]),
+        recommended=mean_interval(judged[:, 0]), best=mean_interval(judged[:, 1]),
+        best_setting=best, ratio=mean_interval(judged[:, 0] - judged[:, 1]),
     )  # fmt: skip
     _say(f"{over}: ratio {found.ratio}, time {tuner_s / swept.seconds:.3f}")
     return found
+
+
+def _in_turns(measured: Sequence[Callable[[], Observed]], rounds: int) -> FloatArray:
+    """Logarithms, a row for each round; every round has an order of its own."""
+    random = np.random.default_rng(SEED)
+    logs = np.empty((rounds, len(measured)))
+    for turn in range(rounds):
+        for place in random.permutation(len(measured)):
+            logs[turn, place] = np.log(measured[place]().value)
+    return logs
 
 
 def _row(outcome: Outcome) -> Sequence[str]:
@@ -184,7 +194,7 @@ def _figures(outcome: Outcome) -> list[Figure]:
         name=f"tuner over {outcome.over}: throughput", unit="GB/s",
         ours=outcome.recommended.value / GIGA, peer="best of an exhaustive sweep",
         theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio.value,
-        n=ROUNDS // 2, half="tune",
+        n=JUDGING, half="tune",
     )  # fmt: skip
     seconds = Figure(
         name=f"tuner over {outcome.over}: measuring time", unit="s", ours=outcome.tuner_s,

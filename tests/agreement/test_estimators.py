@@ -28,6 +28,7 @@ from weft.measure.omission import coordinated_omission
 
 MESSAGES = 15_000
 ATTEMPTS = 3
+MOST_RUNS = 20  # of a tenth of a second: on a busy host few are left in peace
 QUIET = 0.98  # of the messages undisturbed: no need for another attempt
 
 
@@ -71,21 +72,24 @@ Ran = tuple[_core.Counts, _core.DelayTruth]
 
 
 def check_elapsed(run: Callable[[], Ran], messages: int, expected_us: float, queued: bool) -> None:
-    """The quickest of a few attempts took as long as expected, to 1 %.
+    """Every attempt took as long as expected, never less; the quickest to 1 %.
 
-    Never less. With few messages outstanding, each that the host is late for makes the run longer
-    by that, and is taken off; a long queue hides it.
+    With few messages outstanding, each that the host is late for makes the run longer by that, and
+    is taken off; a long queue hides it, unless the host is gone for longer than the queue lasts:
+    hence the attempts.
     """
-    ran = []
-    for _ in range(ATTEMPTS):
+    quickest_us = float("inf")
+    for _ in range(MOST_RUNS):
         with realtime():
             counts, truth = run()
         assert (counts.sent, counts.lost, counts.stopped) == (messages, 0, False)
-        late_us = sum(1e-6 * h.mean * h.count for h in lateness(truth))
-        ran.append((1e-3 * counts.elapsed_ns, 0.0 if queued else late_us))
-    elapsed_us, late_us = min(ran)
-    assert elapsed_us >= 0.999 * expected_us
-    assert elapsed_us - late_us <= 1.01 * expected_us
+        elapsed_us = 1e-3 * counts.elapsed_ns
+        assert elapsed_us >= 0.999 * expected_us
+        late_us = 0.0 if queued else sum(1e-6 * h.mean * h.count for h in lateness(truth))
+        quickest_us = min(quickest_us, elapsed_us - late_us)
+        if quickest_us <= 1.01 * expected_us:
+            break
+    assert quickest_us <= 1.01 * expected_us
 
 
 def lateness(truth: _core.DelayTruth) -> list[_core.Histogram]:

@@ -20,7 +20,6 @@ from weft.tune.space import DECISIVE, SHARING, Choice, Factor, Space
 
 TRIALS = 200
 STEPS = 2  # of a profile on a long scale: a factor of four
-IN_FLIGHT = ("size_bytes", "depth")
 Generator = np.random.Generator
 
 
@@ -32,34 +31,11 @@ def design(space: Space, points: int, centres: int, random: Generator) -> list[d
 
 
 def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
-    """One factor at a time away from a setting; and larger messages, as many bytes on their way."""
-    levels = {f.name: _others(f, centre[f.name]) for f in space.factors}
-    moved = [{name: level} for name in levels for level in levels[name]]
-    found = [space.mended({**centre, **move}) for move in [*moved, *_exchanges(space, centre)]]
+    """One factor at a time away from a setting."""
+    moved = [{f.name: level} for f in space.factors for level in _others(f, centre[f.name])]
+    found = [space.mended({**centre, **move}) for move in moved]
     distinct = {space.key(setting): setting for setting in found if space.is_possible(setting)}
     return [setting for key, setting in distinct.items() if key != space.key(centre)]
-
-
-def _exchanges(space: Space, centre: Choice) -> list[dict[str, Plain]]:
-    """Fewer and larger messages on their way, or more and smaller ones: the same bytes."""
-    scales = {f.name: f for f in space.factors if f.name in IN_FLIGHT and f.is_number}
-    if len(scales) < len(IN_FLIGHT):
-        return []
-    found: list[dict[str, Plain]] = []
-    for factor in (2**STEPS, 1 / 2**STEPS):
-        size, depth = (
-            _level(scales[name], centre[name], by)
-            for name, by in zip(IN_FLIGHT, (factor, 1 / factor), strict=True)
-        )
-        if size is not None and depth is not None:
-            found.append(dict(zip(IN_FLIGHT, (size, depth), strict=True)))
-    return found
-
-
-def _level(factor: Factor, level: Plain, by: float) -> Plain:
-    """The level that is so many times another; None if there is none."""
-    wanted = by * float(level or 0)
-    return next((one for one in factor.levels if isinstance(one, int) and one == wanted), None)
 
 
 def _others(factor: Factor, level: Plain) -> list[Plain]:

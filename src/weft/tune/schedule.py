@@ -2,7 +2,7 @@
 
     spread    a Latin hypercube around the default, which is repeated
     refine    rounds of the settings that are expected to improve most
-    profile   one factor at a time away from the leader after the first of these rounds
+    profile   one factor at a time away from the leader
     race      the best expected of each way to wait and number of threads, and the best measured, in
               turns; then fewer of them, oftener (successive halving)
     confirm   recommendation, default and two neighbours, in turns
@@ -20,10 +20,13 @@ from weft.tune.space import Space, candidates_of
 
 POINT_S = 0.2
 CENTRES = 2
-BATCH = 4
-RACE = ((8, 2), (5, 3), (2, 4))  # of each heat: settings, and how often each
+BATCH = 8
+# Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
+# two settings differ by shows in the mean of many.
+RACE = ((10, 4), (5, 8), (2, 16))
+SHORT_RACE = ((8, 2), (4, 3), (2, 4))  # where a budget has no time for more
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
-MOST_ROUNDS, USUAL_ROUNDS = 12, 1
+MOST_ROUNDS, USUAL_ROUNDS = 12, 3
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
 OTHER_OVERHEAD_S = 0.35
@@ -87,21 +90,24 @@ class Schedule:
 def schedule(
     space: Space, transport: str, *, budget_s: float | None = None, point_s: float = POINT_S
 ) -> Schedule:
-    """As many rounds of refinement as the budget has time for; without one, a usual number."""
+    """The usual numbers; with a budget a shorter race, and as many rounds of refinement as fit."""
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
-    spread = max(8, 2 * len(space.factors) - 4) + CENTRES
     few = len(candidates_of(space))
-    race = tuple((min(runners, few), turns) for runners, turns in RACE)
-    least = Schedule(
-        spread=spread, centres=CENTRES, refine_rounds=0, batch=min(BATCH, few), race=race,
-        profile=profile_points(space),
-        repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
+    usual = Schedule(
+        spread=max(8, 2 * len(space.factors) - 4) + CENTRES, centres=CENTRES,
+        refine_rounds=USUAL_ROUNDS, batch=min(BATCH, few), race=_race(RACE, few),
+        profile=profile_points(space), repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
     )  # fmt: skip
-    rounds = USUAL_ROUNDS
-    if budget_s is not None:
-        left = budget_s - least.seconds
-        if left < 0:
-            problem = f"{budget_s:g} s is too short for {least.points} points"
-            raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
-        rounds = int(left / (least.batch * (point_s + overhead_s)))
-    return replace(least, refine_rounds=min(rounds, MOST_ROUNDS))
+    if budget_s is None:
+        return usual
+    for race in (usual.race, _race(SHORT_RACE, few)):
+        least = replace(usual, race=race, refine_rounds=0)
+        rounds = int((budget_s - least.seconds) // (least.batch * (point_s + overhead_s)))
+        if rounds >= USUAL_ROUNDS or (race != usual.race and rounds >= 0):
+            return replace(least, refine_rounds=min(rounds, MOST_ROUNDS))
+    problem = f"{budget_s:g} s is too short for {least.points} points"
+    raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+
+
+def _race(heats: tuple[tuple[int, int], ...], few: int) -> tuple[tuple[int, int], ...]:
+    return tuple((min(runners, few), turns) for runners, turns in heats)

@@ -33,7 +33,7 @@ CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every",
 MOST_OUTSTANDING_BYTES = 64 * MIB  # of one end: more is not a window but a store
 UNALIGNED_BYTES = 1
 # Expected to matter; another choice needs evidence to be taken.
-DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait")
+DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait", "cpu")
 # Loops that spin take processors from each other: what pays for one thread may not for two.
 SHARING = ("threads", "wait")
 # Measured to tell what it costs: nothing can be better than the default, apart from chance.

@@ -208,17 +208,18 @@ def tune(
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
-    """The spread points; then promising ones, with a profile around the leader after a round."""
+    """The spread points, then promising ones, then a profile around the leader."""
     plan = run.schedule
     for setting in design(run.space, plan.spread, plan.centres, random):
         run.measure(run.space.mended(setting), "spread")
-    for number in range(max(1, plan.refine_rounds)):
-        found = surface(run.space, run.goal, run.rows)
-        if number < plan.refine_rounds and run.has_time(plan.batch + plan.race_points):
+    for _ in range(plan.refine_rounds):
+        if run.has_time(plan.batch + plan.profile + plan.race_points):
+            found = surface(run.space, run.goal, run.rows)
             _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
-        if number == 0 and run.has_time(plan.profile + plan.race_points):
-            (leader, *_) = ranked(found, run.goal, run.rows, run.measured())
-            _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
+    if run.has_time(plan.profile + plan.race_points):
+        found = surface(run.space, run.goal, run.rows)
+        (leader, *_) = ranked(found, run.goal, run.rows, run.measured())
+        _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:

@@ -85,7 +85,7 @@ def test_one_hidden_phase_and_one_exposed_are_recovered_exactly(
 
 
 def _gap(shares: list[float], t: float) -> tuple[float, float]:
-    return max(b for b in shares if b <= t), min(b for b in shares if b >= t)
+    return max(b for b in shares if b <= t), min(b for b in shares if b > t)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3]))

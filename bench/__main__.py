@@ -19,7 +19,7 @@ HALVES = {
     "simulate": (simulate,),
     "measure": (measure,),
     "tune": (tune,),
-    "all": (simulate, measure),  # the tuner's exhaustive sweep takes a quarter of an hour
+    "all": (simulate, measure),  # the tuner's exhaustive sweep takes an hour
 }
 
 

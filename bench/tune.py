@@ -1,21 +1,20 @@
 """The tuner beside an exhaustive sweep: how much of the best it finds, in how much of the time.
 
-Over each transport `weft tune` runs with its defaults; then every combination of size, depth,
-connections, threads, waiting and placement is measured for as long a point, in a random order. The
-best of hundreds of noisy points is partly luck: so the sweep's best few and the recommendation are
-measured again, in turns: some rounds choose the best of the few, then many (single points of one
-setting differ by factors here) tell the ratio to it.
-Time is that of measuring, set-up of each point included, on both sides. Entry point: `tune`.
-Units: GB/s (10^9), s.
+Every combination of size, depth, connections, threads, waiting and placement is measured once, in
+a random order, with points as long as the tuner's. Single points of one setting differ by factors
+here and the best of hundreds is mostly luck: so the sweep's best few dozen are measured again in
+turns, and fewer of them oftener, until one is left. Then `weft tune` runs with its defaults, a few
+times; its recommendations and the sweep's best take turns, and the ratio within rounds counts.
+Time is that of measuring, set-up of each point included, on both sides; the time to find the best
+among the sweep's few is not counted for it. Entry point: `tune`. Units: GB/s (10^9), s.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -37,71 +36,61 @@ TRANSPORTS = ("tcp", "ofi:tcp")
 # All that decides; the rest is at its default.
 SWEPT = {"post-list": "1", "signal-every": "1", "offset": "0"}
 QUICK = {**SWEPT, "cpu": "-1", "size": "32K,256K,1M", "depth": "1,16", "qps": "1", "threads": "1"}
-FINALISTS, CHOOSING, JUDGING = 5, 8, 80  # rounds
-QUICK_ROUNDS = 4
 LEAST_SHARE, MOST_TIME = 0.95, 0.1
 GIGA = 1e9
 SEED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """All points of the sweep."""
+class Effort:
+    """`finals` are heats of (settings, rounds) among the sweep's best; seeds of the tunings."""
 
-    settings: tuple[Choice, ...]
-    values: tuple[float, ...]
+    finals: tuple[tuple[int, int], ...] = ((40, 2), (12, 5), (5, 8))
+    seeds: tuple[int, ...] = (1, 2, 3)
+    judging: int = 60  # rounds
+
+
+IN_FULL = Effort()
+QUICKLY = Effort(finals=((3, 1),), seeds=(1,), judging=4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """All points of the sweep; `best` is what was left of them."""
+
+    points: int
+    highest: float  # of single points: luck is in it
+    best: Choice
     seconds: float
 
-    def best(self, number: int) -> list[Choice]:
-        order = np.argsort(-np.array(self.values))
-        return [self.settings[place] for place in order[:number]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """One tuning; `ratio` is of its recommendation to the sweep's best."""
+
+    tuning: Tuning
+    seconds: float
+    measured: Interval
+    ratio: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One transport. `ratio` is of the recommendation to the best of the sweep, measured anew."""
+    """One transport."""
 
     over: str
-    tuning: Tuning
-    tuner_s: float
     swept: Swept
-    recommended: Interval
     best: Interval
-    best_setting: Choice
-    ratio: Interval
+    tuned: tuple[Tuned, ...]
 
     @property
-    def sweep_best(self) -> float:
-        """What the sweep itself saw: the best of many, so too high."""
-        return max(self.swept.values)
+    def ratio(self) -> float:
+        """The geometric mean over the tunings."""
+        return float(np.exp(np.mean([np.log(one.ratio.value) for one in self.tuned])))
 
-
-def tune(quick: bool) -> list[Figure]:
-    """Run and print all transports; `quick`: a few points, which prove nothing."""
-    outcomes = [_outcome(over, quick) for over in TRANSPORTS]
-    heads = ("over", "recommended", "best of the sweep, again", "sweep itself", "ratio",
-             "tuner s", "points", "sweep s", "points", "time", "all of it, s")  # fmt: skip
-    print(text_table(heads, [_row(outcome) for outcome in outcomes]))
-    for outcome in outcomes:
-        print(f"\n{outcome.over}: recommended {_words(outcome.tuning.recommendation.setting)}")
-        print(f"{outcome.over}: best of the sweep {_words(outcome.best_setting)}")
-    print(
-        f"\nGB/s, geometric means of {JUDGING} rounds with 95 % intervals. "
-        f"Goals: ratio at least {LEAST_SHARE}, time at most {MOST_TIME} of the sweep's."
-    )
-    return [figure for outcome in outcomes for figure in _figures(outcome)]
-
-
-def _outcome(over: str, quick: bool) -> Outcome:
-    prepared = prepare({"over": over, **(QUICK if quick else {})}, seed=SEED)
-    sweep = prepare({"over": over, **(QUICK if quick else SWEPT)}, seed=SEED)
-    with open_peer("local") as peer:
-        _say(f"{over}: tuner, {prepared.schedule.text()}")
-        timed = _Timed(prepared.measuring(peer, lambda _: None))
-        tuning = prepared.run_with(timed)
-        swept = _sweep(sweep, peer)
-        rounds = (QUICK_ROUNDS, QUICK_ROUNDS) if quick else (CHOOSING, JUDGING)
-        return _again(over, sweep, prepared, peer, tuning, timed.seconds, swept, *rounds)
+    @property
+    def time_share(self) -> float:
+        return max(one.seconds for one in self.tuned) / self.swept.seconds
 
 
 class _Timed:
@@ -119,66 +108,105 @@ class _Timed:
             self.seconds += time.monotonic() - started
 
 
-def _sweep(prepared: Prepared, peer: Peer) -> Swept:
+def tune(quick: bool) -> list[Figure]:
+    """Run and print all transports; `quick`: a few points, which prove nothing."""
+    effort = QUICKLY if quick else IN_FULL
+    outcomes = [_outcome(over, QUICK if quick else {}, effort) for over in TRANSPORTS]
+    heads = ("over", "seed", "recommended", "best of the sweep", "ratio", "tuner s", "points",
+             "sweep s", "points", "time", "all of it, s")  # fmt: skip
+    rows = [row for outcome in outcomes for row in _rows(outcome, effort)]
+    print(text_table(heads, rows, left=1))
+    for outcome in outcomes:
+        print(f"\n{outcome.over}: best of the sweep {_words(outcome.swept.best)}; the highest of "
+              f"its single points {outcome.swept.highest / GIGA:.3g}")  # fmt: skip
+        for seed, one in zip(effort.seeds, outcome.tuned, strict=True):
+            words = _words(one.tuning.recommendation.setting)
+            print(f"{outcome.over}: recommended, seed {seed}: {words}")
+    print(
+        f"\nGB/s, geometric means of {effort.judging} rounds with 95 % intervals. "
+        f"Goals: ratio at least {LEAST_SHARE}, time at most {MOST_TIME} of the sweep's."
+    )
+    return [figure for outcome in outcomes for figure in _figures(outcome)]
+
+
+def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
+    sweep = prepare({"over": over, **SWEPT, **given}, seed=SEED)
+    with open_peer("local") as peer:
+        swept = _swept(sweep, peer, effort)
+        runs = [_tuned(over, given, peer, seed) for seed in effort.seeds]
+        prepared = prepare({"over": over, **given}, seed=SEED)
+        ours = prepared.measuring(peer, lambda _: None)
+        theirs = {**prepared.space.default, **swept.best}
+        settings = [theirs, *(tuning.recommendation.setting for tuning, _ in runs)]
+        judged = _in_turns(ours, settings, effort.judging)
+    found = Outcome(
+        over=over, swept=swept, best=mean_interval(judged[:, 0]),
+        tuned=tuple(
+            Tuned(tuning=tuning, seconds=seconds, measured=mean_interval(logs),
+                  ratio=mean_interval(logs - judged[:, 0]))
+            for (tuning, seconds), logs in zip(runs, judged[:, 1:].T, strict=True)
+        ),
+    )  # fmt: skip
+    _say(f"{over}: ratio {found.ratio:.3g}, time {found.time_share:.3f}")
+    return found
+
+
+def _swept(prepared: Prepared, peer: Peer, effort: Effort) -> Swept:
+    """Every point once; then its best few in turns, fewer of them oftener."""
     measuring = _Timed(prepared.measuring(peer, lambda _: None))
     every = candidates_of(prepared.space)
     _say(f"{prepared.space.over}: sweep of {len(every)} points")
-    order = np.random.default_rng(SEED).permutation(len(every))
-    settings: list[Choice] = []
-    values: list[float] = []
-    for number, place in enumerate(order):
+    values: dict[int, float] = {}
+    for number, place in enumerate(np.random.default_rng(SEED).permutation(len(every))):
         try:
-            values.append(measuring(every[place], "sweep").value)
-            settings.append(every[place])
+            values[int(place)] = measuring(every[place], "sweep").value
         except WeftError as error:
             _say(f"left out: {error}")
         if number % 100 == 99:
             _say(f"{number + 1} of {len(every)}, {measuring.seconds:.0f} s")
-    return Swept(settings=tuple(settings), values=tuple(values), seconds=measuring.seconds)
-
-
-def _again(
-    over: str, sweep: Prepared, prepared: Prepared, peer: Peer, tuning: Tuning, tuner_s: float,
-    swept: Swept, choosing: int, judging: int,
-) -> Outcome:  # fmt: skip
-    """The sweep's best few in turns, then the best of them and the recommendation."""
-    theirs = sweep.measuring(peer, lambda _: None)
-    ours = prepared.measuring(peer, lambda _: None)
-    finalists = swept.best(FINALISTS)
-    chosen = _in_turns([partial(theirs, one, "again") for one in finalists], choosing)
-    best = finalists[int(np.argmax(chosen.mean(axis=0)))]
-    judged = _in_turns(
-        [partial(ours, tuning.recommendation.setting, "again"), partial(theirs, best, "again")],
-        judging,
-    )
-    found = Outcome(
-        over=over, tuning=tuning, tuner_s=tuner_s, swept=swept,
-        recommended=mean_interval(judged[:, 0]), best=mean_interval(judged[:, 1]),
-        best_setting=best, ratio=mean_interval(judged[:, 0] - judged[:, 1]),
+    left: list[Choice] = [every[place] for place in sorted(values, key=lambda p: -values[p])]
+    seconds = measuring.seconds
+    for settings, rounds in effort.finals:
+        left = left[:settings]
+        means = _in_turns(measuring, left, rounds).mean(axis=0)
+        left = [left[place] for place in np.argsort(-means)]
+    return Swept(
+        points=len(values), highest=max(values.values()), best=left[0], seconds=seconds
     )  # fmt: skip
-    _say(f"{over}: ratio {found.ratio}, time {tuner_s / swept.seconds:.3f}")
-    return found
 
 
-def _in_turns(measured: Sequence[Callable[[], Observed]], rounds: int) -> FloatArray:
+def _tuned(
+    over: str, given: Mapping[str, str], peer: Peer, seed: int
+) -> tuple[Tuning, float]:  # fmt: skip
+    """A tuning, and the time that it measured."""
+    prepared = prepare({"over": over, **given}, seed=seed)
+    _say(f"{over}: tuner, {prepared.schedule.text()}")
+    timed = _Timed(prepared.measuring(peer, lambda _: None))
+    return prepared.run_with(timed), timed.seconds
+
+
+def _in_turns(
+    measuring: _Timed | Measuring, settings: Sequence[Choice], rounds: int
+) -> FloatArray:  # fmt: skip
     """Logarithms, a row for each round; every round has an order of its own."""
     random = np.random.default_rng(SEED)
-    logs = np.empty((rounds, len(measured)))
+    logs = np.empty((rounds, len(settings)))
     for turn in range(rounds):
-        for place in random.permutation(len(measured)):
-            logs[turn, place] = np.log(measured[place]().value)
+        for place in random.permutation(len(settings)):
+            logs[turn, place] = np.log(measuring(settings[place], "again").value)
     return logs
 
 
-def _row(outcome: Outcome) -> Sequence[str]:
-    swept, tuning = outcome.swept, outcome.tuning
-    return (
-        outcome.over, _giga(outcome.recommended), _giga(outcome.best),
-        f"{outcome.sweep_best / GIGA:.3g}", str(outcome.ratio),
-        f"{outcome.tuner_s:.1f}", str(len(tuning.rows)), f"{swept.seconds:.1f}",
-        str(len(swept.values)), f"{outcome.tuner_s / swept.seconds:.3f}",
-        f"{tuning.elapsed_s:.1f}",
-    )  # fmt: skip
+def _rows(outcome: Outcome, effort: Effort) -> list[Sequence[str]]:
+    swept = outcome.swept
+    return [
+        (
+            outcome.over, str(seed), _giga(one.measured), _giga(outcome.best), str(one.ratio),
+            f"{one.seconds:.1f}", str(len(one.tuning.rows)), f"{swept.seconds:.1f}",
+            str(swept.points), f"{one.seconds / swept.seconds:.3f}", f"{one.tuning.elapsed_s:.1f}",
+        )
+        for seed, one in zip(effort.seeds, outcome.tuned, strict=True)
+    ]  # fmt: skip
 
 
 def _giga(found: Interval) -> str:
@@ -192,14 +220,15 @@ def _words(setting: Mapping[str, Plain]) -> str:
 def _figures(outcome: Outcome) -> list[Figure]:
     speed = Figure(
         name=f"tuner over {outcome.over}: throughput", unit="GB/s",
-        ours=outcome.recommended.value / GIGA, peer="best of an exhaustive sweep",
-        theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio.value,
-        n=JUDGING, half="tune",
+        ours=outcome.ratio * outcome.best.value / GIGA, peer="best of an exhaustive sweep",
+        theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio,
+        n=len(outcome.tuned), half="tune",
     )  # fmt: skip
     seconds = Figure(
-        name=f"tuner over {outcome.over}: measuring time", unit="s", ours=outcome.tuner_s,
-        peer="exhaustive sweep", theirs=outcome.swept.seconds, goal=MOST_TIME,
-        ratio=outcome.tuner_s / outcome.swept.seconds, half="tune",
+        name=f"tuner over {outcome.over}: measuring time", unit="s",
+        ours=outcome.time_share * outcome.swept.seconds, peer="exhaustive sweep",
+        theirs=outcome.swept.seconds, goal=MOST_TIME, ratio=outcome.time_share,
+        n=len(outcome.tuned), half="tune",
     )  # fmt: skip
     return [speed, seconds]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -209,3 +210,59 @@ def test_a_parameter_that_does_not_exist_is_refused_by_name() -> None:
 def test_a_form_of_which_all_is_known_is_not_fitted() -> None:
     with pytest.raises(InputError, match="nothing to find"):
         fit(LINE.with_known(base_us=1, slope_us=1), {"size_bytes": SIZES}, SIZES, data="made up")
+
+
+# ---- Fits without a row that do not settle ------------------------------------------------------
+
+WALL, SLOPE, PIN = 0.0, 1.0, 2.0
+
+
+def valley(parameters: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+    """ln f = 10⁴ (q − p²) of walls, (3 − p)/50 of the slope between them, 10³ (p − 1) of a pin."""
+    p, q = parameters["p"], parameters["q"]
+    logs = {WALL: 1e4 * (q - p * p), SLOPE: (3.0 - p) / 50, PIN: 1e3 * (p - 1.0)}
+    return np.exp([np.clip(logs[kind], -600.0, 600.0) for kind in inputs["kind"].tolist()])
+
+
+VALLEY = Form(
+    name="valley",
+    formula="a narrow bent valley",
+    source="Rosenbrock (1960)",
+    unit="1",
+    unknowns=(
+        Unknown(name="p", unit="1", meaning="along the valley", start=1.0, low=-np.inf),
+        Unknown(name="q", unit="1", meaning="across it", start=1.0, low=-np.inf),
+    ),
+    inputs=(Input(name="kind", unit="1", meaning="of a row"),),
+    evaluate=valley,
+)
+
+
+def test_a_row_without_which_the_fit_does_not_settle_is_counted_and_the_fit_is_kept() -> None:
+    """Without the pin p goes from 1 towards 3 along q = p², in more steps than are granted."""
+    kinds = [WALL, WALL, SLOPE, SLOPE, PIN]
+    found = fit(VALLEY, {"kind": kinds}, np.ones(5), data="made up")
+    assert found.value("p") == pytest.approx(1.0, abs=1e-3)
+    assert np.isnan(found.leave_one_out).tolist() == [False, False, False, False, True]
+    assert (found.held_out.n, found.held_out.unsettled) == (4, 1)
+    assert found.held_out.worst == pytest.approx(np.exp(2 / 50) - 1, rel=1e-3)
+    assert str(found.held_out).endswith("of 4 rows; without each of 1 more the fit did not settle")
+
+
+def test_where_all_fits_settle_the_held_out_errors_are_of_all_rows() -> None:
+    held_out = fitted(noisy(2.0, 1e-3, 1)).held_out
+    assert (held_out.n, held_out.unsettled) == (SIZES.size, 0)
+    assert str(held_out).endswith(f"of {SIZES.size} rows")
+
+
+def test_a_fit_that_settles_without_none_of_its_rows_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The start is the answer for all three rows, and for no two of them; no step is granted."""
+    level = Unknown(name="level", unit="us", meaning="of all rows", start=1.0)
+    form = replace(
+        LINE, unknowns=(level,), evaluate=lambda p, x: np.full(x["size_bytes"].size, p["level"])
+    )
+    monkeypatch.setattr(import_module("weft.model.fit"), "_STEPS_PER_UNKNOWN", 1)
+    with pytest.raises(InputError, match="does not settle without any one of its 3 rows"):
+        fit(form, {"size_bytes": [1, 2, 3]}, [0.5, 1.25, 1.6], data="made up")

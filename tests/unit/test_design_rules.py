@@ -53,6 +53,17 @@ def test_a_gain_within_the_scatter_of_repetitions_is_weak() -> None:
     assert rules(*steady)["waiting, throughput"].confidence == "firm"
 
 
+def test_pairs_of_single_runs_are_not_firm_however_many_they_are() -> None:
+    sizes = (1024, 4096, 16384)
+    once = [row("bandwidth", {"throughput_Bps": Bps}, size_bytes=size, wait=wait)
+            for size in sizes for Bps, wait in ((2e9, "spin"), (1e9, "block"))]  # fmt: skip
+    assert rules(*once)["waiting, throughput"].confidence == "single runs"
+    twice = [row("bandwidth", {"throughput_Bps": (Bps, Bps)}, size_bytes=size, wait=wait)
+             for size in sizes for Bps, wait in ((2e9, "spin"), (1e9, "block"))]  # fmt: skip
+    assert rules(*twice)["waiting, throughput"].confidence == "firm"
+    assert rules(once[0], *twice[1:])["waiting, throughput"].confidence == "single runs"
+
+
 def test_less_latency_is_a_gain() -> None:
     rows = [row("latency", {"p50_us": us}, inline_bytes=inline, size_bytes=16)
             for us, inline in ((2.0, 0), (1.0, 64))]  # fmt: skip
@@ -113,6 +124,34 @@ def test_one_sided_is_judged_against_a_send_of_the_same_size_and_depth() -> None
     ]
     rule = rules(*rows)["one-sided"]
     assert (rule.choice, rule.number) == ("one-sided write", pytest.approx(50))
+
+
+def one_sided(write: tuple[tuple[float, ...], ...], read: tuple[float, ...]) -> Rule:
+    """Over a send of 1 GB/s: writes at one depth after the other, reads at the first."""
+    depths = (8, 16, 32)[: len(write)]
+    return rules(
+        *(row("bandwidth", {"throughput_Bps": (1e9, 1e9)}, depth=depth) for depth in depths),
+        *(row("rma", {"throughput_Bps": seen}, depth=depth, op="write")
+          for depth, seen in zip(depths, write, strict=True)),
+        row("rma", {"throughput_Bps": read}, depth=8, op="read"),
+    )["one-sided"]  # fmt: skip
+
+
+def test_one_sided_operations_of_single_runs_are_not_firm() -> None:
+    slow, once, twice = (0.8e9, 0.8e9), (1.5e9,), (1.5e9, 1.5e9)
+    assert one_sided(write=(once, once, once), read=slow).confidence == "single runs"
+    assert one_sided(write=(twice, twice, once), read=slow).confidence == "single runs"
+    assert one_sided(write=(twice, twice, twice), read=slow).confidence == "firm"
+
+
+def test_that_one_operation_pays_is_said_of_it_alone_and_that_none_does_of_all() -> None:
+    fast, slow = (1.5e9, 1.5e9), (0.8e9, 0.8e9)
+    pays = one_sided(write=(fast, fast), read=slow)
+    assert (pays.choice, pays.confidence) == ("one-sided write", "firm")
+    mixed = one_sided(write=(fast, fast, slow), read=slow)
+    assert (mixed.choice, mixed.confidence) == ("one-sided write", "weak")
+    none = one_sided(write=((0.8e9,),), read=(0.9e9, 0.9e9))
+    assert (none.choice, none.confidence) == ("send", "single runs")
 
 
 def test_what_a_transport_lacks_is_not_asked_for() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from weft.cli import main
 from weft.errors import InputError
+from weft.measure.loss import PeerLost
 from weft.measure.placement import ANYWHERE
 from weft.records import read_records
+from weft.tune import measuring
 from weft.tune.confirm import mean_interval
 from weft.tune.design import design
 from weft.tune.draw import tuning_sections
@@ -141,6 +144,106 @@ def test_settings_that_lose_messages_are_not_recommended() -> None:
     lossy = [row for row in found.rows if not row.is_acceptable]
     assert lossy
     assert space.key(found.recommendation.setting) not in {space.key(r.setting) for r in lossy}
+
+
+def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well() -> None:
+    space = few()
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        lost = 20.0 if int(setting["depth"]) > 4 and random.random() < 0.5 else 0.0  # type: ignore[arg-type]
+        return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
+
+    random = np.random.default_rng(3)
+    found = tune(observe, space, THROUGHPUT, schedule(space, "udp")).recommendation.setting
+    random = np.random.default_rng(4)
+    rows = [observe(found, "again") for _ in range(400)]
+    assert np.mean([row.lost_percent for row in rows]) <= 1
+
+
+def test_a_level_that_is_only_probed_is_never_recommended_however_lucky_it_was() -> None:
+    space = space_for(THROUGHPUT, HERE, {**FEW, "offset": "0,1"})
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        lucky = 10.0 if setting["offset_bytes"] else 1.0
+        return Observed(setting=setting, value=lucky * truth(setting), stage=stage)
+
+    found = tune(observe, space, THROUGHPUT, schedule(space, "tcp"))
+    assert any(row.setting["offset_bytes"] for row in found.rows)
+    assert found.recommendation.setting["offset_bytes"] == 0
+
+
+def test_the_luck_that_let_a_setting_into_the_race_does_not_win_it() -> None:
+    space, observe, turns = few(), noisy(0.02, 5), Counter[str]()
+    bad = next(s for s in candidates_of(space) if truth(s) < 0.5 * truth(space.default))
+
+    def lucky_once(setting: Choice, stage: str) -> Observed:
+        turns[stage] += 1
+        if stage == "spread" and turns[stage] == 1:
+            return Observed(setting=bad, value=1e3 * truth(space.default), stage=stage)
+        return observe(setting, stage)
+
+    found = tune(lucky_once, space, THROUGHPUT, schedule(space, "tcp"))
+    assert any(row.stage == "race" and row.setting == bad for row in found.rows)
+    assert truth(found.recommendation.setting) > truth(space.default)
+
+
+def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
+    space, observe, left = few(), noisy(0.05, 1), [30]
+
+    def until(setting: Choice, stage: str) -> Observed:
+        left[0] -= 1
+        if left[0] < 0 and setting["wait"] == "block":
+            raise InputError("wait", "no such way any more", "spin")
+        return observe(setting, stage)
+
+    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    assert found.recommendation.setting["wait"] == "spin"
+    assert {row.setting["wait"] for row in found.rows} == {"spin"}
+    assert any(refused.name == "wait block" for refused in found.space.refused)
+
+
+def test_a_peer_that_dies_between_points_keeps_what_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left, real = [20], measuring.run_test
+
+    def until(*args: Any, **options: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise PeerLost("node7: connection reset")
+        return real(*args, **options)
+
+    monkeypatch.setattr(measuring, "run_test", until)
+    given = {"over": "delay", "size": "4096", "depth": "1..64*2", "qps": "1", "threads": "1"}
+    found = prepare(given, point_s=0.002).run(None)
+    assert (found.ended, len(found.rows)) == ("node7: connection reset", 20)
+
+
+def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
+    space, observe, left = few(), noisy(0.05, 1), [40]
+
+    def until(setting: Choice, stage: str) -> Observed:
+        left[0] -= 1
+        if left[0] < 0 and space.key(setting) != space.key(space.default) and stage != "try":
+            raise InputError("point", "no memory", "use less")
+        return observe(setting, stage)
+
+    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    assert "could not be measured, the last: point: no memory" in found.ended
+    assert len(found.rows) >= 40
+
+
+def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() -> None:
+    space, observe = few(), noisy(0.05, 2)
+
+    def refuses(setting: Choice, stage: str) -> Observed:
+        if stage.startswith("confirm: ") and stage.split()[1] not in ("recommended", "default"):
+            raise InputError("point", "no memory", "use less")
+        return observe(setting, stage)
+
+    found = tune(refuses, space, THROUGHPUT, schedule(space, "tcp"), seed=2)
+    assert {row.role for row in found.confirmation} == {"recommended", "default"}
+    assert found.gain is not None
 
 
 def test_loss_everywhere_is_refused_with_a_remedy() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import sys
 
 from weft.cli.progress import ProgressBar
@@ -42,12 +43,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="HOST[:PORT] of a weft serve, or local: one is started for this command; or files of "
         "records, from which to tune without measuring",
     )  # fmt: skip
-    command.add_argument("--goal", default="throughput", choices=GOALS, help="what is to be best")
-    command.add_argument("--budget", metavar="SECONDS", help="time for everything")
+    goals = ", ".join(GOALS)
     command.add_argument(
-        "--point", metavar="TIME", default=f"{POINT_S} s",
-        help=f"timed part of each point [{POINT_S} s]",
-    )  # fmt: skip
+        "--goal", default="throughput", metavar="GOAL", help=f"what is best: {goals}"
+    )
+    command.add_argument("--budget", metavar="SECONDS", help="time for everything")
+    command.add_argument("--point", metavar="TIME", help=f"timed part of each point [{POINT_S} s]")
     command.add_argument("--dry-run", action="store_true", help="tell the plan; measure nothing")
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="the result as a record")
@@ -59,12 +60,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if are_records(args.given):
+        if args.point is not None:
+            raise InputError(
+                "--point", "nothing is measured when tuning from records", "leave it out"
+            )
         return run_records(args)
     args.peer = one_peer(args.given)
     given = given_settings(args, TESTS["bandwidth"])
     seed = int(whole(0, 2**63 - 1)(given.get("seed", 1), "--seed"))
-    prepared = prepare(given, goal=args.goal, budget_s=_seconds(args.budget, "--budget"),
-                       point_s=_seconds(args.point, "--point") or POINT_S, seed=seed)  # fmt: skip
+    budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
+    prepared = prepare(given, goal=args.goal, budget_s=budget_s, seed=seed,
+                       point_s=POINT_S if point_s is None else point_s)  # fmt: skip
     if not prepared.needs_peer and args.peer != LOCAL:
         transport = prepared.base.route.transport
         raise InputError(f"{args.peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
@@ -74,18 +80,21 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     tuning = _tune(args, prepared)
-    print(to_line(tuning_record(tuning)) if args.json else tuning_text(tuning))
+    print(to_line(tuning_record(tuning)) if args.json else tuning_text(tuning, peer=args.peer))
     return 1 if tuning.ended else 0
 
 
 def _seconds(text: str | None, where: str) -> float | None:
-    """Seconds of "20", "20 s" or "500ms"."""
+    """Seconds of "20", "20 s" or "500ms": a time that ends, and is not 0."""
     if text is None:
         return None
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        return int(time_ns(text, where)) / 1e9
+        found = int(time_ns(text, where)) / 1e9
+    if not (math.isfinite(found) and found > 0):
+        raise InputError(where, f"{text!r} is no time to measure for", "write such as 20 or 500ms")
+    return found
 
 
 def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:

@@ -10,18 +10,18 @@ Units: those that the form gives to its inputs, unknowns and value; errors are |
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
 from weft.errors import InputError
+from weft.model.fit_checks import check_inputs, check_range, check_rows, input_columns
 
 FloatArray = npt.NDArray[np.float64]
-
-CONTRADICTION_FACTOR = 2.0
-"""Rows with the same inputs whose values are further apart than this cannot be one system's."""
 
 _FINE, _COARSE = 1e-10, 1e-7  # a search that creeps along a bound goes on, held to less
 _STEPS_PER_UNKNOWN = 20
@@ -118,7 +118,7 @@ class ErrorSummary:
     n: int
 
     @classmethod
-    def of(cls, relative: npt.ArrayLike) -> ErrorSummary:
+    def of(cls, relative: npt.ArrayLike) -> Self:
         sizes = np.abs(np.asarray(relative, dtype=np.float64))
         return cls(
             median=float(np.median(sizes)),
@@ -132,6 +132,18 @@ class ErrorSummary:
             f"median {100 * self.median:.1f} %, p90 {100 * self.p90:.1f} %, "
             f"worst {100 * self.worst:.1f} % of {self.n} rows"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOut(ErrorSummary):
+    """Of rows that a fit to all others predicts; where such a fit does not settle, only counted."""
+
+    unsettled: int = 0
+
+    def __str__(self) -> str:
+        told = ErrorSummary.__str__(self)  # slots make another class than super() knows
+        more = f"; without each of {self.unsettled} more the fit did not settle"
+        return told + more * (self.unsettled > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,9 +162,13 @@ class Fit:
         return ErrorSummary.of(self.residuals)
 
     @property
-    def held_out(self) -> ErrorSummary:
-        """Each row predicted by a fit to all others."""
-        return ErrorSummary.of(self.leave_one_out)
+    def held_out(self) -> HeldOut:
+        """Each row predicted by a fit to all others; nan throughout if `fit` was told not to."""
+        settled = ~np.isnan(self.leave_one_out)
+        if not settled.any():
+            return HeldOut.of(self.leave_one_out)
+        found = HeldOut.of(self.leave_one_out[settled])
+        return replace(found, unsettled=int(np.count_nonzero(~settled)))
 
     @property
     def values(self) -> dict[str, float]:
@@ -161,18 +177,19 @@ class Fit:
     def value(self, name: str) -> float:
         values = self.values
         if name not in values:
-            raise InputError(self.form.name, f"no parameter {name!r}", f"it has {_listed(values)}")
+            remedy = f"it has {', '.join(values)}"
+            raise InputError(self.form.name, f"no parameter {name!r}", remedy)
         return values[name]
 
     def predict(
         self, *, extrapolate: bool = False, **inputs: float | npt.NDArray[np.generic]
     ) -> FloatArray:
         """The form's value at `inputs`, which broadcast; past the fitted range only if told to."""
-        rows = _inputs(self.form, inputs, self.form.name)
-        _check_inputs(self.form, rows, self.form.name)
+        rows = input_columns(self.form, inputs, self.form.name)
+        check_inputs(self.form, rows, self.form.name)
         if not extrapolate:
             for within in self.ranges:
-                _check_range(within, rows[within.name], f"{self.form.name} of {self.data}")
+                check_range(within, rows[within.name], f"{self.form.name} of {self.data}")
         shape = next(iter(rows.values())).shape
         flat = {name: column.ravel() for name, column in rows.items()}
         return self.form.evaluate(self.values, flat).reshape(shape)
@@ -191,9 +208,9 @@ def fit(
 
     Without `held_out` no row is left out in turn, which takes most of the time; they are nan.
     """
-    rows = _inputs(form, {**inputs}, where)
+    rows = input_columns(form, {**inputs}, where)
     values = np.asarray(observed, dtype=np.float64)
-    _check_rows(form, rows, values, where)
+    check_rows(form, rows, values, where)
     problem = _Problem(form, rows, values, where)
     everything = np.ones(values.size, dtype=bool)
     rough, _ = problem.solve(problem.start(), everything)
@@ -289,106 +306,27 @@ class _Problem:
         return np.where(loose, inf, errors)
 
     def leave_one_out(self, found: FloatArray, jacobian: FloatArray) -> FloatArray:
-        """From the full fit on, except for what only the row left out could tell."""
-        errors = np.empty(self.observed.size)
+        """From the full fit on, except for what only the row left out could tell.
+
+        nan where the fit without a row does not settle; refused where that is so of every row.
+        """
+        errors = np.full(self.observed.size, np.nan)
         kept = np.ones(self.observed.size, dtype=bool)
         for row in range(self.observed.size):
             kept[row] = False
             blind = np.all(jacobian[kept] == 0.0, axis=0)
             start = np.where(blind, self.start(), found)
-            without, _ = self.solve(start, kept, (_COARSE, _COARSE))
-            errors[row] = self.ratios(without)[row] - 1.0
+            with suppress(InputError):
+                without, _ = self.solve(start, kept, (_COARSE, _COARSE))
+                errors[row] = self.ratios(without)[row] - 1.0
             kept[row] = True
+        if np.all(np.isnan(errors)):
+            raise InputError(
+                self.where,
+                f"{self.form.name} does not settle without any one of its {errors.size} rows",
+                "give more rows: nothing tells how far this fit is off between them",
+            )
         return errors
-
-
-def _inputs(form: Form, given: Mapping[str, npt.ArrayLike], where: str) -> dict[str, FloatArray]:
-    names = [named.name for named in form.inputs]
-    unknown = sorted(set(given) - set(names))
-    missing = [name for name in names if name not in given]
-    if unknown:
-        raise InputError(where, f"unknown input {unknown[0]!r}", f"give {_listed(names)}")
-    if missing:
-        raise InputError(where, f"input {missing[0]!r} is missing", f"give {_listed(names)}")
-    columns = [np.asarray(given[name], dtype=np.float64) for name in names]
-    try:
-        return dict(zip(names, np.broadcast_arrays(*columns), strict=True))
-    except ValueError:
-        shapes = ", ".join(f"{name} {c.shape}" for name, c in zip(names, columns, strict=True))
-        raise InputError(where, f"inputs of unlike shape: {shapes}", "give one length") from None
-
-
-def _check_rows(
-    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
-) -> None:
-    if not form.unknowns:
-        raise InputError(where, f"{form.name} has nothing to find", "leave an unknown open")
-    needed = len(form.unknowns) + 1
-    for name, column in rows.items():
-        if column.shape != observed.shape or observed.ndim != 1:
-            raise InputError(
-                where,
-                f"{name} has shape {column.shape}, the observed values {observed.shape}",
-                "give one-dimensional rows of one length",
-            )
-    if observed.size < needed:
-        raise InputError(
-            where,
-            f"{observed.size} rows for the {len(form.unknowns)} unknowns of {form.name}",
-            f"give at least {needed}",
-        )
-    _check_inputs(form, rows, where)
-    bad = np.flatnonzero(~(np.isfinite(observed) & (observed > 0)))
-    if bad.size:
-        raise InputError(
-            where,
-            f"row {bad[0]} has the value {observed[bad[0]]:g}, relative errors need one above 0",
-            "leave the row out",
-        )
-    _check_contradictions(form, rows, observed, where)
-
-
-def _check_contradictions(
-    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
-) -> None:
-    extremes: dict[tuple[float, ...], tuple[float, float]] = {}
-    keys = zip(*(rows[named.name].tolist() for named in form.inputs), strict=True)
-    for key, value in zip(keys, observed.tolist(), strict=True):
-        low, high = extremes.get(key, (value, value))
-        extremes[key] = low, high = min(low, value), max(high, value)
-        if high > CONTRADICTION_FACTOR * low:
-            at = ", ".join(
-                f"{named.name} {part:g}" for named, part in zip(form.inputs, key, strict=True)
-            )
-            raise InputError(
-                where,
-                f"rows contradict each other at {at}: {low:g} and {high:g} {form.unit}, "
-                f"more than {CONTRADICTION_FACTOR:g} times apart",
-                "fit one system at a time",
-            )
-
-
-def _check_inputs(form: Form, rows: Mapping[str, FloatArray], where: str) -> None:
-    for named in form.inputs:
-        column = rows[named.name].ravel()
-        bad = np.flatnonzero(~(np.isfinite(column) & (column >= named.least)))
-        if bad.size:
-            raise InputError(
-                where,
-                f"{named.name} of row {bad[0]} is {column[bad[0]]:g}",
-                f"give finite inputs of at least {named.least:g} {named.unit}",
-            )
-
-
-def _check_range(within: Range, column: FloatArray, where: str) -> None:
-    outside = column[(column < within.low) | (column > within.high)]
-    if outside.size:
-        raise InputError(
-            where,
-            f"{within.name} {outside[0]:.10g} {within.unit} is outside the fitted range "
-            f"{within.low:.10g} to {within.high:.10g} {within.unit}",
-            "stay within it, or say extrapolate=True (--extrapolate)",
-        )
 
 
 def _range_of(column: FloatArray, named: Input) -> Range:
@@ -408,7 +346,3 @@ def _parameters(form: Form, found: FloatArray, errors: FloatArray) -> tuple[Para
         )
         for unknown, value, error in zip(form.unknowns, found, errors, strict=True)
     )
-
-
-def _listed(names: Sequence[str] | Mapping[str, float]) -> str:
-    return ", ".join(names)

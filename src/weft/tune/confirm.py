@@ -85,23 +85,28 @@ def contenders(goal: Goal, found: Recommendation) -> dict[str, Choice]:
 def confirmed(
     goal: Goal, found: Recommendation, rounds: Sequence[Mapping[str, float]]
 ) -> tuple[Confirmed, ...]:
-    """One row for each role; `rounds` are the values of each round, by role."""
+    """One row for each role; `rounds` are the values of each round, by role.
+
+    A role is judged by the rounds that it shares with the recommendation; one with too few of them
+    is left out.
+    """
     settings = contenders(goal, found)
-    whole = [one for one in rounds if all(role in one for role in settings)]
-    if len(whole) < LEAST_ROUNDS:
-        return ()
-    logs = {role: np.log([one[role] for one in whole]) for role in settings}
-    return tuple(
-        Confirmed(
-            role=role,
-            setting=setting,
-            predicted=_predicted(found, setting),
-            measured=mean_interval(logs[role]),
-            better=mean_interval(goal.sign * (logs[RECOMMENDED] - logs[role])),
-            values=tuple(np.exp(logs[role]).tolist()),
-        )
-        for role, setting in settings.items()
-    )
+    told: list[Confirmed] = []
+    for role, setting in settings.items():
+        shared = [(one[RECOMMENDED], one[role]) for one in rounds if {RECOMMENDED, role} <= {*one}]
+        if len(shared) >= LEAST_ROUNDS:
+            ours, theirs = np.log(shared).T
+            told.append(
+                Confirmed(
+                    role=role,
+                    setting=setting,
+                    predicted=_predicted(found, setting),
+                    measured=mean_interval(theirs),
+                    better=mean_interval(goal.sign * (ours - theirs)),
+                    values=tuple(np.exp(theirs).tolist()),
+                )
+            )
+    return tuple(told)
 
 
 def _predicted(found: Recommendation, setting: Choice) -> Interval:

@@ -56,6 +56,11 @@ def _spread(row: Row, quantity: str) -> Spread:
     return found
 
 
+def _repetitions(pairs: Sequence[Pair], quantity: str) -> int:
+    """Of the row that was measured least often."""
+    return min(_spread(row, quantity).n for pair in pairs for row in pair)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
     """One choice: where its pairs are, and what is said on either side of the threshold."""
@@ -223,7 +228,7 @@ def _judged(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
     does = gain >= contrast.threshold
     typical = min(pairs, key=lambda pair: abs(pair.gain_percent(contrast.quantity) - gain))
     scatter = median(pair.scatter_percent(contrast.quantity) for pair in pairs)
-    runs = sum(_spread(row, contrast.quantity).n for pair in pairs for row in pair) // 2
+    runs = _repetitions(pairs, contrast.quantity)
     return Rule(
         topic=contrast.topic, choice=contrast.yes if does else contrast.no,
         says=contrast.pays if does else contrast.does_not,
@@ -287,17 +292,20 @@ def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
 
 
 def _judged_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
-    gains = {op: [p.gain_percent("throughput_Bps") for p in found] for op, found in pairs.items()}
-    middles = {op: median(found) for op, found in gains.items()}
+    quantity = "throughput_Bps"
+    middles = {op: median(p.gain_percent(quantity) for p in found) for op, found in pairs.items()}
     op = max(middles, key=lambda name: middles[name])
-    scatter = median(p.scatter_percent("throughput_Bps") for p in pairs[op])
     told = ", ".join(f"{name} {middle:+.1f} %" for name, middle in middles.items())
     does = middles[op] >= WORTH_PERCENT
-    runs = sum(_spread(row, "throughput_Bps").n for p in pairs[op] for row in p) // 2
+    # That one operation pays is said of it alone, that none does of all.
+    used = pairs[op] if does else [pair for found in pairs.values() for pair in found]
+    gains = [pair.gain_percent(quantity) for pair in used]
+    scatter = median(pair.scatter_percent(quantity) for pair in used)
+    runs = _repetitions(used, quantity)
     return Rule(
         topic=topic, choice=f"one-sided {op}" if does else "send",
         says=f"build on one-sided {op}s" if does else "one-sided operations gain nothing: send",
         because=f"throughput against a send of the same size and depth: {told}",
         number=middles[op], unit="%", threshold=WORTH_PERCENT, threshold_why=WORTH,
-        confidence=confidence_of([*middles.values()], WORTH_PERCENT, scatter, runs),
+        confidence=confidence_of(gains, WORTH_PERCENT, scatter, runs),
     )  # fmt: skip

@@ -49,8 +49,8 @@ def _others(factor: Factor, level: Plain) -> list[Plain]:
 
 
 def profile_points(space: Space) -> int:
-    """At most so many are in a profile."""
-    return len(profile(space, space.default))
+    """At most so many are in a profile: two of each scale, one of what has two levels."""
+    return sum(min(2, len(factor.levels) - 1) for factor in space.factors)
 
 
 def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:

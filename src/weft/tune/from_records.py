@@ -4,7 +4,7 @@ What may be chosen is what the records vary; all else must be one, so the larges
 that differ in choices alone is used, and the rest is told. Nothing is confirmed: the evidence is
 the error at rows held out, and the records nearest to the recommendation. Where all repetitions of
 a stored setting are better than the model's best is expected to be, the records win over the model.
-Entry points: `tune_records`, `nearest`. Units: the goal's.
+Entry points: `tune_records`, `nearest`, `predicted_gain`. Units: the goal's.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from weft.errors import InputError
 from weft.measure.peer import LOCAL
@@ -24,7 +25,8 @@ from weft.model.fit import Fit
 from weft.records import Plain
 from weft.records.dimension import format_value, split_unit
 from weft.tune.advice import advise
-from weft.tune.evidence import Evidence, Row, Setting
+from weft.tune.confirm import CONFIDENCE, Interval
+from weft.tune.evidence import Evidence, Row, Setting, Spread
 from weft.tune.goal import Goal, loss_percent
 from weft.tune.observed import Observed
 from weft.tune.read_evidence import counted
@@ -35,6 +37,7 @@ from weft.tune.tuning import Tuning
 from weft.tune.written import option_words, written
 
 STAGE = "stored"
+LEAST_RUNS = 3  # of a setting that wins over the model
 ONE_SIZE = ("latency", "message-rate")  # goals that the size decides by itself
 SWEEPS = {
     "throughput": "size=4K..1M*4 depth=1,8,64 wait=spin,block",
@@ -49,8 +52,14 @@ class Stored:
     """A tuning, and what of the evidence it does not use, in sentences."""
 
     tuning: Tuning
-    by_model: bool  # false: all repetitions of a stored setting beat what the model expects at best
+    peer: str  # "" on this host
+    runs: Spread | None  # of the recommendation, where it was chosen by its records alone
     left_out: tuple[str, ...]
+
+    @property
+    def by_model(self) -> bool:
+        """False: all repetitions of a stored setting beat what the model expects at best."""
+        return self.runs is None
 
 
 def tune_records(
@@ -70,12 +79,11 @@ def tune_records(
     better = _better_stored(space, goal, seen, chosen)
     tuning = Tuning(
         goal=goal, space=space, schedule=None, rows=tuple(seen), failed=(),
-        recommendation=better or chosen, confirmation=(),
+        recommendation=better[0] if better else chosen, confirmation=(),
         advice=advise(evidence, throughput=_fitted(goal, chosen)),
     )  # fmt: skip
-    return Stored(
-        tuning=tuning, by_model=better is None, left_out=(*evidence.left_out, *told)
-    )  # fmt: skip
+    return Stored(tuning=tuning, peer=evidence.peer, runs=better[1] if better else None,
+                  left_out=(*evidence.left_out, *told))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +112,37 @@ def nearest(tuning: Tuning, number: int = 3) -> list[Near]:
     ]  # fmt: skip
 
 
+def predicted_gain(tuning: Tuning) -> Interval | None:
+    """Over the default, above 1 where it is better; None: it is the default, or none is known."""
+    space, found = tuning.space, tuning.recommendation
+    if out_of_reach(space) or space.key(found.setting) == space.key(space.default):
+        return None
+    log_ratio, error = found.surface.difference(found.setting, space.default)
+    middle, half = tuning.goal.sign * log_ratio, float(ndtri(0.5 + CONFIDENCE / 2)) * error
+    return Interval(
+        value=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half)
+    )
+
+
+def out_of_reach(space: Space) -> list[Factor]:
+    """Those whose default the records neither have nor surround."""
+    return [factor for factor in space.factors if not _is_reached(factor)]
+
+
+def _is_reached(factor: Factor) -> bool:
+    if not factor.is_number:
+        return factor.default in factor.levels
+    places = [factor.coordinate(level) for level in factor.levels]
+    return min(places) <= factor.coordinate(factor.default) <= max(places)
+
+
 def _fitted(goal: Goal, found: Recommendation) -> Fit | None:
     return found.surface.fit if goal.name == "throughput" else None
 
 
 def _better_stored(
     space: Space, goal: Goal, rows: Sequence[Observed], chosen: Recommendation
-) -> Recommendation | None:
+) -> tuple[Recommendation, Spread] | None:
     """A setting of which even the worst repetition beats the interval of the recommendation."""
     scores: dict[tuple[Plain, ...], list[float]] = {}
     settings = {space.key(row.setting): dict(row.setting) for row in rows}
@@ -118,13 +150,13 @@ def _better_stored(
         score = goal.sign * math.log(row.value) if row.is_acceptable else -math.inf
         scores.setdefault(space.key(row.setting), []).append(score)
     bound = max(goal.sign * math.log(end) for end in chosen.interval)
-    worst = {key: min(found) for key, found in scores.items() if len(found) > 1}
+    worst = {key: min(found) for key, found in scores.items() if len(found) >= LEAST_RUNS}
     best = max(worst, key=lambda key: worst[key], default=None)
     if best is None or worst[best] <= bound:
         return None
-    values = sorted(math.exp(goal.sign * score) for score in scores[best])
-    return replace(chosen, setting=settings[best], predicted=median(values),
-                   interval=(values[0], values[-1]))  # fmt: skip
+    runs = Spread(tuple(sorted(math.exp(goal.sign * score) for score in scores[best])))
+    value, interval = chosen.expected_at(settings[best])
+    return replace(chosen, setting=settings[best], predicted=value, interval=interval), runs
 
 
 def _check_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[Plain]]) -> None:

@@ -74,9 +74,12 @@ def _latency(record: Record) -> float | None:
 def _cpu_per_byte(record: Record) -> float | None:
     """ns per byte: shares of a processor at both ends over the bytes that came each second."""
     rate, ours = _throughput(record), scalar(record, "cpu.percent")
-    if not rate or ours is None:
+    theirs = scalar(record, "peer.cpu.percent")
+    if theirs is None and record.settings.get("over") == "delay":
+        theirs = 0.0  # no peer process
+    if not rate or ours is None or theirs is None:
         return None
-    return (ours + (scalar(record, "peer.cpu.percent") or 0.0)) / 100 * 1e9 / rate
+    return (ours + theirs) / 100 * 1e9 / rate
 
 
 _ALL = (

@@ -13,6 +13,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.measure.feasibility import is_lossy
+from weft.measure.loss import PeerLost, PeerStopped
 from weft.measure.options import Settings, settings_from
 from weft.measure.peer import Peer
 from weft.measure.test import check_point, run_test
@@ -49,6 +50,8 @@ class Measuring:
             )  # fmt: skip
         except KeyboardInterrupt:
             raise Stopped("interrupted") from None
+        except (PeerLost, PeerStopped) as error:
+            raise Stopped(str(error)) from error
         if measured.ended:
             raise Stopped(measured.ended)
         self.keep(measured.record)

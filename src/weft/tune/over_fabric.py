@@ -20,7 +20,14 @@ from weft.tune.here import here_for
 from weft.tune.measuring import Measuring, base_settings
 from weft.tune.read_evidence import evidence_of
 from weft.tune.schedule import POINT_S, Schedule, schedule
-from weft.tune.space import CHOICES, Space, space_for
+from weft.tune.space import (
+    CHOICES,
+    MIB,
+    MOST_OUTSTANDING_BYTES,
+    Space,
+    candidates_of,
+    space_for,
+)
 from weft.tune.tuning import Observe, Progress, Tuning, tune
 
 LONGEST_POINT_S = 60.0
@@ -106,11 +113,19 @@ def prepare(
         raise InputError("--over mpi", problem, "tune ofi:PROVIDER, which MPI may use too")
     space = space_for(wanted, here_for(base.over, {**chosen, "endpoint": base.endpoint}), chosen)
     space = replace(space, written={n: str(v) for n, v in given.items() if n not in chosen})
+    _check_memory(space)
     plan = schedule(space, base.route.transport, budget_s=budget_s, point_s=point_s)
     prepared = Prepared(goal=wanted, space=space, schedule=plan, base=base, seed=seed,
                         budget_s=float("inf") if budget_s is None else budget_s)  # fmt: skip
     _check_levels(prepared)
     return prepared
+
+
+def _check_memory(space: Space) -> None:
+    if not candidates_of(space):
+        most = f"{MOST_OUTSTANDING_BYTES // MIB} MiB"
+        problem = f"every combination holds more than {most} outstanding"
+        raise InputError("--size, --depth, --qps, --threads", problem, "lower one")
 
 
 def _check_levels(prepared: Prepared) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from scipy.special import ndtr
@@ -28,7 +29,7 @@ _TRIED = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recommendation:
-    """`predicted` with its 95 % interval, at `setting`; `over` is where the surface came from."""
+    """`predicted` with its 95 % interval, at `setting`; both are read from `surface`."""
 
     setting: dict[str, Plain]
     predicted: float
@@ -88,11 +89,19 @@ def leaders(
 def ranked(
     found: Surface, goal: Goal, rows: Sequence[Observed], settings: Sequence[Choice]
 ) -> list[dict[str, Plain]]:
-    """These settings by their expected values, best first."""
-    whole = [s for s in settings if all(s[n] == found.space.default[n] for n in _probed(found))]
-    usable = _acceptable(goal, rows, found.space, whole or settings) or settings
+    """Those of these settings that may be recommended, by their expected values, best first."""
+    usable = recommendable(found.space, goal, rows, settings)
     order = np.argsort(-_scores(goal, found, usable), kind="stable")
     return [dict(usable[place]) for place in order]
+
+
+def recommendable(
+    space: Space, goal: Goal, rows: Sequence[Observed], settings: Sequence[Choice]
+) -> list[Choice]:
+    """Without those that lose too many messages or have a level that is only probed."""
+    probed = [factor.name for factor in space.factors if factor.name in PROBED]
+    kept = [s for s in settings if all(s[name] == space.default[name] for name in probed)]
+    return list(_acceptable(goal, rows, space, kept))
 
 
 def promising(
@@ -108,16 +117,16 @@ def promising(
     return _apart(found.space, candidates, gains, number)
 
 
-def _probed(found: Surface) -> list[str]:
-    return [factor.name for factor in found.space.factors if factor.name in PROBED]
-
-
 def _scores(goal: Goal, found: Surface, candidates: Sequence[Choice]) -> FloatArray:
     return np.asarray(goal.sign * found.expected(candidates).log_value)
 
 
 def _lossy(space: Space, rows: Sequence[Observed]) -> set[tuple[Plain, ...]]:
-    return {space.key(row.setting) for row in rows if not row.is_acceptable}
+    """The settings at which too many messages are lost, on average over their rows."""
+    lost: dict[tuple[Plain, ...], list[float]] = {}
+    for row in rows:
+        lost.setdefault(space.key(row.setting), []).append(row.lost_percent)
+    return {key for key, shares in lost.items() if fmean(shares) > MOST_LOSS_PERCENT}
 
 
 def _acceptable(
@@ -126,10 +135,11 @@ def _acceptable(
     lossy = _lossy(space, rows)
     if not lossy:
         return candidates
-    if all(not row.is_acceptable for row in rows):
+    kept = [c for c in candidates if space.key(c) not in lossy]
+    if all(space.key(row.setting) in lossy for row in rows):
         problem = f"more than {MOST_LOSS_PERCENT:g} % of the messages were lost at every point"
         raise InputError(f"goal {goal.name}", problem, "send slower (--rate), or use --over tcp")
-    return [c for c in candidates if space.key(c) not in lossy]
+    return kept
 
 
 def _simplest(
@@ -151,7 +161,8 @@ def _simplest(
 
 def _best_score(goal: Goal, found: Surface, rows: Sequence[Observed]) -> float:
     """Of the smoothed values at measured settings: a lucky measurement is not the best."""
-    at = found.expected([row.setting for row in rows if row.is_acceptable])
+    lossy = _lossy(found.space, rows)
+    at = found.expected([r.setting for r in rows if found.space.key(r.setting) not in lossy])
     return float(np.max(goal.sign * at.log_value))
 
 

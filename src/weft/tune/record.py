@@ -53,11 +53,12 @@ def _quantities(tuning: Tuning) -> Iterator[tuple[str, Quantity]]:
 
 
 def _choices(tuning: Tuning) -> Iterator[Row]:
+    default = tuning.space.default
     for factor in tuning.space.factors:
         yield {
             "choice": factor.name,
             "use": tuning.recommendation.setting[factor.name],
-            "default": factor.default,
+            "default": default[factor.name],
             "considered": ", ".join(str(level) for level in factor.levels),
         }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from weft.measure.options import options_of
+from weft.measure.peer import LOCAL
 from weft.measure.placement import ANYWHERE, AUTO
 from weft.records import Plain
 from weft.records.dimension import format_value, split_unit
@@ -22,11 +23,11 @@ from weft.tune.written import option_words
 _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 
 
-def tuning_text(tuning: Tuning) -> str:
-    """Everything, the recommendation first."""
+def tuning_text(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
+    """Everything, the recommendation first; `outcome` stands in for what was not measured."""
     parts = [
-        _recommendation(tuning),
-        _confirmation(tuning),
+        _recommendation(tuning, peer),
+        outcome or _confirmation(tuning),
         _model(tuning),
         _advice(tuning),
         _not_considered(tuning),
@@ -51,10 +52,11 @@ def level_text(name: str, level: Plain) -> str:
     return format_value(level, unit) if unit and isinstance(level, int) else str(level)
 
 
-def command_text(tuning: Tuning) -> str:
+def command_text(tuning: Tuning, peer: str = LOCAL) -> str:
     """The command that measures the recommendation."""
     outside = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
-    words = [f"weft {tuning.goal.test.name}", *option_words(tuning.space.written)]
+    there = [] if peer in ("", LOCAL) else [peer]
+    words = [f"weft {tuning.goal.test.name}", *there, *option_words(tuning.space.written)]
     setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
     for field, level in setting.items():
         shown = level_text(field, level)
@@ -63,24 +65,23 @@ def command_text(tuning: Tuning) -> str:
     return " ".join(words)
 
 
-def _recommendation(tuning: Tuning) -> str:
+def _recommendation(tuning: Tuning, peer: str) -> str:
     found, space = tuning.recommendation, tuning.space
+    default = space.default
     rows = [
-        [f.name, level_text(f.name, found.setting[f.name]), level_text(f.name, f.default),
+        [f.name, level_text(f.name, found.setting[f.name]), level_text(f.name, default[f.name]),
          ", ".join(level_text(f.name, level) for level in f.levels)]
         for f in space.factors
     ]  # fmt: skip
     head = f"recommended for {tuning.goal.name} ({tuning.goal.what}) over {tuning.space.over}"
     ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
     table = text_table(("choice", "use", "default", "considered"), rows)
-    return f"{head}{ended}\n\n{table}\n\n{command_text(tuning)}"
+    return f"{head}{ended}\n\n{table}\n\n{command_text(tuning, peer)}"
 
 
 def _confirmation(tuning: Tuning) -> str:
     if not tuning.confirmation:
-        low, high = tuning.recommendation.interval
-        predicted = Interval(value=tuning.recommendation.predicted, low=low, high=high)
-        return f"predicted {value_text(tuning.goal, predicted)}; not confirmed by a measurement"
+        return f"{predicted_text(tuning)}; not confirmed by a measurement"
     rows = [
         [row.role, value_text(tuning.goal, row.predicted), value_text(tuning.goal, row.measured),
          "" if row.role == "recommended" else str(row.better), str(len(row.values))]
@@ -91,7 +92,21 @@ def _confirmation(tuning: Tuning) -> str:
 
 
 def _gain(tuning: Tuning) -> str:
-    gain = tuning.gain
+    space = tuning.space
+    if tuning.gain is None and space.key(tuning.recommendation.setting) != space.key(space.default):
+        return "not compared with the default: too few rounds have both"
+    return gain_text(tuning.gain)
+
+
+def predicted_text(tuning: Tuning) -> str:
+    """What the model expects of the recommendation."""
+    low, high = tuning.recommendation.interval
+    predicted = Interval(value=tuning.recommendation.predicted, low=low, high=high)
+    return f"predicted {value_text(tuning.goal, predicted)} (95 % interval)"
+
+
+def gain_text(gain: Interval | None) -> str:
+    """Over the default; None where that is the recommendation."""
     if gain is None:
         return "the default is the recommendation"
     sure = "" if gain.low > 1 else ": not told from chance" if gain.high >= 1 else ": a loss"

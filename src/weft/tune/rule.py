@@ -79,7 +79,10 @@ def lacks_setting(evidence: Evidence, test_settings: type, option: str) -> str:
 
 
 def confidence_of(numbers: list[float], threshold: float, spread: float, runs: int) -> str:
-    """Firm: all on one side of the threshold, further from it than repetitions scatter."""
+    """Firm: all on one side of the threshold, further from it than repetitions scatter.
+
+    `runs` are those of the row with the fewest: a single one has no scatter to be held against.
+    """
     if runs <= 1:
         return SINGLE
     agree = len({number >= threshold for number in numbers}) == 1

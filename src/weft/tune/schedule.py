@@ -3,8 +3,8 @@
     spread    a Latin hypercube around the default, which is repeated
     refine    rounds of the settings that are expected to improve most
     profile   one factor at a time away from the leader
-    race      the best expected of each way to wait and number of threads, and the best measured, in
-              turns; then fewer of them, oftener (successive halving)
+    race      the best expected of the best ways to wait and numbers of threads, and the best
+              measured, in turns; then fewer of them, oftener (successive halving)
     confirm   recommendation, default and two neighbours, in turns
 
 A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.

@@ -27,10 +27,13 @@ from weft.tune.goal import Goal
 from weft.tune.here import Here
 
 Choice = Mapping[str, Plain]
+Levels = tuple[Plain, ...]
+Offered = dict[str, Levels | str]  # levels, or why there are none
 KIB, MIB = 2**10, 2**20
 CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every", "inline_bytes",
            "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
 MOST_OUTSTANDING_BYTES = 64 * MIB  # of one end: more is not a window but a store
+WITHIN_DEPTH = ("post_list", "signal_every")  # of a window, at most all of it
 UNALIGNED_BYTES = 1
 # Expected to matter; another choice needs evidence to be taken.
 DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait", "cpu")
@@ -39,8 +42,9 @@ SHARING = ("threads", "wait")
 # Measured to tell what it costs: nothing can be better than the default, apart from chance.
 PROBED = ("offset_bytes",)
 # Distances: how many such steps make two settings unlike. Few for what decides, many for the rest.
-_REACH = {"size_bytes": 3.0, "depth": 3.0, "qps": 2.0, "threads": 1.0, "wait": 1.0}
+_REACH = {"size_bytes": 3.0, "depth": 3.0, "qps": 2.0, "threads": 1.0, "wait": 1.0, "cpu": 1.0}
 _WEAK_REACH = 2.0
+_NOWHERE = -1.0  # the coordinate of a level that is none, such as one that was withdrawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +61,10 @@ class Factor:
         return all(isinstance(level, int) and level > 0 for level in self.levels)
 
     def coordinate(self, level: Plain) -> float:
-        """Doublings of a number, the place of a word."""
-        if self.is_number:
-            return math.log2(float(level or 0))
-        return float(self.levels.index(level)) if level in self.levels else -1.0
+        """Doublings of a number, the place of a word; `_NOWHERE` of what has neither."""
+        if self.is_number and isinstance(level, int) and level > 0:
+            return math.log2(level)
+        return float(self.levels.index(level)) if level in self.levels else _NOWHERE
 
     def distances(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
         """Between coordinates, in reaches."""
@@ -105,10 +109,7 @@ class Space:
         }
         depth = self._of(found, "depth")
         for factor in self.factors:
-            if (
-                factor.name in ("post_list", "signal_every")
-                and self._of(found, factor.name) > depth
-            ):
+            if factor.name in WITHIN_DEPTH and self._of(found, factor.name) > depth:
                 found[factor.name] = max(
                     level for level in factor.levels if isinstance(level, int) and level <= depth
                 )
@@ -123,7 +124,7 @@ class Space:
         window = self._of(setting, "depth")
         held = window * math.prod(self._of(setting, n) for n in ("qps", "threads", "size_bytes"))
         return held <= MOST_OUTSTANDING_BYTES and all(
-            self._of(setting, name) <= window for name in ("post_list", "signal_every")
+            self._of(setting, name) <= window for name in WITHIN_DEPTH
         )
 
     def neighbours(self, setting: Choice) -> Iterator[tuple[str, dict[str, Plain]]]:
@@ -151,7 +152,9 @@ class Space:
         places = [
             (f.name, {level: f.coordinate(level) for level in f.levels}) for f in self.factors
         ]
-        rows = [[known[setting[name]] for name, known in places] for setting in settings]
+        rows = [
+            [known.get(setting[name], _NOWHERE) for name, known in places] for setting in settings
+        ]
         return np.array(rows, dtype=np.float64).reshape(len(settings), len(self.factors))
 
     def squared_distances(self, ours: FloatArray, theirs: FloatArray) -> FloatArray:
@@ -190,7 +193,6 @@ def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
     offered = dict(_offered(goal, here))
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(goal.test.settings)}
     fixed: dict[str, Plain] = {}
-    refused: list[Refused] = []
     for name, text in given.items():
         if name not in options:
             remedy = f"--goal {goal.name} runs weft {goal.test.name}: leave it out"
@@ -201,11 +203,8 @@ def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
             if field in offered
             else (option.read(text, f"--{name}"),)
         )
-        offered.pop(field, None)
-        if len(levels) > 1:
-            offered[field] = levels
-        else:
-            fixed[field] = levels[0]
+        _limit(offered, fixed, field, levels)
+    refused = _drop_shallow(offered, fixed)
     factors = []
     for name, what in sorted(offered.items(), key=lambda item: CHOICES.index(item[0])):
         if isinstance(what, str):
@@ -215,7 +214,38 @@ def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
     return Space(over=here.transport, factors=tuple(factors), fixed=fixed, refused=tuple(refused))
 
 
-def _offered(goal: Goal, here: Here) -> Iterator[tuple[str, tuple[Plain, ...] | str]]:
+def _limit(offered: Offered, fixed: dict[str, Plain], name: str, levels: Levels) -> None:
+    """One level is no choice."""
+    offered.pop(name, None)
+    if len(levels) > 1:
+        offered[name] = levels
+    else:
+        fixed[name] = levels[0]
+
+
+def _drop_shallow(offered: Offered, fixed: dict[str, Plain]) -> list[Refused]:
+    """Without the depths that are less than any list or signal period; tells which."""
+    depths = _numbers(offered, fixed, "depth")
+    least, name = max((min(_numbers(offered, fixed, name)), name) for name in WITHIN_DEPTH)
+    kept = tuple(depth for depth in depths if depth >= least)
+    option = f"--{name.replace('_', '-')}"
+    if not kept:
+        problem = f"{least} exceeds the {max(depths)} messages outstanding"
+        raise InputError(option, problem, f"lower it, or raise --depth to {least}")
+    if kept == depths:
+        return []
+    _limit(offered, fixed, "depth", kept)
+    dropped = ", ".join(str(depth) for depth in depths if depth < least)
+    return [Refused(name=f"depth {dropped}", reason=f"{option} {least} needs {least} or more")]
+
+
+def _numbers(offered: Offered, fixed: Choice, name: str) -> tuple[int, ...]:
+    """The levels of a number, given or offered; 1 where it is no setting of the goal."""
+    found = offered.get(name, (fixed.get(name, 1),))
+    return (1,) if isinstance(found, str) else tuple(n for n in found if isinstance(n, int))
+
+
+def _offered(goal: Goal, here: Here) -> Iterator[tuple[str, Levels | str]]:
     """Field -> its levels, or why it is not considered."""
     streams = goal.name != "latency"
     yield "size_bytes", _sizes(goal, here)
@@ -237,13 +267,13 @@ def _powers(first: int, last: int) -> tuple[int, ...]:
     return tuple(2**n for n in range(int(math.log2(first)), int(math.log2(last)) + 1))
 
 
-def _threads(here: Here) -> tuple[Plain, ...] | str:
+def _threads(here: Here) -> Levels | str:
     if here.cpus == 1:
         return "1 CPU: a second thread would wait for the first"
     return _powers(1, min(here.cpus, 16))
 
 
-def _sizes(goal: Goal, here: Here) -> tuple[Plain, ...] | str:
+def _sizes(goal: Goal, here: Here) -> Levels | str:
     if goal.name in ("latency", "message-rate"):
         best = "smallest is best" if goal.name == "latency" else "small messages make the most"
         return f"{best}: 64 B, or as --size says"
@@ -252,7 +282,7 @@ def _sizes(goal: Goal, here: Here) -> tuple[Plain, ...] | str:
     return tuple(dict.fromkeys((*_powers(smallest, largest), largest)))
 
 
-def _inline(goal: Goal, here: Here) -> tuple[Plain, ...] | str:
+def _inline(goal: Goal, here: Here) -> Levels | str:
     """Whether messages go inline is one choice: 0, or the size of the message."""
     if here.inline_limit == 0:
         return f"{here.transport} has no inline sends"

@@ -162,7 +162,8 @@ class _Rows:
         found = self._likeliest(disturbed)
         for _ in range(_REPEATS):
             surprise = self._surprise(found, disturbed)
-            worst = np.argsort(-surprise)[: int(_MOST_DISTURBED * len(surprise))]
+            left = int(_MOST_DISTURBED * len(surprise)) - np.count_nonzero(disturbed)
+            worst = np.argsort(-surprise)[: max(0, left)]
             disturbed[[place for place in worst if surprise[place] > _FAR]] = _DISTURBED
             found = self._likeliest(disturbed)
         return found, disturbed

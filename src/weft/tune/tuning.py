@@ -1,4 +1,4 @@
-"""One tuning run: spread, refine, race, confirm; each stage from what the earlier ones observed.
+"""One tuning run: spread, refine, profile, race, confirm; each stage from what was observed before.
 
 What is measured comes through `Observe`, so that the same stages run over a fabric, on the delay
 transport or on an invented function. A run that is stopped keeps what it has and recommends from
@@ -28,7 +28,15 @@ from weft.tune.confirm import (
 from weft.tune.design import design, profile
 from weft.tune.goal import Goal
 from weft.tune.observed import Observed
-from weft.tune.recommend import Recommendation, contestants, leaders, promising, ranked, recommend
+from weft.tune.recommend import (
+    Recommendation,
+    contestants,
+    leaders,
+    promising,
+    ranked,
+    recommend,
+    recommendable,
+)
 from weft.tune.rule import Rule
 from weft.tune.schedule import Schedule
 from weft.tune.space import SHARING, Choice, Space
@@ -99,11 +107,12 @@ class _Run:
     deadline: float
     rows: list[Observed] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    turn: int = 0
 
     def measure(self, setting: Choice, stage: str) -> float | None:
         """The value there; None where the setting was refused."""
-        done = len(self.rows) + len(self.failed)
-        self.progress(done / self.schedule.points, stage)
+        self.progress(self.turn / self.schedule.points, stage)
+        self.turn += 1
         try:
             row = self.observe(setting, stage)
         except Stopped:
@@ -111,7 +120,7 @@ class _Run:
         except WeftError as error:
             self._fail(setting, error)
             return None
-        self.rows.append(replace(row, turn=done))
+        self.rows.append(replace(row, turn=self.turn))
         return row.value
 
     def _fail(self, setting: Choice, error: WeftError) -> None:
@@ -122,12 +131,19 @@ class _Run:
             except Stopped:
                 raise
             except WeftError as again:
-                self.space = self.space.without(name, level, str(again))
+                self._withdraw(name, level, str(again))
                 return
         self.failed.append(Failed(setting=setting, reason=str(error)))
         many = len(self.failed) > max(1, MOST_FAILED_SHARE * self.schedule.spread)
-        if not self.rows or many:
+        if not self.rows:
             raise error
+        if many:
+            raise Stopped(f"{len(self.failed)} settings could not be measured, the last: {error}")
+
+    def _withdraw(self, name: str, level: Plain, reason: str) -> None:
+        """A level that is no choice any more, and what was measured with it."""
+        self.space = self.space.without(name, level, reason)
+        self.rows = [row for row in self.rows if row.setting[name] != level]
 
     def _suspects(self, setting: Choice) -> list[tuple[str, Plain]]:
         """Words that are not the default's: how to wait, inline, placement."""
@@ -143,24 +159,29 @@ class _Run:
         """The settings that were measured."""
         return self.distinct([row.setting for row in self.rows])
 
-    def best_seen(self) -> Choice:
-        """The setting with the best median, whatever is expected there."""
+    def best_seen(self) -> list[Choice]:
+        """The setting with the best median, whatever is expected there; none if all are lossy."""
         values: dict[tuple[Plain, ...], list[float]] = {}
-        usable = [row for row in self.rows if row.is_acceptable] or self.rows
-        for row in usable:
-            values.setdefault(self.space.key(row.setting), []).append(row.value)
-        best = max(values, key=lambda key: self.goal.sign * median(values[key]))
-        return next(r.setting for r in self.rows if self.space.key(r.setting) == best)
-
-    def placed(self, runners: Sequence[Choice]) -> list[Choice]:
-        """By the geometric means of what was measured there, best first."""
-        logs: dict[tuple[Plain, ...], list[float]] = {}
+        usable = {self.space.key(s): s for s in self.recommendable(self.measured())}
         for row in self.rows:
-            if row.is_acceptable:
-                logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
-        known = [r for r in runners if self.space.key(r) in logs]
-        means = {self.space.key(r): float(np.mean(logs[self.space.key(r)])) for r in known}
-        return sorted(known, key=lambda r: -self.goal.sign * means[self.space.key(r)])
+            if self.space.key(row.setting) in usable:
+                values.setdefault(self.space.key(row.setting), []).append(row.value)
+        order = sorted(values, key=lambda key: -self.goal.sign * median(values[key]))
+        return [usable[key] for key in order[:1]]
+
+    def placed(self, runners: Sequence[Choice], rows: Sequence[Observed]) -> list[Choice]:
+        """By the geometric means of these rows, best first; those without any come last."""
+        logs: dict[tuple[Plain, ...], list[float]] = {}
+        for row in rows:
+            logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
+        means = {key: self.goal.sign * float(np.mean(found)) for key, found in logs.items()}
+        return sorted(
+            self.recommendable(runners), key=lambda r: -means.get(self.space.key(r), -np.inf)
+        )
+
+    def recommendable(self, settings: Sequence[Choice]) -> list[Choice]:
+        """Without those that may not be recommended."""
+        return recommendable(self.space, self.goal, self.rows, settings)
 
     def distinct(self, settings: Sequence[Choice]) -> list[Choice]:
         """Each once, in the order given."""
@@ -218,26 +239,30 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
             _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
     if run.has_time(plan.profile + plan.race_points):
         found = surface(run.space, run.goal, run.rows)
-        (leader, *_) = ranked(found, run.goal, run.rows, run.measured())
+        measured = ranked(found, run.goal, run.rows, run.measured())
+        (leader, *_) = measured or contestants(found, run.goal, run.rows, 1)
         _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
     """Heats in turns, so that a drift meets all runners; each heat keeps the better ones.
 
-    Places go by what was measured. Behind the first heat the best that is now expected joins.
+    Places go by what was measured since all of them run: not by the luck that let one in. Behind
+    the first heat the best that is now expected joins.
     """
     runners = _entrants(run)
+    since = len(run.rows)
     for number, (places, turns) in enumerate(run.schedule.race):
         if number == 1:
             found = surface(run.space, run.goal, run.rows)
             late = contestants(found, run.goal, run.rows, LATE)
             runners = run.distinct([*runners[: places - LATE], *late, *runners[places - LATE :]])
+            since = len(run.rows)
         runners = runners[:places]
         for _ in range(turns):
             if run.has_time(len(runners)):
                 _visit(run, runners, "race", random)
-        runners = run.placed(runners)
+        runners = run.placed(runners, run.rows[since:] or run.rows)
     return recommend(run.space, run.goal, run.rows, runners[:1])
 
 
@@ -250,7 +275,7 @@ def _entrants(run: _Run) -> list[Choice]:
     ways = leaders(found, run.goal, run.rows, SHARING)
     measured = ranked(found, run.goal, run.rows, run.measured())
     # What the surface takes for luck is given the chance to repeat it.
-    return run.distinct([*ways[:MOST_WAYS], run.best_seen(), *measured])
+    return run.distinct([*ways[:MOST_WAYS], *run.best_seen(), *measured])
 
 
 def _visit(
@@ -270,6 +295,8 @@ def _rounds(
     for _ in range(run.schedule.repeats):
         values: dict[str, float] = {}
         for role in _shuffled(list(settings), random):
+            if run.is_refused(settings[role]):
+                continue
             value = run.measure(settings[role], f"confirm: {role}")
             if value is not None:
                 values[role] = value

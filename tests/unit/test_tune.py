@@ -178,7 +178,7 @@ def test_the_luck_that_let_a_setting_into_the_race_does_not_win_it() -> None:
 
     def lucky_once(setting: Choice, stage: str) -> Observed:
         turns[stage] += 1
-        if stage == "spread" and turns[stage] == 1:
+        if stage == "profile" and turns[stage] == 1:
             return Observed(setting=bad, value=1e3 * truth(space.default), stage=stage)
         return observe(setting, stage)
 

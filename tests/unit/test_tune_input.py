@@ -11,9 +11,17 @@ from weft.cli import main
 from weft.measure.placement import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
 from weft.tune.confirm import Confirmed, Interval
-from weft.tune.from_records import Stored, out_of_reach, predicted_gain, tune_records
+from weft.tune.evidence import Spread
+from weft.tune.from_records import (
+    Stored,
+    better_stored,
+    out_of_reach,
+    predicted_gain,
+    tune_records,
+)
 from weft.tune.goal import GOALS
 from weft.tune.here import Here
+from weft.tune.observed import Observed
 from weft.tune.read_evidence import evidence_of
 from weft.tune.record import tuning_record
 from weft.tune.report_text import command_text, tuning_text
@@ -180,22 +188,20 @@ def test_that_nothing_was_confirmed_is_said_once() -> None:
     assert stored_text(stored(swept())).count("not confirmed") == 1
 
 
-def odd_runs(values: list[float]) -> Stored:
-    """A sweep in which one setting was measured so often, and is faster than any model of it."""
-    others = [r for r in swept() if dict(r.settings) | ODD != dict(r.settings)]
-    odd = [carried(v, repetition=n, **ODD) for n, v in enumerate(values)]
-    return stored([*others, *odd])
-
-
 def test_three_runs_are_needed_to_win_over_the_model() -> None:
-    assert odd_runs([4.9e10, 5e10]).by_model
-    won = odd_runs([4.9e10, 5.1e10, 5e10])
-    assert not won.by_model
-    assert won.tuning.recommendation.setting == ODD
+    tuning = stored(swept()).tuning
+    rows = [Observed(setting=ODD, value=v, stage="") for v in (4.9e10, 5.1e10, 5e10)]
+    model = tuning.recommendation
+    assert better_stored(tuning.space, tuning.goal, rows[:2], model) is None
+    won = better_stored(tuning.space, tuning.goal, rows, model)
+    assert won is not None
+    assert won[0].setting == ODD
+    assert won[1].values == pytest.approx((4.9e10, 5e10, 5.1e10))
 
 
 def test_figures_of_runs_are_told_as_stored_and_not_as_predicted() -> None:
-    text = stored_text(odd_runs([4.9e10, 5.1e10, 5e10]))
+    found = replace(stored(swept()), runs=Spread((4.9e10, 5e10, 5.1e10)))
+    text = stored_text(found)
     assert "stored: 50 (49–51) GB/s, median (range) of 3 runs" in text
     assert "predicted 50" not in text
 

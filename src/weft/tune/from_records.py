@@ -76,7 +76,7 @@ def tune_records(
     space = _space(evidence, goal, rows)
     seen = _placed(space, found)
     chosen = recommend(space, goal, seen)
-    better = _better_stored(space, goal, seen, chosen)
+    better = better_stored(space, goal, seen, chosen)
     tuning = Tuning(
         goal=goal, space=space, schedule=None, rows=tuple(seen), failed=(),
         recommendation=better[0] if better else chosen, confirmation=(),
@@ -140,7 +140,7 @@ def _fitted(goal: Goal, found: Recommendation) -> Fit | None:
     return found.surface.fit if goal.name == "throughput" else None
 
 
-def _better_stored(
+def better_stored(
     space: Space, goal: Goal, rows: Sequence[Observed], chosen: Recommendation
 ) -> tuple[Recommendation, Spread] | None:
     """A setting of which even the worst repetition beats the interval of the recommendation."""

@@ -23,7 +23,7 @@ CENTRES = 2
 BATCH = 8
 # Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
 # two settings differ by shows in the mean of many.
-RACE = ((10, 4), (5, 8), (2, 16))
+RACE = ((10, 3), (5, 7), (2, 15))
 SHORT_RACE = ((8, 2), (4, 3), (2, 4))  # where a budget has no time for more
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
 MOST_ROUNDS, USUAL_ROUNDS = 12, 3

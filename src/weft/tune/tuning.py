@@ -16,6 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from weft.errors import InputError, WeftError
+from weft.model.fit import FloatArray
 from weft.records import Plain, Record
 from weft.tune.confirm import (
     DEFAULT,
@@ -170,13 +171,17 @@ class _Run:
         return [usable[key] for key in order[:1]]
 
     def placed(self, runners: Sequence[Choice], rows: Sequence[Observed]) -> list[Choice]:
-        """By the geometric means of these rows, best first; those without any come last."""
+        """By the geometric means of these rows, less a standard error, best first.
+
+        Of settings that are not told apart the one that varies less leads; those without rows
+        come last.
+        """
         logs: dict[tuple[Plain, ...], list[float]] = {}
         for row in rows:
             logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
-        means = {key: self.goal.sign * float(np.mean(found)) for key, found in logs.items()}
+        least = {key: _assured(self.goal.sign * np.array(found)) for key, found in logs.items()}
         return sorted(
-            self.recommendable(runners), key=lambda r: -means.get(self.space.key(r), -np.inf)
+            self.recommendable(runners), key=lambda r: -least.get(self.space.key(r), -np.inf)
         )
 
     def recommendable(self, settings: Sequence[Choice]) -> list[Choice]:
@@ -264,6 +269,12 @@ def _race(run: _Run, random: np.random.Generator) -> Recommendation:
                 _visit(run, runners, "race", random)
         runners = run.placed(runners, run.rows[since:] or run.rows)
     return recommend(run.space, run.goal, run.rows, runners[:1])
+
+
+def _assured(scores: FloatArray) -> float:
+    """The mean less its standard error."""
+    error = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
+    return float(np.mean(scores) - error)
 
 
 def _entrants(run: _Run) -> list[Choice]:

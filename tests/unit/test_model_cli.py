@@ -104,6 +104,13 @@ def test_best_b_of_a_machine_covers_its_loop_within_its_cache(capsys: Capture) -
     assert found[0]["throughput_gbps"] == pytest.approx(50)
 
 
+def test_the_cost_of_each_message_leaves_fewer_to_cover_the_loop(capsys: Capture) -> None:
+    options = ("best-b", "--rate", "50Gb/s", "--latency", "21us", "--size", "32K")
+    (free,) = rows(capsys, *options)
+    (costly,) = rows(capsys, *options, "--message-cost", "21us")
+    assert costly["outstanding"] < free["outstanding"]
+
+
 def test_signaling_takes_equation_1_unless_told(capsys: Capture) -> None:
     found = rows(capsys, "signaling", "--sq-depth", "128", "--size", "64K,128K,1M")
     assert [row["signal_every"] for row in found] == [1, 64, 64]
@@ -288,15 +295,24 @@ def test_throughput_of_records_predicts_what_made_them(tmp_path: Path, capsys: C
         (["goodput", "--size", "4K..64*2"], "goes down"),
         (["goodput", "--size", "64,64"], "64 is given twice"),
         (["goodput", "--engine-rate", "0"], "--engine-rate"),
+        (["goodput", "--engines", "4"], "--engines: has no meaning without --engine-rate"),
         (["best-b", "--size", "4K"], "4096 B is outside the study's 32768 to 67108864 B"),
         (["best-b", "--size", "128M"], "outside the study's"),
         (["best-b", "--rate", "50Gb/s"], "--latency: is missing"),
         (["best-b", "--rate", "50Gb/s", "--latency", "20"], "'20' is not a time"),
+        (["best-b", "--message-cost", "1us"], "--rate: is missing"),
+        (
+            ["best-b", "--message-cost", "1us", "--records", "x"],
+            "--message-cost: is also found from --records",
+        ),
         (["best-b", "--records", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["signaling"], "--sq-depth: is missing; give the entries of the send queue"),
         (["signaling", "--sq-depth", "64", "--size", "32K"], "64 entries cannot hold 96"),
         (["signaling", "--sq-depth", "0"], "--sq-depth"),
         (["signaling", "--sq-depth", "128", "--needed", "0"], "--needed"),
         (["wait", "--senders", "1"], "--senders"),
+        (["wait", "--order", "lifo"], "--order: 'lifo' is not known; use one of fcfs, fcfs-age"),
+        (["wait", "--system", "none"], "--system: 'none' is not known; use one of "),
         (["wait", "--buffer", "1K"], "does not hold one packet"),
         (["wait", "--credit-delay", "1ms"], "not saturated"),
         (["wait", "--size", "8K"], "--size"),

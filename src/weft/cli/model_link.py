@@ -9,6 +9,7 @@ import numpy as np
 
 from weft.cli.answer import Answer, Column, emit
 from weft.cli.model_values import listed, single
+from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
 from weft.measure.values import per_second, size, whole
@@ -53,7 +54,7 @@ def add_goodput(command: argparse.ArgumentParser) -> None:
     command.add_argument("--packets-per-ack", default="0", metavar="N", help="0: one per message")
     command.add_argument("--both-ways", action="store_true", help="the peer sends as much")
     command.add_argument("--engine-rate", metavar="RATE", help="messages/s of one engine")
-    command.add_argument("--engines", default="1", metavar="N")
+    command.add_argument("--engines", metavar="N", help="1")
     command.set_defaults(run=_goodput)
 
 
@@ -68,16 +69,26 @@ def _framing(args: argparse.Namespace) -> Framing:
     )
 
 
+def _engines(args: argparse.Namespace) -> tuple[float, int]:
+    """(messages per us of one, how many)."""
+    if args.engine_rate is None:
+        if args.engines is not None:
+            raise InputError("--engines", "has no meaning without --engine-rate", "give it too")
+        return inf, 1
+    engines = 1 if args.engines is None else int(single(args, "engines", whole(1, 4096)))
+    return per_second(args.engine_rate, "--engine-rate") / 1e6, engines
+
+
 def _goodput(args: argparse.Namespace) -> int:
     framing = _framing(args)
     rate = link_rate(args.rate, "--rate").data_bps / 1e9
     sizes = np.array(listed(args, "size", size(1)), dtype=float)
     cost = on_wire(sizes, framing)
-    engine = per_second(args.engine_rate, "--engine-rate") / 1e6 if args.engine_rate else inf
+    engine, engines = _engines(args)
     goodput = link.goodput_gbps(sizes, rate, framing, both_ways=args.both_ways)
     messages = link.message_rate_mps(
         sizes, rate, framing, both_ways=args.both_ways, engine_mps=engine,
-        engines=int(single(args, "engines", whole(1, 4096))),
+        engines=engines,
     )  # fmt: skip
     goodput = np.minimum(goodput, messages * sizes * 8e-3)
     busiest = "(D + A)" if args.both_ways else "max(D, A)"
@@ -94,7 +105,7 @@ def _goodput(args: argparse.Namespace) -> int:
                 Column("M messages/s", "message_rate_mps", "", messages.tolist()),
             ],
             formula=f"goodput ≤ R · size / {busiest}, messages ≤ goodput / size"
-            + (f" and {args.engines} · {engine:g} M/s" if args.engine_rate else "")
+            + (f" and {engines} · {engine:g} M/s" if args.engine_rate else "")
             + f", R = {rate:.6g} Gb/s",
             source=link.SOURCE,
             range=f"{framing.transport} {framing.operation}, {WIRES[framing.wire].meaning}, "

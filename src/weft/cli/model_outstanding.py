@@ -16,7 +16,7 @@ from weft.measure.values import size, time_ns, whole
 from weft.model import Fit, FloatArray, outstanding
 from weft.model.outstanding import Pipe
 
-PIPE_OPTIONS = ("rate", "latency", "cache")
+PIPE_OPTIONS = ("rate", "latency", "message-cost", "cache")
 STUDY_RANGE = "messages of 32 KiB to 64 MiB, as in the study (--extrapolate for others)"
 
 
@@ -28,7 +28,7 @@ def add_best_b(command: argparse.ArgumentParser) -> None:
     )
     own.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
     own.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
-    own.add_argument("--message-cost", default="0 ns", metavar="TIME", help="of each message; 0")
+    own.add_argument("--message-cost", metavar="TIME", help="of each message; 0")
     own.add_argument("--cache", metavar="SIZE", help="what outstanding messages may fill; no limit")
     own.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
     command.set_defaults(run=_best_b)
@@ -38,7 +38,7 @@ def _best_b(args: argparse.Namespace) -> int:
     sizes = np.array(listed(args, "size", size(1)), dtype=float)
     if args.records:
         return _by_records(args, sizes)
-    if any(getattr(args, name) is not None for name in PIPE_OPTIONS):
+    if any(_is_given(args, name) for name in PIPE_OPTIONS):
         return emit(_by_pipe(sizes, _pipe(args), None), as_json=args.json)
     best = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
     answer = Answer(
@@ -51,21 +51,25 @@ def _best_b(args: argparse.Namespace) -> int:
     return emit(answer, as_json=args.json)
 
 
+def _is_given(args: argparse.Namespace, name: str) -> bool:
+    return getattr(args, name.replace("-", "_")) is not None
+
+
 def _pipe(args: argparse.Namespace) -> Pipe:
     for name in ("rate", "latency"):
-        if getattr(args, name) is None:
+        if not _is_given(args, name):
             raise InputError(f"--{name}", "is missing", "give --rate and --latency, or --records")
     return Pipe(
         line_rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
         base_latency_us=single(args, "latency", time_ns) / 1e3,
-        message_us=single(args, "message-cost", time_ns) / 1e3,
+        message_us=single(args, "message-cost", time_ns) / 1e3 if args.message_cost else 0.0,
         cache_bytes=single(args, "cache", size(1)) if args.cache else inf,
     )
 
 
 def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
     for name in PIPE_OPTIONS:
-        if getattr(args, name) is not None:
+        if _is_given(args, name):
             raise InputError(f"--{name}", "is also found from --records", "keep one of the two")
     rows = bandwidth_rows(args.records)
     found = outstanding.calibrated_pipe(
@@ -114,7 +118,7 @@ def _columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
 
 def add_signaling(command: argparse.ArgumentParser) -> None:
     command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
-    command.add_argument("--sq-depth", required=True, metavar="N", help="send queue entries")
+    command.add_argument("--sq-depth", metavar="N", help="send queue entries")
     command.add_argument("--outstanding", metavar="N", help="messages; Equation 1's best B")
     command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
     command.add_argument(
@@ -125,6 +129,8 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
 
 
 def _signaling(args: argparse.Namespace) -> int:
+    if args.sq_depth is None:
+        raise InputError("--sq-depth", "is missing", "give the entries of the send queue")
     sizes = np.array(listed(args, "size", size(1)), dtype=float)
     depth = single(args, "sq-depth", whole(1, 2**20))
     if args.outstanding is None:

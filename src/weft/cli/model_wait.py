@@ -11,7 +11,7 @@ from weft.cli.answer import Answer, Column, emit
 from weft.cli.model_values import listed, single
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.values import size, time_ns, whole
+from weft.measure.values import choice, size, time_ns, whole
 from weft.model import FloatArray
 from weft.model.headers import Framing, answer_packet_bytes, on_wire
 from weft.model.queueing import (
@@ -40,7 +40,8 @@ TWO_HOPS = "(M + 1) P T − τ at the second switch, and at the first the above 
 
 def add_wait(command: argparse.ArgumentParser) -> None:
     command.add_argument("--senders", default="2..8", metavar="NUMBERS", help="N; 2..8")
-    command.add_argument("--order", default="fcfs", choices=sorted(FORMULAS), help="fcfs")
+    orders = ", ".join(sorted(FORMULAS))
+    command.add_argument("--order", default="fcfs", metavar="ORDER", help=f"{orders}; fcfs")
     command.add_argument("--rate", default="4xFDR", metavar="RATE", help="of every link; 4xFDR")
     command.add_argument("--flight", default="10 ns", metavar="TIME", help="of a cable; 10 ns")
     command.add_argument("--size", default="4096", metavar="SIZE", help="senders' packets; 4096")
@@ -50,7 +51,8 @@ def add_wait(command: argparse.ArgumentParser) -> None:
     command.add_argument("--weight", default="0", metavar="N", help="own lane: the load's; 0: high")
     command.add_argument("--below", metavar="M", help="two hops: senders at the second switch")
     system = command.add_argument_group("the switch")
-    system.add_argument("--system", default="ideal", choices=system_names(), help="ideal")
+    systems = ", ".join(system_names())
+    system.add_argument("--system", default="ideal", metavar="NAME", help=f"{systems}; ideal")
     for name, what in (
         ("buffer", "per input and lane"),
         ("switch-latency", "head in to head out"),
@@ -63,6 +65,8 @@ def add_wait(command: argparse.ArgumentParser) -> None:
 
 
 def _wait(args: argparse.Namespace) -> int:
+    single(args, "order", choice(*sorted(FORMULAS)))
+    single(args, "system", choice(*system_names()))
     hotspot = _hotspot(args)
     wait, formula = _chosen(args, hotspot)
     idle = _idle_ns(args, hotspot)

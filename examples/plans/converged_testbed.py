@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weft.errors import InputError, WeftError
-from weft.host.testbed import SWITCH, Testbed, Wiring, testbed
+from weft.host.testbed import Testbed, testbed
+from weft.host.wiring import SWITCH, Wiring
 from weft.measure.plan import load_plan
 
 PLAN = Path(__file__).with_name("converged.toml")
@@ -37,7 +38,10 @@ with distributed.Client(sys.argv[1], timeout=float(sys.argv[3])) as client:
 def wiring() -> Wiring:
     """A link of the same rate and queue for each host of the plan."""
     hosts = tuple(host.name for host in load_plan(PLAN).hosts)
-    return Wiring(hosts=hosts, rate_bps=RATE_BPS, limit_bytes=LIMIT_BYTES)
+    return Wiring(
+        hosts=hosts, rate_bps=RATE_BPS, limit_bytes=LIMIT_BYTES,
+        burst_bytes=16 * 1024, nic_limit_bytes=1024 * 1024, offloads=False,
+    )  # fmt: skip
 
 
 @contextmanager

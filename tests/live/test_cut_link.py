@@ -11,7 +11,8 @@ from needs import need_namespaces
 from plan_scripts import script
 
 from weft.host import namespaces
-from weft.host.testbed import SWITCH, Testbed, Wiring, testbed
+from weft.host.testbed import Testbed, testbed
+from weft.host.wiring import SWITCH, Wiring
 from weft.records import read_records
 
 PLAN = """

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from needs import need_namespaces
 
-from weft.host.testbed import Wiring, testbed
+from weft.host.testbed import testbed
+from weft.host.wiring import Wiring
 from weft.sensitivity.record_trace import record_trace
 from weft.sensitivity.trace import Estimate, estimate
 

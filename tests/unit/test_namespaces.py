@@ -9,23 +9,23 @@ import pytest
 
 from weft.errors import InputError
 from weft.host import namespaces
-from weft.host.testbed import Wiring
+from weft.host.wiring import Wiring
 
 
 def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
     ours = namespaces.full_name("a")
     assert ours.startswith(f"weft-{os.getpid()}-")
-    assert not namespaces._is_orphan(ours)
+    assert not namespaces.is_orphan(ours)
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
-    assert namespaces._is_orphan(f"weft-{gone.pid}-1-a")
+    assert namespaces.is_orphan(f"weft-{gone.pid}-1-a")
     # The number has a new process: it started at another time.
-    assert namespaces._is_orphan(f"weft-{os.getpid()}-1-a")
+    assert namespaces.is_orphan(f"weft-{os.getpid()}-1-a")
 
 
 @pytest.mark.parametrize("name", ["mine", "weft-a-b-c", "weft-12", "xweft-1-1-a"])
 def test_namespaces_of_others_are_left_alone(name: str) -> None:
-    assert not namespaces._is_orphan(name)
+    assert not namespaces.is_orphan(name)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Network namespaces of ours: made, entered, and removed even after their maker has died.
 
-Each is named `weft-PID-START-NAME` after the process that made it and when that process started,
-so that those of dead processes can be told and removed. Entry points: `create`, `remove`,
-`remove_leftovers`, `spawn`.
+Those that end with a process are named `weft-PID-START-NAME` after it and when it started, so
+that those of dead processes can be told and removed. A namespace has a file of host names in
+/etc/netns, which commands inside see as /etc/hosts. Entry points: `create`, `remove`,
+`remove_leftovers`, `inside`, `spawn`.
 """
 
 from __future__ import annotations
@@ -12,28 +13,35 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from weft.errors import InputError
 
 DIRECTORY = Path("/run/netns")
+FILES = Path("/etc/netns")
 COMMAND_S = 30
 END_S = 3.0
 _OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
-PROGRAMS = ("ip", "tc", "sysctl")
+PROGRAMS = ("ip", "bridge")
 PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)  # now: between fork and exec nothing may be loaded
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
+# Now: between fork and exec nothing may be loaded.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_T = TypeVar("_T")
 
 
 def why_not() -> str | None:
     """What keeps this process from making namespaces; None if nothing does."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
-        return f"no {', '.join(missing)}: install iproute2 and procps"
+        return f"no {', '.join(missing)}: install iproute2"
     if os.geteuid() != 0:
         return "not root"
     name = full_name("try")
@@ -49,20 +57,39 @@ def full_name(name: str) -> str:
     return f"weft-{pid}-{_started(pid)}-{name}"
 
 
-def create(name: str) -> str:
-    """A new namespace with its loopback up; returns its full name."""
-    namespace = full_name(name)
+def create(namespace: str, hosts: str = "") -> None:
+    """A new namespace with its loopback up; `hosts` is what is /etc/hosts inside."""
     command(["ip", "netns", "add", namespace])
     command(["ip", "-n", namespace, "link", "set", "lo", "up"])
-    return namespace
+    if hosts:
+        _write_hosts(namespace, hosts)
+
+
+def _write_hosts(namespace: str, text: str) -> None:
+    while True:
+        try:
+            (FILES / namespace).mkdir(parents=True, exist_ok=True)
+            (FILES / namespace / "hosts").write_text(text)
+        except (FileNotFoundError, FileExistsError):
+            continue  # another testbed's end has just removed the empty folder
+        return
+
+
+def remove_files(namespace: str) -> None:
+    """The file of host names, and the folder if nothing else is in it."""
+    (FILES / namespace / "hosts").unlink(missing_ok=True)
+    with suppress(OSError):  # not there, or someone has put more into it
+        (FILES / namespace).rmdir()
+        FILES.rmdir()
 
 
 def remove(namespace: str) -> None:
-    """Ends all processes inside and deletes the namespace; nothing if it is not there."""
+    """Ends all processes inside, deletes the namespace and its files; nothing if it is gone."""
+    remove_files(namespace)
     if not (DIRECTORY / namespace).exists():
         return
     deadline = time.monotonic() + END_S
-    while (pids := _pids(namespace)) and time.monotonic() < deadline:
+    while (pids := pids_in(namespace)) and time.monotonic() < deadline:
         for pid in pids:
             _kill(pid)
         time.sleep(0.02)
@@ -73,18 +100,63 @@ def remove(namespace: str) -> None:
 
 def remove_leftovers() -> list[str]:
     """Removes namespaces whose maker is dead; returns their names."""
-    found = [path.name for path in DIRECTORY.glob("weft-*")] if DIRECTORY.is_dir() else []
-    dead = [name for name in found if _is_orphan(name)]
+    places = [folder for folder in (DIRECTORY, FILES) if folder.is_dir()]
+    found = {path.name for folder in places for path in folder.glob("weft-*")}
+    dead = sorted(name for name in found if is_orphan(name))
     for name in dead:
         remove(name)
     return dead
 
 
-def spawn(namespace: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+def inside(namespace: str | None, function: Callable[[], _T]) -> _T:
+    """What a function gives when it runs inside; None: where we are.
+
+    A thread of its own enters, since a namespace is a thread's: sockets it opens and files of
+    /proc/sys/net it touches are those of the namespace, and this thread stays where it is.
+    """
+    if namespace is None:
+        return function()
+
+    def run() -> _T:
+        _enter(namespace)
+        return function()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
+def _enter(namespace: str) -> None:
+    try:
+        handle = os.open(DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise InputError(namespace, "no such network namespace", "see `ip netns`") from error
+    try:
+        if _LIBC.setns(handle, CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise InputError(namespace, f"cannot be entered: {os.strerror(number)}", "be root")
+    finally:
+        os.close(handle)
+
+
+def spawn(
+    namespace: str, argv: Sequence[str], *, hostname: str = "", **options: Any
+) -> subprocess.Popen[bytes]:
     """Starts a command inside; it does not outlive the thread that started it."""
     inside = ["ip", "netns", "exec", namespace, *argv]
     parent = os.getpid()
-    return subprocess.Popen(inside, preexec_fn=lambda: _end_with(parent), **options)
+
+    def prepare() -> None:
+        _end_with(parent)
+        _take_name(hostname)
+
+    return subprocess.Popen(inside, preexec_fn=prepare, **options)
+
+
+def become(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
+    """This process becomes a command inside: its output, signals and status are the command's."""
+    _take_name(hostname)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and commands inherit that
+    os.execvp("ip", ["ip", "netns", "exec", namespace, *argv])
 
 
 def _end_with(parent: int) -> None:
@@ -92,6 +164,12 @@ def _end_with(parent: int) -> None:
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def _take_name(hostname: str) -> None:
+    """The machine's name, for this process and its children alone."""
+    if hostname and _LIBC.unshare(CLONE_NEWUTS) == 0:
+        socket.sethostname(hostname)
 
 
 def command(argv: Sequence[str], text: str | None = None) -> str:
@@ -104,7 +182,7 @@ def command(argv: Sequence[str], text: str | None = None) -> str:
     return done.stdout
 
 
-def _is_orphan(name: str) -> bool:
+def is_orphan(name: str) -> bool:
     match = _OURS.fullmatch(name)
     return match is not None and _started(int(match[1])) != int(match[2])
 
@@ -118,7 +196,8 @@ def _started(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def _pids(namespace: str) -> list[int]:
+def pids_in(namespace: str) -> list[int]:
+    """The processes inside."""
     done = subprocess.run(
         ["ip", "netns", "pids", namespace],
         capture_output=True, text=True, timeout=COMMAND_S, check=False,

@@ -1,0 +1,146 @@
+"""Weighted queues at a port: who has which DSCP gets which share, and the port is as it was after.
+
+The oracle is the definition: at a saturated port, bytes of a queue / bytes of all = its weight.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from needs import need_namespaces
+from traffic import busy_share, streams
+
+from weft.errors import InputError
+from weft.host import namespaces
+from weft.host.caps import changing
+from weft.host.ends import End, Saved
+from weft.host.queues import Queue, queues, set_queues, set_weights
+from weft.host.testbed import Testbed, testbed
+from weft.host.wiring import Wiring
+
+RATE_BPS = 200_000_000
+DSCPS = {"a": 10, "b": 20, "c": 46}
+TRIES = 5
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    need_namespaces()
+    with testbed(Wiring(hosts=("a", "b", "c", "sink"), rate_bps=RATE_BPS)) as made:
+        yield made
+
+
+@pytest.fixture
+def port(bed: Testbed) -> Iterator[Saved]:
+    with changing([bed.ends("sink")[1]]) as held:
+        yield held.saved[0]
+
+
+def weighted(weights: Sequence[float]) -> list[Queue]:
+    marks = list(DSCPS.values())[: len(weights)]
+    first, *others = [
+        Queue(weight=w, dscps=(dscp,)) for w, dscp in zip(weights, marks, strict=True)
+    ]
+    return [Queue(weight=first.weight, dscps=(0, *first.dscps)), *others]
+
+
+def measured(end: End) -> tuple[list[float], float]:
+    """Each queue's share of what passed in a second and a half, and the port's use."""
+    started, before = time.monotonic(), queues(end)
+    time.sleep(1.5)
+    elapsed, after = time.monotonic() - started, queues(end)
+    passed = [b.count.bytes - a.count.bytes for a, b in zip(before, after, strict=True)]
+    return [p / sum(passed) for p in passed], 8 * sum(passed) / elapsed / RATE_BPS
+
+
+def check_shares(end: End, weights: Sequence[float]) -> None:
+    wanted = [w / sum(weights) for w in weights]
+    for _ in range(TRIES):
+        time.sleep(1.0)
+        busy = busy_share()
+        shares, use = measured(end)
+        worst = max(abs(a - b) for a, b in zip(shares, wanted, strict=True))
+        if use > 0.95 and worst < 0.02:
+            break
+    print(f"weights {weights}: shares {[f'{100 * s:.1f}' for s in shares]}, port {use:.1%} used")
+    if use < 0.95 and busy() > 0.9:
+        pytest.skip(f"processors {busy():.0%} busy, the port is not saturated ({use:.0%})")
+    assert use > 0.95
+    assert shares == pytest.approx(wanted, abs=0.02)
+
+
+@pytest.mark.parametrize("weights", [(70, 30), (10, 90), (50, 30, 20), (5, 15, 80)])
+def test_a_saturated_port_is_shared_by_the_weights(
+    bed: Testbed, port: Saved, weights: tuple[int, ...]
+) -> None:
+    sources = dict(list(DSCPS.items())[: len(weights)])
+    with streams(bed, "sink", sources):
+        set_queues(port, weighted(weights))
+        check_shares(port.end, weights)
+
+
+def test_weights_change_while_traffic_flows(bed: Testbed, port: Saved) -> None:
+    with streams(bed, "sink", {"a": 10, "b": 20}):
+        set_queues(port, weighted((80, 20)))
+        check_shares(port.end, (80, 20))
+        set_weights(port, (25, 75))
+        check_shares(port.end, (25, 75))
+
+
+def test_what_a_queue_leaves_is_lent_to_the_others(bed: Testbed, port: Saved) -> None:
+    with streams(bed, "sink", {"b": 20}):
+        set_queues(port, weighted((90, 10)))
+        for _ in range(TRIES):
+            time.sleep(1.0)
+            busy = busy_share()
+            _, use = measured(port.end)
+            if use > 0.95:
+                break
+        if use < 0.95 and busy() > 0.9:
+            pytest.skip(f"processors {busy():.0%} busy")
+        assert use > 0.95
+
+
+def test_queues_are_read_back_as_set_and_as_tc_shows_them(port: Saved) -> None:
+    set_queues(port, weighted((50, 30, 20)))
+    found = queues(port.end)
+    assert [one.dscps for one in found] == [(0, 10), (20,), (46,)]
+    assert [one.rate_bps for one in found] == [100_000_000, 60_000_000, 40_000_000]
+    assert {one.ceil_bps for one in found} == {RATE_BPS}
+    # tc has no JSON for classes of HTB.
+    where = ["tc", "-n", str(port.end.namespace), "class", "show", "dev", port.end.interface]
+    lines = {line.split()[2]: line for line in namespaces.command(where).splitlines()}
+    for handle, rate in (("1:1", 200), ("1:10", 100), ("1:11", 60), ("1:12", 40)):
+        assert f" rate {rate}Mbit ceil 200Mbit burst 15000b" in lines[handle]
+    set_weights(port, (1, 1, 2))
+    assert [one.share for one in queues(port.end)] == pytest.approx([0.25, 0.25, 0.5])
+
+
+def test_after_the_block_the_port_has_its_token_bucket_again(bed: Testbed) -> None:
+    end = bed.ends("sink")[1]
+    with changing([end]) as before:
+        set_queues(before.saved[0], weighted((1, 1)))
+        set_queues(before.saved[0], weighted((1, 2, 3)))
+        assert len(queues(end)) == 3
+    with changing([end]) as after:
+        assert after.saved == before.saved
+    assert queues(end) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ([], "0 queues; use 1 to 64"),
+        ([Queue(weight=1, dscps=(10,))], "no queue takes unmarked packets"),
+        ([Queue(weight=0, dscps=(0,))], "a weight of 0; weights are above 0"),
+        ([Queue(weight=float("nan"), dscps=(0,))], "a weight of nan"),
+        ([Queue(weight=1, dscps=(0, 64))], "DSCP 64 is not in 0 to 63"),
+        ([Queue(weight=1, dscps=(0, 1)), Queue(weight=1, dscps=(1,))], "DSCP 1 is listed twice"),
+    ],
+)
+def test_queues_that_make_no_sense_are_refused(port: Saved, wanted: list[Queue], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        set_queues(port, wanted)
+    assert queues(port.end) == []

@@ -1,0 +1,283 @@
+"""Testbeds that stay: built once, found again, and removed with all they made and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from needs import need_namespaces
+
+from weft.cli import main
+from weft.errors import InputError
+from weft.host import namespaces, standing
+from weft.host.caps import capped
+from weft.host.testbed import Testbed, testbed
+from weft.host.wiring import SHAPES, Wiring
+
+NAME = f"test-{os.getpid()}"
+WIRING = Wiring(hosts=("h1", "h2"), rate_bps=200_000_000)
+UP = ["testbed", "up", "--name", NAME, "--hosts", "2", "--rate", "200M"]
+LIMIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    need_namespaces()
+    yield
+    standing.down(NAME)
+    assert traces() == []
+
+
+def traces() -> list[Path]:
+    """All that a testbed of this name could leave."""
+    marks = (f"weft-{NAME}-*", f"{NAME}.*")
+    places = (namespaces.DIRECTORY, namespaces.FILES, standing.STATES)
+    return [path for place in places for mark in marks for path in place.glob(mark)]
+
+
+def weft(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weft.cli", *argv],
+        capture_output=True, text=True, timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+
+
+# ---- Reach ------------------------------------------------------------------------------------
+
+
+def all_reach_all(bed: Testbed) -> None:
+    """A datagram from each host to each other, by name's address; who got it tells from whom."""
+    with ExitStack() as opened:
+        ends = {}
+        for host in bed.wiring.hosts:
+            made = namespaces.inside(
+                bed.namespaces[host], lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            )
+            ends[host] = opened.enter_context(made)
+            made.bind((bed.addresses[host], 7000))
+            made.settimeout(5)
+        for source in ends:
+            for target in ends:
+                ends[source].sendto(f"{source} {target}".encode(), (bed.addresses[target], 7000))
+                got, (address, _) = ends[target].recvfrom(100)
+                assert got.decode() == f"{source} {target}"
+                assert address == bed.addresses[source]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_in_every_shape_all_hosts_reach_all_others(shape: str) -> None:
+    hosts = tuple(f"h{n}" for n in range(1, 8))
+    wiring = Wiring(hosts=hosts, rate_bps=10**9, switches=shape, leaves=3)  # type: ignore[arg-type]
+    with testbed(wiring) as bed:
+        all_reach_all(bed)
+        # A frame to no one's address must not go round and round in a ring of switches.
+        inside = bed.namespaces["h1"]
+        lost = namespaces.inside(inside, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        with lost:
+            lost.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+            lost.sendto(b"all", ("10.77.0.255", 7000))
+        time.sleep(0.2)
+        passed = [bed.port_count(host).packets for host in hosts]
+        assert max(passed) < 100
+
+
+# ---- Up, exec, status, down -------------------------------------------------------------------
+
+
+def test_up_twice_is_up_and_other_parameters_are_refused_with_the_difference() -> None:
+    assert standing.up(NAME, WIRING)[1]
+    before = standing.read_state(NAME)
+    assert not standing.up(NAME, WIRING)[1]
+    assert standing.read_state(NAME) == before
+    refused = weft(*UP[:-1], "100M")
+    assert refused.returncode == 2
+    assert refused.stderr == (
+        f"weft: testbed {NAME}: is up with rate_bps 200000000, not 100000000; "
+        f"run `weft testbed down --name {NAME}`, then up again\n"
+    )
+
+
+def test_commands_run_on_hosts_with_their_names_and_give_their_status() -> None:
+    built = weft(*UP, "--json")
+    assert json.loads(built.stdout)["built"] is True
+    script = "hostname; getent hosts h2 | cut -d' ' -f1; exit 7"
+    done = weft("testbed", "exec", "--name", NAME, "h1", "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (7, "h1\n10.77.0.2\n")
+    unknown = weft("testbed", "exec", "--name", NAME, "h9", "--", "true")
+    assert unknown.returncode == 2
+    assert unknown.stderr == "weft: testbed: no host or switch 'h9'; there are switch, h1, h2\n"
+
+
+def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    bed, _ = standing.up(NAME, WIRING)
+    assert main(["testbed", "status", "--name", NAME, "--json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["testbeds"]
+    assert {port["rate_bps"] for port in shown["ports"]} == {200_000_000}
+    with capped(bed.ends("h2"), percent=25):
+        assert main(["testbed", "status", "--name", NAME]) == 1
+        assert "h2 eth0 is at 50000000 b/s, not 200000000" in capsys.readouterr().out
+    assert main(["testbed", "status", "--name", NAME]) == 0
+
+
+def test_down_ends_what_runs_on_the_hosts() -> None:
+    bed, _ = standing.up(NAME, WIRING)
+    with bed.spawn("h1", ["sleep", "100"]) as sleeper:
+        time.sleep(0.2)
+        assert weft("testbed", "down", "--name", NAME).returncode == 0
+        assert sleeper.wait(10) != 0
+
+
+def test_two_testbeds_stand_side_by_side() -> None:
+    other = f"{NAME}-b"
+    try:
+        first, _ = standing.up(NAME, WIRING)
+        second, _ = standing.up(other, WIRING)
+        all_reach_all(first)
+        all_reach_all(second)
+        assert {NAME, other} <= set(standing.names())
+    finally:
+        standing.down(other)
+    all_reach_all(standing.find(NAME))
+
+
+def test_a_testbed_in_use_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standing, "WAIT_S", 0.1)
+    standing.up(NAME, WIRING)
+    with standing.used(NAME, "profile"):
+        told = f"testbed {NAME}: is in use by process {os.getpid()}"
+        with pytest.raises(InputError, match=told):
+            standing.down(NAME)
+    assert len(standing.down(NAME)) == 3
+
+
+def test_ups_at_the_same_time_build_it_once() -> None:
+    argv = [sys.executable, "-m", "weft.cli", *UP, "--json"]
+    ups = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    built = [json.loads(process.communicate(timeout=LIMIT_S)[0])["built"] for process in ups]
+    assert sorted(built) == [False, False, False, True]
+
+
+# ---- Crashes ----------------------------------------------------------------------------------
+
+CRASHING = """
+import os, signal, sys
+from weft.host import namespaces, standing
+from weft.host.wiring import Wiring
+left = int(sys.argv[2])
+def dying(function):
+    def call(*args, **kwargs):
+        global left
+        result = function(*args, **kwargs)
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return call
+standing._write = dying(standing._write)
+standing.check_possible = lambda wiring: None
+namespaces.command = dying(namespaces.command)
+standing.up(sys.argv[1], Wiring(hosts=("h1", "h2"), rate_bps=200_000_000))
+"""
+
+
+def crash(after: int) -> bool:
+    """Builds, and dies after so many writes of state and commands; False if it lived to the end."""
+    argv = [sys.executable, "-c", CRASHING, NAME, str(after)]
+    return subprocess.run(argv, timeout=LIMIT_S, check=False).returncode == -signal.SIGKILL
+
+
+def test_after_a_crash_at_any_step_down_leaves_nothing() -> None:
+    steps = 0
+    while crash(steps + 1):
+        steps += 1
+        standing.down(NAME)
+        left = [path for path in traces() if path.suffix != ".lock"]
+        assert left == [], f"after {steps} steps"
+    print(f"{steps} points of crashing")
+    assert steps > 20
+
+
+def test_after_a_crash_up_builds_it_anew() -> None:
+    assert crash(15)
+    problems = standing.status(NAME)
+    assert problems is not None
+    assert "was not finished, at: " in problems.problems[0]
+    with pytest.raises(InputError, match="was not finished"):
+        standing.find(NAME)
+    bed, built = standing.up(NAME, WIRING)
+    assert built
+    all_reach_all(bed)
+
+
+def test_an_error_while_building_removes_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = namespaces.command
+
+    def failing(argv: list[str], text: str | None = None) -> str:
+        if "fdb" in (text or ""):
+            raise InputError("bridge", "no memory")
+        return real(argv, text)
+
+    monkeypatch.setattr(namespaces, "command", failing)
+    with pytest.raises(InputError, match="no memory"):
+        standing.up(NAME, WIRING)
+    assert traces() == []
+
+
+# ---- What is not ours -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def foreign() -> Iterator[str]:
+    name = f"foreign-{os.getpid()}"
+    namespaces.command(["ip", "netns", "add", name])
+    yield name
+    namespaces.command(["ip", "netns", "del", name])
+
+
+def test_namespaces_of_others_stay(foreign: str) -> None:
+    others = {path: path.stat().st_ino for path in namespaces.DIRECTORY.iterdir()}
+    with subprocess.Popen(["ip", "netns", "exec", foreign, "sleep", "100"]) as sleeper:
+        standing.up(NAME, WIRING)
+        standing.down(NAME)
+        assert sleeper.poll() is None
+        sleeper.kill()
+    assert others == {path: path.stat().st_ino for path in others}
+
+
+def test_a_namespace_that_has_our_name_but_is_not_ours_is_refused_and_stays() -> None:
+    taken = f"weft-{NAME}-h2"
+    namespaces.command(["ip", "netns", "add", taken])
+    try:
+        with pytest.raises(InputError, match=f"{taken}: is there already, and no testbed"):
+            standing.up(NAME, WIRING)
+        standing.down(NAME)
+        assert (namespaces.DIRECTORY / taken).exists()
+    finally:
+        namespaces.command(["ip", "netns", "del", taken])
+
+
+def test_a_namespace_that_was_exchanged_is_told_and_stays() -> None:
+    taken = f"weft-{NAME}-h2"
+    standing.up(NAME, WIRING)
+    # Another one first, or the kernel may give the new one the same number again.
+    namespaces.command(["ip", "netns", "add", f"{taken}-new"])
+    namespaces.command(["ip", "netns", "del", taken])
+    place = namespaces.DIRECTORY / taken
+    namespaces.command(["ip", "netns", "add", taken])
+    try:
+        with pytest.raises(InputError, match="has lost h2; run `weft testbed down"):
+            standing.up(NAME, WIRING)
+        assert standing.down(NAME) == [f"weft-{NAME}-switch", f"weft-{NAME}-h1"]
+        assert place.exists()
+    finally:
+        namespaces.command(["ip", "netns", "del", taken])
+        namespaces.command(["ip", "netns", "del", f"{taken}-new"])

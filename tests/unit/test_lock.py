@@ -1,0 +1,56 @@
+"""One process at a time, and a dead one holds nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.errors import InputError
+from weft.host.lock import held
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from weft.host.lock import held
+with held(Path(sys.argv[1]), "bed", "test", 5):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+ADDER = """
+import sys
+from pathlib import Path
+from weft.host.lock import held
+lock, number = Path(sys.argv[1]), Path(sys.argv[2])
+for _ in range(100):
+    with held(lock, "bed", "test", 30):
+        number.write_text(str(int(number.read_text()) + 1))
+"""
+
+
+def test_the_second_is_told_who_holds_it_and_a_killed_holder_lets_go(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "bed.lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        told = rf"bed: is in use by process {holder.pid} \(test\)"
+        with pytest.raises(InputError, match=told), held(path, "bed", "us", 0.1):
+            pass
+        holder.kill()
+        holder.wait()
+        with held(path, "bed", "us", 5):
+            assert path.exists()
+    assert not path.parent.exists()
+
+
+def test_no_increment_is_lost_though_the_file_comes_and_goes(tmp_path: Path) -> None:
+    path, number = tmp_path / "folder" / "lock", tmp_path / "number"
+    number.write_text("0")
+    argv = [sys.executable, "-c", ADDER, str(path), str(number)]
+    adders = [subprocess.Popen(argv) for _ in range(3)]
+    assert [adder.wait(120) for adder in adders] == [0, 0, 0]
+    assert number.read_text() == "300"

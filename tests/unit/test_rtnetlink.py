@@ -1,0 +1,115 @@
+"""Requests to the kernel as bytes, and its answers as values and words."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.errors import InputError
+from weft.host import qdisc
+from weft.host.qdisc import ADD, HtbClass, TokenBucket
+from weft.host.rtnetlink import KernelRefusal, Rtnetlink, attribute, attributes
+
+
+@given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40), max_size=8))
+def test_attributes_come_back_whatever_their_length(data: dict[int, bytes]) -> None:
+    packed = b"".join(attribute(kind, value) for kind, value in data.items())
+    assert len(packed) % 4 == 0
+    assert attributes(packed) == data
+
+
+def test_an_attribute_is_a_length_a_kind_and_padded_data() -> None:
+    assert attribute(3, b"eth0\0") == struct.pack("=HH", 9, 3) + b"eth0\0" + bytes(3)
+
+
+def test_attributes_that_are_cut_short_are_not_read_past_their_end() -> None:
+    assert attributes(struct.pack("=HH", 0, 7) + b"abcd") == {}
+
+
+def test_a_tick_of_the_kernel_is_what_it_says_itself() -> None:
+    words = Path("/proc/net/psched").read_text().split()
+    assert int(words[1], 16) * 1000 // int(words[0], 16) == qdisc.TICK_NS
+
+
+def test_a_token_bucket_is_packed_as_struct_tc_tbf_qopt() -> None:
+    wanted = TokenBucket(rate_bps=200_000_000, burst_bytes=100_000, limit_bytes=400_000)
+    parts = attributes(qdisc.bucket_options(wanted))
+    # two tc_ratespec (cell_log, linklayer, overhead, cell_align, mpu, rate), limit, buffer, mtu:
+    # 100 kB at 25 MB/s are 4 ms, which are 62,500 ticks of 64 ns.
+    rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, 25_000_000)
+    none = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, 0)
+    assert parts[1] == rate + none + struct.pack("=III", 400_000, 62_500, 0)
+    assert parts[6] == struct.pack("=I", 100_000)
+    assert 4 not in parts
+
+
+@given(st.integers(8_000, 10**13), st.integers(1600, 2**31), st.integers(1600, 2**32 - 1))
+def test_a_token_bucket_that_is_packed_reads_as_what_it_was(
+    rate_bps: int, burst_bytes: int, limit_bytes: int
+) -> None:
+    wanted = TokenBucket(rate_bps=rate_bps, burst_bytes=burst_bytes, limit_bytes=limit_bytes)
+    found = qdisc.bucket(qdisc.bucket_options(wanted))
+    assert found.limit_bytes == limit_bytes
+    assert found.rate_bps == rate_bps // 8 * 8
+    tick_bytes = 64e-9 * rate_bps / 8 + 1
+    longest_bytes = (2**32 - 1) * 64e-9 * found.rate_bps / 8  # a burst's time has 32 bits of ticks
+    assert abs(found.burst_bytes - min(burst_bytes, longest_bytes)) <= tick_bytes
+
+
+def test_rates_beyond_32_bits_of_bytes_per_second_have_their_wide_attribute() -> None:
+    fast = TokenBucket(rate_bps=400 * 10**9, burst_bytes=10**6, limit_bytes=10**6)
+    parts = attributes(qdisc.bucket_options(fast))
+    assert struct.unpack("=Q", parts[4]) == (50 * 10**9,)
+    assert struct.unpack_from("=I", parts[1], 8) == (2**32 - 1,)
+
+
+def test_a_class_of_htb_is_packed_as_struct_tc_htb_opt() -> None:
+    one = HtbClass(
+        classid=0x10010, parent=0x10001, rate_bps=80_000_000, ceil_bps=200_000_000,
+        quantum_bytes=262_160, burst_bytes=15_000,
+    )  # fmt: skip
+    body = qdisc.class_message(7, one, flags=ADD).body
+    assert struct.unpack_from("=BxxxiIII", body) == (0, 7, 0x10010, 0x10001, 0)
+    options = attributes(attributes(body[20:])[2])
+    numbers = struct.unpack_from("=5I", options[1], 24)
+    # 15 kB are 1.5 ms at 10 MB/s, 0.6 ms at 25 MB/s.
+    assert numbers == (23_438, 9_375, 262_160, 0, 0)
+
+
+def test_a_filter_looks_at_the_six_bits_of_the_dscp_in_network_order() -> None:
+    message = qdisc.dscp_filter_message(7, 46, 0x10012)
+    _, _, handle, parent, info = struct.unpack_from("=BxxxiIII", message.body)
+    assert (handle, parent, info >> 16) == (0, 0x10000, 1)
+    assert struct.pack("=H", info & 0xFFFF) == b"\x08\x00"
+    selector = attributes(attributes(message.body[20:])[2])[5]
+    assert selector[2] == 1
+    assert selector[16:24] == b"\x00\xfc\x00\x00" + b"\x00\xb8\x00\x00"  # TOS 0xb8 is DSCP 46
+
+
+def test_handles_are_written_as_tc_does() -> None:
+    assert [qdisc.name(h) for h in (0x10000, 0x80010000, 0x1001A)] == ["1:", "8001:", "1:1a"]
+
+
+def test_loopback_is_listed_and_carries_no_default_route() -> None:
+    with Rtnetlink() as link:
+        assert link.index("lo") == link.interfaces()["lo"]
+        assert link.index("lo") not in link.default_routes()
+        with pytest.raises(InputError, match=r"nonesuch: no such interface; there are .*lo"):
+            link.index("nonesuch")
+
+
+def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:
+    nowhere = 2**30
+    delete = qdisc.delete_message(nowhere)
+    with Rtnetlink() as link, pytest.raises(KernelRefusal) as refused:
+        link.request([delete], "interface 2^30")
+    told = str(refused.value)
+    assert told.startswith("interface 2^30: delete the root qdisc: the kernel refuses: ")
+    assert ("run it as root" in told) == (os.geteuid() != 0)
+    assert str(pickle.loads(pickle.dumps(refused.value))) == told

@@ -8,6 +8,8 @@ import pytest
 
 from weft.host import namespaces
 
+NO_DASK = "dask: pip install 'weft[cluster]'"
+
 
 def need_time() -> None:
     """Tests that take a minute, or a quiet machine, run only when they are asked for."""
@@ -29,3 +31,7 @@ def need_namespaces() -> None:
     if required:
         pytest.fail(f"netns: {reason} (WEFT_REQUIRE asks for it)")
     pytest.skip(f"netns: {reason}")
+
+
+def need_dask() -> None:
+    pytest.importorskip("distributed", reason=NO_DASK)

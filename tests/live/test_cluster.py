@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from needs import need_time
+from needs import NO_DASK, need_time
 
 from weft.records import read_records
 
-distributed = pytest.importorskip("distributed", reason="dask: pip install 'weft[cluster]'")
+distributed = pytest.importorskip("distributed", reason=NO_DASK)
 
 HOSTS = {"alpha": "127.0.0.11", "beta": "127.0.0.12"}
 WAIT_S = 60

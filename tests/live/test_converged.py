@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from needs import need_namespaces
+from needs import need_dask, need_namespaces
 from plan_scripts import PLANS, script
 
 from weft.records import Distribution, Record, Scalar, read_records
@@ -23,6 +23,7 @@ BUSY_PERCENT = 90
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, ...]:
     need_namespaces()
+    need_dask()
     output = tmp_path_factory.mktemp("converged") / "converged.jsonl"
     argv = [sys.executable, str(PLANS / "converged_testbed.py"), "-o", str(output)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)

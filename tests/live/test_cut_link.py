@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from needs import need_namespaces
+from needs import need_dask, need_namespaces
 from plan_scripts import script
 
 from weft.host import namespaces
@@ -44,6 +44,7 @@ def _servers(bed: Testbed, host: str) -> list[str]:
 
 def test_it_is_named_within_seconds_and_nothing_runs_on(tmp_path: Path) -> None:
     need_namespaces()
+    need_dask()
     setup = script("converged_testbed")
     plan, output = tmp_path / "plan.toml", tmp_path / "out.jsonl"
     plan.write_text(PLAN)

@@ -20,6 +20,7 @@ from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial
 from weft.sensitivity.profile import Profile, Run
 from weft.sensitivity.table import AppTable, default_directory, read_application
+from weft.sensitivity.text import application_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "apps"
 
@@ -197,6 +198,22 @@ def test_an_application_has_every_model_that_its_shares_determine() -> None:
     two = replace(profile(), runs=tuple(r for r in profile().runs if r.share in (0.5, 1)))
     assert [f.model.degree for f in application_of(two).paper] == [1]
     assert application_of(two).convex.quality.left_out is None
+
+
+def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None:
+    exact = Hinges(terms=((1.0, 1 / 3),), floor=0.05)
+    found = application_of(profile(), exact)
+    assert found.traced is not None
+    assert found.traced.quality.left_out is not None
+    assert found.traced.quality.left_out.n == 3  # 10, 25, 50 %
+    assert found.traced.quality.left_out.worst < 0.03
+    assert from_json(to_json(found), "file") == found
+    text = application_text(found, curve_rows(found, [0.25, 1.0]))
+    assert "traced, one run" in text
+    # 1 + (1/0.25 − 1) / 3
+    assert next(line for line in text.splitlines() if line.startswith("25 %")).endswith(" 2.000")
+    with pytest.raises(InputError, match=r"floor 0\.2 is above the least share profiled, 0\.1"):
+        application_of(profile(), Hinges(terms=(), floor=0.2))
 
 
 def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from weft.errors import InputError
 from weft.model import ErrorSummary
 from weft.sensitivity.fit import (
     DEGREES,
@@ -21,8 +22,9 @@ from weft.sensitivity.fit import (
     fit_polynomial,
     left_out,
     r_squared,
+    unseen_errors,
 )
-from weft.sensitivity.model import Hinges, Polynomial
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.sensitivity.profile import Profile
 
 Model = TypeVar("Model", Hinges, Polynomial)
@@ -52,11 +54,16 @@ class Fitted(Generic[Model]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A row of the sensitivity table: the convex model is what is used unless told otherwise."""
+    """A row of the sensitivity table: the convex model is what is used unless told otherwise.
+
+    `traced` is what the trace of a single run gave, if there was one: its quality is against the
+    profile, of which it has seen nothing.
+    """
 
     profile: Profile
     convex: Fitted[Hinges]
     paper: tuple[Fitted[Polynomial], ...]
+    traced: Fitted[Hinges] | None = None
 
     @property
     def name(self) -> str:
@@ -87,8 +94,11 @@ class Application:
                    default=None)  # fmt: skip
 
 
-def application_of(profile: Profile) -> Application:
-    """Fit every model that the profile determines: convex, and the polynomials of degree 1 to 3."""
+def application_of(profile: Profile, traced: Hinges | None = None) -> Application:
+    """Fit every model that the profile determines: convex, and the polynomials of degree 1 to 3.
+
+    `traced` is the estimate from one run, down to the least share profiled or below.
+    """
     samples = profile.samples
     shares = len({sample.share for sample in samples})
     return Application(
@@ -99,17 +109,30 @@ def application_of(profile: Profile) -> Application:
             for degree in DEGREES
             if degree < shares
         ),
+        traced=None if traced is None else _held_against(traced, samples),
     )
+
+
+def _held_against(traced: Hinges, samples: Sequence[Sample]) -> Fitted[Hinges]:
+    floor = min(sample.share for sample in samples)
+    if traced.floor > floor:
+        problem = f"its floor {traced.floor:g} is above the least share profiled, {floor:g}"
+        raise InputError("estimate from a trace", problem, "estimate down to that share")
+    errors = unseen_errors(traced, samples)
+    return Fitted(model=traced, quality=Quality(
+        r_squared=_explained(traced, samples), left_out=errors))  # fmt: skip
+
+
+def _explained(model: Sensitivity, samples: Sequence[Sample]) -> float | None:
+    explained = r_squared(model, samples)
+    return None if isnan(explained) else explained
 
 
 def _fitted(
     fit: Callable[[Sequence[Sample]], Model], samples: Sequence[Sample], least: int
 ) -> Fitted[Model]:
     model = fit(samples)
-    explained = r_squared(model, samples)
-    quality = Quality(
-        r_squared=None if isnan(explained) else explained, left_out=left_out(fit, samples, least)
-    )
+    quality = Quality(r_squared=_explained(model, samples), left_out=left_out(fit, samples, least))
     return Fitted(model=model, quality=quality)
 
 

@@ -33,6 +33,7 @@ def to_json(application: Application) -> str:
         "models": {
             "convex": _fitted_json(application.convex),
             "paper": [_fitted_json(fitted) for fitted in application.paper],
+            "traced": None if application.traced is None else _fitted_json(application.traced),
         },
     }
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
@@ -54,8 +55,9 @@ def from_json(text: str | bytes, where: str) -> Application:
         models = data["models"]
         application = Application(
             profile=_profile(data["profile"]),
-            convex=Fitted(model=_hinges(models["convex"]), quality=_quality(models["convex"])),
+            convex=_convex(models["convex"]),
             paper=tuple(Fitted(model=_polynomial(m), quality=_quality(m)) for m in models["paper"]),
+            traced=None if models["traced"] is None else _convex(models["traced"]),
         )
         _check_floors(application)
         return application
@@ -84,6 +86,10 @@ def _profile(data: Json) -> Profile:
         date=_text(data["date"]),
         notes=tuple(map(_text, data["notes"])),
     )
+
+
+def _convex(data: Json) -> Fitted[Hinges]:
+    return Fitted(model=_hinges(data), quality=_quality(data))
 
 
 def _hinges(data: Json) -> Hinges:

@@ -28,6 +28,7 @@ class CurveRow:
     low: float | None
     high: float | None
     paper: tuple[float, ...]  # by degree, in the application's order
+    traced: float | None
 
 
 def usual_shares(application: Application) -> tuple[float, ...]:
@@ -42,6 +43,7 @@ def curve_rows(application: Application, shares: Sequence[float]) -> list[CurveR
     samples = application.profile.samples
     convex = application.convex.model.slowdown(places)
     paper = [fitted.model.slowdown(places) for fitted in application.paper]
+    traced = None if application.traced is None else application.traced.model.slowdown(places)
     limits = band(samples, places)
     return [
         CurveRow(
@@ -51,6 +53,7 @@ def curve_rows(application: Application, shares: Sequence[float]) -> list[CurveR
             low=None if limits is None else float(limits.low[n]),
             high=None if limits is None else float(limits.high[n]),
             paper=tuple(float(values[n]) for values in paper),
+            traced=None if traced is None else float(traced[n]),
         )
         for n, share in enumerate(shares)
         for seen in [[sample.slowdown for sample in samples if sample.share == share]]

@@ -104,6 +104,12 @@ def left_out(
     return ErrorSummary.of(errors)
 
 
+def unseen_errors(model: Sensitivity, samples: Sequence[Sample]) -> ErrorSummary:
+    """|predicted / observed − 1| at each share below 1, by a model not made from these samples."""
+    levels = _levels(_checked(samples))
+    return ErrorSummary.of(model.slowdown(levels.share[:-1]) / levels.mean[:-1] - 1)
+
+
 def band(
     samples: Sequence[Sample],
     shares: FloatArray,

@@ -12,9 +12,11 @@ from weft.records.dimension import format_value
 from weft.records.table import text_table
 from weft.sensitivity.application import Application, Quality
 from weft.sensitivity.curve import CurveRow
+from weft.sensitivity.model import Hinges
 
 _NONE = "–"
 _WIDTH = 98
+_TERMS = 3  # of a convex model, in its formula
 
 
 def percent(share: float) -> str:
@@ -75,12 +77,15 @@ def _fact(name: str, text: str) -> str:
 
 
 def _models(application: Application) -> str:
-    cells = [["convex (default)", *_quality(application.convex.quality), _hinges(application)]]
+    convex, traced = application.convex, application.traced
+    cells = [["convex (default)", *_quality(convex.quality), _hinges(convex.model)]]
     cells += [
         [f"paper, degree {fitted.model.degree}", *_quality(fitted.quality),
          _polynomial(fitted.model.coefficients)]
         for fitted in application.paper
     ]  # fmt: skip
+    if traced is not None:
+        cells.append(["traced, one run", *_quality(traced.quality), _hinges(traced.model)])
     return text_table(["model", "R²", "left out", "slowdown at the share b"], cells, left=4)
 
 
@@ -93,9 +98,10 @@ def _left_out(quality: Quality) -> str:
     return _NONE if quality.left_out is None else f"{100 * quality.left_out.worst:.1f} %"
 
 
-def _hinges(application: Application) -> str:
-    terms = application.convex.model.terms
-    return " + ".join(["1", *(f"{c:.4g} max(0, {t:.4g}/b − 1)" for t, c in terms)])
+def _hinges(model: Hinges) -> str:
+    shown = model.terms[:_TERMS]
+    more = [f"{len(model.terms) - _TERMS} more"] if len(model.terms) > _TERMS else []
+    return " + ".join(["1", *(f"{c:.4g} max(0, {t:.4g}/b − 1)" for t, c in shown), *more])
 
 
 def _polynomial(coefficients: Sequence[float]) -> str:
@@ -110,13 +116,16 @@ def _power(power: int, c: float) -> str:
 
 def _curve(application: Application, rows: Sequence[CurveRow]) -> str:
     degrees = [f"degree {fitted.model.degree}" for fitted in application.paper]
-    heads = ["share", "observed", "convex", "95 % from", "to", *degrees]
+    traced = ["traced"] if application.traced is not None else []
+    heads = ["share", "observed", "convex", "95 % from", "to", *degrees, *traced]
     return text_table(heads, [list(_cells(row)) for row in rows])
 
 
 def _cells(row: CurveRow) -> Iterator[str]:
     yield percent(row.share)
     yield from (_optional(v, 3) for v in (row.observed, row.convex, row.low, row.high, *row.paper))
+    if row.traced is not None:
+        yield _optional(row.traced, 3)
 
 
 def _optional(value: float | None, digits: int) -> str:

@@ -216,6 +216,14 @@ def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None
         application_of(profile(), Hinges(terms=(), floor=0.2))
 
 
+def test_a_file_from_before_estimates_were_kept_is_read() -> None:
+    runs = tuple(Run(share=b, completion=1 + 1 / b) for b in (0.25, 0.5, 1.0))
+    application = application_of(Profile(name="old", runs=runs))
+    data = json.loads(to_json(application))
+    del data["models"]["traced"]
+    assert from_json(json.dumps(data), "file") == application
+
+
 def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
     lr, sql = (read_application(EXAMPLES / f"saba-{n}.json") for n in ("lr", "sql"))
     assert any("more slowly than 1/share" in told for told in lr.warnings)

@@ -57,7 +57,7 @@ def from_json(text: str | bytes, where: str) -> Application:
             profile=_profile(data["profile"]),
             convex=_convex(models["convex"]),
             paper=tuple(Fitted(model=_polynomial(m), quality=_quality(m)) for m in models["paper"]),
-            traced=None if models["traced"] is None else _convex(models["traced"]),
+            traced=None if models.get("traced") is None else _convex(models["traced"]),
         )
         _check_floors(application)
         return application

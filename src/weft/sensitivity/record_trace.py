@@ -1,13 +1,19 @@
 """Records the trace of a running command: interface counters and processor time, side by side.
 
 Counters are those of /proc/PID/net/dev, so that the interface may be one of another network
-namespace, that of `network_pid`. Entry point: `record_trace`. Units: seconds, bytes.
+namespace, that of `network_pid`. Entry points: `record_trace`; `watch` and `trace_of`, its two
+halves. Units: seconds, bytes.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +27,19 @@ from weft.sensitivity.trace import Trace
 INTERVAL_S = 0.02
 _COMPUTING_QUANTILE = 0.95
 
+Counters = Callable[[], tuple[int, int]]  # bytes received and sent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Watched:
+    """A command from beginning to end, a row per moment."""
+
+    at_s: FloatArray
+    received_bytes: FloatArray
+    sent_bytes: FloatArray
+    cpu_s: FloatArray
+    run_delay_s: FloatArray
+
 
 def record_trace(
     process: subprocess.Popen[bytes],
@@ -32,35 +51,72 @@ def record_trace(
 ) -> Trace:
     """Watches a command from now to its end; its descendants count too."""
     pid = process.pid if network_pid is None else network_pid
+    last = interface_bytes(interface, pid)
+
+    def counters() -> tuple[int, int]:
+        nonlocal last
+        last = interface_bytes(interface, pid, last)
+        return last
+
+    return trace_of(watch(process, counters, interval_s=interval_s), link_bps)
+
+
+def watch(
+    process: subprocess.Popen[bytes], counters: Counters, *,
+    limit_s: float = inf, interval_s: float = INTERVAL_S,
+) -> Watched:  # fmt: skip
+    """Looks at a command until its end; TimeoutExpired if that does not come in time."""
     times = TreeTimes(process.pid)
-    received, sent = interface_bytes(interface, pid)
-    rows = [(time.monotonic(), sent, received, _busy_s(times))]
-    while process.poll() is None:
-        try:
-            process.wait(max(0.0, rows[-1][0] + interval_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            received, sent = interface_bytes(interface, pid, (received, sent))
-            rows.append((time.monotonic(), sent, received, _busy_s(times)))
+    rows = [_row(counters, times)]
+    with _End(process.pid) as ended:
+        while not ended.wait(rows[-1][0] + interval_s):
+            rows.append(_row(counters, times))
+            if rows[-1][0] - rows[0][0] > limit_s:
+                raise subprocess.TimeoutExpired(process.args, limit_s)
     # The command is gone: what it did since the last row is at most one interval's.
-    received, sent = interface_bytes(interface, pid, (received, sent))
-    rows.append((time.monotonic(), sent, received, rows[-1][3]))
-    moved = np.diff(np.array(rows, dtype=np.float64), axis=0)
-    if not moved.size or not (moved[:, 0] > 0).all():
-        raise InputError("trace", "the command ended at once", "trace one that takes longer")
-    return Trace(
-        duration_s=moved[:, 0],
-        sent_bytes=np.maximum(moved[:, 1], 0),
-        received_bytes=np.maximum(moved[:, 2], 0),
-        cpu_s=moved[:, 3],
-        link_bps=link_bps,
-        cores=computing_cores(moved[:, 0], moved[:, 3]),
-    )
+    rows.append((time.monotonic(), *counters(), *rows[-1][3:]))
+    process.wait()
+    return Watched(*np.array(rows, dtype=np.float64).T)
 
 
-def _busy_s(times: TreeTimes) -> float:
-    """On a processor, or ready for one: a contended host must not look like a slow network."""
+def _row(counters: Counters, times: TreeTimes) -> tuple[float, int, int, float, float]:
     spent = times.read()
-    return spent.cpu_s + spent.run_delay_s
+    return (time.monotonic(), *counters(), spent.cpu_s, spent.run_delay_s)
+
+
+class _End:
+    """Tells the end of a process the moment it comes."""
+
+    def __init__(self, pid: int) -> None:
+        self._handle = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._handle, select.POLLIN)
+
+    def __enter__(self) -> _End:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def wait(self, until_s: float) -> bool:
+        left_s = max(0.0, until_s - time.monotonic())
+        return bool(self._poll.poll(1000 * left_s))
+
+
+def trace_of(watched: Watched, link_bps: float) -> Trace:
+    duration_s = np.diff(watched.at_s)
+    if not duration_s.size or not (duration_s > 0).all():
+        raise InputError("trace", "the command ended at once", "trace one that takes longer")
+    # On a processor, or ready for one: a contended host must not look like a slow network.
+    busy_s = np.diff(watched.cpu_s + watched.run_delay_s)
+    return Trace(
+        duration_s=duration_s,
+        sent_bytes=np.maximum(np.diff(watched.sent_bytes), 0),
+        received_bytes=np.maximum(np.diff(watched.received_bytes), 0),
+        cpu_s=busy_s,
+        link_bps=link_bps,
+        cores=computing_cores(duration_s, busy_s),
+    )
 
 
 def computing_cores(duration_s: FloatArray, cpu_s: FloatArray) -> float:
@@ -75,11 +131,17 @@ def interface_bytes(
     interface: str, pid: int, gone: tuple[int, int] | None = None, root: Path = ROOT
 ) -> tuple[int, int]:
     """Bytes received and sent by an interface, as the process sees it; `gone` once it has ended."""
-    lines = text(root / "proc" / str(pid) / "net" / "dev").splitlines()[2:]
-    counters = {name.strip(): words.split() for name, _, words in (x.partition(":") for x in lines)}
+    counters = bytes_by_interface(text(root / "proc" / str(pid) / "net" / "dev"))
     if interface in counters:
-        return int(counters[interface][0]), int(counters[interface][8])
+        return counters[interface]
     if gone is not None and not counters:
         return gone
     known = ", ".join(counters) or "none"
     raise InputError(f"interface {interface}", f"process {pid} has {known}", "name one of these")
+
+
+def bytes_by_interface(dev: str) -> dict[str, tuple[int, int]]:
+    """Bytes received and sent, from the text of net/dev."""
+    lines = (line.partition(":") for line in dev.splitlines()[2:])
+    words = {name.strip(): rest.split() for name, _, rest in lines}
+    return {name: (int(counts[0]), int(counts[8])) for name, counts in words.items()}

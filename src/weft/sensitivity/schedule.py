@@ -1,0 +1,166 @@
+"""What a profile runs next: in random order, and again what was outlying or contended.
+
+Pure: everything follows from the plan and the runs that have ended, so that an interrupted profile
+goes on as if it had not been. Each repetition runs every share once, in an order of its own.
+
+A run is **outlying** if its completion is further from the median of its share than 10 % and three
+standard deviations (by the median absolute deviation). It is **contended** if its processes waited
+for a processor over 5 % of its completion longer than is usual for this command, whose own
+processes may wait for each other. Such runs are set aside, and further ones take their place, at
+most as many as were planned. Medians are the lower of the two middle values: what disturbs a run
+makes it slower. Entry points: `next_run`, `judged`, `left_s`. Units: seconds, bytes, bits per
+second; shares are fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median_low
+
+from weft.errors import InputError
+from weft.sensitivity.profile import Run, check_name
+
+MOST_REPETITIONS = 100
+_OUTLYING = 0.10  # of the median completion of the share
+_DEVIATIONS = 3 * 1.4826  # standard deviations, of a normal distribution's median deviation
+_CONTENDED = 0.05  # of the completion
+_FEW = 3  # runs, before it is known what waiting is usual
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is profiled, and how. `place` says where it runs and what is capped."""
+
+    name: str
+    command: tuple[str, ...]
+    shares: tuple[float, ...]
+    repeat: int
+    place: str
+    link_bps: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not 1 <= self.repeat <= MOST_REPETITIONS:
+            problem = f"{self.repeat} is not in 1 to {MOST_REPETITIONS}"
+            raise InputError("--repeat", problem, "use such a number")
+        if len(self.shares) < 2 or self.shares[-1] != 1:
+            problem = "no 100" if self.shares[-1:] != (1,) else "nothing but 100"
+            raise InputError("--percent", problem, "profile at 100 and less: 10,25,50,100")
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """The share of every planned run."""
+        random = Random(self.seed)
+        return tuple(
+            share
+            for _ in range(self.repeat)
+            for share in random.sample(self.shares, len(self.shares))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """A run that is due; `because` is why it is, where it was not planned."""
+
+    share: float
+    repetition: int
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run, and why it is set aside; "" where it counts."""
+
+    run: Run
+    reason: str
+
+
+def next_run(plan: Plan, runs: Sequence[Run]) -> Next | None:
+    """What to run after these; None when the profile is complete."""
+    if len(runs) < len(plan.order):
+        share = plan.order[len(runs)]
+        return Next(share, _count(runs, share))
+    found = judged(runs)
+    wanting = [share for share in plan.shares if _wants_more(plan, found, share)]
+    if not wanting:
+        return None
+    share = Random(f"{plan.seed} {len(runs)}").choice(wanting)
+    reason = [one.reason for one in found if one.run.share == share and one.reason][-1]
+    return Next(share, _count(runs, share), reason)
+
+
+def _count(runs: Sequence[Run], share: float) -> int:
+    return sum(run.share == share for run in runs)
+
+
+def _wants_more(plan: Plan, found: Sequence[Judged], share: float) -> bool:
+    of_share = [one for one in found if one.run.share == share]
+    good = sum(not one.reason for one in of_share)
+    return good < plan.repeat and len(of_share) < 2 * plan.repeat
+
+
+# ---- Judging ----------------------------------------------------------------------------------
+
+
+def judged(runs: Sequence[Run]) -> list[Judged]:
+    """Every run, in order, with the reason to set it aside."""
+    usual = _usual_waiting(runs)
+    return [Judged(run, _contended(run, usual) or _outlying(run, runs)) for run in runs]
+
+
+def kept(runs: Sequence[Run]) -> list[Run]:
+    """The runs that count; of a share without a good one all do."""
+    found = judged(runs)
+    good = {one.run.share for one in found if not one.reason}
+    return [one.run for one in found if not one.reason or one.run.share not in good]
+
+
+def _outlying(run: Run, runs: Sequence[Run]) -> str:
+    completions = [other.completion for other in runs if other.share == run.share]
+    middle = median_low(completions)
+    spread = median_low(abs(completion - middle) for completion in completions)
+    off = run.completion - middle
+    if abs(off) <= max(_OUTLYING * middle, _DEVIATIONS * spread):
+        return ""
+    side = "above" if off > 0 else "below"
+    return (
+        f"{_named(run)} took {run.completion:.3g} s, {abs(off) / middle:.0%} {side} the median "
+        "of its share"
+    )
+
+
+def _usual_waiting(runs: Sequence[Run]) -> float | None:
+    """Run delay per second of processor time; None where too few runs tell."""
+    ratios = [
+        run.run_delay_s / run.cpu_s for run in runs if run.run_delay_s is not None and run.cpu_s
+    ]
+    return median_low(ratios) if len(ratios) >= _FEW else None
+
+
+def _contended(run: Run, usual: float | None) -> str:
+    if usual is None or run.run_delay_s is None or run.cpu_s is None:
+        return ""
+    excess_s = run.run_delay_s - usual * run.cpu_s
+    if excess_s <= _CONTENDED * run.completion:
+        return ""
+    return f"{_named(run)} waited {excess_s:.2g} s longer for a processor than is usual"
+
+
+def _named(run: Run) -> str:
+    return f"run {run.repetition + 1} at {100 * run.share:g} %"
+
+
+# ---- Time -------------------------------------------------------------------------------------
+
+
+def left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
+    """What the planned runs that have not ended will take; `guess_s` is of a share not yet run."""
+    return sum(expected_s(share, runs, guess_s) for share in plan.order[len(runs) :])
+
+
+def expected_s(share: float, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
+    seen = [run.completion for run in runs if run.share == share]
+    return median_low(seen) if seen else guess_s(share)

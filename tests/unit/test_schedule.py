@@ -1,0 +1,133 @@
+"""What a profile runs next, and which runs count, from the runs that have ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from weft.errors import InputError
+from weft.sensitivity.profile import Run
+from weft.sensitivity.schedule import Plan, judged, kept, left_s, next_run
+
+PLAN = Plan(
+    name="made-up", command=("true",), shares=(0.1, 0.25, 0.5, 1.0), repeat=3,
+    place="nowhere", link_bps=1e8, seed=7,
+)  # fmt: skip
+
+
+def run(share: float, completion: float, number: int = 0, **more: float) -> Run:
+    return Run(share=share, completion=completion, repetition=number, **more)  # type: ignore[arg-type]
+
+
+def finish(plan: Plan, runs: list[Run], noise: Random | None = None) -> list[Run]:
+    """Runs until nothing is due: 1 + 1/b seconds, 1 % of noise."""
+    runs = list(runs)
+    while (due := next_run(plan, runs)) is not None:
+        factor = noise.gauss(1, 0.01) if noise else 1.0
+        runs.append(run(due.share, (1 + 1 / due.share) * factor, due.repetition))
+    return runs
+
+
+def test_every_repetition_has_every_share_once_in_an_order_of_its_own() -> None:
+    thirds = [PLAN.order[n : n + 4] for n in (0, 4, 8)]
+    assert [sorted(third) for third in thirds] == [list(PLAN.shares)] * 3
+    orders = {replace(PLAN, seed=seed).order for seed in range(20)}
+    assert len(orders) == 20
+    assert sum(len({order[:4], order[4:8], order[8:]}) == 3 for order in orders) > 10
+
+
+def test_quiet_runs_are_not_repeated() -> None:
+    runs = finish(PLAN, [], Random(1))
+    assert [one.share for one in runs] == list(PLAN.order)
+    assert kept(runs) == runs
+    assert [one.repetition for one in runs if one.share == 0.25] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ended", range(13))
+def test_an_interrupted_profile_goes_on_as_if_it_had_not_been(ended: int) -> None:
+    whole = finish(PLAN, [])
+    assert finish(PLAN, whole[:ended]) == whole
+
+
+def test_an_outlying_run_is_set_aside_and_repeated_for_a_stated_reason() -> None:
+    runs = finish(PLAN, [])[:12]
+    place = [n for n, one in enumerate(runs) if one.share == 0.25][1]
+    runs[place] = replace(runs[place], completion=6.5)
+    due = next_run(PLAN, runs)
+    assert due is not None
+    assert (due.share, due.repetition) == (0.25, 3)
+    assert due.because == "run 2 at 25 % took 6.5 s, 30% above the median of its share"
+    after = finish(PLAN, runs)
+    assert len(after) == 13
+    assert runs[place] not in kept(after)
+    assert Counter(one.share for one in kept(after)) == dict.fromkeys(PLAN.shares, 3)
+
+
+def test_of_two_runs_that_differ_the_slower_is_repeated() -> None:
+    plan = replace(PLAN, repeat=2)
+    runs = [run(b, 1 + 1 / b) for b in plan.order]
+    runs[-1] = replace(runs[-1], completion=1.2 * runs[-1].completion)
+    due = next_run(plan, runs)
+    assert due is not None
+    assert due.share == runs[-1].share
+    assert [one.reason != "" for one in judged(runs)] == [False] * 7 + [True]
+
+
+def test_a_share_whose_runs_scatter_by_nature_is_not_repeated_for_ever() -> None:
+    random = Random(3)
+    runs: list[Run] = []
+    while (due := next_run(PLAN, runs)) is not None:
+        runs.append(run(due.share, (1 + 1 / due.share) * random.uniform(0.5, 2), due.repetition))
+    counts = Counter(one.share for one in runs)
+    assert max(counts.values()) <= 6
+    assert {one.share for one in kept(runs)} == set(PLAN.shares)
+
+
+def test_a_run_that_waited_for_processors_is_contended_and_one_that_always_waits_is_not() -> None:
+    runs = [run(b, 1 + 1 / b, n, cpu_s=2.0, run_delay_s=1.0) for n, b in enumerate(PLAN.order)]
+    assert not any(one.reason for one in judged(runs))
+    runs[4] = replace(runs[4], run_delay_s=1.0 + 0.06 * runs[4].completion)
+    reasons = [one.reason for one in judged(runs) if one.reason]
+    assert len(reasons) == 1
+    assert "longer for a processor than is usual" in reasons[0]
+    due = next_run(PLAN, runs)
+    assert due is not None
+    assert due.because == reasons[0]
+
+
+def test_where_every_run_of_a_share_was_contended_all_count() -> None:
+    def waits(share: float) -> float:
+        return 2.0 if share == 0.1 else 0.0
+
+    runs: list[Run] = []
+    while (due := next_run(PLAN, runs)) is not None:
+        delay = waits(due.share)
+        runs.append(run(due.share, 1 + 1 / due.share, due.repetition, cpu_s=1, run_delay_s=delay))
+    assert Counter(one.share for one in runs)[0.1] == 6
+    assert Counter(one.share for one in kept(runs))[0.1] == 6
+
+
+def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None:
+    assert left_s(PLAN, [], lambda b: 1 / b) == pytest.approx(3 * (10 + 4 + 2 + 1))
+    runs = finish(PLAN, [])
+    assert left_s(PLAN, runs, lambda b: 1 / b) == 0
+    rest = sum(1 + 1 / b for b in PLAN.order[8:])
+    assert left_s(PLAN, runs[:8], lambda _: 1e9) == pytest.approx(rest)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"repeat": 0}, r"--repeat: 0 is not in 1 to 100"),
+        ({"repeat": 101}, r"--repeat: 101 is not in 1 to 100"),
+        ({"shares": (0.1, 0.5)}, r"--percent: no 100"),
+        ({"shares": (1.0,)}, r"--percent: nothing but 100"),
+        ({"name": "../x"}, r"cannot be the name of an application"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        replace(PLAN, **changes)  # type: ignore[arg-type]

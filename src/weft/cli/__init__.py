@@ -24,7 +24,7 @@ TESTS = (
 )  # fmt: skip
 COMMANDS = (
     "doctor", "accuracy", "tour", *TESTS, "tune", "measure", "serve",
-    "testbed", "simulate", "model", "apps", "study", "fabric", "compare", "report",
+    "testbed", "profile", "simulate", "model", "apps", "study", "fabric", "compare", "report",
 )  # fmt: skip
 
 

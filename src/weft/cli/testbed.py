@@ -99,11 +99,11 @@ def _wiring(args: argparse.Namespace) -> Wiring:
     hosts = _count(args.hosts, "--hosts", _MOST_HOSTS)
     return Wiring(
         hosts=tuple(f"h{n}" for n in range(1, hosts + 1)),
-        rate_bps=_rate(args.rate, "--rate"),
+        rate_bps=link_rate_bps(args.rate, "--rate"),
         switches=args.switches,
         leaves=_count(args.leaves, "--leaves", 32),
         spines=_count(args.spines, "--spines", 32),
-        uplink_bps=None if args.uplink is None else _rate(args.uplink, "--uplink"),
+        uplink_bps=None if args.uplink is None else link_rate_bps(args.uplink, "--uplink"),
         limit_bytes=_size(args.limit, "--limit") or LIMIT_BYTES,
         nic_limit_bytes=_size(args.limit, "--limit") or LIMIT_BYTES,
         burst_bytes=_size(args.burst, "--burst"),
@@ -125,7 +125,7 @@ def _mtu(text: str) -> int:
     return int(text)
 
 
-def _rate(text: str, where: str) -> int:
+def link_rate_bps(text: str, where: str) -> int:
     """As tc writes rates (200M), or with the unit spelled out (200 Mb/s)."""
     found = rate_bps(f"{text}b/s" if _BARE_RATE.fullmatch(text) else text, where)
     if not 8_000 <= found <= 1e13:

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 from needs import need_namespaces
+from restored import roots, wait_restored
 from traffic import busy_share, rate_bps, streams
 
 from weft.errors import InputError
-from weft.host import caps, ends, namespaces, qdisc
+from weft.host import caps, namespaces, qdisc
 from weft.host.caps import capped, changing
 from weft.host.ends import End
 from weft.host.qdisc import ADD, TokenBucket
@@ -28,7 +29,6 @@ from weft.host.wiring import Wiring
 
 RATE_BPS = 200_000_000
 KILLS = 20
-RESTORED_S = 15
 
 
 @pytest.fixture(scope="module")
@@ -36,15 +36,6 @@ def bed() -> Iterator[Testbed]:
     need_namespaces()
     with testbed(Wiring(hosts=("a", "b"), rate_bps=RATE_BPS)) as made:
         yield made
-
-
-def roots(places: list[End]) -> list[tuple[str, int, bytes]]:
-    found = []
-    for end in places:
-        with Rtnetlink(end.namespace) as link:
-            root = ends.root_of(link, end, link.index(end.interface))
-        found.append((root.kind, root.handle, root.options if root.handle else b""))
-    return found
 
 
 def tc(end: End, verb: str, *words: str) -> str:
@@ -177,14 +168,6 @@ def start_profiler(places: list[End]) -> subprocess.Popen[bytes]:
     assert profiler.stdout is not None
     assert profiler.stdout.readline() == b"begin\n"
     return profiler
-
-
-def wait_restored(places: list[End], before: list[tuple[str, int, bytes]]) -> None:
-    deadline = time.monotonic() + RESTORED_S
-    while (roots(places) != before or caps.JOURNALS.exists()) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert roots(places) == before
-    assert not caps.JOURNALS.exists()
 
 
 def test_a_profiler_killed_at_any_moment_leaves_the_links_as_they_were(bed: Testbed) -> None:

@@ -1,0 +1,32 @@
+"""What ends of links have now, and whether that is again what they had."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from weft.host import caps, ends
+from weft.host.ends import End
+from weft.host.rtnetlink import Rtnetlink
+
+RESTORED_S = 15
+
+Root = tuple[str, int, bytes]
+
+
+def roots(places: Sequence[End]) -> list[Root]:
+    """Kind, handle and options of each end's root discipline."""
+    found = []
+    for end in places:
+        with Rtnetlink(end.namespace) as link:
+            root = ends.root_of(link, end, link.index(end.interface))
+        found.append((root.kind, root.handle, root.options if root.handle else b""))
+    return found
+
+
+def wait_restored(places: Sequence[End], before: Sequence[Root]) -> None:
+    deadline = time.monotonic() + RESTORED_S
+    while (roots(places) != before or caps.JOURNALS.exists()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert roots(places) == before
+    assert not caps.JOURNALS.exists()

@@ -1,0 +1,191 @@
+"""`weft profile` of a real transfer on a testbed: measured, interrupted, killed, failing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from needs import need_namespaces
+from restored import Root, roots, wait_restored
+
+from weft.host import standing
+from weft.host.testbed import Testbed
+from weft.host.wiring import Wiring
+from weft.sensitivity.table import AppTable
+
+NAME = "live-profile"
+RATE_BPS = 200_000_000
+BYTES = 20_000_000
+LIMIT_S = 120
+
+SINK = """
+import socket
+with socket.create_server(("", 5000)) as server:
+    print("listening", flush=True)
+    while True:
+        with server.accept()[0] as connection:
+            left = int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")
+            while left and (size := len(connection.recv(1 << 18))):
+                left -= size
+            connection.sendall(b"1")
+"""
+SEND = """
+import socket, sys
+size = int(sys.argv[1])
+with socket.create_connection(("h2", 5000)) as connection:
+    connection.sendall(size.to_bytes(8, "big"))
+    connection.sendall(bytes(size))
+    assert connection.recv(1) == b"1"
+"""
+TRANSFER = (sys.executable, "-c", SEND, str(BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A testbed with a sink on h2, what its links had, and an empty table."""
+
+    bed: Testbed
+    before: list[Root]
+    table: Path
+
+    def argv(self, *words: str, command: tuple[str, ...] = TRANSFER) -> list[str]:
+        start = [sys.executable, "-m", "weft.cli", "profile", "--name", "transfer"]
+        place = ["--testbed", NAME, "--table", str(self.table)]
+        plan = ["--percent", "25,50,100", "--repeat", "2"]
+        return [*start, *place, *plan, *words, "--", *command]
+
+    def profile(
+        self, *words: str, command: tuple[str, ...] = TRANSFER
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*words, command=command),
+            capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+
+    def is_restored(self) -> bool:
+        return roots(self.bed.all_ends()) == self.before
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    need_namespaces()
+    made, _ = standing.up(NAME, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    try:
+        with made.spawn("h2", [sys.executable, "-c", SINK], stdout=subprocess.PIPE) as sink:
+            assert sink.stdout is not None
+            assert sink.stdout.readline() == b"listening\n"
+            yield made
+            sink.kill()
+    finally:
+        standing.down(NAME)
+
+
+@pytest.fixture
+def bench(bed: Testbed, tmp_path: Path) -> Bench:
+    return Bench(bed, roots(bed.all_ends()), tmp_path / "table")
+
+
+def started(bench: Bench, until: str) -> subprocess.Popen[str]:
+    """A profile that has come so far that a line with these words was told."""
+    process = subprocess.Popen(
+        bench.argv(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if until in line:
+            return process
+    raise AssertionError(f"the profile ended with status {process.wait()}")
+
+
+def test_a_transfer_takes_as_much_longer_as_its_link_is_slower(bench: Bench) -> None:
+    done = bench.profile("--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["name"] == "transfer"
+    assert bench.is_restored()
+    found = AppTable(bench.table).load("transfer")
+    assert [path.name for path in bench.table.iterdir()] == ["transfer.json"]
+    assert sorted({run.share for run in found.profile.runs}) == [0.25, 0.5, 1.0]
+    for run in found.profile.runs:
+        assert run.bytes is not None
+        assert BYTES < run.bytes < 1.2 * BYTES
+        assert run.completion > 8 * BYTES / (RATE_BPS * run.share) * 0.95
+        assert run.cpu_s is not None
+        assert run.cpu_s > 0
+    # 0.8 s of sending, and what starting an interpreter takes beside it.
+    assert 3 < float(found.convex.model.slowdown(0.25)) < 4.1
+    assert found.traced is not None
+    assert float(found.traced.model.slowdown(0.25)) == pytest.approx(
+        float(found.convex.model.slowdown(0.25)), rel=0.2
+    )
+
+
+def test_interrupted_it_restores_and_goes_on_later(bench: Bench) -> None:
+    process = started(bench, until="2 of 6")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "2 of 6 runs are kept, the same command goes on with them" in told
+    assert bench.is_restored()
+    assert AppTable(bench.table).names() == ()
+    done = bench.profile()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("goes on after 2 of 6 runs\n")
+    assert "first run" not in done.stderr
+    assert len(AppTable(bench.table).load("transfer").profile.runs) >= 6
+
+
+def test_killed_it_leaves_the_links_as_they_were_and_goes_on_later(bench: Bench) -> None:
+    process = started(bench, until="1 of 6")
+    deadline = time.monotonic() + 10
+    while bench.is_restored() and time.monotonic() < deadline:
+        time.sleep(0.01)  # until a cap below 100 % is there
+    process.kill()
+    process.communicate()
+    wait_restored(bench.bed.all_ends(), bench.before)
+    told = bench.profile().stderr
+    assert told.startswith("goes on after ")
+    assert AppTable(bench.table).names() == ("transfer",)
+
+
+def test_what_cannot_be_profiled_is_one_line_and_leaves_nothing(bench: Bench) -> None:
+    cases = {
+        ("sh", "-c", "echo broken >&2; exit 3"): "sh, first run: exit status 3, after 'broken'",
+        ("sleep", "60"): "sleep, first run: not finished after 1 s; raise --timeout",
+        ("true",): "true: took 0.",
+    }
+    for command, told in cases.items():
+        done = bench.profile("--timeout", "1", command=command)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"weft: {told}")
+        assert done.stderr.count("\n") == 1
+        assert bench.is_restored()
+        assert not bench.table.exists()
+
+
+def test_a_failure_half_way_keeps_the_runs_so_far_and_says_so(bench: Bench, tmp_path: Path) -> None:
+    mark = tmp_path / "runs"
+    script = f"echo >> {mark}; test $(wc -l < {mark}) -lt 3 || exit 7; sleep 0.6"
+    done = bench.profile(command=("sh", "-c", script))
+    assert done.returncode == 2
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
+    assert "exit status 7; mend the command; 1 of 6 runs are kept" in error
+    assert bench.is_restored()
+    assert AppTable(bench.table).names() == ()
+
+
+def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> None:
+    done = bench.profile("--dry-run", "--json")
+    assert done.returncode == 0, done.stderr
+    ahead = json.loads(done.stdout)
+    assert ahead["runs"] == 6
+    # 2 (0.8 + 1.6 + 3.2) s of sending and the first run
+    assert 10 < ahead["least_s"] <= ahead["expected_s"] <= ahead["most_s"] < 30
+    assert bench.is_restored()
+    assert not bench.table.exists()

@@ -55,11 +55,13 @@ class Bench:
     before: list[Root]
     table: Path
 
-    def argv(self, *words: str, command: tuple[str, ...] = TRANSFER) -> list[str]:
+    def argv(
+        self, *words: str, place: tuple[str, ...] = ("--testbed", NAME),
+        command: tuple[str, ...] = TRANSFER,
+    ) -> list[str]:  # fmt: skip
         start = [sys.executable, "-m", "weft.cli", "profile", "--name", "transfer"]
-        place = ["--testbed", NAME, "--table", str(self.table)]
-        plan = ["--percent", "25,50,100", "--repeat", "2"]
-        return [*start, *place, *plan, *words, "--", *command]
+        plan = ["--percent", "25,50,100", "--repeat", "2", "--table", str(self.table)]
+        return [*start, *plan, *words, *place, "--", *command]
 
     def profile(
         self, *words: str, command: tuple[str, ...] = TRANSFER
@@ -189,3 +191,15 @@ def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> N
     assert 10 < ahead["least_s"] <= ahead["expected_s"] <= ahead["most_s"] < 30
     assert bench.is_restored()
     assert not bench.table.exists()
+
+
+def test_of_a_named_interface_what_it_sends_is_capped(bench: Bench) -> None:
+    argv = bench.argv(place=("--rate", "200M", "--interface", "eth0"))
+    with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, told.decode()
+    assert bench.is_restored()
+    found = AppTable(bench.table).load("transfer")
+    assert found.profile.machine["place"] == "interfaces eth0"
+    assert found.profile.link_bps == RATE_BPS
+    assert 3 < float(found.convex.model.slowdown(0.25)) < 4.1

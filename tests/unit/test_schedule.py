@@ -98,6 +98,16 @@ def test_a_run_that_waited_for_processors_is_contended_and_one_that_always_waits
     assert due.because == reasons[0]
 
 
+def test_a_neighbour_that_is_there_half_of_the_time_does_not_become_usual() -> None:
+    runs = [
+        run(b, (1 + 1 / b) * (1.05 if n % 2 else 1), n, cpu_s=1.0, run_delay_s=0.8 * (n % 2))
+        for n, b in enumerate(PLAN.order)
+    ]
+    found = judged(runs)
+    wanted = [n % 2 == 1 and 0.05 * one.run.completion < 0.8 for n, one in enumerate(found)]
+    assert [one.reason != "" for one in found] == wanted
+
+
 def test_where_every_run_of_a_share_was_contended_all_count() -> None:
     def waits(share: float) -> float:
         return 2.0 if share == 0.1 else 0.0

@@ -5,11 +5,11 @@ goes on as if it had not been. Each repetition runs every share once, in an orde
 
 A run is **outlying** if its completion is further from the median of its share than 10 % and three
 standard deviations (by the median absolute deviation). It is **contended** if its processes waited
-for a processor over 5 % of its completion longer than is usual for this command, whose own
-processes may wait for each other. Such runs are set aside, and further ones take their place, at
-most as many as were planned. Medians are the lower of the two middle values: what disturbs a run
-makes it slower. Entry points: `next_run`, `judged`, `left_s`. Units: seconds, bytes, bits per
-second; shares are fractions.
+for a processor over 5 % of its completion longer than is usual for this command: its own processes
+may wait for each other, and the lower quartile of all runs is taken to be that. Such runs are set
+aside, and further ones take their place, at most as many as were planned. Medians are the lower of
+the two middle values: what disturbs a run makes it slower. Entry points: `next_run`, `judged`,
+`left_s`. Units: seconds, bytes, bits per second; shares are fractions.
 """
 
 from __future__ import annotations
@@ -134,10 +134,10 @@ def _outlying(run: Run, runs: Sequence[Run]) -> str:
 
 def _usual_waiting(runs: Sequence[Run]) -> float | None:
     """Run delay per second of processor time; None where too few runs tell."""
-    ratios = [
+    ratios = sorted(
         run.run_delay_s / run.cpu_s for run in runs if run.run_delay_s is not None and run.cpu_s
-    ]
-    return median_low(ratios) if len(ratios) >= _FEW else None
+    )
+    return ratios[(len(ratios) - 1) // 4] if len(ratios) >= _FEW else None
 
 
 def _contended(run: Run, usual: float | None) -> str:

@@ -216,6 +216,13 @@ def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None
         application_of(profile(), Hinges(terms=(), floor=0.2))
 
 
+def test_noise_about_no_slowdown_is_not_called_a_shape_that_cannot_be_followed() -> None:
+    took = {0.25: 1.012, 0.5: 1.02, 1.0: 1.0}
+    runs = tuple(Run(share=b, completion=s) for b, s in took.items())
+    warnings = application_of(Profile(name="compute", runs=runs)).warnings
+    assert not any("cannot follow" in warning for warning in warnings)
+
+
 def test_a_file_from_before_estimates_were_kept_is_read() -> None:
     runs = tuple(Run(share=b, completion=1 + 1 / b) for b in (0.25, 0.5, 1.0))
     application = application_of(Profile(name="old", runs=runs))

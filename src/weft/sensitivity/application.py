@@ -31,6 +31,7 @@ Model = TypeVar("Model", Hinges, Polynomial)
 
 _FLAT = 1e-9
 _WORSE = 0.1  # of R²: a convex fit so far behind a polynomial cannot follow the samples
+_FLAT = 0.05  # of slowdown: below that, what R² is about is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,8 @@ class Application:
         """What to know before a model is used."""
         told = []
         ours, best = self.convex.quality.r_squared, self._best_polynomial()
-        if ours is not None and best is not None and best > ours + _WORSE:
+        behind = ours is not None and best is not None and best > ours + _WORSE
+        if behind and unseen_errors(self.convex.model, self.profile.samples).worst > _FLAT:
             told.append(
                 f"the convex fit (R² {ours:.2f}) cannot follow samples that grow more slowly than "
                 f"1/share, which no mix of computing and sending does; a polynomial has {best:.2f}"

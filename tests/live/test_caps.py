@@ -83,6 +83,22 @@ def test_what_tc_shows_is_what_was_asked_for(spare: list[End]) -> None:
             assert shown["options"]["burst"] == pytest.approx(32 * 1024, rel=1e-3)
 
 
+LARGE = """
+import socket
+with socket.socket(type=socket.SOCK_DGRAM) as there, socket.socket(type=socket.SOCK_DGRAM) as here:
+    there.bind(("127.0.0.1", 0))
+    there.settimeout(5)
+    here.sendto(bytes(60000), there.getsockname())
+    assert len(there.recv(1 << 16)) == 60000
+"""
+
+
+def test_a_cap_lets_the_largest_packet_of_the_interface_pass(bed: Testbed) -> None:
+    argv = [sys.executable, "-c", LARGE]
+    with capped([End(bed.namespaces["a"], "lo")], rate_bps=8_000_000):
+        assert bed.spawn("a", argv).wait(20) == 0
+
+
 def test_limits_made_by_tc_come_back_byte_for_byte(spare: list[End]) -> None:
     tc(spare[0], "add", "root", "handle", "77:", "tbf", "rate", "123456kbit",
        "burst", "54321", "limit", "222222", "peakrate", "500mbit", "mtu", "3000")  # fmt: skip

@@ -66,9 +66,12 @@ def _bucket(saved: Saved, rate_bps: float) -> TokenBucket:
         raise InputError(f"cap of {saved.end}", problem, "use such a rate")
     if saved.bucket is not None and saved.bucket.rate_bps == rate_bps:
         return saved.bucket
+    least = ends.largest_packet_bytes(saved)
     limit = saved.bucket.limit_bytes if saved.bucket else LIMIT_BYTES
     return TokenBucket(
-        rate_bps=round(rate_bps), burst_bytes=burst_bytes(rate_bps), limit_bytes=limit
+        rate_bps=round(rate_bps),
+        burst_bytes=max(burst_bytes(rate_bps), least),
+        limit_bytes=max(limit, least),
     )
 
 

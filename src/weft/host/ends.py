@@ -15,6 +15,8 @@ from weft.host import namespaces, qdisc
 from weft.host.qdisc import ADD, CHANGE, Qdisc, TokenBucket
 from weft.host.rtnetlink import Message, Rtnetlink
 
+_HEADER_ROOM_BYTES = 64  # of the link, with tags
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -89,6 +91,12 @@ def bucket_of(end: End) -> TokenBucket | None:
     with Rtnetlink(end.namespace) as link:
         root = root_of(link, end, link.index(end.interface))
     return qdisc.bucket(root.options) if root.kind == "tbf" else None
+
+
+def largest_packet_bytes(saved: Saved) -> int:
+    """A bucket that is smaller would never let it pass: 64 KiB on loopback and IPoIB."""
+    with Rtnetlink(saved.end.namespace) as link:
+        return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
 
 
 def _root(found: Sequence[Qdisc], end: End) -> tuple[Qdisc, list[Qdisc]]:

@@ -34,7 +34,7 @@ _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _LINK = struct.Struct("=BxHiII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
-_LINK_NAME, _LINK_PORT, _LINK_STATE = 3, 12, 16
+_LINK_NAME, _LINK_MTU, _LINK_PORT, _LINK_STATE = 3, 4, 12, 16
 _UP = b"\x06"
 _PORT_STATE, _FORWARDING = 1, b"\x03"
 _ROUTE_INTERFACE, _ROUTE_MULTIPATH = 4, 9
@@ -146,6 +146,11 @@ class Rtnetlink:
             where = interface if self.namespace is None else f"{self.namespace} {interface}"
             raise InputError(where, "no such interface", f"there are {', '.join(found)}")
         return found[interface]
+
+    def mtu_bytes(self, index: int) -> int:
+        """The largest packet of an interface, without the link's header; 0 if it is gone."""
+        sizes = {at: found.get(_LINK_MTU, bytes(4)) for _, at, found in self._links(0)}
+        return int(struct.unpack("=I", sizes.get(index, bytes(4)))[0])
 
     def default_routes(self) -> set[int]:
         """Indexes of the interfaces that carry a default route, IPv4 or IPv6."""

@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-live test-rdma bench bench-quick install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,10 @@ test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inpu
 	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \
 		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py \
 		tests/live/test_vanished_host.py </dev/null
+
+test-optimal: $(BUILT) ## the allocator beside SLSQP on 10,000 random ports; minutes
+	@WEFT_ALLOCATE_INSTANCES=10000 PATH="$(CURDIR)/$(VENV):$$PATH" \
+		$(VENV)/python -m pytest -rs tests/property/test_allocate_optimal.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null

@@ -1,4 +1,4 @@
-"""`python -m bench [simulate|measure|tune|all]`: ours and the peers', interleaved.
+"""`python -m bench [simulate|measure|allocate|tune|all]`: ours and the peers', interleaved.
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from bench.allocate import allocate_all
 from bench.figure import save
 from bench.measure import measure
 from bench.simulate import simulate
@@ -18,8 +19,10 @@ from bench.tune import tune
 HALVES = {
     "simulate": (simulate,),
     "measure": (measure,),
+    "allocate": (allocate_all,),
     "tune": (tune,),
-    "all": (simulate, measure),  # the tuner's exhaustive sweep takes an hour
+    # Without the tuner's exhaustive sweep, which takes an hour.
+    "all": (simulate, measure, allocate_all),
 }
 
 

@@ -3,6 +3,7 @@
 
 namespace nb = nanobind;
 
+void bind_allocate(nb::module_& m);
 void bind_clock(nb::module_& m);
 void bind_delay(nb::module_& m);
 void bind_histogram(nb::module_& m);
@@ -17,4 +18,5 @@ NB_MODULE(_core, m) {
   bind_transport(m);
   bind_probe(m);
   bind_delay(m);
+  bind_allocate(m);
 }

@@ -571,3 +571,34 @@ def transfer_receive(
     signal_every: int,
     remote_slots: int = 1,
 ) -> Counts: ...
+
+# --- bindings/bind_allocate.cpp ---
+
+class Allocator:
+    """Curves of applications, and a solver over ports; `weft.control.policy.allocate` names all.
+
+    Kind 0: numbers c0, c1, ...; kind 1: t0, c0, t1, c1, .... `solve` fills weights (per entry of
+    applications), objective, gap and multiplier (per port; in: where to start, or NaN).
+    """
+
+    def __init__(
+        self,
+        kinds: NDArray[np.uint8],
+        floors: NDArray[np.float64],
+        offsets: NDArray[np.int64],
+        numbers: NDArray[np.float64],
+    ) -> None: ...
+    def solve(
+        self,
+        offsets: NDArray[np.int64],
+        applications: NDArray[np.int32],
+        units: NDArray[np.int64],
+        budget: NDArray[np.int64],
+        weights: NDArray[np.int64],
+        objective: NDArray[np.float64],
+        gap: NDArray[np.float64],
+        multiplier: NDArray[np.float64],
+        tolerance: float = ...,
+        nodes: int = ...,
+        programme_steps: float = ...,
+    ) -> None: ...

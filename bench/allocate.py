@@ -1,0 +1,264 @@
+"""The allocator's part: milliseconds for all ports of the papers' fabric, and for one connection.
+
+1,944 servers, 264 switches, 1,000 applications of 32 instances on servers drawn at random. In the
+pattern `ring` each instance has a connection to the next one of its application, in `all-to-all` to
+every other; a port (of a server or a switch) carries the applications whose connections pass
+through it, by the fabric's own routes. Models: hinges drawn at random, and polynomials of degree 1
+to 3 fitted to the same curves at the profile's percentages. SciPy's SLSQP solves a sample of the
+same ports. Entry point: `allocate_all`; timed is the solution alone, and for a connection all that
+follows from its path. Times are wall times of one thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.figure import Figure
+from weft.control.policy.allocate import (
+    Allocation,
+    Assignment,
+    Models,
+    Ports,
+    allocate,
+    closed,
+    opened,
+)
+from weft.control.policy.paper import slsqp
+from weft.fabric import Fabric, papers_1944
+from weft.records.table import text_table
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+
+SEED = 5
+APPLICATIONS, INSTANCES = 1000, 32
+# Eight lanes of one table entry each.
+UNITS = 8 * 255
+# 56 Gb/s in kbit/s: so fine that whole units and SLSQP's shares can be compared.
+FINE_UNITS = 56_000_000
+# Ports have tens of applications: the floor must leave room for all of them.
+FLOOR = 1 / UNITS
+PERCENT = np.array([5, 10, 25, 50, 75, 90, 100])
+KINDS = ("k = 1", "k = 2", "k = 3", "convex")
+WHOLE_GOAL_MS, CHANGE_GOAL_MS = 20.0, 1.0
+PAPER_S = {"k = 1": 0.43, "k = 2": 0.72, "k = 3": 1.13}
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Timings:
+    """What one kind of model took, in ms, and how it compared."""
+
+    whole: list[float] = field(default_factory=list)
+    change: list[float] = field(default_factory=list)
+    slsqp: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    excess: list[float] = field(default_factory=list)
+    gap: float = 0.0
+
+
+class Wiring:
+    """The fabric as arrays: where every port leads, and which one leads to a host."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        assert fabric.routes is not None
+        ports = np.array([group[0] for group in fabric.routes.groups])
+        self.hosts = np.array(fabric.hosts)
+        self.far = fabric.wiring
+        self.ordinal = np.array(fabric.ordinal)
+        self.output = ports[fabric.routes.next_hop]
+
+    def hops(self, source: Ints, target: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """(which connections, port each takes) hop by hop; a port is its place in `far`."""
+        which = np.flatnonzero(source != target)
+        node, port = source[which], np.zeros(len(which), dtype=np.int64)
+        while len(which):
+            yield which, node * self.far.shape[1] + port
+            node = self.far[node, port]
+            going = node != target[which]
+            which, node = which[going], node[going]
+            port = self.output[self.ordinal[node], self.ordinal[target[which]]] - 1
+
+    def ports(self, source: Ints, target: Ints, application: Ints) -> tuple[Ports, Ints]:
+        """Applications of every port that carries any, and which ports these are."""
+        keys = [
+            port * APPLICATIONS + application[which] for which, port in self.hops(source, target)
+        ]
+        pairs = np.unique(np.concatenate(keys))
+        names, first = np.unique(pairs // APPLICATIONS, return_index=True)
+        offsets = np.append(first, len(pairs)).astype(np.int64)
+        return Ports(offsets=offsets, applications=(pairs % APPLICATIONS).astype(np.int32)), names
+
+    def path(self, source: int, target: int) -> list[int]:
+        return [int(port[0]) for _, port in self.hops(np.array([source]), np.array([target]))]
+
+
+def connections(rng: np.random.Generator, hosts: Ints, pattern: str) -> tuple[Ints, Ints, Ints]:
+    """Source, target and application of every connection."""
+    place = hosts[rng.integers(0, len(hosts), (APPLICATIONS, INSTANCES))]
+    steps = range(1, 2 if pattern == "ring" else INSTANCES)
+    source = np.concatenate([place.ravel() for _ in steps])
+    target = np.concatenate([np.roll(place, -step, axis=1).ravel() for step in steps])
+    return source, target, np.tile(np.repeat(np.arange(APPLICATIONS), INSTANCES), len(steps))
+
+
+def models(rng: np.random.Generator) -> dict[str, list[Sensitivity]]:
+    """1,000 applications, each as hinges and as polynomials fitted to them."""
+    hinges = [_hinges(rng) for _ in range(APPLICATIONS)]
+    fitted: dict[str, list[Sensitivity]] = {
+        f"k = {k}": [_fitted(model, k) for model in hinges] for k in (1, 2, 3)
+    }
+    return {**fitted, "convex": list(hinges)}
+
+
+def _hinges(rng: np.random.Generator) -> Hinges:
+    """One to three stretches of communication; at a quarter of the link up to four times slower."""
+    knots = np.sort(rng.uniform(0.05, 1.0, rng.integers(1, 4)))[::-1]
+    weights = rng.dirichlet(np.ones(len(knots))) * rng.uniform(0.05, 1.0)
+    return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
+
+
+def _fitted(model: Hinges, degree: int) -> Polynomial:
+    shares = PERCENT / 100
+    c = np.polynomial.polynomial.polyfit(shares, model.slowdown(shares), degree)
+    return Polynomial(coefficients=tuple(c.tolist()), floor=FLOOR)
+
+
+def allocate_all(quick: bool) -> list[Figure]:
+    """Run and print; `quick`: a few scenarios of the first pattern."""
+    wiring = Wiring(papers_1944())
+    figures: list[Figure] = []
+    for pattern, scenarios in (("ring", 3 if quick else 1000), ("all-to-all", 0 if quick else 20)):
+        if scenarios:
+            figures += _pattern(wiring, pattern, scenarios, changes=20 if quick else 1000)
+    return figures
+
+
+def _pattern(wiring: Wiring, pattern: str, scenarios: int, changes: int) -> list[Figure]:
+    rng = np.random.default_rng(SEED)
+    timings = {kind: Timings() for kind in KINDS}
+    sizes = []
+    for scenario in range(scenarios):
+        source, target, application = connections(rng, wiring.hosts, pattern)
+        ports, names = wiring.ports(source, target, application)
+        sizes.append((len(ports), len(ports.applications), int(np.diff(ports.offsets).max())))
+        for kind, own in models(rng).items():
+            prepared = Models(own)
+            answer = _timed_whole(prepared, ports, timings[kind])
+            if scenario == 0:
+                state = _assignment(prepared, answer, names)
+                _time_changes(rng, state, wiring, changes, timings[kind])
+            if scenario < 10:
+                _beside_slsqp(rng, own, ports, timings[kind])
+    return _report(pattern, timings, sizes)
+
+
+def _timed_whole(prepared: Models, ports: Ports, timings: Timings) -> Allocation:
+    begin = time.perf_counter()
+    answer = allocate(prepared, ports, units=UNITS)
+    timings.whole.append((time.perf_counter() - begin) * 1e3)
+    timings.gap = max(timings.gap, float(answer.gap.max()))
+    taken = np.add.reduceat(answer.weights, ports.offsets[:-1])
+    assert (taken == UNITS).all()
+    return answer
+
+
+def _assignment(prepared: Models, answer: Allocation, names: Ints) -> Assignment:
+    """All ports as they stand, each application with one connection."""
+    state = Assignment(models=prepared, units=UNITS)
+    ports = answer.ports
+    paths: dict[int, list[int]] = {}
+    for place, name in enumerate(names.tolist()):
+        for app in ports.applications[ports.offsets[place] : ports.offsets[place + 1]].tolist():
+            paths.setdefault(app, []).append(name)
+    return opened(state, paths.items())[0]
+
+
+def _time_changes(
+    rng: np.random.Generator, state: Assignment, wiring: Wiring, changes: int, timings: Timings
+) -> None:
+    """Connections opened and closed again, each from its path to new weights."""
+    for _ in range(changes):
+        application = int(rng.integers(APPLICATIONS))
+        source, target = rng.choice(wiring.hosts, 2, replace=False).tolist()
+        path = wiring.path(source, target)
+        for change in (opened, closed):
+            begin = time.perf_counter()
+            state, _ = change(state, [(application, path)])
+            timings.change.append((time.perf_counter() - begin) * 1e3)
+
+
+def _beside_slsqp(
+    rng: np.random.Generator, own: Sequence[Sensitivity], ports: Ports, timings: Timings
+) -> None:
+    """Two ports by both, in units so fine that the objectives compare."""
+    sizes = np.diff(ports.offsets)
+    for port in rng.choice(np.flatnonzero(sizes <= 64), 2, replace=False):
+        apps = ports.applications[ports.offsets[port] : ports.offsets[port + 1]].tolist()
+        chosen = [own[app] for app in apps]
+        prepared, one = Models(chosen), Ports.of([range(len(chosen))])
+        begin = time.perf_counter()
+        mine = allocate(prepared, one, units=FINE_UNITS)
+        middle = time.perf_counter()
+        theirs = slsqp(chosen)
+        timings.slsqp.append((time.perf_counter() - middle) * 1e3)
+        timings.ours.append((middle - begin) * 1e3)
+        timings.excess.append((mine.objective[0] - theirs.objective) / abs(theirs.objective))
+
+
+HEADS = (
+    "models", "whole p50 ms", "p99", "goal", "paper p99", "ratio", "change p50 ms", "p99", "goal",
+    "greatest gap", "SLSQP ms/port", "ours", "ratio", "ours above SLSQP, worst",
+)  # fmt: skip
+
+
+def _report(
+    pattern: str, timings: dict[str, Timings], sizes: list[tuple[int, int, int]]
+) -> list[Figure]:
+    count, pairs, most = (int(np.median(column)) for column in zip(*sizes, strict=True))
+    rows = [_row(kind, own) for kind, own in timings.items()]
+    print(
+        f"{pattern}: {count:,} ports, {pairs:,} applications on ports ({pairs / count:.1f} a port, "
+        f"at most {most}), {len(sizes):,} scenarios\n\n{text_table(HEADS, rows)}\n"
+    )
+    return [figure for kind, own in timings.items() for figure in _figures(pattern, kind, own)]
+
+
+def _row(kind: str, own: Timings) -> list[str]:
+    p99, paper = _p99(own.whole), PAPER_S.get(kind)
+    theirs, mine = statistics.median(own.slsqp), statistics.median(own.ours)
+    return [
+        kind, f"{statistics.median(own.whole):.1f}", f"{p99:.1f}", f"≤ {WHOLE_GOAL_MS:g}",
+        f"{paper:g} s" if paper else "", f"{paper * 1e3 / p99:.0f}" if paper else "",
+        f"{statistics.median(own.change):.3f}", f"{_p99(own.change):.3f}", f"≤ {CHANGE_GOAL_MS:g}",
+        f"{own.gap:.1g}", f"{theirs:.2f}", f"{mine:.3f}", f"{theirs / mine:.0f}",
+        f"{max(own.excess):.1e}",
+    ]  # fmt: skip
+
+
+def _figures(pattern: str, kind: str, own: Timings) -> list[Figure]:
+    whole = Figure(
+        name=f"allocate {pattern}, {kind}, whole fabric p99", unit="ms", ours=_p99(own.whole),
+        peer="Saba's controller, published" if kind in PAPER_S else None,
+        theirs=PAPER_S[kind] * 1e3 if kind in PAPER_S else None,
+        goal=WHOLE_GOAL_MS if pattern == "ring" else None, n=len(own.whole), half="allocate",
+    )  # fmt: skip
+    change = Figure(
+        name=f"allocate {pattern}, {kind}, one connection p99", unit="ms", ours=_p99(own.change),
+        peer=None, theirs=None, goal=CHANGE_GOAL_MS, n=len(own.change), half="allocate",
+    )  # fmt: skip
+    port = Figure(
+        name=f"allocate {pattern}, {kind}, one port", unit="ms", ours=statistics.median(own.ours),
+        peer="SciPy SLSQP", theirs=statistics.median(own.slsqp), goal=None, n=len(own.ours),
+        half="allocate",
+    )  # fmt: skip
+    return [whole, change, port]
+
+
+def _p99(values: Sequence[float]) -> float:
+    return float(np.quantile(values, 0.99))

@@ -1,0 +1,162 @@
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "allocate/solve.hpp"
+#include "allocate/workspace.hpp"
+#include "base/error.hpp"
+#include "base/rng.hpp"
+#include "check.hpp"
+
+using namespace weft::allocate;
+
+namespace {
+
+struct Case {
+  std::vector<uint8_t> kinds;
+  std::vector<double> floors, numbers;
+  std::vector<int64_t> offsets = {0};
+
+  void add(Kind kind, double floor, const std::vector<double>& own) {
+    kinds.push_back(static_cast<uint8_t>(kind));
+    floors.push_back(floor);
+    numbers.insert(numbers.end(), own.begin(), own.end());
+    offsets.push_back(static_cast<int64_t>(numbers.size()));
+  }
+  Models models() const { return Models(kinds, floors, offsets, numbers); }
+};
+
+struct Result {
+  std::vector<int64_t> weights;
+  double objective, gap;
+};
+
+Result solve(const Models& models, int64_t units, int64_t budget, const Limits& limits = {}) {
+  const auto n = static_cast<int32_t>(models.size());
+  std::vector<int32_t> applications;
+  for (int32_t i = 0; i < n; ++i) applications.push_back(i);
+  const std::vector<int64_t> offsets = {0, n}, all = {units}, own = {budget};
+  Result result{std::vector<int64_t>(models.size()), 0, 0};
+  double multiplier = std::numeric_limits<double>::quiet_NaN();
+  Solver(models).solve({offsets, applications, all, own},
+                       {result.weights, {&result.objective, 1}, {&result.gap, 1}, {&multiplier, 1}},
+                       limits);
+  return result;
+}
+
+Case random_case(weft::Rng& rng, bool polynomials) {
+  Case made;
+  const size_t count = 2 + rng.next() % 3;
+  for (size_t i = 0; i < count; ++i) {
+    const double floor = 0.1 * rng.uniform();
+    if (polynomials && rng.next() % 4 != 0) {
+      std::vector<double> c(1 + rng.next() % 4);
+      for (double& x : c) x = 10 * rng.uniform() - 5;
+      made.add(Kind::kPolynomial, floor, c);
+    } else {
+      const double t = 0.3 + 0.7 * rng.uniform();
+      made.add(Kind::kHinges, floor, {t, 3 * rng.uniform(), 0.5 * t, 3 * rng.uniform()});
+    }
+  }
+  return made;
+}
+
+// min over all w with sum B of sum D_i(w_i / U), by recursion.
+double best_of_all(const Models& models, size_t from, int64_t units, int64_t budget) {
+  if (from == models.size()) return budget == 0 ? 0 : std::numeric_limits<double>::infinity();
+  double best = std::numeric_limits<double>::infinity();
+  const auto low = std::max<int64_t>(
+      1, static_cast<int64_t>(std::ceil(models[from].floor * static_cast<double>(units))));
+  for (int64_t w = low; w <= budget; ++w)
+    best =
+        std::min(best, slowdown(models[from], static_cast<double>(w) / static_cast<double>(units)) +
+                           best_of_all(models, from + 1, units, budget - w));
+  return best;
+}
+
+bool near(double a, double b) {
+  return std::abs(a - b) <= 1e-9 * std::max(1.0, std::abs(b));
+}
+
+}  // namespace
+
+TEST(gains_are_differences_of_slowdowns) {
+  weft::Rng rng(1);
+  for (int round = 0; round < 200; ++round) {
+    const Models models = random_case(rng, true).models();
+    const Grid grid(1 + static_cast<int64_t>(rng.next() % 500));
+    const auto w = 1 + static_cast<int64_t>(rng.next() % 500);
+    const Item item{&models[0], 1, 1000, 1, 1000, -1, w};
+    CHECK(near(gain(item, w, grid), slowdown(item, w, grid) - slowdown(item, w + 1, grid)));
+  }
+}
+
+TEST(hinges_are_the_sum_of_their_terms) {
+  // D(b) = 1 + sum_j c_j max(0, t_j/b - 1)
+  Case made;
+  made.add(Kind::kHinges, 0.01, {0.9, 0.5, 0.4, 2.0, 0.1, 1.0});
+  const Models models = made.models();
+  for (double b = 0.02; b <= 1; b += 0.01) {
+    const double sum = 0.5 * std::max(0.0, 0.9 / b - 1) + 2 * std::max(0.0, 0.4 / b - 1) +
+                       std::max(0.0, 0.1 / b - 1);
+    CHECK(near(slowdown(models[0], b), 1 + sum));
+  }
+}
+
+TEST(splits_equal_the_best_of_all) {
+  weft::Rng rng(2);
+  for (int round = 0; round < 400; ++round) {
+    const Models models = random_case(rng, round % 2 == 0).models();
+    const Result result = solve(models, 24, 24);
+    CHECK(near(result.objective, best_of_all(models, 0, 24, 24)));
+    CHECK(result.gap <= 1e-9);
+  }
+}
+
+TEST(the_programme_equals_the_best_of_all) {
+  weft::Rng rng(3);
+  for (int round = 0; round < 200; ++round) {
+    const Models models = random_case(rng, true).models();
+    CHECK(near(solve(models, 24, 20, {1e-9, 1, 1e9}).objective, best_of_all(models, 0, 24, 20)));
+  }
+}
+
+TEST(an_early_end_leaves_a_gap_that_is_true) {
+  weft::Rng rng(4);
+  int left = 0;
+  for (int round = 0; round < 400; ++round) {
+    const Models models = random_case(rng, true).models();
+    const Result result = solve(models, 24, 24, {1e-9, 1, 0});
+    const double best = best_of_all(models, 0, 24, 24);
+    CHECK(result.objective * (1 - 0) >= best - 1e-9 * std::max(1.0, std::abs(best)));
+    CHECK(result.objective - result.gap * std::abs(result.objective) <=
+          best + 1e-9 * std::max(1.0, std::abs(best)));
+    left += result.gap > 1e-9;
+  }
+  CHECK(left > 0);
+}
+
+TEST(a_grid_of_10_to_the_8_units_is_filled_exactly) {
+  weft::Rng rng(5);
+  for (int round = 0; round < 50; ++round) {
+    const Models models = random_case(rng, true).models();
+    const Result result = solve(models, 100'000'000, 99'999'999);
+    int64_t sum = 0;
+    for (const int64_t w : result.weights) sum += w;
+    CHECK_EQ(sum, 99'999'999);
+    CHECK(result.gap <= 1e-9);
+  }
+}
+
+TEST(what_cannot_be_split_is_refused) {
+  Case made;
+  made.add(Kind::kHinges, 0.6, {1.0, 1.0});
+  made.add(Kind::kHinges, 0.6, {1.0, 1.0});
+  const Models models = made.models();
+  CHECK_THROWS(weft::Error, solve(models, 100, 100));  // floors above the capacity
+  CHECK_THROWS(weft::Error, solve(models, 1, 1));      // fewer units than applications
+  CHECK_THROWS(weft::Error, solve(models, 10, 11));    // more than the link
+  Case broken;
+  broken.add(Kind::kPolynomial, 0.1, {1.0, std::nan("")});
+  CHECK_THROWS(weft::Error, broken.models());
+}

@@ -1,0 +1,1 @@
+"""Who gets the bandwidth: the policy (pure), and what applies it."""

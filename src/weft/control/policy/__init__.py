@@ -1,0 +1,1 @@
+"""What the controller decides: functions of values, without clock or I/O."""

@@ -1,7 +1,8 @@
 // Arithmetic on columns of one port's applications, for as wide vectors as the processor has.
 //
 // Each column is computed as it would be alone, and sums are four partial sums added in a fixed
-// order: the result is the same whatever the width.
+// order: the result is the same whatever the width. Columns are worked on by fours: what stands in
+// the up to three places after the last one is read and written, and means nothing.
 #pragma once
 
 #include <cstddef>

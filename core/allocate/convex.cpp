@@ -27,6 +27,7 @@ double total_slowdown(std::span<const Item> items, const Grid& grid) {
 
 void Workspace::reserve(size_t applications, int32_t pieces) {
   Columns& c = columns_;
+  applications += 3;  // places that columns.hpp may touch beyond the last
   if (c.x.size() >= applications && c.pieces >= pieces) return;
   applications = std::max(applications, c.x.size());
   c.pieces = std::max(c.pieces, pieces);
@@ -294,24 +295,29 @@ bool Workspace::exchange(std::span<Item> items, const Grid& grid) {
 }
 
 double Workspace::gap(std::span<const Item> items, const Grid& grid) {
+  multiplier = (std::isfinite(least_last_) ? least_last_ : most_next_) * grid.units;
+  const auto is_convex = [](const Item& item) { return item.far < 0; };
+  if (is_exact_ && std::all_of(items.begin(), items.end(), is_convex)) return 0;
   // Any multiplier between the two proves the convex stretches; one of the ends proves most.
   double least = kInfinity;
   for (const double per_unit : {least_last_, most_next_}) {
-    if (!std::isfinite(per_unit)) continue;
     const double m = per_unit * grid.units;
-    double gap = 0;
-    for (const Item& item : items) {
-      if (is_exact_ && item.far < 0) continue;
-      const double cost = cost_of(item, item.w, m, grid);
-      const int64_t best = is_exact_ ? item.far : least_cost(item, m, grid);
-      gap += std::max(0.0, cost - cost_of(item, best, m, grid));
-    }
-    if (gap < least) {
-      least = gap;
-      multiplier = m;
-    }
+    const double gap = std::isfinite(m) ? gap_at(items, m, grid) : kInfinity;
+    if (!(gap < least)) continue;
+    least = gap;
+    multiplier = m;
   }
-  return items.size() > 1 ? least : 0;
+  return least;
+}
+
+double Workspace::gap_at(std::span<const Item> items, double m, const Grid& grid) const {
+  double gap = 0;
+  for (const Item& item : items) {
+    if (is_exact_ && item.far < 0) continue;
+    const int64_t best = is_exact_ ? item.far : least_cost(item, m, grid);
+    gap += std::max(0.0, cost_of(item, item.w, m, grid) - cost_of(item, best, m, grid));
+  }
+  return gap;
 }
 
 }  // namespace weft::allocate

@@ -47,22 +47,17 @@ inline double slowdown(const Item& item, int64_t w, const Grid& grid) {
 
 inline double hinges_gain(const Curve& curve, double w, const Grid& grid) {
   const double between = grid.units / (w * (w + 1));  // U/w - U/(w+1)
-  const double after = grid.units / (w + 1);
-  double value = 1, p = 1, q = 0;  // the stretch that holds at w + 1
+  const double after = between * w, before = between * (w + 1);
+  double value_after = 1, q_after = 0, value_before = 1, q_before = 0;
   for (int32_t j = 0; j < curve.count; ++j) {
     const Piece& piece = curve.pieces[j];
-    const double candidate = piece.p + piece.q * after;
-    const bool holds = candidate > value;
-    value = holds ? candidate : value;
-    p = holds ? piece.p : p;
-    q = holds ? piece.q : q;
+    const double next = piece.p + piece.q * after, here = piece.p + piece.q * before;
+    q_after = next > value_after ? piece.q : q_after;
+    value_after = next > value_after ? next : value_after;
+    q_before = here > value_before ? piece.q : q_before;
+    value_before = here > value_before ? here : value_before;
   }
-  // Stretches below only raise D(w): each adds what it lies above the one that holds at w + 1.
-  double above = 0;
-  const double before = after + between;
-  for (int32_t j = 0; j < curve.count; ++j)
-    above = std::max(above, (curve.pieces[j].p - p) + (curve.pieces[j].q - q) * before);
-  return q * between + above;
+  return q_after == q_before ? q_after * between : value_before - value_after;
 }
 
 inline double gain(const Item& item, int64_t units, const Grid& grid) {

@@ -58,6 +58,7 @@ class Workspace {
   void round(std::span<Item> items, int64_t budget, const Grid& grid);
   void move(Item& item, size_t i, int64_t units, const Grid& grid);
   bool exchange(std::span<Item> items, const Grid& grid);
+  double gap_at(std::span<const Item> items, double m, const Grid& grid) const;
 
   Columns columns_;
   double slope_ = 0;                 // of the last total: by m, or by r if all curves are hinges

@@ -19,7 +19,7 @@ def instance(
     rng: np.random.Generator, *, most: int, floor_unit: float, kinds: Sequence[str] = KINDS
 ) -> list[Sensitivity]:
     """2 to `most` applications, some alike; floors in `floor_unit`, together at most half."""
-    count = int(rng.integers(2, most + 1))
+    count = round(np.exp(rng.uniform(np.log(2), np.log(most))))
     greatest = max(1, int(0.5 / count / floor_unit))
     floors = rng.integers(1, greatest + 1, count) * floor_unit
     models = [_model(rng, str(rng.choice(kinds)), float(floor)) for floor in floors]

@@ -18,7 +18,7 @@ from weft.control.policy.allocate import Assignment, Models, allocate, closed, o
 from weft.control.policy.paper import slsqp
 
 # `make test-optimal` sets 10,000, which takes minutes.
-SLSQP_INSTANCES = int(os.environ.get("WEFT_ALLOCATE_INSTANCES", "100"))
+SLSQP_INSTANCES = int(os.environ.get("WEFT_ALLOCATE_INSTANCES", "40"))
 
 
 def test_weights_equal_brute_force_on_1500_small_instances() -> None:

@@ -47,7 +47,7 @@ def slsqp(
             "fun": lambda shares: shares.sum() - capacity,
             "jac": lambda shares: np.ones_like(shares),
         },
-        options={"ftol": tolerance, "maxiter": 500},
+        options={"ftol": tolerance, "maxiter": 200},
     )
     shares = _feasible(np.clip(found.x, floors, 1.0), floors, capacity)
     total = float(curves.slowdown(shares).sum())
@@ -58,7 +58,8 @@ def _feasible(shares: Floats, floors: Floats, capacity: float) -> Floats:
     """SciPy may stop with a sum that is not the capacity: what is above the floors is scaled."""
     above = shares - floors
     spare = capacity - floors.sum()
-    return floors + (above * (spare / above.sum()) if above.sum() > 0 else spare / len(floors))
+    part = above / above.sum() if above.sum() > 0 else np.full(len(floors), 1 / len(floors))
+    return np.asarray(floors + spare * part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ class _Curves:
 
     def slowdown(self, b: Floats) -> Floats:
         hinges = self.c * np.maximum(0.0, self.t / b[:, np.newaxis] - 1)
-        return np.polynomial.polynomial.polyval(b, self.powers.T, tensor=False) + hinges.sum(axis=1)
+        smooth = np.polynomial.polynomial.polyval(b, self.powers.T, tensor=False)
+        return np.asarray(smooth + hinges.sum(axis=1))
 
     def slope(self, b: Floats) -> Floats:
         rates = self.powers[:, 1:] * np.arange(1, self.powers.shape[1])

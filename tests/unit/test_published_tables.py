@@ -59,8 +59,13 @@ SECOND_READING = {
     "ib2016-table8": Reading(14, "69f2cf9bf97e", (65532, 191.42, 189.55, 224.59, 216.89)),
     "saba-fig4-3": Reading(4, "7c66e4b3dda9", (210, 4.4, 10.2)),
     "saba-fig4-4": Reading(3, "9c30fad300ea", (6, 1.59, 2.73)),
+    "saba-fig4-8": Reading(1, "5b795cb3d32d", (8, 2)),
 }
-WORDS = {"efa-table2-1": Reading(7, "8345f8a43292", ())}
+WORDS = {
+    "efa-table2-1": Reading(7, "8345f8a43292", ()),
+    "saba-fig4-7": Reading(10, "10512293142f", ()),
+    "saba-fig4-9": Reading(2, "88a20d8d50d1", ()),
+}
 
 
 # Each stated number was looked up in the papers' text a second time, by another script.

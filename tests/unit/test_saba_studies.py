@@ -7,14 +7,13 @@ import pytest
 
 from weft.sensitivity.curve import PAPER_SHARES
 from weft.studies import Result, run_study
-from weft.studies.saba import SABA
 from weft.studies.saba_degree import COMPLETED, FIG4_3, FIG4_4, STATED
 from weft.studies.saba_samples import WORKLOADS, completed, stated_r_squared, stated_samples
 
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
-    return {study.name: run_study(study) for study in SABA}
+    return {study.name: run_study(study) for study in (FIG4_3, FIG4_4)}
 
 
 def test_every_row_is_within_tolerance_or_has_a_reason(results: dict[str, Result]) -> None:

@@ -1,0 +1,197 @@
+"""Applications to priority levels: K-means on the coefficients of their models (Saba, 4.3.3.1).
+
+Coordinates of an application are the coefficients of its polynomial, shorter ones filled up with
+zeros, as in the paper. Hinges of two applications have different knots, so that their numbers do
+not compare; where any model is of that form, all stand by their slowdowns at `SHARES` (at its own
+floor where that is higher). Distance is Euclidean, unscaled.
+
+Equal applications are one point with a weight, and points are taken in the order of their
+coordinates, so that neither the order of applications nor their names change a level. Levels are
+numbered from 1 by sensitivity, the least sensitive first. Entry points: `levels_of`, `levels_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import fsum, inf
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from weft.control.policy.kmeans import IntArray, nearest, partition, squares
+from weft.errors import InputError
+from weft.sensitivity.model import FloatArray, Polynomial, Sensitivity
+
+SHARES = (0.1, 0.25, 0.5, 0.75)
+COEFFICIENTS = "coefficients of the polynomials"
+SLOWDOWNS = "slowdowns at " + ", ".join(f"{share:.0%}" for share in SHARES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """Applications that are marked alike. `sensitivity` is their mean slowdown at `SHARES`."""
+
+    number: int
+    applications: tuple[str, ...]  # in alphabetical order
+    centroid: tuple[float, ...]
+    sensitivity: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """Levels by number. `spread`: squared distances to the centroids, summed."""
+
+    levels: tuple[Level, ...]
+    coordinates: str  # what those of the centroids are
+    spread: float
+
+    def of(self, application: str) -> Level:
+        """The level of an application."""
+        for level in self.levels:
+            if application in level.applications:
+                return level
+        raise InputError(f"application {application}", "has no level", "register it first")
+
+    @property
+    def assignment(self) -> dict[str, int]:
+        """Level number of each application."""
+        return {name: level.number for level in self.levels for name in level.applications}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Levels after applications came or went, with nobody moved, and what that costs.
+
+    `anew` is K-means from the beginning, its levels numbered so that the fewest applications
+    change; `movers` are those that would.
+    """
+
+    levels: Levels
+    anew: Levels
+    movers: tuple[str, ...]
+
+    @property
+    def cost(self) -> float:
+        """Spread of the kept levels over that of the new ones, less 1."""
+        excess = self.levels.spread - self.anew.spread
+        if excess <= 1e-12 * self.levels.spread:
+            return 0.0
+        return excess / self.anew.spread if self.anew.spread > 0 else inf
+
+
+def levels_of(models: Mapping[str, Sensitivity], most: int) -> Levels:
+    """At most `most` levels; fewer where fewer applications differ."""
+    members = _members(models, most)
+    distinct, which, count = np.unique(
+        members.points, axis=0, return_inverse=True, return_counts=True
+    )
+    found = _levels(members, partition(distinct, count, most)[which.reshape(-1)])
+    ranked = sorted(found.levels, key=lambda level: (level.sensitivity, level.centroid))
+    return _with_numbers(found, {level.number: rank for rank, level in enumerate(ranked, start=1)})
+
+
+def levels_kept(before: Levels, models: Mapping[str, Sensitivity], most: int) -> Kept:
+    """Levels for the applications of `models`, each that had a level keeping it.
+
+    A new application opens a level while fewer than `most` are in use, or joins the nearest.
+    """
+    members = _members(models, most)
+    old = before.assignment
+    beyond = [number for name, number in old.items() if name in models and number > most]
+    if beyond:
+        problem = f"level {max(beyond)} is in use, and {most} are allowed"
+        raise InputError("levels", problem, "assign all applications anew")
+    numbers = np.array([old.get(name, 0) for name in members.names])
+    for row in np.flatnonzero(numbers == 0):
+        numbers[row] = _place(members.points, numbers, row, most)
+    anew = _renumbered(levels_of(models, most), before, most)
+    movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)
+    return Kept(levels=_levels(members, numbers), anew=anew, movers=tuple(movers))
+
+
+def coordinates_of(models: Mapping[str, Sensitivity]) -> tuple[str, FloatArray]:
+    """What the coordinates are, and a row of them for each model."""
+    polynomials = [m.coefficients for m in models.values() if isinstance(m, Polynomial)]
+    if len(polynomials) < len(models):
+        return SLOWDOWNS, _slowdowns(models)
+    width = max(map(len, polynomials))
+    return COEFFICIENTS, np.array([c + (0.0,) * (width - len(c)) for c in polynomials])
+
+
+def _slowdowns(models: Mapping[str, Sensitivity]) -> FloatArray:
+    return np.array([m.slowdown(np.maximum(SHARES, m.floor)) for m in models.values()])
+
+
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Applications in the order of their coordinates, whatever order they came in."""
+
+    names: tuple[str, ...]
+    points: FloatArray
+    sensitivity: FloatArray
+    coordinates: str
+
+
+def _members(models: Mapping[str, Sensitivity], most: int) -> _Members:
+    if not models:
+        raise InputError("levels", "no applications", "register at least one")
+    if most < 1:
+        raise InputError("levels", f"{most} levels", "use at least 1")
+    names = list(models)
+    coordinates, points = coordinates_of(models)
+    order = sorted(range(len(names)), key=lambda row: (*points[row], names[row]))
+    sensitivity = _slowdowns(models).mean(axis=1)
+    return _Members(
+        tuple(names[row] for row in order), points[order], sensitivity[order], coordinates
+    )
+
+
+def _levels(members: _Members, numbers: IntArray) -> Levels:
+    levels, spreads = [], []
+    for number in np.unique(numbers).tolist():
+        rows = np.flatnonzero(numbers == number)
+        centroid = members.points[rows].mean(axis=0)
+        spreads.append(squares(members.points[rows], centroid))
+        levels.append(
+            Level(
+                number=number,
+                applications=tuple(sorted(members.names[row] for row in rows)),
+                centroid=tuple(centroid.tolist()),
+                sensitivity=float(members.sensitivity[rows].mean()),
+            )
+        )
+    return Levels(levels=tuple(levels), coordinates=members.coordinates, spread=fsum(spreads))
+
+
+def _place(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
+    """The level of one more application, given those of the others (0: none yet)."""
+    used = [number for number in np.unique(numbers).tolist() if number]
+    free = [number for number in range(1, most + 1) if number not in used]
+    if not used:
+        return free[0]
+    centroids = np.array([points[numbers == number].mean(axis=0) for number in used])
+    own = points[row : row + 1]
+    best = int(nearest(own, centroids)[0])
+    return free[0] if free and squares(own, centroids[best]) > 0 else used[best]
+
+
+# ---- Numbers ----------------------------------------------------------------------------------
+
+
+def _with_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
+    renamed = [replace(level, number=number[level.number]) for level in levels.levels]
+    return replace(levels, levels=tuple(sorted(renamed, key=lambda level: level.number)))
+
+
+def _renumbered(levels: Levels, before: Levels, most: int) -> Levels:
+    """The same groups under the numbers that leave the most applications where they were."""
+    old = before.assignment
+    shared = np.zeros((len(levels.levels), most))
+    for row, level in enumerate(levels.levels):
+        for name in level.applications:
+            if old.get(name, most + 1) <= most:
+                shared[row, old[name] - 1] += 1
+    rows, numbers = linear_sum_assignment(shared, maximize=True)
+    named = dict(zip(rows.tolist(), (numbers + 1).tolist(), strict=True))
+    return _with_numbers(levels, {level.number: named[i] for i, level in enumerate(levels.levels)})

@@ -1,0 +1,90 @@
+"""A plan whose weights are those of the fabric-wide split, and what it gains over the local rule.
+
+At each port an application has at least the share that the fabric as a whole gives it, to a unit;
+what a port has left goes to its applications in proportion. Entry points: `fabric_wide_plan`,
+`path_slowdowns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from weft.control.policy.connection import Connection
+from weft.control.policy.fabric_wide import FabricWide, fabric_wide
+from weft.control.policy.plan import Plan, Policy, assembled, plan
+from weft.control.policy.port import PortPolicy
+from weft.control.policy.rates import promised_rates, working_rates
+from weft.errors import InputError
+from weft.fabric import Port
+from weft.sensitivity.model import Sensitivity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSlowdowns:
+    """Mean slowdown of a fabric's applications under a plan, whole paths counted.
+
+    `promised`: each has the least of its shares. `working`: what others leave is used too, as ports
+    do that serve by weights; None where those rates do not settle.
+    """
+
+    promised: float
+    working: float | None
+
+
+def fabric_wide_plan(policy: Policy, connections: Iterable[Connection]) -> tuple[Plan, FabricWide]:
+    """The plan with fabric-wide weights, and the split that they follow."""
+    local = plan(policy, connections)
+    found = fabric_wide(policy.models, paths_of(local), _capacities(local))
+    weights = [
+        _units(told.policy, [(a.model, found.shares[a.application]) for a in told.applications])
+        for told in local.ports.values()
+    ]
+    return assembled(policy, local.present, weights, [None] * len(weights)), found
+
+
+def path_slowdowns(told: Plan) -> PathSlowdowns:
+    """Mean slowdowns that a plan gives along whole paths."""
+    models = told.policy.models
+    working = working_rates(told.shares, _capacities(told))
+    return PathSlowdowns(
+        promised=_mean_slowdown(models, promised_rates(told.shares)),
+        working=None if working is None else _mean_slowdown(models, working),
+    )
+
+
+def paths_of(told: Plan) -> dict[str, list[Port]]:
+    """Ports of each application that has a connection."""
+    paths: dict[str, list[Port]] = {}
+    for port, counts in told.present.items():
+        for name in counts:
+            paths.setdefault(name, []).append(port)
+    return paths
+
+
+def _capacities(told: Plan) -> dict[Port, float]:
+    return {port: own.policy.capacity for port, own in told.ports.items()}
+
+
+def _mean_slowdown(models: Mapping[str, Sensitivity], rates: Mapping[str, float]) -> float:
+    return float(np.mean([models[name].slowdown(rate) for name, rate in rates.items()]))
+
+
+def _units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
+    """Whole units in proportion to the shares, floors kept, the largest remainders rounded up."""
+    least = np.array([max(1, ceil(model.floor * own.units - 1e-9)) for model, _ in applications])
+    shares = np.array([share for _, share in applications])
+    spare = own.managed_units - int(least.sum())
+    if spare < 0:
+        need = f"{least.sum()} of {own.managed_units} units"
+        problem = f"{len(applications)} applications need {need}"
+        raise InputError("port", problem, "use more units, or profile at lower shares")
+    wanted = np.maximum(shares * own.managed_units / shares.sum() - least, 1e-12)
+    exact = wanted * spare / wanted.sum()
+    units = np.floor(exact + 1e-9).astype(int)
+    short = spare - int(units.sum())
+    units[np.argsort(units - exact, kind="stable")[:short]] += 1
+    return [int(unit) for unit in least + units]

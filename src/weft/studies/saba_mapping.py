@@ -1,0 +1,316 @@
+"""Saba, Figs. 4.7 to 4.9: applications to priority levels, and levels to queues.
+
+Fig. 4.7 is judged on the workloads whose slowdown the text states. The coordinates of Figs. 4.8 and
+4.9 are only in the picture; ours are eight applications of known sensitivity, and what is judged
+is what the text says of the method. Entry points: `FIG4_7`, `FIG4_8`, `FIG4_9`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from math import isfinite
+
+from matplotlib.axes import Axes
+
+from weft.control.policy.connection import Connection
+from weft.control.policy.levels import Levels, levels_of
+from weft.control.policy.plan import Plan, plan, policy_of
+from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.control.policy.queues import Hierarchy, hierarchy_of
+from weft.fabric import Port
+from weft.plot.style import MUTED, legend
+from weft.records import Quantity, Scalar
+from weft.sensitivity.fit import Sample, fit_polynomial
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.studies.claim import Claim, Verdict
+from weft.studies.observation import Observation, Records
+from weft.studies.paper import SABA
+from weft.studies.published import published
+from weft.studies.rounds import scalar_in
+from weft.studies.site import modelled
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS
+
+SHARE = 0.25
+LEVEL, STEP, CLUSTERS = "level", "step of the hierarchy", "clusters"
+
+
+# ---- Figure 4.7 -------------------------------------------------------------------------------
+
+GROUPS = published("saba-fig4-7")
+LINES = "lines through the stated slowdowns at 25 and 100 %"
+MAPPED = "workloads with a stated slowdown"
+
+
+def _group(workload: str) -> int:
+    return int(next(level for name, level, _ in GROUPS.rows if name == workload))
+
+
+@cache
+def stated_lines() -> Mapping[str, Polynomial]:
+    """First-degree models of the workloads whose slowdown at 25 % the text states."""
+    rows = {str(name): float(slowdown) for name, _, slowdown in GROUPS.rows}
+    return {
+        name: fit_polynomial(
+            [Sample(share=SHARE, slowdown=slowdown), Sample(share=1.0, slowdown=1.0)], 1
+        )
+        for name, slowdown in rows.items()
+        if isfinite(slowdown)
+    }
+
+
+@cache
+def stated_levels() -> Levels:
+    """As many levels as the stated workloads are in, in the figure."""
+    return levels_of(stated_lines(), len({_group(name) for name in stated_lines()}))
+
+
+def _levels_quantities() -> Mapping[str, Quantity]:
+    return {name: Scalar(number, "1") for name, number in stated_levels().assignment.items()}
+
+
+def _same_groups(records: Records) -> Verdict:
+    record = records[MAPPED]
+    ours = {name: scalar_in(record, name, "1") for name in stated_lines()}
+    pairs = [(a, b) for a in ours for b in ours if a < b]
+    holds = all((ours[a] == ours[b]) == (_group(a) == _group(b)) for a, b in pairs)
+    told = [", ".join(level.applications) for level in stated_levels().levels]
+    evidence = f"with {len(told)} levels: {' | '.join(told)}"
+    return Verdict(holds=holds, evidence=evidence)
+
+
+def _three_levels(_: Records) -> Verdict:
+    unknown = [str(name) for name, _, slowdown in GROUPS.rows if not isfinite(float(slowdown))]
+    evidence = f"no slowdown or coefficient of {', '.join(unknown)} is stated"
+    return Verdict(holds=None, evidence=evidence)
+
+
+def _draw_levels(ax: Axes, _: Result) -> None:
+    models, assignment = stated_lines(), stated_levels().assignment
+    for number in sorted(set(assignment.values())):
+        own = [models[name].coefficients for name in models if assignment[name] == number]
+        ax.plot([c[0] for c in own], [c[1] for c in own], "o", color=COLOURS[number],
+                label=f"level {number}")  # fmt: skip
+    for name, model in models.items():
+        ax.annotate(name, model.coefficients, textcoords="offset points", xytext=(6, 4))
+    ax.set_xlabel("c0 (slowdown)")
+    ax.set_ylabel("c1 (slowdown per link)")
+    legend(ax)
+
+
+FIG4_7 = Study(
+    name="saba-fig4.7",
+    title="Applications to priority levels by K-means",
+    paper=SABA,
+    place="Figure 4.7, 4.3.3.1",
+    system=LINES,
+    points=(modelled(MAPPED, {"levels": 2}, _levels_quantities, LINES),),
+    observations=(),
+    claims=(
+        Claim(
+            statement="TS, PR and SQL get one level and LR another, by the coefficients of their "
+            "first-degree models.",
+            place=GROUPS.place, source="model", system=LINES, judge=_same_groups,
+        ),
+        Claim(
+            statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
+            place=GROUPS.place, source="model", system=LINES, judge=_three_levels,
+        ),
+    ),
+    panels=(_draw_levels,),
+    notes=(
+        "The coefficients of the ten workloads are in the picture only. Four have a stated "
+        "slowdown at 25 % of the link; a first-degree model passes through it and through 1 at "
+        "100 %. They are in two of the figure's three groups, so that two levels are asked for.",
+    ),
+)  # fmt: skip
+
+
+# ---- Figures 4.8 and 4.9: eight levels ----------------------------------------------------------
+
+EXAMPLE = "eight applications, each twice as sensitive as the one before"
+LEVELS, LEAST_QUEUES = (int(value) for value in published("saba-fig4-8").rows[0])
+PORTS = published("saba-fig4-9")
+QUEUES = 2
+
+
+@cache
+def example() -> Mapping[str, Sensitivity]:
+    """App n spends c = 0.01 · 2^(n − 1) of its time on communication that nothing hides."""
+    return {
+        f"App{n}": Hinges(terms=((1.0, 0.01 * 2.0 ** (n - 1)),), floor=0.05)
+        for n in range(1, LEVELS + 1)
+    }
+
+
+@cache
+def example_hierarchy() -> Hierarchy:
+    return hierarchy_of(levels_of(example(), LEVELS))
+
+
+def _hierarchy_quantities() -> Mapping[str, Quantity]:
+    steps = example_hierarchy().steps
+    return {f"step {n}": Scalar(len(step), "1") for n, step in enumerate(steps, start=1)}
+
+
+HIERARCHY = "hierarchy of eight levels"
+
+
+def _clusters_row(step: int, clusters: int) -> Observation:
+    return Observation(
+        setting=f"step {step}", quantity=CLUSTERS, unit="1", kind="value", published=clusters,
+        read=lambda records: scalar_in(records[HIERARCHY], f"step {step}", "1"),
+        place=published("saba-fig4-8").place, source="model", tolerance=0.0, predicted=True,
+    )  # fmt: skip
+
+
+def _one_fewer(records: Records) -> Verdict:
+    counts = [scalar_in(records[HIERARCHY], f"step {n}", "1") for n in range(1, LEVELS + 1)]
+    told = " → ".join(f"{count:g}" for count in counts)
+    holds = counts == [LEVELS - n for n in range(LEVELS)]
+    return Verdict(holds=holds, evidence=f"clusters {told}; the paper stops at the fewest queues")
+
+
+def _draw_hierarchy(ax: Axes, _: Result) -> None:
+    for number, step in enumerate(example_hierarchy().steps, start=1):
+        for cluster in step:
+            y = [-number] * len(cluster.levels)
+            ax.plot(cluster.levels, y, "-o", color=COLOURS[0], markersize=7, linewidth=3)
+    ax.axhline(-(LEVELS - LEAST_QUEUES + 1) - 0.5, color=MUTED, linestyle=":")
+    ax.set_yticks([-n for n in range(1, LEVELS + 1)], [str(n) for n in range(1, LEVELS + 1)])
+    ax.set_xlabel("priority level")
+    ax.set_ylabel("step; joined levels are linked")
+
+
+FIG4_8 = Study(
+    name="saba-fig4.8",
+    title="Priority levels clustered step by step",
+    paper=SABA,
+    place="Figure 4.8, 4.3.3.2",
+    system=EXAMPLE,
+    points=(modelled(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
+    observations=(
+        _clusters_row(1, LEVELS),
+        _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES),
+    ),
+    claims=(
+        Claim(
+            statement="Every step joins two clusters into one, until as many are left as the "
+            "switch with the fewest queues has.",
+            place="4.3.3.2", source="model", system=EXAMPLE, judge=_one_fewer,
+        ),
+    ),
+    panels=(_draw_hierarchy,),
+    notes=(
+        "Which levels the figure joins is in the picture only: ours are joined by the "
+        "paper's rule (nearest first, midpoints) from coordinates that are ours.",
+        "Ours goes on to one cluster, for ports with one queue for managed traffic; a port takes "
+        "the first step that fits, so that the steps before are the same.",
+    ),
+)  # fmt: skip
+
+
+# ---- Figure 4.9 -------------------------------------------------------------------------------
+
+
+def _numbers(text: object) -> tuple[int, ...]:
+    return tuple(int(word) for word in str(text).split())
+
+
+@cache
+def example_plan() -> Plan:
+    """Both ports with the levels that the text puts there: level n is that of App n."""
+    policy = policy_of(example(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS)
+    connections = [
+        Connection(application=f"App{level}", ports=(Port(0, number),))
+        for number, (_, present, *_) in enumerate(PORTS.rows, start=1)
+        for level in _numbers(present)
+    ]
+    return plan(policy, connections)
+
+
+def _port_quantities(number: int) -> Mapping[str, Quantity]:
+    port = example_plan().ports[Port(0, number)]
+    return {STEP: Scalar(port.step, "1"), "queues": Scalar(len(port.queues), "1")} | {
+        a.application: Scalar(a.units, "1") for a in port.applications
+    }
+
+
+def _step_row(name: str, step: float) -> Observation:
+    return Observation(
+        setting=f"port {name}", quantity=STEP, unit="1", kind="value", published=step,
+        read=lambda records: scalar_in(records[f"port {name}"], STEP, "1"),
+        place=PORTS.place, source="model", tolerance=0.0, predicted=True,
+    )  # fmt: skip
+
+
+def _queues_text(number: int) -> str:
+    queues = example_plan().ports[Port(0, number)].queues
+    return " | ".join(" ".join(map(str, queue.levels)) for queue in queues)
+
+
+def _as_mapped(_: Records) -> Verdict:
+    ours = {str(row[0]): _queues_text(n) for n, row in enumerate(PORTS.rows, start=1)}
+    told = "; ".join(f"{port}: {queues}" for port, queues in ours.items())
+    holds = all(ours[str(port)] == queues for port, *_, queues in PORTS.rows)
+    return Verdict(holds=holds, evidence=f"levels by queue, {told}")
+
+
+def _different_weights(records: Records) -> Verdict:
+    units = [scalar_in(records[f"port {row[0]}"], "App1", "1") for row in PORTS.rows]
+    told = " and ".join(f"{unit:g} of 255" for unit in units)
+    return Verdict(holds=len(set(units)) == len(units), evidence=f"App1 has {told} units")
+
+
+def _draw_ports(ax: Axes, _: Result) -> None:
+    labels, place = [], 0
+    for number, row in enumerate(PORTS.rows, start=1):
+        for queue in example_plan().ports[Port(0, number)].queues:
+            own = [a for a in example_plan().ports[Port(0, number)].applications
+                   if a.queue == queue.number]  # fmt: skip
+            below = 0
+            for assigned in own:
+                ax.bar(place, assigned.units, bottom=below, color=COLOURS[assigned.level])
+                ax.annotate(assigned.application, (place, below + assigned.units / 2), ha="center",
+                            va="center", color="white")  # fmt: skip
+                below += assigned.units
+            labels.append(f"{row[0]} queue {queue.number}")
+            place += 1
+    ax.set_xticks(range(place), labels)
+    ax.set_xlabel("port and queue")
+    ax.set_ylabel("weight (units of 255)")
+
+
+FIG4_9 = Study(
+    name="saba-fig4.9",
+    title="Priority levels to queues at two ports",
+    paper=SABA,
+    place="Figure 4.9, 4.3.3.2",
+    system=EXAMPLE,
+    points=tuple(
+        modelled(f"port {row[0]}", {"port": str(row[0]), "levels": str(row[1])},
+                 lambda n=n: _port_quantities(n), EXAMPLE)  # type: ignore[misc]
+        for n, row in enumerate(PORTS.rows, start=1)
+    ),
+    observations=tuple(_step_row(str(row[0]), float(row[2])) for row in PORTS.rows),
+    claims=(
+        Claim(
+            statement="Levels 1 and 4 have a queue each at one port; at the other levels 1 and 2 "
+            "share one, and level 3 has the second.",
+            place=PORTS.place, source="model", system=EXAMPLE, judge=_as_mapped,
+        ),
+        Claim(
+            statement="An application has different weights at two ports that it shares with "
+            "different applications.",
+            place=PORTS.place, source="model", system=EXAMPLE, judge=_different_weights,
+        ),
+    ),
+    panels=(_draw_ports,),
+    notes=(
+        "The models are ours: the text says which levels are joined at step 2 of its clustering (1 "
+        "and 2), and any example whose two least sensitive levels are nearest has that step.",
+    ),
+)  # fmt: skip
+
+MAPPING: tuple[Study, ...] = (FIG4_7, FIG4_8, FIG4_9)

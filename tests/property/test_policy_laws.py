@@ -1,0 +1,278 @@
+"""Laws of levels, queues and plans over random models, fabrics and connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import linkage
+
+from weft.control.policy.connection import Connection
+from weft.control.policy.kmeans import partition
+from weft.control.policy.levels import Level, Levels, coordinates_of, levels_kept, levels_of
+from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
+from weft.control.policy.port import Htb, LatencyLane, PortPolicy, VlArbitration
+from weft.control.policy.queues import Hierarchy, hierarchy_of, queues_at
+from weft.fabric import Port
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+
+FLOOR = 0.02
+shares = st.floats(0.05, 1.0)
+costs = st.floats(0.0, 5.0)
+
+
+@st.composite
+def hinges(draw: st.DrawFn) -> Hinges:
+    knots = sorted(draw(st.sets(shares, min_size=0, max_size=3)), reverse=True)
+    return Hinges(terms=tuple((t, draw(costs)) for t in knots), floor=FLOOR)
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Polynomial:
+    fall = draw(st.floats(0.0, 5.0))
+    return Polynomial(coefficients=(1 + fall, -fall), floor=FLOOR)
+
+
+def applications(least: int = 1, most: int = 14) -> st.SearchStrategy[dict[str, Sensitivity]]:
+    models = st.one_of(st.lists(hinges(), min_size=least, max_size=most),
+                       st.lists(lines(), min_size=least, max_size=most))  # fmt: skip
+    return models.map(lambda found: {f"app{i}": model for i, model in enumerate(found)})
+
+
+# ---- Levels -----------------------------------------------------------------------------------
+
+
+def partitions(items: Sequence[int], groups: int) -> Iterator[list[list[int]]]:
+    """All partitions of the items into at most so many groups."""
+    if not items:
+        yield []
+        return
+    for rest in partitions(items[1:], groups):
+        for i, group in enumerate(rest):
+            yield [*rest[:i], [items[0], *group], *rest[i + 1 :]]
+        if len(rest) < groups:
+            yield [[items[0]], *rest]
+
+
+def spread(points: np.ndarray, weights: np.ndarray, groups: Sequence[Sequence[int]]) -> float:
+    total = 0.0
+    for group in groups:
+        mean = np.average(points[group], axis=0, weights=weights[group])
+        total += float((weights[group, None] * (points[group] - mean) ** 2).sum())
+    return total
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 7), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_few_points_are_in_the_best_of_all_partitions(n: int, groups: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    points, weights = random.normal(size=(n, 2)), random.integers(1, 5, n)
+    found = partition(points, weights, groups)
+    ours = [list(np.flatnonzero(found == g)) for g in set(found.tolist())]
+    best = min(spread(points, weights, p) for p in partitions(range(n), groups))
+    assert spread(points, weights, ours) <= best + 1e-9
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(11, 60), st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_many_points_are_each_in_the_group_of_the_nearest_mean(
+    n: int, groups: int, seed: int
+) -> None:
+    points = np.random.default_rng(seed).normal(size=(n, 3))
+    found = partition(points, np.ones(n), groups)
+    means = np.array([points[found == g].mean(axis=0) for g in range(groups)])
+    distances = ((points[:, None] - means) ** 2).sum(axis=2)
+    assert (distances[np.arange(n), found] <= distances.min(axis=1) + 1e-9).all()
+
+
+@settings(deadline=None)
+@given(applications(), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_the_order_of_applications_changes_no_level(
+    models: dict[str, Sensitivity], most: int, random: Random
+) -> None:
+    names = list(models)
+    random.shuffle(names)
+    assert levels_of({name: models[name] for name in names}, most) == levels_of(models, most)
+
+
+@settings(deadline=None)
+@given(applications(), st.integers(1, 6))
+def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
+    models: dict[str, Sensitivity], most: int
+) -> None:
+    levels = levels_of(models, most).levels
+    members = [name for level in levels for name in level.applications]
+    assert sorted(members) == sorted(models)
+    assert [level.number for level in levels] == list(range(1, len(levels) + 1))
+    distinct = len(np.unique(coordinates_of(models)[1], axis=0))
+    assert len(levels) == min(most, distinct)
+    assert all(a.sensitivity <= b.sensitivity for a, b in pairwise(levels))
+
+
+@settings(deadline=None)
+@given(applications(), applications(least=1, most=4), st.integers(1, 6), st.data())
+def test_who_had_a_level_keeps_it_when_others_come_and_go(
+    models: dict[str, Sensitivity], more: dict[str, Sensitivity], most: int, data: st.DataObject
+) -> None:
+    before = levels_of(models, most)
+    stay = data.draw(st.sets(st.sampled_from(sorted(models)), min_size=1))
+    new = {f"new {name}": model for name, model in more.items()}
+    after = {name: models[name] for name in sorted(stay)} | new
+    kept = levels_kept(before, after, most)
+    assert sorted(kept.levels.assignment) == sorted(after)
+    assert all(kept.levels.assignment[name] == before.assignment[name] for name in stay)
+    assert {level.number for level in kept.levels.levels} <= set(range(1, most + 1))
+    assert kept.cost >= 0
+    assert set(kept.movers) <= stay
+
+
+@settings(deadline=None)
+@given(applications(), st.integers(1, 6))
+def test_nobody_moves_when_nobody_came(models: dict[str, Sensitivity], most: int) -> None:
+    before = levels_of(models, most)
+    kept = levels_kept(before, models, most)
+    assert (kept.levels, kept.movers, kept.cost) == (before, (), 0.0)
+
+
+# ---- Queues -----------------------------------------------------------------------------------
+
+
+def hierarchy(points: np.ndarray) -> Hierarchy:
+    levels = [
+        Level(number=i, applications=(str(i),), centroid=tuple(point.tolist()), sensitivity=1.0)
+        for i, point in enumerate(points, start=1)
+    ]
+    return hierarchy_of(Levels(levels=tuple(levels), coordinates="any", spread=0.0))
+
+
+random_points = st.tuples(st.integers(1, 12), st.integers(0, 2**32 - 1)).map(
+    lambda drawn: np.random.default_rng(drawn[1]).normal(size=(drawn[0], 2))
+)
+
+
+@settings(deadline=None)
+@given(random_points)
+def test_each_step_joins_two_clusters_and_never_splits_one(points: np.ndarray) -> None:
+    steps = [{cluster.levels for cluster in step} for step in hierarchy(points).steps]
+    assert [len(step) for step in steps] == list(range(len(points), 0, -1))
+    for finer, coarser in pairwise(steps):
+        assert all(any(set(old) <= set(new) for new in coarser) for old in finer)
+        assert len(finer & coarser) == len(finer) - 2
+
+
+@settings(deadline=None)
+@given(random_points)
+def test_joins_are_those_of_median_linkage(points: np.ndarray) -> None:
+    n = len(points)
+    assume(n > 1)
+    members = {i: (i + 1,) for i in range(n)}
+    joined = []
+    for i, row in enumerate(linkage(points, method="median")):
+        members[n + i] = tuple(sorted(members[int(row[0])] + members[int(row[1])]))
+        joined.append(members[n + i])
+    steps = [{cluster.levels for cluster in step} for step in hierarchy(points).steps]
+    # SciPy sorts joins by distance, which midpoints may make fall: the joins are compared, not
+    # their order.
+    assert sorted(next(iter(b - a)) for a, b in pairwise(steps)) == sorted(joined)
+
+
+@settings(deadline=None)
+@given(random_points, st.integers(1, 8), st.data())
+def test_a_port_takes_the_first_step_that_fits_its_queues(
+    points: np.ndarray, queues: int, data: st.DataObject
+) -> None:
+    found = hierarchy(points)
+    present = data.draw(st.sets(st.sampled_from(found.levels), min_size=1))
+    mapped = queues_at(found, present, queues)
+    clusters = [sum(1 for cluster in step if present & set(cluster.levels)) for step in found.steps]
+    assert mapped.step == 1 + next(i for i, count in enumerate(clusters) if count <= queues)
+    assert sorted(level for queue in mapped.queues for level in queue) == sorted(present)
+    assert len(mapped.queues) == clusters[mapped.step - 1]
+
+
+# ---- Plans ------------------------------------------------------------------------------------
+
+PORTS = tuple(Port(node, port) for node in range(2) for port in (1, 2))
+PORT_POLICIES = (
+    PortPolicy(scheduler=VlArbitration(queues=8)),
+    PortPolicy(scheduler=VlArbitration(queues=2), managed_share=0.8),
+    PortPolicy(scheduler=VlArbitration(queues=4, entries=64, units=4096), managed_share=0.75,
+               lane=LatencyLane(share=0.1, budget_bytes=400)),
+    PortPolicy(scheduler=Htb(queues=3, rate_kbps=10_000), managed_share=0.9),
+)  # fmt: skip
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[dict[str, Sensitivity], list[Connection]]:
+    models = draw(applications(most=8))
+    uses = st.builds(
+        lambda name, ports: Connection(application=name, ports=tuple(sorted(ports))),
+        st.sampled_from(sorted(models)),
+        st.sets(st.sampled_from(PORTS), min_size=1),
+    )
+    return models, draw(st.lists(uses, max_size=12))
+
+
+def planned(models: dict[str, Sensitivity], connections: Sequence[Connection]) -> Plan:
+    ports = dict(zip(PORTS, PORT_POLICIES, strict=True))
+    return plan(policy_of(models, PORT_POLICIES[0], 4, ports), connections)
+
+
+@settings(deadline=None)
+@given(situations())
+def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
+    situation: tuple[dict[str, Sensitivity], list[Connection]],
+) -> None:
+    told = planned(*situation)
+    assert set(told.ports) == {port for c in situation[1] for port in c.ports}
+    for port in told.ports.values():
+        assert sum(port.units.values()) == port.policy.units
+        assert sum(queue.units for queue in port.queues) == port.policy.managed_units
+        assert len(port.units) <= port.policy.scheduler.queues
+        for queue in port.queues:
+            own = [a for a in port.applications if a.queue == queue.number]
+            assert queue.units == sum(a.units for a in own)
+            assert {a.level for a in own} == set(queue.levels)
+
+
+@settings(deadline=None)
+@given(situations())
+def test_no_application_and_no_queue_is_below_the_floor(
+    situation: tuple[dict[str, Sensitivity], list[Connection]],
+) -> None:
+    for port in planned(*situation).ports.values():
+        weight = {queue.number: queue.units for queue in port.queues}
+        for assigned in port.applications:
+            assert assigned.share >= assigned.model.floor - 1e-12
+            assert weight[assigned.queue] >= assigned.units
+
+
+@settings(deadline=None)
+@given(situations(), st.randoms(use_true_random=False))
+def test_the_order_of_connections_and_applications_changes_nothing(
+    situation: tuple[dict[str, Sensitivity], list[Connection]], random: Random
+) -> None:
+    models, connections = situation
+    names, shuffled = list(models), list(connections)
+    random.shuffle(names)
+    random.shuffle(shuffled)
+    assert planned({n: models[n] for n in names}, shuffled) == planned(models, connections)
+
+
+@settings(deadline=None)
+@given(situations())
+def test_one_connection_at_a_time_gives_the_plan_of_all(
+    situation: tuple[dict[str, Sensitivity], list[Connection]],
+) -> None:
+    models, connections = situation
+    told = planned(models, [])
+    for count, connection in enumerate(connections, start=1):
+        told = with_connection(told, connection)
+        assert told == planned(models, connections[:count])
+    for count, connection in enumerate(connections, start=1):
+        told = without_connection(told, connection)
+        assert told == planned(models, connections[count:])

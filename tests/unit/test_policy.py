@@ -1,0 +1,313 @@
+"""Levels, queues, ports and plans: examples worked by hand, edges, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.control.policy.connection import Connection, connection
+from weft.control.policy.levels import (
+    COEFFICIENTS,
+    SLOWDOWNS,
+    Level,
+    Levels,
+    levels_kept,
+    levels_of,
+)
+from weft.control.policy.plan import (
+    Policy,
+    PortPlan,
+    plan,
+    policy_of,
+    with_connection,
+    without_connection,
+)
+from weft.control.policy.port import (
+    Htb,
+    LatencyLane,
+    PortPolicy,
+    VlArbitration,
+    arbitration_entries,
+)
+from weft.control.policy.queues import hierarchy_of, queues_at
+from weft.errors import InputError
+from weft.fabric import Port, path, route
+from weft.fabric.topology import back_to_back, leaf_spine
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+
+VL8 = PortPolicy(scheduler=VlArbitration(queues=8))
+AT = Port(0, 1)
+
+
+def waits(part: float, floor: float = 0.05) -> Hinges:
+    """Communicates for this part of its time, and nothing hides it."""
+    return Hinges(terms=((1.0, part),), floor=floor)
+
+
+def line(fall: float) -> Polynomial:
+    return Polynomial(coefficients=(1 + fall, -fall), floor=0.05)
+
+
+def levels_at(*places: float) -> Levels:
+    found = [
+        Level(number=n, applications=(f"a{n}",), centroid=(x,), sensitivity=x)
+        for n, x in enumerate(places, start=1)
+    ]
+    return Levels(levels=tuple(found), coordinates="any", spread=0.0)
+
+
+# ---- Levels -----------------------------------------------------------------------------------
+
+
+def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() -> None:
+    models = {"far": line(3.0), "a": line(0.1), "b": line(0.2), "mid": line(1.0)}
+    found = levels_of(models, 3)
+    assert [level.applications for level in found.levels] == [("a", "b"), ("mid",), ("far",)]
+    assert found.levels[0].centroid == pytest.approx((1.15, -0.15))
+    assert found.coordinates == COEFFICIENTS
+    assert found.of("mid").number == 2
+
+
+def test_lower_degrees_are_filled_up_with_zeros() -> None:
+    bent = Polynomial(coefficients=(1.1, -0.1, 0.0), floor=0.05)
+    assert levels_of({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
+        "line": 1, "bent": 1, "far": 2,
+    }  # fmt: skip
+
+
+def test_a_convex_model_makes_all_stand_by_their_slowdowns() -> None:
+    found = levels_of({"line": line(0.5), "convex": waits(0.5)}, 2)
+    assert found.coordinates == SLOWDOWNS
+    assert found.of("convex").centroid == pytest.approx((5.5, 2.5, 1.5, 1 + 0.5 / 3))
+
+
+def test_a_share_below_the_floor_stands_at_the_floor() -> None:
+    found = levels_of({"a": waits(1.0, floor=0.5)}, 1)
+    assert found.levels[0].centroid == pytest.approx((2, 2, 2, 4 / 3))
+
+
+def test_more_levels_than_applications_are_one_each_and_equal_ones_share() -> None:
+    assert len(levels_of({"a": waits(0.1), "b": waits(0.2)}, 16).levels) == 2
+    assert len(levels_of({"a": waits(0.1), "b": waits(0.1)}, 16).levels) == 1
+    assert levels_of({"a": waits(0.1)}, 1).levels[0].applications == ("a",)
+
+
+def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
+    before = levels_of({"a": line(0.1), "b": line(2.0)}, 3)
+    three = {"a": line(0.1), "b": line(2.0), "c": line(1.0)}
+    kept = levels_kept(before, three, 3)
+    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 3}
+    assert (kept.movers, kept.cost) == ((), 0.0)
+    assert kept.anew.assignment == {"a": 1, "b": 2, "c": 3}
+    more = levels_kept(kept.levels, {**three, "d": line(1.9)}, 3)
+    assert more.levels.assignment["d"] == 2
+
+
+def test_what_keeping_costs_is_told_with_who_would_move() -> None:
+    before = levels_of({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
+    assert before.assignment == {"a": 1, "b": 2, "c": 2}
+    kept = levels_kept(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
+    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 2, "d": 2}
+    assert kept.anew.assignment["d"] != kept.anew.assignment["b"] == kept.anew.assignment["a"]
+    assert kept.movers == ("a",)
+    assert kept.cost > 1
+
+
+def test_levels_without_applications_or_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match="no applications; register"):
+        levels_of({}, 3)
+    with pytest.raises(InputError, match="0 levels; use at least 1"):
+        levels_of({"a": waits(0.1)}, 0)
+    with pytest.raises(InputError, match="application b: has no level"):
+        levels_of({"a": waits(0.1)}, 1).of("b")
+    models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.5)}
+    with pytest.raises(InputError, match="level 2 is in use, and 1 are allowed"):
+        levels_kept(levels_of(models, 2), models, 1)
+
+
+# ---- Queues -----------------------------------------------------------------------------------
+
+
+def test_a_joined_cluster_stands_at_the_midpoint_whatever_it_holds() -> None:
+    # {3, 4} stands at 2.45: 5 at 4.3 is 1.85 away, {1, 2} at 0.5 is 1.95 away.
+    steps = hierarchy_of(levels_at(0, 1, 2, 2.9, 4.3)).steps
+    assert [[cluster.levels for cluster in step] for step in steps] == [
+        [(1,), (2,), (3,), (4,), (5,)],
+        [(1,), (2,), (3, 4), (5,)],
+        [(1, 2), (3, 4), (5,)],
+        [(1, 2), (3, 4, 5)],
+        [(1, 2, 3, 4, 5)],
+    ]
+    assert steps[1][2].coordinates == pytest.approx((2.45,))
+    assert steps[4][0].coordinates == pytest.approx(((0.5 + (2.45 + 4.3) / 2) / 2,))
+
+
+def test_a_port_joins_no_more_levels_than_its_queues_ask_for() -> None:
+    found = hierarchy_of(levels_at(0, 1, 3, 7, 15))
+    assert queues_at(found, {1, 4}, 2).step == 1
+    assert queues_at(found, {1, 2, 3}, 2).queues == ((1, 2), (3,))
+    assert queues_at(found, {1, 2, 3, 4, 5}, 9).queues == ((1,), (2,), (3,), (4,), (5,))
+    assert queues_at(found, {1, 3, 5}, 1).queues == ((1, 3, 5),)
+    assert queues_at(hierarchy_of(levels_at(1)), {1}, 1).queues == ((1,),)
+
+
+def test_ports_without_queues_or_levels_are_refused() -> None:
+    found = hierarchy_of(levels_at(0, 1))
+    with pytest.raises(InputError, match="queues of a port: 0; use at least 1"):
+        queues_at(found, {1}, 0)
+    with pytest.raises(InputError, match="no level is present"):
+        queues_at(found, set(), 2)
+    with pytest.raises(InputError, match="level 7: is not in the hierarchy"):
+        queues_at(found, {1, 7}, 2)
+
+
+# ---- Ports ------------------------------------------------------------------------------------
+
+
+def test_units_are_the_managed_share_the_lane_and_the_rest() -> None:
+    lane = LatencyLane(share=0.1, budget_bytes=400)
+    own = PortPolicy(scheduler=VlArbitration(queues=8), managed_share=0.7, lane=lane)
+    assert (own.managed_units, own.lane_units, own.unmanaged_units) == (178, 26, 51)
+    assert (own.first_managed_queue, own.managed_queues) == (1, 6)
+    whole = PortPolicy(scheduler=Htb(queues=4, rate_kbps=200_000))
+    assert (whole.managed_units, whole.unmanaged_units, whole.managed_queues) == (200_000, 0, 4)
+
+
+def test_a_lane_sends_at_most_its_budget_between_two_packets_of_others() -> None:
+    one = LatencyLane(share=0.1, budget_bytes=4095 + 255, packet_bytes=256)
+    assert one.high_limit == 0
+    assert one.most_share == pytest.approx(256 / (256 + 4096))
+    two = LatencyLane(share=0.6, budget_bytes=4095 + 256, packet_bytes=256)
+    assert two.high_limit == 1
+    assert two.most_share == pytest.approx(4351 / (4351 + 4096))
+
+
+def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> None:
+    lane = LatencyLane(share=0.05, budget_bytes=256)
+    with pytest.raises(InputError, match=r"256 B can take 0.0588 .* its share is 0.05"):
+        PortPolicy(scheduler=VlArbitration(queues=8), managed_share=0.9, lane=lane)
+    PortPolicy(scheduler=Htb(queues=3, rate_kbps=1000), managed_share=0.9, lane=lane)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: VlArbitration(queues=0), "virtual lanes: 0; use at least 1"),
+        (lambda: VlArbitration(queues=8, units=256), "256 units do not fit 8 entries of 8 lanes"),
+        (lambda: VlArbitration(queues=9), "use an entry for each lane"),
+        (lambda: Htb(queues=1, rate_kbps=0), "HTB rate"),
+        (lambda: PortPolicy(scheduler=Htb(queues=1, rate_kbps=9), managed_share=1.5), "managed"),
+        (lambda: PortPolicy(scheduler=VlArbitration(queues=1), managed_share=0.9), "are reserved"),
+        (lambda: PortPolicy(scheduler=Htb(queues=2, rate_kbps=9), managed_share=0.01), "not fit"),
+        (lambda: LatencyLane(share=0, budget_bytes=1), "share of the latency lane"),
+        (lambda: LatencyLane(share=0.1, budget_bytes=100), "below its packets of 256 B"),
+        (lambda: PortPolicy(scheduler=Htb(queues=4, rate_kbps=100), managed_share=0.95,
+                            lane=LatencyLane(share=0.1, budget_bytes=256)),
+         "0.95 for managed applications and 0.1 for the latency lane do not fit 100 units"),
+    ],
+)  # fmt: skip
+def test_ports_that_cannot_be_are_refused(make: object, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        make()  # type: ignore[operator]
+
+
+def test_weights_above_an_entry_come_back_in_later_rounds() -> None:
+    assert arbitration_entries({0: 10, 1: 600, 2: 255}) == (
+        (0, 10), (1, 255), (2, 255), (1, 255), (1, 90),
+    )  # fmt: skip
+
+
+# ---- Plans ------------------------------------------------------------------------------------
+
+
+def policy(port: PortPolicy = VL8, levels: int = 16) -> Policy:
+    models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.4), "c": waits(0.9)}
+    return policy_of(models, port, levels)
+
+
+def at_one_port(told: Policy, *names: str) -> PortPlan:
+    return plan(told, [Connection(application=name, ports=(AT,)) for name in names]).ports[AT]
+
+
+def test_weights_go_as_the_root_of_what_communication_costs() -> None:
+    # D' = −c/b² is equal where b ∝ √c.
+    port = at_one_port(policy(PortPolicy(scheduler=Htb(queues=8, rate_kbps=100_000))), "a", "b")
+    assert [a.units for a in port.applications] == [33_333, 66_667]
+    assert [a.queue for a in port.applications] == [0, 1]
+    assert port.gap == 0
+    assert port.of("b").slowdown == pytest.approx(1 + 0.4 * (1.5 - 1), rel=1e-4)
+    assert port.slowdown == pytest.approx(1.2 + 1.2, rel=1e-4)
+
+
+def test_one_application_has_all_that_is_managed() -> None:
+    own = PortPolicy(scheduler=VlArbitration(queues=2), managed_share=0.8)
+    port = at_one_port(policy(own), "c")
+    assert port.units == {0: 51, 1: 204}
+    assert port.of("c").share == 0.8
+
+
+def test_one_queue_holds_everyone() -> None:
+    port = at_one_port(policy(PortPolicy(scheduler=VlArbitration(queues=1))), "a", "b", "c")
+    assert port.units == {0: 255}
+    assert (port.step, port.queues[0].levels) == (3, (1, 2, 3))
+
+
+def test_the_lane_is_the_last_queue() -> None:
+    lane = LatencyLane(share=0.1, budget_bytes=400)
+    own = PortPolicy(scheduler=VlArbitration(queues=4), managed_share=0.7, lane=lane)
+    told = at_one_port(policy(own), "a", "b", "c")
+    assert list(told.units) == [0, 1, 2, 3]
+    assert (told.units[0], told.units[3]) == (51, 26)
+    assert told.step == 2
+
+
+def test_a_second_connection_of_an_application_changes_its_count_alone() -> None:
+    both = Connection(application="a", ports=(AT, Port(0, 2)))
+    before = plan(policy(), [both])
+    after = with_connection(before, Connection(application="a", ports=(AT,)))
+    assert after.ports[AT].of("a").connections == 2
+    assert after.ports[AT].units == before.ports[AT].units
+    assert set(without_connection(before, both).ports) == set()
+
+
+def test_applications_and_connections_that_are_unknown_are_refused() -> None:
+    told = plan(policy(), [Connection(application="a", ports=(AT,))])
+    with pytest.raises(InputError, match="application z: is not registered"):
+        with_connection(told, Connection(application="z", ports=(AT,)))
+    with pytest.raises(InputError, match="node 0 port 1: no connection of b to take away"):
+        without_connection(told, Connection(application="b", ports=(AT,)))
+    with pytest.raises(InputError, match="application b: is not at this port"):
+        told.ports[AT].of("b")
+    with pytest.raises(InputError, match="no port, or one twice"):
+        Connection(application="a", ports=(AT, AT))
+    with pytest.raises(InputError, match="application a: has a model or a level, not both"):
+        Policy(models={}, levels=told.policy.levels, hierarchy=told.policy.hierarchy, port=VL8)
+
+
+def test_floors_that_exceed_the_managed_share_are_refused() -> None:
+    crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
+    with pytest.raises(InputError, match="floors of 4 applications"):
+        at_one_port(policy_of(crowd, VL8, 4), *crowd)
+
+
+def test_a_connection_uses_the_ports_of_its_path() -> None:
+    fabric = leaf_spine(2, 2, 2)
+    src, dst = fabric.hosts[0], fabric.hosts[-1]
+    found = connection(fabric, "a", src, dst)
+    assert set(found.ports) == {Port(*hop) for hop in path(fabric, src, dst)}
+
+
+def test_where_paths_are_equal_all_their_ports_count() -> None:
+    fabric = route(leaf_spine(2, 3, 2), "ecmp")
+    found = connection(fabric, "a", fabric.hosts[0], fabric.hosts[-1])
+    assert len(found.ports) == 1 + 3 + 3 + 1
+    ways = {
+        hop for flow in range(64) for hop in path(fabric, fabric.hosts[0], fabric.hosts[-1], flow)
+    }
+    assert set(found.ports) == {Port(*hop) for hop in ways}
+
+
+def test_a_connection_to_the_same_host_is_refused_and_a_cable_has_one_port() -> None:
+    fabric = back_to_back()
+    with pytest.raises(InputError, match="to itself; leave it out"):
+        connection(fabric, "a", 0, 0)
+    assert connection(fabric, "a", 0, 1).ports == (Port(0, 1),)

@@ -24,10 +24,9 @@ from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records
+from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.paper import SABA
 from weft.studies.published import published
-from weft.studies.rounds import scalar_in
 from weft.studies.site import modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
@@ -93,7 +92,8 @@ def _draw_levels(ax: Axes, _: Result) -> None:
         ax.plot([c[0] for c in own], [c[1] for c in own], "o", color=COLOURS[number],
                 label=f"level {number}")  # fmt: skip
     for name, model in models.items():
-        ax.annotate(name, model.coefficients, textcoords="offset points", xytext=(6, 4))
+        c0, c1 = model.coefficients
+        ax.annotate(name, (c0, c1), textcoords="offset points", xytext=(6, 4))
     ax.set_xlabel("c0 (slowdown)")
     ax.set_ylabel("c1 (slowdown per link)")
     legend(ax)

@@ -74,7 +74,7 @@ def _subset_costs(points: FloatArray, weights: FloatArray) -> FloatArray:
     # Around the mean of all: the difference below would lose digits far from the origin.
     centred = points - np.average(points, axis=0, weights=weights)
     about = holds @ (centred**2).sum(axis=1)
-    return np.maximum(0.0, about - ((holds @ centred) ** 2).sum(axis=1) / total)
+    return np.asarray(np.maximum(0.0, about - ((holds @ centred) ** 2).sum(axis=1) / total))
 
 
 def _with_one_more(best: FloatArray, cost: FloatArray, n: int) -> tuple[FloatArray, IntArray]:

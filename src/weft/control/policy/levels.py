@@ -103,7 +103,7 @@ def levels_kept(before: Levels, models: Mapping[str, Sensitivity], most: int) ->
         problem = f"level {max(beyond)} is in use, and {most} are allowed"
         raise InputError("levels", problem, "assign all applications anew")
     numbers = np.array([old.get(name, 0) for name in members.names])
-    for row in np.flatnonzero(numbers == 0):
+    for row in np.flatnonzero(numbers == 0).tolist():
         numbers[row] = _place(members.points, numbers, row, most)
     anew = _renumbered(levels_of(models, most), before, most)
     movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)

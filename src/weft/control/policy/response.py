@@ -69,7 +69,7 @@ class Responses:
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.cumsum(self.c * self.t, axis=1) / price[:, None])
         least = np.minimum(self.t, np.nan_to_num(root, nan=0.0, posinf=np.inf))
-        return np.maximum(least.max(axis=1, initial=0.0), self.floor[self.hinges])
+        return np.asarray(np.maximum(least.max(axis=1, initial=0.0), self.floor[self.hinges]))
 
     def _polynomial(self, price: FloatArray) -> FloatArray:
         floor = self.floor[self.polynomials]
@@ -78,7 +78,7 @@ class Responses:
         stationary = [np.clip(root, floor, 1.0) for root in _stationary(c)]
         several = np.stack([floor, *stationary, np.ones_like(floor)])
         best = np.stack([_value(c, b) for b in several]).argmin(axis=0)
-        return np.take_along_axis(several, best[None], axis=0)[0]
+        return np.asarray(np.take_along_axis(several, best[None], axis=0)[0])
 
 
 def _value(coefficients: FloatArray, b: FloatArray) -> FloatArray:

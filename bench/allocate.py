@@ -7,7 +7,8 @@ through it, by the fabric's own routes. Models: hinges drawn at random, and poly
 to 3 fitted to the same curves at the profile's percentages. SciPy's SLSQP solves a sample of the
 same ports. Entry point: `allocate_all`. Timed are the solution of all ports, given which
 applications use them, and one connection opened or closed, from its two ends over the path to the
-new weights. Times are CPU times of the one thread; the wall time of the whole is shown as well.
+units of every queue that changes. Times are CPU times of the one thread; the wall time of the whole
+is shown as well.
 """
 
 from __future__ import annotations
@@ -21,24 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.figure import Figure
-from weft.control.policy.allocate import (
-    Allocation,
-    Assignment,
-    Models,
-    Ports,
-    allocate,
-    closed,
-    opened,
-)
+from weft.control.policy.allocate import Models, Ports, allocate
+from weft.control.policy.connection import Connection
 from weft.control.policy.paper import slsqp
-from weft.fabric import Fabric, papers_1944, path
+from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
+from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.fabric import Fabric, Port, papers_1944, path
 from weft.records.table import text_table
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
 SEED = 5
 APPLICATIONS, INSTANCES = 1000, 32
-# Eight lanes of one table entry each.
+# Eight lanes of one table entry each; levels as InfiniBand has service levels.
 UNITS = 8 * 255
+LEVELS = 16
+PORT = PortPolicy(scheduler=VlArbitration(queues=8, entries=16, units=UNITS))
 # 56 Gb/s in kbit/s: so fine that whole units and SLSQP's shares can be compared.
 FINE_UNITS = 56_000_000
 # Ports have tens of applications: the floor must leave room for all of them.
@@ -113,9 +111,7 @@ def connections(rng: np.random.Generator, hosts: Ints, pattern: str) -> tuple[In
 def models(rng: np.random.Generator) -> dict[str, list[Sensitivity]]:
     """1,000 applications, each as hinges and as polynomials fitted to them."""
     hinges = [_hinges(rng) for _ in range(APPLICATIONS)]
-    fitted: dict[str, list[Sensitivity]] = {
-        f"k = {k}": [_fitted(model, k) for model in hinges] for k in (1, 2, 3)
-    }
+    fitted: dict[str, list[Sensitivity]] = {f"k = {k}": _fitted(hinges, k) for k in (1, 2, 3)}
     return {**fitted, "convex": list(hinges)}
 
 
@@ -126,10 +122,11 @@ def _hinges(rng: np.random.Generator) -> Hinges:
     return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
 
 
-def _fitted(model: Hinges, degree: int) -> Polynomial:
+def _fitted(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
     shares = PERCENT / 100
-    c = np.polynomial.polynomial.polyfit(shares, model.slowdown(shares), degree)
-    return Polynomial(coefficients=tuple(c.tolist()), floor=FLOOR)
+    slowdowns = np.array([model.slowdown(shares) for model in hinges]).T
+    rows = np.polynomial.polynomial.polyfit(shares, slowdowns, degree).T.tolist()
+    return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
 
 
 def allocate_all(quick: bool) -> list[Figure]:
@@ -152,16 +149,15 @@ def _pattern(wiring: Wiring, pattern: str, scenarios: int, changes: int) -> list
         sizes.append((len(ports), len(ports.applications), int(np.diff(ports.offsets).max())))
         for kind, own in models(rng).items():
             prepared = Models(own)
-            answer = _timed_whole(prepared, ports, timings[kind])
+            _time_whole(prepared, ports, timings[kind])
             if scenario == 0:
-                state = _assignment(prepared, answer, names)
-                _time_changes(rng, state, wiring, changes, timings[kind])
+                _time_changes(rng, _planned(own, ports, names), wiring, changes, timings[kind])
             if scenario < 10:
                 _beside_slsqp(rng, own, ports, timings[kind])
     return _report(pattern, timings, sizes)
 
 
-def _timed_whole(prepared: Models, ports: Ports, timings: Timings) -> Allocation:
+def _time_whole(prepared: Models, ports: Ports, timings: Timings) -> None:
     wall, begin = time.perf_counter(), time.thread_time()
     answer = allocate(prepared, ports, units=UNITS)
     timings.whole.append((time.thread_time() - begin) * 1e3)
@@ -169,31 +165,36 @@ def _timed_whole(prepared: Models, ports: Ports, timings: Timings) -> Allocation
     timings.gap = max(timings.gap, float(answer.gap.max()))
     taken = np.add.reduceat(answer.weights, ports.offsets[:-1])
     assert (taken == UNITS).all()
-    return answer
 
 
-def _assignment(prepared: Models, answer: Allocation, names: list[tuple[int, int]]) -> Assignment:
-    """All ports as they stand; each application has one connection on each of its ports."""
-    state = Assignment(models=prepared, units=UNITS)
-    ports = answer.ports
+def _planned(own: Sequence[Sensitivity], ports: Ports, names: list[tuple[int, int]]) -> Plan:
+    """All ports as they stand; each application has one connection on all of its ports."""
     paths: dict[int, list[tuple[int, int]]] = {}
     for place, name in enumerate(names):
         for app in ports.applications[ports.offsets[place] : ports.offsets[place + 1]].tolist():
             paths.setdefault(app, []).append(name)
-    return opened(state, paths.items())[0]
+    policy = policy_of({str(app): model for app, model in enumerate(own)}, PORT, LEVELS)
+    return plan(policy, [_connection(app, hops) for app, hops in paths.items()])
+
+
+def _connection(application: int, hops: Sequence[tuple[int, int]]) -> Connection:
+    return Connection(application=str(application), ports=tuple(Port(*hop) for hop in hops))
 
 
 def _time_changes(
-    rng: np.random.Generator, state: Assignment, wiring: Wiring, changes: int, timings: Timings
+    rng: np.random.Generator, told: Plan, wiring: Wiring, changes: int, timings: Timings
 ) -> None:
-    """Connections opened and closed again, from their two ends to new weights."""
+    """Connections opened and closed again, from their two ends to the units of all queues."""
     for _ in range(changes):
         application = int(rng.integers(APPLICATIONS))
         source, target = rng.choice(wiring.hosts, 2, replace=False).tolist()
-        for change in (opened, closed):
+        for change in (with_connection, without_connection):
             begin = time.thread_time()
-            state, _ = change(state, [(application, path(wiring.fabric, source, target))])
+            connection = _connection(application, path(wiring.fabric, source, target))
+            told = change(told, connection)
+            units = [told.ports[port].units for port in connection.ports if port in told.ports]
             timings.change.append((time.thread_time() - begin) * 1e3)
+            assert all(sum(own.values()) == UNITS for own in units)
 
 
 def _beside_slsqp(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from allocation_instances import Floats, brute_force, instance, least_units
+from allocation_instances import brute_force, instance, least_units
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -125,12 +125,3 @@ def test_finer_units_are_never_worse(seed: int) -> None:
     coarse, fine = solved(models, UNITS), solved(models, 8 * UNITS)
     slack = 1e-9 * max(1.0, abs(coarse.objective[0]))
     assert fine.objective[0] <= coarse.objective[0] + slack
-
-
-@settings(max_examples=100, deadline=None)
-@given(SEEDS, st.floats(1e-6, 1e6))
-def test_where_the_search_starts_does_not_matter(seed: int, start: float) -> None:
-    models = ports(seed, ("polynomial", "convex"), most=16)
-    warm: Floats = np.array([start])
-    answer = allocate(models, [range(len(models))], units=UNITS, start=warm)
-    assert answer.objective[0] == pytest.approx(solved(models).objective[0], rel=1e-9, abs=1e-9)

@@ -1,4 +1,4 @@
-"""The allocation is the best there is: beside brute force, SLSQP and itself from scratch."""
+"""The allocation is the best there is: beside brute force and SLSQP."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from allocation_instances import (
     total_slowdown,
 )
 
-from weft.control.policy.allocate import Assignment, Models, allocate, closed, opened
+from weft.control.policy.allocate import allocate
 from weft.control.policy.paper import slsqp
 
-# `make test-optimal` sets 10,000, which takes minutes.
-SLSQP_INSTANCES = int(os.environ.get("WEFT_ALLOCATE_INSTANCES", "40"))
+# Of each kind; `make test-optimal` sets more, which takes minutes.
+SLSQP_PORTS = int(os.environ.get("WEFT_SLSQP_PORTS", "6"))
 
 
 def test_weights_equal_brute_force_on_1500_small_instances() -> None:
@@ -35,40 +35,29 @@ def test_weights_equal_brute_force_on_1500_small_instances() -> None:
         assert answer.gap[0] <= 1e-9
 
 
-def test_never_above_slsqp_on_random_ports() -> None:
+@pytest.mark.parametrize(
+    "kinds", [("convex",), ("polynomial",), ("convex", "polynomial")], ids=" and ".join
+)
+def test_never_above_slsqp_on_random_ports(kinds: tuple[str, ...]) -> None:
     rng = np.random.default_rng(2)
-    for _ in range(SLSQP_INSTANCES):
-        models = instance(rng, most=64, floor_unit=1 / FINE_UNITS)
+    excess, gaps, failed = [], [], 0
+    for _ in range(SLSQP_PORTS):
+        models = instance(rng, most=64, floor_unit=1 / FINE_UNITS, kinds=kinds)
         ours = allocate(models, [range(len(models))], units=FINE_UNITS)
         theirs = slsqp(models)
+        total = ours.objective[0]
+        excess.append((total - theirs.objective) / max(1.0, abs(theirs.objective)))
+        gaps.append(ours.gap[0])
+        failed += not theirs.converged
         # Whole units of 1e-7 of the link cost at most this beside shares of any size.
-        assert ours.objective[0] <= theirs.objective + 1e-6 * max(1.0, abs(theirs.objective))
-        assert ours.gap[0] <= 1e-9
-
-
-@pytest.mark.parametrize("kind", ["convex", "polynomial"])
-def test_a_changed_connection_gives_the_weights_of_a_whole_solution(kind: str) -> None:
-    rng = np.random.default_rng(3)
-    models = instance(rng, most=12, floor_unit=1 / 2040, kinds=(kind,))
-    while len(models) < 6:
-        models = instance(rng, most=12, floor_unit=1 / 2040, kinds=(kind,))
-    state = Assignment(models=Models(models), units=2040)
-    open_now: list[tuple[int, list[str]]] = []
-    for _ in range(60):
-        if open_now and rng.random() < 0.4:
-            gone = open_now.pop(int(rng.integers(len(open_now))))
-            state, _ = closed(state, [gone])
-        else:
-            path = [f"port {i}" for i in rng.choice(6, 3, replace=False)]
-            open_now.append((int(rng.integers(len(models))), path))
-            state, _ = opened(state, open_now[-1:])
-        used = sorted({port for _, path in open_now for port in path})
-        assert sorted(map(str, state.ports)) == used
-        for port in used:
-            apps = sorted({app for app, path in open_now if port in path})
-            whole = allocate(models, [apps], units=2040)
-            assert state.ports[port].objective == pytest.approx(whole.objective[0], rel=1e-9)
-            assert sum(state.ports[port].weights.values()) == 2040
+        assert excess[-1] <= 1e-6
+        assert gaps[-1] <= 1e-9
+    below = np.mean(np.array(excess) < -1e-6)
+    print(
+        f"{SLSQP_PORTS} ports, {' and '.join(kinds)}: ours above SLSQP by at most "
+        f"{max(excess):.1e}, below by more than 1e-6 at {below:.1%} (most {-min(excess):.2g}); "
+        f"SciPy reports failure at {failed}; greatest certified gap {max(gaps):.1e}"
+    )
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

@@ -1,4 +1,4 @@
-"""The allocation at single ports, one connection at a time, and what it refuses."""
+"""The allocation at single ports, and what it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft._core import Allocator
-from weft.control.policy.allocate import Assignment, Models, Ports, allocate, closed, opened
+from weft.control.policy.allocate import Ports, allocate
 from weft.control.policy.paper import slsqp
 from weft.errors import InputError
 from weft.sensitivity.model import Hinges, Polynomial
@@ -61,20 +61,6 @@ def test_where_concave_curves_tie_one_of_them_takes_the_rest() -> None:
     answer = allocate([arch] * 4, [range(4)], units=100)
     assert sorted(answer.weights.tolist()) == [10, 10, 10, 70]
     assert answer.gap[0] <= 1e-9
-
-
-def test_only_ports_whose_applications_change_are_solved_again() -> None:
-    state, first = opened(Assignment(models=Models([SENSITIVE, HIDDEN]), units=255), [(0, "ab")])
-    state, second = opened(state, [(0, "bc")])
-    assert (first, second) == (frozenset("ab"), frozenset("c"))
-    state, third = closed(state, [(0, "ab")])
-    assert third == frozenset("a")
-    assert set(state.ports) == {"b", "c"}
-
-
-def test_a_connection_that_is_not_open_cannot_be_closed() -> None:
-    with pytest.raises(InputError, match="application 0 has no connection to close there"):
-        closed(Assignment(models=Models([SENSITIVE]), units=255), [(0, ["a"])])
 
 
 @pytest.mark.parametrize(

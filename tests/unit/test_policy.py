@@ -265,8 +265,10 @@ def test_a_second_connection_of_an_application_changes_its_count_alone() -> None
     before = plan(policy(), [both])
     after = with_connection(before, Connection(application="a", ports=(AT,)))
     assert after.ports[AT].of("a").connections == 2
+    assert before.ports[AT].of("a").connections == 1
     assert after.ports[AT].units == before.ports[AT].units
-    assert set(without_connection(before, both).ports) == set()
+    gone = without_connection(before, both).ports
+    assert (set(gone), len(gone), len(before.ports)) == (set(), 0, 2)
 
 
 def test_applications_and_connections_that_are_unknown_are_refused() -> None:

@@ -2,8 +2,7 @@
 
 Per port: minimise Σ D_i(w_i) over whole units, Σ w_i = capacity × units, w_i at or above the floor
 of the application's model and at least one unit. The mathematics and the search are in
-core/allocate; here are names and arrays. Entry points: `allocate` for many ports at once, and
-`opened`, `closed` for one connection on an `Assignment`. All are functions of values.
+core/allocate; here are names and arrays. Entry point: `allocate`, for any number of ports at once.
 
 Units: a port has `units` of weight in all, whatever one is (an InfiniBand table entry holds 255,
 HTB takes kbit/s); `capacity` is the share of them that these applications may have.
@@ -11,8 +10,8 @@ HTB takes kbit/s); `capacity` is the share of them that these applications may h
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import nan
 
 import numpy as np
@@ -24,7 +23,6 @@ from weft.sensitivity.model import Hinges, Sensitivity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-PortName = Hashable
 
 
 class Models:
@@ -103,21 +101,15 @@ def allocate(
     *,
     units: int | ArrayLike,
     capacity: float | ArrayLike = 1.0,
-    start: Floats | None = None,
 ) -> Allocation:
-    """The best weights at each port, whose applications are indices into `models`.
-
-    `start` are multipliers to begin the search at, those of an earlier answer for instance: they
-    change the time, not the answer.
-    """
+    """The best weights at each port, whose applications are indices into `models`."""
     models = models if isinstance(models, Models) else Models(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
     count = len(ports)
     all_units = _per_port("units", units, count).astype(np.int64)
     budget = _budget(all_units, _per_port("capacity", capacity, count))
-    multiplier = np.full(count, nan) if start is None else np.array(start, dtype=np.float64)
     weights = np.empty(len(ports.applications), dtype=np.int64)
-    objective, gap = np.empty(count), np.empty(count)
+    objective, gap, multiplier = np.empty(count), np.empty(count), np.full(count, nan)
     models.core.solve(
         ports.offsets, ports.applications, all_units, budget, weights, objective, gap, multiplier
     )
@@ -144,99 +136,3 @@ def _budget(units: Ints, capacity: Floats) -> Ints:
     if beyond.size:
         raise InputError("capacity", f"{beyond[0]:g} is above 1", "give a share of the link")
     return np.floor(units * capacity * (1 + 1e-12)).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class PortShares:
-    """One port of an `Assignment`: connections and weight of each application there."""
-
-    connections: Mapping[int, int]
-    weights: Mapping[int, int]
-    objective: float
-    gap: float
-    multiplier: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
-    """Connections of applications on ports, and the best weights for them; a value.
-
-    A change gives a new assignment in which only the ports of that connection's path are solved
-    again, from the multiplier that they had.
-    """
-
-    models: Models
-    units: int
-    capacity: float = 1.0
-    ports: Mapping[PortName, PortShares] = field(default_factory=dict)
-
-
-def opened(
-    assignment: Assignment, connections: Iterable[tuple[int, Sequence[PortName]]]
-) -> tuple[Assignment, frozenset[PortName]]:
-    """With these connections (application, ports of its path) more; which weights are new."""
-    return _changed(assignment, connections, 1)
-
-
-def closed(
-    assignment: Assignment, connections: Iterable[tuple[int, Sequence[PortName]]]
-) -> tuple[Assignment, frozenset[PortName]]:
-    """With these connections less; which ports' weights are new (a port left unused is gone)."""
-    return _changed(assignment, connections, -1)
-
-
-def _changed(
-    assignment: Assignment, connections: Iterable[tuple[int, Sequence[PortName]]], step: int
-) -> tuple[Assignment, frozenset[PortName]]:
-    counts: dict[PortName, dict[int, int]] = {}
-    for application, path in connections:
-        for port in path:
-            if port not in counts:
-                known = assignment.ports.get(port)
-                counts[port] = dict(known.connections) if known else {}
-            _count(counts[port], application, step, port)
-    touched = {port: own for port, own in counts.items() if _members_differ(assignment, port, own)}
-    ports = dict(assignment.ports)
-    for port, own in counts.items():
-        if not own:
-            del ports[port]
-        elif port not in touched:
-            ports[port] = replace(ports[port], connections=own)
-    ports.update(_solved(assignment, {port: own for port, own in touched.items() if own}))
-    return replace(assignment, ports=ports), frozenset(touched)
-
-
-def _count(own: dict[int, int], application: int, step: int, port: PortName) -> None:
-    left = own.get(application, 0) + step
-    if left < 0:
-        problem = f"application {application} has no connection to close there"
-        raise InputError(f"port {port}", problem, "close what was opened")
-    if left:
-        own[application] = left
-    else:
-        del own[application]
-
-
-def _members_differ(assignment: Assignment, port: PortName, own: Mapping[int, int]) -> bool:
-    known = assignment.ports.get(port)
-    return known is None or known.connections.keys() != own.keys()
-
-
-def _solved(
-    assignment: Assignment, counts: Mapping[PortName, Mapping[int, int]]
-) -> dict[PortName, PortShares]:
-    known = [assignment.ports.get(port) for port in counts]
-    answer = allocate(
-        assignment.models,
-        [sorted(own) for own in counts.values()],
-        units=assignment.units,
-        capacity=assignment.capacity,
-        start=np.array([port.multiplier if port else nan for port in known]),
-    )
-    figures = zip(
-        answer.objective.tolist(), answer.gap.tolist(), answer.multiplier.tolist(), strict=True
-    )
-    return {
-        port: PortShares(own, answer.at(place), *figure)
-        for place, ((port, own), figure) in enumerate(zip(counts.items(), figures, strict=True))
-    }

@@ -1,8 +1,8 @@
 """The paper's solver: SciPy's SLSQP on shares that need not be whole units, for comparison only.
 
 Minimises Σ D_i(w_i) with Σ w_i = capacity and floor_i ≤ w_i ≤ 1, from equal shares, with exact
-gradients. Entry point: `slsqp`. It finds a local minimum, and on tens of applications may stop
-before it; its answer says whether SciPy reported success.
+gradients and SciPy's limit of 100 iterations. Entry point: `slsqp`. It finds a local minimum, and
+on tens of applications may stop before it; its answer says whether SciPy reported success.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def slsqp(
             "fun": lambda shares: shares.sum() - capacity,
             "jac": lambda shares: np.ones_like(shares),
         },
-        options={"ftol": tolerance, "maxiter": 200},
+        options={"ftol": tolerance},
     )
     shares = _feasible(np.clip(found.x, floors, 1.0), floors, capacity)
     total = float(curves.slowdown(shares).sum())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from weft.control.policy.allocate import Models, allocate
+from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
 from weft.control.policy.levels import Levels, levels_of
 from weft.control.policy.port import PortPolicy
@@ -36,9 +37,14 @@ class Policy:
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
     solver: Models = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    _mapped: dict[tuple[frozenset[int], int], QueueMap] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
-        missing = sorted(self.models.keys() ^ self.levels.assignment.keys())
+        object.__setattr__(self, "level_of", self.levels.assignment)
+        missing = sorted(self.models.keys() ^ self.level_of.keys())
         if missing:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
@@ -48,6 +54,13 @@ class Policy:
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
+
+    def queues_at(self, levels: frozenset[int], queues: int) -> QueueMap:
+        """The queues of these levels; each question is worked out once."""
+        key = levels, queues
+        if key not in self._mapped:
+            self._mapped[key] = queues_at(self.hierarchy, levels, queues)
+        return self._mapped[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +94,62 @@ class Queue:
 class PortPlan:
     """What a port is to be told, and from what it follows.
 
-    `step`: of the hierarchy, the first that fits the queues. `gap`: the split's total slowdown is
-    at most this part of itself above the least; None where it was made for the whole fabric.
+    Columns of its applications, in alphabetical order; rows are made when asked for. `gap`: the
+    split's total slowdown is at most this part of itself above the least; None where it was made
+    for the whole fabric.
     """
 
     policy: PortPolicy
-    step: int
-    queues: tuple[Queue, ...]
-    applications: tuple[Assigned, ...]
+    mapped: QueueMap
+    names: tuple[str, ...]
+    counts: tuple[int, ...]  # connections
+    weights: tuple[int, ...]  # in the scheduler's units
     gap: float | None
+    whole: Policy = field(compare=False, repr=False)
+
+    @property
+    def step(self) -> int:
+        """Of the hierarchy, the first that fits the queues."""
+        return self.mapped.step
+
+    @property
+    def queue_of(self) -> dict[int, int]:
+        """Queue of each level present."""
+        first = self.policy.first_managed_queue
+        return {level: n for n, levels in enumerate(self.mapped.queues, first) for level in levels}
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        units = self.units
+        queues = enumerate(self.mapped.queues, self.policy.first_managed_queue)
+        return tuple(Queue(number=n, levels=levels, units=units[n]) for n, levels in queues)
+
+    @property
+    def applications(self) -> tuple[Assigned, ...]:
+        queue_of, level_of = self.queue_of, self.whole.level_of
+        return tuple(
+            Assigned(
+                application=name,
+                model=self.whole.models[name],
+                connections=count,
+                level=level_of[name],
+                queue=queue_of[level_of[name]],
+                units=weight,
+                share=weight / self.policy.units,
+            )
+            for name, count, weight in zip(self.names, self.counts, self.weights, strict=True)
+        )
+
+    @property
+    def connections(self) -> dict[str, int]:
+        """How many each application has here."""
+        return dict(zip(self.names, self.counts, strict=True))
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each application."""
+        whole = self.policy.units
+        return {n: weight / whole for n, weight in zip(self.names, self.weights, strict=True)}
 
     @property
     def slowdown(self) -> float:
@@ -99,12 +159,14 @@ class PortPlan:
     @property
     def units(self) -> dict[int, int]:
         """Units of every queue, unmanaged traffic and latency lane included."""
-        policy = self.policy
+        policy, queue_of, level_of = self.policy, self.queue_of, self.whole.level_of
         told = {0: policy.unmanaged_units} if policy.unmanaged_units else {}
-        told |= {queue.number: queue.units for queue in self.queues}
+        for name, weight in zip(self.names, self.weights, strict=True):
+            queue = queue_of[level_of[name]]
+            told[queue] = told.get(queue, 0) + weight
         if policy.lane is not None:
             told[policy.scheduler.queues - 1] = policy.lane_units
-        return told
+        return dict(sorted(told.items()))
 
     def of(self, application: str) -> Assigned:
         """Where an application is, and why."""
@@ -119,16 +181,17 @@ class Plan:
     """Every port that carries a connection."""
 
     policy: Policy
-    present: Present
-    ports: Mapping[Port, PortPlan]
+    ports: ByPort[PortPlan]
+
+    @property
+    def present(self) -> Present:
+        """Connections of each application at each port."""
+        return {port: told.connections for port, told in self.ports.items()}
 
     @property
     def shares(self) -> dict[Port, dict[str, float]]:
         """Share of each application at each port."""
-        return {
-            port: {assigned.application: assigned.share for assigned in told.applications}
-            for port, told in self.ports.items()
-        }
+        return {port: told.shares for port, told in self.ports.items()}
 
 
 def policy_of(
@@ -151,7 +214,7 @@ def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:
         for port in connection.ports:
             here = present.setdefault(port, {})
             here[connection.application] = here.get(connection.application, 0) + 1
-    return _planned(policy, present)
+    return Plan(policy=policy, ports=ByPort(_planned(policy, present)))
 
 
 def with_connection(before: Plan, connection: Connection) -> Plan:
@@ -163,7 +226,8 @@ def with_connection(before: Plan, connection: Connection) -> Plan:
 def without_connection(before: Plan, connection: Connection) -> Plan:
     """The plan with one connection less: the same as that of the others anew."""
     for port in connection.ports:
-        if not before.present.get(port, {}).get(connection.application):
+        told = before.ports.get(port)
+        if told is None or connection.application not in told.connections:
             where = f"node {port.node} port {port.port}"
             problem = f"no connection of {connection.application} to take away"
             raise InputError(where, problem, "name one that was made")
@@ -177,19 +241,33 @@ def _check_application(policy: Policy, connection: Connection) -> None:
 
 
 def _changed(before: Plan, connection: Connection, by: int) -> Plan:
+    """Ports are solved again where the connection brings its application or takes it away."""
     name = connection.application
-    present, ports = dict(before.present), dict(before.ports)
-    touched = {}
+    changed: dict[Port, PortPlan | None] = {}
+    anew = {}
     for port in connection.ports:
-        counts = dict(present.pop(port, {}))
-        counts[name] = counts.get(name, 0) + by
-        touched[port] = {other: count for other, count in counts.items() if count}
-        ports.pop(port, None)
-    after = _planned(before.policy, {port: counts for port, counts in touched.items() if counts})
-    return replace(before, present=present | dict(after.present), ports=ports | dict(after.ports))
+        told = before.ports.get(port)
+        counts = told.connections if told else {}
+        left = counts.get(name, 0) + by
+        if told and left and name in counts:
+            changed[port] = _with_count(told, name, left)
+            continue
+        anew[port] = {**counts, name: left} if left else _without(counts, name)
+        changed[port] = None
+    changed |= _planned(before.policy, {port: counts for port, counts in anew.items() if counts})
+    return Plan(policy=before.policy, ports=before.ports.changed(changed))
 
 
-def _planned(policy: Policy, present: Present) -> Plan:
+def _without(counts: Mapping[str, int], name: str) -> dict[str, int]:
+    return {other: count for other, count in counts.items() if other != name}
+
+
+def _with_count(told: PortPlan, name: str, count: int) -> PortPlan:
+    at = told.names.index(name)
+    return replace(told, counts=(*told.counts[:at], count, *told.counts[at + 1 :]))
+
+
+def _planned(policy: Policy, present: Present) -> dict[Port, PortPlan]:
     at = [policy.at(port) for port in present]
     found = allocate(
         policy.solver,
@@ -207,45 +285,29 @@ def assembled(
     present: Present,
     weights: Sequence[Sequence[int]],
     gaps: Sequence[float | None],
-) -> Plan:
-    """The plan with these units of each port's applications, in alphabetical order."""
-    level_of = policy.levels.assignment
-    mapped: dict[tuple[frozenset[int], int], QueueMap] = {}
-    ports = {}
-    for (port, counts), units, gap in zip(present.items(), weights, gaps, strict=True):
-        own = policy.at(port)
-        key = frozenset(level_of[name] for name in counts), own.managed_queues
-        if key not in mapped:
-            mapped[key] = queues_at(policy.hierarchy, *key)
-        queue_of = _numbered(mapped[key], own.first_managed_queue)
-        applications = tuple(
-            Assigned(
-                application=name,
-                model=policy.models[name],
-                connections=counts[name],
-                level=level_of[name],
-                queue=queue_of[level_of[name]],
-                units=own_units,
-                share=own_units / own.units,
-            )
-            for name, own_units in zip(sorted(counts), units, strict=True)
-        )
-        ports[port] = PortPlan(policy=own, step=mapped[key].step, applications=applications,
-                               queues=_queues(queue_of, applications), gap=gap)  # fmt: skip
-    return Plan(policy=policy, present=present, ports=ports)
+) -> dict[Port, PortPlan]:
+    """What each port is told, with these units of its applications in alphabetical order."""
+    return {
+        port: _told(policy, policy.at(port), counts, units, gap)
+        for (port, counts), units, gap in zip(present.items(), weights, gaps, strict=True)
+    }
 
 
-def _numbered(mapped: QueueMap, first: int) -> dict[int, int]:
-    """Queue number of each level."""
-    return {level: n for n, levels in enumerate(mapped.queues, start=first) for level in levels}
-
-
-def _queues(queue_of: Mapping[int, int], applications: Sequence[Assigned]) -> tuple[Queue, ...]:
-    return tuple(
-        Queue(
-            number=number,
-            levels=tuple(level for level, queue in queue_of.items() if queue == number),
-            units=sum(assigned.units for assigned in applications if assigned.queue == number),
-        )
-        for number in dict.fromkeys(queue_of.values())
+def _told(
+    policy: Policy,
+    own: PortPolicy,
+    counts: Mapping[str, int],
+    weights: Sequence[int],
+    gap: float | None,
+) -> PortPlan:
+    levels = frozenset([policy.level_of[name] for name in counts])
+    names = tuple(sorted(counts))
+    return PortPlan(
+        policy=own,
+        mapped=policy.queues_at(levels, own.managed_queues),
+        names=names,
+        counts=tuple([counts[name] for name in names]),
+        weights=tuple(weights),
+        gap=gap,
+        whole=policy,
     )

@@ -13,6 +13,7 @@ from math import ceil
 
 import numpy as np
 
+from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
 from weft.control.policy.fabric_wide import FabricWide, fabric_wide
 from weft.control.policy.plan import Plan, Policy, assembled, plan
@@ -43,7 +44,8 @@ def fabric_wide_plan(policy: Policy, connections: Iterable[Connection]) -> tuple
         _units(told.policy, [(a.model, found.shares[a.application]) for a in told.applications])
         for told in local.ports.values()
     ]
-    return assembled(policy, local.present, weights, [None] * len(weights)), found
+    ports = assembled(policy, local.present, weights, [None] * len(weights))
+    return Plan(policy=policy, ports=ByPort(ports)), found
 
 
 def path_slowdowns(told: Plan) -> PathSlowdowns:

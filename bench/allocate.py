@@ -1,11 +1,8 @@
 """The allocator's part: milliseconds for all ports of the papers' fabric, and for one connection.
 
-1,944 servers, 264 switches, 1,000 applications of 32 instances on servers drawn at random. In the
-pattern `ring` each instance has a connection to the next one of its application, in `all-to-all` to
-every other; a port (of a server or a switch) carries the applications whose connections pass
-through it, by the fabric's own routes. Models: hinges drawn at random, and polynomials of degree 1
-to 3 fitted to the same curves at the profile's percentages. SciPy's SLSQP solves a sample of the
-same ports. Entry point: `allocate_all`. Timed are the solution of all ports, given which
+1,944 servers, 264 switches, 1,000 applications of 32 instances on servers drawn at random
+(weft.studies.saba_scenario). SciPy's SLSQP solves a sample of the same ports. Entry point:
+`allocate_all`. Timed are the solution of all ports, given which
 applications use them, and one connection opened or closed, from its two ends over the path to the
 units of every queue that changes. Times are CPU times of the one thread; the wall time of the whole
 is shown as well.
@@ -15,11 +12,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.figure import Figure
 from weft.control.policy.allocate import Models, Ports, allocate
@@ -27,26 +23,28 @@ from weft.control.policy.connection import Connection
 from weft.control.policy.paper import slsqp
 from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
 from weft.control.policy.port import PortPolicy, VlArbitration
-from weft.fabric import Fabric, Port, papers_1944, path
+from weft.fabric import Port, papers_1944, path
 from weft.records.table import text_table
-from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.sensitivity.model import Sensitivity
+from weft.studies.saba_scenario import (
+    ALL_TO_ALL,
+    KINDS,
+    RING,
+    UNITS,
+    Wiring,
+    connections,
+    models,
+)
 
 SEED = 5
-APPLICATIONS, INSTANCES = 1000, 32
-# Eight lanes of one table entry each; levels as InfiniBand has service levels.
-UNITS = 8 * 255
-LEVELS = 16
+APPLICATIONS = 1000
+PATTERNS = {"ring": RING, "all-to-all": ALL_TO_ALL}
+LEVELS = 16  # InfiniBand's service levels
 PORT = PortPolicy(scheduler=VlArbitration(queues=8, entries=16, units=UNITS))
 # 56 Gb/s in kbit/s: so fine that whole units and SLSQP's shares can be compared.
 FINE_UNITS = 56_000_000
-# Ports have tens of applications: the floor must leave room for all of them.
-FLOOR = 1 / UNITS
-PERCENT = np.array([5, 10, 25, 50, 75, 90, 100])
-KINDS = ("k = 1", "k = 2", "k = 3", "convex")
 WHOLE_GOAL_MS, CHANGE_GOAL_MS = 20.0, 1.0
 PAPER_S = {"k = 1": 0.43, "k = 2": 0.72, "k = 3": 1.13}
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -60,73 +58,6 @@ class Timings:
     ours: list[float] = field(default_factory=list)
     excess: list[float] = field(default_factory=list)
     gap: float = 0.0
-
-
-class Wiring:
-    """The fabric as arrays: where every port leads, and which one leads to a host."""
-
-    def __init__(self, fabric: Fabric) -> None:
-        assert fabric.routes is not None
-        ports = np.array([group[0] for group in fabric.routes.groups])
-        self.fabric = fabric
-        self.hosts = np.array(fabric.hosts)
-        self.far = fabric.wiring
-        self.ordinal = np.array(fabric.ordinal)
-        self.output = ports[fabric.routes.next_hop]
-
-    def hops(self, source: Ints, target: Ints) -> Iterator[tuple[Ints, Ints]]:
-        """(which connections, port each takes) hop by hop; a port is its place in `far`."""
-        which = np.flatnonzero(source != target)
-        node, port = source[which], np.zeros(len(which), dtype=np.int64)
-        while len(which):
-            yield which, node * self.far.shape[1] + port
-            node = self.far[node, port]
-            going = node != target[which]
-            which, node = which[going], node[going]
-            port = self.output[self.ordinal[node], self.ordinal[target[which]]] - 1
-
-    def ports(
-        self, source: Ints, target: Ints, application: Ints
-    ) -> tuple[Ports, list[tuple[int, int]]]:
-        """Applications of every port that carries any, and the ports: (node, port)."""
-        hops = self.hops(source, target)
-        keys = [port * APPLICATIONS + application[which] for which, port in hops]
-        pairs = np.unique(np.concatenate(keys))
-        places, first = np.unique(pairs // APPLICATIONS, return_index=True)
-        offsets = np.append(first, len(pairs)).astype(np.int64)
-        node, port = np.divmod(places, self.far.shape[1])
-        names = list(zip(node.tolist(), (port + 1).tolist(), strict=True))
-        return Ports(offsets=offsets, applications=(pairs % APPLICATIONS).astype(np.int32)), names
-
-
-def connections(rng: np.random.Generator, hosts: Ints, pattern: str) -> tuple[Ints, Ints, Ints]:
-    """Source, target and application of every connection."""
-    place = hosts[rng.integers(0, len(hosts), (APPLICATIONS, INSTANCES))]
-    steps = range(1, 2 if pattern == "ring" else INSTANCES)
-    source = np.concatenate([place.ravel() for _ in steps])
-    target = np.concatenate([np.roll(place, -step, axis=1).ravel() for step in steps])
-    return source, target, np.tile(np.repeat(np.arange(APPLICATIONS), INSTANCES), len(steps))
-
-
-def models(rng: np.random.Generator) -> dict[str, list[Sensitivity]]:
-    """1,000 applications, each as hinges and as polynomials fitted to them."""
-    hinges = [_hinges(rng) for _ in range(APPLICATIONS)]
-    fitted: dict[str, list[Sensitivity]] = {f"k = {k}": _fitted(hinges, k) for k in (1, 2, 3)}
-    return {**fitted, "convex": list(hinges)}
-
-
-def _hinges(rng: np.random.Generator) -> Hinges:
-    """One to three stretches of communication; at a quarter of the link up to four times slower."""
-    knots = np.sort(rng.uniform(0.05, 1.0, rng.integers(1, 4)))[::-1]
-    weights = rng.dirichlet(np.ones(len(knots))) * rng.uniform(0.05, 1.0)
-    return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
-
-
-def _fitted(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
-    shares = PERCENT / 100
-    slowdowns = np.array([model.slowdown(shares) for model in hinges]).T
-    rows = np.polynomial.polynomial.polyfit(shares, slowdowns, degree).T.tolist()
-    return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
 
 
 def allocate_all(quick: bool) -> list[Figure]:
@@ -144,10 +75,12 @@ def _pattern(wiring: Wiring, pattern: str, scenarios: int, changes: int) -> list
     timings = {kind: Timings() for kind in KINDS}
     sizes = []
     for scenario in range(scenarios):
-        source, target, application = connections(rng, wiring.hosts, pattern)
+        source, target, application = connections(
+            rng, wiring.hosts, APPLICATIONS, PATTERNS[pattern]
+        )
         ports, names = wiring.ports(source, target, application)
         sizes.append((len(ports), len(ports.applications), int(np.diff(ports.offsets).max())))
-        for kind, own in models(rng).items():
+        for kind, own in models(rng, APPLICATIONS).items():
             prepared = Models(own)
             _time_whole(prepared, ports, timings[kind])
             if scenario == 0:

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from bench import allocate, measure, ours
+from bench import measure, ours
 from bench.figure import Figure, save
 from bench.ours import Round
 from bench.peers import fi_pingpong, qperf, sockperf
-
-from weft.fabric import leaf_spine, path
 
 # Recorded from sockperf 3.7, qperf 0.4.11 and fi_pingpong 1.17.
 SOCKPERF_PING_PONG = """\
@@ -117,23 +114,3 @@ def test_one_stream_of_ours_is_counted_where_it_arrives() -> None:
     ))  # fmt: skip
     assert answer["messages_per_s"] > 0
     assert answer["lost"] == 0
-
-
-def test_the_allocators_ports_are_those_on_the_paths_of_connections() -> None:
-    fabric = leaf_spine(3, 2, 4)
-    hosts = np.array(fabric.hosts)
-    rng = np.random.default_rng(1)
-    source, target = rng.choice(hosts, 40), rng.choice(hosts, 40)
-    application = rng.integers(0, 7, 40)
-    ports, names = allocate.Wiring(fabric).ports(source, target, application)
-    expected = {
-        (hop, int(app))
-        for a, b, app in zip(source, target, application, strict=True)
-        for hop in path(fabric, int(a), int(b))
-    }
-    found = {
-        (name, int(app))
-        for place, name in enumerate(names)
-        for app in ports.applications[ports.offsets[place] : ports.offsets[place + 1]]
-    }
-    assert found == expected

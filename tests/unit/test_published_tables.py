@@ -57,6 +57,7 @@ SECOND_READING = {
     "ib2016-table6": Reading(14, "8f3e420b81fd", (65532, 171.43, 167.5, 186.59, 185.83)),
     "ib2016-table7": Reading(14, "9cb8ad09d208", (65532, 24669.98, 24686.48, 24362.91)),
     "ib2016-table8": Reading(14, "69f2cf9bf97e", (65532, 191.42, 189.55, 224.59, 216.89)),
+    "saba-fig4-19": Reading(2, "435a377eefa3", (1250, 0.52, 0.88, 1.44)),
     "saba-fig4-3": Reading(4, "7c66e4b3dda9", (210, 4.4, 10.2)),
     "saba-fig4-4": Reading(3, "9c30fad300ea", (6, 1.59, 2.73)),
     "saba-fig4-8": Reading(1, "5b795cb3d32d", (8, 2)),

@@ -102,7 +102,7 @@ void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limit
     const bool from_low = fill_items(models_, ports, port, grid, work.items);
     work.multiplier = 0;
     double gap = kInfinity;
-    if (from_low && work.solve_convex(work.items, budget, grid, answer.multiplier[port]))
+    if (from_low && work.solve_convex(work.items, budget, grid, kAnywhere))
       gap = work.gap(work.items, grid);
     double total = total_slowdown(work.items, grid);
     if (!(gap <= limits.tolerance * std::abs(total))) {

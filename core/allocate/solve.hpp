@@ -43,7 +43,7 @@ struct Answer {
   std::span<int64_t> weights;    // one per entry of `applications`
   std::span<double> objective;   // total slowdown, per port
   std::span<double> gap;         // certified, relative to |objective|, per port
-  std::span<double> multiplier;  // in: where to start (NaN: anywhere), out: the last one
+  std::span<double> multiplier;  // slowdown per share that more capacity would save, per port
 };
 
 struct Limits {

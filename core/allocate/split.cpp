@@ -84,23 +84,31 @@ class Splitter {
     return units;
   }
 
-  // Bisection on the multiplier; low_ and high_ are the places on both sides of the jump.
+  // Bisection on the multiplier, until the units are the budget or, where a jump passes over it, to
+  // the last bit; low_ and high_ are the places on both sides.
   double raise_bound() {
     double less = work_.multiplier, more = less, step = std::max(1e-3, std::abs(less) * 0.01);
     double bound_less, bound_more;
-    while (units_at(less, high_, &bound_less) < budget_) less -= step, step *= 4;
+    int64_t units;
+    while ((units = units_at(less, high_, &bound_less)) < budget_) less -= step, step *= 4;
+    if (units == budget_) {
+      low_ = high_;
+      work_.multiplier = less;
+      return bound_less;
+    }
     step = std::max(1e-3, std::abs(more) * 0.01);
-    while (units_at(more, low_, &bound_more) > budget_) more += step, step *= 4;
+    while ((units = units_at(more, low_, &bound_more)) > budget_) more += step, step *= 4;
     double best = std::max(bound_less, bound_more);
     const double close = 1e-15 * std::max(1.0, std::abs(less) + std::abs(more));
-    while (more - less > close) {
+    while (units != budget_ && more - less > close) {
       const double m = 0.5 * (less + more);
       double bound;
-      const bool is_less = units_at(m, trial_, &bound) >= budget_;
+      units = units_at(m, trial_, &bound);
       best = std::max(best, bound);
-      (is_less ? less : more) = m;
-      std::swap(is_less ? high_ : low_, trial_);
+      (units > budget_ ? less : more) = m;
+      std::swap(units > budget_ ? high_ : low_, trial_);
     }
+    if (units == budget_) high_ = low_, less = more;
     work_.multiplier = 0.5 * (less + more);
     return best;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "allocate/solve.hpp"
 
 namespace weft::allocate {
+
+inline constexpr double kAnywhere = std::numeric_limits<double>::quiet_NaN();
 
 // The convex stretches of a port as columns, in shares: first hinges, then polynomials.
 struct Columns {
@@ -33,7 +36,7 @@ class Workspace {
   void reserve(size_t applications, int32_t pieces);
 
   // Least total slowdown over the convex stretches; the search of the multiplier begins at `start`
-  // (NaN: anywhere). False if the stretches cannot hold the budget.
+  // (or kAnywhere). False if the stretches cannot hold the budget.
   bool solve_convex(std::span<Item> items, int64_t budget, const Grid& grid, double start);
 
   // Absolute gap of the last convex answer against all of low..high.

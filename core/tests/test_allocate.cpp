@@ -37,7 +37,7 @@ Result solve(const Models& models, int64_t units, int64_t budget, const Limits& 
   for (int32_t i = 0; i < n; ++i) applications.push_back(i);
   const std::vector<int64_t> offsets = {0, n}, all = {units}, own = {budget};
   Result result{std::vector<int64_t>(models.size()), 0, 0};
-  double multiplier = std::numeric_limits<double>::quiet_NaN();
+  double multiplier = 0;
   Solver(models).solve({offsets, applications, all, own},
                        {result.weights, {&result.objective, 1}, {&result.gap, 1}, {&multiplier, 1}},
                        limits);

@@ -578,7 +578,7 @@ class Allocator:
     """Curves of applications, and a solver over ports; `weft.control.policy.allocate` names all.
 
     Kind 0: numbers c0, c1, ...; kind 1: t0, c0, t1, c1, .... `solve` fills weights (per entry of
-    applications), objective, gap and multiplier (per port; in: where to start, or NaN).
+    applications), objective, gap and multiplier (per port).
     """
 
     def __init__(

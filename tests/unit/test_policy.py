@@ -194,6 +194,7 @@ def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> 
         (lambda: VlArbitration(queues=0), "virtual lanes: 0; use at least 1"),
         (lambda: VlArbitration(queues=8, units=256), "256 units do not fit 8 entries of 8 lanes"),
         (lambda: VlArbitration(queues=9), "use an entry for each lane"),
+        (lambda: Htb(queues=0, rate_kbps=9), "HTB classes: 0; use at least 1"),
         (lambda: Htb(queues=1, rate_kbps=0), "HTB rate"),
         (lambda: PortPolicy(scheduler=Htb(queues=1, rate_kbps=9), managed_share=1.5), "managed"),
         (lambda: PortPolicy(scheduler=VlArbitration(queues=1), managed_share=0.9), "are reserved"),
@@ -287,8 +288,16 @@ def test_applications_and_connections_that_are_unknown_are_refused() -> None:
 
 def test_floors_that_exceed_the_managed_share_are_refused() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
-    with pytest.raises(InputError, match="floors of 4 applications"):
+    with pytest.raises(InputError, match="^node 0 port 1: the floors of 4 applications take"):
         at_one_port(policy_of(crowd, VL8, 4), *crowd)
+
+
+def test_models_with_huge_coefficients_are_refused_by_name() -> None:
+    steep = Polynomial(coefficients=(1.0, -1e10), floor=0.05)
+    with pytest.raises(InputError, match=r"^application steep: coefficient -1e\+10 is not"):
+        policy_of({"a": waits(0.1), "steep": steep}, VL8, 2)
+    with pytest.raises(InputError, match="^application steep: weight of a term"):
+        policy_of({"a": waits(0.1), "steep": waits(1e10)}, VL8, 2)
 
 
 def test_a_connection_uses_the_ports_of_its_path() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -109,7 +108,7 @@ def allocate(
     all_units = _per_port("units", units, count).astype(np.int64)
     budget = _budget(all_units, _per_port("capacity", capacity, count))
     weights = np.empty(len(ports.applications), dtype=np.int64)
-    objective, gap, multiplier = np.empty(count), np.empty(count), np.full(count, nan)
+    objective, gap, multiplier = np.empty(count), np.empty(count), np.empty(count)
     models.core.solve(
         ports.offsets, ports.applications, all_units, budget, weights, objective, gap, multiplier
     )

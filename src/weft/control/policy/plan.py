@@ -49,7 +49,11 @@ class Policy:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
         names = sorted(self.models)
-        object.__setattr__(self, "solver", Models([self.models[name] for name in names]))
+        try:
+            solver = Models([self.models[name] for name in names])
+        except InputError as error:
+            raise _named(error, [f"application {name}" for name in names]) from None
+        object.__setattr__(self, "solver", solver)
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
 
     def at(self, port: Port) -> PortPolicy:
@@ -228,9 +232,8 @@ def without_connection(before: Plan, connection: Connection) -> Plan:
     for port in connection.ports:
         told = before.ports.get(port)
         if told is None or connection.application not in told.connections:
-            where = f"node {port.node} port {port.port}"
             problem = f"no connection of {connection.application} to take away"
-            raise InputError(where, problem, "name one that was made")
+            raise InputError(_name(port), problem, "name one that was made")
     return _changed(before, connection, -1)
 
 
@@ -269,15 +272,26 @@ def _with_count(told: PortPlan, name: str, count: int) -> PortPlan:
 
 def _planned(policy: Policy, present: Present) -> dict[Port, PortPlan]:
     at = [policy.at(port) for port in present]
-    found = allocate(
-        policy.solver,
-        [[policy.rows[name] for name in sorted(counts)] for counts in present.values()],
-        units=[own.units for own in at],
-        capacity=[own.capacity for own in at],
-    )
+    rows = [[policy.rows[name] for name in sorted(counts)] for counts in present.values()]
+    units, capacity = [own.units for own in at], [own.capacity for own in at]
+    try:
+        found = allocate(policy.solver, rows, units=units, capacity=capacity)
+    except InputError as error:
+        raise _named(error, [_name(port) for port in present]) from None
     ends = found.ports.offsets.tolist()
     weights = [found.weights[start:end].tolist() for start, end in pairwise(ends)]
     return assembled(policy, present, weights, found.gap.tolist())
+
+
+def _name(port: Port) -> str:
+    return f"node {port.node} port {port.port}"
+
+
+def _named(error: InputError, names: Sequence[str]) -> InputError:
+    """The core counts applications and ports ("port 3"); users know them by name."""
+    number = error.where.rpartition(" ")[2]
+    where = names[int(number)] if number.isdecimal() else error.where
+    return InputError(where, error.problem, error.remedy)
 
 
 def assembled(

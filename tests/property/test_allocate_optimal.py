@@ -18,7 +18,7 @@ from weft.control.policy.allocate import allocate
 from weft.control.policy.paper import slsqp
 
 # Of each kind; `make test-optimal` sets more, which takes minutes.
-SLSQP_PORTS = int(os.environ.get("WEFT_SLSQP_PORTS", "6"))
+SLSQP_PORTS = int(os.environ.get("WEFT_SLSQP_PORTS", "5"))
 
 
 def test_weights_equal_brute_force_on_1500_small_instances() -> None:

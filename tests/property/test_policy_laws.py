@@ -251,7 +251,7 @@ def test_no_application_and_no_queue_is_below_the_floor(
             assert weight[assigned.queue] >= assigned.units
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(situations(), st.randoms(use_true_random=False))
 def test_the_order_of_connections_and_applications_changes_nothing(
     situation: tuple[dict[str, Sensitivity], list[Connection]], random: Random
@@ -263,7 +263,7 @@ def test_the_order_of_connections_and_applications_changes_nothing(
     assert planned({n: models[n] for n in names}, shuffled) == planned(models, connections)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(situations())
 def test_one_connection_at_a_time_gives_the_plan_of_all(
     situation: tuple[dict[str, Sensitivity], list[Connection]],

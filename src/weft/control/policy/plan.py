@@ -38,9 +38,6 @@ class Policy:
     solver: Models = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
-    _mapped: dict[tuple[frozenset[int], int], QueueMap] = field(
-        init=False, compare=False, repr=False, default_factory=dict
-    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level_of", self.levels.assignment)
@@ -58,13 +55,6 @@ class Policy:
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
-
-    def queues_at(self, levels: frozenset[int], queues: int) -> QueueMap:
-        """The queues of these levels; each question is worked out once."""
-        key = levels, queues
-        if key not in self._mapped:
-            self._mapped[key] = queues_at(self.hierarchy, levels, queues)
-        return self._mapped[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +308,7 @@ def _told(
     names = tuple(sorted(counts))
     return PortPlan(
         policy=own,
-        mapped=policy.queues_at(levels, own.managed_queues),
+        mapped=queues_at(policy.hierarchy, levels, own.managed_queues),
         names=names,
         counts=tuple([counts[name] for name in names]),
         weights=tuple(weights),

@@ -77,12 +77,18 @@ def queues_at(hierarchy: Hierarchy, present: Collection[int], queues: int) -> Qu
         raise InputError("queues of a port", f"{queues}", "use at least 1")
     if not present:
         raise InputError("queues of a port", "no level is present", "leave the port out")
-    unknown = set(present) - set(hierarchy.levels)
+    here = frozenset(present)
+    unknown = here.difference(hierarchy.levels)
     if unknown:
         raise InputError(f"level {min(unknown)}", "is not in the hierarchy", "cluster all levels")
-    for number, clusters in enumerate(hierarchy.steps, start=1):
-        here = [tuple(n for n in cluster.levels if n in present) for cluster in clusters]
-        used = sorted(levels for levels in here if levels)
+    # A step joins two clusters: fewer steps than levels beyond the queues cannot do.
+    number = max(0, len(here) - queues)
+    while True:
+        used = [c.levels for c in hierarchy.steps[number] if not here.isdisjoint(c.levels)]
+        number += 1
         if len(used) <= queues:
-            return QueueMap(step=number, queues=tuple(used))
-    raise AssertionError("the last step has one cluster")
+            return QueueMap(step=number, queues=tuple(sorted([_within(own, here) for own in used])))
+
+
+def _within(levels: tuple[int, ...], present: frozenset[int]) -> tuple[int, ...]:
+    return levels if present.issuperset(levels) else tuple([n for n in levels if n in present])

@@ -288,7 +288,7 @@ def test_applications_and_connections_that_are_unknown_are_refused() -> None:
 
 def test_floors_that_exceed_the_managed_share_are_refused() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
-    with pytest.raises(InputError, match="^node 0 port 1: the floors of 4 applications take"):
+    with pytest.raises(InputError, match=r"^node 0 port 1: the floors of 4 applications take"):
         at_one_port(policy_of(crowd, VL8, 4), *crowd)
 
 
@@ -296,7 +296,7 @@ def test_models_with_huge_coefficients_are_refused_by_name() -> None:
     steep = Polynomial(coefficients=(1.0, -1e10), floor=0.05)
     with pytest.raises(InputError, match=r"^application steep: coefficient -1e\+10 is not"):
         policy_of({"a": waits(0.1), "steep": steep}, VL8, 2)
-    with pytest.raises(InputError, match="^application steep: weight of a term"):
+    with pytest.raises(InputError, match=r"^application steep: weight of a term"):
         policy_of({"a": waits(0.1), "steep": waits(1e10)}, VL8, 2)
 
 

@@ -1,7 +1,7 @@
 """A mapping from ports that gives a changed one without being copied as a whole.
 
 Its entries lie by node, so that a change copies those of the nodes it concerns and one reference
-per other node: on a fabric of 2,208 nodes and 11,000 ports a tenth of the time of a flat copy.
+per other node: on a fabric of 11,000 ports 2,208 references, which the garbage collector visits.
 Entry points: `ByPort`, `ByPort.changed`.
 """
 

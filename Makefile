@@ -71,8 +71,12 @@ test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inpu
 		$(VENV)/python -m pytest -rs tests/live/test_faults.py tests/live/test_fuzz.py \
 		tests/live/test_vanished_host.py </dev/null
 
+# Fewer are asked for by `make test-optimal WEFT_SLSQP_PORTS=167 WEFT_NOISY_FITS=1000`; ports are of
+# each of three kinds.
+WEFT_SLSQP_PORTS := 3334
+WEFT_NOISY_FITS := 10000
 test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps told; half an hour
-	@WEFT_SLSQP_PORTS=3334 WEFT_NOISY_FITS=10000 PATH="$(CURDIR)/$(VENV):$$PATH" \
+	@WEFT_SLSQP_PORTS=$(WEFT_SLSQP_PORTS) WEFT_NOISY_FITS=$(WEFT_NOISY_FITS) PATH="$(CURDIR)/$(VENV):$$PATH" \
 		$(VENV)/python -m pytest -rsP tests/property/test_allocate_optimal.py \
 		tests/property/test_sensitivity_laws.py </dev/null
 

@@ -24,7 +24,7 @@ from weft.measure.accuracy import (
     loop_spec,
     realtime,
 )
-from weft.measure.omission import coordinated_omission
+from weft.measure.omission import Omission, coordinated_omission
 
 MESSAGES = 15_000
 ATTEMPTS = 3
@@ -165,9 +165,15 @@ def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(
     )
 
 
+def _is_undisturbed(attempt: Omission) -> bool:
+    return attempt.opened.quantile(0.95) < 1.02 * attempt.injected.quantile(0.95)
+
+
 def test_an_open_loop_sees_the_stalls_that_a_closed_loop_hides() -> None:
     # A host that holds the loop up only makes its times longer: the least disturbed attempt counts.
-    attempts = [coordinated_omission(parts=4) for _ in range(ATTEMPTS)]
+    attempts: list[Omission] = []
+    while len(attempts) < ATTEMPTS and not any(map(_is_undisturbed, attempts)):
+        attempts.append(coordinated_omission(parts=4))
     seen = min(attempts, key=lambda attempt: attempt.opened.quantile(0.95))
     # One message in ten is due within a stall or just before one: half of these wait over 5 ms.
     assert seen.injected.quantile(0.95) == pytest.approx(5.07e9, rel=0.02)

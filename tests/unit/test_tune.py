@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from weft.tune.record import tuning_record
 from weft.tune.schedule import schedule
 from weft.tune.space import DECISIVE, Choice, Space, candidates_of, space_for
 from weft.tune.surface import surface
-from weft.tune.tuning import Observe, Stopped, tune
+from weft.tune.tuning import Observe, Stopped, Tuning, tune
 
 HERE = Here(transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30,
             size_bytes=64)  # fmt: skip
@@ -84,11 +85,15 @@ def test_every_candidate_is_a_setting_that_the_test_takes() -> None:
         assert np.prod(held) <= 2**26
 
 
+@cache
+def tuned(seed: int) -> Tuning:
+    return tune(noisy(0.05, seed), few(), THROUGHPUT, schedule(few(), "tcp"), seed=seed)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_recommendation_is_within_a_tenth_of_the_best_there_is(seed: int) -> None:
-    space = few()
-    found = tune(noisy(0.05, seed), space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
-    best = max(truth(setting) for setting in candidates_of(space))
+    found = tuned(seed)
+    best = max(truth(setting) for setting in candidates_of(few()))
     assert truth(found.recommendation.setting) >= 0.9 * best
     assert found.recommendation.setting["wait"] == "block"
     assert found.gain is not None
@@ -429,8 +434,6 @@ def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
 
 
 def test_a_report_has_a_section_for_the_tuning() -> None:
-    space = few()
-    record = tuning_record(tune(noisy(0.05, 1), space, THROUGHPUT, schedule(space, "tcp")))
-    (section,) = tuning_sections([record])
+    (section,) = tuning_sections([tuning_record(tuned(1))])
     assert section.title == "Tuning throughput over ofi:tcp"
     assert section.markup.count("<svg") == 3

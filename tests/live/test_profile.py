@@ -26,7 +26,13 @@ BYTES = 20_000_000
 LIMIT_S = 120
 
 SINK = """
-import socket
+import socket, threading
+def source():
+    with socket.create_server(("", 5001)) as server:
+        while True:
+            with server.accept()[0] as connection:
+                connection.sendall(bytes(int.from_bytes(connection.recv(8), "big")))
+threading.Thread(target=source, daemon=True).start()
 with socket.create_server(("", 5000)) as server:
     print("listening", flush=True)
     while True:
@@ -35,6 +41,14 @@ with socket.create_server(("", 5000)) as server:
             while left and (size := len(connection.recv(1 << 18))):
                 left -= size
             connection.sendall(b"1")
+"""
+FETCH = """
+import socket, sys
+size = int(sys.argv[1])
+with socket.create_connection(("h2", 5001)) as connection:
+    connection.sendall(size.to_bytes(8, "big"))
+    while size:
+        size -= len(connection.recv(1 << 18))
 """
 SEND = """
 import socket, sys
@@ -193,13 +207,26 @@ def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> N
     assert not bench.table.exists()
 
 
-def test_of_a_named_interface_what_it_sends_is_capped(bench: Bench) -> None:
-    argv = bench.argv(place=("--rate", "200M", "--interface", "eth0"))
+@pytest.mark.parametrize("only", [(), ("--sending-only",)], ids=["both", "sending"])
+def test_of_a_named_interface_what_it_sends_is_capped(bench: Bench, only: tuple[str, ...]) -> None:
+    argv = bench.argv(place=("--rate", "200M", *only, "--interface", "eth0"))
     with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, told.decode()
     assert bench.is_restored()
     found = AppTable(bench.table).load("transfer")
-    assert found.profile.machine["place"] == "interfaces eth0"
+    place = "interfaces eth0, sending only" if only else "interfaces eth0"
+    assert found.profile.machine["place"] == place
     assert found.profile.link_bps == RATE_BPS
+    assert 3 < float(found.convex.model.slowdown(0.25)) < 4.1
+
+
+def test_of_a_named_interface_what_it_receives_is_capped_too(bench: Bench) -> None:
+    command = (sys.executable, "-c", FETCH, str(BYTES))
+    argv = bench.argv(place=("--rate", "200M", "--interface", "eth0"), command=command)
+    with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, told.decode()
+    assert bench.is_restored()
+    found = AppTable(bench.table).load("transfer")
     assert 3 < float(found.convex.model.slowdown(0.25)) < 4.1

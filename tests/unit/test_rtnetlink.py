@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,20 @@ def test_attributes_that_are_cut_short_are_not_read_past_their_end() -> None:
 def test_a_tick_of_the_kernel_is_what_it_says_itself() -> None:
     words = Path("/proc/net/psched").read_text().split()
     assert int(words[1], 16) * 1000 // int(words[0], 16) == qdisc.TICK_NS
+
+
+def test_a_redirect_is_packed_as_u32_with_struct_tc_mirred() -> None:
+    message = qdisc.redirect_message(7, 9)
+    _, index, _, parent, info = struct.unpack_from("=BxxxiIII", message.body)
+    assert (index, parent) == (7, 0xFFFF0000)
+    assert info == 1 << 16 | int.from_bytes(b"\x00\x03", sys.byteorder)  # first, every protocol
+    parts = attributes(message.body[20:])
+    options = attributes(parts[2])
+    (action,) = attributes(options[7]).values()
+    assert (parts[1], attributes(action)[1]) == (b"u32\0", b"mirred\0")
+    # index, capab, action (stolen), refcnt, bindcnt, eaction (redirect out), interface
+    stolen = attributes(attributes(action)[2])[2]
+    assert stolen == struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, 9)
 
 
 def test_a_token_bucket_is_packed_as_struct_tc_tbf_qopt() -> None:
@@ -110,6 +125,6 @@ def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None
     with Rtnetlink() as link, pytest.raises(KernelRefusal) as refused:
         link.request([delete], "interface 2^30")
     told = str(refused.value)
-    assert told.startswith("interface 2^30: delete the root qdisc: the kernel refuses: ")
+    assert told.startswith("interface 2^30: delete the qdisc: the kernel refuses: ")
     assert ("run it as root" in told) == (os.geteuid() != 0)
     assert str(pickle.loads(pickle.dumps(refused.value))) == told

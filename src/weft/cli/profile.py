@@ -55,7 +55,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     profile.add_argument("--testbed", nargs="?", const=DEFAULT_NAME, metavar="NAME",
                          help="cap all cables of a testbed")  # fmt: skip
     profile.add_argument("--host", metavar="HOST", help="of the testbed, to run on; the first")
-    profile.add_argument("--interface", nargs="+", metavar="IF", help="cap what these send")
+    profile.add_argument("--interface", nargs="+", metavar="IF",
+                         help="cap what these send and receive")  # fmt: skip
+    profile.add_argument("--sending-only", action="store_true",
+                         help="cap what the interfaces send, not what they receive")  # fmt: skip
     profile.add_argument("--rate", metavar="RATE", help="of the interfaces' link, as 1G")
     profile.add_argument("--even-default-route", action="store_true",
                          help="cap an interface though it carries the default route")  # fmt: skip
@@ -107,13 +110,14 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
     if args.testbed is not None:
         if args.rate is not None:
             raise InputError("--rate", "a testbed has its own", "leave it out")
+        if args.sending_only:
+            raise InputError("--sending-only", "is of interfaces", "leave it out")
         return on_testbed(args.testbed, args.host)
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
     rate = None if args.rate is None else link_rate_bps(args.rate, "--rate")
-    return nullcontext(
-        on_interfaces(args.interface, rate, even_default_route=args.even_default_route)
-    )
+    allowed = {"even_default_route": args.even_default_route, "sending_only": args.sending_only}
+    return nullcontext(on_interfaces(args.interface, rate, **allowed))
 
 
 # ---- Running ----------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Caps on links: less bandwidth for a while, and exactly what was there before afterwards.
 
-A cap is a token bucket at each end of a link, so that it holds in both directions. `changing`
+A cap is a token bucket at each end of a link, so that it holds in both directions; where the other
+end is another machine's, one on what comes in (`weft.host.inbound`) does the same. `changing`
 starts a watchdog (`weft.host.watchdog`) and saves the ends before anything is changed; the
 watchdog puts everything back when the block ends, or when this process dies, SIGKILL included.
 Should both be killed, the journal in `JOURNALS` lets the next `changing`, or
@@ -16,11 +17,12 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from weft.errors import InputError
-from weft.host import ends, namespaces
+from weft.host import ends, inbound, namespaces
 from weft.host.ends import End, Saved
 from weft.host.lock import held
 from weft.host.qdisc import TokenBucket
@@ -29,6 +31,15 @@ from weft.host.wiring import LEAST_RATE_BPS, LIMIT_BYTES, MOST_RATE_BPS, burst_b
 JOURNALS = Path("/run/weft/caps")
 _RESTORE_S = 30
 _NUMBERS = itertools.count()
+
+
+class Side(Protocol):
+    """`weft.host.ends` for what is sent, `weft.host.inbound` for what is received."""
+
+    def save(self, end: End, *, even_default_route: bool = ...) -> Saved: ...
+    def set_bucket(self, saved: Saved, bucket: TokenBucket) -> None: ...
+    def bucket_of(self, end: End) -> TokenBucket | None: ...
+    def restore(self, saved: Saved) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +54,16 @@ class Ends:
             raise InputError("cap", "needs a rate or a percentage", "give one of them")
         for one in self.saved:
             rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
-            ends.set_bucket(one, _bucket(one, rate))
+            _side(one.end).set_bucket(one, _bucket(one, rate))
 
     def rates_bps(self) -> dict[End, int | None]:
         """What the kernel has now, where it is a token bucket."""
-        now = {one.end: ends.bucket_of(one.end) for one in self.saved}
+        now = {one.end: _side(one.end).bucket_of(one.end) for one in self.saved}
         return {end: bucket.rate_bps if bucket else None for end, bucket in now.items()}
+
+
+def _side(end: End) -> Side:
+    return inbound if end.receiving else ends
 
 
 def _share(saved: Saved, percent: float) -> float:
@@ -94,8 +109,9 @@ def changing(links: Iterable[End], *, even_default_route: bool = False) -> Itera
     try:
         with _locked():
             _restore_leftovers()
-            saved = ends.save_all(links, even_default_route=even_default_route)
-            _refuse_those_in_use(saved)
+            chosen = list(dict.fromkeys(links))
+            _refuse_those_in_use(chosen)
+            saved = [_side(one).save(one, even_default_route=even_default_route) for one in chosen]
             _write(journal, saved)
         yield Ends(saved)
     finally:
@@ -109,13 +125,15 @@ def _write(journal: Path, saved: Sequence[Saved]) -> None:
     fresh.replace(journal)
 
 
-def _refuse_those_in_use(saved: Sequence[Saved]) -> None:
+def _refuse_those_in_use(chosen: Iterable[End]) -> None:
+    """Whatever their namespace is called by those who use them."""
     for path in _journals():
-        taken = {ends.saved_from(data).end for data in json.loads(path.read_text())}
-        for one in saved:
-            if one.end in taken:
+        saved = [ends.saved_from(data) for data in json.loads(path.read_text())]
+        taken = {(one.netns, replace(one.end, namespace=None)) for one in saved}
+        for one in chosen:
+            if (namespaces.identity(one.namespace), replace(one, namespace=None)) in taken:
                 problem = f"is being changed by process {path.stem.split('-')[1]}"
-                raise InputError(str(one.end), problem, "wait until it has ended")
+                raise InputError(str(one), problem, "wait until it has ended")
 
 
 def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
@@ -166,13 +184,27 @@ def _restore(journal: Path) -> None:
         return
     failures = []
     for data in json.loads(journal.read_text()):
+        saved = _reachable(ends.saved_from(data))
+        if saved is None:
+            continue
         try:
-            ends.restore(ends.saved_from(data))
+            _side(saved.end).restore(saved)
         except InputError as error:
             failures.append(error)
     if failures:
         raise failures[0]
     journal.unlink()
+
+
+def _reachable(saved: Saved) -> Saved | None:
+    """As this process reaches the end; None if its namespace, and so the end, is gone.
+
+    Who saved "where we are" may have been in another namespace than who restores it.
+    """
+    if saved.end.namespace is not None or saved.netns in (0, namespaces.identity(None)):
+        return saved
+    place = namespaces.found_again(saved.netns)
+    return None if place is None else replace(saved, end=replace(saved.end, namespace=place))
 
 
 def restore_leftovers() -> int:

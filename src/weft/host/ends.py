@@ -1,12 +1,13 @@
 """An end of a link: an interface in a namespace, what queues there, and how to put that back.
 
 `save` reads an end's root discipline; `restore` makes it what it was, byte for byte. An end whose
-discipline could not be put back is refused when it is saved. Units: bits per second, bytes.
+discipline could not be put back is refused when it is saved. This is what an interface sends;
+what it receives is in `weft.host.inbound`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,20 +21,26 @@ _HEADER_ROOM_BYTES = 64  # of the link, with tags
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An interface; `namespace` None is that of this process."""
+    """What an interface sends, or receives; `namespace` None is that of this process."""
 
     namespace: str | None
     interface: str
+    receiving: bool = False
 
     def __str__(self) -> str:
-        return self.interface if self.namespace is None else f"{self.namespace} {self.interface}"
+        what = f"{self.interface}, receiving" if self.receiving else self.interface
+        return what if self.namespace is None else f"{self.namespace} {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What an end had: the kernel's default, or a token bucket of someone's."""
+    """What an end had: the kernel's default, or a token bucket of someone's.
+
+    `netns` is its namespace's identity, by which others than who saved it find it again.
+    """
 
     end: End
+    netns: int
     index: int
     kind: str
     handle: int
@@ -46,14 +53,15 @@ class Saved:
     def as_json(self) -> dict[str, Any]:
         return {
             "namespace": self.end.namespace, "interface": self.end.interface,
-            "index": self.index, "kind": self.kind, "handle": self.handle,
-            "options": self.options.hex(),
+            "receiving": self.end.receiving, "netns": self.netns, "index": self.index,
+            "kind": self.kind, "handle": self.handle, "options": self.options.hex(),
         }  # fmt: skip
 
 
 def saved_from(data: Mapping[str, Any]) -> Saved:
     return Saved(
-        end=End(data["namespace"], data["interface"]), index=data["index"], kind=data["kind"],
+        end=End(data["namespace"], data["interface"], data.get("receiving", False)),
+        netns=data.get("netns", 0), index=data["index"], kind=data["kind"],
         handle=data["handle"], options=bytes.fromhex(data["options"]),
     )  # fmt: skip
 
@@ -61,10 +69,7 @@ def saved_from(data: Mapping[str, Any]) -> Saved:
 def save(end: End, *, even_default_route: bool = False) -> Saved:
     """Reads what is there, and refuses what must not be or could not be put back."""
     with Rtnetlink(end.namespace) as link:
-        index = link.index(end.interface)
-        if not even_default_route and index in link.default_routes():
-            problem = "carries the default route: a cap would slow everything this machine does"
-            raise InputError(str(end), problem, "name another interface, or allow it explicitly")
+        index = index_of(link, end, even_default_route=even_default_route)
         root, others = _root(qdisc.qdiscs(link, index), end)
     under = [one for one in others if one.parent >> 16 == root.handle >> 16 and one.handle]
     plain = root.is_default or root.kind == "tbf"
@@ -73,13 +78,18 @@ def save(end: End, *, even_default_route: bool = False) -> Saved:
         remedy = f"`tc qdisc del dev {end.interface} root` if it is not needed"
         raise InputError(str(end), f"has {kinds}, which weft could not restore", remedy)
     return Saved(
-        end=end, index=index, kind=root.kind, handle=root.handle,
-        options=b"" if root.is_default else root.options,
+        end=end, netns=namespaces.identity(end.namespace), index=index, kind=root.kind,
+        handle=root.handle, options=b"" if root.is_default else root.options,
     )  # fmt: skip
 
 
-def save_all(ends: Iterable[End], *, even_default_route: bool = False) -> list[Saved]:
-    return [save(end, even_default_route=even_default_route) for end in dict.fromkeys(ends)]
+def index_of(link: Rtnetlink, end: End, *, even_default_route: bool) -> int:
+    """Refuses the interface of the default route, unless told that it may be changed."""
+    index = link.index(end.interface)
+    if not even_default_route and index in link.default_routes():
+        problem = "carries the default route: a cap would slow everything this machine does"
+        raise InputError(str(end), problem, "name another interface, or allow it explicitly")
+    return index
 
 
 def root_of(link: Rtnetlink, end: End, index: int) -> Qdisc:

@@ -108,8 +108,26 @@ def remove_leftovers() -> list[str]:
     return dead
 
 
+def identity(namespace: str | None) -> int:
+    """The same number wherever a namespace is seen from; None: where we are."""
+    path = Path("/proc/thread-self/ns/net") if namespace is None else DIRECTORY / namespace
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError as error:
+        raise InputError(str(namespace), "no such network namespace", "see `ip netns`") from error
+
+
+def found_again(wanted: int) -> str | None:
+    """A way into the namespace of an `identity`: its name, or a file of a process inside it."""
+    for path in (*DIRECTORY.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
+        with suppress(OSError):  # gone by now
+            if path.stat().st_ino == wanted:
+                return path.name if path.parent == DIRECTORY else str(path)
+    return None
+
+
 def inside(namespace: str | None, function: Callable[[], _T]) -> _T:
-    """What a function gives when it runs inside; None: where we are.
+    """What a function gives when it runs inside, which is a name or a path; None: where we are.
 
     A thread of its own enters, since a namespace is a thread's: sockets it opens and files of
     /proc/sys/net it touches are those of the namespace, and this thread stays where it is.

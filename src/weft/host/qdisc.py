@@ -1,4 +1,4 @@
-"""Queueing disciplines of an interface as values: token bucket, HTB with its classes, DSCP filters.
+"""Queueing disciplines of an interface as values: token bucket, HTB with its classes, filters.
 
 Each `…_message` packs one request for `Rtnetlink.request`; `qdiscs` and `classes` read back what
 the kernel has. Rates go to the kernel in bytes per second, so bits per second come back as a
@@ -26,10 +26,13 @@ _STATS = struct.Struct("=QIIIIIII")
 _KIND, _OPTIONS, _STATISTICS = 1, 2, 3
 _TBF_PARAMETERS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _HTB_PARAMETERS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
-_U32_CLASS, _U32_SELECTOR = 1, 5
+_U32_CLASS, _U32_SELECTOR, _U32_ACTIONS = 1, 5, 7
+_ACTION_KIND, _ACTION_OPTIONS = 1, 2
+_MIRRED_PARAMETERS, _STOLEN, _REDIRECT = 2, 4, 1
+_INGRESS_HANDLE = 0xFFFF0000
 _ETHERNET = 1  # the link layer: no table of times per size is needed
 _UINT32 = 0xFFFFFFFF
-_IPV4 = 0x0800
+_IPV4, _ANY_PROTOCOL = 0x0800, 0x0003
 _TERMINAL = 1
 
 
@@ -93,7 +96,7 @@ def qdisc_message(
 
 def delete_message(index: int, parent: int = ROOT) -> Message:
     body = _HEAD.pack(0, index, 0, parent, 0)
-    return Message(DELETE_QDISC, 0, body, "delete the root qdisc")
+    return Message(DELETE_QDISC, 0, body, "delete the qdisc")
 
 
 def bucket_options(bucket: TokenBucket) -> bytes:
@@ -130,15 +133,37 @@ def class_message(index: int, one: HtbClass, *, flags: int) -> Message:
 
 def dscp_filter_message(index: int, dscp: int, classid: int, *, priority: int = 1) -> Message:
     """u32: IPv4 packets of a DSCP to a class. The two bits of ECN are not looked at."""
-    parent = classid & 0xFFFF0000
-    info = priority << 16 | _swapped16(_IPV4)
-    selector = struct.pack("=BBBxHHhhI", _TERMINAL, 0, 1, 0, 0, 0, 0, 0)
-    selector += struct.pack("!II", 0x00FC0000, dscp << 18) + struct.pack("=ii", 0, 0)
     options = attribute(_U32_CLASS, struct.pack("=I", classid))
-    options += attribute(_U32_SELECTOR, selector)
-    body = _HEAD.pack(0, index, 0, parent, info)
-    body += attribute(_KIND, b"u32\0") + attribute(_OPTIONS, options)
-    return Message(NEW_FILTER, ADD, body, f"filter of DSCP {dscp}")
+    options += attribute(_U32_SELECTOR, _selector(0x00FC0000, dscp << 18))
+    head = _HEAD.pack(0, index, 0, classid & 0xFFFF0000, priority << 16 | _swapped16(_IPV4))
+    return _u32_message(head, options, f"filter of DSCP {dscp}")
+
+
+def ingress_message(index: int) -> Message:
+    """What an interface receives can have filters."""
+    return qdisc_message(index, "ingress", b"", handle=_INGRESS_HANDLE, flags=ADD, parent=INGRESS)
+
+
+def redirect_message(index: int, to: int) -> Message:
+    """All that an interface receives goes out of another one instead."""
+    parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, to)
+    mirred = attribute(_ACTION_KIND, b"mirred\0")
+    mirred += attribute(_ACTION_OPTIONS, attribute(_MIRRED_PARAMETERS, parameters))
+    options = attribute(_U32_SELECTOR, _selector(0, 0))
+    options += attribute(_U32_ACTIONS, attribute(1, mirred))
+    head = _HEAD.pack(0, index, 0, _INGRESS_HANDLE, 1 << 16 | _swapped16(_ANY_PROTOCOL))
+    return _u32_message(head, options, "redirect of all that is received")
+
+
+def _selector(mask: int, value: int) -> bytes:
+    """u32: packets whose first word is `value` under `mask`."""
+    head = struct.pack("=BBBxHHhhI", _TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    return head + struct.pack("!II", mask, value) + struct.pack("=ii", 0, 0)
+
+
+def _u32_message(head: bytes, options: bytes, what: str) -> Message:
+    body = head + attribute(_KIND, b"u32\0") + attribute(_OPTIONS, options)
+    return Message(NEW_FILTER, ADD, body, what)
 
 
 def _rate(bytes_per_s: int) -> bytes:

@@ -21,7 +21,7 @@ from weft.host import namespaces
 REQUEST, ACKNOWLEDGE = 0x1, 0x4
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 DUMP = 0x300
-GET_LINK, GET_ROUTE = 18, 26
+NEW_LINK, DELETE_LINK, GET_LINK, GET_ROUTE = 16, 17, 18, 26
 
 _ERROR, _DONE = 2, 3
 _CAPPED, _HAS_WORDS = 0x100, 0x200  # flags of an acknowledgement
@@ -34,7 +34,9 @@ _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _LINK = struct.Struct("=BxHiII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
-_LINK_NAME, _LINK_MTU, _LINK_PORT, _LINK_STATE = 3, 4, 12, 16
+_LINK_NAME, _LINK_MTU, _LINK_PORT, _LINK_STATE, _LINK_INFO = 3, 4, 12, 16, 18
+_INFO_KIND = 1
+_IS_UP = 1
 _UP = b"\x06"
 _PORT_STATE, _FORWARDING = 1, b"\x03"
 _ROUTE_INTERFACE, _ROUTE_MULTIPATH = 4, 9
@@ -83,6 +85,17 @@ def attributes(data: bytes) -> dict[int, bytes]:
         found[kind & 0x3FFF] = data[at + 4 : at + length]
         at += (length + 3) & ~3
     return found
+
+
+def new_link_message(name: str, kind: str) -> Message:
+    """A new interface of a kind, up at once."""
+    body = _LINK.pack(0, 0, 0, _IS_UP, _IS_UP) + attribute(_LINK_NAME, name.encode() + b"\0")
+    body += attribute(_LINK_INFO, attribute(_INFO_KIND, kind.encode()))
+    return Message(NEW_LINK, CREATE | EXCLUSIVE, body, f"new {kind} {name}")
+
+
+def delete_link_message(index: int) -> Message:
+    return Message(DELETE_LINK, 0, _LINK.pack(0, 0, index, 0, 0), "delete the interface")
 
 
 class Rtnetlink:

@@ -1,7 +1,8 @@
 """Where a command is profiled: on a host of a testbed, or here on interfaces that are named.
 
 On a testbed all cables are capped, as the paper caps every server's; bytes are those of the host
-on which the command runs. Of named interfaces all are capped, and bytes are those of the first.
+on which the command runs. Of named interfaces all are capped, what they send and what they receive
+(or only what they send), and bytes are those of the first.
 Entry points: `on_testbed`, `on_interfaces`. Units: bits per second.
 """
 
@@ -76,8 +77,9 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
 
 
 def on_interfaces(
-    interfaces: Sequence[str], link_bps: float | None, *, even_default_route: bool
-) -> Place:
+    interfaces: Sequence[str], link_bps: float | None, *, even_default_route: bool,
+    sending_only: bool = False,
+) -> Place:  # fmt: skip
     if os.geteuid() != 0:
         raise InputError("profile", "links cannot be capped: not root", "run it as root")
     names = tuple(dict.fromkeys(interfaces))
@@ -85,15 +87,22 @@ def on_interfaces(
         with host_bytes(None, name):
             pass  # it is there
     return Place(
-        what=f"interfaces {', '.join(names)}",
+        what=f"interfaces {', '.join(names)}{', sending only' if sending_only else ''}",
         namespace=None,
         hostname="",
         interface=names[0],
-        ends=tuple(End(None, name) for name in names),
+        ends=interface_ends(names, sending_only=sending_only),
         link_bps=_speed_bps(names) if link_bps is None else link_bps,
         bare=True,
         even_default_route=even_default_route,
     )
+
+
+def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[End, ...]:
+    sending = tuple(End(None, name) for name in names)
+    # What loopback receives is what it has sent.
+    receiving = [End(None, name, receiving=True) for name in names if name != "lo"]
+    return sending if sending_only else (*sending, *receiving)
 
 
 def _speed_bps(names: Sequence[str]) -> float:

@@ -86,8 +86,9 @@ docs-test: $(BUILT) ## every example in the documentation
 test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, queues, profiles, plans on Dask workers
 	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
-		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py tests/live/test_cluster.py \
-		tests/live/test_cut_link.py tests/live/test_converged.py tests/live/test_trace.py </dev/null
+		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \
+		tests/live/test_profile_cluster.py tests/live/test_cluster.py tests/live/test_cut_link.py \
+		tests/live/test_converged.py tests/live/test_trace.py </dev/null
 
 test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and qperf beside
 	@tools/system-packages.sh rdma

@@ -152,6 +152,15 @@ def test_the_interface_of_the_default_route_is_capped_only_when_allowed(spare: l
         assert links.rates_bps() == {spare[0]: 10**6}
 
 
+def test_a_cap_that_someone_else_changes_is_told(spare: list[End]) -> None:
+    with capped(spare, rate_bps=10**6) as links:
+        links.check(rate_bps=10**6)
+        tc(spare[1], "change", "root", "tbf", "rate", "2mbit", "burst", "32k", "limit", "99k")
+        told = "v1: was given 1 Mb/s and has 2 Mb/s: someone else changed it"
+        with pytest.raises(InputError, match=told):
+            links.check(rate_bps=10**6)
+
+
 def test_an_end_is_changed_by_one_process_at_a_time(spare: list[End]) -> None:
     with capped(spare[:1], rate_bps=10**6):
         told = f"v0: is being changed by process {os.getpid()}"

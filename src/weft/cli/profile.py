@@ -19,6 +19,7 @@ from weft.host.lock import held
 from weft.host.standing import DEFAULT_NAME
 from weft.records.run import this_run
 from weft.sensitivity.application import Application
+from weft.sensitivity.cluster_place import on_cluster
 from weft.sensitivity.curve import curve_rows, usual_shares
 from weft.sensitivity.place import Place, on_interfaces, on_testbed
 from weft.sensitivity.profile import check_name
@@ -57,6 +58,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     profile.add_argument("--host", metavar="HOST", help="of the testbed, to run on; the first")
     profile.add_argument("--interface", nargs="+", metavar="IF",
                          help="cap what these send and receive")  # fmt: skip
+    profile.add_argument("--cluster", metavar="tcp://HOST:PORT",
+                         help="cap these interfaces on every worker of a Dask cluster")  # fmt: skip
     profile.add_argument("--sending-only", action="store_true",
                          help="cap what the interfaces send, not what they receive")  # fmt: skip
     profile.add_argument("--rate", metavar="RATE", help="of the interfaces' link, as 1G")
@@ -110,13 +113,16 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
     if args.testbed is not None:
         if args.rate is not None:
             raise InputError("--rate", "a testbed has its own", "leave it out")
-        if args.sending_only:
-            raise InputError("--sending-only", "is of interfaces", "leave it out")
+        if args.sending_only or args.cluster is not None:
+            option = "--sending-only" if args.sending_only else "--cluster"
+            raise InputError(option, "is of interfaces", "give --interface, or leave it out")
         return on_testbed(args.testbed, args.host)
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
     rate = None if args.rate is None else link_rate_bps(args.rate, "--rate")
     allowed = {"even_default_route": args.even_default_route, "sending_only": args.sending_only}
+    if args.cluster is not None:
+        return nullcontext(on_cluster(args.cluster, args.interface, rate, **allowed))
     return nullcontext(on_interfaces(args.interface, rate, **allowed))
 
 
@@ -128,11 +134,13 @@ def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
         _tell(f"goes on after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = this_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu}
-    with _kept(log), _terminable(), place.capping() as ends:
+    with _kept(log), _terminable(), place.capping() as links:
 
         def run_at(share: float, limit_s: float, where: str) -> Ran:
-            place.cap(ends, share)
-            return place.run(log.plan.command, limit_s=limit_s, where=where)
+            links.cap(share)
+            ran = place.run(log.plan.command, limit_s=limit_s, where=where)
+            links.check(share)
+            return ran
 
         return profiled(
             log, run_at, _tell, timeout_s=timeout_s, machine=machine, date=header.started

@@ -39,11 +39,14 @@ class Worker:
 
 
 @contextmanager
-def dask_fleet(scheduler: str, wanted: Mapping[str, str | None]) -> Iterator[Fleet]:
-    """The workers of the hosts in `wanted`, which gives each host's address if it has one."""
+def dask_fleet(scheduler: str, wanted: Mapping[str, str | None] | None = None) -> Iterator[Fleet]:
+    """The workers of the hosts in `wanted`, which gives each host's address if it has one.
+
+    Without `wanted`: all workers, each a host of its name.
+    """
     client = _connect(scheduler)
     try:
-        chosen = choose(_workers(client), wanted, f"--cluster {scheduler}")
+        chosen = _chosen(_workers(client), wanted, f"--cluster {scheduler}")
         yield Fleet(
             executors={
                 host: client.get_executor(workers=[w.address], pure=False, retries=0)
@@ -108,6 +111,16 @@ def _workers(client: Any) -> list[Worker]:
                 "install the same version on every host",
             )
     return found
+
+
+def _chosen(
+    workers: list[Worker], wanted: Mapping[str, str | None] | None, where: str
+) -> dict[str, Worker]:
+    if wanted is not None:
+        return choose(workers, wanted, where)
+    if not workers:
+        raise InputError(where, "no workers", "start one on each host: `dask worker --name HOST`")
+    return {worker.name: worker for worker in workers}
 
 
 def choose(

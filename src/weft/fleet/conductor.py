@@ -74,6 +74,12 @@ class Conductor:
         """From then on a lost host is known by its connection."""
         return len(self._guests) == len(self._reports)
 
+    @property
+    def gone(self) -> frozenset[str]:
+        """Members whose connection has ended."""
+        with self._changed:
+            return frozenset(self._gone)
+
     def gather(
         self, kind: str, timeout_s: float, check: Callable[[], None] = lambda: None
     ) -> dict[str, Any]:

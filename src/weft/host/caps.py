@@ -56,6 +56,16 @@ class Ends:
             rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
             _side(one.end).set_bucket(one, _bucket(one, rate))
 
+    def check(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
+        """Raises unless every end still has the cap that it was given."""
+        for one in self.saved:
+            rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
+            now = _side(one.end).bucket_of(one.end)
+            if now is None or now.rate_bps // 8 != _bucket(one, rate).rate_bps // 8:
+                has = "no cap" if now is None else f"{now.rate_bps / 1e6:g} Mb/s"
+                problem = f"was given {rate / 1e6:g} Mb/s and has {has}: someone else changed it"
+                raise InputError(str(one.end), problem, "keep others from it meanwhile")
+
     def rates_bps(self) -> dict[End, int | None]:
         """What the kernel has now, where it is a token bucket."""
         now = {one.end: _side(one.end).bucket_of(one.end) for one in self.saved}

@@ -7,16 +7,13 @@ before each. One record per step. Entry point: `conduct`. Units: ns, ps, bits pe
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from weft.fleet import Conductor, Fleet, HostLost, dask_fleet, local_fleet
-from weft.fleet.member import Stopped
+from weft.fleet import Conductor, Fleet, Stage, dask_fleet, local_fleet
 from weft.measure.part import Part, play
 from weft.measure.plan import Host, Program, Step
 from weft.measure.step_record import step_record
@@ -25,7 +22,7 @@ from weft.records import Record
 JOIN_S = 60.0
 READY_S = 60.0
 END_S = 20.0
-LOOK_S = 1.0
+CLOSE_S = 2.0
 
 Progress = Callable[[float, str], None]
 
@@ -42,7 +39,7 @@ def conduct(
             try:
                 yield from _steps(program, fleet, stage, progress)
             finally:
-                stage.close()
+                stage.close(CLOSE_S)
 
 
 @contextmanager
@@ -94,70 +91,20 @@ def _steps(
     for number, step in enumerate(program.steps):
         if progress:
             progress(number / len(program.steps), f"step {number + 1} of {len(program.steps)}")
-        seen, interrupted = stage.run(number, step)
+        seen, interrupted = _run(stage, number, step)
         yield step_record(program, step, seen, addresses, interrupted)
         if interrupted:
             return
 
 
-@dataclass(slots=True)
-class Stage:
-    """The hosts at work, and what can go wrong with them."""
-
-    conductor: Conductor
-    fleet: Fleet
-    playing: Mapping[str, Future[None]]
-    _looked_s: float = 0.0
-
-    def run(self, number: int, step: Step) -> tuple[dict[str, Any], bool]:
-        """What every host saw in a step, and whether Ctrl-C ended it."""
-        self.conductor.tell("step", number)
-        self.gather(f"ready {number}", READY_S)
-        self.conductor.tell("go")
-        lasts_s = (step.warmup_ns + step.duration_ns) / 1e9
-        try:
-            return self.gather(f"done {number}", lasts_s + END_S), False
-        except KeyboardInterrupt:
-            self.conductor.tell("stop")
-            return self.gather(f"done {number}", END_S), True
-
-    def gather(self, kind: str, timeout_s: float) -> dict[str, Any]:
-        """What all report; a host that left because of an error is told by that error."""
-        try:
-            return self.conductor.gather(kind, timeout_s, self._check)
-        except HostLost as lost:
-            wait([self.playing[lost.host]], timeout=LOOK_S)
-            self._check()
-            raise
-
-    def _check(self) -> None:
-        """Raises what a host's part raised, and tells hosts that were gone before they joined.
-
-        Once a host has joined, its own connection tells.
-        """
-        for host, future in self.playing.items():
-            if future.done():
-                _raise_end(host, future)
-        if time.monotonic() - self._looked_s > LOOK_S and not self.conductor.all_joined:
-            self._looked_s = time.monotonic()
-            for host, why in self.fleet.lost().items():
-                raise HostLost(host, why)
-
-    def close(self) -> None:
-        """Parts end by themselves once told, or when the conductor is gone."""
-        self.conductor.tell("end")
-        wait(self.playing.values(), timeout=2.0)
-
-
-def _raise_end(host: str, future: Future[None]) -> None:
-    """A part that has ended before its plan: with its own error, or lost."""
-    if future.cancelled():
-        raise HostLost(host, "its worker gave the work up")
-    error = future.exception()
-    if error is None:
-        return  # it has just been stopped, or has lost us: its connection tells
-    if isinstance(error, BrokenProcessPool):
-        raise HostLost(host, "its process has died")
-    if isinstance(error, Stopped | OSError):
-        raise HostLost(host, f"it does not reach the coordinator ({error})")
-    raise error
+def _run(stage: Stage, number: int, step: Step) -> tuple[dict[str, Any], bool]:
+    """What every host saw in a step, and whether Ctrl-C ended it."""
+    stage.conductor.tell("step", number)
+    stage.gather(f"ready {number}", READY_S)
+    stage.conductor.tell("go")
+    lasts_s = (step.warmup_ns + step.duration_ns) / 1e9
+    try:
+        return stage.gather(f"done {number}", lasts_s + END_S), False
+    except KeyboardInterrupt:
+        stage.conductor.tell("stop")
+        return stage.gather(f"done {number}", END_S), True

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from weft.cli import main
+from weft.measure import omission
 
 ESTIMATORS = 9
 
@@ -22,6 +24,20 @@ def test_accuracy_gives_every_estimator_beside_the_truth(
         assert row["messages"] == 1000
         assert 0 <= row["undisturbed"] <= 1
         assert row["every_p50_injected_ps"] > 0
+
+
+def test_what_a_closed_loop_hides_is_told_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief = partial(omission.coordinated_omission, parts=1)
+    monkeypatch.setattr(omission, "coordinated_omission", brief)
+    picture = tmp_path / "omission.png"
+    assert main(["accuracy", "--messages", "1000", "--omission", str(picture)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    start = said.index(next(line for line in said if line.startswith("round trip")))
+    names = [line[:11].strip() for line in said[start + 2 : start + 5]]
+    assert names == ["injected", "open loop", "closed loop"]
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_truth_of_a_seed_is_the_same_every_time(capsys: pytest.CaptureFixture[str]) -> None:

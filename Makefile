@@ -76,9 +76,11 @@ test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inpu
 WEFT_SLSQP_PORTS := 3334
 WEFT_NOISY_FITS := 10000
 test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps told; half an hour
-	@WEFT_SLSQP_PORTS=$(WEFT_SLSQP_PORTS) WEFT_NOISY_FITS=$(WEFT_NOISY_FITS) PATH="$(CURDIR)/$(VENV):$$PATH" \
-		$(VENV)/python -m pytest -rsP tests/property/test_allocate_optimal.py \
-		tests/property/test_sensitivity_laws.py </dev/null
+	@WEFT_SLSQP_PORTS=$(WEFT_SLSQP_PORTS) WEFT_NOISY_FITS=$(WEFT_NOISY_FITS) WEFT_ALL_EXAMPLES=1 \
+		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
+		tests/property/test_allocate_optimal.py tests/property/test_sensitivity_laws.py \
+		tests/property/test_allocate_laws.py tests/property/test_policy_laws.py \
+		tests/property/test_fabric_wide_laws.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null

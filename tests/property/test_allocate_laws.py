@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from allocation_instances import brute_force, instance, least_units
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from some_examples import examples
 
 from weft.control.policy.allocate import Allocation, Models, Ports, allocate
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
@@ -39,7 +40,7 @@ def solved(models: Sequence[Sensitivity], units: int = UNITS, capacity: float = 
     return allocate(models, [range(len(models))], units=units, capacity=capacity)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(SEEDS, st.integers(1, 3))
 def test_the_certified_gap_is_a_true_bound_however_early_the_search_stops(
     seed: int, nodes: int
@@ -51,7 +52,7 @@ def test_the_certified_gap_is_a_true_bound_however_early_the_search_stops(
     assert best - slack <= objective <= best + gap * abs(objective) + slack
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS)
 def test_the_programme_agrees_with_splitting(seed: int) -> None:
     models = ports(seed, ("polynomial", "convex"), most=8)
@@ -66,7 +67,7 @@ def test_the_programme_agrees_with_splitting(seed: int) -> None:
     assert weights.sum() == UNITS
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS, st.floats(0.1, 10), st.floats(-5, 5))
 def test_scaling_all_slowdowns_and_adding_a_constant_changes_only_the_objective(
     seed: int, factor: float, constant: float
@@ -81,7 +82,7 @@ def test_scaling_all_slowdowns_and_adding_a_constant_changes_only_the_objective(
     assert solved(scaled).objective[0] == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS, st.randoms(use_true_random=False))
 def test_the_order_of_applications_does_not_matter(seed: int, random: object) -> None:
     models = ports(seed, ("polynomial", "convex"), most=16)
@@ -93,7 +94,7 @@ def test_the_order_of_applications_does_not_matter(seed: int, random: object) ->
     )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS, st.integers(1, 200))
 def test_more_capacity_never_slows_down_applications_that_hide_or_wait(
     seed: int, more: int
@@ -107,7 +108,7 @@ def test_more_capacity_never_slows_down_applications_that_hide_or_wait(
     assert solved(models, 2040, (less + more) / 2040).objective[0] <= small * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS, st.floats(1.0, 5.0))
 def test_who_becomes_more_sensitive_gets_no_less(seed: int, factor: float) -> None:
     models = [m for m in ports(seed, ("convex",), most=16) if isinstance(m, Hinges)]
@@ -118,7 +119,7 @@ def test_who_becomes_more_sensitive_gets_no_less(seed: int, factor: float) -> No
         assert after.weights[0] >= before.weights[0] - 1
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(SEEDS)
 def test_finer_units_are_never_worse(seed: int) -> None:
     models = ports(seed, ("polynomial", "convex"), most=16)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from some_examples import examples
 
 from weft.control.policy.connection import Connection
 from weft.control.policy.fabric_wide import fabric_wide
@@ -43,7 +44,7 @@ def random_fabric(
     return paths, {port: float(random.uniform(0.5, 1)) for port in ports}
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(seeds)
 def test_the_share_at_a_price_is_the_best_on_a_fine_grid(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -57,7 +58,7 @@ def test_the_share_at_a_price_is_the_best_on_a_fine_grid(seed: int) -> None:
         assert ours <= float((model.slowdown(grid) + paid * grid).min()) + 1e-9
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seeds)
 def test_convex_models_are_split_at_the_bound_and_within_every_port(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -72,7 +73,7 @@ def test_convex_models_are_split_at_the_bound_and_within_every_port(seed: int) -
     assert found.slowdown == pytest.approx(total)
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(seeds)
 def test_no_random_split_is_below_the_bound(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -99,7 +100,7 @@ def random_connections(random: np.random.Generator, policy: Policy) -> list[Conn
     return [Connection(application=name, ports=tuple(ports)) for name, ports in paths.items()]
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(seeds)
 def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -115,7 +116,7 @@ def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed:
     assert ours <= local * (1 + 1e-3)
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(seeds)
 def test_coarse_weights_stay_within_a_unit_of_each_port(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -129,7 +130,7 @@ def test_coarse_weights_stay_within_a_unit_of_each_port(seed: int) -> None:
             assert a.units >= least
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(seeds)
 def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed: int) -> None:
     random = np.random.default_rng(seed)

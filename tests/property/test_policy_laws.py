@@ -7,9 +7,10 @@ from itertools import pairwise
 from random import Random
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
+from some_examples import examples
 
 from weft.control.policy.connection import Connection
 from weft.control.policy.kmeans import partition
@@ -66,7 +67,7 @@ def spread(points: np.ndarray, weights: np.ndarray, groups: Sequence[Sequence[in
     return total
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(2, 7), st.integers(1, 4), st.integers(0, 2**32 - 1))
 def test_few_points_are_in_the_best_of_all_partitions(n: int, groups: int, seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -77,7 +78,7 @@ def test_few_points_are_in_the_best_of_all_partitions(n: int, groups: int, seed:
     assert spread(points, weights, ours) <= best + 1e-9
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(11, 60), st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_many_points_are_each_in_the_group_of_the_nearest_mean(
     n: int, groups: int, seed: int
@@ -89,7 +90,7 @@ def test_many_points_are_each_in_the_group_of_the_nearest_mean(
     assert (distances[np.arange(n), found] <= distances.min(axis=1) + 1e-9).all()
 
 
-@settings(deadline=None)
+@examples(100)
 @given(applications(), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_the_order_of_applications_changes_no_level(
     models: dict[str, Sensitivity], most: int, random: Random
@@ -99,7 +100,7 @@ def test_the_order_of_applications_changes_no_level(
     assert levels_of({name: models[name] for name in names}, most) == levels_of(models, most)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(applications(), st.integers(1, 6))
 def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
     models: dict[str, Sensitivity], most: int
@@ -113,7 +114,7 @@ def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
     assert all(a.sensitivity <= b.sensitivity for a, b in pairwise(levels))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(applications(), applications(least=1, most=4), st.integers(1, 6), st.data())
 def test_who_had_a_level_keeps_it_when_others_come_and_go(
     models: dict[str, Sensitivity], more: dict[str, Sensitivity], most: int, data: st.DataObject
@@ -130,7 +131,7 @@ def test_who_had_a_level_keeps_it_when_others_come_and_go(
     assert set(kept.movers) <= stay
 
 
-@settings(deadline=None)
+@examples(100)
 @given(applications(), st.integers(1, 6))
 def test_nobody_moves_when_nobody_came(models: dict[str, Sensitivity], most: int) -> None:
     before = levels_of(models, most)
@@ -154,7 +155,7 @@ random_points = st.tuples(st.integers(1, 12), st.integers(0, 2**32 - 1)).map(
 )
 
 
-@settings(deadline=None)
+@examples(100)
 @given(random_points)
 def test_each_step_joins_two_clusters_and_never_splits_one(points: np.ndarray) -> None:
     steps = [{cluster.levels for cluster in step} for step in hierarchy(points).steps]
@@ -164,7 +165,7 @@ def test_each_step_joins_two_clusters_and_never_splits_one(points: np.ndarray) -
         assert len(finer & coarser) == len(finer) - 2
 
 
-@settings(deadline=None)
+@examples(100)
 @given(random_points)
 def test_joins_are_those_of_median_linkage(points: np.ndarray) -> None:
     n = len(points)
@@ -180,7 +181,7 @@ def test_joins_are_those_of_median_linkage(points: np.ndarray) -> None:
     assert sorted(next(iter(b - a)) for a, b in pairwise(steps)) == sorted(joined)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(random_points, st.integers(1, 8), st.data())
 def test_a_port_takes_the_first_step_that_fits_its_queues(
     points: np.ndarray, queues: int, data: st.DataObject
@@ -222,7 +223,7 @@ def planned(models: dict[str, Sensitivity], connections: Sequence[Connection]) -
     return plan(policy_of(models, PORT_POLICIES[0], 4, ports), connections)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(situations())
 def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
     situation: tuple[dict[str, Sensitivity], list[Connection]],
@@ -239,7 +240,7 @@ def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
             assert {a.level for a in own} == set(queue.levels)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(situations())
 def test_no_application_and_no_queue_is_below_the_floor(
     situation: tuple[dict[str, Sensitivity], list[Connection]],
@@ -251,7 +252,7 @@ def test_no_application_and_no_queue_is_below_the_floor(
             assert weight[assigned.queue] >= assigned.units
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(situations(), st.randoms(use_true_random=False))
 def test_the_order_of_connections_and_applications_changes_nothing(
     situation: tuple[dict[str, Sensitivity], list[Connection]], random: Random
@@ -263,7 +264,7 @@ def test_the_order_of_connections_and_applications_changes_nothing(
     assert planned({n: models[n] for n in names}, shuffled) == planned(models, connections)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(situations())
 def test_one_connection_at_a_time_gives_the_plan_of_all(
     situation: tuple[dict[str, Sensitivity], list[Connection]],

@@ -1,0 +1,14 @@
+"""How many random examples a law is tried on: a third by default, all in `make test-optimal`."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+_LEAST = 10
+
+
+def examples(most: int) -> settings:
+    every = "WEFT_ALL_EXAMPLES" in os.environ
+    return settings(deadline=None, max_examples=most if every else max(_LEAST, most // 3))

@@ -202,7 +202,10 @@ def _restore(journal: Path) -> None:
         except InputError as error:
             failures.append(error)
     if failures:
-        raise failures[0]
+        first = failures[0]
+        done = f"when it is as it should be, remove {journal}"
+        remedy = f"{first.remedy}; {done}" if first.remedy else done
+        raise InputError(first.where, f"not restored: {first.problem}", remedy)
     journal.unlink()
 
 

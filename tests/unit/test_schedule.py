@@ -89,7 +89,7 @@ def test_a_share_whose_runs_scatter_by_nature_is_not_repeated_for_ever() -> None
 def test_a_run_that_waited_for_processors_is_contended_and_one_that_always_waits_is_not() -> None:
     runs = [run(b, 1 + 1 / b, n, cpu_s=2.0, run_delay_s=1.0) for n, b in enumerate(PLAN.order)]
     assert not any(one.reason for one in judged(runs))
-    runs[4] = replace(runs[4], run_delay_s=1.0 + 0.06 * runs[4].completion)
+    runs[4] = replace(runs[4], run_delay_s=1.1 + 0.06 * runs[4].completion)
     reasons = [one.reason for one in judged(runs) if one.reason]
     assert len(reasons) == 1
     assert "longer for a processor than is usual" in reasons[0]
@@ -108,16 +108,24 @@ def test_a_neighbour_that_is_there_half_of_the_time_does_not_become_usual() -> N
     assert [one.reason != "" for one in found] == wanted
 
 
-def test_where_every_run_of_a_share_was_contended_all_count() -> None:
-    def waits(share: float) -> float:
-        return 2.0 if share == 0.1 else 0.0
-
+def test_waiting_that_every_run_of_a_share_has_is_the_commands_own() -> None:
+    """As of processes that wait for each other while a slow link feeds them."""
     runs: list[Run] = []
     while (due := next_run(PLAN, runs)) is not None:
-        delay = waits(due.share)
+        delay = 2.0 if due.share == 0.1 else 0.0
         runs.append(run(due.share, 1 + 1 / due.share, due.repetition, cpu_s=1, run_delay_s=delay))
-    assert Counter(one.share for one in runs)[0.1] == 6
-    assert Counter(one.share for one in kept(runs))[0.1] == 6
+    assert len(runs) == 12
+    runs[PLAN.order.index(0.1)] = run(0.1, 11.0, cpu_s=1, run_delay_s=3.0)
+    assert [one.run.share for one in judged(runs) if one.reason] == [0.1]
+
+
+def test_where_no_run_of_a_share_is_good_all_count() -> None:
+    others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
+    taken = [run(0.1, 11.0, cpu_s=1, run_delay_s=2.0), run(0.1, 11.1, cpu_s=1, run_delay_s=2.0)]
+    taken.append(run(0.1, 20.0, cpu_s=1, run_delay_s=0))
+    found = judged([*others, *taken])
+    assert all(one.reason for one in found[-3:])
+    assert len(kept([*others, *taken])) == len(found)
 
 
 def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None:

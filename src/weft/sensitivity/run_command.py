@@ -95,7 +95,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         finally:
             _end(process)
         if process.returncode:
-            raise InputError(where, _failure(process.returncode, said), "mend the command")
+            raise InputError(where, failure(process.returncode, said), "mend the command")
     moved = sum(after - then for after, then in zip(counters(), before, strict=True))
     return Ran(
         watched=watched,
@@ -127,7 +127,8 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _failure(status: int, said: IO[bytes]) -> str:
+def failure(status: int, said: IO[bytes]) -> str:
+    """How a command failed, and what it said last."""
     how = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
     said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID_BYTES))
     lines = said.read().decode(errors="replace").split("\n")

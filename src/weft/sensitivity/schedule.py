@@ -5,8 +5,10 @@ goes on as if it had not been. Each repetition runs every share once, in an orde
 
 A run is **outlying** if its completion is further from the median of its share than 10 % and three
 standard deviations (by the median absolute deviation). It is **contended** if its processes waited
-for a processor over 5 % of its completion longer than is usual for this command: its own processes
-may wait for each other, and the lower quartile of all runs is taken to be that. Such runs are set
+for a processor longer than is usual for this command, by over 5 % of its completion and a tenth of
+what is usual: its own processes may wait for each other, more at one share than at another, so that
+the greater of two is taken to be usual, the lower quartile of all runs and the least of its share.
+Such runs are set
 aside, and further ones take their place, at most as many as were planned. Medians are the lower of
 the two middle values: what disturbs a run makes it slower. Entry points: `next_run`, `judged`,
 `left_s`. Units: seconds, bytes, bits per second; shares are fractions.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from statistics import median_low
 
@@ -26,6 +29,7 @@ MOST_REPETITIONS = 100
 _OUTLYING = 0.10  # of the median completion of the share
 _DEVIATIONS = 3 * 1.4826  # standard deviations, of a normal distribution's median deviation
 _CONTENDED = 0.05  # of the completion
+_SCATTER = 0.1  # of what is usual
 _FEW = 3  # runs, before it is known what waiting is usual
 
 
@@ -108,7 +112,14 @@ def _wants_more(plan: Plan, found: Sequence[Judged], share: float) -> bool:
 def judged(runs: Sequence[Run]) -> list[Judged]:
     """Every run, in order, with the reason to set it aside."""
     usual = _usual_waiting(runs)
-    return [Judged(run, _contended(run, usual) or _outlying(run, runs)) for run in runs]
+    least = {
+        run.share: min(_waiting(other) for other in runs if other.share == run.share)
+        for run in runs
+    }
+    return [
+        Judged(run, _contended(run, usual, least[run.share]) or _outlying(run, runs))
+        for run in runs
+    ]
 
 
 def kept(runs: Sequence[Run]) -> list[Run]:
@@ -134,17 +145,22 @@ def _outlying(run: Run, runs: Sequence[Run]) -> str:
 
 def _usual_waiting(runs: Sequence[Run]) -> float | None:
     """Run delay per second of processor time; None where too few runs tell."""
-    ratios = sorted(
-        run.run_delay_s / run.cpu_s for run in runs if run.run_delay_s is not None and run.cpu_s
-    )
+    ratios = sorted(ratio for run in runs if (ratio := _waiting(run)) < inf)
     return ratios[(len(ratios) - 1) // 4] if len(ratios) >= _FEW else None
 
 
-def _contended(run: Run, usual: float | None) -> str:
+def _waiting(run: Run) -> float:
+    """Run delay per second of processor time; without bound where it was not observed."""
+    return run.run_delay_s / run.cpu_s if run.run_delay_s is not None and run.cpu_s else inf
+
+
+def _contended(run: Run, usual: float | None, least: float) -> str:
+    """`least` is of the runs at the same share; a run is alone there at first."""
     if usual is None or run.run_delay_s is None or run.cpu_s is None:
         return ""
-    excess_s = run.run_delay_s - usual * run.cpu_s
-    if excess_s <= _CONTENDED * run.completion:
+    own_s = max(usual, least) * run.cpu_s
+    excess_s = run.run_delay_s - own_s
+    if excess_s <= _CONTENDED * run.completion + _SCATTER * own_s:
         return ""
     return f"{_named(run)} waited {excess_s:.2g} s longer for a processor than is usual"
 

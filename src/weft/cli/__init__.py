@@ -24,7 +24,8 @@ TESTS = (
 )  # fmt: skip
 COMMANDS = (
     "doctor", "accuracy", "tour", *TESTS, "tune", "measure", "serve",
-    "testbed", "profile", "simulate", "model", "apps", "study", "fabric", "compare", "report",
+    "testbed", "profile", "corun", "simulate", "model", "apps", "study", "fabric", "compare",
+    "report",
 )  # fmt: skip
 
 

@@ -79,8 +79,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
-    shares, repeat = tuple(shares_from(args.percent)), _number(args.repeat, "--repeat")
-    timeout_s, seed = _seconds(args.timeout), _seed(args.seed)
+    shares, repeat = tuple(shares_from(args.percent)), number(args.repeat, "--repeat")
+    timeout_s, seed = seconds(args.timeout), _seed(args.seed)
     table = AppTable(Path(args.table) if args.table else default_directory())
     check_command(command)
     if check_name(args.name) in table.names() and not args.replace and not args.dry_run:
@@ -133,8 +133,8 @@ def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
     if log.logged.runs:
         _tell(f"goes on after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = this_run()
-    machine = {"host": header.host, "os": header.os, "cpu": header.cpu}
-    with _kept(log), _terminable(), place.capping() as links:
+    machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
+    with _kept(log), terminable(), place.capping() as links:
 
         def run_at(share: float, limit_s: float, where: str) -> Ran:
             links.cap(share)
@@ -174,7 +174,7 @@ def _what_is_kept(log: RunLog) -> str:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does: the command is ended, the links are restored."""
     had = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -190,7 +190,7 @@ def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
         found = Foreseen(runs=runs, expected_s=left, least_s=left, most_s=left)
         text = f"{runs} runs are left of an unfinished profile: about {duration(left)}"
     else:
-        with _terminable():
+        with terminable():
             ran = place.run(log.plan.command, limit_s=timeout_s or FIRST_LIMIT_S,
                             where=f"{log.plan.command[0]}, first run")  # fmt: skip
         first, estimate = first_of(log.plan, ran)
@@ -212,17 +212,19 @@ def _show(application: Application, stored: Path, *, as_json: bool) -> None:
 # ---- Options ----------------------------------------------------------------------------------
 
 
-def _number(text: str, where: str) -> int:
+def number(text: str, where: str) -> int:
+    """A whole number from an option."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InputError(f"{where} {text}", "is not a number", "write it in digits")
     return int(text)
 
 
 def _seed(text: str | None) -> int:
-    return secrets.randbits(32) if text is None else _number(text, "--seed")
+    return secrets.randbits(32) if text is None else number(text, "--seed")
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds(text: str | None) -> float | None:
+    """A time from an option; None where it was not given."""
     if text is None:
         return None
     try:

@@ -157,15 +157,20 @@ def _enter(namespace: str) -> None:
 
 
 def spawn(
-    namespace: str | None, argv: Sequence[str], *, hostname: str = "", **options: Any
-) -> subprocess.Popen[bytes]:
-    """Starts a command inside; None: where we are. It does not outlive the thread that did."""
+    namespace: str | None, argv: Sequence[str], *, hostname: str = "",
+    join: Callable[[], None] = lambda: None, **options: Any,
+) -> subprocess.Popen[bytes]:  # fmt: skip
+    """Starts a command inside; None: where we are. It does not outlive the thread that did.
+
+    `join` is called in the new process before it becomes the command.
+    """
     inside = argv if namespace is None else ["ip", "netns", "exec", namespace, *argv]
     parent = os.getpid()
 
     def prepare() -> None:
         _end_with(parent)
         _take_name(hostname)
+        join()
 
     return subprocess.Popen(inside, preexec_fn=prepare, **options)
 

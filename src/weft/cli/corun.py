@@ -1,0 +1,204 @@
+"""`weft corun`: applications beside each other: one queue, equal queues, weft's weights."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import inf
+from pathlib import Path
+
+from weft.cli.profile import number, seconds, terminable
+from weft.control.corun.outcome import outcome_of, outcome_text
+from weft.control.corun.rounds import Plan, Round, check_same, completions_of, left_of, record_of
+from weft.control.corun.stage import Job, Stage, processor_times, staged
+from weft.control.corun.together import together
+from weft.control.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
+from weft.errors import InputError
+from weft.host import standing
+from weft.records import Record, RecordWriter, check_output, read_records
+from weft.sensitivity.application import Application
+from weft.sensitivity.profiler import duration
+from weft.sensitivity.run_command import check_command
+from weft.sensitivity.table import AppTable, default_directory
+
+_SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    corun = commands.add_parser(
+        "corun",
+        help="applications beside each other: one queue, equal queues, weft's weights",
+        description="Runs profiled applications beside each other on a testbed, again and again, "
+        "in one shared queue, in equal queues, and in queues with the weights that make the total "
+        "predicted slowdown least. Needs root.",
+    )
+    corun.add_argument("names", nargs="+", metavar="NAME", help="of the table of `weft apps`")
+    corun.add_argument("--testbed", nargs="?", const=standing.DEFAULT_NAME, metavar="NAME",
+                       default=standing.DEFAULT_NAME, help="where; default: default")  # fmt: skip
+    corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
+    corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all ways, 3")
+    corun.add_argument("--runs", default="2", metavar="N", help="of each application at a time, 2")
+    corun.add_argument("--timeout", metavar="SECONDS", help="for the next run to end")
+    corun.add_argument("--seed", metavar="N", help="of the order; default: another each time")
+    corun.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
+    corun.add_argument("-o", "--output", metavar="FILE", help="records; one that is there goes on")
+    corun.add_argument("--dry-run", action="store_true", help="weights, predictions, time; no run")
+    corun.add_argument("--json", action="store_true")
+    corun.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    table = AppTable(Path(args.table) if args.table else default_directory())
+    timeout_s = seconds(args.timeout)
+    plan = Plan(
+        names=tuple(args.names), place=f"testbed {args.testbed}", seed=_seed(args.seed),
+        repeat=number(args.repeat, "--repeat"), runs=number(args.runs, "--runs"),
+    )  # fmt: skip
+    applications = [_runnable(table.load(name)) for name in plan.names]
+    link_bps = standing.find(args.testbed).wiring.rate_bps
+    _check_link(applications, link_bps)
+    ways = ways_of([application.convex.model for application in applications], link_bps)
+    if args.dry_run:
+        _foretell(plan, applications, ways, as_json=args.json)
+        return 0
+    plan, records = _gone_on_with(args.output, plan)
+    try:
+        _measure(args, plan, applications, ways, records, timeout_s)
+    finally:
+        _show(plan, ways, records, as_json=args.json)
+    return 0
+
+
+def _runnable(application: Application) -> Application:
+    if not application.profile.command:
+        problem = "its command is not known"
+        raise InputError(f"application {application.name}", problem, "profile it with weft profile")
+    check_command(application.profile.command)
+    return application
+
+
+def _check_link(applications: Sequence[Application], link_bps: float) -> None:
+    for application in applications:
+        had = application.profile.link_bps
+        if had != link_bps:
+            problem = f"profiled on a link of {had or 0:g} b/s, the testbed's are {link_bps:g}"
+            remedy = "profile it on this testbed"
+            raise InputError(f"application {application.name}", problem, remedy)
+
+
+def _seed(text: str | None) -> int:
+    return secrets.randbits(32) if text is None else number(text, "--seed")
+
+
+def _gone_on_with(path: str | None, plan: Plan) -> tuple[Plan, list[Record]]:
+    """The plan, with the seed of those who began, and what they have measured."""
+    if path is None:
+        return plan, []
+    check_output(path)
+    if not Path(path).exists():
+        return plan, []
+    records = [*read_records(path).records]
+    check_same(path, plan, records)
+    seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
+    again = Plan(names=plan.names, place=plan.place, repeat=plan.repeat, runs=plan.runs,
+                 seed=seeds[0] if seeds else plan.seed)  # fmt: skip
+    return again, records
+
+
+# ---- Measuring --------------------------------------------------------------------------------
+
+
+def _measure(
+    args: argparse.Namespace, plan: Plan, applications: Sequence[Application],
+    ways: Mapping[str, Way], records: list[Record], timeout_s: float | None,
+) -> None:  # fmt: skip
+    """Every round that is due; its record is kept before the next begins."""
+    jobs = [Job(name=a.name, command=a.profile.command) for a in applications]
+    slowest_s = max(application.profile.baseline for application in applications)
+    limit_s = timeout_s or _SLOWER * len(jobs) * slowest_s + _SPARE_S
+    due = left_of(plan, records)
+    if records:
+        _tell(f"goes on after {len(plan.rounds) - len(due)} of {len(plan.rounds)} rounds")
+    with _kept(args.output) as keep, terminable(), staged(args.testbed, args.host, jobs) as stage:
+        for n, one in enumerate(due):
+            record = _round(stage, plan, one, ways, limit_s)
+            records.append(record)
+            keep(record)
+            ahead_s = sum(expected_s(plan, applications, ways, other) for other in due[n + 1 :])
+            _tell(_told(one, record, ahead_s))
+
+
+def _round(stage: Stage, plan: Plan, one: Round, ways: Mapping[str, Way], limit_s: float) -> Record:
+    stage.share(ways[ONE if one.way == ALONE else one.way])
+    idle, whole = processor_times()
+    completions_s = together(stage, one.numbers, plan.runs, limit_s)
+    idle_after, whole_after = processor_times()
+    part = (idle_after - idle) / max(1.0, whole_after - whole)
+    return record_of(plan, one, ways.get(one.way), completions_s, part)
+
+
+@contextmanager
+def _kept(path: str | None) -> Iterator[Callable[[Record], None]]:
+    if path is None:
+        yield lambda _: None
+        return
+    with RecordWriter(path) as writer:
+        yield writer.append
+
+
+def expected_s(
+    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Way], one: Round
+) -> float:
+    """What a round takes: the slowest application's runs, as the models predict them."""
+    predicted = ways[EQUAL if one.way in (ONE, ALONE) else one.way].lent
+    slower = [1.0 if one.way == ALONE else predicted[n] for n in range(len(applications))]
+    return plan.runs * max(applications[n].profile.baseline * slower[n] for n in one.numbers)
+
+
+# ---- Words ------------------------------------------------------------------------------------
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _told(one: Round, record: Record, left_s: float) -> str:
+    took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in completions_of(record).items())
+    return f"{one.repetition + 1:>3} {one.way:>5}: {took}; {duration(left_s)} left"
+
+
+def _foretell(
+    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Way], *, as_json: bool
+) -> None:
+    ahead_s = sum(expected_s(plan, applications, ways, one) for one in plan.rounds)
+    if as_json:
+        found = {name: asdict(way) for name, way in ways.items()}
+        print(json.dumps({"rounds": len(plan.rounds), "expected_s": ahead_s, "ways": found}))
+        return
+    for n, name in enumerate(plan.names):
+        told = [f"{way} {100 * ways[way].weights[n]:.1f} % {ways[way].lent[n]:.2f}"
+                for way in WAYS if ways[way].weights]  # fmt: skip
+        print(f"{name}: weight and predicted slowdown {', '.join(told)}")
+    print(f"{len(plan.rounds)} rounds: about {duration(ahead_s)}")
+
+
+def _show(plan: Plan, ways: Mapping[str, Way], records: Sequence[Record], *, as_json: bool) -> None:
+    outcome = outcome_of(plan.names, ways, records)
+    if outcome is None:
+        _tell("no application has run alone yet: no slowdown to show")
+    elif as_json:
+        print(json.dumps(_finite(asdict(outcome))))
+    else:
+        print(outcome_text(outcome, ways))
+
+
+def _finite(value: object) -> object:
+    """JSON has no infinity: an interval of one repetition is null."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if value == inf else value

@@ -1,0 +1,206 @@
+"""`weft corun` of a small pair on a testbed: marks, queues, slowdowns, interrupts, kills."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from needs import need_namespaces
+from restored import Root, roots, wait_restored
+
+from weft.host import marking, standing
+from weft.host.caps import changing
+from weft.host.queues import Queue, queues, set_queues
+from weft.host.testbed import Testbed
+from weft.host.wiring import Wiring
+from weft.records import read_records
+from weft.sensitivity.application import application_of
+from weft.sensitivity.profile import Profile, Run
+from weft.sensitivity.table import AppTable
+
+NAME = "live-corun"
+RATE_BPS = 50_000_000
+BYTES = 5_000_000
+LIMIT_S = 120
+
+# The server is in the command's group, as that of a real application is: what it sends is marked.
+SERVE = """
+import socket, threading
+def send(connection):
+    with connection:
+        connection.sendall(bytes(int.from_bytes(connection.recv(8, socket.MSG_WAITALL), "big")))
+with socket.create_server(("", PORT)) as server:
+    print("listening", flush=True)
+    while True:
+        threading.Thread(target=send, args=(server.accept()[0],), daemon=True).start()
+"""
+FETCH = """
+import socket, subprocess, sys
+size, namespace = int(sys.argv[1]), sys.argv[2]
+serve = [sys.executable, "-c", sys.argv[3]]
+with subprocess.Popen(["ip", "netns", "exec", namespace, *serve], stdout=subprocess.PIPE) as server:
+    server.stdout.readline()
+    with socket.create_connection(("h2", PORT)) as connection:
+        connection.sendall(size.to_bytes(8, "big"))
+        while size and (got := len(connection.recv(1 << 18))):
+            size -= got
+    server.kill()
+assert size == 0
+"""
+
+
+def fetch(bed: Testbed, port: int, size: int) -> tuple[str, ...]:
+    text, serve = FETCH.replace("PORT", str(port)), SERVE.replace("PORT", str(port))
+    return (sys.executable, "-c", text, str(size), bed.namespace("h2"), serve)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A testbed, what its links had, and a table of two applications that fetch."""
+
+    bed: Testbed
+    before: list[Root]
+    folder: Path
+
+    def argv(self, *words: str) -> list[str]:
+        start = [sys.executable, "-m", "weft.cli", "corun", "left", "right", "--testbed", NAME]
+        return [*start, "--table", str(self.folder / "table"), *words]
+
+    def corun(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.argv(*words), capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+
+    def save(self, name: str, command: tuple[str, ...]) -> None:
+        whole_s = 8 * BYTES / RATE_BPS
+        runs = tuple(Run(share=b, completion=0.2 + whole_s / b) for b in (0.1, 0.25, 0.5, 1.0))
+        profile = Profile(name=name, runs=runs, command=command, link_bps=RATE_BPS)
+        AppTable(self.folder / "table").save(application_of(profile), replace=True)
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    need_namespaces()
+    wiring = Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS, offloads=False)
+    made, _ = standing.up(NAME, wiring)
+    try:
+        yield made
+    finally:
+        standing.down(NAME)
+
+
+@pytest.fixture
+def bench(bed: Testbed, tmp_path: Path) -> Bench:
+    found = Bench(bed, roots(bed.all_ends()), tmp_path)
+    found.save("left", fetch(bed, 5001, BYTES))
+    found.save("right", fetch(bed, 5002, BYTES))
+    return found
+
+
+def groups() -> list[Path]:
+    return [
+        path for path in marking.mount().glob("weft-*") if path.name.endswith(("left", "right"))
+    ]
+
+
+def test_both_ends_of_a_groups_connections_bear_its_mark(bed: Testbed) -> None:
+    ends = [bed.ends("h1")[0], bed.ends("h2")[0]]
+    with changing(ends) as held, marking.marked("try", 7) as group:
+        for port in held.saved:
+            set_queues(port, [Queue(weight=1, dscps=(0,)), Queue(weight=1, dscps=(7,))])
+        process = bed.spawn("h1", fetch(bed, 5003, 500_000), join=group.join)
+        assert process.wait(LIMIT_S) == 0
+        asked, served = ([queue.count for queue in queues(end)] for end in ends)
+    assert served[1].bytes > 500_000
+    assert served[0].bytes < 5_000  # answers to openings, before the mark
+    assert asked[1].bytes > asked[0].bytes
+
+
+def test_the_end_of_a_group_ends_what_its_commands_left_running() -> None:
+    need_namespaces()
+    with marking.marked("try", 1) as group:
+        process = subprocess.Popen(["sh", "-c", "setsid sleep 1000 & echo"], preexec_fn=group.join)
+        process.wait()
+        left = (group.path / "cgroup.procs").read_text().split()
+        assert len(left) == 1
+    assert not group.path.exists()
+    assert not Path("/proc", left[0]).exists()
+
+
+def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> None:
+    file = bench.folder / "records.jsonl"
+    done = bench.corun("--repeat", "1", "--runs", "2", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    assert roots(bench.bed.all_ends()) == bench.before
+    assert groups() == []
+    records = read_records(file).records
+    assert len(records) == 5
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    for name in ("left", "right"):
+        _, alone_s, one, equal, weft, *_ = lines[name]
+        assert 0.8 < float(alone_s) < 2.5
+        assert 1.4 < float(equal) < 2.3
+        assert 1.4 < float(weft) < 2.3
+        assert 1.0 < float(one) < 3.0
+    again = bench.corun("--repeat", "1", "--runs", "2", "-o", str(file))
+    assert "goes on after 5 of 5 rounds" in again.stderr
+    assert again.stdout == done.stdout
+
+
+def started(bench: Bench, *words: str) -> subprocess.Popen[str]:
+    """A measurement whose first round has ended, and whose second one runs."""
+    process = subprocess.Popen(
+        bench.argv("--repeat", "2", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    assert " s left" in process.stderr.readline()
+    deadline = time.monotonic() + 10
+    while not queues(bench.bed.ends("h1")[0]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    return process
+
+
+def test_interrupted_it_keeps_what_was_measured_and_goes_on_later(bench: Bench) -> None:
+    file = bench.folder / "records.jsonl"
+    process = started(bench, "-o", str(file))
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+    assert "interrupted" in told
+    assert roots(bench.bed.all_ends()) == bench.before
+    assert groups() == []
+    kept = len(read_records(file).records)
+    assert 1 <= kept < 10
+    done = bench.corun("--repeat", "2", "-o", str(file))
+    assert done.returncode == 0, done.stderr
+    assert f"goes on after {kept} of 10 rounds" in done.stderr
+    assert len(read_records(file).records) == 10
+
+
+def test_killed_it_leaves_the_links_as_they_were(bench: Bench) -> None:
+    process = started(bench)
+    process.kill()
+    process.communicate()
+    wait_restored(bench.bed.all_ends(), bench.before)
+    marking.remove_leftovers()
+    assert groups() == []
+
+
+def test_a_command_that_fails_is_one_line(bench: Bench) -> None:
+    bench.save("right", ("sh", "-c", "echo broken >&2; exit 3"))
+    done = bench.corun()
+    assert done.returncode == 2
+    (error,) = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
+    assert "application right: exit status 3, after 'broken'; mend its command" in error
+    assert roots(bench.bed.all_ends()) == bench.before
+    assert groups() == []

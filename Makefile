@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-rdma bench bench-quick install-system clean
+.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-apps test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,7 +90,13 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
 		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \
 		tests/live/test_profile_cluster.py tests/live/test_cluster.py tests/live/test_cut_link.py \
-		tests/live/test_converged.py tests/live/test_trace.py </dev/null
+		tests/live/test_converged.py tests/live/test_trace.py \
+		tests/live/test_corun.py tests/live/test_applications.py </dev/null
+
+test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI programs; minutes
+	@tools/system-packages.sh apps
+	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 WEFT_APPS=1 $(VENV)/python -m pytest -rs \
+		tests/live/test_applications.py </dev/null
 
 test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and qperf beside
 	@tools/system-packages.sh rdma

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to the system packages weft needs. Silent when nothing is missing.
 #
-#   system-packages.sh build|demo|test|rdma|bench|all
+#   system-packages.sh build|demo|test|rdma|apps|bench|all
 #
 # demo: what compiling needs; the others: also the optional packages of that purpose (build: headers
 # of the transports verbs and ofi).
@@ -88,6 +88,10 @@ missing_optional() {
   if [[ $purpose =~ ^(rdma|all)$ ]]; then
     missing_of_virtual_machine
   fi
+  if [[ $purpose =~ ^(apps|all)$ ]]; then
+    command -v rsync >/dev/null || echo rsync
+    compgen -G '/usr/lib/postgresql/*/bin/pg_dump' >/dev/null || echo postgresql
+  fi
   if [[ $purpose =~ ^(test|bench|all)$ ]]; then
     command -v fi_info >/dev/null || echo libfabric-bin
   fi
@@ -113,6 +117,7 @@ use_of() {
     qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \
       tcpdump) echo "make test-rdma" ;;
     chromium) echo "the picture test of the report" ;;
+    rsync | postgresql) echo "make test-apps" ;;
   esac
 }
 
@@ -180,8 +185,8 @@ see_to_optional() {
   name_optional "optional, going on without"
 }
 
-[[ $purpose =~ ^(build|demo|test|rdma|bench|all)$ ]] || {
-  echo "usage: system-packages.sh build|demo|test|rdma|bench|all" >&2
+[[ $purpose =~ ^(build|demo|test|rdma|apps|bench|all)$ ]] || {
+  echo "usage: system-packages.sh build|demo|test|rdma|apps|bench|all" >&2
   exit 2
 }
 see_to_needed

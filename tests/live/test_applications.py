@@ -1,0 +1,133 @@
+"""`weft profile` of real applications: rsync by default, the others with `make test-apps`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from needs import need_namespaces
+from restored import roots, wait_restored
+
+from weft.host import standing
+from weft.host.testbed import Testbed
+from weft.host.wiring import Wiring
+from weft.sensitivity.application import Application
+from weft.sensitivity.table import AppTable
+
+PROJECT = Path(__file__).parents[2]
+PLACE = PROJECT / "examples/applications"
+NAME = "live-apps"
+LIMIT_S = 300
+NEEDED = {"rsync": "rsync", "rsync-z": "rsync", "pg-dump": "pg_dump"}
+# Slowdown at a quarter of the link: what waits for the network, what hides it, what hardly sends.
+EXPECTED = {
+    "rsync": (3.0, 4.2),
+    "rsync-z": (0.9, 2.5),
+    "pg-dump": (2.5, 4.2),
+    "mpi-sgd": (2.0, 4.2),
+    "mpi-sort": (1.2, 3.0),
+    "mpi-stencil": (0.9, 1.9),
+    "mpi-pi": (0.8, 1.25),
+}
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    lines = (PLACE / "commands").read_text().splitlines()
+    words = [line.split() for line in lines if line and not line.startswith("#")]
+    return {name: tuple(command) for name, *command in words}
+
+
+@pytest.fixture(scope="module")
+def bed() -> Iterator[Testbed]:
+    need_namespaces()
+    hosts = tuple(f"h{n}" for n in range(1, 5))
+    made, _ = standing.up(NAME, Wiring(hosts=hosts, rate_bps=100_000_000, offloads=False))
+    try:
+        yield made
+    finally:
+        standing.down(NAME)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The data of rsync and pg_dump, made once; programs of our interpreter on the path."""
+    place = tmp_path_factory.mktemp("data")
+    for folder in (place, *place.parents[:2]):  # PostgreSQL does not run as root
+        folder.chmod(0o755)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    found = os.environ | {"WEFT_APPLICATIONS": str(place), "PATH": path}
+    which = "all" if "WEFT_APPS" in os.environ else "files"
+    subprocess.run([PLACE / "data", "1", which], env=found, check=True, capture_output=True)
+    return found
+
+
+def need(name: str) -> None:
+    if name != "rsync" and "WEFT_APPS" not in os.environ:
+        pytest.skip("a real application: takes a minute; run `make test-apps`")
+    program = NEEDED.get(name, "mpiexec")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if shutil.which(program, path=path) is None:
+        pytest.skip(f"no {program}: install it")
+
+
+def argv(name: str, table: Path, percent: str) -> list[str]:
+    start = [sys.executable, "-m", "weft.cli", "profile", "--name", name, "--percent", percent]
+    plan = ["--repeat", "1", "--testbed", NAME, "--table", str(table)]
+    return [*start, *plan, "--", *commands()[name]]
+
+
+def profiled(
+    name: str, table: Path, environment: dict[str, str], percent: str = "25,100"
+) -> Application:
+    done = subprocess.run(
+        argv(name, table, percent), cwd=PROJECT, env=environment, capture_output=True, text=True,
+        timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return AppTable(table).load(name)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_application_is_as_sensitive_as_its_kind(
+    name: str, bed: Testbed, environment: dict[str, str], tmp_path: Path
+) -> None:
+    need(name)
+    before = roots(bed.all_ends())
+    found = profiled(name, tmp_path, environment)
+    assert roots(bed.all_ends()) == before
+    least, most = EXPECTED[name]
+    whole = found.profile.baseline
+    slow = [run.completion / whole for run in found.profile.runs if run.share == 0.25]
+    assert least < min(slow) < most
+
+
+def test_every_application_that_is_described_is_tested() -> None:
+    assert {name for name in commands() if "." not in name} == set(EXPECTED)
+
+
+def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
+    bed: Testbed, environment: dict[str, str], tmp_path: Path
+) -> None:
+    need("rsync")
+    before = roots(bed.all_ends())
+    for end, told in ((signal.SIGINT, "first run"), (signal.SIGKILL, "of 4")):
+        process = subprocess.Popen(
+            argv("rsync", tmp_path, "10,25,50,100"), cwd=PROJECT, env=environment,
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert process.stderr is not None
+        while told not in process.stderr.readline():
+            assert process.poll() is None
+        time.sleep(1.0)  # into the next run
+        process.send_signal(end)
+        process.communicate(timeout=LIMIT_S)
+        wait_restored(bed.all_ends(), before)
+    found = profiled("rsync", tmp_path, environment, "10,25,50,100")
+    assert len({run.share for run in found.profile.runs}) == 4

@@ -19,6 +19,7 @@ from weft.control.corun.together import together
 from weft.control.corun.ways import (
     ALONE,
     EQUAL,
+    LEND,
     MANAGED,
     ONE,
     WAYS,
@@ -27,7 +28,12 @@ from weft.control.corun.ways import (
     queues_of,
     ways_of,
 )
-from weft.control.policy.lending import lent_shares, volume
+from weft.control.policy.lending import (
+    lent_shares,
+    lent_slowdown,
+    volume,
+    weights_with_lending,
+)
 from weft.errors import InputError
 from weft.records import Record
 from weft.sensitivity.application import application_of
@@ -169,6 +175,14 @@ def test_volume_is_the_time_the_link_is_busy_alone() -> None:
     assert volume(HIDES) == pytest.approx(0.25)
 
 
+def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
+    for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
+        found = weights_with_lending(models)
+        assert found.sum() == pytest.approx(1)
+        every = [lent_slowdown(models, [w, 1 - w]) for w in np.arange(0.05, 0.951, 0.01)]
+        assert lent_slowdown(models, found.tolist()) <= 1.01 * min(every)
+
+
 @pytest.mark.parametrize("weights", [[0.5], [0.5, -0.1], [0.6, 0.6]])
 def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):
@@ -180,7 +194,7 @@ def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
 
 def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() -> None:
     rounds = PLAN.rounds
-    assert len(rounds) == 3 * 5
+    assert len(rounds) == 3 * 6
     wanted = {(ALONE, (0,)), (ALONE, (1,)), *((way, (0, 1)) for way in WAYS)}
     for repetition in range(3):
         found = [(r.way, r.numbers) for r in rounds if r.repetition == repetition]
@@ -224,6 +238,7 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     ways = ways_of([SENDS, HIDES], 200e6)
     noise = {0: 0.98, 1: 1.0, 2: 1.02}
     by_way = {ALONE: (1.0, 1.0), ONE: (2.0, 1.6), EQUAL: (1.8, 1.2), WEFT: (1.4, 1.2)}
+    by_way[LEND] = by_way[EQUAL]
     records = [
         measured(ways, one, [slow * (noise[one.repetition] if one.way != ALONE else 1)
                              for slow in by_way[one.way]])
@@ -236,11 +251,11 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     half = student.ppf(0.975, 2) * stdev(values) / 3**0.5
     assert found.slowdown[WEFT]["a"].half == pytest.approx(half)
     assert found.overall[EQUAL].value == pytest.approx(1.5)
-    assert found.gains[EQUAL].value == pytest.approx(0.2 / 1.5)
-    assert found.gains[EQUAL].half < 0.02
+    assert found.gains[WEFT, EQUAL].value == pytest.approx(0.2 / 1.5)
+    assert found.gains[WEFT, EQUAL].half < 0.02
     text = outcome_text(found, ways)
-    assert "gain in mean slowdown over equal queues: +13.3%" in text
-    assert "beyond noise" in text
+    assert "weft over equal queues: gain in mean slowdown +13.3% ± " in text
+    assert "weft, lending over equal queues: gain in mean slowdown +0.0% ± 0.0, within" in text
 
 
 def test_half_a_measurement_gives_half_an_outcome() -> None:

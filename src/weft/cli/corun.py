@@ -192,13 +192,16 @@ def _show(plan: Plan, ways: Mapping[str, Way], records: Sequence[Record], *, as_
     if outcome is None:
         _tell("no application has run alone yet: no slowdown to show")
     elif as_json:
-        print(json.dumps(_finite(asdict(outcome))))
+        print(json.dumps(_plain(asdict(outcome))))
     else:
         print(outcome_text(outcome, ways))
 
 
-def _finite(value: object) -> object:
-    """JSON has no infinity: an interval of one repetition is null."""
+def _plain(value: object) -> object:
+    """JSON has no infinity, so that an interval of one repetition is null, and no pairs as keys."""
     if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
+        return {
+            " over ".join(key) if isinstance(key, tuple) else key: _plain(inner)
+            for key, inner in value.items()
+        }
     return None if value == inf else value

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import inf, sqrt
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
 from weft.control.corun.rounds import completions_of
-from weft.control.corun.ways import ALONE, EQUAL, ONE, WAYS, WEFT, Way
+from weft.control.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
 from weft.records import Record
 from weft.records.table import text_table
 
-GAIN = 0.10  # predicted, above which weft has to be better
 _CONFIDENCE = 0.975
-TITLES = {ONE: "one queue", EQUAL: "equal queues", WEFT: "weft"}
+TITLES = {ONE: "one queue", EQUAL: "equal queues", WEFT: "weft", LEND: "weft, lending"}
+_OURS, _OTHERS = (WEFT, LEND), (ONE, EQUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,17 @@ def mean_of(values: Sequence[float]) -> Mean:
 class Outcome:
     """Slowdowns by way and application; `overall` their mean over applications, by way.
 
-    `gains` is by how much the mean slowdown is lower under weft than in another way, as a part of
-    that way's, and `predicted` the same by the models, where they tell.
+    `gains` is by how much the mean slowdown is lower in a way of ours than in another, as a part of
+    the other's: of (ours, other). `predicted` is the same by the models over equal queues, with
+    lending and by the weights alone.
     """
 
     names: tuple[str, ...]
     alone_s: Mapping[str, Mean]
     slowdown: Mapping[str, Mapping[str, Mean]]
     overall: Mapping[str, Mean]
-    gains: Mapping[str, Mean]
-    predicted: Mapping[str, float]
+    gains: Mapping[tuple[str, str], Mean]
+    predicted: Mapping[str, tuple[float, float]]
     idle: Mean
 
 
@@ -97,24 +99,29 @@ def _idle(record: Record) -> float:
     return float(getattr(value, "value", 0.0))
 
 
-def _gains(rows: Mapping[str, Mapping[int, Mapping[str, float]]]) -> dict[str, Mean]:
+def _gains(
+    rows: Mapping[str, Mapping[int, Mapping[str, float]]],
+) -> dict[tuple[str, str], Mean]:
     gains = {}
-    for other in (ONE, EQUAL):
-        both = sorted(rows.get(WEFT, {}).keys() & rows.get(other, {}).keys())
+    for ours, other in product(_OURS, _OTHERS):
+        both = sorted(rows.get(ours, {}).keys() & rows.get(other, {}).keys())
         if both:
             before = [fmean(rows[other][r].values()) for r in both]
-            after = [fmean(rows[WEFT][r].values()) for r in both]
+            after = [fmean(rows[ours][r].values()) for r in both]
             lower = mean_of([b - a for a, b in zip(after, before, strict=True)])
-            gains[other] = Mean(lower.value / fmean(before), lower.half / fmean(before))
+            whole = fmean(before)
+            gains[ours, other] = Mean(lower.value / whole, lower.half / whole)
     return gains
 
 
-def _predicted_gains(ways: Mapping[str, Way]) -> dict[str, float]:
-    """Of weft over equal queues: if weights were all there is, and with lending."""
-    equal, weft = ways[EQUAL], ways[WEFT]
+def _predicted_gains(ways: Mapping[str, Way]) -> dict[str, tuple[float, float]]:
+    equal = ways[EQUAL]
     return {
-        "promised": 1 - fmean(weft.promised) / fmean(equal.promised),
-        "lent": 1 - fmean(weft.lent) / fmean(equal.lent),
+        ours: (
+            1 - fmean(ways[ours].lent) / fmean(equal.lent),
+            1 - fmean(ways[ours].promised) / fmean(equal.promised),
+        )
+        for ours in _OURS
     }
 
 
@@ -122,13 +129,17 @@ def _predicted_gains(ways: Mapping[str, Way]) -> dict[str, float]:
 
 
 def outcome_text(outcome: Outcome, ways: Mapping[str, Way]) -> str:
+    """What was measured; in brackets what was predicted, with the weight it was predicted for."""
     measured = [way for way in WAYS if way in outcome.slowdown]
-    heads = ["application", "alone, s", *(TITLES[way] for way in measured), "weight",
-             "predicted equal", "predicted weft"]  # fmt: skip
+    heads = ["application", "alone, s"]
+    for way in measured:
+        heads += [TITLES[way], "predicted"] if ways[way].weights else [TITLES[way]]
     rows = [_row(outcome, ways, measured, n, name) for n, name in enumerate(outcome.names)]
-    total = ["mean", "", *(str(outcome.overall[way]) for way in measured), ""]
-    total += [f"{fmean(ways[way].lent):.2f} ({fmean(ways[way].promised):.2f})"
-              for way in (EQUAL, WEFT)]  # fmt: skip
+    total = ["mean", ""]
+    for way in measured:
+        total.append(str(outcome.overall[way]))
+        if ways[way].weights:
+            total.append(f"{fmean(ways[way].lent):.2f} ({fmean(ways[way].promised):.2f})")
     return "\n".join([text_table(heads, [*rows, total]), "", *verdicts(outcome)])
 
 
@@ -136,26 +147,23 @@ def _row(
     outcome: Outcome, ways: Mapping[str, Way], measured: Sequence[str], number: int, name: str
 ) -> list[str]:
     cells = [name, str(outcome.alone_s[name])]
-    cells += [str(outcome.slowdown[way][name]) for way in measured]
-    cells.append(f"{100 * ways[WEFT].weights[number]:.0f} %")
-    return cells + [
-        f"{ways[way].lent[number]:.2f} ({ways[way].promised[number]:.2f})" for way in (EQUAL, WEFT)
-    ]
+    for way in measured:
+        cells.append(str(outcome.slowdown[way][name]))
+        if ways[way].weights:
+            weight, lent = ways[way].weights[number], ways[way].lent[number]
+            cells.append(f"{100 * weight:.0f} %: {lent:.2f} ({ways[way].promised[number]:.2f})")
+    return cells
 
 
 def verdicts(outcome: Outcome) -> list[str]:
-    """A line for each alternative, and for what was predicted."""
-    told = [_compared(other, gain) for other, gain in outcome.gains.items()]
-    share = outcome.predicted
-    told.append(
-        f"predicted gain over equal queues: {share['lent']:+.0%} with what others leave, "
-        f"{share['promised']:+.0%} by weights alone"
-    )
-    told.append(f"processors idle: {outcome.idle.value:.0%} of the time")
-    return told
-
-
-def _compared(other: str, gain: Mean) -> str:
-    how = f"{gain.value:+.1%}" + (f" ± {100 * gain.half:.1f} points" if gain.half < inf else "")
-    noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
-    return f"gain in mean slowdown over {TITLES[other]}: {how}, {noise}"
+    """A line for each comparison, beside what was predicted, and how idle the processors were."""
+    told = []
+    for (ours, other), gain in outcome.gains.items():
+        how = f"{gain.value:+.1%}" + (f" ± {100 * gain.half:.1f}" if gain.half < inf else "")
+        noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
+        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {how}, {noise}"
+        if other == EQUAL:
+            lent, promised = outcome.predicted[ours]
+            line += f"; predicted {lent:+.1%}, by weights alone {promised:+.1%}"
+        told.append(line)
+    return [*told, f"processors idle: {outcome.idle.value:.0%} of the time"]

@@ -1,9 +1,10 @@
 """The ways in which applications share ports, and what the models predict for each.
 
 `one`: all in one queue. `equal`: a queue each, of equal weights. `weft`: a queue each, of the
-weights that make the total predicted slowdown least. Where there are several queues, traffic that
-bears no mark has a small one of its own. Pure. Entry point: `ways_of`. Shares are fractions of the
-link.
+weights that make the total slowdown least if each has its weight and no more (Saba, Eq. 4.2).
+`lend`: of weights that make it least if what one leaves the others use. Where there are several
+queues, traffic that bears no mark has a small one of its own. Pure. Entry point: `ways_of`. Shares
+are fractions of the link.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_shares
+from weft.control.policy.lending import lent_shares, weights_with_lending
 from weft.host.queues import Queue
 from weft.sensitivity.model import Hinges
 
 MANAGED = 0.99
-ALONE, ONE, EQUAL, WEFT = "alone", "one", "equal", "weft"
-WAYS = (ONE, EQUAL, WEFT)
+ALONE, ONE, EQUAL, WEFT, LEND = "alone", "one", "equal", "weft", "lend"
+WAYS = (ONE, EQUAL, WEFT, LEND)
 _KBPS = 1000
 
 
@@ -59,6 +60,7 @@ def ways_of(models: Sequence[Hinges], link_bps: float) -> dict[str, Way]:
         ONE: Way(name=ONE),
         EQUAL: _predicted(EQUAL, models, equal),
         WEFT: _predicted(WEFT, models, weft),
+        LEND: _predicted(LEND, models, weights_with_lending(models, MANAGED).tolist()),
     }
 
 

@@ -29,8 +29,8 @@ from weft.control.corun.ways import (
     ways_of,
 )
 from weft.control.policy.lending import (
+    Lending,
     lent_shares,
-    lent_slowdown,
     volume,
     weights_with_lending,
 )
@@ -179,8 +179,9 @@ def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
     for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
         found = weights_with_lending(models)
         assert found.sum() == pytest.approx(1)
-        every = [lent_slowdown(models, [w, 1 - w]) for w in np.arange(0.05, 0.951, 0.01)]
-        assert lent_slowdown(models, found.tolist()) <= 1.01 * min(every)
+        total = Lending(models).total
+        every = [total(np.array([w, 1 - w])) for w in np.arange(0.05, 0.951, 0.01)]
+        assert total(found) <= 1.01 * min(every)
 
 
 @pytest.mark.parametrize("weights", [[0.5], [0.5, -0.1], [0.6, 0.6]])

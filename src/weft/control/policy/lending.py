@@ -10,20 +10,24 @@ there, and V / D(b) therefore its mean use of the link when it is slowed down. I
 term c max(0, t/b - 1) is communication of volume c t, so that V = sum of c t: what is hidden at
 every share of the profile is not known and left out. For an application that always sends this is
 exact; of two that alternate between computing and sending the phases are taken to be independent.
-Entry points: `lent_shares`, `volume`. Shares are fractions of the link, volumes of its time.
+Entry points: `lent_shares`, `weights_with_lending`. Shares are fractions of the link, volumes of
+its time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
+from weft.control.policy.response import Responses
 from weft.errors import InputError
 from weft.sensitivity.model import FloatArray, Hinges
 
 _STEPS = 500
-_SETTLED = 1e-9
+_SETTLED = 1e-7
 _FINEST = 0.004  # of the link, the least weight that is handed over
 _AS_GOOD = 0.005
 _WORTH = 1e-4  # of slowdown, below which an exchange is not worth it
@@ -32,6 +36,40 @@ _WORTH = 1e-4  # of slowdown, below which an exchange is not worth it
 def volume(model: Hinges) -> float:
     """What the model says is sent in a run, as a fraction of a run's time with the whole link."""
     return min(1.0, sum(c * t for t, c in model.terms))
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """Applications at a port whose managed share is `capacity`."""
+
+    models: Sequence[Hinges]
+    capacity: float = 1.0
+    responses: Responses = field(init=False)
+    volumes: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "responses", Responses.of(self.models))
+        object.__setattr__(self, "volumes", np.array([volume(model) for model in self.models]))
+
+    def shares(self, promised: FloatArray) -> FloatArray:
+        """The mean share of each application, at or above its weight."""
+        shares = promised
+        for _ in range(_STEPS):
+            used = np.minimum(shares, self.volumes / self.slowdowns(shares))
+            left = self.capacity - (used.sum() - used)
+            wanted = np.clip(np.maximum(promised, left), 0.0, 1.0)
+            if np.abs(wanted - shares).max() < _SETTLED:
+                break
+            shares = (shares + wanted) / 2
+        return shares
+
+    def slowdowns(self, shares: FloatArray) -> FloatArray:
+        """By the models; below a floor, what it is there."""
+        return self.responses.slowdown(np.maximum(shares, self.responses.floor))
+
+    def total(self, promised: FloatArray) -> float:
+        """The slowdowns' sum with these weights."""
+        return float(self.slowdowns(self.shares(promised)).sum())
 
 
 def lent_shares(
@@ -44,28 +82,7 @@ def lent_shares(
     if promised.sum() > capacity + _SETTLED:
         problem = f"{promised.sum():g} in all, the capacity is {capacity:g}"
         raise InputError("weights", problem, "scale them down")
-    volumes = np.array([volume(model) for model in models])
-    shares = promised
-    for _ in range(_STEPS):
-        used = np.minimum(shares, volumes / _slowdowns(models, shares))
-        left = capacity - (used.sum() - used)
-        wanted = np.clip(np.maximum(promised, left), 0.0, 1.0)
-        if np.abs(wanted - shares).max() < _SETTLED:
-            break
-        shares = (shares + wanted) / 2
-    return shares
-
-
-def _slowdowns(models: Sequence[Hinges], shares: FloatArray) -> FloatArray:
-    pairs = zip(models, shares.tolist(), strict=True)
-    return np.array([float(model.slowdown(max(b, model.floor))) for model, b in pairs])
-
-
-def lent_slowdown(
-    models: Sequence[Hinges], weights: Sequence[float], capacity: float = 1.0
-) -> float:
-    """The total slowdown, predicted with lending."""
-    return float(_slowdowns(models, lent_shares(models, weights, capacity)).sum())
+    return Lending(models, capacity).shares(promised)
 
 
 def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> FloatArray:
@@ -77,7 +94,8 @@ def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> Flo
     equal ones those nearest to equal that are as good but for 0.5 %: a promise is worth something
     where a model is wrong.
     """
-    floors = np.array([model.floor for model in models])
+    lending = Lending(models, capacity)
+    floors = lending.responses.floor
     equal = np.full(len(models), capacity / len(models))
     if (equal < floors).any():
         problem = f"floors of {len(models)} applications exceed equal weights"
@@ -87,46 +105,36 @@ def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> Flo
         before = np.where(one > 0, capacity - (floors.sum() - floors), floors)
         behind = floors + (1 - one) * (capacity - floors.sum()) / max(1, len(models) - 1)
         starts += [before, behind]
-    found = [_improved(models, start, floors, capacity) for start in starts]
-    best = min(found, key=lambda w: lent_slowdown(models, w.tolist(), capacity))
-    return _nearest(models, equal, best, capacity)
+    best = min((_improved(lending, start) for start in starts), key=lending.total)
+    return _nearest(lending, equal, best)
 
 
-def _nearest(
-    models: Sequence[Hinges], equal: FloatArray, best: FloatArray, capacity: float
-) -> FloatArray:
-    enough = lent_slowdown(models, best.tolist(), capacity) * (1 + _AS_GOOD)
-    for step in np.linspace(0, 1, 101):
-        weights: FloatArray = equal + float(step) * (best - equal)
-        if lent_slowdown(models, weights.tolist(), capacity) <= enough:
+def _nearest(lending: Lending, equal: FloatArray, best: FloatArray) -> FloatArray:
+    enough = lending.total(best) * (1 + _AS_GOOD)
+    for step in np.linspace(0, 1, 101).tolist():
+        weights: FloatArray = equal + step * (best - equal)
+        if lending.total(weights) <= enough:
             return weights
     return best
 
 
-def _improved(
-    models: Sequence[Hinges], weights: FloatArray, floors: FloatArray, capacity: float
-) -> FloatArray:
-    best, part = lent_slowdown(models, weights.tolist(), capacity), 0.25 * capacity
+def _improved(lending: Lending, weights: FloatArray) -> FloatArray:
+    best, part = lending.total(weights), 0.25 * lending.capacity
     while part > _FINEST:
-        found = _exchanged(models, weights, floors, part, capacity)
-        total = best if found is None else lent_slowdown(models, found.tolist(), capacity)
-        if found is None or total > best - _WORTH:
+        found = min(_exchanges(lending, weights, part), key=lending.total, default=weights)
+        total = lending.total(found)
+        if total > best - _WORTH:
             part /= 2
         else:
             weights, best = found, total
     return weights
 
 
-def _exchanged(
-    models: Sequence[Hinges], weights: FloatArray, floors: FloatArray, part: float, capacity: float
-) -> FloatArray | None:
-    """The best single exchange; None if every one would go below a floor."""
-    found = []
-    for giver in range(len(models)):
-        for taker in range(len(models)):
-            if giver != taker and weights[giver] - part >= floors[giver]:
-                changed = weights.copy()
-                changed[giver] -= part
-                changed[taker] += part
-                found.append(changed)
-    return min(found, key=lambda w: lent_slowdown(models, w.tolist(), capacity), default=None)
+def _exchanges(lending: Lending, weights: FloatArray, part: float) -> Iterator[FloatArray]:
+    """All that hand over a part of one's weight to another, and keep to its floor."""
+    for giver, taker in permutations(range(len(weights)), 2):
+        if weights[giver] - part >= lending.responses.floor[giver]:
+            changed = weights.copy()
+            changed[giver] -= part
+            changed[taker] += part
+            yield changed

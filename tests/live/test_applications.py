@@ -48,7 +48,7 @@ def commands() -> dict[str, tuple[str, ...]]:
 def bed() -> Iterator[Testbed]:
     need_namespaces()
     hosts = tuple(f"h{n}" for n in range(1, 5))
-    made, _ = standing.up(NAME, Wiring(hosts=hosts, rate_bps=100_000_000, offloads=False))
+    made, _ = standing.up(NAME, Wiring(hosts=hosts, rate_bps=100_000_000))
     try:
         yield made
     finally:

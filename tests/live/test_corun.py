@@ -87,7 +87,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     need_namespaces()
-    wiring = Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS, offloads=False)
+    wiring = Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS)
     made, _ = standing.up(NAME, wiring)
     try:
         yield made

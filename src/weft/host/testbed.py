@@ -25,7 +25,7 @@ from weft.host import namespaces, qdisc
 from weft.host.ends import End, root_of
 from weft.host.qdisc import ADD, Count, TokenBucket
 from weft.host.rtnetlink import Rtnetlink
-from weft.host.wiring import INTERFACE, SWITCH, Cable, Layout, Plug, Wiring, layout
+from weft.host.wiring import INTERFACE, SWITCH, WHOLE_BYTES, Cable, Layout, Plug, Wiring, layout
 
 BRIDGE = "br0"
 _NO_FLOOD = "type bridge_slave flood off mcast_flood off bcast_flood off learning off"
@@ -179,7 +179,8 @@ def _plug(bed: Testbed, cable: Cable) -> None:
 
 def _switch_on(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
     name = plug.interface
-    lines = [] if bed.wiring.offloads else [f"link set {name} gso_max_segs 1"]
+    whole = f"gso_max_size {WHOLE_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
+    lines = [f"link set {name} {whole}"]
     if plug.node in bed.layout.switches:
         lines.append(f"link set {name} master {BRIDGE}")
         lines += [] if flooded else [f"link set {name} {_NO_FLOOD}"]

@@ -26,6 +26,9 @@ LEAST_RATE_BPS = 8_000
 MOST_RATE_BPS = 10**13
 MOST_SWITCHES = 32
 LEAST_BURST_BYTES = 32 * 1024
+# The largest packet with offloads: what every bucket lets pass whole, at every share of a link. One
+# that is cut up on the way costs more processor time.
+WHOLE_BYTES = 32_000
 
 
 def burst_bytes(rate_bps: float) -> int:
@@ -39,7 +42,7 @@ class Wiring:
 
     `burst_bytes` may pass at once after a pause (None: 4 ms of the rate, at least 32 KiB);
     `limit_bytes` may wait at a port of a switch, `nic_limit_bytes` at a host's own interface.
-    `congestion` is TCP's congestion control. With `offloads` packets of up to 64 KiB pass the
+    `congestion` is TCP's congestion control. With `offloads` packets of up to 32 kB pass the
     network whole, which spares the processors; without, none is larger than the MTU, and a
     queue of packets is what the same bytes are on a wire.
     """

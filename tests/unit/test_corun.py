@@ -30,7 +30,7 @@ from weft.control.corun.ways import (
 )
 from weft.control.policy.lending import (
     Lending,
-    lent_shares,
+    lent_slowdowns,
     volume,
     weights_with_lending,
 )
@@ -125,13 +125,11 @@ def test_queues_of_a_way_take_every_mark_and_what_bears_none() -> None:
     assert sum(queue.weight for queue in queues) == pytest.approx(1)
 
 
-def test_lending_one_that_always_sends_gets_what_the_other_leaves() -> None:
+def test_one_that_always_sends_gets_what_the_other_leaves() -> None:
     """Closed form: the other, at its weight, uses V / D of the link."""
-    used = 0.4 / (1 + 0.4 * (1 / 0.5 - 1))
-    shares = lent_shares([SENDS, WAITS], [0.5, 0.5])
-    assert shares[0] == pytest.approx(1 - used, rel=1e-6)
-    # The sender always has something to send: the other has its weight and no more.
-    assert shares[1] == pytest.approx(0.5, rel=1e-6)
+    other = 1 + 0.4 * (1 / 0.5 - 1)
+    found = lent_slowdowns([SENDS, WAITS], [0.5, 0.5])
+    assert found == pytest.approx([1 / (1 - 0.4 / other), other], rel=1e-5)
 
 
 def test_lending_agrees_with_a_fluid_simulation_of_sender_and_alternator() -> None:
@@ -148,25 +146,34 @@ def test_lending_agrees_with_a_fluid_simulation_of_sender_and_alternator() -> No
             if sending <= 0:
                 computing_s, sending, ended = 0.6, 0.4, ended + 1
         now_s += step_s
-    shares = lent_shares([SENDS, WAITS], [1 - weight, weight])
-    assert float(WAITS.slowdown(shares[1])) == pytest.approx(now_s / 50, rel=0.01)
-    assert shares[0] == pytest.approx(sent_by_other / now_s, rel=0.01)
+    found = lent_slowdowns([SENDS, WAITS], [1 - weight, weight])
+    assert found[1] == pytest.approx(now_s / 50, rel=0.01)
+    assert found[0] == pytest.approx(now_s / sent_by_other, rel=0.01)
 
 
-def test_lent_shares_are_never_below_the_weights_and_alone_one_has_all() -> None:
+def test_one_that_hides_is_not_helped_by_what_is_left_at_another_time() -> None:
+    """Beside one that always sends it has its weight and no more."""
+    found = lent_slowdowns([SENDS, HIDES], [0.9, 0.1])
+    assert found[1] == pytest.approx(float(HIDES.slowdown(0.1)), rel=1e-5)
+    found = lent_slowdowns([WAITS, HIDES], [0.9, 0.1])
+    assert 1.2 < found[1] < float(HIDES.slowdown(0.1))
+
+
+def test_lending_never_makes_anyone_slower_than_its_weight_does() -> None:
     random = np.random.default_rng(3)
-    for _ in range(200):
+    for _ in range(100):
         count = int(random.integers(1, 6))
         models = [
             Hinges(terms=((float(random.uniform(0.05, 1)), float(random.uniform(0, 1.5))),),
                    floor=0.01)
             for _ in range(count)
         ]  # fmt: skip
-        weights = random.dirichlet(np.ones(count)) * 0.98 + 0.02 / count
-        shares = lent_shares(models, weights.tolist())
-        assert (shares >= weights - 1e-6).all()
-        assert (shares <= 1 + 1e-12).all()
-    assert lent_shares([SENDS], [0.5])[0] == pytest.approx(1.0)
+        weights = (random.dirichlet(np.ones(count)) * 0.9 + 0.1 / count).tolist()
+        found = lent_slowdowns(models, weights)
+        promised = [float(m.slowdown(w)) for m, w in zip(models, weights, strict=True)]
+        assert (found <= np.array(promised) + 1e-6).all()
+        assert (found >= 1 - 1e-9).all()
+    assert lent_slowdowns([SENDS], [0.5])[0] == pytest.approx(1.0)
 
 
 def test_volume_is_the_time_the_link_is_busy_alone() -> None:
@@ -187,7 +194,7 @@ def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
 @pytest.mark.parametrize("weights", [[0.5], [0.5, -0.1], [0.6, 0.6]])
 def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):
-        lent_shares([SENDS, WAITS], weights)
+        lent_slowdowns([SENDS, WAITS], weights)
 
 
 # ---- Rounds -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_shares, weights_with_lending
+from weft.control.policy.lending import lent_slowdowns, weights_with_lending
 from weft.host.queues import Queue
 from weft.sensitivity.model import Hinges
 
@@ -65,12 +65,11 @@ def ways_of(models: Sequence[Hinges], link_bps: float) -> dict[str, Way]:
 
 
 def _predicted(name: str, models: Sequence[Hinges], weights: Sequence[float]) -> Way:
-    lent = lent_shares(models, weights, MANAGED)
     return Way(
         name=name,
         weights=tuple(weights),
         promised=_slowdowns(models, weights),
-        lent=_slowdowns(models, lent.tolist()),
+        lent=tuple(lent_slowdowns(models, weights, MANAGED).tolist()),
     )
 
 

@@ -1,24 +1,24 @@
-"""What applications get at a port that lends: a weight is a promise, what one leaves others use.
+"""Slowdowns at a port that lends: a weight is a promise, and what one leaves the others use.
 
-A port that serves by weights never idles while someone waits. While an application computes, its
-share goes to the others, so that each has more than its weight:
+A port that serves by weights never idles while someone waits. An application that sends while of
+the others only the set S does has the share w_i / (w_i + sum of w_j over S), and the whole link
+alone; so it is faster than its weight promises whenever another one computes. Taking the others to
+send independently of each other, j for the part a_j of the time,
 
-    b_i = max(w_i, C - sum of u_j over the others),   u_j = min(b_j, V_j / D_j(b_j)),
+    1 / D_i = sum over S of P(S) / D_i(b_iS),   a_j = min(1, V_j / (b_j D_j)),   b_j the mean b_jS,
 
-where V is the part of its time that an application keeps the whole link busy, with nobody else
-there, and V / D(b) therefore its mean use of the link when it is slowed down. In a convex model a
-term c max(0, t/b - 1) is communication of volume c t, so that V = sum of c t: what is hidden at
-every share of the profile is not known and left out. For an application that always sends this is
-exact; of two that alternate between computing and sending the phases are taken to be independent.
-Entry points: `lent_shares`, `weights_with_lending`. Shares are fractions of the link, volumes of
-its time.
+where V is the part of its time for which an application keeps the whole link busy when it is alone.
+In a convex model a term c max(0, t/b - 1) is communication of volume c t, so that V = sum of c t
+(what is hidden at every share of the profile is not known and left out). Progress is averaged, not
+shares: that is right where the others' phases last long beside what an application can hide.
+Entry points: `lent_slowdowns`, `weights_with_lending`. Shares are fractions of the link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 
@@ -26,8 +26,10 @@ from weft.control.policy.response import Responses
 from weft.errors import InputError
 from weft.sensitivity.model import FloatArray, Hinges
 
-_STEPS = 500
-_SETTLED = 1e-7
+MOST = 10  # applications: all sets of them are looked at
+_STEPS = 200
+_SETTLED = 1e-6
+_ROUNDING = 1e-9
 _FINEST = 0.004  # of the link, the least weight that is handed over
 _AS_GOOD = 0.005
 _WORTH = 1e-4  # of slowdown, below which an exchange is not worth it
@@ -46,43 +48,68 @@ class Lending:
     capacity: float = 1.0
     responses: Responses = field(init=False)
     volumes: FloatArray = field(init=False)
+    sets: FloatArray = field(init=False)  # a row per set of applications that send, 1 for each
 
     def __post_init__(self) -> None:
+        count = len(self.models)
+        if not 1 <= count <= MOST:
+            raise InputError("lending", f"{count} applications", f"use 1 to {MOST}")
         object.__setattr__(self, "responses", Responses.of(self.models))
         object.__setattr__(self, "volumes", np.array([volume(model) for model in self.models]))
+        object.__setattr__(self, "sets", np.array([*product((0.0, 1.0), repeat=count)]))
 
-    def shares(self, promised: FloatArray) -> FloatArray:
-        """The mean share of each application, at or above its weight."""
-        shares = promised
+    def slowdowns(self, weights: FloatArray) -> FloatArray:
+        """Predicted, of each application, with these weights."""
+        shares = self._shares(weights)
+        each = self._each(shares)
+        sending, slower = np.ones(len(weights)), np.ones(len(weights))
         for _ in range(_STEPS):
-            used = np.minimum(shares, self.volumes / self.slowdowns(shares))
-            left = self.capacity - (used.sum() - used)
-            wanted = np.clip(np.maximum(promised, left), 0.0, 1.0)
-            if np.abs(wanted - shares).max() < _SETTLED:
+            likely = self._likely(sending)
+            slower = 1 / (likely / each).sum(axis=0)
+            wanted = np.minimum(1.0, self.volumes / ((likely * shares).sum(axis=0) * slower))
+            if np.abs(wanted - sending).max() < _SETTLED:
                 break
-            shares = (shares + wanted) / 2
-        return shares
+            sending = (sending + wanted) / 2
+        return slower
 
-    def slowdowns(self, shares: FloatArray) -> FloatArray:
-        """By the models; below a floor, what it is there."""
-        return self.responses.slowdown(np.maximum(shares, self.responses.floor))
-
-    def total(self, promised: FloatArray) -> float:
+    def total(self, weights: FloatArray) -> float:
         """The slowdowns' sum with these weights."""
-        return float(self.slowdowns(self.shares(promised)).sum())
+        return float(self.slowdowns(weights).sum())
+
+    def _shares(self, weights: FloatArray) -> FloatArray:
+        """Of each application (column) while it sends beside each set of others (row)."""
+        others = (self.sets @ weights)[:, None] - self.sets * weights
+        return np.asarray(weights / (weights + others))
+
+    def _each(self, shares: FloatArray) -> FloatArray:
+        """Slowdowns at these shares; below a floor, what it is there."""
+        b = np.maximum(shares, self.responses.floor)[..., None]
+        hidden = np.maximum(0.0, self.responses.t / b - 1)
+        return np.asarray(1 + (self.responses.c * hidden).sum(axis=-1))
+
+    def _likely(self, sending: FloatArray) -> FloatArray:
+        """How likely each set is beside an application: the others in it send, the rest do not.
+
+        Sets that differ in the application itself are one: each has half of the likelihood.
+        """
+        chances = np.where(self.sets > 0, sending[None, :], 1 - sending[None, :])
+        found = np.empty_like(chances)
+        for n in range(len(sending)):
+            found[:, n] = np.delete(chances, n, axis=1).prod(axis=1) / 2
+        return found
 
 
-def lent_shares(
+def lent_slowdowns(
     models: Sequence[Hinges], weights: Sequence[float], capacity: float = 1.0
 ) -> FloatArray:
-    """The mean share of each application, at or above its weight."""
-    promised = np.asarray(weights, dtype=np.float64)
-    if promised.shape != (len(models),) or not (promised > 0).all():
+    """The predicted slowdown of each application, what the others leave included."""
+    given = np.asarray(weights, dtype=np.float64)
+    if given.shape != (len(models),) or not (given > 0).all():
         raise InputError("weights", f"{list(weights)}", "give a positive one for each model")
-    if promised.sum() > capacity + _SETTLED:
-        problem = f"{promised.sum():g} in all, the capacity is {capacity:g}"
+    if given.sum() > capacity + _ROUNDING:
+        problem = f"{given.sum():g} in all, the capacity is {capacity:g}"
         raise InputError("weights", problem, "scale them down")
-    return Lending(models, capacity).shares(promised)
+    return Lending(models, capacity).slowdowns(given)
 
 
 def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> FloatArray:

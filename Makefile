@@ -93,8 +93,9 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 		tests/live/test_converged.py tests/live/test_trace.py \
 		tests/live/test_corun.py tests/live/test_applications.py </dev/null
 
-test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI programs; minutes
+test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps
+	@$(STEP) "pip install pyspark" $(VENV)/python -m pip install 'pyspark>=3.5,<5'
 	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 WEFT_APPS=1 $(VENV)/python -m pytest -rs \
 		tests/live/test_applications.py </dev/null
 

@@ -91,6 +91,7 @@ missing_optional() {
   if [[ $purpose =~ ^(apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
     compgen -G '/usr/lib/postgresql/*/bin/pg_dump' >/dev/null || echo postgresql
+    command -v java >/dev/null || echo default-jre-headless
   fi
   if [[ $purpose =~ ^(test|bench|all)$ ]]; then
     command -v fi_info >/dev/null || echo libfabric-bin
@@ -117,7 +118,7 @@ use_of() {
     qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \
       tcpdump) echo "make test-rdma" ;;
     chromium) echo "the picture test of the report" ;;
-    rsync | postgresql) echo "make test-apps" ;;
+    rsync | postgresql | default-jre-headless) echo "make test-apps" ;;
   esac
 }
 

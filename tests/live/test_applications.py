@@ -36,6 +36,7 @@ EXPECTED = {
     "mpi-stencil": (0.9, 1.9),
     "mpi-pi": (0.8, 1.25),
 }
+SPARK = "spark-lr"
 
 
 def commands() -> dict[str, tuple[str, ...]]:
@@ -109,7 +110,46 @@ def test_an_application_is_as_sensitive_as_its_kind(
 
 
 def test_every_application_that_is_described_is_tested() -> None:
-    assert {name for name in commands() if "." not in name} == set(EXPECTED)
+    assert set(commands()) == {*EXPECTED, SPARK}
+
+
+@pytest.fixture
+def spark(bed: Testbed, environment: dict[str, str]) -> Iterator[None]:
+    """A cluster with a session that is ready for jobs; JVMs take a minute to get there."""
+    if "WEFT_APPS" not in os.environ:
+        pytest.skip("Spark: takes minutes; run `make test-apps`")
+    pytest.importorskip("pyspark", reason="pip install 'weft[spark]'")
+    if shutil.which("java") is None:
+        pytest.skip("no java: install default-jre-headless")
+    serve = [str(PLACE / "spark"), "serve"]
+    process = bed.spawn(
+        "h1", serve, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.communicate(timeout=60)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_spark_job_waits_for_the_network(
+    bed: Testbed, environment: dict[str, str], tmp_path: Path
+) -> None:
+    before = roots(bed.all_ends())
+    for warming in ("warm-1", "warm-2"):  # the first jobs are compiled while they run
+        run = [sys.executable, "-m", "weft.cli", "testbed", "exec", "--name", NAME, "h1", "--"]
+        done = subprocess.run(
+            [*run, *commands()[SPARK]], cwd=PROJECT, env=environment, check=False, timeout=LIMIT_S
+        )
+        assert done.returncode == 0, warming
+    found = profiled(SPARK, tmp_path, environment, "10,100")
+    assert roots(bed.all_ends()) == before
+    slow = max(run.completion for run in found.profile.runs if run.share == 0.1)
+    assert slow / found.profile.baseline > 1.8
 
 
 def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(

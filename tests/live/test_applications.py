@@ -110,7 +110,7 @@ def test_an_application_is_as_sensitive_as_its_kind(
 
 
 def test_every_application_that_is_described_is_tested() -> None:
-    assert set(commands()) == {*EXPECTED, SPARK}
+    assert set(commands()) == {*EXPECTED, SPARK, "spark-sort"}
 
 
 @pytest.fixture

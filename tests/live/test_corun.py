@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -144,20 +145,18 @@ def runs(pid: str) -> bool:
 
 def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> None:
     file = bench.folder / "records.jsonl"
-    done = bench.corun("--repeat", "1", "--runs", "2", "-o", str(file))
+    words = ("--repeat", "1", "--runs", "2", "-o", str(file), "--json")
+    done = bench.corun(*words)
     assert done.returncode == 0, done.stderr
     assert roots(bench.bed.all_ends()) == bench.before
     assert groups() == []
-    records = read_records(file).records
-    assert len(records) == 6
-    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line}
+    assert len(read_records(file).records) == 6
+    outcome = json.loads(done.stdout)
     for name in ("left", "right"):
-        alone_s, one, equal, weft = (lines[name][n] for n in (1, 2, 3, 7))
-        assert 0.8 < float(alone_s) < 2.5
-        assert 1.4 < float(equal) < 2.3
-        assert 1.4 < float(weft) < 2.3
-        assert 1.0 < float(one) < 3.0
-    again = bench.corun("--repeat", "1", "--runs", "2", "-o", str(file))
+        assert 0.8 < outcome["alone_s"][name]["value"] < 2.5
+        for way, least, most in (("one", 1.0, 3.0), ("equal", 1.4, 2.3), ("weft", 1.4, 2.3)):
+            assert least < outcome["slowdown"][way][name]["value"] < most
+    again = bench.corun(*words)
     assert "goes on after 6 of 6 rounds" in again.stderr
     assert again.stdout == done.stdout
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,16 +58,17 @@ def bed() -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The data of rsync and pg_dump, made once; programs of our interpreter on the path."""
-    place = tmp_path_factory.mktemp("data")
-    for folder in (place, *place.parents[:2]):  # PostgreSQL does not run as root
-        folder.chmod(0o755)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    found = os.environ | {"WEFT_APPLICATIONS": str(place), "PATH": path}
+def environment() -> Iterator[dict[str, str]]:
+    """The data of rsync and pg_dump, made once; programs of our interpreter on the path.
+
+    Not in pytest's folder, which is root's alone: PostgreSQL does not run as root.
+    """
     which = "all" if "WEFT_APPS" in os.environ else "files"
-    subprocess.run([PLACE / "data", "1", which], env=found, check=True, capture_output=True)
-    return found
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        found = os.environ | {"WEFT_APPLICATIONS": place, "PATH": path}
+        subprocess.run([PLACE / "data", "1", which], env=found, check=True, capture_output=True)
+        yield found
 
 
 def need(name: str) -> None:

@@ -57,14 +57,19 @@ SECOND_READING = {
     "ib2016-table6": Reading(14, "8f3e420b81fd", (65532, 171.43, 167.5, 186.59, 185.83)),
     "ib2016-table7": Reading(14, "9cb8ad09d208", (65532, 24669.98, 24686.48, 24362.91)),
     "ib2016-table8": Reading(14, "69f2cf9bf97e", (65532, 191.42, 189.55, 224.59, 216.89)),
+    "saba-fig3-3": Reading(2, "f3e1d8825c58", (100, 619, 303)),
     "saba-fig4-19": Reading(2, "435a377eefa3", (1250, 0.52, 0.88, 1.44)),
     "saba-fig4-3": Reading(4, "7c66e4b3dda9", (210, 4.4, 10.2)),
     "saba-fig4-4": Reading(3, "9c30fad300ea", (6, 1.59, 2.73)),
+    "saba-fig4-5": Reading(3, "78ce18266e0f", (11.1, 2.56, 2.11)),
+    "saba-fig4-6": Reading(1, "acb9b5f98aef", (3, 0.51)),
     "saba-fig4-8": Reading(1, "5b795cb3d32d", (8, 2)),
 }
 WORDS = {
     "efa-table2-1": Reading(7, "8345f8a43292", ()),
-    "saba-fig4-7": Reading(10, "10512293142f", ()),
+    "saba-fig3-1": Reading(4, "f08a8e4f0149", ()),
+    "saba-fig3-2": Reading(2, "c8b77297f9c9", ()),
+    "saba-fig4-7": Reading(10, "0f8f092957b2", ()),
     "saba-fig4-9": Reading(2, "88a20d8d50d1", ()),
 }
 
@@ -74,7 +79,7 @@ STATED = {
     "fdr": Reading(45, "811ef025f685", ()),
     "ib2016": Reading(28, "3ee99103957a", ()),
     "efa": Reading(60, "b4d2618e2065", ()),
-    "saba": Reading(3, "d3fbcedbf426", ()),
+    "saba": Reading(5, "19ffe5869a9e", ()),
 }
 
 

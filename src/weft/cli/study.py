@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
+from weft.errors import InputError
 from weft.plot import to_png, to_svg
 from weft.records import (
     Record,
@@ -17,6 +18,7 @@ from weft.records import (
     write_records,
     write_text,
 )
+from weft.sensitivity.table import AppTable, default_directory
 from weft.studies import (
     STUDIES,
     Result,
@@ -26,7 +28,10 @@ from weft.studies import (
     run_study,
     study_figures,
     study_records,
+    takes_applications,
+    with_applications,
 )
+from weft.studies.cohort import own_cohort
 from weft.studies.page import studies_report
 from weft.studies.text import claims_verdict, standing, study_list, study_table, verdict
 
@@ -47,6 +52,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="write the records (JSON lines)")
     command.add_argument("--report", metavar="FILE", help="write one HTML page of all of them")
     command.add_argument("--figure", metavar="DIR", help="draw each study as DIR/NAME.svg and .png")
+    command.add_argument(
+        "--table", metavar="DIR", help="applications of yours, shown beside those of the project "
+        f"(saba-fig3.1 and others); default: {default_directory()}, if there is one")  # fmt: skip
     command.set_defaults(run=run)
 
 
@@ -56,7 +64,7 @@ def run_list(_: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    studies = find_studies(args.names)
+    studies = _with_own(find_studies(args.names), args.table)
     if args.output:
         check_output(args.output)
     if args.report:
@@ -69,6 +77,26 @@ def run(args: argparse.Namespace) -> int:
     told += [claims_verdict(results)] if any(result.verdicts for result in results) else []
     print("\n".join(told), file=sys.stderr)
     return int(any(row.unexplained for row in rows))
+
+
+def _with_own(studies: Sequence[Study], table: str | None) -> list[Study]:
+    """The studies, with the user's applications where they show applications."""
+    takers = [study.name for study in studies if takes_applications(study)]
+    if table and not takers:
+        named = ", ".join(study.name for study in STUDIES if takes_applications(study))
+        raise InputError(
+            "--table", "none of these studies shows applications", f"use it with {named}"
+        )
+    own = AppTable(Path(table) if table else default_directory())
+    found, damaged = own.all() if takers else ([], [])
+    for error in damaged:
+        print(f"weft: {error}", file=sys.stderr)
+    if table and not found:
+        raise InputError(table, "no application in it", "profile one with weft profile")
+    if not found:
+        return list(studies)
+    cohort = own_cohort(own.directory, found)
+    return [with_applications(s, cohort) if s.name in takers else s for s in studies]
 
 
 def _run_and_print(studies: Sequence[Study], args: argparse.Namespace) -> list[Result]:

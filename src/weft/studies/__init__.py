@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weft.studies.catalog import STUDIES, find_studies
+    from weft.studies.catalog import STUDIES, find_studies, takes_applications, with_applications
     from weft.studies.claim import Claim, NotHere, Verdict
     from weft.studies.draw import study_figures
     from weft.studies.observation import Observation, Row, row_line
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from weft.studies.study import Result, Study, run_study, study_records
 
 _MODULES = {
-    "catalog": ("STUDIES", "find_studies"),
+    "catalog": ("STUDIES", "find_studies", "takes_applications", "with_applications"),
     "claim": ("Claim", "NotHere", "Verdict"),
     "draw": ("study_figures",),
     "observation": ("Observation", "Row", "row_line"),
@@ -54,4 +54,6 @@ __all__ = [
     "simulated",
     "study_figures",
     "study_records",
+    "takes_applications",
+    "with_applications",
 ]

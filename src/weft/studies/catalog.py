@@ -1,10 +1,14 @@
-"""Every study by its name, paper by paper. Entry points: `STUDIES`, `find_studies`."""
+"""Every study by its name, paper by paper.
+
+Entry points: `STUDIES`, `find_studies`, `takes_applications`, `with_applications`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from weft.errors import InputError
+from weft.studies.cohort import Cohort, recorded_here
 from weft.studies.efa import EFA
 from weft.studies.efa_advice import ADVICE
 from weft.studies.fdr import FDR
@@ -14,7 +18,7 @@ from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
 from weft.studies.rperf_lanes import FIG12, FIG13
 from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
 from weft.studies.rperf_policies import FIG10, FIG11
-from weft.studies.saba import SABA
+from weft.studies.saba import OF_APPLICATIONS, SABA
 from weft.studies.study import Study
 
 RPERF: tuple[Study, ...] = (
@@ -31,3 +35,13 @@ def find_studies(names: Sequence[str]) -> list[Study]:
     if unknown:
         raise InputError("study", f"{unknown[0]!r} is unknown", f"use all, {', '.join(known)}")
     return list(STUDIES) if "all" in names else [known[name] for name in dict.fromkeys(names)]
+
+
+def takes_applications(study: Study) -> bool:
+    """Whether the study shows profiled applications, to which a user's can be added."""
+    return study.name in OF_APPLICATIONS
+
+
+def with_applications(study: Study, own: Cohort) -> Study:
+    """The study with a user's applications beside those recorded in the project."""
+    return OF_APPLICATIONS[study.name]((recorded_here(), own))

@@ -1,7 +1,7 @@
-"""Saba, Figs. 4.3 and 4.4: sensitivity models of SQL and LR, and R² by degree of the polynomial.
+"""Saba, Fig. 4.3: sensitivity models of SQL and LR by degree of the polynomial.
 
-The text states some of the figures' samples; our fits to those stand beside them. Entry points:
-`FIG4_3`, `FIG4_4`.
+The text states some of the figure's samples; our fits to those stand beside them. Entry point:
+`FIG4_3`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,15 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from weft.plot.style import OURS, PUBLISHED, legend
-from weft.records import Quantity, Scalar, Series
-from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial, r_squared
+from weft.records import Quantity, Series
+from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Sensitivity
 from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
+from weft.studies.observation import Observation, Records
 from weft.studies.paper import SABA
-from weft.studies.published import published, stated
+from weft.studies.published import published
 from weft.studies.saba_samples import (
-    DEGREES,
     WORKLOADS,
-    completed,
-    stated_r_squared,
     stated_samples,
 )
 from weft.studies.site import Point, modelled
@@ -31,9 +28,8 @@ from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, value_at
 
 STATED = "fits to the samples that the text states"
-COMPLETED = "fits to seven samples, the unstated ones chosen"
 CONVEX = "convex"
-SLOWDOWN, R2 = "slowdown", "R²"
+SLOWDOWN = "slowdown"
 # A fit with as many coefficients as samples passes through all of them and tells nothing.
 FITTED: Mapping[str, tuple[str, ...]] = {
     "SQL": ("degree 1", CONVEX), "LR": ("degree 1", "degree 2", CONVEX),
@@ -81,13 +77,14 @@ def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
 
 def _completion_ratio() -> Observation:
     """Another section gives completion times: no sample of Fig. 4.3 was made from them."""
-    slow, fast = stated("saba", "lr-25-completion"), stated("saba", "lr-75-completion")
+    times = published("saba-fig3-3")
+    slow, fast = times.column("LR_s")
     point = "LR, degree 2"
     return Observation(
         setting="LR, degree 2, 25 % over 75 %", quantity="completion time", unit="1", kind="value",
         read=lambda records: value_at(records[point], 0.25, SLOWDOWN)
         / value_at(records[point], 0.75, SLOWDOWN),
-        published=round(slow.value / fast.value, 2), place=slow.place, source="model",
+        published=round(slow / fast, 2), place=times.place, source="model",
         system=STATED, tolerance=0.05, predicted=True,
     )  # fmt: skip
 
@@ -170,126 +167,4 @@ FIG4_3 = Study(
         "100 %, LR at 10, 25, 75 and 100 %. Fits that pass through any samples are left out.",
         "Beyond the paper: convex is our default form, 1 + Σ c max(0, t/b − 1).",
     ),
-)  # fmt: skip
-
-
-# ---- Figure 4.4 -------------------------------------------------------------------------------
-
-
-def _r_squared_point(
-    workload: str, samples: Callable[[str], Sequence[Sample]], system: str
-) -> Point:
-    def quantities() -> Mapping[str, Quantity]:
-        seen = samples(workload)
-        models = [f"degree {k}" for k in DEGREES if k < len(seen) - 1] + [CONVEX]
-        return {model: Scalar(r_squared(fitted(model, seen), seen), "1") for model in models} | {
-            SLOWDOWN: Series("share", "1", tuple(s.share for s in seen),
-                             tuple(s.slowdown for s in seen))
-        }  # fmt: skip
-
-    return modelled(_setting(workload, system), {"workload": workload}, quantities, system)
-
-
-def _setting(workload: str, system: str) -> str:
-    return f"{workload}, {'seven samples' if system == COMPLETED else 'stated samples'}"
-
-
-def _r_squared_row(workload: str, model: str, value: float | None, system: str) -> Observation:
-    setting = _setting(workload, system)
-    return Observation(
-        setting=f"{setting}, {model}", quantity=R2, unit="1", kind="value", published=value,
-        read=lambda records: scalar_in(records[setting], model, "1"),
-        place=published("saba-fig4-4").place, source="model", system=system,
-        tolerance=0.01 if system == COMPLETED else ANOTHER_SYSTEM,
-    )  # fmt: skip
-
-
-def _rows(system: str) -> tuple[Observation, ...]:
-    found = []
-    for workload in WORKLOADS:
-        count = 7 if system == COMPLETED else len(stated_samples(workload))
-        known = stated_r_squared(workload)
-        found += [_r_squared_row(workload, f"degree {k}", known.get(k), system)
-                  for k in DEGREES if k < count - 1]  # fmt: skip
-        found.append(_r_squared_row(workload, CONVEX, None, system))
-    return tuple(found)
-
-
-def _grows(records: Records) -> Verdict:
-    told, holds = [], True
-    for workload in WORKLOADS:
-        record = records[_setting(workload, COMPLETED)]
-        values = [scalar_in(record, f"degree {k}", "1") for k in DEGREES]
-        holds &= bool((np.diff(values) >= 0).all())
-        told.append(f"{workload} {' → '.join(f'{value:.2f}' for value in values)}")
-    evidence = f"{'; '.join(told)}; of nested least-squares fits it must"
-    return Verdict(holds=holds, evidence=evidence)
-
-
-def _all_above(_: Records) -> Verdict:
-    least = stated("saba", "r2-least-degree-1").value
-    seen = {w: stated_r_squared(w)[1] for w in WORKLOADS}
-    told = ", ".join(f"{w} {value:.2f}" for w, value in seen.items())
-    evidence = f"samples of two of the ten workloads are stated ({told}, above {least:.2f})"
-    return Verdict(holds=None, evidence=evidence)
-
-
-def _chosen(result: Result) -> tuple[str, ...]:
-    """What the unstated samples must have been."""
-    told = []
-    for workload in WORKLOADS:
-        series = result.records[_setting(workload, COMPLETED)].quantities[SLOWDOWN]
-        assert isinstance(series, Series)
-        known = {sample.share for sample in stated_samples(workload)}
-        chosen = [pair for pair in zip(series.x, series.y, strict=True) if pair[0] not in known]
-        told.append(f"{workload} {', '.join(f'{d:.2f} at {_percent(b)}' for b, d in chosen)}")
-    return (f"Chosen so that R² come closest to the published ones: {'; '.join(told)}.",)
-
-
-def _r_squared_panel(ax: Axes, result: Result) -> None:
-    for number, workload in enumerate(WORKLOADS):
-        known = stated_r_squared(workload)
-        record = result.records[_setting(workload, COMPLETED)]
-        ax.plot(DEGREES, [scalar_in(record, f"degree {k}", "1") for k in DEGREES],
-                marker=".", color=COLOURS[number], label=f"{workload}, seven samples")  # fmt: skip
-        ax.plot(list(known), list(known.values()), "os"[number], markersize=8.5,
-                markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
-                label=f"published: {workload}", clip_on=False)  # fmt: skip
-    ax.set_xticks(DEGREES)
-    ax.set_ylim(0, 1.02)
-    ax.set_xlabel("degree of the polynomial")
-    ax.set_ylabel("R²")
-    legend(ax)
-
-
-FIG4_4 = Study(
-    name="saba-fig4.4",
-    title="R² of sensitivity models by degree of the polynomial",
-    paper=SABA,
-    place="Figure 4.4, 4.2.2",
-    system=COMPLETED,
-    points=(
-        *(_r_squared_point(w, stated_samples, STATED) for w in WORKLOADS),
-        *(_r_squared_point(w, completed, COMPLETED) for w in WORKLOADS),
-    ),
-    observations=(*_rows(STATED), *_rows(COMPLETED)),
-    claims=(
-        Claim(
-            statement="R² grows with the degree of the polynomial.",
-            place="4.2.2, Figure 4.4", source="model", system=COMPLETED, judge=_grows,
-        ),
-        Claim(
-            statement="R² of every workload is above 0.60 with degree 1.",
-            place="4.2.2, Figure 4.4", source="model", system=COMPLETED, judge=_all_above,
-        ),
-    ),
-    panels=(_r_squared_panel,),
-    notes=(
-        "The published R² are of seven samples (5, 10, 25, 50, 75, 90, 100 %), of which the text "
-        "states 3 for SQL and 4 for LR: R² of fits to those alone are told and not judged.",
-        "Seven samples: the unstated ones lie between their stated neighbours, at 5 % at most at "
-        "twice the slowdown of 10 %. That such samples exist shows that the thesis's numbers agree "
-        "with one another; they are not measurements.",
-    ),
-    remarks=_chosen,
 )  # fmt: skip

@@ -1,28 +1,26 @@
-"""Saba, Figs. 4.7 to 4.9: applications to priority levels, and levels to queues.
+"""Saba, Figs. 4.8 and 4.9: priority levels clustered step by step, and mapped to queues.
 
-Fig. 4.7 is judged on the workloads whose slowdown the text states. The coordinates of Figs. 4.8 and
-4.9 are only in the picture; ours are eight applications of known sensitivity, and what is judged
-is what the text says of the method. Entry points: `FIG4_7`, `FIG4_8`, `FIG4_9`.
+The coordinates of the figures are only in the picture; ours are eight applications of known
+sensitivity, and what is judged is what the text says of the method. Entry points: `FIG4_8`,
+`FIG4_9`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from math import isfinite
 
 from matplotlib.axes import Axes
 
 from weft.control.policy.connection import Connection
-from weft.control.policy.levels import Levels, levels_of
+from weft.control.policy.levels import levels_of
 from weft.control.policy.plan import Plan, plan, policy_of
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.control.policy.queues import Hierarchy, hierarchy_of
 from weft.fabric import Port
-from weft.plot.style import MUTED, legend
+from weft.plot.style import MUTED
 from weft.records import Quantity, Scalar
-from weft.sensitivity.fit import Sample, fit_polynomial
-from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.sensitivity.model import Hinges, Sensitivity
 from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.paper import SABA
@@ -31,104 +29,7 @@ from weft.studies.site import modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
 
-SHARE = 0.25
-LEVEL, STEP, CLUSTERS = "level", "step of the hierarchy", "clusters"
-
-
-# ---- Figure 4.7 -------------------------------------------------------------------------------
-
-GROUPS = published("saba-fig4-7")
-LINES = "lines through the stated slowdowns at 25 and 100 %"
-MAPPED = "workloads with a stated slowdown"
-
-
-def _group(workload: str) -> int:
-    return int(next(level for name, level, _ in GROUPS.rows if name == workload))
-
-
-@cache
-def stated_lines() -> Mapping[str, Polynomial]:
-    """First-degree models of the workloads whose slowdown at 25 % the text states."""
-    rows = {str(name): float(slowdown) for name, _, slowdown in GROUPS.rows}
-    return {
-        name: fit_polynomial(
-            [Sample(share=SHARE, slowdown=slowdown), Sample(share=1.0, slowdown=1.0)], 1
-        )
-        for name, slowdown in rows.items()
-        if isfinite(slowdown)
-    }
-
-
-@cache
-def stated_levels() -> Levels:
-    """As many levels as the stated workloads are in, in the figure."""
-    return levels_of(stated_lines(), len({_group(name) for name in stated_lines()}))
-
-
-def _levels_quantities() -> Mapping[str, Quantity]:
-    return {name: Scalar(number, "1") for name, number in stated_levels().assignment.items()}
-
-
-def _same_groups(records: Records) -> Verdict:
-    record = records[MAPPED]
-    ours = {name: scalar_in(record, name, "1") for name in stated_lines()}
-    pairs = [(a, b) for a in ours for b in ours if a < b]
-    holds = all((ours[a] == ours[b]) == (_group(a) == _group(b)) for a, b in pairs)
-    told = [", ".join(level.applications) for level in stated_levels().levels]
-    evidence = f"with {len(told)} levels: {' | '.join(told)}"
-    return Verdict(holds=holds, evidence=evidence)
-
-
-def _three_levels(_: Records) -> Verdict:
-    unknown = [str(name) for name, _, slowdown in GROUPS.rows if not isfinite(float(slowdown))]
-    evidence = f"no slowdown or coefficient of {', '.join(unknown)} is stated"
-    return Verdict(holds=None, evidence=evidence)
-
-
-def _draw_levels(ax: Axes, _: Result) -> None:
-    models, assignment = stated_lines(), stated_levels().assignment
-    for number in sorted(set(assignment.values())):
-        own = [models[name].coefficients for name in models if assignment[name] == number]
-        ax.plot([c[0] for c in own], [c[1] for c in own], "o", color=COLOURS[number],
-                label=f"level {number}")  # fmt: skip
-    for name, model in models.items():
-        c0, c1 = model.coefficients
-        ax.annotate(name, (c0, c1), textcoords="offset points", xytext=(6, 4))
-    ax.set_xlabel("c0 (slowdown)")
-    ax.set_ylabel("c1 (slowdown per link)")
-    legend(ax)
-
-
-FIG4_7 = Study(
-    name="saba-fig4.7",
-    title="Applications to priority levels by K-means",
-    paper=SABA,
-    place="Figure 4.7, 4.3.3.1",
-    system=LINES,
-    points=(modelled(MAPPED, {"levels": 2}, _levels_quantities, LINES),),
-    observations=(),
-    claims=(
-        Claim(
-            statement="TS, PR and SQL get one level and LR another, by the coefficients of their "
-            "first-degree models.",
-            place=GROUPS.place, source="model", system=LINES, judge=_same_groups,
-        ),
-        Claim(
-            statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
-            place=GROUPS.place, source="model", system=LINES, judge=_three_levels,
-        ),
-    ),
-    panels=(_draw_levels,),
-    notes=(
-        "The coefficients of the ten workloads are in the picture only. Four have a stated "
-        "slowdown at 25 % of the link; a first-degree model passes through it and through 1 at "
-        "100 %. They are in two of the figure's three groups, so that two levels are asked for.",
-    ),
-)  # fmt: skip
-
-
-# ---- Figures 4.8 and 4.9: eight levels ----------------------------------------------------------
-
+STEP, CLUSTERS = "step of the hierarchy", "clusters"
 EXAMPLE = "eight applications, each twice as sensitive as the one before"
 LEVELS, LEAST_QUEUES = (int(value) for value in published("saba-fig4-8").rows[0])
 PORTS = published("saba-fig4-9")
@@ -312,5 +213,3 @@ FIG4_9 = Study(
         "and 2), and any example whose two least sensitive levels are nearest has that step.",
     ),
 )  # fmt: skip
-
-MAPPING: tuple[Study, ...] = (FIG4_7, FIG4_8, FIG4_9)

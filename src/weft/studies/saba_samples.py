@@ -36,6 +36,14 @@ def stated_samples(workload: str) -> tuple[Sample, ...]:
     return tuple(Sample(share=float(p) / 100, slowdown=float(d)) for p, d in rows if np.isfinite(d))
 
 
+def stated_slowdowns(share: float) -> dict[str, float]:
+    """Slowdown of each workload that the text states one of, at 0.25 or 0.75 (Fig. 3.1)."""
+    table = published("saba-fig3-1")
+    column = table.column(f"slowdown_{100 * share:g}_percent")
+    rows = zip(table.cells("workload"), column, strict=True)
+    return {str(name): float(slowdown) for name, slowdown in rows if np.isfinite(slowdown)}
+
+
 def stated_r_squared(workload: str) -> dict[int, float]:
     """R² by degree, as far as the text states it."""
     table = published("saba-fig4-4")

@@ -17,7 +17,7 @@ from weft import __version__
 from weft._core import Histogram
 from weft.control.policy.allocate import Models, allocate
 from weft.fabric import papers_1944
-from weft.plot.style import legend
+from weft.plot.style import PUBLISHED, label_log_axis, legend
 from weft.records import Distribution, Provenance, Record
 from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, quantile_in
@@ -26,7 +26,7 @@ from weft.studies.published import published
 from weft.studies.saba_scenario import KINDS, UNITS, Wiring, connections, models
 from weft.studies.site import SEED, Point, Site
 from weft.studies.study import Result, Study
-from weft.studies.tabulated import COLOURS
+from weft.studies.tabulated import COLOURS, MARKERS
 
 TABLE = published("saba-fig4-19")
 SIZES = tuple(int(size) for size in TABLE.column("applications"))
@@ -100,9 +100,11 @@ def _draw(ax: Axes, result: Result) -> None:
         times = [quantile_in(record, kind, float(q), "s") for q in levels]
         ax.step(times, levels, where="post", color=COLOURS[number], label=kind)
         if kind in _published(SIZES[-1]):
-            ax.plot(_published(SIZES[-1])[kind], 0.99, "o", markerfacecolor="none",
-                    color=COLOURS[number], label=f"published: {kind}, p99")  # fmt: skip
+            ax.plot(_published(SIZES[-1])[kind], 0.99, MARKERS[number], markersize=7,
+                    markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.4,
+                    linestyle="none", label=f"published: {kind}, p99")  # fmt: skip
     ax.set_xscale("log")
+    label_log_axis(ax.xaxis)
     ax.set_xlabel(f"calculation time, {_setting(SIZES[-1])} (s)")
     ax.set_ylabel("share of scenarios")
     legend(ax)

@@ -1,0 +1,159 @@
+"""Beside Saba's Fig. 3.2: applications that ran at the same time here, in one queue and in several.
+
+Recorded rounds of `weft corun`: all in one queue, a queue each of equal weights, and of the weights
+that make the total predicted slowdown least. Rows are means of the repetitions, with their 95 %
+intervals in the verdicts. Entry points: `CoRun`, `coruns_here`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from weft import __version__
+from weft.control.corun.outcome import GAIN, TITLES, Mean, Outcome, outcome_of
+from weft.control.corun.ways import EQUAL, WAYS, ways_of
+from weft.plot.style import legend
+from weft.records import Provenance, Quantity, Record, Scalar
+from weft.sensitivity.application import Application
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
+from weft.studies.published import published
+from weft.studies.recorded import recorded, recorded_coruns
+from weft.studies.site import Point, Site
+from weft.studies.study import Result
+from weft.studies.tabulated import COLOURS
+
+TABLE = published("saba-fig3-2")
+SYSTEM = "co-running on a testbed"
+LOWER = "mean slowdown lower than evenly"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoRun:
+    """Applications that ran together, and what came out."""
+
+    outcome: Outcome
+
+    @property
+    def setting(self) -> str:
+        return " and ".join(self.outcome.names)
+
+    @property
+    def predicted(self) -> float:
+        """How much lower the mean slowdown should be than with equal queues, as a part of it."""
+        return self.outcome.predicted["lent"]
+
+
+def coruns_here() -> tuple[CoRun, ...]:
+    """Those recorded in the project."""
+    return tuple(_corun(records, recorded()) for records in recorded_coruns().values())
+
+
+def _corun(records: Sequence[Record], applications: Mapping[str, Application]) -> CoRun:
+    names = str(records[0].settings["applications"]).split()
+    models = [applications[name].convex.model for name in names]
+    link_bps = applications[names[0]].profile.link_bps
+    assert link_bps is not None
+    outcome = outcome_of(names, ways_of(models, link_bps), records)
+    assert outcome is not None
+    return CoRun(outcome=outcome)
+
+
+def _quantity(way: str, name: str) -> str:
+    return f"{name}, {TITLES[way]}"
+
+
+def point(corun: CoRun) -> Point:
+    def run(_: Site) -> Record:
+        found: dict[str, Quantity] = {}
+        for way, slowdowns in corun.outcome.slowdown.items():
+            means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
+            found |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
+        return Record(kind="measurement", name=corun.setting, quantities=found,
+                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+
+    return Point(setting=corun.setting, settings={"applications": corun.setting}, run=run,
+                 source="measurement", system=SYSTEM)  # fmt: skip
+
+
+def rows(corun: CoRun) -> list[Observation]:
+    """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
+    told = [_row(corun, _quantity(way, "mean slowdown"), "1", _reader(corun, way))
+            for way in WAYS if way in corun.outcome.overall]  # fmt: skip
+    even, skewed = TABLE.column("mean_slowdown")
+    gain = corun.outcome.gains[EQUAL].value
+    return [*told, _row(corun, LOWER, "%", lambda _: 100 * gain,
+                        round(100 * (1 - skewed / even), 1))]  # fmt: skip
+
+
+def _reader(corun: CoRun, way: str) -> Callable[[Records], float]:
+    name = _quantity(way, "mean slowdown")
+    return lambda records: scalar_in(records[corun.setting], name, "1")
+
+
+def _row(corun: CoRun, quantity: str, unit: str, read: Callable[[Records], float],
+         theirs: float | None = None) -> Observation:  # fmt: skip
+    return Observation(
+        setting=corun.setting, quantity=quantity, unit=unit, kind="value", read=read,
+        published=theirs, place=TABLE.place, source="measurement", system=SYSTEM,
+        tolerance=ANOTHER_SYSTEM,
+    )  # fmt: skip
+
+
+# ---- Claim ------------------------------------------------------------------------------------
+
+
+def _told(corun: CoRun, gain: Mean) -> str:
+    half = f" ± {100 * gain.half:.0f}" if isfinite(gain.half) else ""
+    return f"{corun.setting} {100 * gain.value:.0f}{half} % ({100 * corun.predicted:.0f} predicted)"
+
+
+def lower_where_predicted(coruns: Sequence[CoRun]) -> Verdict:
+    """Holds if the whole interval is above 0 wherever more than a tenth is predicted."""
+    expected = [corun for corun in coruns if corun.predicted > GAIN]
+    if not expected:
+        raise NotHere("the models predict no gain above 10 % for what ran together")
+    gains = [corun.outcome.gains[EQUAL] for corun in expected]
+    evidence = ", ".join(map(_told, expected, gains))
+    if any(gain.value + gain.half < 0 for gain in gains):
+        return Verdict(holds=False, evidence=evidence)
+    holds = all(gain.value - gain.half > 0 for gain in gains)
+    return Verdict(holds=True if holds else None, evidence=evidence)
+
+
+def claim(coruns: Sequence[CoRun]) -> Claim:
+    return Claim(
+        statement="Shares by sensitivity lower the mean slowdown of applications that run at the "
+        "same time, against equal shares (where the models predict 10 % or more).",
+        place=TABLE.place, source="measurement", system=SYSTEM,
+        judge=lambda _: lower_where_predicted(coruns),
+    )  # fmt: skip
+
+
+# ---- Figure -----------------------------------------------------------------------------------
+
+
+def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
+    """Mean slowdown of each group in each way, with its interval."""
+
+    def draw(ax: Axes, _: Result) -> None:
+        for number, way in enumerate(WAYS):
+            there = [(n, c.outcome.overall[way]) for n, c in enumerate(coruns)
+                     if way in c.outcome.overall]  # fmt: skip
+            x = np.array([n for n, _ in there]) + 0.27 * (number - 1)
+            halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in there]
+            ax.bar(x, [mean.value for _, mean in there], width=0.25, yerr=halves, capsize=3,
+                   color=COLOURS[number], label=TITLES[way])  # fmt: skip
+        labels = [c.setting.replace(" and ", "\n") for c in coruns]
+        ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("applications at the same time, measured")
+        ax.set_ylabel("mean slowdown")
+        legend(ax)
+
+    return draw

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from weft.cli import main
-from weft.control.corun.outcome import outcome_of
+from weft.control.corun.outcome import Mean, outcome_of
 from weft.control.corun.rounds import Plan, record_of
-from weft.control.corun.ways import ALONE, EQUAL, ONE, WEFT, ways_of
+from weft.control.corun.ways import ALONE, EQUAL, LEND, ONE, WEFT, ways_of
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, application_of
 from weft.sensitivity.model import Hinges
@@ -22,7 +23,7 @@ from weft.studies.cohort import Cohort, own_cohort
 from weft.studies.saba import OF_APPLICATIONS
 from weft.studies.saba_changed import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
 from weft.studies.saba_completion import fig3_3, least_utilisation
-from weft.studies.saba_corun import LOWER, CoRun, lower_where_predicted
+from weft.studies.saba_corun import CoRun, lower, lower_where_predicted
 from weft.studies.saba_pair import fig3_2
 from weft.studies.saba_slowdown import fig3_1
 from weft.studies.saba_times import TIMED, computing_and_sending, stated_times
@@ -154,7 +155,7 @@ def test_the_pair_of_a_cohort_is_its_most_and_its_least_sensitive(three: Cohort)
 def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     """Two rounds in which weft is as fast as alone, and equal queues take twice as long."""
     plan = Plan(names=("a", "b"), place="here", repeat=3, runs=1, seed=1)
-    took = {ALONE: 10.0, ONE: 25.0, EQUAL: 20.0, WEFT: 10.0}
+    took = {ALONE: 10.0, ONE: 25.0, EQUAL: 20.0, WEFT: 10.0, LEND: 12.0}
     models = [Hinges(terms=((1.0, 0.95),), floor=0.05), Hinges(terms=((0.25, 3.6),), floor=0.05)]
     ways = ways_of(models, LINK_BPS)
     records = [
@@ -168,11 +169,17 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     result = run_study(fig3_2((cohort(),), (pair,)))
     assert ours(result, "a and b", "mean slowdown, equal queues") == pytest.approx(2, rel=0.02)
     assert ours(result, "a and b", "mean slowdown, weft") == pytest.approx(1, rel=0.02)
-    assert ours(result, "a and b", LOWER) == pytest.approx(50, rel=0.02)
-    (row,) = [row for row in result.compared if row.observation.quantity == LOWER]
+    assert ours(result, "a and b", lower(WEFT)) == pytest.approx(50, rel=0.02)
+    (row,) = [row for row in result.compared if row.observation.quantity == lower(WEFT)]
     assert row.published == pytest.approx(100 * (1 - 1.28 / 1.58), abs=0.05)
-    assert pair.predicted > 0.1
-    assert lower_where_predicted((pair,)).holds is True
+    assert pair.predicted(WEFT) > 0.1
+    assert lower_where_predicted((pair,), WEFT).holds is True
+    little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
+    assert lower_where_predicted((CoRun(outcome=little),), WEFT).holds is None
+    worse = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, 0.1)})
+    assert lower_where_predicted((CoRun(outcome=worse),), WEFT).holds is False
+    unsure = replace(outcome, gains={(WEFT, EQUAL): Mean(0.1, 0.2)})
+    assert lower_where_predicted((CoRun(outcome=unsure),), WEFT).holds is None
     for panel in result.study.panels:
         figure(lambda ax, draw=panel: draw(ax, result))  # type: ignore[misc]
 

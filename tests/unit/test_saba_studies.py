@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from weft.sensitivity.curve import PAPER_SHARES
+from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
 from weft.studies.saba_degree import FIG4_3, STATED
 from weft.studies.saba_r_squared import COMPLETED, FIG4_4
@@ -65,3 +66,10 @@ def test_what_cannot_be_judged_on_the_stated_samples_is_not(results: dict[str, R
 def test_published_r_squared_are_as_the_text_has_them() -> None:
     assert stated_r_squared("SQL") == {1: 0.63, 3: 0.96}
     assert stated_r_squared("LR") == {1: 0.84, 2: 0.94, 3: 0.95}
+
+
+def test_r_squared_of_what_grows_as_one_over_the_share_does_not_depend_on_how_much() -> None:
+    for part in (0.1, 0.9):
+        samples = [Sample(share=b, slowdown=1 + part * (1 / b - 1)) for b in PAPER_SHARES]
+        found = [r_squared(fit_polynomial(samples, k), samples) for k in (1, 2, 3)]
+        assert found == pytest.approx([0.625, 0.843, 0.933], abs=0.001)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import fmean
@@ -46,6 +46,9 @@ class Cohort:
     system: str
     applications: Mapping[str, Application]
     changed: tuple[Changed, ...] = ()
+    alike: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the thesis's workload that does the same
     mark: str = ""  # behind names, where there is another set
 
     def setting(self, name: str) -> str:
@@ -53,7 +56,7 @@ class Cohort:
 
     @property
     def sensitive(self) -> list[Application]:
-        """Those that some share slows enough for R² to be about more than noise."""
+        """Those slowed enough for R² to be about more than noise."""
         return [app for app in self.applications.values() if is_sensitive(app)]
 
     def by_sensitivity(self, share: float) -> list[Application]:
@@ -73,7 +76,8 @@ def recorded_here() -> Cohort:
         for v in recorded_variants()
     )  # fmt: skip
     return Cohort(system=f"applications profiled on a testbed, {told} Mb/s",
-                  applications=recorded(), changed=changed)  # fmt: skip
+                  applications=recorded(), changed=changed,
+                  alike={"spark-lr": "LR", "spark-sort": "TS"})  # fmt: skip
 
 
 def own_cohort(directory: Path, applications: Sequence[Application]) -> Cohort:
@@ -102,8 +106,8 @@ NOTICED = 1.10
 
 
 def is_sensitive(application: Application) -> bool:
-    """Whether any run was slowed by 10 % or more."""
-    return max(sample.slowdown for sample in application.profile.samples) >= NOTICED
+    """Whether the least share profiled slows it by 10 % or more."""
+    return slowdown_at(application, application.floor) >= NOTICED
 
 
 def runs_at(application: Application, share: float) -> list[Run]:

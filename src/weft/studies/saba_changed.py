@@ -31,7 +31,7 @@ from weft.studies.tabulated import COLOURS, MARKERS
 DATA, NODES = published("saba-fig4-5"), published("saba-fig4-6")
 PAPER, CONVEX = "R², degree 3", "R², convex"
 ERROR = "worst error, convex"
-LOWEST = -1.0  # of the figure's axis
+LOWEST = -1.0  # in the figure
 
 
 def _setting(cohort: Cohort, variant: Changed) -> str:
@@ -228,7 +228,7 @@ def _draw(cohort: Cohort, change: str, marks: dict[str, list[tuple[float, float]
         ax.minorticks_off()
         ax.set_ylim(top=1.03)
         ax.set_xlabel(f"{change}, times that of the profile")
-        ax.set_ylabel("R²")
+        ax.set_ylabel(f"R² (not below {LOWEST:g})")
         legend(ax)
 
     return draw
@@ -279,7 +279,7 @@ NOTES = (
     "The model is of the application as profiled, and R² of that model on samples observed after "
     "the change; it is below 0 where the samples' own mean would have been nearer. Slowdowns are "
     "relative to the whole link after the change.",
-    f"Applications that no share slows by {100 * (NOTICED - 1):.0f} % are told and not judged: "
-    "R² is then about noise. Published values are of other workloads.",
+    f"Applications that the least share slows by less than {100 * (NOTICED - 1):.0f} % are told "
+    "and not judged: R² is then about noise. Published values are of other workloads.",
 )
 FIG4_5, FIG4_6 = fig4_5((recorded_here(),)), fig4_6((recorded_here(),))

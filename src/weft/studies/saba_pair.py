@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_shares, volume
+from weft.control.policy.lending import lent_slowdowns, volume
 from weft.plot.style import PUBLISHED, legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
@@ -218,14 +218,12 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
 def _if_lent(_: Result) -> tuple[str, ...]:
     """What is left if a port hands on whatever TS does not use of its share."""
     models = [computing_and_sending(workload).model for workload in TIMED]
-    shares = lent_shares(models, [0.5, 0.5])
-    slowdown = float(models[0].slowdown(shares[0]))
+    slowdown = lent_slowdowns(models, [0.5, 0.5])[0]
     return (
-        f"A port that serves by weights hands on what one does not use. By the completion times TS "
-        f"sends {100 * volume(models[1]):.0f} % of its time, so that LR would have "
-        f"{100 * shares[0]:.0f} % of the link with equal weights and be slowed by {slowdown:.2f}, "
-        "not 2.03. TS would have to send much while it computes, as Section 3.4 says it does: "
-        "times at two shares cannot show that.",
+        "A port that serves by weights hands on what one does not use. By the completion times TS "
+        f"sends {100 * volume(models[1]):.0f} % of its time, so that LR would be slowed by "
+        f"{slowdown:.2f} with equal weights, not 2.03. TS would have to send much while it "
+        "computes, as Section 3.4 says it does: times at two shares cannot show that.",
     )
 
 
@@ -251,7 +249,7 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
         ),
         claims=(
             *(claim for pair in pairs for claim in _claims(pair)),
-            *([saba_corun.claim(measured)] if measured else []),
+            *saba_corun.claims(measured),
         ),
         panels=(
             _bars(THEIRS, True),

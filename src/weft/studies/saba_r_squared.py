@@ -228,7 +228,8 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
             "Seven samples: the unstated ones lie between their stated neighbours, at 5 % at most "
             "at twice the slowdown of 10 %. That such samples exist shows that the thesis's "
             "numbers agree with one another; they are not measurements.",
-            "Applications that no share slows by 10 % are left out: R² is then about noise.",
+            "Applications that the least share profiled slows by less than 10 % are left out: R² "
+            "is then about noise.",
         ),
         remarks=_chosen,
     )  # fmt: skip

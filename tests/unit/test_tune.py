@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from weft.tune.over_fabric import prepare
 from weft.tune.recommend import recommend
 from weft.tune.record import tuning_record
 from weft.tune.schedule import schedule
-from weft.tune.space import DECISIVE, Choice, Space, candidates_of, space_for
+from weft.tune.space import DECISIVE, SHARING, Choice, Space, candidates_of, space_for
 from weft.tune.surface import surface
 from weft.tune.tuning import Observe, Stopped, Tuning, tune
 
@@ -76,6 +77,30 @@ def test_a_spread_has_each_level_of_a_factor_as_often_as_any_other() -> None:
         assert max(counts.values()) - min(counts[level] for level in factor.levels) <= 2
     together = Counter((s["threads"], s["wait"]) for s in spread)
     assert max(together.values()) - min(together.values()) <= 2
+
+
+def test_every_way_to_share_processors_and_connections_is_in_the_spread() -> None:
+    space = space_for(THROUGHPUT, replace(HERE, cpus=2), {})
+    plan = schedule(space, "tcp")
+    settings = design(space, plan.spread, plan.centres, np.random.default_rng(3))
+    ways = {tuple(setting[name] for name in SHARING) for setting in settings}
+    assert len(ways) == 2 * 2 * 2 * 3
+
+
+def test_a_setting_that_is_seldom_fast_is_not_taken_for_a_steady_one() -> None:
+    """One way to share is steady; all others are as fast at times, and half as fast as often."""
+    space = space_for(THROUGHPUT, replace(HERE, cpus=2), FEW)
+    random = np.random.default_rng(5)
+
+    def observe(setting: Choice, stage: str) -> Observed:
+        steady = (setting["wait"], setting["threads"], setting["qps"]) == ("block", 2, 1)
+        value = 1e9 if steady else float(random.choice([1.1e9, 0.55e9]))
+        return Observed(setting=setting, value=value, stage=stage)
+
+    for seed in range(3):
+        found = tune(observe, space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
+        taken = found.recommendation.setting
+        assert (taken["wait"], taken["threads"], taken["qps"]) == ("block", 2, 1)
 
 
 def test_every_candidate_is_a_setting_that_the_test_takes() -> None:

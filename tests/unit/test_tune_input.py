@@ -231,7 +231,7 @@ def test_placement_decides_as_waiting_does() -> None:
         for other in ({"cpu": AUTO}, {"wait": "block"})
     ]  # fmt: skip
     assert anywhere["cpu"] == ANYWHERE
-    assert apart[0] == apart[1] == 1.0
+    assert apart[0] == apart[1] > 1.0
 
 
 def test_numbers_without_the_default_none_of_a_choice_have_a_nearest() -> None:

@@ -1,8 +1,8 @@
 """The first settings to measure: a Latin hypercube around the default, which is repeated.
 
 The levels of what decides come equally often over the points and independently of each other, so
-that few points tell the factors apart; of threads and waiting every combination comes equally
-often, as they decide together. What seldom decides stays at its default: the profile tells it. Of
+that few points tell the factors apart; of what loops share every combination comes equally often,
+as they decide together. What seldom decides stays at its default: the profile tells it. Of
 many such designs the one is taken whose closest points are furthest apart. The default stands among
 them several times: its spread is the noise. The order is random, so that a drift of the machine is
 not mistaken for an effect. Entry points: `design`, `profile`.
@@ -11,6 +11,7 @@ not mistaken for an effect. Entry points: `design`, `profile`.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -61,7 +62,7 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
         ]
         for factor in _spread_factors(space)
     }
-    sharing = [factor for factor in space.factors if factor.name in SHARING]
+    sharing = _together(space, points)
     together = list(itertools.product(*(factor.levels for factor in sharing)))
     for number, factor in enumerate(sharing):
         columns[factor.name] = [together[i % len(together)][number] for i in range(points)]
@@ -70,6 +71,15 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
         for i in range(points)
     ]
     return [_possible(space, space.mended(row)) for row in rows]
+
+
+def _together(space: Space, points: int) -> list[Factor]:
+    """Of what loops share, the first factors whose combinations are no more than the points."""
+    known = {factor.name: factor for factor in space.factors}
+    sharing = [known[name] for name in SHARING if name in known]
+    while math.prod(len(factor.levels) for factor in sharing) > points:
+        sharing.pop()
+    return sharing
 
 
 def _spread_factors(space: Space) -> Sequence[Factor]:

@@ -1,8 +1,8 @@
 """Which setting to use, from what was observed: the best expected, and nothing changed for nothing.
 
-`recommend` takes rows from anywhere (a tuning run, stored records) and a space; `promising` names
+`recommend` takes rows from anywhere (a tuning run, stored records) and a space; `improving` names
 the settings whose measurement may change the answer. A setting at which too many messages were lost
-is never recommended. Entry points: `recommend`, `promising`, `contestants`. Units: the goal's.
+is never recommended. Entry points: `recommend`, `improving`, `contestants`. Units: the goal's.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from weft.records import Plain
 from weft.tune.goal import MOST_LOSS_PERCENT, Goal
 from weft.tune.observed import Observed
 from weft.tune.space import DECISIVE, PROBED, Choice, Space, candidates_of
-from weft.tune.surface import Expected, Surface, surface
+from weft.tune.surface import Surface, surface
 
 # A choice that gains less than this is left at its default.
 NEGLIGIBLE = 0.01
+MANY = 100  # candidates
 _TRIED = 40
 
 
@@ -104,17 +105,37 @@ def recommendable(
     return list(_acceptable(goal, rows, space, kept))
 
 
-def promising(
-    found: Surface, goal: Goal, rows: Sequence[Observed], number: int
+def improving(
+    found: Surface,
+    goal: Goal,
+    rows: Sequence[Observed],
+    names: Sequence[str],
+    *,
+    ways: int,
+    points: int,
 ) -> list[dict[str, Plain]]:
-    """The settings that are expected to improve most on the best, apart from each other.
+    """In the best ways to set these factors, what is expected to improve most on the way's best.
 
-    Expected improvement: of a normal variable of mean m and deviation s over b,
-    (m − b) Φ((m − b)/s) + s φ((m − b)/s).
+    Each way is given as many of the points; where that is one, it is the way's best expected. Where
+    there are many candidates, what seldom decides stays at its default.
     """
-    candidates = _acceptable(goal, rows, found.space, candidates_of(found.space))
-    gains = _improvements(goal, found.expected(candidates), _best_score(goal, found, rows))
-    return _apart(found.space, candidates, gains, number)
+    space = found.space
+    candidates = _plain(space, _acceptable(goal, rows, space, candidates_of(space)))
+    expected = found.expected(candidates)
+    scores = goal.sign * expected.log_value
+    of_way: dict[tuple[Plain, ...], list[int]] = {}
+    for place, setting in enumerate(candidates):
+        of_way.setdefault(tuple(setting.get(name) for name in names), []).append(place)
+    best = sorted(of_way.values(), key=lambda places: -max(scores[places]))[:ways]
+    taken: list[dict[str, Plain]] = []
+    for number, places in enumerate(best):
+        share = points // len(best) + (number < points % len(best))
+        if share == 1:
+            taken.append(dict(candidates[max(places, key=lambda place: scores[place])]))
+            continue
+        gains = _improvements(scores[places], expected.log_error[places], max(scores[places]))
+        taken += _apart(space, [candidates[place] for place in places], gains, share)
+    return taken
 
 
 def _scores(goal: Goal, found: Surface, candidates: Sequence[Choice]) -> FloatArray:
@@ -159,18 +180,22 @@ def _simplest(
     return chosen
 
 
-def _best_score(goal: Goal, found: Surface, rows: Sequence[Observed]) -> float:
-    """Of the smoothed values at measured settings: a lucky measurement is not the best."""
-    lossy = _lossy(found.space, rows)
-    at = found.expected([r.setting for r in rows if found.space.key(r.setting) not in lossy])
-    return float(np.max(goal.sign * at.log_value))
+def _plain(space: Space, candidates: Sequence[Choice]) -> Sequence[Choice]:
+    """With what seldom decides at its default, where there are many."""
+    seldom = [factor for factor in space.factors if factor.name not in DECISIVE]
+    default = space.default
+    found = [c for c in candidates if all(c[f.name] == default[f.name] for f in seldom)]
+    return found if len(found) >= MANY else candidates
 
 
-def _improvements(goal: Goal, expected: Expected, best: float) -> FloatArray:
-    above = goal.sign * expected.log_value - best
-    ratio = above / expected.log_error
+def _improvements(scores: FloatArray, errors: FloatArray, best: float) -> FloatArray:
+    """Expected improvement: of a normal variable of mean m and deviation s over b,
+    (m − b) Φ((m − b)/s) + s φ((m − b)/s).
+    """
+    above = scores - best
+    ratio = above / errors
     density = np.exp(-(ratio**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(above * ndtr(ratio) + expected.log_error * density)
+    return np.asarray(above * ndtr(ratio) + errors * density)
 
 
 def _apart(

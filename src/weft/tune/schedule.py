@@ -1,10 +1,11 @@
 """How many points each stage of a tuning run measures, and how long that takes: told beforehand.
 
     spread    a Latin hypercube around the default, which is repeated
-    refine    rounds of the settings that are expected to improve most
+    refine    in the best ways to share processors and connections, what is expected to improve
+              most; round by round in fewer of them
     profile   one factor at a time away from the leader
-    race      the best expected of the best ways to wait and numbers of threads, and the best
-              measured, in turns; then fewer of them, oftener (successive halving)
+    race      the best expected of the best ways, and the best measured, in turns; then fewer of
+              them, oftener (successive halving)
     confirm   recommendation, default and two neighbours, in turns
 
 A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
@@ -12,21 +13,24 @@ A budget that is too small for the least of each is refused. Entry point: `sched
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from weft.errors import InputError
 from weft.tune.design import profile_points
-from weft.tune.space import Space, candidates_of
+from weft.tune.space import SHARING, Space, candidates_of
 
 POINT_S = 0.2
 CENTRES = 2
-BATCH = 8
+MOST_WAYS = 24  # each once in the spread
+# Rounds: in how many of the best ways, and points in all; further rounds are as the last.
+REFINE = ((12, 12), (8, 8), (6, 12), (4, 12), (3, 9))
 # Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
 # two settings differ by shows in the mean of many.
-RACE = ((10, 3), (5, 7), (2, 15))
+RACE = ((14, 2), (5, 4), (2, 8))
 SHORT_RACE = ((8, 2), (4, 3), (2, 4))  # where a budget has no time for more
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
-MOST_ROUNDS, USUAL_ROUNDS = 12, 3
+MOST_ROUNDS = 12
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
 OTHER_OVERHEAD_S = 0.35
@@ -34,12 +38,14 @@ OTHER_OVERHEAD_S = 0.35
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Numbers of points; `race` has settings and turns of each heat."""
+    """Numbers of points.
+
+    `refine` has ways and points of each round, `race` settings and turns of each heat.
+    """
 
     spread: int
     centres: int
-    refine_rounds: int
-    batch: int
+    refine: tuple[tuple[int, int], ...]
     race: tuple[tuple[int, int], ...]
     profile: int
     repeats: int
@@ -51,14 +57,17 @@ class Schedule:
         return sum(runners * turns for runners, turns in self.race)
 
     @property
+    def refine_points(self) -> int:
+        return sum(points for _, points in self.refine)
+
+    @property
     def confirm(self) -> int:
         return CONFIRMED * self.repeats
 
     @property
     def points(self) -> int:
         return (
-            self.spread + self.refine_rounds * self.batch + self.race_points + self.profile
-            + self.confirm
+            self.spread + self.refine_points + self.race_points + self.profile + self.confirm
         )  # fmt: skip
 
     @property
@@ -77,8 +86,8 @@ class Schedule:
 
     def text(self) -> str:
         stages = (
-            f"{self.spread} spread over the choices, {self.refine_rounds * self.batch} where most "
-            f"is to be gained, {self.profile} around the leader, {self.race_points} in a race of "
+            f"{self.spread} spread over the choices, {self.refine_points} where most is to be "
+            f"gained, {self.profile} around the leader, {self.race_points} in a race of "
             f"the best, {self.confirm} to confirm"
         )
         return (
@@ -94,19 +103,31 @@ def schedule(
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
     few = len(candidates_of(space))
     usual = Schedule(
-        spread=max(8, 2 * len(space.factors) - 4) + CENTRES, centres=CENTRES,
-        refine_rounds=USUAL_ROUNDS, batch=min(BATCH, few), race=_race(RACE, few),
+        spread=max(8, 2 * len(space.factors) - 4, _ways(space)) + CENTRES, centres=CENTRES,
+        refine=_refine(len(REFINE), few), race=_race(RACE, few),
         profile=profile_points(space), repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
     )  # fmt: skip
     if budget_s is None:
         return usual
-    for race in (usual.race, _race(SHORT_RACE, few)):
-        least = replace(usual, race=race, refine_rounds=0)
-        rounds = int((budget_s - least.seconds) // (least.batch * (point_s + overhead_s)))
-        if rounds >= USUAL_ROUNDS or (race != usual.race and rounds >= 0):
-            return replace(least, refine_rounds=min(rounds, MOST_ROUNDS))
+    for race, least_rounds in ((usual.race, len(REFINE)), (_race(SHORT_RACE, few), 0)):
+        for rounds in range(MOST_ROUNDS, least_rounds - 1, -1):
+            least = replace(usual, race=race, refine=_refine(rounds, few))
+            if least.seconds <= budget_s:
+                return least
     problem = f"{budget_s:g} s is too short for {least.points} points"
     raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+
+
+def _ways(space: Space) -> int:
+    """To share processors and connections: so many are told apart."""
+    sharing = [factor for factor in space.factors if factor.name in SHARING]
+    return min(MOST_WAYS, math.prod(len(factor.levels) for factor in sharing))
+
+
+def _refine(rounds: int, few: int) -> tuple[tuple[int, int], ...]:
+    """The first rounds, or all and the last again."""
+    found = (*REFINE[:rounds], *REFINE[-1:] * (rounds - len(REFINE)))
+    return tuple((ways, min(points, few)) for ways, points in found)
 
 
 def _race(heats: tuple[tuple[int, int], ...], few: int) -> tuple[tuple[int, int], ...]:

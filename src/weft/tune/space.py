@@ -37,12 +37,14 @@ WITHIN_DEPTH = ("post_list", "signal_every")  # of a window, at most all of it
 UNALIGNED_BYTES = 1
 # Expected to matter; another choice needs evidence to be taken.
 DECISIVE = ("size_bytes", "depth", "qps", "threads", "wait", "cpu")
-# Loops that spin take processors from each other: what pays for one thread may not for two.
-SHARING = ("threads", "wait")
+# Loops share processors and connections: what pays for one thread that spins may not for two that
+# sleep, or for two with a connection each. The first decide together most.
+SHARING = ("threads", "wait", "cpu", "qps")
 # Measured to tell what it costs: nothing can be better than the default, apart from chance.
 PROBED = ("offset_bytes",)
-# Distances: how many such steps make two settings unlike. Few for what decides, many for the rest.
-_REACH = {"size_bytes": 3.0, "depth": 3.0, "qps": 2.0, "threads": 1.0, "wait": 1.0, "cpu": 1.0}
+# Distances: how many such steps make two settings unlike. Sizes and depths act smoothly over many
+# doublings, ways to share processors at once; what seldom decides acts little.
+_REACH = {"size_bytes": 6.0, "depth": 6.0, "qps": 1.2, "threads": 0.6, "wait": 0.6, "cpu": 0.6}
 _WEAK_REACH = 2.0
 _NOWHERE = -1.0  # the coordinate of a level that is none, such as one that was withdrawn
 

@@ -5,13 +5,13 @@
 f is the closed form fitted to the rows, g a Gaussian process over the settings (kriging) that
 learns what f misses, such as processors that two spinning loops share. Where it is known in which
 turn each row was measured, a slow drift of the machine is told from the effects of the settings.
-Scale, reach and noise of g are those of the greatest likelihood on a grid.
+Scale, reach and noise of g are the likeliest on a grid.
 Where no form fits, f is a constant, and `why` says so. Entry point: `surface`. Units: the goal's.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,15 +27,12 @@ from weft.tune.observed import Observed
 from weft.tune.space import Choice, Space
 
 LEAST_ROWS = 4
-_FAR = 2.5  # deviations from what the other rows tell
-_DISTURBED = 1.0  # ln: what a disturbed row may be off by
-_MOST_DISTURBED = 0.15  # of all rows
-_REPEATS = 2
 _SCALES = (0.06, 0.15, 0.35, 0.8)
-_NOISES = (0.02, 0.05, 0.12, 0.3, 0.6)
-_REACHES = (0.5, 0.8, 1.3, 2.2)
+_NOISES = (0.02, 0.05, 0.12, 0.2, 0.3, 0.45, 0.6)
+_REACHES = (0.25, 0.5, 0.8, 1.3, 2.2)
 _DRIFTS = (0.0, 0.15, 0.4)
 _DRIFT_TURNS = 8.0
+_START = (0.35, 0.8, 0.12, 0.0)  # scale, reach, noise, drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,9 +105,9 @@ def surface(
     level = float(np.median(values - mean))
     residuals = values - mean - level
     at = space.coordinates(settings)
-    known = _Rows(space.squared_distances(at, at), _together(rows), residuals, goal.sign)
-    (scale, reach, noise, drift), disturbed = known.learnt()
-    covariance = known.covariance(scale, reach, noise, drift, disturbed)
+    known = _Rows(space.squared_distances(at, at), _together(rows), residuals)
+    scale, reach, noise, drift = known.likeliest()
+    covariance = known.covariance(scale, reach, noise, drift)
     factor = cho_factor(covariance, lower=True)
     return Surface(
         space=space, fit=found, why=why, level=level, rows=at, scale=scale, reach=reach,
@@ -151,43 +148,28 @@ class _Rows:
     apart: FloatArray
     together: FloatArray
     residuals: FloatArray
-    sign: float  # of the goal
 
-    def learnt(self) -> tuple[tuple[float, float, float, float], FloatArray]:
-        """The likeliest, and the rows that the host disturbed: worse than all others let expect.
-
-        They are found with the first answer, in which they count as noise, and doubted in the next.
-        """
-        disturbed = np.zeros(len(self.residuals))
-        found = self._likeliest(disturbed)
-        for _ in range(_REPEATS):
-            surprise = self._surprise(found, disturbed)
-            left = int(_MOST_DISTURBED * len(surprise)) - np.count_nonzero(disturbed)
-            worst = np.argsort(-surprise)[: max(0, left)]
-            disturbed[[place for place in worst if surprise[place] > _FAR]] = _DISTURBED
-            found = self._likeliest(disturbed)
-        return found, disturbed
-
-    def _likeliest(self, disturbed: FloatArray) -> tuple[float, float, float, float]:
+    def likeliest(self) -> tuple[float, float, float, float]:
+        """On the grid, one coordinate after the other, until none is better elsewhere."""
         drifts = _DRIFTS if self.together.any() else (0.0,)
-        trials = itertools.product(_SCALES, _REACHES, _NOISES, drifts)
-        return max(trials, key=lambda trial: self._log_likelihood(trial, disturbed))
+        likelihood = functools.cache(self._log_likelihood)
+        best: tuple[float, ...] = _START
+        before: tuple[float, ...] = ()
+        while best != before:
+            before = best
+            for place, levels in enumerate((_SCALES, _REACHES, _NOISES, drifts)):
+                trials = [(*best[:place], level, *best[place + 1 :]) for level in levels]
+                best = max([best, *trials], key=likelihood)
+        scale, reach, noise, drift = best
+        return scale, reach, noise, drift
 
-    def covariance(
-        self, scale: float, reach: float, noise: float, drift: float, disturbed: FloatArray
-    ) -> FloatArray:
+    def covariance(self, scale: float, reach: float, noise: float, drift: float) -> FloatArray:
         near = scale**2 * np.exp(-self.apart / (2 * reach**2))
-        return np.asarray(near + drift**2 * self.together + np.diag(noise**2 + disturbed**2))
+        return np.asarray(near + drift**2 * self.together + noise**2 * np.eye(len(self.apart)))
 
-    def _log_likelihood(self, trial: tuple[float, ...], disturbed: FloatArray) -> float:
+    def _log_likelihood(self, trial: tuple[float, ...]) -> float:
         scale, reach, noise, drift = trial
-        covariance = self.covariance(scale, reach, noise, drift, disturbed)
+        covariance = self.covariance(scale, reach, noise, drift)
         factor, lower = cho_factor(covariance, lower=True)
         fit = float(self.residuals @ cho_solve((factor, lower), self.residuals))
         return -0.5 * fit - float(np.sum(np.log(np.diag(factor))))
-
-    def _surprise(self, found: tuple[float, ...], disturbed: FloatArray) -> FloatArray:
-        """Deviations by which each row is worse than what all others tell of it."""
-        scale, reach, noise, drift = found
-        inverse = np.linalg.inv(self.covariance(scale, reach, noise, drift, disturbed))
-        return np.asarray(-self.sign * (inverse @ self.residuals) / np.sqrt(np.diag(inverse)))

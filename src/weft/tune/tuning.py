@@ -8,7 +8,7 @@ that. Entry points: `tune`, `Tuning`. Units: s, the goal's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TypeVar
@@ -32,8 +32,8 @@ from weft.tune.observed import Observed
 from weft.tune.recommend import (
     Recommendation,
     contestants,
+    improving,
     leaders,
-    promising,
     ranked,
     recommend,
     recommendable,
@@ -47,8 +47,9 @@ from weft.tune.surface import surface
 Observe = Callable[[Choice, str], Observed]
 Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
-MOST_WAYS = 4  # of sharing processors, in a race
+MOST_WAYS = 8  # of sharing processors, in a race
 LATE = 2  # settings that join a race behind its first heat
+_VARIED = 3  # values
 Item = TypeVar("Item")
 
 
@@ -171,7 +172,7 @@ class _Run:
         return [usable[key] for key in order[:1]]
 
     def placed(self, runners: Sequence[Choice], rows: Sequence[Observed]) -> list[Choice]:
-        """By the geometric means of these rows, less a standard error, best first.
+        """By what the geometric means of these rows at least are, with 95 % confidence, best first.
 
         Of settings that are not told apart the one that varies less leads; those without rows
         come last.
@@ -179,7 +180,7 @@ class _Run:
         logs: dict[tuple[Plain, ...], list[float]] = {}
         for row in rows:
             logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
-        least = {key: _assured(self.goal.sign * np.array(found)) for key, found in logs.items()}
+        least = _assured({key: self.goal.sign * np.array(found) for key, found in logs.items()})
         return sorted(
             self.recommendable(runners), key=lambda r: -least.get(self.space.key(r), -np.inf)
         )
@@ -234,14 +235,17 @@ def tune(
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
-    """The spread points, then promising ones, then a profile around the leader."""
+    """The spread points, then the best ways, ever fewer, then a profile around the leader."""
     plan = run.schedule
     for setting in design(run.space, plan.spread, plan.centres, random):
         run.measure(run.space.mended(setting), "spread")
-    for _ in range(plan.refine_rounds):
-        if run.has_time(plan.batch + plan.profile + plan.race_points):
+    for ways, points in plan.refine:
+        if run.has_time(points + plan.profile + plan.race_points):
             found = surface(run.space, run.goal, run.rows)
-            _visit(run, promising(found, run.goal, run.rows, plan.batch), "refine", random)
+            chosen = improving(
+                found, run.goal, run.rows, SHARING, ways=ways, points=points
+            )  # fmt: skip
+            _visit(run, chosen, "refine", random)
     if run.has_time(plan.profile + plan.race_points):
         found = surface(run.space, run.goal, run.rows)
         measured = ranked(found, run.goal, run.rows, run.measured())
@@ -252,8 +256,8 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
     """Heats in turns, so that a drift meets all runners; each heat keeps the better ones.
 
-    Places go by what was measured since all of them run: not by the luck that let one in. Behind
-    the first heat the best that is now expected joins.
+    Places go by what was measured in the race: not by the luck that let one in. Behind the first
+    heat the best that is now expected joins.
     """
     runners = _entrants(run)
     since = len(run.rows)
@@ -262,7 +266,6 @@ def _race(run: _Run, random: np.random.Generator) -> Recommendation:
             found = surface(run.space, run.goal, run.rows)
             late = contestants(found, run.goal, run.rows, LATE)
             runners = run.distinct([*runners[: places - LATE], *late, *runners[places - LATE :]])
-            since = len(run.rows)
         runners = runners[:places]
         for _ in range(turns):
             if run.has_time(len(runners)):
@@ -271,14 +274,24 @@ def _race(run: _Run, random: np.random.Generator) -> Recommendation:
     return recommend(run.space, run.goal, run.rows, runners[:1])
 
 
-def _assured(scores: FloatArray) -> float:
-    """The mean less its standard error."""
-    error = np.std(scores, ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else 0.0
-    return float(np.mean(scores) - error)
+def _assured(scores: Mapping[tuple[Plain, ...], FloatArray]) -> dict[tuple[Plain, ...], float]:
+    """Of each the mean less two standard errors.
+
+    Few values tell little of how much they vary: to each `_VARIED` more are added that vary as all
+    do on average.
+    """
+    squares = {key: float(np.sum((found - found.mean()) ** 2)) for key, found in scores.items()}
+    free = sum(len(found) - 1 for found in scores.values())
+    usual = sum(squares.values()) / max(1, free)
+    least = {}
+    for key, found in scores.items():
+        variance = (squares[key] + _VARIED * usual) / (len(found) - 1 + _VARIED)
+        least[key] = float(found.mean() - 2 * np.sqrt(variance / len(found)))
+    return least
 
 
 def _entrants(run: _Run) -> list[Choice]:
-    """The best that can be expected in each way to share processors, then the best measured.
+    """The best expected in each of the best ways to share processors, then the best measured.
 
     Such ways decide together and differ much in noise: the surface alone is not to choose.
     """

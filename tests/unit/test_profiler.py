@@ -231,9 +231,9 @@ def test_an_interface_that_is_not_there_is_named() -> None:
     ("words", "told"),
     [
         (["--percent", "50,10,100", "--testbed"], "--percent: 10 after 50; write them ascending"),
-        (["--percent", "10,120", "--testbed"], "--percent: 120 is not in 0 to 100"),
-        (["--percent", "0,100", "--testbed"], "--percent: 0 is not in 0 to 100"),
-        (["--percent", "10,nan", "--testbed"], "--percent: nan is not in 0 to 100"),
+        (["--percent", "10,120", "--testbed"], "--percent: 120 is not above 0 and up to 100"),
+        (["--percent", "0,100", "--testbed"], "--percent: 0 is not above 0 and up to 100"),
+        (["--percent", "10,nan", "--testbed"], "--percent: nan is not above 0 and up to 100"),
         (["--repeat", "x", "--testbed"], "--repeat x: is not a number"),
         (["--timeout", "-1", "--testbed"], "--timeout -1: is not a time"),
         ([], "profile: which links?; give --testbed or --interface"),

@@ -26,5 +26,6 @@ def _share(word: str, where: str) -> float:
     except ValueError as error:
         raise InputError(where, f"{word!r} is not a number", "write 10,25,50") from error
     if not 0 < value <= 100:  # nan too
-        raise InputError(where, f"{word.strip()} is not in 0 to 100", "use percent of the link")
+        problem = f"{word.strip()} is not above 0 and up to 100"
+        raise InputError(where, problem, "use percent of the link")
     return value / 100

@@ -7,7 +7,7 @@ same application, profiled again after the change. Entry points: `FIG4_5`, `FIG4
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf, isfinite
 
@@ -202,7 +202,7 @@ def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
 # ---- Figures ----------------------------------------------------------------------------------
 
 
-def _draw(cohort: Cohort, change: str, marks: dict[str, list[tuple[float, float]]],
+def _draw(cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]],
           ) -> Callable[[Axes, Result], None]:  # fmt: skip
     def draw(ax: Axes, result: Result) -> None:
         variants = _of(cohort, change)
@@ -234,45 +234,48 @@ def _draw(cohort: Cohort, change: str, marks: dict[str, list[tuple[float, float]
     return draw
 
 
-def _with_change(cohorts: Sequence[Cohort], change: str) -> list[Cohort]:
-    return [cohort for cohort in cohorts if _of(cohort, change)]
-
-
 def fig4_5(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
-    had = _with_change(cohorts, "data")
     marks = {w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
              for w in ("SVM", "NI")}  # fmt: skip
-    return Study(
-        name="saba-fig4.5",
+    return _changed(
+        cohorts, "data", marks, _data_rows, _data_claims, name="saba-fig4.5",
         title="R² of models when the data are another size than when profiled",
-        paper=SABA,
         place="Figure 4.5, 4.2.2",
-        system=cohorts[0].system,
-        points=tuple(point for c in had for point in _points(c, "data")),
-        observations=tuple(row for c in had for row in (*_data_rows(c), *_own_rows(c, "data"))),
-        claims=tuple(claim for c in had for claim in _data_claims(c)),
-        panels=tuple(_draw(c, "data", marks) for c in had),
-        notes=NOTES,
-    )
+    )  # fmt: skip
 
 
 def fig4_6(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
-    had = _with_change(cohorts, "nodes")
     marks = {"NW, the least": [(float(x), float(y)) for x, y in NODES.rows]}
-    return Study(
-        name="saba-fig4.6",
+    return _changed(
+        cohorts, "nodes", marks, _nodes_rows, _nodes_claims, name="saba-fig4.6",
         title="R² of models with more or fewer nodes than when profiled",
-        paper=SABA,
         place="Figure 4.6, 4.2.2",
-        system=cohorts[0].system,
-        points=tuple(point for c in had for point in _points(c, "nodes")),
-        observations=tuple(row for c in had for row in (*_nodes_rows(c), *_own_rows(c, "nodes"))),
-        claims=tuple(claim for c in had for claim in _nodes_claims(c)),
-        panels=tuple(_draw(c, "nodes", marks) for c in had),
+    )  # fmt: skip
+
+
+def _changed(
+    cohorts: Sequence[Cohort],
+    change: str,
+    marks: Mapping[str, list[tuple[float, float]]],
+    rows: Callable[[Cohort], Iterable[Observation]],
+    claims: Callable[[Cohort], Iterable[Claim]],
+    *,
+    name: str,
+    title: str,
+    place: str,
+) -> Study:
+    """Models beside what was observed after one change, for the sets that have it."""
+    had = [cohort for cohort in cohorts if _of(cohort, change)]
+    return Study(
+        name=name, title=title, paper=SABA, place=place, system=cohorts[0].system,
+        points=tuple(point for c in had for point in _points(c, change)),
+        observations=tuple(row for c in had for row in (*rows(c), *_own_rows(c, change))),
+        claims=tuple(claim for c in had for claim in claims(c)),
+        panels=tuple(_draw(c, change, marks) for c in had),
         notes=NOTES,
-    )
+    )  # fmt: skip
 
 
 NOTES = (

@@ -24,13 +24,14 @@ POINT_S = 0.2
 CENTRES = 2
 MOST_WAYS = 24  # each once in the spread
 # Rounds: in how many of the best ways, and points in all; further rounds are as the last.
-REFINE = ((12, 12), (8, 8), (6, 12), (4, 12), (3, 9))
+REFINE = ((24, 24), (12, 24), (6, 24), (3, 24))
+MOST_ROUNDS = 12
 # Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
 # two settings differ by shows in the mean of many.
-RACE = ((14, 2), (5, 4), (2, 8))
-SHORT_RACE = ((8, 2), (4, 3), (2, 4))  # where a budget has no time for more
+RACE = ((16, 4), (8, 8), (3, 16))
+# Where a budget has no time for more: the race, and of how many rounds at least and at most.
+SHORTER = ((((14, 2), (5, 4), (2, 8)), 2, 4), (((8, 2), (4, 3), (2, 4)), 0, 2))
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
-MOST_ROUNDS = 12
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
 OTHER_OVERHEAD_S = 0.35
@@ -109,9 +110,9 @@ def schedule(
     )  # fmt: skip
     if budget_s is None:
         return usual
-    for race, least_rounds in ((usual.race, len(REFINE)), (_race(SHORT_RACE, few), 0)):
-        for rounds in range(MOST_ROUNDS, least_rounds - 1, -1):
-            least = replace(usual, race=race, refine=_refine(rounds, few))
+    for race, fewest, most in ((RACE, len(REFINE), MOST_ROUNDS), *SHORTER):
+        for rounds in range(most, fewest - 1, -1):
+            least = replace(usual, race=_race(race, few), refine=_refine(rounds, few))
             if least.seconds <= budget_s:
                 return least
     problem = f"{budget_s:g} s is too short for {least.points} points"

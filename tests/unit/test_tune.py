@@ -27,7 +27,7 @@ from weft.tune.observed import Observed
 from weft.tune.over_fabric import prepare
 from weft.tune.recommend import recommend
 from weft.tune.record import tuning_record
-from weft.tune.schedule import schedule
+from weft.tune.schedule import Schedule, schedule
 from weft.tune.space import DECISIVE, SHARING, Choice, Space, candidates_of, space_for
 from weft.tune.surface import surface
 from weft.tune.tuning import Observe, Stopped, Tuning, tune
@@ -40,6 +40,11 @@ THROUGHPUT = GOALS["throughput"]
 
 def few() -> Space:
     return space_for(THROUGHPUT, HERE, FEW)
+
+
+def brief(space: Space, transport: str) -> Schedule:
+    """Of some 180 points: for claims that do not need the usual ones."""
+    return schedule(space, transport, budget_s=80)
 
 
 def truth(setting: Choice) -> float:
@@ -127,7 +132,7 @@ def test_the_recommendation_is_within_a_tenth_of_the_best_there_is(seed: int) ->
 
 def test_predicted_is_measured_where_the_model_holds() -> None:
     space = few()
-    found = tune(noisy(0.02, 7), space, THROUGHPUT, schedule(space, "tcp"), seed=7)
+    found = tune(noisy(0.02, 7), space, THROUGHPUT, brief(space, "tcp"), seed=7)
     for row in found.confirmation:
         if row.role in ("recommended", "default"):
             assert row.predicted.value == pytest.approx(truth(row.setting), rel=0.1)
@@ -139,7 +144,7 @@ def test_predicted_is_measured_where_the_model_holds() -> None:
 
 def test_without_noise_a_choice_that_changes_nothing_stays_at_its_default() -> None:
     space = few()
-    found = tune(noisy(0.001, 1), space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(noisy(0.001, 1), space, THROUGHPUT, brief(space, "tcp"))
     assert found.recommendation.setting["signal_every"] == 1
 
 
@@ -155,7 +160,7 @@ def test_less_is_better_for_latency() -> None:
         )
         return Observed(setting=setting, value=value, stage=stage)
 
-    found = tune(observe, space, goal, schedule(space, "ofi"))
+    found = tune(observe, space, goal, brief(space, "ofi"))
     assert found.recommendation.setting["wait"] == "spin"
     assert found.recommendation.setting["inline_bytes"] == 64
     assert found.recommendation.predicted == pytest.approx(8, rel=0.02)
@@ -170,7 +175,7 @@ def test_settings_that_lose_messages_are_not_recommended() -> None:
         lost = 20.0 if int(setting["depth"]) > 4 else 0.0  # type: ignore[arg-type]
         return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
-    found = tune(observe, space, THROUGHPUT, schedule(space, "udp"))
+    found = tune(observe, space, THROUGHPUT, brief(space, "udp"))
     lossy = [row for row in found.rows if not row.is_acceptable]
     assert lossy
     assert space.key(found.recommendation.setting) not in {space.key(r.setting) for r in lossy}
@@ -184,7 +189,7 @@ def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well(
         return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
     random = np.random.default_rng(3)
-    found = tune(observe, space, THROUGHPUT, schedule(space, "udp")).recommendation.setting
+    found = tune(observe, space, THROUGHPUT, brief(space, "udp")).recommendation.setting
     random = np.random.default_rng(4)
     rows = [observe(found, "again") for _ in range(400)]
     assert np.mean([row.lost_percent for row in rows]) <= 1
@@ -197,7 +202,7 @@ def test_a_level_that_is_only_probed_is_never_recommended_however_lucky_it_was()
         lucky = 10.0 if setting["offset_bytes"] else 1.0
         return Observed(setting=setting, value=lucky * truth(setting), stage=stage)
 
-    found = tune(observe, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(observe, space, THROUGHPUT, brief(space, "tcp"))
     assert any(row.setting["offset_bytes"] for row in found.rows)
     assert found.recommendation.setting["offset_bytes"] == 0
 
@@ -212,7 +217,7 @@ def test_the_luck_that_let_a_setting_into_the_race_does_not_carry_it_to_the_last
             return Observed(setting=bad, value=1e6 * truth(space.default), stage=stage)
         return observe(setting, stage)
 
-    plan = schedule(space, "tcp")
+    plan = brief(space, "tcp")
     found = tune(lucky_once, space, THROUGHPUT, plan)
     raced = [row for row in found.rows if row.stage == "race" and row.setting == bad]
     assert 0 < len(raced) < sum(turns for _, turns in plan.race)  # never in the last heat
@@ -228,7 +233,7 @@ def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
             raise InputError("wait", "no such way any more", "spin")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
     assert found.recommendation.setting["wait"] == "spin"
     assert {row.setting["wait"] for row in found.rows} == {"spin"}
     assert any(refused.name == "wait block" for refused in found.space.refused)
@@ -260,7 +265,7 @@ def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
             raise InputError("point", "no memory", "use less")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
     assert "could not be measured, the last: point: no memory" in found.ended
     assert len(found.rows) >= 40
 
@@ -273,7 +278,7 @@ def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() ->
             raise InputError("point", "no memory", "use less")
         return observe(setting, stage)
 
-    found = tune(refuses, space, THROUGHPUT, schedule(space, "tcp"), seed=2)
+    found = tune(refuses, space, THROUGHPUT, brief(space, "tcp"), seed=2)
     assert {row.role for row in found.confirmation} == {"recommended", "default"}
     assert found.gain is not None
 
@@ -297,7 +302,7 @@ def test_a_run_that_is_stopped_recommends_from_what_it_has() -> None:
             raise Stopped("interrupted")
         return observe(setting, stage)
 
-    found = tune(until, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
     assert (found.ended, len(found.rows), found.confirmation) == ("interrupted", 25, ())
     assert truth(found.recommendation.setting) > truth(space.default)
 
@@ -309,7 +314,7 @@ def test_a_run_that_is_stopped_at_once_says_that_it_has_too_few_points() -> None
         raise Stopped("interrupted")
 
     with pytest.raises(InputError, match="ended after 0 points"):
-        tune(never, space, THROUGHPUT, schedule(space, "tcp"))
+        tune(never, space, THROUGHPUT, brief(space, "tcp"))
 
 
 def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
@@ -321,7 +326,7 @@ def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
             raise InputError("--depth", "too many", "lower it")
         return observe(setting, stage)
 
-    found = tune(choosy, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(choosy, space, THROUGHPUT, brief(space, "tcp"))
     assert space.key(found.recommendation.setting) != space.key(best)
     assert all("too many" in failed.reason for failed in found.failed)
 
@@ -334,7 +339,7 @@ def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None
             raise InputError("shm", "the provider cannot sleep", "poll instead")
         return observe(setting, stage)
 
-    found = tune(polls_only, space, THROUGHPUT, schedule(space, "ofi"))
+    found = tune(polls_only, space, THROUGHPUT, brief(space, "ofi"))
     assert found.recommendation.setting["wait"] == "spin"
     reasons = {r.name: r.reason for r in found.space.refused}
     assert "cannot sleep" in reasons["wait block"]
@@ -343,8 +348,12 @@ def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None
 
 def test_the_schedule_keeps_to_the_budget() -> None:
     space = few()
-    for budget_s in (40.0, 50.0, 90.0):
-        assert schedule(space, "tcp", budget_s=budget_s).seconds <= budget_s
+    plans = [schedule(space, "tcp", budget_s=budget_s) for budget_s in range(40, 240, 5)]
+    for plan, budget_s in zip(plans, range(40, 240, 5), strict=True):
+        assert plan.seconds <= budget_s
+    assert [plan.points for plan in plans] == sorted(plan.points for plan in plans)
+    usual = schedule(space, "tcp")
+    assert schedule(space, "tcp", budget_s=usual.seconds) == usual
     with pytest.raises(InputError, match=r"--budget: 2 s is too short for \d+ points; give"):
         schedule(space, "tcp", budget_s=2)
 
@@ -376,8 +385,8 @@ def test_the_depth_covers_the_bandwidth_delay_product(
 ) -> None:
     # 8 KiB at 8 Gb/s take 8.2 us and are confirmed 200 us later: 25 or more must be on their way
     output = tmp_path / "tune.jsonl"
-    command = ["tune", *DELAY, *FIXED, "--depth", "1..128*2", "--point", "30ms", "--json"]
-    assert main([*command, "-o", str(output)]) == 0
+    command = ["tune", *DELAY, *FIXED, "--depth", "1..128*2", "--point", "30ms", "--budget", "15"]
+    assert main([*command, "--json", "-o", str(output)]) == 0
     said = capsys.readouterr()
     assert "points of 0.03 s" in said.err
     record = json.loads(said.out)
@@ -454,7 +463,7 @@ def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
             raise KeyboardInterrupt
         return observe(setting, stage)
 
-    found = tune(pressed, space, THROUGHPUT, schedule(space, "tcp"))
+    found = tune(pressed, space, THROUGHPUT, brief(space, "tcp"))
     assert (found.ended, len(found.rows)) == ("interrupted", 20)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.host.lock import held
+from weft.host.lock import held, held_in_own_folder
 
 HOLDER = """
 import sys, time
@@ -22,10 +22,10 @@ with held(Path(sys.argv[1]), "bed", "test", 5):
 ADDER = """
 import sys
 from pathlib import Path
-from weft.host.lock import held
+from weft.host.lock import held_in_own_folder
 lock, number = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(100):
-    with held(lock, "bed", "test", 30):
+    with held_in_own_folder(lock, "bed", "test", 30):
         number.write_text(str(int(number.read_text()) + 1))
 """
 
@@ -42,12 +42,29 @@ def test_the_second_is_told_who_holds_it_and_a_killed_holder_lets_go(tmp_path: P
             pass
         holder.kill()
         holder.wait()
-        with held(path, "bed", "us", 5):
+        with held_in_own_folder(path, "bed", "us", 5):
             assert path.exists()
     assert not path.parent.exists()
 
 
-def test_no_increment_is_lost_though_the_file_comes_and_goes(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_the_locks_own_stays(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "bed.lock"
+    with held(path, "bed", "us", 5):
+        assert path.exists()
+    assert [*path.parent.iterdir()] == []
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "nowhere/below", "file", "file/below"])
+def test_a_folder_that_cannot_be_is_refused_at_once(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "far")
+    (tmp_path / "file").write_text("")
+    path = tmp_path / folder / "bed.lock"
+    told = r"bed\.lock: cannot be made: .*; check the path"
+    with pytest.raises(InputError, match=told), held(path, "bed", "us", 5):
+        pass
+
+
+def test_no_increment_is_lost_though_file_and_folder_come_and_go(tmp_path: Path) -> None:
     path, number = tmp_path / "folder" / "lock", tmp_path / "number"
     number.write_text("0")
     argv = [sys.executable, "-c", ADDER, str(path), str(number)]

@@ -256,6 +256,31 @@ def test_bad_input_is_one_line_and_nothing_is_stored(
     assert not table.exists()
 
 
+@pytest.mark.parametrize("table", ["nowhere", "nowhere/below", "file/below", "file"])
+def test_a_table_that_cannot_be_made_is_one_line(
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone" / "far")
+    (tmp_path / "file").write_text("")
+    place = tmp_path / table
+    argv = ["profile", "--name", "x", "--table", str(place), "--testbed", "--", "true"]
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"weft: {place}: ")
+    assert said.count("\n") == 1
+
+
+def test_folders_of_the_users_own_stay_though_they_are_empty(tmp_path: Path) -> None:
+    table = tmp_path / "mine" / "table"
+    argv = ["profile", "--name", "x", "--table", str(table), "--", "true"]
+    table.parent.mkdir()
+    assert main(argv) == 2
+    assert [*table.parent.iterdir()] == []
+    table.mkdir()
+    assert main(argv) == 2
+    assert [*table.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("command", "told"),
     [([], "profile: no command is given"), (["no-such"], "command no-such: no such program")],

@@ -102,9 +102,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _alone(table: AppTable, name: str) -> AbstractContextManager[None]:
+@contextmanager
+def _alone(table: AppTable, name: str) -> Iterator[None]:
     lock = table.directory / f"{name}.runs.lock"
-    return held(lock, f"profile {name}", "weft profile", 0)
+    with table.made(), held(lock, f"profile {name}", "weft profile", 0):
+        yield
 
 
 def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:

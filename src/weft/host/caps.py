@@ -24,7 +24,7 @@ from typing import Protocol
 from weft.errors import InputError
 from weft.host import ends, inbound, namespaces
 from weft.host.ends import End, Saved
-from weft.host.lock import held
+from weft.host.lock import held_in_own_folder
 from weft.host.qdisc import TokenBucket
 from weft.host.wiring import LEAST_RATE_BPS, LIMIT_BYTES, MOST_RATE_BPS, burst_bytes
 
@@ -179,7 +179,8 @@ def _journals() -> list[Path]:
 
 def _locked() -> AbstractContextManager[None]:
     """One process at a time looks at the journals."""
-    return held(JOURNALS / "lock", "caps", "setting or restoring caps", _RESTORE_S)
+    lock = JOURNALS / "lock"
+    return held_in_own_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
 
 
 def restore_journal(journal: Path) -> None:

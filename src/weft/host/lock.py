@@ -1,7 +1,7 @@
 """A lock between processes: a file that says who holds it and goes away with its last holder.
 
 The kernel gives a dead process's lock back, so a crash leaves at most the file.
-Entry point: `held`.
+Entry points: `held`; `held_in_own_folder`, whose folder goes away too.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from weft.errors import InputError
 
 _AGAIN_S = 0.02
+_TRIES = 100  # of which each needs another process that removes the folder in just that moment
 
 
 @contextmanager
@@ -27,15 +28,19 @@ def held(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
         yield
     finally:
         path.unlink(missing_ok=True)
-        remove_empty(path.parent)
         os.close(handle)
 
 
-def remove_empty(folder: Path) -> None:
-    """Removes a folder, and then its parent, where nothing is in them."""
-    with suppress(OSError):  # not empty, or gone
-        folder.rmdir()
-        folder.parent.rmdir()
+@contextmanager
+def held_in_own_folder(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
+    """As `held`; its folder and the one above are weft's, and go away when nothing is in them."""
+    try:
+        with held(path, where, purpose, wait_s):
+            yield
+    finally:
+        with suppress(OSError):  # not empty, or gone
+            path.parent.rmdir()
+            path.parent.parent.rmdir()
 
 
 def _acquire(path: Path, where: str, wait_s: float) -> int:
@@ -59,11 +64,18 @@ def _acquire(path: Path, where: str, wait_s: float) -> int:
 
 
 def _open(path: Path) -> int:
+    left = _TRIES
     while True:
-        # The folder may go away at any moment; mkdir then says that it is or is not there.
-        with suppress(FileNotFoundError, FileExistsError):
+        left -= 1
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            # The folder may go away at any moment; mkdir then says that it is or is not there.
+            if left and isinstance(error, FileNotFoundError | FileExistsError):
+                continue
+            problem = f"cannot be made: {error.strerror}"
+            raise InputError(str(path), problem, "check the path and its permissions") from error
 
 
 def _is_at(path: Path, handle: int) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.host import caps, ends, namespaces, qdisc
 from weft.host.ends import End
-from weft.host.lock import held
+from weft.host.lock import held_in_own_folder
 from weft.host.rtnetlink import Rtnetlink
 from weft.host.testbed import Testbed, build_steps, check_possible, planned
 from weft.host.wiring import Wiring
@@ -200,7 +200,8 @@ def _full_name(name: str, node: str) -> str:
 
 def _locked(name: str, purpose: str) -> AbstractContextManager[None]:
     _need_root()
-    return held(STATES / f"{name}.lock", f"testbed {name}", f"weft {purpose}", WAIT_S)
+    lock = STATES / f"{name}.lock"
+    return held_in_own_folder(lock, f"testbed {name}", f"weft {purpose}", WAIT_S)
 
 
 def _need_root() -> None:

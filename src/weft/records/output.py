@@ -54,9 +54,9 @@ def _check_writable_directory(path: str | Path, directory: Path) -> None:
 def check_directory(path: str | Path) -> Path:
     """The directory, made if need be, once it is known that files can be made in it."""
     target = Path(path)
-    if target.exists() and not target.is_dir():
-        raise InputError(str(path), "not a directory", "name a directory")
     with file_errors(path):
+        if target.exists() and not target.is_dir():
+            raise InputError(str(path), "not a directory", "name a directory")
         target.mkdir(parents=True, exist_ok=True)
     _check_writable_directory(path, target)
     return target

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,11 +50,11 @@ class AppTable:
 
     def names(self) -> tuple[str, ...]:
         """Every application, damaged files too, in alphabetical order; other files are not ours."""
-        if not self.directory.exists():
-            return ()
-        if not self.directory.is_dir():
-            raise InputError(str(self.directory), "not a directory", "name a directory")
         with file_errors(self.directory):
+            if not self.directory.exists():
+                return ()
+            if not self.directory.is_dir():
+                raise InputError(str(self.directory), "not a directory", "name a directory")
             files = [path for path in self.directory.iterdir() if path.suffix == _SUFFIX]
         return tuple(sorted(path.stem for path in files if is_name(path.stem)))
 
@@ -99,7 +99,9 @@ class AppTable:
     def check_there(self, name: str) -> Path:
         """The file of an application that is in the table."""
         path = self.path(name)
-        if not path.exists():
+        with file_errors(path):
+            there = path.exists()
+        if not there:
             known = ", ".join(self.names())
             remedy = f"use one of {known}" if known else "profile or import one first"
             raise InputError(str(self.directory), f"no application {name!r}", remedy)
@@ -108,6 +110,20 @@ class AppTable:
     def taken(self, name: str) -> InputError:
         problem = f"{name} is in the table already"
         return InputError(str(self.directory), problem, "use --replace, or remove it")
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """The directory is there; what had to be made of it goes again if it stays empty."""
+        folder = self.directory
+        with file_errors(folder):
+            new = [one for one in (folder, *folder.parents) if not one.exists()]
+        check_directory(folder)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # not empty, or gone
+                for one in new:
+                    one.rmdir()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -185,6 +185,21 @@ def test_what_cannot_be_profiled_is_one_line_and_leaves_nothing(bench: Bench) ->
         assert not bench.table.exists()
 
 
+def test_on_an_interface_what_cannot_be_started_is_one_line(bench: Bench, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("echo no interpreter is named\n")
+    script.chmod(0o755)
+    place = ("--rate", "200M", "--interface", "eth0")
+    argv = bench.argv(place=place, command=(str(script),))
+    with bench.bed.spawn("h1", argv, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 2
+    assert told.decode().startswith(f"weft: {script}, first run: cannot be started: Exec format")
+    assert told.count(b"\n") == 1
+    assert bench.is_restored()
+    assert not bench.table.exists()
+
+
 def test_a_failure_half_way_keeps_the_runs_so_far_and_says_so(bench: Bench, tmp_path: Path) -> None:
     mark = tmp_path / "runs"
     script = f"echo >> {mark}; test $(wc -l < {mark}) -lt 3 || exit 7; sleep 0.6"

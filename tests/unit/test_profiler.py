@@ -193,6 +193,21 @@ def test_a_command_that_fails_says_its_status_and_last_words(lo: Counters) -> No
         run_command(spawn("kill -9 $$"), lo, limit_s=60, where="x")
 
 
+@pytest.mark.parametrize(
+    ("first_line", "told"),
+    [("echo no interpreter", "Exec format error"), ("#!/no/such", "No such file or directory")],
+)
+def test_a_command_that_cannot_be_started_says_why(
+    lo: Counters, tmp_path: Path, first_line: str, told: str
+) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"{first_line}\n")
+    script.chmod(0o755)
+    wrong = partial(namespaces.spawn, None, [str(script)])
+    with pytest.raises(InputError, match=f"^x: cannot be started: {told}; mend the command"):
+        run_command(wrong, lo, limit_s=60, where="x")
+
+
 def test_a_command_that_hangs_is_ended_with_all_it_started(lo: Counters, tmp_path: Path) -> None:
     script = f"sleep 77 & echo $! > {tmp_path}/pid; trap '' TERM; while :; do sleep 0.1; done"
     with pytest.raises(InputError, match="x: not finished after 1 s; raise --timeout"):

@@ -83,10 +83,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
     with tempfile.TemporaryFile() as said:
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
-        process = spawn(
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
-            start_new_session=True,
-        )  # fmt: skip
+        process = _started(spawn, said, where)
         try:
             watched = watch(process, counters, limit_s=limit_s)
         except subprocess.TimeoutExpired:
@@ -105,6 +102,17 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         cpu_s=max(_children_cpu_s() - spent_s, float(watched.cpu_s[-1])),
         run_delay_s=float(watched.run_delay_s[-1]),
     )
+
+
+def _started(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
+    try:
+        return spawn(
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        problem = f"cannot be started: {error.strerror}"
+        raise InputError(where, problem, "mend the command") from error
 
 
 def _children_cpu_s() -> float:

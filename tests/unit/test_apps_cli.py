@@ -135,8 +135,29 @@ def test_bad_input_is_one_line_and_changes_nothing(
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_damaged_file_among_several_imports_none(apps: Apps, tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{}")
+def with_infinite(*place: str) -> str:
+    """An application with a number at that place that a file of ours cannot hold."""
+    data = json.loads(Path(SQL).read_text())
+    within = data
+    for name in place[:-1]:
+        within = within[name]
+    within[place[-1]] = "infinite"
+    return json.dumps(data).replace('"infinite"', "1e999")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        with_infinite("models", "convex", "quality", "r_squared"),
+        with_infinite("profile", "machine", "what"),
+    ],
+    ids=["empty", "R²", "machine"],
+)
+def test_a_damaged_file_among_several_imports_none(
+    content: str, apps: Apps, tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text(content)
     assert apps("import", LR, str(tmp_path / "bad.json")) == 2
     assert not (tmp_path / "t").exists()
 

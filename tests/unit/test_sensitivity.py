@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -272,7 +273,12 @@ def test_the_examples_hold_the_models_that_their_profiles_give(name: str) -> Non
         assert old.model.slowdown(grid) == pytest.approx(new.model.slowdown(grid), rel=1e-6)
 
 
-DAMAGE = {
+def put(field: str, value: str) -> Callable[[str], str]:
+    """Damage: another value in the first field of that name."""
+    return lambda text: re.sub(rf'("{field}": )[^,\n]+', rf"\g<1>{value}", text, count=1)
+
+
+DAMAGE: dict[str, Callable[[str], str | bytes]] = {
     "cut short": lambda text: text[: len(text) // 2],
     "not JSON": lambda _: "hello",
     "empty": lambda _: "",
@@ -292,7 +298,13 @@ DAMAGE = {
     "unknown field": lambda text: text.replace('"repetition"', '"repeated"', 1),
     "slash in the name": lambda text: text.replace('"name": "app"', '"name": "../app"', 1),
     "endless integer": lambda text: text.replace('"share": 0.1', f'"share": {"9" * 400}', 1),
-    "huge": lambda text: text.replace('"completion": ', '"completion": 1e999, "x": ', 1),
+    "infinite completion": put("completion", "1e999"),
+    "infinite R²": put("r_squared", "1e999"),
+    "infinite error": put("worst", "-1e999"),
+    "infinite machine": put("cpus", "1e999"),
+    "a list in the machine": put("cpus", "[2]"),
+    "huge term": lambda text: re.sub(r'("terms": \[\s*\[[^,]+,)[^\]]+', r"\g<1>1e300", text),
+    "huge coefficient": lambda text: re.sub(r'("coefficients": \[)', r"\g<1>-1e300,", text),
 }
 
 

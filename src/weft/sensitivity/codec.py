@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from weft.errors import InputError
 from weft.model import ErrorSummary
+from weft.records import Plain
 from weft.records.codec import located, parse
 from weft.sensitivity.application import Application, Fitted, Model, Quality
 from weft.sensitivity.model import Hinges, Polynomial
@@ -20,6 +22,7 @@ from weft.sensitivity.profile import Profile, Run
 SCHEMA = 1
 KIND = "application"
 _REMEDY = "restore it from an export, or delete it and profile again"
+_LARGEST = 1e9  # of a weight or coefficient; bandwidth is allocated by none that is larger
 
 Json = dict[str, Any]
 
@@ -82,7 +85,7 @@ def _profile(data: Json) -> Profile:
         command=tuple(map(_text, data["command"])),
         link_bps=None if data["link_bps"] is None else _number(data["link_bps"]),
         completion_unit=unit,
-        machine=dict(data["machine"]),
+        machine={_text(name): _plain(value) for name, value in data["machine"].items()},
         date=_text(data["date"]),
         notes=tuple(map(_text, data["notes"])),
     )
@@ -93,12 +96,12 @@ def _convex(data: Json) -> Fitted[Hinges]:
 
 
 def _hinges(data: Json) -> Hinges:
-    terms = tuple((_number(t), _number(c)) for t, c in data["terms"])
+    terms = tuple((_number(t), _weight(c)) for t, c in data["terms"])
     return Hinges(terms=terms, floor=_number(data["floor"]))
 
 
 def _polynomial(data: Json) -> Polynomial:
-    coefficients = tuple(map(_number, data["coefficients"]))
+    coefficients = tuple(map(_weight, data["coefficients"]))
     return Polynomial(coefficients=coefficients, floor=_number(data["floor"]))
 
 
@@ -121,8 +124,22 @@ def _numbers(data: Json) -> Json:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
-    float(value)  # JSON has integers that no float holds
+    if not isfinite(value):  # which raises for an integer that no float holds
+        raise ValueError(f"{value!r} is not finite")
     return value
+
+
+def _weight(value: object) -> float:
+    found = _number(value)
+    if abs(found) > _LARGEST:
+        raise ValueError(f"{found:g} is not in -1e9 to 1e9")
+    return found
+
+
+def _plain(value: object) -> Plain:
+    if value is None or isinstance(value, bool | str):
+        return value
+    return _number(value)
 
 
 def _text(value: object) -> str:

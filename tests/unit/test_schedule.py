@@ -128,6 +128,20 @@ def test_where_no_run_of_a_share_is_good_all_count() -> None:
     assert len(kept([*others, *taken])) == len(found)
 
 
+def test_the_one_run_of_a_share_that_nobody_disturbed_counts_though_most_were_slower() -> None:
+    others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
+    taken = [run(0.1, 20.0, cpu_s=1, run_delay_s=8.0), run(0.1, 20.0, cpu_s=1, run_delay_s=8.0)]
+    quiet = run(0.1, 11.0, cpu_s=1, run_delay_s=0)
+    found = judged([*others, *taken, quiet])
+    assert [one.reason != "" for one in found[-3:]] == [True, True, False]
+    assert kept([*others, *taken, quiet]) == [*others, quiet]
+    # A second one that nobody disturbed is held against the first, not against the disturbed.
+    slower = replace(quiet, completion=13.0)
+    assert judged([*others, *taken, quiet, slower])[-1].reason.endswith(
+        "took 13 s, 18% above the median of its share"
+    )
+
+
 def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None:
     assert left_s(PLAN, [], lambda b: 1 / b) == pytest.approx(3 * (10 + 4 + 2 + 1))
     runs = finish(PLAN, [])

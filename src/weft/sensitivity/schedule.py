@@ -3,15 +3,15 @@
 Pure: everything follows from the plan and the runs that have ended, so that an interrupted profile
 goes on as if it had not been. Each repetition runs every share once, in an order of its own.
 
-A run is **outlying** if its completion is further from the median of its share than 10 % and three
-standard deviations (by the median absolute deviation). It is **contended** if its processes waited
-for a processor longer than is usual for this command, by over 5 % of its completion and a tenth of
-what is usual: its own processes may wait for each other, more at one share than at another, so that
-the greater of two is taken to be usual, the lower quartile of all runs and the least of its share.
-Such runs are set
-aside, and further ones take their place, at most as many as were planned. Medians are the lower of
-the two middle values: what disturbs a run makes it slower. Entry points: `next_run`, `judged`,
-`left_s`. Units: seconds, bytes, bits per second; shares are fractions.
+A run is **contended** if its processes waited for a processor longer than is usual for this
+command, by over 5 % of its completion and a tenth of what is usual: its own processes may wait for
+each other, more at one share than at another, so that the greater of two is taken to be usual, the
+lower quartile of all runs and the least of its share. It is **outlying** if its completion is
+further from the median of its share than 10 % and three standard deviations (by the median absolute
+deviation); where the runs of the share that are not contended have a lower median, from theirs.
+Such runs are set aside, and further ones take their place, at most as many as were planned. Medians
+are the lower of the two middle values: what disturbs a run makes it slower. Entry points:
+`next_run`, `judged`, `left_s`. Units: seconds, bytes, bits per second; shares are fractions.
 """
 
 from __future__ import annotations
@@ -116,10 +116,9 @@ def judged(runs: Sequence[Run]) -> list[Judged]:
         run.share: min(_waiting(other) for other in runs if other.share == run.share)
         for run in runs
     }
-    return [
-        Judged(run, _contended(run, usual, least[run.share]) or _outlying(run, runs))
-        for run in runs
-    ]
+    contended = [Judged(run, _contended(run, usual, least[run.share])) for run in runs]
+    return [one if one.reason else Judged(one.run, _outlying(one.run, contended))
+            for one in contended]  # fmt: skip
 
 
 def kept(runs: Sequence[Run]) -> list[Run]:
@@ -129,8 +128,12 @@ def kept(runs: Sequence[Run]) -> list[Run]:
     return [one.run for one in found if not one.reason or one.run.share not in good]
 
 
-def _outlying(run: Run, runs: Sequence[Run]) -> str:
-    completions = [other.completion for other in runs if other.share == run.share]
+def _outlying(run: Run, others: Sequence[Judged]) -> str:
+    """Of a run that is not contended; the others are judged by that alone."""
+    of_share = [other for other in others if other.run.share == run.share]
+    every = [other.run.completion for other in of_share]
+    quiet = [other.run.completion for other in of_share if not other.reason]
+    completions = min(every, quiet, key=median_low)
     middle = median_low(completions)
     spread = median_low(abs(completion - middle) for completion in completions)
     off = run.completion - middle

@@ -17,7 +17,9 @@ import pytest
 from weft.cli import main
 from weft.errors import InputError
 from weft.host import namespaces
+from weft.host.wiring import Wiring
 from weft.sensitivity.application import Application
+from weft.sensitivity.place import network_text
 from weft.sensitivity.profiler import duration, first_of, foreseen, profiled
 from weft.sensitivity.record_trace import Counters, Watched
 from weft.sensitivity.run_command import Ran, host_bytes, run_command
@@ -125,6 +127,51 @@ def test_a_log_of_another_plan_is_not_gone_on_with(tmp_path: Path) -> None:
         RunLog(tmp_path / "log", replace(PLAN, command=("send", "little")))
     with pytest.raises(InputError, match="unfinished profile with another repeat: 2"):
         RunLog(tmp_path / "log", replace(PLAN, repeat=3))
+
+
+def test_a_profile_goes_on_where_it_began_and_nowhere_else(tmp_path: Path) -> None:
+    here = replace(PLAN, directory="/here")
+    with pytest.raises(KeyboardInterrupt):
+        profile(tmp_path / "log", Invented(ends_at=3), here)
+    assert len(RunLog(tmp_path / "log", here).logged.runs) == 2
+    told = "unfinished profile with another directory: /here; give the same"
+    with pytest.raises(InputError, match=told):
+        RunLog(tmp_path / "log", replace(PLAN, directory="/elsewhere"))
+
+
+def test_a_log_from_before_directories_were_kept_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with pytest.raises(KeyboardInterrupt):
+        profile(path, Invented(ends_at=3))
+    path.write_text(path.read_text().replace('"directory":"",', "", 1))
+    assert "directory" not in path.read_text()
+    assert len(RunLog(path, replace(PLAN, directory="/here")).logged.runs) == 2
+
+
+WIRING = Wiring(hosts=("h1", "h2"), rate_bps=100_000_000, switches="two-hops")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"hosts": ("h1", "h2", "h3")},
+        {"switches": "one"},
+        {"switches": "leaf-spine"},
+        {"switches": "leaf-spine", "spines": 3},
+        {"switches": "leaf-spine", "leaves": 1},
+        {"uplink_bps": 99_999_999},
+        {"burst_bytes": 50_001},
+        {"limit_bytes": 50_000},
+        {"nic_limit_bytes": 50_000},
+        {"mtu_bytes": 9000},
+        {"offloads": False},
+        {"congestion": "reno"},
+    ],
+)
+def test_a_place_tells_networks_apart(other: dict[str, object]) -> None:
+    there = {network_text(replace(WIRING, **other)), network_text(WIRING)}  # type: ignore[arg-type]
+    assert len(there) == 2
+    assert all("\n" not in text for text in there)
 
 
 @pytest.mark.parametrize("damage", [b"{}\n{}\n", b"nothing\nat all\n", b"[1]\n[2]\n"])

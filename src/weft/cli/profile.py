@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import secrets
 import signal
 import sys
@@ -87,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         raise table.taken(args.name)
     with _alone(table, args.name), _place(args) as place:
         plan = Plan(name=args.name, command=command, shares=shares, repeat=repeat,
-                    place=place.what, link_bps=place.link_bps, seed=seed)  # fmt: skip
+                    place=place.what, link_bps=place.link_bps, seed=seed,
+                    directory=_working_directory())  # fmt: skip
         path = table.directory / f"{args.name}.runs.jsonl"
         if args.restart and not args.dry_run:
             path.unlink(missing_ok=True)
@@ -219,6 +221,10 @@ def number(text: str, where: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InputError(f"{where} {text}", "is not a number", "write it in digits")
     return int(text)
+
+
+def _working_directory() -> str:
+    return os.readlink("/proc/self/cwd")  # is told though it is gone
 
 
 def _seed(text: str | None) -> int:

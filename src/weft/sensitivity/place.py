@@ -18,7 +18,7 @@ from functools import partial
 from weft.errors import InputError
 from weft.host import namespaces, standing
 from weft.host.tree import ROOT, number
-from weft.host.wiring import INTERFACE
+from weft.host.wiring import INTERFACE, Wiring
 from weft.sensitivity.links import Links, interface_ends, our_links
 from weft.sensitivity.run_command import Ran, host_bytes, run_command
 
@@ -51,13 +51,32 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
             there = ", ".join(bed.wiring.hosts)
             raise InputError(f"--host {node}", f"is not of testbed {name}", f"there are {there}")
         yield Place(
-            what=f"testbed {name}, command on {node}",
+            what=f"testbed {name}, command on {node}; {network_text(bed.wiring)}",
             namespace=bed.namespace(node),
             hostname=node,
             interface=INTERFACE,
             link_bps=bed.wiring.rate_bps,
             capping=partial(our_links, bed.all_ends(), None),
         )
+
+
+def network_text(wiring: Wiring) -> str:
+    """What tells one network from another on a line, but for the rate of its hosts' links."""
+    shapes = {
+        "one": "one switch",
+        "two-hops": "two switches",
+        "leaf-spine": f"{wiring.leaves} leaves and {wiring.spines} spines",
+    }
+    uplinks = f", uplinks of {wiring.uplink_rate_bps / 1e6:.12g} Mb/s"
+    at_hosts = f" ({wiring.nic_limit_bytes} B at hosts)"
+    return (
+        f"{len(wiring.hosts)} hosts on {shapes[wiring.switches]}"
+        f"{'' if wiring.switches == 'one' else uplinks}"
+        f", burst {wiring.burst_for(wiring.rate_bps)} B, limit {wiring.limit_bytes} B"
+        f"{'' if wiring.nic_limit_bytes == wiring.limit_bytes else at_hosts}"
+        f", MTU {wiring.mtu_bytes} B, offloads {'on' if wiring.offloads else 'off'}"
+        f", {wiring.congestion}"
+    )
 
 
 def on_interfaces(

@@ -126,7 +126,8 @@ def _first(data: Mapping[str, Any]) -> First:
 
 def _check_same(path: Path, had: Plan, wanted: Plan) -> None:
     old, new = asdict(had), asdict(wanted)
-    differ = [name for name in old if name != "seed" and old[name] != new[name]]
+    # A log from before a field was kept has "" there.
+    differ = [name for name in old if name != "seed" and old[name] not in ("", new[name])]
     if differ:
         problem = f"an unfinished profile with another {differ[0]}: {_shown(old[differ[0]])}"
         raise InputError(str(path), problem, "give the same to go on with it, or --restart")

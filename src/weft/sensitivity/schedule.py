@@ -35,7 +35,7 @@ _FEW = 3  # runs, before it is known what waiting is usual
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is profiled, and how. `place` says where it runs and what is capped."""
+    """What is profiled, and how. `place` says on what network it runs and what is capped."""
 
     name: str
     command: tuple[str, ...]
@@ -44,6 +44,7 @@ class Plan:
     place: str
     link_bps: float
     seed: int
+    directory: str = ""
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -188,9 +188,24 @@ def test_a_command_that_ends_too_soon_is_not_profiled(tmp_path: Path) -> None:
 
 
 def test_the_time_foreseen_lies_between_its_bounds() -> None:
-    ahead = foreseen(PLAN, *first_of(PLAN, ran(3.0)))
+    ahead = foreseen(PLAN, *first_of(PLAN, ran(3.0), print))
     assert ahead.least_s < ahead.expected_s <= ahead.most_s
     assert ahead.expected_s == pytest.approx(3 + 58, rel=0.03)
+
+
+def test_more_bytes_than_the_link_carries_cost_the_estimate_and_not_the_profile(
+    tmp_path: Path,
+) -> None:
+    """As on loopback before it is capped, or of what comes in where only sending is."""
+    slow = replace(PLAN, link_bps=LINK_BPS / 10)
+    found, told = profile(tmp_path / "log", Invented(), slow)
+    assert told[0].startswith("no estimate from the first run: trace: the bytes need 667 % of")
+    assert found.traced is None
+    assert float(found.convex.model.slowdown(0.25)) == pytest.approx(3.0)
+    ahead = foreseen(slow, *first_of(slow, ran(3.0), told.append))
+    # 6 runs of 3 s and a first one; at 10, 50 and 100 % ten times, twice and once as long
+    assert ahead.least_s == pytest.approx(21)
+    assert ahead.most_s == ahead.expected_s == pytest.approx(3 + 2 * 3 * (10 + 2 + 1))
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
         with terminable():
             ran = place.run(log.plan.command, limit_s=timeout_s or FIRST_LIMIT_S,
                             where=f"{log.plan.command[0]}, first run")  # fmt: skip
-        first, estimate = first_of(log.plan, ran)
+        first, estimate = first_of(log.plan, ran, _tell)
         found = foreseen(log.plan, first, estimate)
         bounds = f"at least {duration(found.least_s)}, at most {duration(found.most_s)}"
         text = f"{found.runs} runs and a first one: about {duration(found.expected_s)} ({bounds})"

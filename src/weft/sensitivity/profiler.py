@@ -13,6 +13,7 @@ from weft.errors import InputError
 from weft.records import Plain
 from weft.records.dimension import format_value
 from weft.sensitivity.application import Application, application_of
+from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
 from weft.sensitivity.record_trace import trace_of
 from weft.sensitivity.run_command import Ran
@@ -58,7 +59,7 @@ def profiled(
 
 def _begin(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) -> First:
     ran = run_at(1.0, timeout_s or FIRST_LIMIT_S, f"{log.plan.command[0]}, first run")
-    first, _ = first_of(log.plan, ran)
+    first, _ = first_of(log.plan, ran, tell)
     log.begin(first)
     tell(f"first run, not counted: {_took(first.run)}")
     ahead_s = left_s(log.plan, (), _guess(first))
@@ -66,23 +67,35 @@ def _begin(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) -> F
     return first
 
 
-def first_of(plan: Plan, ran: Ran) -> tuple[First, Estimate]:
-    """The first run, if it can be measured, and what its trace tells."""
+def first_of(plan: Plan, ran: Ran, tell: Tell) -> tuple[First, Estimate | None]:
+    """The first run, if it can be measured, and what its trace tells, if it does."""
     if ran.completion_s < LEAST_S:
         problem = f"took {ran.completion_s:.2g} s, too short to measure"
         raise InputError(plan.command[0], problem, f"give it work for {LEAST_S:g} s or more")
-    found = estimate(trace_of(ran.watched, plan.link_bps), plan.shares[0])
-    return First(run=ran.at(1.0, 0), traced=found.model), found
+    run = ran.at(1.0, 0)
+    try:
+        found = estimate(trace_of(ran.watched, plan.link_bps), plan.shares[0])
+    except InputError as error:
+        tell(f"no estimate from the first run: {error}")
+        return First(run=run, traced=None), None
+    return First(run=run, traced=found.model), found
 
 
-def foreseen(plan: Plan, first: First, found: Estimate) -> Foreseen:
+def foreseen(plan: Plan, first: First, found: Estimate | None) -> Foreseen:
     """The time of a profile of which only the first run has been made."""
     whole_s = first.run.completion
+    models = (found.model, found.least, found.most) if found else _any_program(plan.shares[0])
     expected, least, most = (
         whole_s * (1 + sum(float(model.slowdown(share)) for share in plan.order))
-        for model in (found.model, found.least, found.most)
+        for model in models
     )
     return Foreseen(runs=len(plan.order), expected_s=expected, least_s=least, most_s=most)
+
+
+def _any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
+    """All of its time may be communication, or none; the former is what is expected."""
+    everything = Hinges(terms=((1.0, 1.0),), floor=floor)
+    return everything, Hinges(terms=(), floor=floor), everything
 
 
 def remaining_s(log: RunLog) -> float | None:

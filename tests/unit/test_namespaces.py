@@ -9,6 +9,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.host import namespaces
+from weft.host.process_times import started_ticks
 from weft.host.wiring import Wiring
 
 
@@ -19,6 +20,13 @@ def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     assert namespaces.is_orphan(f"weft-{gone.pid}-1-a")
+    # Dead, though nobody has waited for it yet.
+    with subprocess.Popen(["sleep", "60"]) as zombie:
+        its = f"weft-{zombie.pid}-{started_ticks(zombie.pid)}-a"
+        assert not namespaces.is_orphan(its)
+        zombie.kill()
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        assert namespaces.is_orphan(its)
     # The number has a new process: it started at another time.
     assert namespaces.is_orphan(f"weft-{os.getpid()}-1-a")
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.errors import InputError
+from weft.host.process_times import started_ticks
 
 DIRECTORY = Path("/run/netns")
 FILES = Path("/etc/netns")
@@ -54,7 +55,7 @@ def why_not() -> str | None:
 
 def full_name(name: str) -> str:
     pid = os.getpid()
-    return f"weft-{pid}-{_started(pid)}-{name}"
+    return f"weft-{pid}-{started_ticks(pid)}-{name}"
 
 
 def create(namespace: str, hosts: str = "") -> None:
@@ -207,16 +208,7 @@ def command(argv: Sequence[str], text: str | None = None) -> str:
 
 def is_orphan(name: str) -> bool:
     match = _OURS.fullmatch(name)
-    return match is not None and _started(int(match[1])) != int(match[2])
-
-
-def _started(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None if there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
+    return match is not None and started_ticks(int(match[1])) != int(match[2])
 
 
 def pids_in(namespace: str) -> list[int]:

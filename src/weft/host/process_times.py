@@ -3,7 +3,7 @@
 From /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but waiting for
 one. What a thread had used when it was last seen stays counted after its end; what it used after
 that is lost, so read often. Descendants are found by their parents; one seen once is followed even
-if its parent ends. Entry point: `TreeTimes`. Units: seconds.
+if its parent ends. Entry points: `TreeTimes`, `started_ticks`. Units: seconds, the kernel's ticks.
 """
 
 from __future__ import annotations
@@ -20,6 +20,12 @@ class Times:
 
     cpu_s: float
     run_delay_s: float
+
+
+def started_ticks(pid: int, root: Path = ROOT) -> int | None:
+    """When a process started, since the machine did; None if it has ended, waited for or not."""
+    words = text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
+    return None if not words or words[0] in ("Z", "X") else int(words[19])
 
 
 class TreeTimes:

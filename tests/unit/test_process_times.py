@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.host.process_times import TreeTimes
+from weft.host.process_times import Times, TreeTimes
 from weft.sensitivity.record_trace import computing_cores, interface_bytes, record_trace
 
 
@@ -53,6 +53,17 @@ def test_what_an_ended_process_used_stays_and_its_children_are_followed(tmp_path
     thread(tmp_path, 10, 10, 1_500_000_000, 0)
     thread(tmp_path, 30, 30, 4_000_000_000, 0)
     assert times.read().cpu_s == 7.5
+
+
+def test_a_new_thread_that_has_the_number_of_an_old_one_adds_to_it(tmp_path: Path) -> None:
+    thread(tmp_path, 10, 10, 1_000_000_000, 0)
+    thread(tmp_path, 10, 11, 5_000_000_000, 3_000_000_000)
+    times = TreeTimes(10, tmp_path)
+    assert times.read() == Times(6, 3)
+    thread(tmp_path, 10, 11, 2_000_000_000, 1_000_000_000)
+    assert times.read() == Times(8, 4)
+    thread(tmp_path, 10, 11, 3_000_000_000, 1_000_000_000)
+    assert times.read() == Times(9, 4)
 
 
 def test_nothing_is_known_of_a_process_that_is_not_there(tmp_path: Path) -> None:

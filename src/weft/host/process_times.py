@@ -35,6 +35,7 @@ class TreeTimes:
         self._proc = root / "proc"
         self._pids = {pid}
         self._seen: dict[str, tuple[int, int]] = {}
+        self._ended = (0, 0)
 
     def read(self) -> Times:
         """The times up to now; they never fall."""
@@ -49,7 +50,7 @@ class TreeTimes:
             for thread in threads:
                 waiting += self._look(pid, thread)
         self._pids = alive
-        spent = self._seen.values()
+        spent = [self._ended, *self._seen.values()]
         return Times(sum(cpu for cpu, _ in spent) / 1e9, sum(delay for _, delay in spent) / 1e9)
 
     def _look(self, pid: int, thread: str) -> list[int]:
@@ -57,5 +58,8 @@ class TreeTimes:
         place = self._proc / str(pid) / "task" / thread
         words = text(place / "schedstat").split()
         if len(words) >= 2:
-            self._seen[thread] = (int(words[0]), int(words[1]))
+            now, then = (int(words[0]), int(words[1])), self._seen.get(thread, (0, 0))
+            if now[0] < then[0] or now[1] < then[1]:  # a new thread has the number
+                self._ended = (self._ended[0] + then[0], self._ended[1] + then[1])
+            self._seen[thread] = now
         return [int(child) for child in text(place / "children").split()]

@@ -66,6 +66,28 @@ def test_a_new_thread_that_has_the_number_of_an_old_one_adds_to_it(tmp_path: Pat
     assert times.read() == Times(9, 4)
 
 
+def test_those_living_are_the_processes_that_were_seen_and_no_others(tmp_path: Path) -> None:
+    def starts(pid: int, ticks: int, state: str = "S") -> None:
+        fields = " ".join(["0"] * 18)
+        (tmp_path / "proc" / str(pid) / "stat").write_text(f"{pid} (a) b) {state} {fields} {ticks}")
+
+    for pid, child in ((10, "20"), (20, "30"), (30, "")):
+        thread(tmp_path, pid, pid, 0, 0, child)
+        starts(pid, 100 + pid)
+    times = TreeTimes(10, tmp_path)
+    assert times.living() == [10]
+    times.read()
+    assert sorted(times.living()) == [10, 20, 30]
+    starts(10, 110, "Z")
+    starts(30, 999)  # another process has the number
+    assert times.living() == [20]
+    remove(tmp_path, 20)
+    times.read()
+    assert times.living() == [20]
+    (tmp_path / "proc/20/stat").unlink()
+    assert times.living() == []
+
+
 def test_nothing_is_known_of_a_process_that_is_not_there(tmp_path: Path) -> None:
     assert TreeTimes(10, tmp_path).read().cpu_s == 0
 

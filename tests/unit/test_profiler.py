@@ -282,6 +282,12 @@ def test_what_a_command_leaves_running_is_ended(lo: Counters, tmp_path: Path) ->
     assert gone(int((tmp_path / "pid").read_text()))
 
 
+def test_what_has_detached_itself_is_ended_too(lo: Counters, tmp_path: Path) -> None:
+    script = f"setsid sleep 77 & echo $! > {tmp_path}/pid; sleep 0.5"
+    run_command(spawn(script), lo, limit_s=60, where="x")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
 def gone(pid: int) -> bool:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:

@@ -32,8 +32,10 @@ class TreeTimes:
     """The times of a process and its descendants, cumulated over `read`s."""
 
     def __init__(self, pid: int, root: Path = ROOT) -> None:
+        self._root = root
         self._proc = root / "proc"
         self._pids = {pid}
+        self._began = {pid: started_ticks(pid, root)}
         self._seen: dict[str, tuple[int, int]] = {}
         self._ended = (0, 0)
 
@@ -47,11 +49,18 @@ class TreeTimes:
             if pid in alive or not threads:
                 continue
             alive.add(pid)
+            if pid not in self._pids:
+                self._began[pid] = started_ticks(pid, self._root)
             for thread in threads:
                 waiting += self._look(pid, thread)
         self._pids = alive
         spent = [self._ended, *self._seen.values()]
         return Times(sum(cpu for cpu, _ in spent) / 1e9, sum(delay for _, delay in spent) / 1e9)
+
+    def living(self) -> list[int]:
+        """Those seen that have not ended; not a process that has the number of one that has."""
+        return [pid for pid, began in self._began.items()
+                if began is not None and started_ticks(pid, self._root) == began]  # fmt: skip
 
     def _look(self, pid: int, thread: str) -> list[int]:
         """Notes a thread's times; returns the processes that it started."""

@@ -58,24 +58,27 @@ def record_trace(
         last = interface_bytes(interface, pid, last)
         return last
 
-    return trace_of(watch(process, counters, interval_s=interval_s), link_bps)
+    watched = watch(process, TreeTimes(process.pid), counters, interval_s=interval_s)
+    process.wait()
+    return trace_of(watched, link_bps)
 
 
 def watch(
-    process: subprocess.Popen[bytes], counters: Counters, *,
+    process: subprocess.Popen[bytes], times: TreeTimes, counters: Counters, *,
     limit_s: float = inf, interval_s: float = INTERVAL_S,
 ) -> Watched:  # fmt: skip
-    """Looks at a command until its end; TimeoutExpired if that does not come in time."""
-    times = TreeTimes(process.pid)
+    """Looks at a command until its end; TimeoutExpired if that does not come in time.
+
+    It is still to be waited for: until then its number is no other process's, nor group's.
+    """
     rows = [_row(counters, times)]
-    with _End(process.pid) as ended:
+    with End(process.pid) as ended:
         while not ended.wait(rows[-1][0] + interval_s):
             rows.append(_row(counters, times))
             if rows[-1][0] - rows[0][0] > limit_s:
                 raise subprocess.TimeoutExpired(process.args, limit_s)
     # The command is gone: what it did since the last row is at most one interval's.
     rows.append((time.monotonic(), *counters(), *rows[-1][3:]))
-    process.wait()
     return Watched(*np.array(rows, dtype=np.float64).T)
 
 
@@ -84,21 +87,22 @@ def _row(counters: Counters, times: TreeTimes) -> tuple[float, int, int, float, 
     return (time.monotonic(), *counters(), spent.cpu_s, spent.run_delay_s)
 
 
-class _End:
-    """Tells the end of a process the moment it comes."""
+class End:
+    """Tells the end of a process the moment it comes, and leaves it to be waited for."""
 
     def __init__(self, pid: int) -> None:
         self._handle = os.pidfd_open(pid)
         self._poll = select.poll()
         self._poll.register(self._handle, select.POLLIN)
 
-    def __enter__(self) -> _End:
+    def __enter__(self) -> End:
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._handle)
 
     def wait(self, until_s: float) -> bool:
+        """True once it has ended; False if it still runs when that time has come."""
         left_s = max(0.0, until_s - time.monotonic())
         return bool(self._poll.poll(1000 * left_s))
 

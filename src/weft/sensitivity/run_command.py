@@ -1,8 +1,9 @@
 """Runs a command once, to its end, and tells what it took: time, bytes, processors, waiting.
 
-The command is a session of its own: its descendants are ended with it, when it has finished and
-when it takes too long. Its output is dropped but for what it says last when it fails. Entry
-points: `run_command`, `host_bytes`. Units: seconds, bytes.
+The command is a session of its own. What is in it is ended with the command, when it has finished
+and when it takes too long, and so are descendants that have left it, if they were seen before. Its
+output is dropped but for what it says last when it fails. Entry points: `run_command`,
+`host_bytes`. Units: seconds, bytes.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from typing import IO
 
 from weft.errors import InputError
 from weft.host import namespaces
+from weft.host.process_times import TreeTimes
 from weft.sensitivity.profile import Run
-from weft.sensitivity.record_trace import Counters, Watched, bytes_by_interface, watch
+from weft.sensitivity.record_trace import Counters, End, Watched, bytes_by_interface, watch
 
 Spawn = Callable[..., subprocess.Popen[bytes]]  # the command, with options of Popen
-_END_S = 2.0
+_END_S, _AGAIN_S = 2.0, 0.005
 _SAID_BYTES = 2000
 
 
@@ -84,13 +86,14 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
         process = _started(spawn, said, where)
+        times = TreeTimes(process.pid)
         try:
-            watched = watch(process, counters, limit_s=limit_s)
+            watched = watch(process, times, counters, limit_s=limit_s)
         except subprocess.TimeoutExpired:
             problem = f"not finished after {limit_s:.0f} s"
             raise InputError(where, problem, "raise --timeout, or give it less to do") from None
         finally:
-            _end(process)
+            _end(process, times)
         if process.returncode:
             raise InputError(where, failure(process.returncode, said), "mend the command")
     moved = sum(after - then for after, then in zip(counters(), before, strict=True))
@@ -120,14 +123,26 @@ def _children_cpu_s() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], times: TreeTimes) -> None:
     """Ends the command if it runs, and what it has left running."""
-    if process.poll() is None:
-        _signal(process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_S)
+    with End(process.pid) as ended:
+        if not ended.wait(0):
+            _signal(process.pid, signal.SIGTERM)
+            ended.wait(time.monotonic() + _END_S)
+    times.read()  # sees who was started since
+    # Not waited for yet: so far no other group has its number.
     _signal(process.pid, signal.SIGKILL)
     process.wait()
+    _end_detached(times)
+
+
+def _end_detached(times: TreeTimes) -> None:
+    deadline = time.monotonic() + _END_S
+    while (pids := times.living()) and time.monotonic() < deadline:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_AGAIN_S)
 
 
 def _signal(group: int, number: signal.Signals) -> None:

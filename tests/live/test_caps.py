@@ -152,6 +152,24 @@ def test_the_interface_of_the_default_route_is_capped_only_when_allowed(spare: l
         assert links.rates_bps() == {spare[0]: 10**6}
 
 
+def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[End]) -> None:
+    inside = str(spare[0].namespace)
+    for words in ("link add br9 type bridge", "link set br9 up", "link set v0 master br9",
+                  "addr add 192.0.2.1/24 dev br9", "route add default via 192.0.2.2"):  # fmt: skip
+        namespaces.command(["ip", "-n", inside, *words.split()])
+    try:
+        for end in spare:  # v1 is where v0 leads to
+            told = f"{end.interface}: carries the default route"
+            with pytest.raises(InputError, match=told), capped([end], rate_bps=10**6):
+                pass
+        with Rtnetlink(inside) as link:
+            assert link.index("eth0") not in link.default_routes()  # its peer is elsewhere
+    finally:
+        namespaces.command(["ip", "-n", inside, "link", "del", "br9"])
+    with capped(spare, rate_bps=10**6) as links:
+        assert len(links.rates_bps()) == 2
+
+
 def test_a_cap_that_someone_else_changes_is_told(spare: list[End]) -> None:
     with capped(spare, rate_bps=10**6) as links:
         links.check(rate_bps=10**6)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.host import qdisc
 from weft.host.qdisc import ADD, HtbClass, TokenBucket
-from weft.host.rtnetlink import KernelRefusal, Rtnetlink, attribute, attributes
+from weft.host.rtnetlink import GET_LINK, KernelRefusal, Rtnetlink, attribute, attributes
 
 
 @given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40), max_size=8))
@@ -117,6 +119,37 @@ def test_loopback_is_listed_and_carries_no_default_route() -> None:
         assert link.index("lo") not in link.default_routes()
         with pytest.raises(InputError, match=r"nonesuch: no such interface; there are .*lo"):
             link.index("nonesuch")
+
+
+@pytest.fixture
+def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
+    """The default route goes over 1, a bridge of 2 and 6. 2 is a VLAN on 3, a bond of 4 and 5.
+
+    6 is a veth whose peer has the number 7 in another namespace; 8 is a port of another bridge.
+    """
+
+    def number(kind: int, value: int) -> bytes:
+        return attribute(kind, struct.pack("=i", value))
+
+    parts = {1: b"", 2: number(10, 1) + number(5, 3), 3: b"", 4: number(10, 3), 5: number(10, 3),
+             6: number(10, 1) + number(5, 7) + number(37, 0), 7: b"", 8: number(10, 9),
+             9: b""}  # fmt: skip
+
+    def dump(_link: Rtnetlink, kind: int, body: bytes, _what: str) -> Iterator[bytes]:
+        if kind == GET_LINK:
+            for index, data in parts.items():
+                name = attribute(3, f"eth{index}\0".encode())
+                yield struct.pack("=BxHiII", 0, 0, index, 0, 0) + name + data
+        elif body[0] == socket.AF_INET:
+            yield struct.pack("=BBBBBBBBI", body[0], 0, 0, 0, 254, 3, 0, 1, 0) + number(4, 1)
+
+    monkeypatch.setattr(Rtnetlink, "dump", dump)
+    with Rtnetlink() as link:
+        yield link
+
+
+def test_what_is_under_the_interface_of_the_default_route_carries_it(links: Rtnetlink) -> None:
+    assert links.default_routes() == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:

@@ -35,6 +35,7 @@ _ATTRIBUTE = struct.Struct("=HH")
 _LINK = struct.Struct("=BxHiII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _LINK_NAME, _LINK_MTU, _LINK_PORT, _LINK_STATE, _LINK_INFO = 3, 4, 12, 16, 18
+_LINK_BELOW, _LINK_MASTER, _LINK_ELSEWHERE = 5, 10, 37
 _INFO_KIND = 1
 _IS_UP = 1
 _UP = b"\x06"
@@ -166,13 +167,20 @@ class Rtnetlink:
         return int(struct.unpack("=I", sizes.get(index, bytes(4)))[0])
 
     def default_routes(self) -> set[int]:
-        """Indexes of the interfaces that carry a default route, IPv4 or IPv6."""
+        """Indexes of the interfaces that carry a default route, IPv4 or IPv6, alone or for another.
+
+        Ports of a bridge and members of a bond carry what it does, and the interface that a VLAN
+        is on, or a veth leads to, what that one does.
+        """
         found: set[int] = set()
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self.dump(GET_ROUTE, _ROUTE.pack(family, *[0] * 8), "list routes"):
                 head = _ROUTE.unpack_from(body)
                 if head[1] == 0 and head[7] == _UNICAST:
                     found.update(_out_of(attributes(body[_ROUTE.size :])))
+        below = [pair for _, index, data in self._links(0) for pair in _carriers(index, data)]
+        while more := {lower for upper, lower in below if upper in found} - found:
+            found |= more
         return found
 
     def _batch(self, messages: Sequence[Message], where: str) -> None:
@@ -234,6 +242,14 @@ def _raise_refusal(what: str, payload: bytes, flags: int) -> None:
         at = 4 + (16 if flags & _CAPPED else length)
         words = attributes(payload[at:]).get(_WORDS, b"")
     raise KernelRefusal(what, -code, words.rstrip(b"\0").decode(errors="replace"))
+
+
+def _carriers(index: int, link: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
+    """Pairs of an interface and one of the same namespace that carries what it sends."""
+    if _LINK_MASTER in link:
+        yield struct.unpack("=i", link[_LINK_MASTER])[0], index
+    if _LINK_BELOW in link and _LINK_ELSEWHERE not in link:
+        yield index, struct.unpack("=i", link[_LINK_BELOW])[0]
 
 
 def _out_of(route: Mapping[int, bytes]) -> Iterator[int]:

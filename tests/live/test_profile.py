@@ -15,9 +15,11 @@ import pytest
 from needs import need_namespaces
 from restored import Root, roots, wait_restored
 
+from weft.errors import InputError
 from weft.host import standing
 from weft.host.testbed import Testbed
 from weft.host.wiring import Wiring
+from weft.sensitivity.place import on_testbed
 from weft.sensitivity.table import AppTable
 
 NAME = "live-profile"
@@ -209,6 +211,22 @@ def test_a_failure_half_way_keeps_the_runs_so_far_and_says_so(bench: Bench, tmp_
     assert "exit status 7; mend the command; 1 of 6 runs are kept" in error
     assert bench.is_restored()
     assert AppTable(bench.table).names() == ()
+
+
+def test_a_share_of_a_slow_uplink_below_the_least_cap_is_refused() -> None:
+    name = f"{NAME}-slow"
+    need_namespaces()
+    hosts = ("h1", "h2")
+    standing.up(
+        name, Wiring(hosts=hosts, rate_bps=RATE_BPS, switches="two-hops", uplink_bps=100_000)
+    )
+    try:
+        with on_testbed(name, None) as place:
+            place.check_share(0.08)
+            with pytest.raises(InputError, match="7 % of a link of 100 kb/s is below 8 kb/s"):
+                place.check_share(0.07)
+    finally:
+        standing.down(name)
 
 
 def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> None:

@@ -339,6 +339,19 @@ def test_bad_input_is_one_line_and_nothing_is_stored(
     assert not table.exists()
 
 
+def test_a_share_below_the_least_cap_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    mark = tmp_path / "ran"
+    words = ["--percent", "7,8,100", "--interface", "lo", "--rate", "100k"]
+    argv = ["profile", "--name", "x", "--table", str(tmp_path / "t"), *words, "--", "touch"]
+    assert main([*argv, str(mark)]) == 2
+    told = "--percent: 7 % of a link of 100 kb/s is below 8 kb/s, the least cap; leave it out"
+    assert capsys.readouterr().err.startswith(f"weft: {told}")
+    assert not mark.exists()
+
+
 @pytest.mark.parametrize("table", ["nowhere", "nowhere/below", "file/below", "file"])
 def test_a_table_that_cannot_be_made_is_one_line(
     table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if check_name(args.name) in table.names() and not args.replace and not args.dry_run:
         raise table.taken(args.name)
     with _alone(table, args.name), _place(args) as place:
+        place.check_share(shares[0])
         plan = Plan(name=args.name, command=command, shares=shares, repeat=repeat,
                     place=place.what, link_bps=place.link_bps, seed=seed,
                     directory=_working_directory())  # fmt: skip

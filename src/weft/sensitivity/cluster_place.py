@@ -39,6 +39,7 @@ def on_cluster(
         hostname="",
         interface=names[0],
         link_bps=whole_bps,
+        slowest_bps=whole_bps,
         capping=partial(_cluster_links, scheduler, held),
     )
 

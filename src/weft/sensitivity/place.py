@@ -18,7 +18,8 @@ from functools import partial
 from weft.errors import InputError
 from weft.host import namespaces, standing
 from weft.host.tree import ROOT, number
-from weft.host.wiring import INTERFACE, Wiring
+from weft.host.wiring import INTERFACE, LEAST_RATE_BPS, Wiring
+from weft.records.dimension import format_value
 from weft.sensitivity.links import Links, interface_ends, our_links
 from weft.sensitivity.run_command import Ran, host_bytes, run_command
 
@@ -27,6 +28,8 @@ from weft.sensitivity.run_command import Ran, host_bytes, run_command
 class Place:
     """A place while it is ours. `namespace` None is that of this process.
 
+    `link_bps` is the rate of the link whose shares are told, `slowest_bps` that of the slowest one
+    that is capped at them.
     Caps may be set inside the block of `capping`; all comes off after it, whatever ends it.
     """
 
@@ -35,7 +38,15 @@ class Place:
     hostname: str
     interface: str
     link_bps: float
+    slowest_bps: float
     capping: Callable[[], AbstractContextManager[Links]]
+
+    def check_share(self, share: float) -> None:
+        """Refuses a share at which a link would have less than can be set."""
+        if share * self.slowest_bps < LEAST_RATE_BPS:
+            link = format_value(self.slowest_bps, "b/s")
+            problem = f"{100 * share:g} % of a link of {link} is below 8 kb/s, the least cap"
+            raise InputError("--percent", problem, "leave it out, or use a faster link")
 
     def run(self, command: Sequence[str], *, limit_s: float, where: str) -> Ran:
         spawn = partial(namespaces.spawn, self.namespace, command, hostname=self.hostname)
@@ -56,6 +67,7 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
             hostname=node,
             interface=INTERFACE,
             link_bps=bed.wiring.rate_bps,
+            slowest_bps=min(cable.rate_bps for cable in bed.layout.cables),
             capping=partial(our_links, bed.all_ends(), None),
         )
 
@@ -94,6 +106,7 @@ def on_interfaces(
         hostname="",
         interface=names[0],
         link_bps=whole_bps,
+        slowest_bps=whole_bps,
         capping=partial(our_links, ends, whole_bps, even_default_route=even_default_route),
     )
 

@@ -239,6 +239,9 @@ def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
     linear = application_of(replace(profile(), runs=tuple(
         Run(share=b, completion=2 - b) for b in (0.1, 0.5, 1.0))))  # fmt: skip
     assert not any("rises" in told for told in linear.warnings)
+    little = application_of(replace(profile(), runs=tuple(
+        Run(share=b, completion=1 + 0.03 * b) for b in (0.1, 0.5, 1.0))))  # fmt: skip
+    assert any("degree 1" in told and "rises" in told for told in little.warnings)
 
 
 def test_the_curve_has_observed_means_band_and_every_model() -> None:

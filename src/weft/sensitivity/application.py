@@ -29,9 +29,9 @@ from weft.sensitivity.profile import Profile
 
 Model = TypeVar("Model", Hinges, Polynomial)
 
-_FLAT = 1e-9
+_RISING = 1e-9  # slope: less is rounding
 _WORSE = 0.1  # of R²: a convex fit so far behind a polynomial cannot follow the samples
-_FLAT = 0.05  # of slowdown: below that, what R² is about is noise
+_NOISE = 0.05  # of slowdown: below that, what R² is about is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Application:
         told = []
         ours, best = self.convex.quality.r_squared, self._best_polynomial()
         behind = ours is not None and best is not None and best > ours + _WORSE
-        if behind and unseen_errors(self.convex.model, self.profile.samples).worst > _FLAT:
+        if behind and unseen_errors(self.convex.model, self.profile.samples).worst > _NOISE:
             told.append(
                 f"the convex fit (R² {ours:.2f}) cannot follow samples that grow more slowly than "
                 f"1/share, which no mix of computing and sending does; a polynomial has {best:.2f}"
@@ -140,4 +140,4 @@ def _fitted(
 
 def _rises(model: Polynomial) -> bool:
     """Whether the slope is positive between the floor and 1, on a grid."""
-    return bool((model.slope(np.linspace(model.floor, 1, 201)) > _FLAT).any())
+    return bool((model.slope(np.linspace(model.floor, 1, 201)) > _RISING).any())

@@ -37,9 +37,9 @@ def _nothing_is_left() -> Iterator[None]:
     assert traces() == []
 
 
-def traces() -> list[Path]:
-    """All that a testbed of this name could leave."""
-    marks = (f"weft-{NAME}-*", f"{NAME}.*")
+def traces(dead: int = 0) -> list[Path]:
+    """All that a testbed of this name could leave, or that process, which is dead."""
+    marks = (f"weft-{NAME}-*", f"{NAME}.*", f"weft-{dead}-*")
     places = (namespaces.DIRECTORY, namespaces.FILES, standing.STATES)
     return [path for place in places for mark in marks for path in place.glob(mark)]
 
@@ -169,10 +169,11 @@ def test_ups_at_the_same_time_build_it_once() -> None:
 # ---- Crashes ----------------------------------------------------------------------------------
 
 CRASHING = """
-import os, signal, sys
-from weft.host import namespaces, standing
+import os, signal, subprocess, sys
+from weft.host import standing
 from weft.host.wiring import Wiring
 left = int(sys.argv[2])
+print(os.getpid(), flush=True)
 def dying(function):
     def call(*args, **kwargs):
         global left
@@ -183,24 +184,24 @@ def dying(function):
         return result
     return call
 standing._write = dying(standing._write)
-standing.check_possible = lambda wiring: None
-namespaces.command = dying(namespaces.command)
+subprocess.run = dying(subprocess.run)
 standing.up(sys.argv[1], Wiring(hosts=("h1", "h2"), rate_bps=200_000_000))
 """
 
 
-def crash(after: int) -> bool:
-    """Builds, and dies after so many writes of state and commands; False if it lived to the end."""
+def crash(after: int) -> int:
+    """Builds, and dies after so many writes of state and commands: its number, 0 if it lived."""
     argv = [sys.executable, "-c", CRASHING, NAME, str(after)]
-    return subprocess.run(argv, timeout=LIMIT_S, check=False).returncode == -signal.SIGKILL
+    done = subprocess.run(argv, stdout=subprocess.PIPE, timeout=LIMIT_S, check=False)
+    return int(done.stdout) if done.returncode == -signal.SIGKILL else 0
 
 
 def test_after_a_crash_at_any_step_down_leaves_nothing() -> None:
     steps = 0
-    while crash(steps + 1):
+    while dead := crash(steps + 1):
         steps += 1
         standing.down(NAME)
-        left = [path for path in traces() if path.suffix != ".lock"]
+        left = [path for path in traces(dead) if path.suffix != ".lock"]
         assert left == [], f"after {steps} steps"
     print(f"{steps} points of crashing")
     assert steps > 20

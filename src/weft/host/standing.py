@@ -80,6 +80,7 @@ def up(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
     """Builds a testbed, or finds it as asked for; True if it was built now."""
     check_name(name)
     check_possible(wiring)
+    namespaces.remove_leftovers()
     with _locked(name, "testbed up"):
         caps.restore_leftovers()
         state = read_state(name)
@@ -94,6 +95,8 @@ def up(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
 def down(name: str) -> list[str]:
     """Removes all that a testbed has, processes inside too; the names of its namespaces."""
     check_name(name)
+    if os.geteuid() == 0:
+        namespaces.remove_leftovers()
     if read_state(name) is None:
         return []
     _need_root()

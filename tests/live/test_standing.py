@@ -124,8 +124,27 @@ def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) 
     assert {port["rate_bps"] for port in shown["ports"]} == {200_000_000}
     with capped(bed.ends("h2"), percent=25):
         assert main(["testbed", "status", "--name", NAME]) == 1
-        assert "h2 eth0 is at 50000000 b/s, not 200000000" in capsys.readouterr().out
+        told = capsys.readouterr().out
+        assert told.startswith(f"testbed {NAME}: not whole, ")
+        assert "h2 eth0 is at 50000000 b/s, not 200000000" in told
     assert main(["testbed", "status", "--name", NAME]) == 0
+
+
+def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    bed, _ = standing.up(NAME, WIRING)
+    namespaces.command(["ip", "-n", bed.namespaces["h1"], "link", "del", "eth0"])
+    lost = "has lost the cable h1 eth0 - switch port1"
+    assert main(["testbed", "status", "--name", NAME]) == 1
+    head, problem = capsys.readouterr().out.splitlines()
+    assert (head, problem) == (
+        f"testbed {NAME}: not whole, 0 processes on its hosts", f"  {lost}",
+    )  # fmt: skip
+    remedy = f"run `weft testbed down --name {NAME}`, then up again"
+    for argv in (UP, ["testbed", "exec", "--name", NAME, "h1", "--", "true"]):
+        refused = weft(*argv)
+        assert (refused.returncode, refused.stderr) == (
+            2, f"weft: testbed {NAME}: {lost}; {remedy}\n",
+        )  # fmt: skip
 
 
 def test_down_ends_what_runs_on_the_hosts() -> None:
@@ -212,6 +231,9 @@ def test_after_a_crash_up_builds_it_anew() -> None:
     problems = standing.status(NAME)
     assert problems is not None
     assert "was not finished, at: " in problems.problems[0]
+    assert weft("testbed", "status", "--name", NAME).stdout.startswith(
+        f"testbed {NAME}: not whole, "
+    )
     with pytest.raises(InputError, match="was not finished"):
         standing.find(NAME)
     bed, built = standing.up(NAME, WIRING)

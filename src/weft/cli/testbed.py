@@ -205,7 +205,8 @@ def _status_text(name: str, status: Status | None) -> str:
         for port in status.ports
     ]  # fmt: skip
     running = sum(status.processes.values())
-    lines = [f"testbed {name}: up, {_counted(running, 'process', 'processes')} on its hosts"]
+    how = "not whole" if status.problems else "up"
+    lines = [f"testbed {name}: {how}, {_counted(running, 'process', 'processes')} on its hosts"]
     lines += [f"  {problem}" for problem in status.problems]
     return "\n".join([*lines, "", text_table(heads, rows, 4)] if rows else lines)
 

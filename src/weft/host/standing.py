@@ -24,7 +24,7 @@ from weft.host.ends import End
 from weft.host.lock import held_in_own_folder
 from weft.host.rtnetlink import Rtnetlink
 from weft.host.testbed import Testbed, build_steps, check_possible, planned
-from weft.host.wiring import Wiring
+from weft.host.wiring import Cable, Wiring
 
 STATES = Path("/run/weft/testbeds")
 DEFAULT_NAME = "default"
@@ -305,7 +305,24 @@ def _problems(state: State) -> list[str]:
     if not state.complete:
         return [f"was not finished, at: {state.doing}"]
     lost = [node for node in state.bed.namespaces if not _is_ours(state, node)]
-    return [f"has lost {', '.join(lost)}"] if lost else []
+    if lost:
+        return [f"has lost {', '.join(lost)}"]
+    return [f"has lost the cable {cable}" for cable in _lost_cables(state.bed)]
+
+
+def _lost_cables(bed: Testbed) -> list[Cable]:
+    """Those of which an end is not there."""
+    there = {node: _interfaces(namespace) for node, namespace in bed.namespaces.items()}
+    return [
+        cable
+        for cable in bed.layout.cables
+        if any(plug.interface not in there[plug.node] for plug in cable.ends)
+    ]
+
+
+def _interfaces(namespace: str) -> Mapping[str, int]:
+    with Rtnetlink(namespace) as link:
+        return link.interfaces()
 
 
 def _ports(bed: Testbed) -> Iterator[Port]:

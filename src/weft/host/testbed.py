@@ -141,14 +141,10 @@ def build_steps(bed: Testbed) -> list[Step]:
     steps += [
         Step(f"bridge of {switch}", partial(_bridge, bed, switch)) for switch in plan.switches
     ]
-    steps += [Step(f"cable {_named(cable)}", partial(_plug, bed, cable)) for cable in plan.cables]
+    steps += [Step(f"cable {cable}", partial(_plug, bed, cable)) for cable in plan.cables]
     steps += [Step(f"address of {node}", partial(_address, bed, node)) for node in plan.addresses]
     steps += [Step(f"ways of {name}", partial(_ways, bed, name)) for name in plan.switches]
     return [*steps, Step("wait until all links pass packets", partial(_wait, bed))]
-
-
-def _named(cable: Cable) -> str:
-    return " - ".join(f"{plug.node} {plug.interface}" for plug in cable.ends)
 
 
 def _hosts_file(bed: Testbed) -> str:

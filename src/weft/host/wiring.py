@@ -113,6 +113,9 @@ class Plug:
     interface: str
     limit_bytes: int
 
+    def __str__(self) -> str:
+        return f"{self.node} {self.interface}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cable:
@@ -120,6 +123,9 @@ class Cable:
     rate_bps: int
     burst_bytes: int
     between_switches: bool
+
+    def __str__(self) -> str:
+        return " - ".join(map(str, self.ends))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

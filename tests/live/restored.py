@@ -11,6 +11,7 @@ from weft.host.ends import End
 from weft.host.rtnetlink import Rtnetlink
 
 RESTORED_S = 15
+CAPPED_S = 30
 
 Root = tuple[str, int, bytes]
 
@@ -35,6 +36,14 @@ def is_held(places: Sequence[End]) -> bool:
         if {one.end for one in saved} & set(places):
             return True
     return False
+
+
+def wait_capped(places: Sequence[End], before: Sequence[Root]) -> None:
+    """Until one of them has something else than it had: a share below 100 % has begun."""
+    deadline = time.monotonic() + CAPPED_S
+    while roots(places) == before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert roots(places) != before
 
 
 def wait_restored(places: Sequence[End], before: Sequence[Root]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from needs import need_namespaces
-from restored import roots, wait_restored
+from restored import roots, wait_capped, wait_restored
 
 from weft.host import standing
 from weft.host.testbed import Testbed
@@ -88,13 +88,14 @@ def argv(name: str, table: Path, percent: str) -> list[str]:
 
 def profiled(
     name: str, table: Path, environment: dict[str, str], percent: str = "25,100"
-) -> Application:
+) -> tuple[Application, str]:
+    """The application, and what was told meanwhile."""
     done = subprocess.run(
         argv(name, table, percent), cwd=PROJECT, env=environment, capture_output=True, text=True,
         timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return AppTable(table).load(name)
+    return AppTable(table).load(name), done.stderr
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -103,7 +104,7 @@ def test_an_application_is_as_sensitive_as_its_kind(
 ) -> None:
     need(name)
     before = roots(bed.all_ends())
-    found = profiled(name, tmp_path, environment)
+    found, _ = profiled(name, tmp_path, environment)
     assert roots(bed.all_ends()) == before
     least, most = EXPECTED[name]
     whole = found.profile.baseline
@@ -148,7 +149,7 @@ def test_a_spark_job_waits_for_the_network(
             [*run, *commands()[SPARK]], cwd=PROJECT, env=environment, check=False, timeout=LIMIT_S
         )
         assert done.returncode == 0, warming
-    found = profiled(SPARK, tmp_path, environment, "10,100")
+    found, _ = profiled(SPARK, tmp_path, environment, "10,100")
     assert roots(bed.all_ends()) == before
     slow = max(run.completion for run in found.profile.runs if run.share == 0.1)
     assert slow / found.profile.baseline > 1.8
@@ -167,9 +168,11 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
         assert process.stderr is not None
         while told not in process.stderr.readline():
             assert process.poll() is None
-        time.sleep(1.0)  # into the next run
+        time.sleep(0.5)  # into the next run
+        wait_capped(bed.all_ends(), before)
         process.send_signal(end)
         process.communicate(timeout=LIMIT_S)
         wait_restored(bed.all_ends(), before)
-    found = profiled("rsync", tmp_path, environment, "10,25,50,100")
+    found, said = profiled("rsync", tmp_path, environment, "10,25,50,100")
+    assert said.startswith("goes on after ")
     assert len({run.share for run in found.profile.runs}) == 4

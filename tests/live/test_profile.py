@@ -6,14 +6,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from needs import need_namespaces
-from restored import Root, roots, wait_restored
+from restored import Root, roots, wait_capped, wait_restored
 
 from weft.errors import InputError
 from weft.host import standing
@@ -161,9 +160,7 @@ def test_interrupted_it_restores_and_goes_on_later(bench: Bench) -> None:
 
 def test_killed_it_leaves_the_links_as_they_were_and_goes_on_later(bench: Bench) -> None:
     process = started(bench, until="1 of 6")
-    deadline = time.monotonic() + 10
-    while bench.is_restored() and time.monotonic() < deadline:
-        time.sleep(0.01)  # until a cap below 100 % is there
+    wait_capped(bench.bed.all_ends(), bench.before)
     process.kill()
     process.communicate()
     wait_restored(bench.bed.all_ends(), bench.before)

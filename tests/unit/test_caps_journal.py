@@ -58,6 +58,16 @@ def test_a_namespace_that_is_nowhere_has_taken_its_links_with_it(journals: Path)
     assert not path.exists()
 
 
+def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
+    journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`weft.host.wiring` imports ipaddress."""
+    (tmp_path / "ipaddress.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    nothing = journals / "nothing.json"
+    caps._finish(caps._start_watchdog(nothing), nothing)
+
+
 def test_what_cannot_be_put_back_says_so_and_what_to_do_then(journals: Path) -> None:
     """Options that no kernel takes, and that only root may set: nothing is changed."""
     path = write(journals, loopback(kind="tbf", handle=1 << 16))

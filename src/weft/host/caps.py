@@ -147,7 +147,8 @@ def _refuse_those_in_use(chosen: Iterable[End]) -> None:
 
 
 def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "weft.host.watchdog", str(os.getpid()), str(journal)]
+    # -P: whatever lies in the working directory is not to be imported by root.
+    argv = [sys.executable, "-P", "-m", "weft.host.watchdog", str(os.getpid()), str(journal)]
     watchdog = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )

@@ -1,6 +1,6 @@
 """Restores links when the process that changed them ends, however it ends.
 
-    python -m weft.host.watchdog PID JOURNAL
+    python -P -m weft.host.watchdog PID JOURNAL
 
 A session of its own, so that a terminal's signals do not reach it. It waits until standard
 input is closed or the process PID is gone, restores what the journal lists, and ends with

@@ -22,7 +22,7 @@ class Links(Protocol):
         """All of them have this share of the whole."""
 
     def check(self, share: float) -> None:
-        """Raises unless all of them have had it until now."""
+        """Raises unless all of them have it now."""
 
 
 @dataclass(frozen=True, slots=True)

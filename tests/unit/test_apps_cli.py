@@ -98,7 +98,7 @@ def test_a_damaged_file_is_told_and_the_others_are_listed(
 
 BAD = {
     "unknown application": (["show", "nothing"], "no application 'nothing'; use one of saba-lr"),
-    "name with slashes": (["show", "../saba-lr"], "cannot be the name of an application"),
+    "name with slashes": (["show", "../saba-lr"], "NAME: '../saba-lr' cannot be the name of"),
     "percentages out of order": (["show", "saba-lr", "--percent", "50,10"], "10 after 50"),
     "a percentage twice": (["show", "saba-lr", "--percent", "50,50"], "50 after 50"),
     "above 100": (["show", "saba-lr", "--percent", "50,101"], "101 is not above 0 and up to 100"),

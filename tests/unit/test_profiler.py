@@ -318,6 +318,7 @@ def test_an_interface_that_is_not_there_is_named() -> None:
         (["--percent", "0,100", "--testbed"], "--percent: 0 is not above 0 and up to 100"),
         (["--percent", "10,nan", "--testbed"], "--percent: nan is not above 0 and up to 100"),
         (["--repeat", "x", "--testbed"], "--repeat x: is not a number"),
+        (["--name", "a/b", "--testbed"], "--name: 'a/b' cannot be the name of an application"),
         (["--timeout", "-1", "--testbed"], "--timeout -1: is not a time"),
         ([], "profile: which links?; give --testbed or --interface"),
         (["--testbed", "a", "--interface", "lo"], "profile: which links?"),

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     timeout_s, seed = seconds(args.timeout), _seed(args.seed)
     table = AppTable(Path(args.table) if args.table else default_directory())
     check_command(command)
-    if check_name(args.name) in table.names() and not args.replace and not args.dry_run:
+    if check_name(args.name, "--name") in table.names() and not args.replace and not args.dry_run:
         raise table.taken(args.name)
     with _alone(table, args.name), _place(args) as place:
         place.check_share(shares[0])

@@ -94,11 +94,10 @@ def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def check_name(name: str) -> str:
-    """The name, if it can be one."""
+def check_name(name: str, where: str = "name") -> str:
+    """The name, if it can be one; `where` is what it was given as."""
     if not is_name(name):
         problem = f"{name!r} cannot be the name of an application"
-        raise InputError(
-            "name", problem, "use up to 64 letters, digits and . _ -, a letter or digit first"
-        )
+        remedy = "use up to 64 letters, digits and . _ -, a letter or digit first"
+        raise InputError(where, problem, remedy)
     return name

@@ -59,7 +59,7 @@ class AppTable:
         return tuple(sorted(path.stem for path in files if is_name(path.stem)))
 
     def path(self, name: str) -> Path:
-        return self.directory / f"{check_name(name)}{_SUFFIX}"
+        return self.directory / f"{check_name(name, 'NAME')}{_SUFFIX}"
 
     def load(self, name: str) -> Application:
         """The application of that name."""

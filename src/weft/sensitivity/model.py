@@ -7,15 +7,15 @@ D(b) is completion time at the share b over completion time at the whole link. T
   takes the share t_j of the computation beside it, at the full rate: hidden as long as b ≥ t_j, and
   growing as 1/b below. So D(1) = 1, D never rises with b and is convex, whatever the terms.
 
-Both are defined for floor ≤ b ≤ 1; below the floor nothing is predicted. Shares are fractions of
-the link, not percent.
+Both are defined for floor ≤ b ≤ 1; below the floor nothing is predicted. Coefficients are at most
+10⁹ in size: no slowdown that large was ever measured, and what is computed from them (distances,
+sums of many curves) keeps its digits. Shares are fractions of the link, not percent.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isfinite
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,8 @@ import numpy.typing as npt
 from weft.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
+LARGEST = 1e9  # coefficient
+MOST_COEFFICIENTS = 4
 _ROUNDING = 1e-9  # a share that was computed may miss an end of the range by so much
 
 
@@ -35,9 +37,14 @@ class Polynomial:
 
     def __post_init__(self) -> None:
         _check_floor(self.floor)
-        if not self.coefficients or not all(map(isfinite, self.coefficients)):
-            problem = f"{list(self.coefficients)} are not finite numbers"
-            raise InputError("coefficients of a polynomial", problem, "fit the model again")
+        where = "coefficients of a polynomial"
+        if not 1 <= len(self.coefficients) <= MOST_COEFFICIENTS:
+            problem = f"{len(self.coefficients)} of them, 1 to {MOST_COEFFICIENTS} are allowed"
+            raise InputError(where, problem, "use degree 1 to 3")
+        # Not a number is not at most anything.
+        if not all(abs(c) <= LARGEST for c in self.coefficients):
+            problem = f"{list(self.coefficients)} are not all numbers up to {LARGEST:g}"
+            raise InputError(where, problem, "fit the model again")
 
     @property
     def degree(self) -> int:
@@ -64,8 +71,8 @@ class Hinges:
     def __post_init__(self) -> None:
         _check_floor(self.floor)
         for t, c in self.terms:
-            if not (0 < t <= 1 and 0 <= c < inf):
-                problem = f"t = {t:g}, c = {c:g} is outside 0 < t <= 1, c >= 0"
+            if not (0 < t <= 1 and 0 <= c <= LARGEST):
+                problem = f"t = {t:g}, c = {c:g} is outside 0 < t <= 1, 0 <= c <= {LARGEST:g}"
                 raise InputError("term of a convex model", problem, "fit the model again")
         if any(after >= before for (before, _), (after, _) in pairwise(self.terms)):
             raise InputError("terms of a convex model", "t does not descend", "fit it again")

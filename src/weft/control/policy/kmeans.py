@@ -115,6 +115,8 @@ def _start(
     centres = points[[random.choice(len(points), p=weights / weights.sum())]]
     while len(centres) < groups:
         odds = weights * _distances(points, centres).min(axis=1)
+        if odds.sum() == 0:  # points so near each other that the squares vanish
+            break
         centres = np.vstack([centres, points[random.choice(len(points), p=odds / odds.sum())]])
     return centres
 

@@ -25,6 +25,12 @@ double total_slowdown(std::span<const Item> items, const Grid& grid) {
   return total;
 }
 
+double gain_of_more(std::span<const Item> items, const Grid& grid) {
+  double most = -kInfinity;
+  for (const Item& item : items) most = std::max(most, gain(item, item.w, grid));
+  return most;
+}
+
 void Workspace::reserve(size_t applications, int32_t pieces) {
   Columns& c = columns_;
   applications += 3;  // places that columns.hpp may touch beyond the last
@@ -206,7 +212,8 @@ void Workspace::find_multiplier(double share, double start, double close) {
     multiplier = by_r ? 1 / (v * v) : -v;
     if (std::abs(excess) <= close) return;
     (excess < 0 ? below : above) = v;
-    if (above - below <= 1e-16 * scale) break;
+    const double size = std::max(std::abs(below), std::abs(above));
+    if (above - below <= std::max(4e-16 * size, 1e-24 * scale)) break;
     const double newton = v - excess / slope_;
     const bool is_inside = newton > below && newton < above;
     v = is_inside && (step < 8 || step % 2 == 0) ? newton : 0.5 * (below + above);
@@ -295,7 +302,6 @@ bool Workspace::exchange(std::span<Item> items, const Grid& grid) {
 }
 
 double Workspace::gap(std::span<const Item> items, const Grid& grid) {
-  multiplier = (std::isfinite(least_last_) ? least_last_ : most_next_) * grid.units;
   const auto is_convex = [](const Item& item) { return item.far < 0; };
   if (is_exact_ && std::all_of(items.begin(), items.end(), is_convex)) return 0;
   // Any multiplier between the two proves the convex stretches; one of the ends proves most.
@@ -308,6 +314,13 @@ double Workspace::gap(std::span<const Item> items, const Grid& grid) {
     multiplier = m;
   }
   return least;
+}
+
+double Workspace::gain_of_more(std::span<const Item> items, const Grid& grid) const {
+  double most = greatest(next_.data(), items.size());
+  for (size_t i = 0; i < items.size(); ++i)
+    if (next_[i] == -kInfinity) most = std::max(most, gain(items[i], items[i].w, grid));
+  return most;
 }
 
 double Workspace::gap_at(std::span<const Item> items, double m, const Grid& grid) const {

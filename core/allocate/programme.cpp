@@ -11,6 +11,9 @@
 namespace weft::allocate {
 namespace {
 
+// A unit that is handed out goes through a heap and is kept: it counts as so many steps.
+constexpr double kUnitSteps = 64;
+
 struct Offer {
   double gain;
   size_t item;
@@ -55,8 +58,8 @@ bool programme(std::span<Item> items, int64_t budget, const Grid& grid, double m
   }
   const int64_t spare = budget - least;
   const auto size = static_cast<size_t>(spare) + 1;
-  const double steps = 0.5 * static_cast<double>(size) * static_cast<double>(size);
-  if (steps * static_cast<double>(bent.size()) > most_steps) return false;
+  const double each = kUnitSteps + 0.5 * static_cast<double>(size * bent.size());
+  if (each * static_cast<double>(size) > most_steps) return false;
 
   // Everything is counted from the items' least units.
   std::vector<double> best, next(size), slowdowns(size);

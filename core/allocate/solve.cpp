@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "allocate/workspace.hpp"
 #include "base/error.hpp"
@@ -12,6 +13,15 @@ namespace {
 
 std::string port_name(size_t port) {
   return "port " + std::to_string(port);
+}
+
+void check_once(std::span<const int32_t> own, size_t port) {
+  std::vector<int32_t> sorted(own.begin(), own.end());
+  std::sort(sorted.begin(), sorted.end());
+  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+  if (twice != sorted.end())
+    throw Error(port_name(port), "application " + std::to_string(*twice) + " is there twice",
+                "name each once");
 }
 
 void check_port(const Ports& ports, size_t port, size_t applications) {
@@ -28,14 +38,20 @@ void check_port(const Ports& ports, size_t port, size_t applications) {
         port_name(port),
         std::to_string(count) + " applications, but only " + std::to_string(budget) + " units",
         "use more units: each application needs one");
-  for (int64_t k = ports.offsets[port]; k < ports.offsets[port + 1]; ++k) {
-    const int32_t application = ports.applications[static_cast<size_t>(k)];
+  const auto own = ports.applications.subspan(static_cast<size_t>(ports.offsets[port]),
+                                              static_cast<size_t>(count));
+  bool rises = true;
+  int32_t before = -1;
+  for (const int32_t application : own) {
     if (application < 0 || static_cast<size_t>(application) >= applications)
       throw Error(port_name(port),
                   "application " + std::to_string(application) + " has no model, there are " +
                       std::to_string(applications),
                   "number applications from 0");
+    rises = rises && application > before;
+    before = application;
   }
+  if (!rises) check_once(own, port);
 }
 
 void check_arrays(const Ports& ports, const Answer& answer) {
@@ -101,19 +117,22 @@ void Solver::solve(const Ports& ports, const Answer& answer, const Limits& limit
     const int64_t budget = ports.budget[port];
     const bool from_low = fill_items(models_, ports, port, grid, work.items);
     work.multiplier = 0;
-    double gap = kInfinity;
-    if (from_low && work.solve_convex(work.items, budget, grid, kAnywhere))
+    double gap = kInfinity, more = 0;
+    if (from_low && work.solve_convex(work.items, budget, grid, kAnywhere)) {
       gap = work.gap(work.items, grid);
+      more = work.gain_of_more(work.items, grid);
+    }
     double total = total_slowdown(work.items, grid);
     if (!(gap <= limits.tolerance * std::abs(total))) {
       gap = split(work, work.items, budget, grid, limits);
       total = total_slowdown(work.items, grid);
+      more = gain_of_more(work.items, grid);
     }
     const auto first = static_cast<size_t>(ports.offsets[port]);
     for (size_t i = 0; i < work.items.size(); ++i) answer.weights[first + i] = work.items[i].w;
     answer.objective[port] = total;
     answer.gap[port] = gap == 0 ? 0 : gap / std::abs(total);
-    answer.multiplier[port] = work.multiplier;
+    answer.multiplier[port] = more * grid.units;
   }
 }
 

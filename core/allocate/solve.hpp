@@ -21,6 +21,9 @@
 // and the range of an application that jumps there is split in two, until the bounds meet. If that
 // takes too many splits, a dynamic programme over the applications that are not convex and the sum
 // of the others decides (programme.cpp), on grids where it is affordable; if not, the gap says so.
+//
+// The multiplier that is told is U max_i (D_i(w_i) - D_i(w_i + 1)) at the answer: what one unit more
+// would save per share if the others kept theirs. For convex curves no other use of it saves more.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +46,7 @@ struct Answer {
   std::span<int64_t> weights;    // one per entry of `applications`
   std::span<double> objective;   // total slowdown, per port
   std::span<double> gap;         // certified, relative to |objective|, per port
-  std::span<double> multiplier;  // slowdown per share that more capacity would save, per port
+  std::span<double> multiplier;  // slowdown per share that one unit more would save, per port
 };
 
 struct Limits {

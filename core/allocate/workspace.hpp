@@ -42,7 +42,10 @@ class Workspace {
   // Absolute gap of the last convex answer against all of low..high.
   double gap(std::span<const Item> items, const Grid& grid);
 
-  double multiplier = 0;  // per share
+  // What one unit more would save at the last convex answer, beyond the budget too.
+  double gain_of_more(std::span<const Item> items, const Grid& grid) const;
+
+  double multiplier = 0;  // per share, of the search
   std::vector<Item> items;
 
  private:
@@ -74,6 +77,9 @@ class Workspace {
 };
 
 double total_slowdown(std::span<const Item> items, const Grid& grid);
+
+// What one unit more would save at any answer.
+double gain_of_more(std::span<const Item> items, const Grid& grid);
 
 // Raises the bound by splitting ranges, and falls back on the programme. `items` hold the answer so
 // far; returns the absolute gap of the one that they hold afterwards.

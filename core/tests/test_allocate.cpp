@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Case {
 
 struct Result {
   std::vector<int64_t> weights;
-  double objective, gap;
+  double objective, gap, multiplier;
 };
 
 Result solve(const Models& models, int64_t units, int64_t budget, const Limits& limits = {}) {
@@ -36,11 +37,10 @@ Result solve(const Models& models, int64_t units, int64_t budget, const Limits& 
   std::vector<int32_t> applications;
   for (int32_t i = 0; i < n; ++i) applications.push_back(i);
   const std::vector<int64_t> offsets = {0, n}, all = {units}, own = {budget};
-  Result result{std::vector<int64_t>(models.size()), 0, 0};
-  double multiplier = 0;
-  Solver(models).solve({offsets, applications, all, own},
-                       {result.weights, {&result.objective, 1}, {&result.gap, 1}, {&multiplier, 1}},
-                       limits);
+  Result result{std::vector<int64_t>(models.size()), 0, 0, 0};
+  Solver(models).solve(
+      {offsets, applications, all, own},
+      {result.weights, {&result.objective, 1}, {&result.gap, 1}, {&result.multiplier, 1}}, limits);
   return result;
 }
 
@@ -146,6 +146,59 @@ TEST(a_grid_of_10_to_the_8_units_is_filled_exactly) {
     CHECK_EQ(sum, 99'999'999);
     CHECK(result.gap <= 1e-9);
   }
+}
+
+TEST(the_multiplier_is_what_one_unit_more_saves) {
+  // U (total(B) - total(B + 1)) for convex curves, and never more than that for others.
+  weft::Rng rng(6);
+  for (int round = 0; round < 200; ++round) {
+    const Models models = random_case(rng, round % 2 == 0).models();
+    const auto budget = 410 + static_cast<int64_t>(rng.next() % 590);
+    const Result less = solve(models, 1000, budget), more = solve(models, 1000, budget + 1);
+    const double saved = 1000 * (less.objective - more.objective);
+    CHECK(less.multiplier <= saved + 1e-5 * std::max(1.0, std::abs(less.objective)));
+    if (round % 2 == 1) CHECK(near(less.multiplier, saved));
+  }
+}
+
+TEST(the_multiplier_is_a_number_where_floors_fill_the_capacity) {
+  Case made;
+  made.add(Kind::kHinges, 0.5, {1.0, 1.0});
+  made.add(Kind::kHinges, 0.5, {1.0, 2.0});
+  CHECK(near(solve(made.models(), 100, 100).multiplier, 100 * 2 * (1 / 0.5 - 1 / 0.51)));
+}
+
+TEST(a_curve_of_the_greatest_slope_beside_others_does_not_blur_them) {
+  // Least at 0.3 and 0.2 of the link; the hinges take the rest, and the multiplier is 0.
+  Case made;
+  made.add(Kind::kPolynomial, 0.01, {1.0, -1e9, 1e9 / 0.6});
+  made.add(Kind::kPolynomial, 0.01, {3.0, -0.4, 1.0});
+  made.add(Kind::kHinges, 0.01, {0.1, 1.0});
+  const Result result = solve(made.models(), 1'000'000'000'000, 1'000'000'000'000);
+  CHECK(std::abs(result.weights[0] - 300'000'000'000) <= 1);
+  CHECK(std::abs(result.weights[1] - 200'000'000'000) <= 1);
+}
+
+TEST(a_programme_of_more_units_than_it_may_hand_out_is_not_begun) {
+  Case made;
+  made.add(Kind::kHinges, 0.01, {1.0, 1.0});
+  const Models models = made.models();
+  const int64_t units = int64_t{1} << 40;
+  std::vector<Item> items(2, Item{&models[0], 1, units, 1, units, -1, 1});
+  CHECK(!programme(items, units, Grid(units), Limits{}.programme_steps));
+}
+
+TEST(an_application_that_is_at_a_port_twice_is_refused) {
+  Case made;
+  made.add(Kind::kHinges, 0.1, {1.0, 1.0});
+  const Models models = made.models();
+  const std::vector<int32_t> twice = {0, 0};
+  const std::vector<int64_t> offsets = {0, 2}, units = {100};
+  std::vector<int64_t> weights(2);
+  std::vector<double> objective(1), gap(1), multiplier(1);
+  const Ports ports{offsets, twice, units, units};
+  const Answer answer{weights, objective, gap, multiplier};
+  CHECK_THROWS(weft::Error, Solver(models).solve(ports, answer));
 }
 
 TEST(what_cannot_be_split_is_refused) {

@@ -1,4 +1,8 @@
-"""Random ports to split, and the best split of small ones by trying them all."""
+"""Random ports to split, and their best splits by methods of their own.
+
+Small ports by trying all splits, larger ones by a dynamic programme over the applications, and
+convex models unit by unit.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +20,15 @@ KINDS = ("convex", "polynomial")
 
 
 def instance(
-    rng: np.random.Generator, *, most: int, floor_unit: float, kinds: Sequence[str] = KINDS
+    rng: np.random.Generator,
+    *,
+    most: int,
+    floor_unit: float,
+    kinds: Sequence[str] = KINDS,
+    least: int = 2,
 ) -> list[Sensitivity]:
-    """2 to `most` applications, some alike; floors in `floor_unit`, together at most half."""
-    count = round(np.exp(rng.uniform(np.log(2), np.log(most))))
+    """`least` to `most` applications, some alike; floors in `floor_unit`, together at most half."""
+    count = round(np.exp(rng.uniform(np.log(least), np.log(most))))
     greatest = max(1, int(0.5 / count / floor_unit))
     floors = rng.integers(1, greatest + 1, count) * floor_unit
     models = [_model(rng, str(rng.choice(kinds)), float(floor)) for floor in floors]
@@ -49,14 +58,42 @@ def total_slowdown(
     return float(sum(float(model.slowdown(w / units)) for model, w in pairs))
 
 
-def brute_force(models: Sequence[Sensitivity], units: int, budget: int) -> float:
-    """The least total slowdown over all splits of `budget` units."""
+def _above_floors(
+    models: Sequence[Sensitivity], units: int, budget: int
+) -> tuple[int, list[Floats]]:
+    """Units beyond the least ones, and each application's slowdown with 0, 1, ... of them."""
     low = least_units(models, units)
     spare = int(budget - low.sum())
-    curves = [
-        np.asarray(model.slowdown((least + np.arange(spare + 1)) / units))
-        for model, least in zip(models, low, strict=True)
-    ]
+    more = np.arange(spare + 1)
+    pairs = zip(models, low, strict=True)
+    return spare, [np.asarray(model.slowdown((w + more) / units)) for model, w in pairs]
+
+
+def unit_by_unit(models: Sequence[Sensitivity], units: int, budget: int) -> float:
+    """The least total slowdown of convex models: each unit to whom it saves most."""
+    spare, curves = _above_floors(models, units, budget)
+    had = [0] * len(curves)
+    for _ in range(spare):
+        saves = [curve[w] - curve[w + 1] for curve, w in zip(curves, had, strict=True)]
+        had[int(np.argmax(saves))] += 1
+    return float(sum(curve[w] for curve, w in zip(curves, had, strict=True)))
+
+
+def programme(models: Sequence[Sensitivity], units: int, budget: int) -> float:
+    """The least total slowdown of any models: best(s) of some = min over w best(s − w) + D(w)."""
+    spare, (first, *others) = _above_floors(models, units, budget)
+    best = first
+    for curve in others:
+        more = np.full(spare + 1, np.inf)
+        for w in range(spare + 1):
+            np.minimum(more[w:], best[: spare + 1 - w] + curve[w], out=more[w:])
+        best = more
+    return float(best[spare])
+
+
+def brute_force(models: Sequence[Sensitivity], units: int, budget: int) -> float:
+    """The least total slowdown over all splits of `budget` units."""
+    spare, curves = _above_floors(models, units, budget)
     grid = np.indices((spare + 1,) * (len(models) - 1)).reshape(len(models) - 1, -1)
     last = spare - grid.sum(axis=0)
     totals = sum(

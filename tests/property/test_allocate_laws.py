@@ -109,6 +109,21 @@ def test_more_capacity_never_slows_down_applications_that_hide_or_wait(
 
 
 @examples(100)
+@given(SEEDS, st.integers(0, 10**6), st.booleans())
+def test_the_multiplier_is_what_one_unit_more_saves(seed: int, above: int, convex: bool) -> None:
+    models = ports(seed, ("convex",) if convex else ("polynomial", "convex"), most=16)
+    units = 1000 * UNITS
+    least = int(least_units(models, units).sum())
+    budget = least + above % (units - least)
+    less, more = (solved(models, units, own / units) for own in (budget, budget + 1))
+    saved = units * (less.objective[0] - more.objective[0])
+    slack = 1e-6 + 2e-9 * units * abs(less.objective[0])
+    assert less.multiplier[0] <= saved + slack
+    if convex:
+        assert less.multiplier[0] == pytest.approx(saved, rel=1e-6, abs=1e-6)
+
+
+@examples(100)
 @given(SEEDS, st.floats(1.0, 5.0))
 def test_who_becomes_more_sensitive_gets_no_less(seed: int, factor: float) -> None:
     models = [m for m in ports(seed, ("convex",), most=16) if isinstance(m, Hinges)]

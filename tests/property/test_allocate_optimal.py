@@ -1,4 +1,4 @@
-"""The allocation is the best there is: beside brute force and SLSQP."""
+"""The allocation is the best there is: beside brute force, a programme, greed and SLSQP."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from allocation_instances import (
     brute_force,
     instance,
     least_units,
+    programme,
     total_slowdown,
+    unit_by_unit,
 )
 
 from weft.control.policy.allocate import allocate
@@ -35,9 +37,27 @@ def test_weights_equal_brute_force_on_1500_small_instances() -> None:
         assert answer.gap[0] <= 1e-9
 
 
-@pytest.mark.parametrize(
-    "kinds", [("convex",), ("polynomial",), ("convex", "polynomial")], ids=" and ".join
-)
+KINDS = [("convex",), ("polynomial",), ("convex", "polynomial")]
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=" and ".join)
+def test_weights_of_a_table_entry_equal_other_methods(kinds: tuple[str, ...]) -> None:
+    """255 units, 5 to 32 applications, a share of the link reserved for others."""
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        models = instance(rng, least=5, most=32, floor_unit=1 / 255, kinds=kinds)
+        budget = int(rng.integers(150, 256))
+        answer = allocate(models, [range(len(models))], units=255, capacity=budget / 255)
+        best = programme(models, 255, budget)
+        assert answer.weights.sum() == budget
+        assert (answer.weights >= least_units(models, 255)).all()
+        assert answer.objective[0] == pytest.approx(total_slowdown(models, answer.weights, 255))
+        assert answer.objective[0] == pytest.approx(best, rel=1e-9, abs=1e-9)
+        if kinds == ("convex",):
+            assert unit_by_unit(models, 255, budget) == pytest.approx(best, rel=1e-12)
+
+
+@pytest.mark.parametrize("kinds", KINDS, ids=" and ".join)
 def test_never_above_slsqp_on_random_ports(kinds: tuple[str, ...]) -> None:
     rng = np.random.default_rng(2)
     excess, gaps, failed = [], [], 0

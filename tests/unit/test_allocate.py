@@ -38,9 +38,26 @@ def test_of_straight_lines_the_steepest_takes_all() -> None:
     assert allocate(models, [(0, 1, 2)], units=100).weights.tolist() == [10, 80, 10]
 
 
+def test_the_multiplier_is_a_number_where_floors_fill_the_port() -> None:
+    # D = 1/b: a unit more would bring 1/b to one of them.
+    models = [Hinges(terms=((1.0, 1.0),), floor=0.5)] * 2
+    answer = allocate(models, [(0, 1), (0,)], units=100, capacity=[1.0, 0.6])
+    expected = [100 * (1 / 0.5 - 1 / 0.51), 100 * (1 / 0.6 - 1 / 0.61)]
+    assert answer.multiplier.tolist() == pytest.approx(expected)
+
+
 def test_a_reserved_share_is_left_over() -> None:
     answer = allocate([SENSITIVE, HIDDEN], [(0, 1)], units=255, capacity=0.8)
     assert answer.weights.sum() == 204
+
+
+def test_the_finest_grid_is_handed_out_to_the_last_unit() -> None:
+    assert allocate([SENSITIVE, HIDDEN], [(0, 1)], units=2**40).weights.sum() == 2**40
+
+
+def test_applications_of_a_port_may_be_in_any_order() -> None:
+    answer = allocate([SENSITIVE, HIDDEN], [(0, 1), (1, 0)], units=255)
+    assert answer.at(0) == answer.at(1)
 
 
 def test_ports_are_independent_and_may_differ_in_units() -> None:
@@ -71,15 +88,21 @@ def test_where_concave_curves_tie_one_of_them_takes_the_rest() -> None:
         ([SENSITIVE], [[1]], 255, 1.0, "port 0: application 1 has no model, there are 1"),
         ([SENSITIVE] * 9, [range(9)], 8, 1.0, "9 applications, but only 8 units; use more"),
         ([SENSITIVE] * 21, [range(21)], 1000, 1.0, "floors of 21 applications take 1050 units"),
-        ([SENSITIVE], [[0]], 0, 1.0, "units: 0 is not above 0"),
-        ([SENSITIVE], [[0]], float("nan"), 1.0, "units: nan is not above 0"),
-        ([SENSITIVE], [[0]], 255, 1.5, "capacity: 1.5 is above 1; give a share"),
+        ([SENSITIVE], [[0, 0]], 255, 1.0, "port 0: application 0 is there twice; name each once"),
+        ([SENSITIVE] * 3, [[0], [2, 0, 2]], 255, 1.0, "port 1: application 2 is there twice"),
+        ([SENSITIVE], [[0]], 0, 1.0, "units: 0 is not a whole number from 1 to 2^40; give"),
+        ([SENSITIVE], [[0]], -255, 1.0, "units: -255 is not a whole number"),
+        ([SENSITIVE], [[0]], 254.9, 1.0, "units: 254.9 is not a whole number"),
+        ([SENSITIVE], [[0]], 2**40 + 1, 1.0, "units: 1099511627777 is not a whole number"),
+        ([SENSITIVE], [[0]], float("nan"), 1.0, "units: nan is not a whole number"),
+        ([SENSITIVE], [[0]], 255, 1.5, "capacity: 1.5 is not above 0 and up to 1; give a share"),
         ([SENSITIVE], [[0]], 255, -0.5, "capacity: -0.5 is not above 0"),
+        ([SENSITIVE], [[0]], 255, float("nan"), "capacity: nan is not above 0"),
         ([SENSITIVE], [[0]], [255, 255], 1.0, "units: 2 values for 1 ports"),
     ],
 )
 def test_what_cannot_be_split_is_refused_in_one_line(
-    models: list[Hinges], ports: list[list[int]], units: int, capacity: float, message: str
+    models: list[Hinges], ports: list[list[int]], units: float, capacity: float, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         allocate(models, ports, units=units, capacity=capacity)
@@ -111,11 +134,6 @@ def test_curves_that_are_none_are_refused_by_the_core(
             np.array([0, len(numbers)], dtype=np.int64), np.array(numbers, dtype=np.float64),
         )  # fmt: skip
     assert message in str(caught.value)
-
-
-def test_huge_coefficients_are_refused() -> None:
-    with pytest.raises(InputError, match="application 0: coefficient 1e\\+10"):
-        allocate([Polynomial(coefficients=(1.0, 1e10), floor=0.1)], [[0]], units=10)
 
 
 def test_slsqp_refuses_floors_beyond_the_capacity() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,8 @@ from weft.sensitivity.model import Hinges, Sensitivity
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+MOST_UNITS = 2**40  # of a link
 
 
 class Models:
@@ -58,8 +61,9 @@ class Ports:
     @classmethod
     def of(cls, ports: Iterable[Sequence[int]]) -> Ports:
         lists = [list(port) for port in ports]
-        flat = np.array([i for port in lists for i in port], dtype=np.int32)
-        return cls(offsets=_offsets([len(port) for port in lists]), applications=flat)
+        offsets = _offsets([len(port) for port in lists])
+        flat = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1]))
+        return cls(offsets=offsets, applications=flat)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -71,7 +75,8 @@ class Allocation:
 
     `objective` is the total slowdown at each port; no split in these units is better by more than
     `gap` × |objective| (0: proved best, up to the rounding of floating point). `multiplier` is what
-    a little more of the link would save there, in slowdown per share.
+    one unit more would save there, in slowdown per share, if it went to one application and the
+    others kept theirs: with convex models nothing else saves more.
     """
 
     ports: Ports
@@ -105,7 +110,7 @@ def allocate(
     models = models if isinstance(models, Models) else Models(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
     count = len(ports)
-    all_units = _per_port("units", units, count).astype(np.int64)
+    all_units = _whole_units(_per_port("units", units, count))
     budget = _budget(all_units, _per_port("capacity", capacity, count))
     weights = np.empty(len(ports.applications), dtype=np.int64)
     objective, gap, multiplier = np.empty(count), np.empty(count), np.empty(count)
@@ -123,15 +128,21 @@ def _per_port(what: str, value: float | ArrayLike, count: int) -> Floats:
     if array.ndim > 1 or array.size not in (1, count):
         problem = f"{array.size} values for {count} ports"
         raise InputError(what, problem, "give one number, or one per port")
-    bad = array[~((array > 0) & (array <= 2.0**40))]
-    if bad.size:
-        raise InputError(what, f"{bad.flat[0]:g} is not above 0", "give a positive number")
     return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (count,)))
+
+
+def _whole_units(units: Floats) -> Ints:
+    bad = units[~((units >= 1) & (units <= MOST_UNITS) & (units == np.floor(units)))]
+    if bad.size:
+        problem = f"{bad[0]:.15g} is not a whole number from 1 to 2^40"
+        raise InputError("units", problem, "give the units that the whole link is divided into")
+    return units.astype(np.int64)
 
 
 def _budget(units: Ints, capacity: Floats) -> Ints:
     """Whole units within the capacity; a whole number missed by rounding is meant."""
-    beyond = capacity[capacity > 1]
-    if beyond.size:
-        raise InputError("capacity", f"{beyond[0]:g} is above 1", "give a share of the link")
-    return np.floor(units * capacity * (1 + 1e-12)).astype(np.int64)
+    bad = capacity[~((capacity > 0) & (capacity <= 1))]
+    if bad.size:
+        problem = f"{bad[0]:g} is not above 0 and up to 1"
+        raise InputError("capacity", problem, "give a share of the link")
+    return np.minimum(units, np.floor(units * capacity * (1 + 1e-12)).astype(np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from some_examples import examples
 
@@ -14,11 +14,12 @@ from weft.control.policy.plan import Policy, plan, policy_of
 from weft.control.policy.port import Htb, PortPolicy, VlArbitration
 from weft.control.policy.rates import promised_rates, working_rates
 from weft.control.policy.response import Responses
-from weft.control.policy.wide_plan import fabric_wide_plan, path_slowdowns
+from weft.control.policy.wide_plan import fabric_wide_plan, gain, path_slowdowns, promised_gap
 from weft.fabric import Port
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
 FLOOR = 0.02
+FINE = Htb(queues=8, rate_kbps=1_000_000)
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -104,7 +105,7 @@ def random_connections(random: np.random.Generator, policy: Policy) -> list[Conn
 @given(seeds)
 def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed: int) -> None:
     random = np.random.default_rng(seed)
-    policy = random_policy(random, Htb(queues=8, rate_kbps=1_000_000))
+    policy = random_policy(random, FINE)
     connections = random_connections(random, policy)
     wide, found = fabric_wide_plan(policy, connections)
     for port in wide.ports.values():
@@ -114,6 +115,39 @@ def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed:
     ours = path_slowdowns(wide).promised
     assert ours <= found.slowdown / len(connections) * (1 + 1e-3)
     assert ours <= local * (1 + 1e-3)
+    assert promised_gap(wide, found) <= 1e-3
+
+
+@examples(12)
+@given(seeds)
+def test_what_a_coarse_plan_promises_is_within_its_own_gap_of_the_bound(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    policy = random_policy(random, VlArbitration(queues=8))
+    connections = random_connections(random, policy)
+    wide, found = fabric_wide_plan(policy, connections)
+    total = path_slowdowns(wide).promised * len(connections)
+    assert total * (1 - promised_gap(wide, found)) == pytest.approx(found.bound, rel=1e-9)
+    brought = gain(policy, connections)
+    assert brought.gap == promised_gap(wide, found)
+    assert brought.promised == 1 - brought.wide.promised / brought.local.promised
+
+
+def test_the_gain_of_two_that_hold_each_other_back() -> None:
+    """a is at both ports, b and c at one each; D = 1/b.
+
+    Each port alone: the least 1/x + 1/(1 − x) is at x = 1/2. Both: the least 1/x + 2/(1 − x) is
+    (1 + √2)², at x = 1/(1 + √2).
+    """
+    sends = Hinges(terms=((1.0, 1.0),), floor=FLOOR)
+    policy = policy_of(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
+    one, two = Port(0, 1), Port(0, 2)
+    found = gain(policy, [Connection(application="a", ports=(one, two)),
+                          Connection(application="b", ports=(one,)),
+                          Connection(application="c", ports=(two,))])  # fmt: skip
+    assert found.local.promised == pytest.approx(2.0)
+    assert found.wide.promised == pytest.approx((1 + 2**0.5) ** 2 / 3, rel=1e-5)
+    assert found.promised == pytest.approx(1 - (1 + 2**0.5) ** 2 / 6, rel=1e-4)
+    assert found.gap <= 1e-5
 
 
 @examples(12)
@@ -138,8 +172,8 @@ def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed
     told = plan(policy, random_connections(random, policy))
     capacity = {port: own.policy.capacity for port, own in told.ports.items()}
     rates = working_rates(told.shares, capacity)
-    if rates is None:
-        return
+    assume(rates is not None)
+    assert rates is not None
     promised = promised_rates(told.shares)
     used = {p: sum(rates[name] for name in own) for p, own in told.shares.items()}
     assert all(used[p] <= capacity[p] + 1e-6 for p in used)
@@ -147,3 +181,38 @@ def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed
         assert rate >= promised[name] - 1e-9
         own = [p for p in told.shares if name in told.shares[p]]
         assert rate >= 1 - 1e-9 or any(used[p] >= capacity[p] - 1e-6 for p in own)
+
+
+def test_working_rates_of_ports_that_hand_on_what_others_cannot_use() -> None:
+    """At the second port all could use more: each has its share. At the first, b has the rest."""
+    first, second, third = Port(0, 1), Port(0, 2), Port(0, 3)
+    shares = {
+        first: {"a": 0.45, "b": 0.45},
+        second: {"a": 0.2, "c": 0.5, "d": 0.3},
+        third: {"e": 0.5},
+    }
+    rates = working_rates(shares, {first: 0.9, second: 1.0, third: 1.0})
+    assert rates == pytest.approx({"a": 0.2, "b": 0.7, "c": 0.5, "d": 0.3, "e": 1.0})
+
+
+def test_working_rates_pass_on_along_a_chain_of_ports() -> None:
+    """The fourth holds c to 0.3, so that b has 0.7 of the second; the third holds a to 0.1."""
+    first, second, third, fourth = (Port(0, n) for n in range(1, 5))
+    shares = {
+        first: {"a": 0.5, "b": 0.5},
+        second: {"b": 0.5, "c": 0.5},
+        third: {"a": 0.1, "d": 0.9},
+        fourth: {"c": 0.3, "e": 0.7},
+    }
+    found = working_rates(shares, dict.fromkeys(shares, 1.0))
+    assert found == pytest.approx({"a": 0.1, "b": 0.7, "c": 0.3, "d": 0.9, "e": 0.7})
+
+
+def test_working_rates_of_random_fabrics_settle() -> None:
+    unsettled = 0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
+        told = plan(policy, random_connections(random, policy))
+        unsettled += path_slowdowns(told).working is None
+    assert unsettled <= 2

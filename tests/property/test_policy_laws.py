@@ -234,6 +234,8 @@ def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
         assert sum(port.units.values()) == port.policy.units
         assert sum(queue.units for queue in port.queues) == port.policy.managed_units
         assert len(port.units) <= port.policy.scheduler.queues
+        if isinstance(port.policy.scheduler, VlArbitration):
+            assert len(port.arbitration.low) <= port.policy.scheduler.entries
         for queue in port.queues:
             own = [a for a in port.applications if a.queue == queue.number]
             assert queue.units == sum(a.units for a in own)

@@ -9,21 +9,23 @@ Entry points: `policy_of`, `plan`, `with_connection`, `without_connection`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from weft.control.policy.allocate import Models, allocate
 from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
 from weft.control.policy.levels import Levels, levels_of
-from weft.control.policy.port import PortPolicy
+from weft.control.policy.port import ArbitrationTables, PortPolicy, arbitration_of
 from weft.control.policy.queues import Hierarchy, QueueMap, hierarchy_of, queues_at
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.sensitivity.model import Sensitivity
 
 Present = Mapping[Port, Mapping[str, int]]  # connections of each application at each port
+Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +48,7 @@ class Policy:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
         names = sorted(self.models)
-        try:
-            solver = Models([self.models[name] for name in names])
-        except InputError as error:
-            raise _named(error, [f"application {name}" for name in names]) from None
-        object.__setattr__(self, "solver", solver)
+        object.__setattr__(self, "solver", Models([self.models[name] for name in names]))
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
 
     def at(self, port: Port) -> PortPolicy:
@@ -153,14 +151,23 @@ class PortPlan:
     @property
     def units(self) -> dict[int, int]:
         """Units of every queue, unmanaged traffic and latency lane included."""
-        policy, queue_of, level_of = self.policy, self.queue_of, self.whole.level_of
-        told = {0: policy.unmanaged_units} if policy.unmanaged_units else {}
-        for name, weight in zip(self.names, self.weights, strict=True):
-            queue = queue_of[level_of[name]]
-            told[queue] = told.get(queue, 0) + weight
+        policy, queue_of = self.policy, self.queue_of
+        unmanaged = policy.unmanaged_units
+        told = dict.fromkeys(sorted({*queue_of.values(), *([0] if unmanaged else [])}), 0)
+        levels = map(self.whole.level_of.__getitem__, self.names)
+        queues = map(queue_of.__getitem__, levels)
+        for queue, weight in zip(queues, self.weights, strict=True):
+            told[queue] += weight
+        if unmanaged:
+            told[0] = unmanaged
         if policy.lane is not None:
             told[policy.scheduler.queues - 1] = policy.lane_units
-        return dict(sorted(told.items()))
+        return told
+
+    @property
+    def arbitration(self) -> ArbitrationTables:
+        """What an InfiniBand port is told: both tables and the limit of high priority."""
+        return arbitration_of(self.policy, self.units)
 
     def of(self, application: str) -> Assigned:
         """Where an application is, and why."""
@@ -208,7 +215,8 @@ def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:
         for port in connection.ports:
             here = present.setdefault(port, {})
             here[connection.application] = here.get(connection.application, 0) + 1
-    return Plan(policy=policy, ports=ByPort(_planned(policy, present)))
+    columns = {port: _columns(counts) for port, counts in present.items()}
+    return Plan(policy=policy, ports=ByPort(_planned(policy, columns, {})))
 
 
 def with_connection(before: Plan, connection: Connection) -> Plan:
@@ -218,10 +226,14 @@ def with_connection(before: Plan, connection: Connection) -> Plan:
 
 
 def without_connection(before: Plan, connection: Connection) -> Plan:
-    """The plan with one connection less: the same as that of the others anew."""
+    """The plan with one connection less: the same as that of the others anew.
+
+    A plan knows how many connections an application has at a port, not which: whoever calls keeps
+    the connections, and takes away only one that was made.
+    """
     for port in connection.ports:
         told = before.ports.get(port)
-        if told is None or connection.application not in told.connections:
+        if told is None or _place(told.names, connection.application) is None:
             problem = f"no connection of {connection.application} to take away"
             raise InputError(_name(port), problem, "name one that was made")
     return _changed(before, connection, -1)
@@ -233,44 +245,90 @@ def _check_application(policy: Policy, connection: Connection) -> None:
         raise InputError(where, "is not registered", "register it first")
 
 
+# A connection may come to ports with hundreds of applications: what is done for each of them is
+# left to built-in functions, and what did not change is taken from the plan before.
+
+
 def _changed(before: Plan, connection: Connection, by: int) -> Plan:
     """Ports are solved again where the connection brings its application or takes it away."""
     name = connection.application
     changed: dict[Port, PortPlan | None] = {}
-    anew = {}
+    anew: dict[Port, Columns] = {}
     for port in connection.ports:
         told = before.ports.get(port)
-        counts = told.connections if told else {}
-        left = counts.get(name, 0) + by
-        if told and left and name in counts:
-            changed[port] = _with_count(told, name, left)
+        here: Columns = (told.names, told.counts) if told else ((), ())
+        names, counts = here
+        at = _place(names, name)
+        if told and at is not None and counts[at] + by:
+            counts = (*counts[:at], counts[at] + by, *counts[at + 1 :])
+            changed[port] = replace(told, counts=counts)
             continue
-        anew[port] = {**counts, name: left} if left else _without(counts, name)
         changed[port] = None
-    changed |= _planned(before.policy, {port: counts for port, counts in anew.items() if counts})
+        columns = _with(names, counts, name) if at is None else _without(names, counts, at)
+        if columns[0]:
+            anew[port] = columns
+    changed |= _planned(before.policy, anew, before.ports)
     return Plan(policy=before.policy, ports=before.ports.changed(changed))
 
 
-def _without(counts: Mapping[str, int], name: str) -> dict[str, int]:
-    return {other: count for other, count in counts.items() if other != name}
+def _columns(counts: Mapping[str, int]) -> Columns:
+    names = tuple(sorted(counts))
+    return names, tuple([counts[name] for name in names])
 
 
-def _with_count(told: PortPlan, name: str, count: int) -> PortPlan:
-    at = told.names.index(name)
-    return replace(told, counts=(*told.counts[:at], count, *told.counts[at + 1 :]))
+def _place(names: Sequence[str], name: str) -> int | None:
+    """Where in the alphabetical order a name is; None if it is not there."""
+    at = bisect_left(names, name)
+    return at if at < len(names) and names[at] == name else None
 
 
-def _planned(policy: Policy, present: Present) -> dict[Port, PortPlan]:
+def _with(names: tuple[str, ...], counts: tuple[int, ...], name: str) -> Columns:
+    at = bisect_left(names, name)
+    return (*names[:at], name, *names[at:]), (*counts[:at], 1, *counts[at:])
+
+
+def _without(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Columns:
+    return names[:at] + names[at + 1 :], counts[:at] + counts[at + 1 :]
+
+
+def _planned(
+    policy: Policy, present: Mapping[Port, Columns], before: Mapping[Port, PortPlan]
+) -> dict[Port, PortPlan]:
+    """Ports split anew; `before` is what they were told."""
+    if not present:
+        return {}
     at = [policy.at(port) for port in present]
-    rows = [[policy.rows[name] for name in sorted(counts)] for counts in present.values()]
+    rows = [[*map(policy.rows.__getitem__, names)] for names, _ in present.values()]
     units, capacity = [own.units for own in at], [own.capacity for own in at]
     try:
         found = allocate(policy.solver, rows, units=units, capacity=capacity)
     except InputError as error:
         raise _named(error, [_name(port) for port in present]) from None
-    ends = found.ports.offsets.tolist()
-    weights = [found.weights[start:end].tolist() for start, end in pairwise(ends)]
-    return assembled(policy, present, weights, found.gap.tolist())
+    weights, gaps = tuple(found.weights.tolist()), found.gap.tolist()
+    parts = [weights[start:end] for start, end in pairwise(found.ports.offsets.tolist())]
+    return {
+        port: PortPlan(
+            policy=own,
+            mapped=_mapped(policy, own, names, before.get(port)),
+            names=names,
+            counts=counts,
+            weights=part,
+            gap=gap,
+            whole=policy,
+        )
+        for (port, (names, counts)), own, part, gap in zip(
+            present.items(), at, parts, gaps, strict=True
+        )
+    }
+
+
+def _mapped(
+    policy: Policy, own: PortPolicy, names: Sequence[str], before: PortPlan | None
+) -> QueueMap:
+    levels = frozenset(map(policy.level_of.__getitem__, names))
+    if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
+        return before.mapped
+    return queues_at(policy.hierarchy, levels, own.managed_queues)
 
 
 def _name(port: Port) -> str:
@@ -282,36 +340,3 @@ def _named(error: InputError, names: Sequence[str]) -> InputError:
     number = error.where.rpartition(" ")[2]
     where = names[int(number)] if number.isdecimal() else error.where
     return InputError(where, error.problem, error.remedy)
-
-
-def assembled(
-    policy: Policy,
-    present: Present,
-    weights: Sequence[Sequence[int]],
-    gaps: Sequence[float | None],
-) -> dict[Port, PortPlan]:
-    """What each port is told, with these units of its applications in alphabetical order."""
-    return {
-        port: _told(policy, policy.at(port), counts, units, gap)
-        for (port, counts), units, gap in zip(present.items(), weights, gaps, strict=True)
-    }
-
-
-def _told(
-    policy: Policy,
-    own: PortPolicy,
-    counts: Mapping[str, int],
-    weights: Sequence[int],
-    gap: float | None,
-) -> PortPlan:
-    levels = frozenset([policy.level_of[name] for name in counts])
-    names = tuple(sorted(counts))
-    return PortPlan(
-        policy=own,
-        mapped=queues_at(policy.hierarchy, levels, own.managed_queues),
-        names=names,
-        counts=tuple([counts[name] for name in names]),
-        weights=tuple(weights),
-        gap=gap,
-        whole=policy,
-    )

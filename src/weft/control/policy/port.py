@@ -10,7 +10,8 @@ low table it may send while it has sent less than limit · 4096 bytes (limit 0: 
 most limit · 4096 − 1 bytes and one packet more: H bytes. If the others have packets of `bulk_bytes`
 waiting, the lane's part of the link is at most H / (H + bulk_bytes); a lane for which that exceeds
 its share is refused. HTB: rate = ceil = its share, burst = its budget: over any time t it sends at
-most rate · t + budget. Entry points: `PortPolicy`, `LatencyLane`, `VlArbitration`, `Htb`.
+most rate · t + budget. Entry points: `PortPolicy`, `LatencyLane`, `VlArbitration`, `Htb`,
+`arbitration_of`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from math import ceil, floor
 from weft.errors import InputError
 
 ENTRY_UNITS = 255
+MOST_ENTRIES = 64  # of a table
+MOST_LANES = 15  # for data: VL15 is for management
 LIMIT_BYTES = 4096
 MOST_LIMIT = 254  # 255 means no limit
 _ROUNDING = 1e-9
@@ -37,6 +40,8 @@ class VlArbitration:
 
     def __post_init__(self) -> None:
         _check_at_least("virtual lanes", self.queues, 1)
+        _check_at_most("virtual lanes", self.queues, MOST_LANES)
+        _check_at_most("entries of an arbitration table", self.entries, MOST_ENTRIES)
         # A queue's last entry may be all but empty: in the worst case one entry per queue is lost.
         most = ENTRY_UNITS * (self.entries - self.queues + 1)
         if not 1 <= self.units <= most:
@@ -153,8 +158,30 @@ class PortPolicy:
         return self.scheduler.queues - self.first_managed_queue - (self.lane is not None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArbitrationTables:
+    """Entries (lane, weight in 64 bytes) of both tables, and the limit of high priority."""
+
+    low: tuple[tuple[int, int], ...]
+    high: tuple[tuple[int, int], ...] = ()
+    high_limit: int = 0
+
+
+def arbitration_of(own: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
+    """Both tables of a port whose queues have these units; a latency lane is in the high one."""
+    if isinstance(own.scheduler, Htb):
+        raise InputError("port", "HTB has no arbitration tables", "use the units of its queues")
+    if own.lane is None:
+        return ArbitrationTables(low=arbitration_entries(units))
+    lane = own.scheduler.queues - 1
+    others = {queue: weight for queue, weight in units.items() if queue != lane}
+    # The weight of the only lane in a table decides nothing.
+    return ArbitrationTables(low=arbitration_entries(others), high=((lane, ENTRY_UNITS),),
+                             high_limit=own.lane.high_limit)  # fmt: skip
+
+
 def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """Low-priority table of the queues' units: (lane, weight), at most 255 to an entry.
+    """A table of these queues' units: (lane, weight), at most 255 to an entry.
 
     Further entries of a lane come after a round of the others, so that no turn is longer.
     """
@@ -166,8 +193,13 @@ def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]
 
 
 def _check_at_least(what: str, value: int, least: int) -> None:
-    if value < least:
+    if not value >= least:
         raise InputError(what, f"{value}", f"use at least {least}")
+
+
+def _check_at_most(what: str, value: int, most: int) -> None:
+    if not value <= most:
+        raise InputError(what, f"{value}", f"use at most {most}")
 
 
 def _check_share(what: str, share: float) -> None:

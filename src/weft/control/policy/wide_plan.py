@@ -1,14 +1,16 @@
 """A plan whose weights are those of the fabric-wide split, and what it gains over the local rule.
 
-At each port an application has at least the share that the fabric as a whole gives it, to a unit;
-what a port has left goes to its applications in proportion. Entry points: `fabric_wide_plan`,
-`path_slowdowns`.
+At each port an application has the share that the fabric as a whole gives it, and what the port has
+left goes to its applications in proportion. Weights are whole units and no floor is cut: an
+application may have less than that share by up to a unit per application at the port. How far the
+plan itself can be from the best is therefore said on its own (`promised_gap`). Entry points:
+`fabric_wide_plan`, `promised_gap`, `path_slowdowns`, `gain`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy as np
 from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
 from weft.control.policy.fabric_wide import FabricWide, fabric_wide
-from weft.control.policy.plan import Plan, Policy, assembled, plan
+from weft.control.policy.plan import Plan, Policy, PortPlan, plan
 from weft.control.policy.port import PortPolicy
 from weft.control.policy.rates import promised_rates, working_rates
 from weft.errors import InputError
@@ -36,16 +38,55 @@ class PathSlowdowns:
     working: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Plans of the same connections by the local rule and fabric-wide.
+
+    `gap`: no split could promise a total slowdown below the fabric-wide plan's by more than this
+    part of it.
+    """
+
+    local: PathSlowdowns
+    wide: PathSlowdowns
+    gap: float
+
+    @property
+    def promised(self) -> float:
+        """By what part the promised mean slowdown is lower fabric-wide."""
+        return 1 - self.wide.promised / self.local.promised
+
+    @property
+    def working(self) -> float | None:
+        """The same where ports use what others leave; None where rates do not settle."""
+        if self.local.working is None or self.wide.working is None:
+            return None
+        return 1 - self.wide.working / self.local.working
+
+
 def fabric_wide_plan(policy: Policy, connections: Iterable[Connection]) -> tuple[Plan, FabricWide]:
     """The plan with fabric-wide weights, and the split that they follow."""
     local = plan(policy, connections)
     found = fabric_wide(policy.models, paths_of(local), _capacities(local))
-    weights = [
-        _units(told.policy, [(a.model, found.shares[a.application]) for a in told.applications])
-        for told in local.ports.values()
-    ]
-    ports = assembled(policy, local.present, weights, [None] * len(weights))
+    ports = {port: _weighted(told, found) for port, told in local.ports.items()}
     return Plan(policy=policy, ports=ByPort(ports)), found
+
+
+def promised_gap(told: Plan, found: FabricWide) -> float:
+    """What a plan of those connections promises in all is at most this part above the least."""
+    rates = promised_rates(told.shares)
+    total = _mean_slowdown(told.policy.models, rates) * len(rates)
+    return max(0.0, total - found.bound) / abs(total)
+
+
+def gain(policy: Policy, connections: Iterable[Connection]) -> Gain:
+    """What the fabric-wide weights of these connections bring over the local ones."""
+    once = tuple(connections)
+    wide, found = fabric_wide_plan(policy, once)
+    return Gain(
+        local=path_slowdowns(plan(policy, once)),
+        wide=path_slowdowns(wide),
+        gap=promised_gap(wide, found),
+    )
 
 
 def path_slowdowns(told: Plan) -> PathSlowdowns:
@@ -73,6 +114,11 @@ def _capacities(told: Plan) -> dict[Port, float]:
 
 def _mean_slowdown(models: Mapping[str, Sensitivity], rates: Mapping[str, float]) -> float:
     return float(np.mean([models[name].slowdown(rate) for name, rate in rates.items()]))
+
+
+def _weighted(told: PortPlan, found: FabricWide) -> PortPlan:
+    wanted = [(a.model, found.shares[a.application]) for a in told.applications]
+    return replace(told, weights=tuple(_units(told.policy, wanted)), gap=None)
 
 
 def _units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:

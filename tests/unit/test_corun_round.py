@@ -191,6 +191,24 @@ def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
         assert total(found) <= 1.01 * min(every)
 
 
+def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
+    """0.6 of the link is the least that one was profiled at: two others share the rest."""
+    wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
+    found = weights_with_lending([wide, SENDS, WAITS])
+    assert found.sum() == pytest.approx(1)
+    assert found[0] >= 0.6 - 1e-9
+    assert (found[1:] >= 0.05 - 1e-9).all()
+    full = [Hinges(terms=((1.0, 0.4),), floor=floor) for floor in (0.6, 0.39)]
+    assert weights_with_lending(full, MANAGED) == pytest.approx([0.6, 0.39])
+    assert tuple(ways_of(full, 200e6)) == WAYS
+
+
+def test_floors_that_exceed_the_capacity_are_refused_with_both_numbers() -> None:
+    wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
+    with pytest.raises(InputError, match=r"2 applications sum to 1\.2, the capacity is 1;"):
+        weights_with_lending([wide, wide])
+
+
 @pytest.mark.parametrize("weights", [[0.5], [0.5, -0.1], [0.6, 0.6]])
 def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):

@@ -115,18 +115,19 @@ def lent_slowdowns(
 def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> FloatArray:
     """Weights for which the total slowdown with lending is least, as far as exchanges find them.
 
-    From equal weights, and from one application far before or behind the others, a part of one's
-    weight is handed over to another as long as that helps, in ever smaller parts. The total is not
-    convex in the weights: the best of the local answers is taken, and of the weights between it and
-    equal ones those nearest to equal that are as good but for 0.5 %: a promise is worth something
-    where a model is wrong.
+    From weights as equal as the floors allow, and from one application far before or behind the
+    others, a part of one's weight is handed over to another as long as that helps, in ever smaller
+    parts. The total is not convex in the weights: the best of the local answers is taken, and of
+    the weights between it and those equal ones the nearest to equal that are as good but for 0.5 %:
+    a promise is worth something where a model is wrong.
     """
     lending = Lending(models, capacity)
     floors = lending.responses.floor
-    equal = np.full(len(models), capacity / len(models))
-    if (equal < floors).any():
-        problem = f"floors of {len(models)} applications exceed equal weights"
+    if floors.sum() > capacity + _ROUNDING:
+        told = f"the floors of {len(models)} applications sum to {floors.sum():.4g}"
+        problem = f"{told}, the capacity is {capacity:.4g}"
         raise InputError("lending", problem, "lower the floors or admit fewer applications")
+    equal = _as_equal(floors, capacity)
     starts = [equal]
     for one in np.eye(len(models)):
         before = np.where(one > 0, capacity - (floors.sum() - floors), floors)
@@ -134,6 +135,17 @@ def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> Flo
         starts += [before, behind]
     best = min((_improved(lending, start) for start in starts), key=lending.total)
     return _nearest(lending, equal, best)
+
+
+def _as_equal(floors: FloatArray, capacity: float) -> FloatArray:
+    """Equal weights but for those whose floor is higher."""
+    held = np.zeros(len(floors), dtype=bool)
+    while True:
+        level = (capacity - floors[held].sum()) / (~held).sum()
+        short = ~held & (floors > level + _ROUNDING)
+        if not short.any():
+            return np.asarray(np.where(held, floors, level))
+        held |= short
 
 
 def _nearest(lending: Lending, equal: FloatArray, best: FloatArray) -> FloatArray:

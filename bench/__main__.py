@@ -1,4 +1,4 @@
-"""`python -m bench [simulate|measure|allocate|tune|all]`: ours and the peers', interleaved.
+"""`python -m bench [simulate|measure|allocate|wide|tune|all]`: ours and the peers', interleaved.
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
@@ -15,14 +15,16 @@ from bench.figure import save
 from bench.measure import measure
 from bench.simulate import simulate
 from bench.tune import tune
+from bench.wide import wide
 
 HALVES = {
     "simulate": (simulate,),
     "measure": (measure,),
     "allocate": (allocate_all,),
+    "wide": (wide,),
     "tune": (tune,),
     # Without the tuner's exhaustive sweep, which takes an hour.
-    "all": (simulate, measure, allocate_all),
+    "all": (simulate, measure, allocate_all, wide),
 }
 
 

@@ -12,6 +12,7 @@ from bench import measure, ours
 from bench.figure import Figure, save
 from bench.ours import Round
 from bench.peers import fi_pingpong, qperf, sockperf
+from bench.wide import wide
 
 # Recorded from sockperf 3.7, qperf 0.4.11 and fi_pingpong 1.17.
 SOCKPERF_PING_PONG = """\
@@ -74,6 +75,16 @@ def test_a_half_that_was_run_replaces_its_own_lines_only(tmp_path: Path) -> None
     save([figure("tcp", "measure")], path)
     save([figure("udp", "measure")], path)
     assert [json.loads(line)["name"] for line in path.read_text().splitlines()] == ["S1", "udp"]
+
+
+def test_what_whole_fabrics_gain_is_told_for_both_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = wide(quick=True)
+    told = capsys.readouterr().out
+    assert "8 × 2" in told
+    assert "16 × 4" in told
+    assert {figure.half for figure in figures} == {"wide"}
+    # The bound that no split goes below is that of the promised total.
+    assert all(figure.ours >= -1e-4 for figure in figures if "least share" in figure.name)
 
 
 def test_everybody_has_one_turn_per_round_and_each_begins_once(

@@ -145,4 +145,5 @@ def _budget(units: Ints, capacity: Floats) -> Ints:
     if bad.size:
         problem = f"{bad[0]:g} is not above 0 and up to 1"
         raise InputError("capacity", problem, "give a share of the link")
-    return np.minimum(units, np.floor(units * capacity * (1 + 1e-12)).astype(np.int64))
+    whole = np.floor(units * capacity * (1 + 1e-12)).astype(np.int64)
+    return np.asarray(np.minimum(units, whole))

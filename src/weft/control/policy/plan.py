@@ -336,7 +336,7 @@ def _name(port: Port) -> str:
 
 
 def _named(error: InputError, names: Sequence[str]) -> InputError:
-    """The core counts applications and ports ("port 3"); users know them by name."""
+    """The core counts ports ("port 3"); users know them by name."""
     number = error.where.rpartition(" ")[2]
     where = names[int(number)] if number.isdecimal() else error.where
     return InputError(where, error.problem, error.remedy)

@@ -26,7 +26,8 @@ PROJECT = Path(__file__).parents[2]
 PLACE = PROJECT / "examples/applications"
 NAME = "live-apps"
 LIMIT_S = 300
-NEEDED = {"rsync": "rsync", "rsync-z": "rsync", "pg-dump": "pg_dump"}
+LIMITED = tuple(f"slow{n}" for n in range(1, 5))
+NEEDED = dict.fromkeys(("rsync", "rsync-z", *LIMITED), "rsync") | {"pg-dump": "pg_dump"}
 # Slowdown at a quarter of the link: what waits for the network, what hides it, what hardly sends.
 EXPECTED = {
     "rsync": (3.0, 4.2),
@@ -36,6 +37,7 @@ EXPECTED = {
     "mpi-sort": (1.2, 3.0),
     "mpi-stencil": (0.9, 1.9),
     "mpi-pi": (0.8, 1.25),
+    **dict.fromkeys(LIMITED, (0.8, 1.25)),
 }
 SPARK = "spark-lr"
 
@@ -114,6 +116,42 @@ def test_an_application_is_as_sensitive_as_its_kind(
 
 def test_every_application_that_is_described_is_tested() -> None:
     assert set(commands()) == {*EXPECTED, SPARK, "spark-sort"}
+
+
+def test_rsyncs_beside_each_other_fetch_their_own_files(
+    bed: Testbed, environment: dict[str, str]
+) -> None:
+    need("rsync")
+    place = Path(environment["WEFT_APPLICATIONS"])
+    several = ("files-1", "files-1-1", "texts-1")
+    running = [bed.spawn("h1", [str(PLACE / "rsync"), name], env=environment) for name in several]
+    assert [process.wait(LIMIT_S) for process in running] == [0, 0, 0]
+    fetched, own = ([{path.name for path in (place / f"{before}{name}").iterdir()}
+                     for name in several] for before in ("received-", ""))  # fmt: skip
+    assert fetched == own
+    assert not fetched[0] & fetched[2]
+
+
+def test_rsync_ends_if_its_daemon_does(bed: Testbed, environment: dict[str, str]) -> None:
+    """Another program has the port."""
+    need("rsync")
+    named = subprocess.run(["cksum"], input=b"files-1-1", capture_output=True, check=True).stdout
+    port = 10000 + int(named.split()[0]) % 20000
+    taken = (
+        f"import socket\nwith socket.create_server(('', {port})) as server:\n"
+        "    print('listening', flush=True)\n    while True:\n        server.accept()[0].close()\n"
+    )
+    with bed.spawn("h2", [sys.executable, "-c", taken], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            process = bed.spawn("h1", [str(PLACE / "rsync"), "files-1-1"], env=environment,
+                                stderr=subprocess.PIPE)  # fmt: skip
+            _, told = process.communicate(timeout=LIMIT_S)
+        finally:
+            other.kill()
+    assert process.returncode == 1
+    assert b"bind" in told
 
 
 @pytest.fixture

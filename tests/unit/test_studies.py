@@ -280,9 +280,7 @@ def test_what_this_machine_cannot_give_is_left_out_and_told():
     assert [verdict.word for verdict in result.verdicts] == ["holds", "not judged"]
     assert result.verdicts[1].evidence == "no such device"
     assert "Not had here: gone: no such device" in study_table(result)
-    assert claims_verdict([result]) == (
-        "2 claims of the papers judged on ours: 1 holds, 1 not judged."
-    )
+    assert claims_verdict([result]) == ("Of 2 claims of the papers 1 holds, 1 could not be judged.")
 
 
 def test_a_ratio_to_another_system_is_shown_and_not_judged():
@@ -291,6 +289,29 @@ def test_a_ratio_to_another_system_is_shown_and_not_judged():
     assert other.within
     assert not other.judged
     assert verdict([other, row(10)]) == "1 of 1 published values are within tolerance."
+
+
+def test_what_there_is_nothing_of_is_left_out():
+    other = row(99, tolerance=ANOTHER_SYSTEM)
+    assert verdict([other]) == ""
+    assert standing([other]) == ""
+    assert claims_verdict([run_study(a_study())]) == ""
+
+
+def test_claims_are_counted_by_what_became_of_them():
+    holds = [True, True, False, False, False, None]
+    claims = tuple(claim(lambda _, h=h: Verdict(holds=h, evidence="")) for h in holds)
+    assert claims_verdict([run_study(a_study(claims=claims))]) == (
+        "Of 6 claims of the papers 2 hold, 3 do not, 1 could not be judged."
+    )
+
+
+def test_a_gain_has_no_ratio_and_is_not_judged():
+    gain = row(-1, kind="gain", tolerance=0.1)
+    assert gain.published == 10
+    assert gain.ratio is None
+    assert not gain.judged
+    assert not gain.unexplained
 
 
 def test_two_systems_are_told_in_two_tables():

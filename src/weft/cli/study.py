@@ -73,9 +73,8 @@ def run(args: argparse.Namespace) -> int:
         check_directory(args.figure)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
-    told = [verdict(rows), standing(rows)]
-    told += [claims_verdict(results)] if any(result.verdicts for result in results) else []
-    print("\n".join(told), file=sys.stderr)
+    for line in filter(None, (verdict(rows), standing(rows), claims_verdict(results))):
+        print(line, file=sys.stderr)
     return int(any(row.unexplained for row in rows))
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 from weft.records import Distribution, Record, Scalar
 from weft.records.dimension import convert
 
-Kind = Literal["median", "tail", "bandwidth", "latency", "rate", "value"]
+Kind = Literal["median", "tail", "bandwidth", "latency", "rate", "value", "gain"]
 Source = Literal["simulation", "model", "measurement"]  # what our column is
 Records = Mapping[str, Record]  # by setting
 
@@ -75,8 +75,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """ours / published."""
-        return None if self.published is None else self.ours / self.published
+        """ours / published; None of a gain, which may be of either sign or none."""
+        if self.published is None or self.observation.kind == "gain":
+            return None
+        return self.ours / self.published
 
     @property
     def tolerance(self) -> float:
@@ -85,12 +87,12 @@ class Row:
 
     @property
     def judged(self) -> bool:
-        """Whether ours should be the published value: there is one, and of this system."""
-        return self.published is not None and math.isfinite(self.tolerance)
+        """Whether ours should be the published value: there is a ratio, and of one system."""
+        return self.ratio is not None and math.isfinite(self.tolerance)
 
     @property
     def within(self) -> bool:
-        """Whether ours is within the tolerance; true where nothing is published."""
+        """Whether ours is within the tolerance; true where there is no ratio."""
         return self.ratio is None or abs(self.ratio - 1) <= self.tolerance
 
     @property

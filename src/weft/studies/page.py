@@ -48,7 +48,9 @@ def study_section(result: Result) -> Section:
 def studies_report(results: Sequence[Result]) -> str:
     """Studies as one HTML page, what they come to first."""
     rows = [row for result in results for row in result.compared]
-    opening = Section(title="What was run", text=f"{verdict(rows)} {claims_verdict(results)}")
+    opening = Section(
+        title="What was run", text=f"{verdict(rows)} {claims_verdict(results)}".strip()
+    )
     sections = [opening, *map(study_section, results)]
     records = [study_records(result)[-1] for result in results]
     return render_report(records, "weft studies: published values and ours", sections, [this_run()])

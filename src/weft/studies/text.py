@@ -96,8 +96,10 @@ def _bullet(remark: str) -> str:
 
 
 def verdict(rows: Sequence[Row]) -> str:
-    """How many published values ours meets."""
+    """How many published values ours meets; nothing if none is judged."""
     rows = [row for row in rows if row.judged]
+    if not rows:
+        return ""
     outside = [row for row in rows if not row.within]
     reasons = sum(1 for row in outside if not row.unexplained)
     met = f"{len(rows) - len(outside)} of {len(rows)} published values are within tolerance"
@@ -108,21 +110,31 @@ def verdict(rows: Sequence[Row]) -> str:
 
 
 def claims_verdict(results: Sequence[Result]) -> str:
-    """How many claims of the papers hold for what we have."""
-    words = [verdict.word for result in results for verdict in result.verdicts]
-    counted = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-    return f"{len(words)} claims of the papers judged on ours: {counted}."
+    """How many claims of the papers hold for what we have; nothing if there is none."""
+    found = [verdict.holds for result in results for verdict in result.verdicts]
+    if not found:
+        return ""
+    told = [
+        f"{found.count(holds)} {words[found.count(holds) > 1]}"
+        for holds, words in (
+            (True, ("holds", "hold")),
+            (False, ("does not", "do not")),
+            (None, ("could not be judged",) * 2),
+        )
+        if holds in found
+    ]
+    return f"Of {len(found)} claims of the papers {', '.join(told)}."
 
 
 def standing(rows: Sequence[Row]) -> str:
-    """How many values are predictions, and how many of those are met."""
+    """How many values are predictions, and how many of those are met; nothing of none."""
     rows = [row for row in rows if row.judged]
     free = predictions(rows)
     met = sum(row.within for row in free)
-    return (
-        f"{len(rows) - len(free)} of the {len(rows)} served to set parameters; "
-        f"of the other {len(free)}, the predictions, {met} are within tolerance."
-    )
+    served = f"{len(rows) - len(free)} of the {len(rows)} served to set parameters"
+    if not free:
+        return f"{served}." if rows else ""
+    return f"{served}; of the other {len(free)}, the predictions, {met} are within tolerance."
 
 
 # ---- Several studies on one screen ------------------------------------------------------------

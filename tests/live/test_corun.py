@@ -15,6 +15,8 @@ import pytest
 from needs import need_namespaces
 from restored import Root, roots, wait_restored
 
+from weft.control.corun.stage import Job, staged
+from weft.control.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
 from weft.host import marking, standing
 from weft.host.caps import changing
 from weft.host.queues import Queue, queues, set_queues
@@ -22,6 +24,7 @@ from weft.host.testbed import Testbed
 from weft.host.wiring import Wiring
 from weft.records import read_records
 from weft.sensitivity.application import application_of
+from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
 from weft.sensitivity.table import AppTable
 
@@ -143,6 +146,56 @@ def runs(pid: str) -> bool:
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> None:
+    """Different models, so that weights differ; then one of the two sends."""
+    models = [Hinges(terms=((1.0, 0.9),), floor=0.05), Hinges(terms=((0.3, 1.0),), floor=0.05)]
+    ways = ways_of(models, RATE_BPS)
+    assert ways[WEFT].weights[0] > 1.5 * ways[WEFT].weights[1]
+    sender = bench.bed.ends("h2")[0]
+    jobs = [Job(name=name, command=fetch(bench.bed, 5001 + n, BYTES))
+            for n, name in enumerate(("left", "right"))]  # fmt: skip
+    with staged(NAME, None, jobs) as stage:
+        for way in (ways[EQUAL], ways[LEND], ways[WEFT]):
+            stage.share(way)
+            for end in bench.bed.all_ends():
+                found = {queue.dscps: queue.share for queue in queues(end)}
+                wanted = {(mark(n),): weight for n, weight in enumerate(way.weights)}
+                assert found == pytest.approx({(0,): 0.01, **wanted}, rel=1e-3)
+        stage.start(1)
+        ended = stage.next_end(LIMIT_S)
+        assert ended is not None
+        assert ended[0] == 1
+        passed = {queue.dscps: queue.count.bytes for queue in queues(sender)}
+        assert passed[mark(1),] > BYTES
+        assert passed[mark(0),] == 0
+        unmarked = stage.unmarked()
+        assert unmarked is not None
+        assert unmarked < 0.03
+        stage.share(ways[ONE])
+        assert stage.unmarked() is None
+
+
+def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) -> None:
+    ways = ways_of([Hinges(terms=((1.0, 0.9),), floor=0.05)] * 2, RATE_BPS)
+    client = FETCH.replace("PORT", "5004").replace("sys.argv[3]", "'print()'")
+    size = 200_000  # one hundredth of the link is slow
+    command = (sys.executable, "-c", client, str(size), bench.bed.namespace("h2"))
+    serve = [sys.executable, "-c", SERVE.replace("PORT", "5004")]
+    with bench.bed.spawn("h2", serve, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        try:
+            with staged(NAME, None, [Job(name="left", command=command)]) as stage:
+                stage.share(ways[EQUAL])
+                stage.start(0)
+                assert stage.next_end(LIMIT_S) is not None
+                unmarked = stage.unmarked()
+        finally:
+            server.kill()
+    assert unmarked is not None
+    assert unmarked > 0.5
+
+
 def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> None:
     file = bench.folder / "records.jsonl"
     words = ("--repeat", "1", "--runs", "2", "-o", str(file), "--json")
@@ -164,7 +217,7 @@ def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> 
 def started(bench: Bench, *words: str) -> subprocess.Popen[str]:
     """A measurement whose first round has ended, and whose second one runs."""
     process = subprocess.Popen(
-        bench.argv("--repeat", "2", *words),
+        bench.argv("--repeat", "2", "--runs", "1", *words),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -189,7 +242,7 @@ def test_interrupted_it_keeps_what_was_measured_and_goes_on_later(bench: Bench) 
     assert groups() == []
     kept = len(read_records(file).records)
     assert 1 <= kept < 12
-    done = bench.corun("--repeat", "2", "-o", str(file))
+    done = bench.corun("--repeat", "2", "--runs", "1", "-o", str(file))
     assert done.returncode == 0, done.stderr
     assert f"goes on after {kept} of 12 rounds" in done.stderr
     assert len(read_records(file).records) == 12
@@ -208,7 +261,8 @@ def test_a_command_that_fails_is_one_line(bench: Bench) -> None:
     bench.save("right", ("sh", "-c", "echo broken >&2; exit 3"))
     done = bench.corun()
     assert done.returncode == 2
-    (error,) = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
-    assert "application right: exit status 3, after 'broken'; mend its command" in error
+    *told, error = done.stderr.splitlines()
+    assert error == "weft: application right: exit status 3, after 'broken'; mend its command"
+    assert all(" left" in line for line in told)
     assert roots(bench.bed.all_ends()) == bench.before
     assert groups() == []

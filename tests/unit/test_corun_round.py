@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from weft.cli import main
 from weft.control.corun.outcome import mean_of, outcome_of, outcome_text
-from weft.control.corun.rounds import Plan, Round, check_same, left_of, record_of
+from weft.control.corun.rounds import Plan, Round, check_same, left_of, record_of, ways_in
 from weft.control.corun.together import together
 from weft.control.corun.ways import (
     ALONE,
@@ -24,6 +24,7 @@ from weft.control.corun.ways import (
     ONE,
     WAYS,
     WEFT,
+    Way,
     mark,
     queues_of,
     ways_of,
@@ -32,6 +33,7 @@ from weft.control.policy.lending import (
     Lending,
     lent_slowdowns,
     volume,
+    volume_of,
     weights_with_lending,
 )
 from weft.errors import InputError
@@ -45,63 +47,110 @@ SENDS = Hinges(terms=((1.0, 1.0),), floor=0.05)  # nothing but sending
 WAITS = Hinges(terms=((1.0, 0.4),), floor=0.05)  # sends two fifths of its time
 HIDES = Hinges(terms=((0.25, 1.0),), floor=0.05)  # computes meanwhile, down to a quarter
 PLAN = Plan(names=("a", "b"), place="nowhere", repeat=3, runs=2, seed=5)
+AT_ONCE = {0: 0.0, 1: 0.0}
 
 
 class Invented:
-    """Runs that take fixed times on a clock of their own."""
+    """Runs that take given times on a clock of their own; the last one again and again."""
 
-    def __init__(self, takes_s: Sequence[float]) -> None:
-        self.takes_s = takes_s
-        self.now_s = 0.0
-        self.ends: dict[int, float] = {}
+    def __init__(self, *takes_s: Sequence[float]) -> None:
+        self.takes_s = [list(own) for own in takes_s]
+        self.clock_s = 0.0
+        self.running: dict[int, tuple[float, float]] = {}  # when it ends, what it takes
         self.started: list[tuple[float, int]] = []
         self.stopped = False
 
-    def start(self, number: int) -> None:
-        assert number not in self.ends
-        self.started.append((self.now_s, number))
-        self.ends[number] = self.now_s + self.takes_s[number]
+    def name(self, number: int) -> str:
+        return "ab"[number]
 
-    def next_end(self, limit_s: float) -> tuple[int, float] | None:
-        number = min(self.ends, key=lambda n: (self.ends[n], n))
-        if self.ends[number] - self.now_s > limit_s:
+    def now_s(self) -> float:
+        return self.clock_s
+
+    def start(self, number: int) -> None:
+        assert number not in self.running
+        self.started.append((self.clock_s, number))
+        own = self.takes_s[number]
+        takes_s = own.pop(0) if len(own) > 1 else own[0]
+        self.running[number] = self.clock_s + takes_s, takes_s
+
+    def next_end(self, wait_s: float) -> tuple[int, float] | None:
+        end_s, number = min(((end_s, n) for n, (end_s, _) in self.running.items()),
+                            default=(inf, -1))  # fmt: skip
+        if end_s > self.clock_s + wait_s:
+            self.clock_s += wait_s
             return None
-        self.now_s = self.ends.pop(number)
-        return number, self.takes_s[number]
+        self.clock_s = end_s
+        return number, self.running.pop(number)[1]
 
     def stop(self) -> None:
         self.stopped = True
-        self.ends.clear()
+        self.running.clear()
 
 
 # ---- Running together -------------------------------------------------------------------------
 
 
 def test_each_runs_again_until_all_have_ended_often_enough() -> None:
-    troupe = Invented([3.0, 10.0])
-    assert together(troupe, (0, 1), 2, 60) == {0: [3.0] * 6, 1: [10.0] * 2}
+    troupe = Invented([3.0], [10.0])
+    # The short one's first run began before the other's; the last one, from 18 to 21, counts.
+    assert together(troupe, AT_ONCE, 2, 60) == {0: [3.0] * 6, 1: [10.0] * 2}
     assert troupe.stopped
-    # The short one starts a seventh time, beside the long one's end; that run does not count.
     assert troupe.started == [
-        (0, 0), (0, 1), (3, 0), (6, 0), (9, 0), (10, 1), (12, 0), (15, 0), (18, 0),
+        (0, 0), (0, 1), (3, 0), (6, 0), (9, 0), (10, 1), (12, 0), (15, 0), (18, 0), (20, 1),
     ]  # fmt: skip
 
 
-def test_one_that_does_not_end_is_an_error_and_all_are_stopped() -> None:
-    troupe = Invented([100.0, 200.0])
-    with pytest.raises(InputError, match="no run ended within 60 s"):
-        together(troupe, (0, 1), 1, 60)
+def test_a_slow_run_counts_though_all_others_have_ended_often_enough() -> None:
+    troupe = Invented([3.0, 3.0, 12.0, 1.0], [10.0])
+    assert together(troupe, AT_ONCE, 1, 60) == {0: [3.0, 12.0], 1: [10.0]}
+    assert (10, 1) in troupe.started  # goes on beside it
+    assert troupe.clock_s == 18
+
+
+def test_runs_count_from_when_all_have_begun() -> None:
+    troupe = Invented([3.0], [10.0])
+    assert together(troupe, {0: 0.0, 1: 4.0}, 1, 60) == {0: [3.0] * 3, 1: [10.0]}
+    assert troupe.started[:3] == [(0, 0), (3, 0), (4, 1)]
+    assert troupe.clock_s == 15
+
+
+def test_the_mean_of_what_counts_is_that_of_all_runs() -> None:
+    """The longer a run, the likelier it is the one that runs when the others have ended."""
+    random = np.random.default_rng(2)
+    taken_s: list[float] = []
+    for _ in range(2000):
+        troupe = Invented(random.choice([1.0, 9.0], 60), [20.0])
+        taken_s += together(troupe, {0: random.uniform(0, 5), 1: 0.0}, 1, 60)[0]
+    assert fmean(taken_s) == pytest.approx(5, abs=0.15)
+
+
+@pytest.mark.parametrize("takes_s", [(100.0, 200.0), (3.0, inf)])
+def test_one_that_does_not_end_is_an_error_and_all_are_stopped(takes_s: tuple[float, ...]) -> None:
+    troupe = Invented(*([takes] for takes in takes_s))
+    with pytest.raises(InputError, match=r"application .: a run did not end within 60 s"):
+        together(troupe, AT_ONCE, 1, 60)
     assert troupe.stopped
+    assert troupe.clock_s == 60
+
+
+def test_all_begin_at_random_within_what_they_take_alone_the_first_at_once() -> None:
+    several = [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way != ALONE]
+    assert all(min(delays.values()) == 0 for delays in several)
+    assert all(delays[0] <= 4 and delays[1] <= 10 for delays in several)
+    assert len({*map(str, several)}) == len(several)
+    assert several == [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way != ALONE]
+    alone = [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way == ALONE]
+    assert all([*delays.values()] == [0.0] for delays in alone)
 
 
 def test_an_interrupt_stops_all() -> None:
     class Interrupted(Invented):
-        def next_end(self, limit_s: float) -> tuple[int, float] | None:
-            raise KeyboardInterrupt(limit_s)
+        def next_end(self, wait_s: float) -> tuple[int, float] | None:
+            raise KeyboardInterrupt(wait_s)
 
     troupe = Interrupted([1.0, 2.0])
     with pytest.raises(KeyboardInterrupt):
-        together(troupe, (0, 1), 1, 60)
+        together(troupe, AT_ONCE, 1, 60)
     assert troupe.stopped
 
 
@@ -122,7 +171,8 @@ def test_queues_of_a_way_take_every_mark_and_what_bears_none() -> None:
     assert [queue.dscps for queue in queues_of(ways[ONE])] == [(0,)]
     queues = queues_of(ways[WEFT])
     assert [queue.dscps for queue in queues] == [(0,), (mark(0),), (mark(1),)]
-    assert sum(queue.weight for queue in queues) == pytest.approx(1)
+    assert [queue.weight for queue in queues] == pytest.approx([1 - MANAGED, *ways[WEFT].weights])
+    assert ways[WEFT].weights[0] > 2 * ways[WEFT].weights[1]
 
 
 def test_one_that_always_sends_gets_what_the_other_leaves() -> None:
@@ -182,6 +232,37 @@ def test_volume_is_the_time_the_link_is_busy_alone() -> None:
     assert volume(HIDES) == pytest.approx(0.25)
 
 
+def moved(sent: float, model: Hinges = WAITS) -> float:
+    """The volume of an application whose host moved so many times what the link takes in a run."""
+    runs = tuple(
+        Run(share=b, completion=float(model.slowdown(b)), bytes=round(sent * 1e6 / 8))
+        for b in (0.05, 0.1, 0.25, 0.5, 1.0)
+    )
+    return volume_of(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
+
+
+def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None:
+    assert moved(0.38) == pytest.approx(0.38)
+    assert moved(0.9) == pytest.approx(0.45)
+    assert moved(0.01) == pytest.approx(0.4, rel=0.01)  # between other hosts
+    assert moved(0.3, Hinges(terms=(), floor=0.05)) == pytest.approx(0, abs=1e-6)
+    assert moved(1.01, SENDS) == 1
+
+
+def test_who_sends_less_than_its_model_says_leaves_more() -> None:
+    told, less = (lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes)
+                  for volumes in ((), (1.0, 0.2)))  # fmt: skip
+    assert less[0] == pytest.approx(1 / (1 - 0.2 / 1.4), rel=1e-5)
+    assert less[0] < told[0]
+    assert less[1] == pytest.approx(told[1])
+
+
+@pytest.mark.parametrize("volumes", [[0.5], [0.5, 1.1], [-0.1, 0.5]])
+def test_volumes_that_cannot_be_are_refused(volumes: list[float]) -> None:
+    with pytest.raises(InputError, match="volumes"):
+        lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes)
+
+
 def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
     for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
         found = weights_with_lending(models)
@@ -233,9 +314,23 @@ def test_what_has_a_record_is_not_run_again_and_others_records_are_refused() -> 
     ways = ways_of([SENDS, HIDES], 200e6)
     records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds[:4]]
     assert left_of(PLAN, records) == list(PLAN.rounds[4:])
-    check_same("x", PLAN, records)
+    check_same("x", PLAN, ways, records)
     with pytest.raises(InputError, match="has records with applications 'a b', not 'a c'"):
-        check_same("x", replace(PLAN, names=("a", "c")), records)
+        check_same("x", replace(PLAN, names=("a", "c")), ways, records)
+
+
+def test_records_of_other_weights_or_predictions_are_refused() -> None:
+    ways = ways_of([SENDS, HIDES], 200e6)
+    records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds]
+    assert ways_in("x", records) == ways
+    changed = ways_of([SENDS, WAITS], 200e6)
+    for way in (EQUAL, WEFT, LEND):
+        some = [record for record in records if record.settings["way"] in (ALONE, ONE, way)]
+        with pytest.raises(InputError, match=f"x: has records of .{way}. with other weights"):
+            check_same("x", PLAN, changed, some)
+    others = [measured(changed, one, (1.0, 1.0)) for one in PLAN.rounds if one.way == WEFT]
+    with pytest.raises(InputError, match="with different weights"):
+        ways_in("x", [*records, *others])
 
 
 @pytest.mark.parametrize(
@@ -252,9 +347,11 @@ def test_a_measurement_that_cannot_be_is_refused(changes: dict[str, object], tol
         replace(PLAN, **changes)  # type: ignore[arg-type]
 
 
-def measured(ways: dict[str, object], one: Round, slower: Sequence[float]) -> Record:
+def measured(
+    ways: Mapping[str, Way], one: Round, slower: Sequence[float], unmarked: float | None = None
+) -> Record:
     taken = {n: [2.0 * slower[n], 2.2 * slower[n]] for n in one.numbers}
-    return record_of(PLAN, one, ways.get(one.way), taken, 0.5)  # type: ignore[arg-type]
+    return record_of(PLAN, one, ways.get(one.way), taken, 0.5, unmarked)
 
 
 # ---- Outcome ----------------------------------------------------------------------------------
@@ -284,6 +381,30 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     assert "weft, lending over equal queues: gain in mean slowdown +0.0% ± 0.0, within" in text
 
 
+def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_it() -> None:
+    """Relative variances of a quotient add; every round beside others takes the same here."""
+    ways = ways_of([SENDS, HIDES], 200e6)
+    noise = {0: 0.95, 1: 1.0, 2: 1.05}
+    by_way = {ONE: (2.0, 1.5), EQUAL: (2.0, 1.5), WEFT: (1.0, 0.75), LEND: (1.0, 1.5)}
+    records = [
+        measured(ways, one, by_way.get(one.way, (noise[one.repetition], 1.0)))
+        for one in PLAN.rounds
+    ]
+    found = outcome_of(PLAN.names, ways, records)
+    assert found is not None
+    part = student.ppf(0.975, 2) * stdev(noise.values()) / 3**0.5
+    assert found.alone_s["a"].half == pytest.approx(2.1 * part)
+    assert found.slowdown[EQUAL]["a"].half == pytest.approx(2 * part)
+    assert found.slowdown[EQUAL]["b"].half == pytest.approx(0, abs=1e-9)
+    assert found.overall[EQUAL].half == pytest.approx(2 * part / 2)
+    # Both gain a half, whatever their times alone; then one alone does.
+    assert found.gains[WEFT, EQUAL].value == pytest.approx(0.5)
+    assert found.gains[WEFT, EQUAL].half == pytest.approx(0, abs=1e-9)
+    changed = 1 / (2 + 1.5 * 1.001)  # its time alone longer by a thousandth: its gain counts less
+    slope = (found.gains[LEND, EQUAL].value - changed) / 0.001
+    assert found.gains[LEND, EQUAL].half == pytest.approx(slope * part, rel=0.01)
+
+
 def test_half_a_measurement_gives_half_an_outcome() -> None:
     ways = ways_of([SENDS, HIDES], 200e6)
     assert outcome_of(PLAN.names, ways, []) is None
@@ -292,13 +413,36 @@ def test_half_a_measurement_gives_half_an_outcome() -> None:
     assert found is not None
     assert found.overall == {}
     assert found.gains == {}
-    assert "alone, s" in outcome_text(found, ways)
+    text = outcome_text(found, ways)
+    assert "alone, s" in text
+    assert "idle" not in text
 
 
 def test_one_repetition_has_no_interval() -> None:
     assert mean_of([2.0]).half == inf
     assert str(mean_of([2.0])) == "2.00"
     assert mean_of([1.0, 3.0]).value == fmean([1.0, 3.0])
+    ways = ways_of([SENDS, HIDES], 200e6)
+    first = [one for one in PLAN.rounds if one.repetition == 0]
+    found = outcome_of(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in first])
+    assert found is not None
+    text = outcome_text(found, ways)
+    assert "gain in mean slowdown +0.0%, noise not known" in text
+    assert "within noise" not in text
+    assert "processors idle: 50% of the time" in text
+
+
+def test_traffic_that_bears_no_mark_is_told_if_it_is_more_than_a_little() -> None:
+    ways = ways_of([SENDS, HIDES], 200e6)
+    for most, told in ((0.02, False), (0.4, True)):
+        records = [
+            measured(ways, one, (1.0, 1.0), None if one.way in (ALONE, ONE) else most)
+            for one in PLAN.rounds
+        ]
+        found = outcome_of(PLAN.names, ways, records)
+        assert found is not None
+        assert found.unmarked == most
+        assert ("40% of the bytes bore no application's mark" in outcome_text(found, ways)) is told
 
 
 # ---- Command line -----------------------------------------------------------------------------

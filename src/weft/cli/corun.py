@@ -13,11 +13,21 @@ from math import inf
 from pathlib import Path
 
 from weft.cli.profile import number, seconds, terminable
-from weft.control.corun.outcome import outcome_of, outcome_text
-from weft.control.corun.rounds import Plan, Round, check_same, completions_of, left_of, record_of
+from weft.control.corun.outcome import outcome_of, outcome_text, unmarked_text
+from weft.control.corun.rounds import (
+    UNMARKED,
+    Plan,
+    Round,
+    check_same,
+    completions_of,
+    left_of,
+    part_of,
+    record_of,
+)
 from weft.control.corun.stage import Job, Stage, processor_times, staged
 from weft.control.corun.together import together
 from weft.control.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
+from weft.control.policy.lending import volume_of
 from weft.errors import InputError
 from weft.host import standing
 from weft.records import Record, RecordWriter, check_output, read_records
@@ -27,6 +37,7 @@ from weft.sensitivity.run_command import check_command
 from weft.sensitivity.table import AppTable, default_directory
 
 _SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
+_BESIDE = 2  # runs of a round that do not count: at its beginning and at its end
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,9 +53,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
                        default=standing.DEFAULT_NAME, help="where; default: default")  # fmt: skip
     corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
     corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all ways, 3")
-    corun.add_argument("--runs", default="2", metavar="N", help="of each application at a time, 2")
-    corun.add_argument("--timeout", metavar="SECONDS", help="for the next run to end")
-    corun.add_argument("--seed", metavar="N", help="of the order; default: another each time")
+    corun.add_argument("--runs", default="4", metavar="N", help="of each application at a time, 4")
+    corun.add_argument("--timeout", metavar="SECONDS", help="for a run to end")
+    corun.add_argument("--seed", metavar="N", help="of orders and delays; default: any")
     corun.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
     corun.add_argument("-o", "--output", metavar="FILE", help="records; one that is there goes on")
     corun.add_argument("--dry-run", action="store_true", help="weights, predictions, time; no run")
@@ -62,11 +73,12 @@ def run(args: argparse.Namespace) -> int:
     applications = [_runnable(table.load(name)) for name in plan.names]
     link_bps = standing.find(args.testbed).wiring.rate_bps
     _check_link(applications, link_bps)
-    ways = ways_of([application.convex.model for application in applications], link_bps)
+    models = [application.convex.model for application in applications]
+    ways = ways_of(models, link_bps, [*map(volume_of, applications)])
     if args.dry_run:
         _foretell(plan, applications, ways, as_json=args.json)
         return 0
-    plan, records = _gone_on_with(args.output, plan)
+    plan, records = _gone_on_with(args.output, plan, ways)
     try:
         _measure(args, plan, applications, ways, records, timeout_s)
     finally:
@@ -95,7 +107,9 @@ def _seed(text: str | None) -> int:
     return secrets.randbits(32) if text is None else number(text, "--seed")
 
 
-def _gone_on_with(path: str | None, plan: Plan) -> tuple[Plan, list[Record]]:
+def _gone_on_with(
+    path: str | None, plan: Plan, ways: Mapping[str, Way]
+) -> tuple[Plan, list[Record]]:
     """The plan, with the seed of those who began, and what they have measured."""
     if path is None:
         return plan, []
@@ -103,7 +117,7 @@ def _gone_on_with(path: str | None, plan: Plan) -> tuple[Plan, list[Record]]:
     if not Path(path).exists():
         return plan, []
     records = [*read_records(path).records]
-    check_same(path, plan, records)
+    check_same(path, plan, ways, records)
     seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
     again = Plan(names=plan.names, place=plan.place, repeat=plan.repeat, runs=plan.runs,
                  seed=seeds[0] if seeds else plan.seed)  # fmt: skip
@@ -119,27 +133,30 @@ def _measure(
 ) -> None:  # fmt: skip
     """Every round that is due; its record is kept before the next begins."""
     jobs = [Job(name=a.name, command=a.profile.command) for a in applications]
-    slowest_s = max(application.profile.baseline for application in applications)
-    limit_s = timeout_s or _SLOWER * len(jobs) * slowest_s + _SPARE_S
+    alone_s = [application.profile.baseline for application in applications]
+    limit_s = timeout_s or _SLOWER * len(jobs) * max(alone_s) + _SPARE_S
     due = left_of(plan, records)
     if records:
         _tell(f"goes on after {len(plan.rounds) - len(due)} of {len(plan.rounds)} rounds")
     with _kept(args.output) as keep, terminable(), staged(args.testbed, args.host, jobs) as stage:
         for n, one in enumerate(due):
-            record = _round(stage, plan, one, ways, limit_s)
+            record = _round(stage, plan, one, ways, alone_s, limit_s)
             records.append(record)
             keep(record)
             ahead_s = sum(expected_s(plan, applications, ways, other) for other in due[n + 1 :])
             _tell(_told(one, record, ahead_s))
 
 
-def _round(stage: Stage, plan: Plan, one: Round, ways: Mapping[str, Way], limit_s: float) -> Record:
+def _round(
+    stage: Stage, plan: Plan, one: Round, ways: Mapping[str, Way], alone_s: Sequence[float],
+    limit_s: float,
+) -> Record:  # fmt: skip
     stage.share(ways[ONE if one.way == ALONE else one.way])
     idle, whole = processor_times()
-    completions_s = together(stage, one.numbers, plan.runs, limit_s)
+    completions_s = together(stage, plan.delays_s(one, alone_s), plan.runs, limit_s)
     idle_after, whole_after = processor_times()
     part = (idle_after - idle) / max(1.0, whole_after - whole)
-    return record_of(plan, one, ways.get(one.way), completions_s, part)
+    return record_of(plan, one, ways.get(one.way), completions_s, part, stage.unmarked())
 
 
 @contextmanager
@@ -157,7 +174,8 @@ def expected_s(
     """What a round takes: the slowest application's runs, as the models predict them."""
     predicted = ways[EQUAL if one.way in (ONE, ALONE) else one.way].lent
     slower = [1.0 if one.way == ALONE else predicted[n] for n in range(len(applications))]
-    return plan.runs * max(applications[n].profile.baseline * slower[n] for n in one.numbers)
+    runs = plan.runs + (0 if one.way == ALONE else _BESIDE)
+    return runs * max(applications[n].profile.baseline * slower[n] for n in one.numbers)
 
 
 # ---- Words ------------------------------------------------------------------------------------
@@ -169,7 +187,9 @@ def _tell(line: str) -> None:
 
 def _told(one: Round, record: Record, left_s: float) -> str:
     took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in completions_of(record).items())
-    return f"{one.repetition + 1:>3} {one.way:>5}: {took}; {duration(left_s)} left"
+    lost = unmarked_text(part_of(record, UNMARKED))
+    line = f"{one.repetition + 1:>3} {one.way:>5}: {took}; {duration(left_s)} left"
+    return f"{line}\n    {lost}" if lost else line
 
 
 def _foretell(
@@ -188,10 +208,11 @@ def _foretell(
 
 
 def _show(plan: Plan, ways: Mapping[str, Way], records: Sequence[Record], *, as_json: bool) -> None:
+    """Nothing before each application has run alone: there is no slowdown yet."""
     outcome = outcome_of(plan.names, ways, records)
     if outcome is None:
-        _tell("no application has run alone yet: no slowdown to show")
-    elif as_json:
+        return
+    if as_json:
         print(json.dumps(_plain(asdict(outcome))))
     else:
         print(outcome_text(outcome, ways))

@@ -1,8 +1,9 @@
 """What came out of co-running: slowdown of each application in each way, intervals, verdicts.
 
 Slowdown is completion in a round divided by the mean completion alone, of all repetitions.
-Intervals are Student's, 95 %, over repetitions; two ways are compared by the differences within
-repetitions. Pure. Entry points: `outcome_of`, `outcome_text`.
+Intervals are Student's, 95 %, over repetitions, widened by the interval of the mean alone; two ways
+are compared by the differences within repetitions. Pure. Entry points: `outcome_of`,
+`outcome_text`.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import inf, sqrt
+from math import hypot, inf, isfinite, sqrt
 from statistics import fmean, stdev
 
 from scipy.special import stdtrit
 
-from weft.control.corun.rounds import completions_of
+from weft.control.corun.rounds import IDLE, UNMARKED, completions_of, part_of
 from weft.control.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
 from weft.records import Record
 from weft.records.table import text_table
 
 _CONFIDENCE = 0.975
+_FEW = 0.03  # of the bytes, what connections send before they bear their mark, and more
 TITLES = {ONE: "one queue", EQUAL: "equal queues", WEFT: "weft", LEND: "weft, lending"}
 _OURS, _OTHERS = (WEFT, LEND), (ONE, EQUAL)
+
+_Rows = Mapping[int, Mapping[str, float]]  # slowdowns in each repetition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,11 @@ class Mean:
     half: float
 
     def __str__(self) -> str:
-        return f"{self.value:.2f}" + (f" ± {self.half:.2f}" if self.half < inf else "")
+        return f"{self.value:.2f}" + (f" ± {self.half:.2f}" if isfinite(self.half) else "")
+
+    def wider(self, *halves: float) -> Mean:
+        """With further errors, independent of it and of each other."""
+        return Mean(self.value, hypot(self.half, *halves))
 
 
 def mean_of(values: Sequence[float]) -> Mean:
@@ -48,8 +56,9 @@ class Outcome:
     """Slowdowns by way and application; `overall` their mean over applications, by way.
 
     `gains` is by how much the mean slowdown is lower in a way of ours than in another, as a part of
-    the other's: of (ours, other). `predicted` is the same by the models over equal queues, with
-    lending and by the weights alone.
+    the other's: of (ours, other). By the models, with lending and by the weights alone: `expected`
+    is the mean slowdown in a way, `predicted` the gain over equal queues. `idle` is of the rounds
+    in which several ran, `unmarked` the most of any of them; None where that is not known.
     """
 
     names: tuple[str, ...]
@@ -57,72 +66,108 @@ class Outcome:
     slowdown: Mapping[str, Mapping[str, Mean]]
     overall: Mapping[str, Mean]
     gains: Mapping[tuple[str, str], Mean]
+    expected: Mapping[str, tuple[float, float]]
     predicted: Mapping[str, tuple[float, float]]
-    idle: Mean
+    idle: Mean | None
+    unmarked: float | None
 
 
 def outcome_of(
     names: Sequence[str], ways: Mapping[str, Way], records: Sequence[Record]
 ) -> Outcome | None:
     """None before each application has run alone."""
-    alone = [record for record in records if record.settings["way"] == ALONE]
-    alone_s = {name: [c[name] for c in map(completions_of, alone) if name in c] for name in names}
-    if not all(alone_s.values()):
+    alone_s = _alone_s(names, records)
+    if alone_s is None:
         return None
-    whole_s = {name: fmean(values) for name, values in alone_s.items()}
+    measured = _slowdowns(alone_s, records)
+    error = {name: mean.half / mean.value for name, mean in alone_s.items()}
+    expected = {way.name: (fmean(way.lent), fmean(way.promised))
+                for way in ways.values() if way.weights}  # fmt: skip
+    together = [record for record in records if record.settings["way"] != ALONE]
+    return Outcome(
+        names=tuple(names),
+        alone_s=alone_s,
+        slowdown={
+            way: {name: _slowdown(rows, name, error[name]) for name in names}
+            for way, rows in measured.items()
+        },
+        overall={way: _overall(rows, error) for way, rows in measured.items()},
+        gains={
+            (ours, other): _gain(measured[ours], measured[other], error)
+            for ours, other in product(_OURS, _OTHERS)
+            if measured.get(ours, {}).keys() & measured.get(other, {}).keys()
+        },
+        expected=expected,
+        predicted=_predicted_gains(expected),
+        idle=_idle(together),
+        unmarked=max(_parts(together, UNMARKED), default=None),
+    )
+
+
+def _alone_s(names: Sequence[str], records: Sequence[Record]) -> dict[str, Mean] | None:
+    found = [completions_of(record) for record in records if record.settings["way"] == ALONE]
+    taken = {name: [one[name] for one in found if name in one] for name in names}
+    if not all(taken.values()):
+        return None
+    return {name: mean_of(values) for name, values in taken.items()}
+
+
+def _slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
+    """By way and repetition, of each application."""
     rows: dict[str, dict[int, dict[str, float]]] = {way: {} for way in WAYS}
     for record in records:
         way, repetition = str(record.settings["way"]), record.settings["repetition"]
         if way in rows and isinstance(repetition, int):
-            found = completions_of(record)
-            rows[way][repetition] = {name: found[name] / whole_s[name] for name in names}
-    measured = {way: found for way, found in rows.items() if found}
-    return Outcome(
-        names=tuple(names),
-        alone_s={name: mean_of(values) for name, values in alone_s.items()},
-        slowdown={
-            way: {name: mean_of([r[name] for r in found.values()]) for name in names}
-            for way, found in measured.items()
-        },
-        overall={
-            way: mean_of([fmean(r.values()) for r in found.values()])
-            for way, found in measured.items()
-        },
-        gains=_gains(measured),
-        predicted=_predicted_gains(ways),
-        idle=mean_of([_idle(r) for r in records if r.settings["way"] != ALONE] or [0.0]),
-    )
+            taken = completions_of(record)
+            rows[way][repetition] = {name: taken[name] / s.value for name, s in alone_s.items()}
+    return {way: found for way, found in rows.items() if found}
 
 
-def _idle(record: Record) -> float:
-    value = record.quantities["processors.idle"]
-    return float(getattr(value, "value", 0.0))
+def _slowdown(rows: _Rows, name: str, error: float) -> Mean:
+    mean = mean_of([row[name] for row in rows.values()])
+    return mean.wider(mean.value * error)
 
 
-def _gains(
-    rows: Mapping[str, Mapping[int, Mapping[str, float]]],
-) -> dict[tuple[str, str], Mean]:
-    gains = {}
-    for ours, other in product(_OURS, _OTHERS):
-        both = sorted(rows.get(ours, {}).keys() & rows.get(other, {}).keys())
-        if both:
-            before = [fmean(rows[other][r].values()) for r in both]
-            after = [fmean(rows[ours][r].values()) for r in both]
-            lower = mean_of([b - a for a, b in zip(after, before, strict=True)])
-            whole = fmean(before)
-            gains[ours, other] = Mean(lower.value / whole, lower.half / whole)
-    return gains
+def _overall(rows: _Rows, error: Mapping[str, float]) -> Mean:
+    """Of all applications; `error` is that of each one's time alone, as a part of it."""
+    mean = mean_of([fmean(row.values()) for row in rows.values()])
+    each = {name: fmean(row[name] for row in rows.values()) for name in error}
+    return mean.wider(*(each[name] / len(each) * part for name, part in error.items()))
 
 
-def _predicted_gains(ways: Mapping[str, Way]) -> dict[str, tuple[float, float]]:
-    equal = ways[EQUAL]
+def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
+    """g = sum of (x - y) / a over sum of x / a: an error of one a counts as far as its application
+    gains more or less than all do."""
+    both = sorted(ours.keys() & other.keys())
+    lower = mean_of([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
+    whole = fmean(fmean(other[r].values()) for r in both)
+    gain = Mean(lower.value / whole, lower.half / whole)
+    before, after = ({name: fmean(rows[r][name] for r in both) for name in error}
+                     for rows in (other, ours))  # fmt: skip
+    more = {name: (1 - gain.value) * before[name] - after[name] for name in error}
+    return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
+
+
+def _predicted_gains(
+    expected: Mapping[str, tuple[float, float]],
+) -> dict[str, tuple[float, float]]:
+    if EQUAL not in expected:
+        return {}
+    lent, promised = expected[EQUAL]
     return {
-        ours: (
-            1 - fmean(ways[ours].lent) / fmean(equal.lent),
-            1 - fmean(ways[ours].promised) / fmean(equal.promised),
-        )
+        ours: (1 - expected[ours][0] / lent, 1 - expected[ours][1] / promised)
         for ours in _OURS
+        if ours in expected
     }
+
+
+def _idle(records: Sequence[Record]) -> Mean | None:
+    found = _parts(records, IDLE)
+    return mean_of(found) if found else None
+
+
+def _parts(records: Sequence[Record], name: str) -> list[float]:
+    return [part for record in records if (part := part_of(record, name)) is not None]
 
 
 # ---- Text -------------------------------------------------------------------------------------
@@ -138,9 +183,10 @@ def outcome_text(outcome: Outcome, ways: Mapping[str, Way]) -> str:
     total = ["mean", ""]
     for way in measured:
         total.append(str(outcome.overall[way]))
-        if ways[way].weights:
-            total.append(f"{fmean(ways[way].lent):.2f} ({fmean(ways[way].promised):.2f})")
-    return "\n".join([text_table(heads, [*rows, total]), "", *verdicts(outcome)])
+        if way in outcome.expected:
+            lent, promised = outcome.expected[way]
+            total.append(f"{lent:.2f} ({promised:.2f})")
+    return "\n".join([text_table(heads, [*rows, total]), "", *verdicts(outcome)]).rstrip()
 
 
 def _row(
@@ -156,14 +202,32 @@ def _row(
 
 
 def verdicts(outcome: Outcome) -> list[str]:
-    """A line for each comparison, beside what was predicted, and how idle the processors were."""
+    """A line for each comparison, beside what was predicted, and what may have spoilt it."""
     told = []
     for (ours, other), gain in outcome.gains.items():
-        how = f"{gain.value:+.1%}" + (f" ± {100 * gain.half:.1f}" if gain.half < inf else "")
-        noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
-        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {how}, {noise}"
-        if other == EQUAL:
+        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {_noisy(gain)}"
+        if other == EQUAL and ours in outcome.predicted:
             lent, promised = outcome.predicted[ours]
             line += f"; predicted {lent:+.1%}, by weights alone {promised:+.1%}"
         told.append(line)
-    return [*told, f"processors idle: {outcome.idle.value:.0%} of the time"]
+    if outcome.idle is not None:
+        told.append(f"processors idle: {outcome.idle.value:.0%} of the time")
+    lost = unmarked_text(outcome.unmarked)
+    return [*told, lost] if lost else told
+
+
+def _noisy(gain: Mean) -> str:
+    if not isfinite(gain.half):
+        return f"{gain.value:+.1%}, noise not known: too few repetitions"
+    noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
+    return f"{gain.value:+.1%} ± {100 * gain.half:.1f}, {noise}"
+
+
+def unmarked_text(part: float | None) -> str:
+    """Nothing if it is little."""
+    if part is None or part <= _FEW:
+        return ""
+    return (
+        f"{part:.0%} of the bytes bore no application's mark and had 1 % of the link: is a service "
+        "that was running before part of an application?"
+    )

@@ -3,23 +3,26 @@
 A repetition runs every application alone and all of them in every way, in an order of its own, so
 that drift of the machine falls on all alike. One record per round, under the name `corun`: which
 way, which applications, each one's weight, predictions and completion times. Pure. Entry points:
-`Plan`, `record_of`, `completions_of`. Units: seconds; weights are fractions of the link.
+`Plan`, `record_of`, `completions_of`, `ways_in`. Units: seconds; weights are fractions of the link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isclose
 from random import Random
 from statistics import fmean
 
 from weft import __version__
-from weft.control.corun.ways import ALONE, WAYS, Way
+from weft.control.corun.ways import ALONE, ONE, WAYS, Way
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
 
 NAME = "corun"
 MOST_REPETITIONS, MOST_RUNS = 100, 100
+IDLE, UNMARKED = "processors.idle", "unmarked"
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,16 @@ class Plan:
             for way, numbers in random.sample(once, len(once))
         )
 
+    def delays_s(self, one: Round, alone_s: Sequence[float]) -> dict[int, float]:
+        """When each begins: anywhere in the time that it takes alone, the first at once.
+
+        Those that began together would compute together and send together ever after.
+        """
+        random = Random(f"{self.seed} {one.repetition} {one.way}")
+        drawn = {number: random.uniform(0, alone_s[number]) for number in one.numbers}
+        first_s = min(drawn.values())
+        return {number: delay_s - first_s for number, delay_s in drawn.items()}
+
     def settings(self, one: Round) -> dict[str, Plain]:
         """What tells the record of a round from others."""
         return {
@@ -77,17 +90,22 @@ class Plan:
 
 def record_of(
     plan: Plan, one: Round, way: Way | None, completions_s: Mapping[int, Sequence[float]],
-    idle: float,
+    idle: float, unmarked: float | None = None,
 ) -> Record:  # fmt: skip
-    """The record of a round; `idle` is the part of the processors' time that nobody used."""
+    """The record of a round.
+
+    `idle` is the part of the processors' time that nobody used, `unmarked` the part of the bytes
+    that bore no application's mark, where that can be told.
+    """
     mean_s = {plan.names[n]: fmean(completions_s[n]) for n in one.numbers}
     quantities = {f"{name}.completion": Scalar(value, "s") for name, value in mean_s.items()}
+    parts = {IDLE: idle} | ({} if unmarked is None else {UNMARKED: unmarked})
     predicted = [_predicted(plan, n, way) for n in one.numbers if way is not None and way.weights]
     return Record(
         kind="measurement",
         name=NAME,
         settings=plan.settings(one),
-        quantities=quantities | {"processors.idle": Scalar(idle, "")},
+        quantities=quantities | {name: Scalar(part, "") for name, part in parts.items()},
         tables={
             "runs": [
                 {"application": plan.names[n], "completion_s": taken}
@@ -109,6 +127,9 @@ def _predicted(plan: Plan, number: int, way: Way) -> dict[str, Plain]:
     }
 
 
+# ---- Reading records --------------------------------------------------------------------------
+
+
 def completions_of(record: Record) -> dict[str, float]:
     """The mean completion time of each application in a round."""
     taken: dict[str, list[float]] = {}
@@ -117,16 +138,55 @@ def completions_of(record: Record) -> dict[str, float]:
     return {name: fmean(values) for name, values in taken.items()}
 
 
+def part_of(record: Record, name: str) -> float | None:
+    """`IDLE` or `UNMARKED` of a round; None where it is not known."""
+    value = record.quantities.get(name)
+    return value.value if isinstance(value, Scalar) else None
+
+
+def ways_in(where: str, records: Sequence[Record]) -> dict[str, Way]:
+    """The ways as they were measured, with the weights and predictions of then."""
+    found = {ONE: Way(name=ONE)}
+    for record in records:
+        if "weights" in record.tables:
+            way = _way_in(record)
+            if not _same(found.setdefault(way.name, way), way):
+                problem = f"has records of {way.name!r} with different weights or predictions"
+                raise InputError(where, problem, "measure again, into another file")
+    return found
+
+
+def _way_in(record: Record) -> Way:
+    weights, promised, lent = (
+        tuple(float(row[column] or 0) for row in record.tables["weights"])
+        for column in ("weight", "predicted_promised", "predicted_lent")
+    )
+    return Way(name=str(record.settings["way"]), weights=weights, promised=promised, lent=lent)
+
+
+def _same(one: Way, other: Way) -> bool:
+    """But for what arithmetic of another machine makes of it."""
+    pairs = zip(
+        (*one.weights, *one.promised, *one.lent), (*other.weights, *other.promised, *other.lent),
+        strict=True,
+    )  # fmt: skip
+    return all(isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)
+
+
 def left_of(plan: Plan, records: Sequence[Record]) -> list[Round]:
     """The rounds that have no record yet."""
     there = [dict(record.settings) for record in records]
     return [one for one in plan.rounds if plan.settings(one) not in there]
 
 
-def check_same(where: str, plan: Plan, records: Sequence[Record]) -> None:
-    """Refuses records of another measurement."""
+def check_same(where: str, plan: Plan, ways: Mapping[str, Way], records: Sequence[Record]) -> None:
+    """Refuses records of another measurement, and of other weights or predictions."""
     for record in records:
         for key, value in plan.settings(plan.rounds[0]).items():
             if key in ("applications", "place", "runs") and record.settings.get(key) != value:
                 problem = f"has records with {key} {record.settings.get(key)!r}, not {value!r}"
                 raise InputError(where, problem, "give another file, or the same measurement")
+    for name, had in ways_in(where, records).items():
+        if name not in ways or not _same(had, ways[name]):
+            problem = f"has records of {name!r} with other weights or predictions than the models'"
+            raise InputError(where, problem, "give another file: a model has changed")

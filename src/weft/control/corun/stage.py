@@ -24,7 +24,7 @@ from weft.errors import InputError
 from weft.host import marking, standing
 from weft.host.caps import Ends, changing
 from weft.host.marking import Group
-from weft.host.queues import set_queues
+from weft.host.queues import queues, set_queues
 from weft.host.testbed import Testbed
 from weft.sensitivity.run_command import failure
 
@@ -63,6 +63,21 @@ class Stage:
         for port in self.ends.saved:
             set_queues(port, queues_of(way))
 
+    def unmarked(self) -> float | None:
+        """The part of all bytes since `share` that bore no mark of ours; None with one queue."""
+        every = [queue for port in self.ends.saved for queue in queues(port.end)]
+        rest = [queue for queue in every if 0 in queue.dscps]
+        passed = sum(queue.count.bytes for queue in every)
+        if len(rest) == len(every) or not passed:
+            return None
+        return sum(queue.count.bytes for queue in rest) / passed
+
+    def name(self, number: int) -> str:
+        return self.jobs[number].name
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
     def start(self, number: int) -> None:
         said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
         process = self.bed.spawn(
@@ -73,12 +88,12 @@ class Stage:
         handle = os.pidfd_open(process.pid)
         self._running[number] = _Run(process, handle, time.monotonic(), said)
 
-    def next_end(self, limit_s: float) -> tuple[int, float] | None:
+    def next_end(self, wait_s: float) -> tuple[int, float] | None:
         by_handle = {run.handle: number for number, run in self._running.items()}
         poll = select.poll()
         for handle in by_handle:
             poll.register(handle, select.POLLIN)
-        ready = poll.poll(1000 * limit_s)
+        ready = poll.poll(1000 * wait_s)
         if not ready:
             return None
         number = by_handle[ready[0][0]]

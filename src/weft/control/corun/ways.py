@@ -49,27 +49,32 @@ def queues_of(way: Way) -> list[Queue]:
     return [Queue(weight=1 - MANAGED, dscps=(0,)), *own]
 
 
-def ways_of(models: Sequence[Hinges], link_bps: float) -> dict[str, Way]:
-    """Every way, with its weights and predictions."""
+def ways_of(
+    models: Sequence[Hinges], link_bps: float, volumes: Sequence[float] = ()
+) -> dict[str, Way]:
+    """Every way, with its weights and predictions; without volumes, those of the models."""
     everyone = range(len(models))
     units = round(link_bps / _KBPS)
     answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)
     weft = [answer[n] / units for n in everyone]
     equal = [MANAGED / len(models)] * len(models)
+    lend = weights_with_lending(models, MANAGED, volumes).tolist()
     return {
         ONE: Way(name=ONE),
-        EQUAL: _predicted(EQUAL, models, equal),
-        WEFT: _predicted(WEFT, models, weft),
-        LEND: _predicted(LEND, models, weights_with_lending(models, MANAGED).tolist()),
+        EQUAL: _predicted(EQUAL, models, equal, volumes),
+        WEFT: _predicted(WEFT, models, weft, volumes),
+        LEND: _predicted(LEND, models, lend, volumes),
     }
 
 
-def _predicted(name: str, models: Sequence[Hinges], weights: Sequence[float]) -> Way:
+def _predicted(
+    name: str, models: Sequence[Hinges], weights: Sequence[float], volumes: Sequence[float]
+) -> Way:
     return Way(
         name=name,
         weights=tuple(weights),
         promised=_slowdowns(models, weights),
-        lent=tuple(lent_slowdowns(models, weights, MANAGED).tolist()),
+        lent=tuple(lent_slowdowns(models, weights, MANAGED, volumes).tolist()),
     )
 
 

@@ -7,10 +7,11 @@ send independently of each other, j for the part a_j of the time,
 
     1 / D_i = sum over S of P(S) / D_i(b_iS),   a_j = min(1, V_j / (b_j D_j)),   b_j the mean b_jS,
 
-where V is the part of its time for which an application keeps the whole link busy when it is alone.
-In a convex model a term c max(0, t/b - 1) is communication of volume c t, so that V = sum of c t
-(what is hidden at every share of the profile is not known and left out). Progress is averaged, not
-shares: that is right where the others' phases last long beside what an application can hide.
+where V is the part of its time for which an application keeps the whole link busy when it is alone:
+of its bytes (`volume_of`), or of its model. In a convex model a term c max(0, t/b - 1) is
+communication of volume c t, so that V = sum of c t (what is hidden at every share of the profile is
+not known and left out). Progress is averaged, not shares: that is right where the others' phases
+last long beside what an application can hide.
 Entry points: `lent_slowdowns`, `weights_with_lending`. Shares are fractions of the link.
 """
 
@@ -19,11 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations, product
+from math import log, sqrt
+from statistics import median
 
 import numpy as np
 
 from weft.control.policy.response import Responses
 from weft.errors import InputError
+from weft.sensitivity.application import Application
 from weft.sensitivity.model import FloatArray, Hinges
 
 MOST = 10  # applications: all sets of them are looked at
@@ -40,14 +44,36 @@ def volume(model: Hinges) -> float:
     return min(1.0, sum(c * t for t, c in model.terms))
 
 
+def volume_of(application: Application) -> float:
+    """The same by the bytes of its runs with the whole link, where they tell.
+
+    A profile has the bytes that the host of the command sent and received. Its busier direction had
+    all of them or half of them, whichever is nearer to what the model says; where neither is within
+    a factor of the root of 2, other hosts sent the rest, and the model says more than the bytes.
+    """
+    profile, said = application.profile, volume(application.convex.model)
+    counted = [run.bytes for run in profile.runs if run.share == 1 and run.bytes]
+    if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
+        return said
+    both = 8 * median(counted) / (profile.link_bps * profile.baseline)
+    nearest = min((both, both / 2), key=lambda sent: abs(log(sent / said)))
+    near = 1 / sqrt(2) <= nearest / said <= sqrt(2)
+    return min(1.0, nearest) if near else said
+
+
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """Applications at a port whose managed share is `capacity`."""
+    """Applications at a port whose managed share is `capacity`.
+
+    `volumes` are the part of its time that each keeps the whole link busy alone; by default what
+    the models say.
+    """
 
     models: Sequence[Hinges]
     capacity: float = 1.0
+    volumes: Sequence[float] = ()
     responses: Responses = field(init=False)
-    volumes: FloatArray = field(init=False)
+    sent: FloatArray = field(init=False)
     sets: FloatArray = field(init=False)  # a row per set of applications that send, 1 for each
 
     def __post_init__(self) -> None:
@@ -55,7 +81,11 @@ class Lending:
         if not 1 <= count <= MOST:
             raise InputError("lending", f"{count} applications", f"use 1 to {MOST}")
         object.__setattr__(self, "responses", Responses.of(self.models))
-        object.__setattr__(self, "volumes", np.array([volume(model) for model in self.models]))
+        sent = np.array(self.volumes or [volume(model) for model in self.models])
+        if sent.shape != (count,) or not ((sent >= 0) & (sent <= 1)).all():
+            problem = f"{[*self.volumes]} of {count} applications"
+            raise InputError("volumes", problem, "give one of 0 to 1 for each")
+        object.__setattr__(self, "sent", sent)
         object.__setattr__(self, "sets", np.array([*product((0.0, 1.0), repeat=count)]))
 
     def slowdowns(self, weights: FloatArray) -> FloatArray:
@@ -66,7 +96,7 @@ class Lending:
         for _ in range(_STEPS):
             likely = self._likely(sending)
             slower = 1 / (likely / each).sum(axis=0)
-            wanted = np.minimum(1.0, self.volumes / ((likely * shares).sum(axis=0) * slower))
+            wanted = np.minimum(1.0, self.sent / ((likely * shares).sum(axis=0) * slower))
             if np.abs(wanted - sending).max() < _SETTLED:
                 break
             sending = (sending + wanted) / 2
@@ -100,7 +130,10 @@ class Lending:
 
 
 def lent_slowdowns(
-    models: Sequence[Hinges], weights: Sequence[float], capacity: float = 1.0
+    models: Sequence[Hinges],
+    weights: Sequence[float],
+    capacity: float = 1.0,
+    volumes: Sequence[float] = (),
 ) -> FloatArray:
     """The predicted slowdown of each application, what the others leave included."""
     given = np.asarray(weights, dtype=np.float64)
@@ -109,10 +142,12 @@ def lent_slowdowns(
     if given.sum() > capacity + _ROUNDING:
         problem = f"{given.sum():g} in all, the capacity is {capacity:g}"
         raise InputError("weights", problem, "scale them down")
-    return Lending(models, capacity).slowdowns(given)
+    return Lending(models, capacity, volumes).slowdowns(given)
 
 
-def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> FloatArray:
+def weights_with_lending(
+    models: Sequence[Hinges], capacity: float = 1.0, volumes: Sequence[float] = ()
+) -> FloatArray:
     """Weights for which the total slowdown with lending is least, as far as exchanges find them.
 
     From weights as equal as the floors allow, and from one application far before or behind the
@@ -121,7 +156,7 @@ def weights_with_lending(models: Sequence[Hinges], capacity: float = 1.0) -> Flo
     the weights between it and those equal ones the nearest to equal that are as good but for 0.5 %:
     a promise is worth something where a model is wrong.
     """
-    lending = Lending(models, capacity)
+    lending = Lending(models, capacity, volumes)
     floors = lending.responses.floor
     if floors.sum() > capacity + _ROUNDING:
         told = f"the floors of {len(models)} applications sum to {floors.sum():.4g}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from math import inf
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -19,11 +21,12 @@ from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
 from weft.sensitivity.table import AppTable
 from weft.studies import Result, run_study
+from weft.studies.claim import NotHere
 from weft.studies.cohort import Cohort, own_cohort
 from weft.studies.saba import OF_APPLICATIONS
 from weft.studies.saba_changed import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
 from weft.studies.saba_completion import fig3_3, least_utilisation
-from weft.studies.saba_corun import CoRun, lower, lower_where_predicted
+from weft.studies.saba_corun import CoRun, foreseen, lower, lower_where_predicted, never_worse
 from weft.studies.saba_pair import fig3_2
 from weft.studies.saba_slowdown import fig3_1
 from weft.studies.saba_times import TIMED, computing_and_sending, stated_times
@@ -127,6 +130,9 @@ def test_slowdowns_and_their_spread_are_those_of_the_runs(three: Cohort) -> None
     assert ours(result, "all (own), 25 %, mean", "slowdown") == pytest.approx(mean)
     assert words(result, three.system) == ["holds", "holds"]
     assert not [row for row in result.compared if row.judged]
+    spread = {row.observation.setting: row.published for row in result.compared}
+    theirs = {"least": 1.1, "mean": 2.1, "most": 3.4}
+    assert spread == {f"all (own), 25 %, {name}": value for name, value in theirs.items()}
 
 
 def test_a_cohort_of_equals_does_not_meet_the_claims() -> None:
@@ -172,6 +178,9 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert ours(result, "a and b", lower(WEFT)) == pytest.approx(50, rel=0.02)
     (row,) = [row for row in result.compared if row.observation.quantity == lower(WEFT)]
     assert row.published == pytest.approx(100 * (1 - 1.28 / 1.58), abs=0.05)
+    assert row.ratio is None
+    for way in (EQUAL, WEFT, LEND):
+        assert ours(result, "a and b", foreseen(way)) == pytest.approx(fmean(ways[way].lent))
     assert pair.predicted(WEFT) > 0.1
     assert lower_where_predicted((pair,), WEFT).holds is True
     little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
@@ -180,6 +189,14 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert lower_where_predicted((CoRun(outcome=worse),), WEFT).holds is False
     unsure = replace(outcome, gains={(WEFT, EQUAL): Mean(0.1, 0.2)})
     assert lower_where_predicted((CoRun(outcome=unsure),), WEFT).holds is None
+    assert never_worse((pair,)).holds is True
+    assert never_worse((pair, CoRun(outcome=worse))).holds is False
+    than_one = replace(outcome, gains={**outcome.gains, (WEFT, ONE): Mean(-0.2, 0.1)})
+    assert never_worse((CoRun(outcome=than_one),)).holds is False
+    assert never_worse((CoRun(outcome=unsure),)).holds is True
+    once = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, inf)})
+    with pytest.raises(NotHere):
+        never_worse((CoRun(outcome=once),))
     for panel in result.study.panels:
         figure(lambda ax, draw=panel: draw(ax, result))  # type: ignore[misc]
 
@@ -212,6 +229,26 @@ def test_r_squared_after_a_change_is_of_the_old_model_on_the_new_samples(three: 
     expected = 1 - ((after - cubic) ** 2).sum() / ((after - after.mean()) ** 2).sum()
     assert ours(result, "waits (own), 4 × data", PAPER) == pytest.approx(expected)
     assert words(result, three.system) == ["holds" if expected > 0.55 else "does not hold"]
+
+
+def test_most_and_least_impact_are_the_falls_of_r_squared() -> None:
+    """The thesis names NI, whose R² falls most, and SVM, whose falls least: not extremes of R²."""
+    several = cohort(
+        application("curved", ((0.2, 2.0),)), application("curved.data-4", ((0.2, 1.9),)),
+        application("waits", ((1.0, 0.8),)), application("waits.data-4", ((1.0, 0.6),)),
+    )  # fmt: skip
+    result = run_study(fig4_5((several,)))
+    after = {name: ours(result, f"{name} (own), 4 × data", PAPER) for name in ("curved", "waits")}
+    before = {name: ours(result, f"{name} (own), as profiled", PAPER) for name in after}
+    falls = {name: before[name] - after[name] for name in after}
+    assert falls["curved"] < falls["waits"]
+    assert ours(result, "more data (own), most impact", PAPER) == after["waits"]
+    assert ours(result, "more data (own), least impact", PAPER) == after["curved"]
+    published = {row.observation.setting: row.published for row in result.compared}
+    assert published == {
+        "more data (own), most impact": 0.59,
+        "more data (own), least impact": 0.81,
+    }
 
 
 def test_a_change_that_changes_nothing_costs_nothing(three: Cohort) -> None:

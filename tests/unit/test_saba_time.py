@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft import __version__
+from weft._core import Histogram
 from weft.fabric import leaf_spine, path
 from weft.plot.style import figure
+from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
+from weft.studies.claim import judge
+from weft.studies.observation import quantile_in
 from weft.studies.saba_scenario import KINDS, Wiring
 from weft.studies.saba_time import fig4_19
 
@@ -23,6 +28,46 @@ def test_published_times_stand_beside_ours_and_are_not_judged(result: Result) ->
     assert not [row for row in rows if row.judged]
     assert all(row.ours > 0 for row in result.rows)
     assert len(result.rows) == 2 * len(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("starts_ms", "word"),
+    [
+        ((1, 2, 3), "holds"),
+        ((1, 3, 2), "does not hold"),
+        ((1, 2, 2), "not judged"),
+        ((1, 1.2, 3), "not judged"),
+    ],
+)
+def test_degrees_are_in_order_if_the_intervals_of_their_medians_are(
+    starts_ms: tuple[float, ...], word: str
+) -> None:
+    """Times of 20 scenarios from a start to half a millisecond later."""
+    record = times({kind: [round((start + n / 40) * 1e6) for n in range(20)]
+                    for kind, start in zip(KINDS, starts_ms, strict=False)})  # fmt: skip
+    (claim,) = fig4_19(scenarios=20).claims
+    assert judge(claim, {"1,000 applications": record}).word == word
+
+
+def test_two_scenarios_decide_nothing(result: Result) -> None:
+    assert [verdict.word for verdict in result.verdicts] == ["not judged"]
+
+
+def test_the_most_of_few_is_not_called_a_percentile(result: Result) -> None:
+    assert {row.observation.quantity for row in result.rows} == {"calculation time, most of 2"}
+    record = result.records["250 applications"]
+    (row,) = [row for row in result.rows if row.observation.setting == "250 applications, k = 1"]
+    assert row.ours == quantile_in(record, "k = 1", 1.0, "s")
+
+
+def times(by_kind: dict[str, list[int]]) -> Record:
+    quantities = {}
+    for kind, taken_ns in by_kind.items():
+        histogram = Histogram()
+        histogram.record_many(np.array(taken_ns, dtype=np.int64))
+        quantities[kind] = Distribution(unit="ns", histogram=histogram)
+    return Record(kind="measurement", name="x", quantities=quantities,
+                  provenance=Provenance(weft_version=__version__))  # fmt: skip
 
 
 def test_the_panel_names_its_axes(result: Result) -> None:

@@ -38,6 +38,10 @@ def _setting(cohort: Cohort, variant: Changed) -> str:
     return f"{cohort.setting(variant.of)}, {variant.factor:g} × {variant.change}"
 
 
+def _as_profiled(cohort: Cohort, name: str) -> str:
+    return f"{cohort.setting(name)}, as profiled"
+
+
 def _of(cohort: Cohort, change: str) -> list[Changed]:
     found = [variant for variant in cohort.changed if variant.change == change]
     return sorted(found, key=lambda variant: (variant.of, variant.factor))
@@ -70,9 +74,9 @@ def _point(cohort: Cohort, setting: str, base: Application, after: Application) 
 
 def _points(cohort: Cohort, change: str) -> list[Point]:
     variants = _of(cohort, change)
-    bases = {cohort.setting(variant.of): variant.base for variant in variants}
+    bases = {variant.of: variant.base for variant in variants}
     return [
-        *(_point(cohort, f"{name}, as profiled", app, app) for name, app in bases.items()),
+        *(_point(cohort, _as_profiled(cohort, name), app, app) for name, app in bases.items()),
         *(_point(cohort, _setting(cohort, v), v.base, v.application) for v in variants),
     ]
 
@@ -109,29 +113,37 @@ def _between(cohort: Cohort, change: str, low: float, high: float) -> list[Chang
             if low <= v.factor <= high and is_sensitive(v.application)]  # fmt: skip
 
 
-def _extreme(cohort: Cohort, variants: Sequence[Changed], end: Callable[[list[float]], float],
-             records: Records) -> float:  # fmt: skip
-    return end([_value(records, _setting(cohort, variant), PAPER) for variant in variants])
+def _least(cohort: Cohort, variants: Sequence[Changed], records: Records) -> float:
+    return min(_value(records, _setting(cohort, variant), PAPER) for variant in variants)
 
 
 def _data_rows(cohort: Cohort) -> list[Observation]:
-    """The workloads of most and least impact, less and more data."""
+    """Where R² fell most and least from what it was as profiled, as the thesis names NI and SVM."""
     rows = []
     for name, low, high, place in (("less data", 0.0, 0.99, 0), ("more data", 1.01, inf, 2)):
         there = _between(cohort, "data", low, high)
-        for end, told, column in ((min, "least", "NI_r2"), (max, "most", "SVM_r2")):
+        for end, told, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
             if there:
-                rows.append(_row(cohort, f"{name}{cohort.mark}, {told}", PAPER,
-                                 partial(_extreme, cohort, there, end),
+                rows.append(_row(cohort, f"{name}{cohort.mark}, {told} impact", PAPER,
+                                 partial(_after_fall, cohort, there, end),
                                  float(DATA.column(column)[place]), DATA.place))  # fmt: skip
     return rows
+
+
+def _after_fall(cohort: Cohort, variants: Sequence[Changed],
+                end: Callable[[list[tuple[float, float]]], tuple[float, float]],
+                records: Records) -> float:  # fmt: skip
+    """R² after the most or the least fall."""
+    after = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
+    before = [_value(records, _as_profiled(cohort, variant.of), PAPER) for variant in variants]
+    return end([(b - a, a) for a, b in zip(after, before, strict=True)])[1]
 
 
 def _nodes_rows(cohort: Cohort) -> list[Observation]:
     factor, least = map(float, NODES.rows[0])
     there = _between(cohort, "nodes", 0.5, factor)
     row = _row(cohort, f"0.5 to {factor:g} × nodes{cohort.mark}, least", PAPER,
-               partial(_extreme, cohort, there, min), least, NODES.place)  # fmt: skip
+               partial(_least, cohort, there), least, NODES.place)  # fmt: skip
     return [row] if there else []
 
 
@@ -207,7 +219,7 @@ def _draw(cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, flo
     def draw(ax: Axes, result: Result) -> None:
         variants = _of(cohort, change)
         for number, name in enumerate(dict.fromkeys(variant.of for variant in variants)):
-            places = {1.0: f"{cohort.setting(name)}, as profiled"}
+            places = {1.0: _as_profiled(cohort, name)}
             places |= {v.factor: _setting(cohort, v) for v in variants if v.of == name}
             for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
                 points = [(x, _value(result.records, s, quantity))

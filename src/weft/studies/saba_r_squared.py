@@ -191,6 +191,21 @@ def _r_squared_panel(ax: Axes, result: Result) -> None:
     legend(ax)
 
 
+def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            statement="R² grows with the degree of the polynomial.",
+            place=PLACE, source="model", system=COMPLETED, judge=_grows,
+        ),
+        Claim(statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_all_above),
+        *(
+            Claim(statement=ABOVE, place=PLACE, source="measurement", system=cohort.system,
+                  judge=_here_above(cohort))
+            for cohort in cohorts
+        ),
+    )  # fmt: skip
+
+
 def fig4_4(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated samples."""
     return Study(
@@ -209,18 +224,7 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
             *_rows(COMPLETED),
             *(row for cohort in cohorts for row in _here_rows(cohort)),
         ),
-        claims=(
-            Claim(
-                statement="R² grows with the degree of the polynomial.",
-                place=PLACE, source="model", system=COMPLETED, judge=_grows,
-            ),
-            Claim(statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_all_above),
-            *(
-                Claim(statement=ABOVE, place=PLACE, source="measurement", system=cohort.system,
-                      judge=_here_above(cohort))
-                for cohort in cohorts
-            ),
-        ),
+        claims=_claims(cohorts),
         panels=(_r_squared_panel, *(_here_panel(c) for c in cohorts if c.sensitive)),
         notes=(
             "The published R² are of seven samples (5, 10, 25, 50, 75, 90, 100 %), of which the "

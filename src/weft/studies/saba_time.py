@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import combinations, pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,7 +20,7 @@ from weft.control.policy.allocate import Models, allocate
 from weft.fabric import papers_1944
 from weft.plot.style import PUBLISHED, label_log_axis, legend
 from weft.records import Distribution, Provenance, Record
-from weft.studies.claim import Claim, Verdict
+from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, quantile_in
 from weft.studies.paper import SABA
 from weft.studies.published import published
@@ -32,7 +33,6 @@ TABLE = published("saba-fig4-19")
 SIZES = tuple(int(size) for size in TABLE.column("applications"))
 SYSTEM = "this machine, one core"
 SCENARIOS = 20
-P99 = "calculation time p99"
 
 
 def _setting(applications: int) -> str:
@@ -71,11 +71,12 @@ def _distribution(taken_ns: list[int]) -> Distribution:
     return Distribution(unit="ns", histogram=histogram)
 
 
-def _row(applications: int, kind: str, theirs: float | None) -> Observation:
+def _row(applications: int, scenarios: int, kind: str, theirs: float | None) -> Observation:
     setting = _setting(applications)
     return Observation(
-        setting=f"{setting}, {kind}", quantity=P99, unit="s", kind="value", published=theirs,
-        read=lambda records: quantile_in(records[setting], kind, 0.99, "s"),
+        setting=f"{setting}, {kind}", quantity=f"calculation time, most of {scenarios}", unit="s",
+        kind="value", published=theirs,
+        read=lambda records: quantile_in(records[setting], kind, 1.0, "s"),
         place=TABLE.place, source="measurement", system=SYSTEM, tolerance=ANOTHER_SYSTEM,
     )  # fmt: skip
 
@@ -86,11 +87,25 @@ def _published(applications: int) -> Mapping[str, float]:
 
 
 def _grows(records: Records) -> Verdict:
+    """By the 95 % intervals of the medians: open where two of them overlap."""
     record = records[_setting(SIZES[-1])]
-    medians = [quantile_in(record, kind, 0.5, "ms") for kind in KINDS[:3]]
-    told = ", ".join(f"{ms:.1f} ms" for ms in medians)
+    known = [_median_ms(record, kind) for kind in KINDS[:3]]
+    told = ", ".join(f"{low:.1f}–{high:.1f} ms" for low, high in known)
     evidence = f"medians of {KINDS[0]}, 2, 3 with {SIZES[-1]:,} applications: {told}"
-    return Verdict(holds=medians == sorted(medians), evidence=evidence)
+    if any(before[0] > after[1] for before, after in combinations(known, 2)):
+        return Verdict(holds=False, evidence=evidence)
+    rises = all(before[1] < after[0] for before, after in pairwise(known))
+    return Verdict(holds=True if rises else None, evidence=evidence)
+
+
+def _median_ms(record: Record, kind: str) -> tuple[float, float]:
+    """Between which it is."""
+    times = record.quantities[kind]
+    assert isinstance(times, Distribution)
+    low, high = times.interval(0.5)
+    if low is None or high is None:
+        raise NotHere("too few scenarios for an interval of the median")
+    return low / 1e6, high / 1e6
 
 
 def _draw(ax: Axes, result: Result) -> None:
@@ -120,7 +135,9 @@ def fig4_19(scenarios: int) -> Study:
         system=SYSTEM,
         points=tuple(_point(size, scenarios) for size in SIZES),
         observations=tuple(
-            _row(size, kind, _published(size).get(kind)) for size in SIZES for kind in KINDS
+            _row(size, scenarios, kind, _published(size).get(kind))
+            for size in SIZES
+            for kind in KINDS
         ),
         claims=(
             Claim(
@@ -133,6 +150,7 @@ def fig4_19(scenarios: int) -> Study:
             f"{scenarios} random scenarios of exactly the size named (the thesis: 30,000 of 1 to "
             "1,000 applications), 1,944 servers and 264 switches, ports of servers included. Which "
             "instances talk is not stated: each sends to the next of its application.",
+            "Published are 99th percentiles, which so few scenarios do not have: the most is told. "
             "`python -m bench allocate` times 1,000 scenarios and single connections.",
         ),
     )  # fmt: skip

@@ -148,7 +148,7 @@ def test_an_interrupt_stops_all() -> None:
         def next_end(self, wait_s: float) -> tuple[int, float] | None:
             raise KeyboardInterrupt(wait_s)
 
-    troupe = Interrupted([1.0, 2.0])
+    troupe = Interrupted([1.0], [2.0])
     with pytest.raises(KeyboardInterrupt):
         together(troupe, AT_ONCE, 1, 60)
     assert troupe.stopped

@@ -170,7 +170,7 @@ def never_worse(coruns: Sequence[CoRun]) -> Verdict:
     told = "; ".join(f"{s} over {TITLES[other]} {_percent(gain)}" for s, other, gain in shown)
     halves = [100 * gain.half for *_, gain in seen]
     wide = f"intervals of ± {min(halves):.1f} to {max(halves):.1f} points"
-    how = f"{len(worse)} are" if worse else "none is, the least is"
+    how = f"{len(worse)} are worse" if worse else "none is worse, the least gain"
     return Verdict(holds=not worse, evidence=f"of {len(seen)} comparisons, {wide}, {how}: {told}")
 
 

@@ -22,8 +22,9 @@
 // takes too many splits, a dynamic programme over the applications that are not convex and the sum
 // of the others decides (programme.cpp), on grids where it is affordable; if not, the gap says so.
 //
-// The multiplier that is told is U max_i (D_i(w_i) - D_i(w_i + 1)) at the answer: what one unit more
-// would save per share if the others kept theirs. For convex curves no other use of it saves more.
+// The multiplier that is told is U max_i (D_i(w_i) - D_i(w_i + 1)) at the answer: what one unit
+// more would save per share if the others kept theirs. For convex curves no other use of it saves
+// more.
 #pragma once
 
 #include <cstdint>

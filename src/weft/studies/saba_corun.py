@@ -87,7 +87,7 @@ def point(corun: CoRun) -> Point:
         for way, slowdowns in corun.outcome.slowdown.items():
             means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
             found |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
-        for way, (lent, _) in corun.outcome.expected.items():
+        for way, (lent, _promised) in corun.outcome.expected.items():
             found[foreseen(way)] = Scalar(lent, "1")
         return Record(kind="measurement", name=corun.setting, quantities=found,
                       provenance=Provenance(weft_version=__version__))  # fmt: skip

@@ -171,7 +171,7 @@ TEST(the_multiplier_is_a_number_where_floors_fill_the_capacity) {
 TEST(a_curve_of_the_greatest_slope_beside_others_does_not_blur_them) {
   // Least at 0.3 and 0.2 of the link; the hinges take the rest, and the multiplier is 0.
   Case made;
-  made.add(Kind::kPolynomial, 0.01, {1.0, -1e9, 1e9 / 0.6});
+  made.add(Kind::kPolynomial, 0.01, {1.0, -0.6e9, 1e9});
   made.add(Kind::kPolynomial, 0.01, {3.0, -0.4, 1.0});
   made.add(Kind::kHinges, 0.01, {0.1, 1.0});
   const Result result = solve(made.models(), 1'000'000'000'000, 1'000'000'000'000);

@@ -41,9 +41,9 @@ def is_held(places: Sequence[End]) -> bool:
 def wait_capped(places: Sequence[End], before: Sequence[Root]) -> None:
     """Until one of them has something else than it had: a share below 100 % has begun."""
     deadline = time.monotonic() + CAPPED_S
-    while roots(places) == before and time.monotonic() < deadline:
+    while roots(places) == before:
+        assert time.monotonic() < deadline, "nothing was capped"
         time.sleep(0.01)
-    assert roots(places) != before
 
 
 def wait_restored(places: Sequence[End], before: Sequence[Root]) -> None:

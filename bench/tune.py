@@ -3,10 +3,10 @@
 Every combination of size, depth, connections, threads, waiting, placement and length of lists is
 measured once, in a random order, with points as long as the tuner's. Single points of one setting
 differ by factors here and the best of hundreds is mostly luck: so the sweep's best few dozen are
-measured again in turns, and fewer of them oftener, until one is left. Then `weft tune` runs with
-its defaults, a few times; its recommendations and the sweep's best take turns, and the ratio within
-rounds counts. Time is that of measuring, set-up of each point included, on both sides; the time to
-find the best among the sweep's few is not counted for it.
+measured again in turns, and fewer of them oftener, until one is left. Then `weft tune` runs a few
+times, with a tenth of the sweep's time as its budget; its recommendations and the sweep's best take
+turns, and the ratio within rounds counts. Time is that of measuring, set-up of each point included,
+on both sides; the time to find the best among the sweep's few is not counted for it.
 
 Entry point: `tune`. Units: GB/s (10^9), s.
 """
@@ -51,7 +51,7 @@ class Effort:
     finals: tuple[tuple[int, int], ...] = ((40, 2), (12, 5), (5, 8))
     seeds: tuple[int, ...] = (1, 2, 3)
     judging: int = 60  # rounds
-    budget_s: float | None = None  # of a tuning; None: its default
+    budget_s: float | None = None  # of a tuning; None: a tenth of the sweep's time
 
 
 IN_FULL = Effort()
@@ -137,7 +137,8 @@ def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
     sweep = prepare({"over": over, **SWEPT, **given}, seed=SEED)
     with open_peer("local") as peer:
         swept = _swept(sweep, peer, effort)
-        runs = [_tuned(over, given, peer, seed, effort.budget_s) for seed in effort.seeds]
+        budget_s = effort.budget_s or MOST_TIME * swept.seconds
+        runs = [_tuned(over, given, peer, seed, budget_s) for seed in effort.seeds]
         prepared = prepare({"over": over, **given}, seed=SEED)
         ours = prepared.measuring(peer, lambda _: None)
         theirs = {**prepared.space.default, **swept.best}
@@ -180,7 +181,7 @@ def _swept(prepared: Prepared, peer: Peer, effort: Effort) -> Swept:
 
 
 def _tuned(
-    over: str, given: Mapping[str, str], peer: Peer, seed: int, budget_s: float | None
+    over: str, given: Mapping[str, str], peer: Peer, seed: int, budget_s: float
 ) -> tuple[Tuning, float]:
     """A tuning, and the time that it measured."""
     prepared = prepare({"over": over, **given}, seed=seed, budget_s=budget_s)

@@ -23,18 +23,21 @@ from weft.tune.space import SHARING, Space, candidates_of
 POINT_S = 0.2
 CENTRES = 2
 MOST_WAYS = 24  # each once in the spread
-# Rounds: in how many of the best ways, and points in all; further rounds are as the last.
+# Rounds: in how many of the best ways, and points in all.
 REFINE = ((24, 24), (12, 24), (6, 24), (3, 24))
-MOST_ROUNDS = 12
 # Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
 # two settings differ by shows in the mean of many.
 RACE = ((16, 4), (8, 8), (3, 16))
+# Where a budget has time for more: a wider race, several times as long. What a few points took for
+# a bad way to share processors is given more of them there; further rounds gain less.
+WIDER = ((24, 3), (12, 5), (4, 10))
+MOST_TIMES = 12
 # Where a budget has no time for more: the race, and of how many rounds at least and at most.
 SHORTER = ((((14, 2), (5, 4), (2, 8)), 2, 4), (((8, 2), (4, 3), (2, 4)), 0, 2))
 CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
 # Beside the timed part: connections, warm-up, a look at the host's noise before and after.
 OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
-OTHER_OVERHEAD_S = 0.35
+OTHER_OVERHEAD_S = 0.45
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +103,7 @@ class Schedule:
 def schedule(
     space: Space, transport: str, *, budget_s: float | None = None, point_s: float = POINT_S
 ) -> Schedule:
-    """The usual numbers; with a budget a shorter race, and as many rounds of refinement as fit."""
+    """The usual numbers; with a budget a longer or shorter race, and fewer rounds of refinement."""
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
     few = len(candidates_of(space))
     usual = Schedule(
@@ -110,13 +113,19 @@ def schedule(
     )  # fmt: skip
     if budget_s is None:
         return usual
-    for race, fewest, most in ((RACE, len(REFINE), MOST_ROUNDS), *SHORTER):
+    longer = [_longer(times) for times in range(MOST_TIMES, 1, -1)]
+    usually = len(REFINE)
+    for race, fewest, most in (*((race, usually, usually) for race in (*longer, RACE)), *SHORTER):
         for rounds in range(most, fewest - 1, -1):
             least = replace(usual, race=_race(race, few), refine=_refine(rounds, few))
             if least.seconds <= budget_s:
                 return least
     problem = f"{budget_s:g} s is too short for {least.points} points"
     raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+
+
+def _longer(times: int) -> tuple[tuple[int, int], ...]:
+    return tuple((places, times * turns) for places, turns in WIDER)
 
 
 def _ways(space: Space) -> int:
@@ -126,9 +135,7 @@ def _ways(space: Space) -> int:
 
 
 def _refine(rounds: int, few: int) -> tuple[tuple[int, int], ...]:
-    """The first rounds, or all and the last again."""
-    found = (*REFINE[:rounds], *REFINE[-1:] * (rounds - len(REFINE)))
-    return tuple((ways, min(points, few)) for ways, points in found)
+    return tuple((ways, min(points, few)) for ways, points in REFINE[:rounds])
 
 
 def _race(heats: tuple[tuple[int, int], ...], few: int) -> tuple[tuple[int, int], ...]:

@@ -47,7 +47,8 @@ from weft.tune.surface import surface
 Observe = Callable[[Choice, str], Observed]
 Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
-MOST_WAYS = 8  # of sharing processors, in a race
+LEAST_WAYS = 8  # of sharing processors, in a race
+MEASURED = 8  # places for the best measured, in a race of more ways
 LATE = 2  # settings that join a race behind its first heat
 _VARIED = 3  # values
 Item = TypeVar("Item")
@@ -299,7 +300,9 @@ def _entrants(run: _Run) -> list[Choice]:
     ways = leaders(found, run.goal, run.rows, SHARING)
     measured = ranked(found, run.goal, run.rows, run.measured())
     # What the surface takes for luck is given the chance to repeat it.
-    return run.distinct([*ways[:MOST_WAYS], *run.best_seen(), *measured])
+    (places, _), *_ = run.schedule.race
+    most = max(LEAST_WAYS, places - MEASURED)
+    return run.distinct([*ways[:most], *run.best_seen(), *measured])
 
 
 def _visit(

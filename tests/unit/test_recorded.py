@@ -58,8 +58,8 @@ def test_a_recorded_corun_had_the_weights_of_the_recorded_models(name: str) -> N
     applications = [recorded()[one] for one in name.split("+")]
     link_bps = applications[0].profile.link_bps
     assert link_bps is not None
-    # Measured when volumes were those of the models; `volume_of` belongs here after that.
-    wanted = ways_of([application.convex.model for application in applications], link_bps)
+    models = [application.convex.model for application in applications]
+    wanted = ways_of(models, link_bps, [*map(volume_of, applications)])
     found = ways_in(name, recorded_coruns()[name])
     assert found.keys() == wanted.keys()
     for way, had in found.items():

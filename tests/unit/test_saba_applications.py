@@ -189,14 +189,14 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert lower_where_predicted((CoRun(outcome=worse),), WEFT).holds is False
     unsure = replace(outcome, gains={(WEFT, EQUAL): Mean(0.1, 0.2)})
     assert lower_where_predicted((CoRun(outcome=unsure),), WEFT).holds is None
-    assert never_worse((pair,)).holds is True
-    assert never_worse((pair, CoRun(outcome=worse))).holds is False
+    assert never_worse((pair,), WEFT).holds is True
+    assert never_worse((pair, CoRun(outcome=worse)), WEFT).holds is False
     than_one = replace(outcome, gains={**outcome.gains, (WEFT, ONE): Mean(-0.2, 0.1)})
-    assert never_worse((CoRun(outcome=than_one),)).holds is False
-    assert never_worse((CoRun(outcome=unsure),)).holds is True
+    assert never_worse((CoRun(outcome=than_one),), WEFT).holds is False
+    assert never_worse((CoRun(outcome=unsure),), WEFT).holds is True
     once = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, inf)})
     with pytest.raises(NotHere):
-        never_worse((CoRun(outcome=once),))
+        never_worse((CoRun(outcome=once),), WEFT)
     for panel in result.study.panels:
         figure(lambda ax, draw=panel: draw(ax, result))  # type: ignore[misc]
 

@@ -158,10 +158,10 @@ def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
     return Verdict(holds=True if holds else None, evidence=evidence)
 
 
-def never_worse(coruns: Sequence[CoRun]) -> Verdict:
+def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Fails with one interval wholly below 0, against one queue or equal queues."""
     seen = [(corun.setting, other, gain) for corun in coruns for other in (ONE, EQUAL)
-            if (gain := corun.outcome.gains.get((WEFT, other))) is not None
+            if (gain := corun.outcome.gains.get((way, other))) is not None
             and isfinite(gain.half)]  # fmt: skip
     if not seen:
         raise NotHere("no group ran often enough in one queue or in equal queues")
@@ -175,7 +175,7 @@ def never_worse(coruns: Sequence[CoRun]) -> Verdict:
 
 
 def claims(coruns: Sequence[CoRun]) -> list[Claim]:
-    """One for each way of ours that was measured, and one for all comparisons of weft's weights."""
+    """Two for each way of ours that was measured: lower where predicted, and nowhere worse."""
     measured = [way for way in OURS if any(corun.gain(way) is not None for corun in coruns)]
     lowered = [
         Claim(
@@ -183,23 +183,26 @@ def claims(coruns: Sequence[CoRun]) -> list[Claim]:
             f"the same time, against equal shares ({TITLES[way]}; where the models predict more "
             f"than {GAIN:.0%}).",
             place=TABLE.place, source="measurement", system=SYSTEM,
-            judge=partial(_judge, coruns, way),
+            judge=partial(_judge, lower_where_predicted, coruns, way),
         )
         for way in measured
     ]  # fmt: skip
-    if WEFT not in measured:
-        return lowered
-    worse = Claim(
-        statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
-        f"against one shared queue nor against equal shares ({TITLES[WEFT]}).",
-        place=TABLE.place, source="measurement", system=SYSTEM,
-        judge=lambda _: never_worse(coruns),
-    )  # fmt: skip
-    return [*lowered, worse]
+    worse = [
+        Claim(
+            statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
+            f"against one shared queue nor against equal shares ({TITLES[way]}).",
+            place=TABLE.place, source="measurement", system=SYSTEM,
+            judge=partial(_judge, never_worse, coruns, way),
+        )
+        for way in measured
+    ]  # fmt: skip
+    return [*lowered, *worse]
 
 
-def _judge(coruns: Sequence[CoRun], way: str, _: Records) -> Verdict:
-    return lower_where_predicted(coruns, way)
+def _judge(
+    judged: Callable[[Sequence[CoRun], str], Verdict], coruns: Sequence[CoRun], way: str, _: Records
+) -> Verdict:
+    return judged(coruns, way)
 
 
 # ---- Figure -----------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 `applications/NAME.json` is what `weft apps export NAME` wrote; machine, date, command and every run
 are in it. `NAME.data-F.json` is the same program with F times the data, `NAME.nodes-N.json` on N
-hosts. `coruns/` has records of `weft corun`. All are of 15 November 2026, applications with the
-code of commit 20c32f5, co-running with that of ba03ade. Entry points: `recorded`,
+hosts. `coruns/` has records of `weft corun`. Applications are of 15 November 2026, with the code of
+commit 20c32f5, co-running is of the 16th, with that of 68f8e57. Entry points: `recorded`,
 `recorded_variants`, `recorded_coruns`.
 """
 

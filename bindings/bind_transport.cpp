@@ -65,6 +65,7 @@ void bind_config(nb::module_& m) {
       .def_rw("path_mtu", &Config::path_mtu)
       .def_rw("service_level", &Config::service_level)
       .def_rw("traffic_class", &Config::traffic_class)
+      .def_rw("class_is_optional", &Config::class_is_optional)
       .def_rw("priority", &Config::priority)
       .def_rw("device_timestamps", &Config::device_timestamps)
       .def_rw("delivery", &Config::delivery)
@@ -104,6 +105,7 @@ void bind_endpoint(nb::module_& m) {
           },
           "peer"_a, "timeout_ms"_a)
       .def("describe", [](OpenEndpoint& self) { return self.use().describe(); })
+      .def_prop_ro("is_marked", [](OpenEndpoint& self) { return self.use().is_marked(); })
       .def_prop_ro("is_reliable", [](OpenEndpoint& self) { return self.use().is_reliable(); })
       .def("close", &OpenEndpoint::close, nb::call_guard<nb::gil_scoped_release>());
 }

@@ -87,7 +87,8 @@ struct Config {
   int gid_index = -1;              // verbs; -1: chosen, and shown in describe()
   uint32_t path_mtu = 0;           // verbs; 0: the port's
   int service_level = 0;           // verbs
-  int traffic_class = 0;           // verbs: GRH; tcp, udp: the whole TOS byte (DSCP << 2)
+  int traffic_class = 0;           // verbs: GRH; tcp, udp, ofi: the whole TOS byte (DSCP << 2)
+  bool class_is_optional = false;  // where it cannot be set it is left out: see is_marked()
   int priority = -1;               // tcp, udp: SO_PRIORITY; -1: as is
   bool device_timestamps = false;  // verbs: completions carry the device's clock, if it can
   bool delivery = false;   // ofi: a send completes when the peer's side has it (rperf needs it)
@@ -150,9 +151,14 @@ class Endpoint {
   // depths granted, pages, port state.
   virtual std::map<std::string, std::string> describe() = 0;
   virtual bool is_reliable() const = 0;  // false: messages may be lost and reordered
+  // Whether packets bear the traffic class; false only where it was optional. Known once connected.
+  bool is_marked() const { return is_marked_; }
 
   // Send slots, and works that may be outstanding.
   uint32_t depth() const { return depth_; }
+
+ protected:
+  bool is_marked_ = true;
 
  private:
   friend std::unique_ptr<Endpoint> open(const Config& config);

@@ -96,7 +96,18 @@ void OfiEndpoint::connect(const std::string& peer, int timeout_ms) {
     connect_datagrams(name, deadline);
     if (is_reliable()) exchange_hello(card, deadline);
   }
+  if (marks_ == Marks::by_sockets) mark(name);
   connected_ = true;
+}
+
+// The greeting has made the provider open what it sends with.
+void OfiEndpoint::mark(const std::string& peer) {
+  if (mark_sockets(name_of_local(), peer, config_.traffic_class) > 0) return;
+  marks_ = Marks::left_out;
+  is_marked_ = false;
+  if (!config_.class_is_optional)
+    throw Error(where_, "the provider has no socket that could be marked",
+                "leave the traffic class out, or use tcp, udp or verbs without libfabric");
 }
 
 void OfiEndpoint::connect_datagrams(const std::string& name, int64_t deadline_ns) {

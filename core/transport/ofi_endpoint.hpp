@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
+#include "transport/ofi_marks.hpp"
 
 namespace weft::transport {
 
@@ -82,6 +83,7 @@ class OfiEndpoint final : public Endpoint {
 
   // ofi_connect.cpp
   std::string name_of_local() const;
+  void mark(const std::string& peer);
   Card parse(const std::string& peer, std::string& name) const;
   void connect_datagrams(const std::string& name, int64_t deadline_ns);
   void exchange_hello(const Card& card, int64_t deadline_ns);
@@ -111,6 +113,7 @@ class OfiEndpoint final : public Endpoint {
   Config config_;
   std::string where_;
   InfoPtr info_;
+  Marks marks_;
   Buffer memory_, window_;
   std::vector<Entry> sends_, receives_;
   // Closed from the last to the first.

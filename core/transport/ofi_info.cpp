@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
+#include "transport/ofi_marks.hpp"
 
 namespace weft::transport {
 
@@ -75,6 +76,7 @@ void set_runtime(const Config& config, fi_info& hints) {
   hints.domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints.domain_attr->data_progress = FI_PROGRESS_MANUAL;
   if (config.delivery) hints.tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  hints.tx_attr->tclass = wanted_class(config);
 }
 
 std::vector<fi_ep_type> types_of(const Config& config) {
@@ -240,6 +242,11 @@ InfoPtr choose(const Config& config) {
     if (InfoPtr info = find(other, {FI_EP_RDM})) return info;
   }
   if (InfoPtr info = find(config, types)) return info;
+  if (config.class_is_optional && config.traffic_class != 0) {
+    Config unmarked = config;
+    unmarked.traffic_class = 0;
+    return choose(unmarked);
+  }
   explain(config, types);
 }
 

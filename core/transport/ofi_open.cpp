@@ -36,8 +36,12 @@ uint32_t bit(Op op) {
 }  // namespace
 
 OfiEndpoint::OfiEndpoint(const Config& config)
-    : config_(config), where_(where(config)), info_(choose(config)) {
+    : config_(config),
+      where_(where(config)),
+      info_(choose(config)),
+      marks_(marks_of(config, *info_)) {
   config_.endpoint = endpoint_name(info_->ep_attr->type);
+  is_marked_ = marks_ != Marks::left_out;
   std::random_device random;
   for (uint64_t& word : nonce_) word = uint64_t{random()} << 32 | random();
   check_sizes();
@@ -175,6 +179,7 @@ Fid<fid_mr> OfiEndpoint::register_memory(const Buffer& buffer, uint64_t access, 
 void OfiEndpoint::create_endpoint(fi_info& info) {
   const auto open = [&](fid_ep** object) {
     info.tx_attr->op_flags = message_flags_ | (selective_ ? FI_COMPLETION : 0);
+    info.tx_attr->tclass = marks_ == Marks::by_provider ? wanted_class(config_) : 0;
     return fi_endpoint(domain_.get(), &info, object, nullptr);
   };
   // Not every provider that completes in order takes FI_COMPLETION as a default.
@@ -238,6 +243,7 @@ std::map<std::string, std::string> OfiEndpoint::describe() {
           {"operations", names},
           {"mr_mode", library.text(&info_->domain_attr->mr_mode, FI_TYPE_MR_MODE)},
           {"progress", library.text(&info_->domain_attr->data_progress, FI_TYPE_PROGRESS)},
+          {"traffic class", class_text(config_.traffic_class, marks_)},
           {"completion", config_.delivery ? "when the peer has it" : "the provider's default"},
           {"unsignaled", selective_ ? "no completion" : "completion not reported"},
           {"wait", config_.events ? "file descriptor" : "none: polled"},

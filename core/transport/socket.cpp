@@ -79,17 +79,24 @@ void throw_errno(const std::string& where, const std::string& action, const std:
   throw Error(where, action + ": " + std::strerror(errno), remedy);
 }
 
-void set_options(int descriptor, const Config& config, bool v6) {
+bool set_traffic_class(int descriptor, int value, bool v6) {
+  const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
+  const int name = v6 ? IPV6_TCLASS : IP_TOS;
+  if (setsockopt(descriptor, level, name, &value, sizeof value) != 0) return false;
+  // A socket of IPv6 may carry IPv4 as well.
+  if (v6) setsockopt(descriptor, IPPROTO_IP, IP_TOS, &value, sizeof value);
+  return true;
+}
+
+bool set_options(int descriptor, const Config& config, bool v6) {
   const std::string& where = config.transport;
   if (config.traffic_class < 0 || config.traffic_class > 255)
     throw Error(where, "traffic class " + std::to_string(config.traffic_class) + " is out of range",
                 "use 0 to 255 (DSCP x 4)");
-  if (config.traffic_class > 0) {
-    const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP;
-    const int name = v6 ? IPV6_TCLASS : IP_TOS;
-    if (setsockopt(descriptor, level, name, &config.traffic_class, sizeof(int)) != 0)
-      throw_errno(where, "cannot set traffic class " + std::to_string(config.traffic_class));
-  }
+  const bool is_marked =
+      config.traffic_class == 0 || set_traffic_class(descriptor, config.traffic_class, v6);
+  if (!is_marked && !config.class_is_optional)
+    throw_errno(where, "cannot set traffic class " + std::to_string(config.traffic_class));
   if (config.priority >= 0 &&
       setsockopt(descriptor, SOL_SOCKET, SO_PRIORITY, &config.priority, sizeof(int)) != 0)
     throw_errno(where, "cannot set priority " + std::to_string(config.priority),
@@ -98,6 +105,7 @@ void set_options(int descriptor, const Config& config, bool v6) {
       setsockopt(descriptor, SOL_SOCKET, SO_BUSY_POLL, &config.busy_poll_us, sizeof(int)) != 0)
     throw_errno(where, "cannot busy-poll for " + std::to_string(config.busy_poll_us) + " us",
                 "leave --busy-poll out, or run as root");
+  return is_marked;
 }
 
 void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms) {

@@ -43,8 +43,11 @@ class Descriptor {
 uint32_t receive_slots(const Config& config);
 [[noreturn]] void throw_errno(const std::string& where, const std::string& action,
                               const std::string& remedy = "");
-// DSCP, priority, busy polling: each is refused with its limit, never ignored.
-void set_options(int descriptor, const Config& config, bool v6);
+// Of IPv4's type of service and IPv6's traffic class what the socket has; false: errno says why.
+bool set_traffic_class(int descriptor, int value, bool v6);
+// DSCP, priority, busy polling: each is refused with its limit, never ignored; but false where an
+// optional DSCP could not be set.
+bool set_options(int descriptor, const Config& config, bool v6);
 // Sets SO_RCVTIMEO or SO_SNDTIMEO only when it differs from `current_ms`.
 void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms);
 // Local and peer address, interface, its MTU, IPoIB mode, what TCP or UDP was granted.

@@ -185,7 +185,7 @@ class TcpEndpoint final : public Endpoint {
       if (recv(one.get(), given.data(), given.size(), MSG_WAITALL | MSG_DONTWAIT) ==
               static_cast<ssize_t>(given.size()) &&
           std::equal(given.begin(), given.end(), nonce_.begin())) {
-        set_options(one.get(), config_, SocketAddress::local_of(one.get()).is_v6());
+        is_marked_ = set_options(one.get(), config_, SocketAddress::local_of(one.get()).is_v6());
         socket_ = std::move(one);
         return;
       }
@@ -197,7 +197,7 @@ class TcpEndpoint final : public Endpoint {
     socket_ = Descriptor(
         ::socket(remote.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket_.get() < 0) throw_errno("tcp", "no socket");
-    set_options(socket_.get(), config_, remote.is_v6());
+    is_marked_ = set_options(socket_.get(), config_, remote.is_v6());
     const std::string where = "tcp " + peer.host + ":" + std::to_string(peer.port);
     if (!config_.address.empty()) {
       const auto local = SocketAddress::of(config_.address, 0, "tcp");

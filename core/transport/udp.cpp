@@ -39,7 +39,7 @@ class UdpEndpoint final : public Endpoint {
         SocketAddress::of(config.address.empty() ? "127.0.0.1" : config.address, 0, "udp");
     socket_ = Descriptor(::socket(local.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket_.get() < 0) throw_errno("udp", "no socket");
-    set_options(socket_.get(), config, local.is_v6());
+    is_marked_ = set_options(socket_.get(), config, local.is_v6());
     grow(SO_RCVBUF, SO_RCVBUFFORCE);
     grow(SO_SNDBUF, SO_SNDBUFFORCE);
     if (::bind(socket_.get(), local.get(), local.length) != 0)

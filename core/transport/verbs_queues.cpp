@@ -136,9 +136,10 @@ ibv_ah_attr route_to(const Place& place, const Address& peer) {
   route.dlid = peer.lid;
   const bool other_subnet =
       peer.gid.global.subnet_prefix != place.gid.raw.global.subnet_prefix && peer.lid != 0;
-  // InfiniBand needs no global header inside a subnet; Ethernet has nothing else.
-  if (!place.port.is_infiniband() || place.config.gid_index >= 0 || other_subnet ||
-      place.config.traffic_class != 0) {
+  // InfiniBand needs no global header inside a subnet; Ethernet has nothing else. An application's
+  // level is in the service level there: not worth 40 B in every packet.
+  const bool needs_class = place.config.traffic_class != 0 && !place.config.class_is_optional;
+  if (!place.port.is_infiniband() || place.config.gid_index >= 0 || other_subnet || needs_class) {
     route.is_global = 1;
     route.grh.dgid = peer.gid;
     route.grh.sgid_index = static_cast<uint8_t>(std::max(place.gid.index, 0));

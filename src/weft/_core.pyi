@@ -334,6 +334,7 @@ class EndpointConfig:
     path_mtu: int
     service_level: int
     traffic_class: int
+    class_is_optional: bool
     priority: int
     device_timestamps: bool
     delivery: bool
@@ -352,6 +353,8 @@ class Endpoint:
     def describe(self) -> dict[str, str]: ...
     @property
     def is_reliable(self) -> bool: ...
+    @property
+    def is_marked(self) -> bool: ...
     def close(self) -> None: ...
 
 class Availability:

@@ -21,7 +21,7 @@ from weft.measure.transport import Over, parse_over
 from weft.measure.values import Reader
 from weft.records import Plain
 
-VERBS, SOCKETS, DELAY = ("verbs",), ("tcp", "udp"), ("delay",)
+VERBS, SOCKETS, OFI, DELAY = ("verbs",), ("tcp", "udp"), ("ofi",), ("delay",)
 WARMUP_BYTES = 2**26
 DURATION_NS = 10**9
 
@@ -117,14 +117,14 @@ class Settings:
         "", "peer-device", values.text, "the peer's device, where it is not ours", "DEVICE", VERBS
     )
     dscp: int = option(
-        0, "dscp", values.whole(0, 63), "differentiated services code point", only=SOCKETS
+        0, "dscp", values.whole(0, 63), "differentiated services code point", only=(*SOCKETS, *OFI)
     )
     traffic_class: int = option(
         0,
         "traffic-class",
         values.whole(0, 255),
         "traffic class (the whole TOS byte)",
-        only=(*VERBS, *SOCKETS),
+        only=(*VERBS, *SOCKETS, *OFI),
     )
     priority: int = option(-1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS)
     nagle: bool = option(

@@ -126,7 +126,8 @@ def _planned(own: Sequence[Sensitivity], ports: Ports, names: list[tuple[int, in
 
 
 def _connection(application: int, hops: Sequence[tuple[int, int]]) -> Connection:
-    return Connection(application=str(application), ports=tuple(Port(*hop) for hop in hops))
+    """Of a job, named as the controller names them."""
+    return Connection(application=f"{application}#1", ports=tuple(Port(*hop) for hop in hops))
 
 
 def _time_changes(

@@ -15,15 +15,6 @@ std::string port_name(size_t port) {
   return "port " + std::to_string(port);
 }
 
-void check_once(std::span<const int32_t> own, size_t port) {
-  std::vector<int32_t> sorted(own.begin(), own.end());
-  std::sort(sorted.begin(), sorted.end());
-  const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
-  if (twice != sorted.end())
-    throw Error(port_name(port), "application " + std::to_string(*twice) + " is there twice",
-                "name each once");
-}
-
 void check_port(const Ports& ports, size_t port, size_t applications) {
   const int64_t units = ports.units[port], budget = ports.budget[port];
   const int64_t count = ports.offsets[port + 1] - ports.offsets[port];
@@ -40,18 +31,12 @@ void check_port(const Ports& ports, size_t port, size_t applications) {
         "use more units: each application needs one");
   const auto own = ports.applications.subspan(static_cast<size_t>(ports.offsets[port]),
                                               static_cast<size_t>(count));
-  bool rises = true;
-  int32_t before = -1;
-  for (const int32_t application : own) {
+  for (const int32_t application : own)
     if (application < 0 || static_cast<size_t>(application) >= applications)
       throw Error(port_name(port),
                   "application " + std::to_string(application) + " has no model, there are " +
                       std::to_string(applications),
                   "number applications from 0");
-    rises = rises && application > before;
-    before = application;
-  }
-  if (!rises) check_once(own, port);
 }
 
 void check_arrays(const Ports& ports, const Answer& answer) {

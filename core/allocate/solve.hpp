@@ -35,7 +35,8 @@
 
 namespace weft::allocate {
 
-// Ports and their applications: those of port p are applications[offsets[p] .. offsets[p+1]).
+// Ports and their applications: those of port p are applications[offsets[p] .. offsets[p+1]); one
+// that is named twice has two parts, as two of the same model have.
 struct Ports {
   std::span<const int64_t> offsets;
   std::span<const int32_t> applications;

@@ -15,7 +15,14 @@ from some_examples import examples
 from weft.control.policy.connection import Connection
 from weft.control.policy.kmeans import partition
 from weft.control.policy.levels import Level, Levels, coordinates_of, levels_kept, levels_of
-from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
+from weft.control.policy.plan import (
+    Plan,
+    plan,
+    policy_of,
+    with_changes,
+    with_connection,
+    without_connection,
+)
 from weft.control.policy.port import Htb, LatencyLane, PortPolicy, VlArbitration
 from weft.control.policy.queues import Hierarchy, hierarchy_of, queues_at
 from weft.fabric import Port
@@ -209,10 +216,12 @@ PORT_POLICIES = (
 
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[dict[str, Sensitivity], list[Connection]]:
+    """Applications by their names alone, and jobs of them."""
     models = draw(applications(most=8))
     uses = st.builds(
-        lambda name, ports: Connection(application=name, ports=tuple(sorted(ports))),
+        lambda name, job, ports: Connection(application=name + job, ports=tuple(sorted(ports))),
         st.sampled_from(sorted(models)),
+        st.sampled_from(("", "#1", "#2")),
         st.sets(st.sampled_from(PORTS), min_size=1),
     )
     return models, draw(st.lists(uses, max_size=12))
@@ -279,3 +288,32 @@ def test_one_connection_at_a_time_gives_the_plan_of_all(
     for count, connection in enumerate(connections, start=1):
         told = without_connection(told, connection)
         assert told == planned(models, connections[count:])
+
+
+@examples(60)
+@given(situations(), st.data())
+def test_a_batch_of_changes_gives_the_plan_of_the_connections_that_are_left(
+    situation: tuple[dict[str, Sensitivity], list[Connection]], data: st.DataObject
+) -> None:
+    models, connections = situation
+    number = st.sets(st.sampled_from(range(len(connections)))) if connections else st.just(set())
+    before, after = data.draw(number), data.draw(number)
+    come = [(connections[n], 1) for n in after - before]
+    go = [(connections[n], -1) for n in before - after]
+    changes = data.draw(st.permutations([*come, *go]))
+    told = with_changes(planned(models, [connections[n] for n in before]), changes)
+    assert told == planned(models, [connections[n] for n in after])
+    assert len(told.ports) == len(list(told.ports))
+
+
+@examples(40)
+@given(applications(most=5), st.integers(1, 400), st.sampled_from(PORT_POLICIES), st.data())
+def test_however_many_jobs_a_port_has_all_its_managed_units_are_given(
+    models: dict[str, Sensitivity], jobs: int, own: PortPolicy, data: st.DataObject
+) -> None:
+    names = [f"{data.draw(st.sampled_from(sorted(models)))}#{n}" for n in range(min(jobs, 8))]
+    names += [f"app0#{n}" for n in range(len(names), jobs)]
+    uses = [Connection(application=name, ports=(PORTS[0],)) for name in names]
+    port = plan(policy_of(models, own, 4), uses).ports[PORTS[0]]
+    assert sum(port.weights) == own.managed_units
+    assert min(port.weights) >= (1 if len(names) <= own.managed_units // 2 else 0)

@@ -60,6 +60,15 @@ def test_applications_of_a_port_may_be_in_any_order() -> None:
     assert answer.at(0) == answer.at(1)
 
 
+def test_an_application_that_is_there_twice_has_two_parts() -> None:
+    twice = allocate([SENSITIVE, HIDDEN], [(0, 1, 0)], units=255)
+    apart = allocate([SENSITIVE, HIDDEN, SENSITIVE], [(0, 1, 2)], units=255)
+    assert twice.weights.tolist() == apart.weights.tolist()
+    assert twice.objective == apart.objective
+    with pytest.raises(InputError, match="port 0: an application is there twice"):
+        twice.at(0)
+
+
 def test_ports_are_independent_and_may_differ_in_units() -> None:
     both = allocate([SENSITIVE, HIDDEN], [(0, 1), (1,)], units=[255, 1000], capacity=[1.0, 0.5])
     alone = allocate([SENSITIVE, HIDDEN], [(0, 1)], units=255)
@@ -88,8 +97,6 @@ def test_where_concave_curves_tie_one_of_them_takes_the_rest() -> None:
         ([SENSITIVE], [[1]], 255, 1.0, "port 0: application 1 has no model, there are 1"),
         ([SENSITIVE] * 9, [range(9)], 8, 1.0, "9 applications, but only 8 units; use more"),
         ([SENSITIVE] * 21, [range(21)], 1000, 1.0, "floors of 21 applications take 1050 units"),
-        ([SENSITIVE], [[0, 0]], 255, 1.0, "port 0: application 0 is there twice; name each once"),
-        ([SENSITIVE] * 3, [[0], [2, 0, 2]], 255, 1.0, "port 1: application 2 is there twice"),
         ([SENSITIVE], [[0]], 0, 1.0, "units: 0 is not a whole number from 1 to 2^40; give"),
         ([SENSITIVE], [[0]], -255, 1.0, "units: -255 is not a whole number"),
         ([SENSITIVE], [[0]], 254.9, 1.0, "units: 254.9 is not a whole number"),

@@ -20,6 +20,8 @@ from weft.control.policy.plan import (
     PortPlan,
     plan,
     policy_of,
+    under_policy,
+    with_changes,
     with_connection,
     without_connection,
 )
@@ -31,6 +33,7 @@ from weft.control.policy.port import (
     arbitration_entries,
 )
 from weft.control.policy.queues import hierarchy_of, queues_at
+from weft.control.policy.wide_plan import fabric_wide_plan, gain
 from weft.errors import InputError
 from weft.fabric import Port, path, route
 from weft.fabric.topology import back_to_back, leaf_spine
@@ -302,6 +305,32 @@ def test_a_second_connection_of_an_application_changes_its_count_alone() -> None
     assert (set(gone), len(gone), len(before.ports)) == (set(), 0, 2)
 
 
+def test_a_port_where_nobody_came_or_went_keeps_the_very_weights() -> None:
+    once, twice = (Connection(application=name, ports=(AT,)) for name in ("a", "b"))
+    before = plan(policy(), [once, twice])
+    after = with_changes(before, [(once, 1), (twice, 1), (twice, -1)])
+    assert after.ports[AT].weights is before.ports[AT].weights
+    assert after.ports[AT].counts == (2, 1)
+
+
+def test_a_level_that_opens_changes_queues_of_ports_whose_own_levels_stay() -> None:
+    # In two queues the nearest are together: 0 and 4; with 6.9 between them, 4 and 10.
+    models: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n) for n in range(1, 5)}
+    two = PortPolicy(scheduler=VlArbitration(queues=2))
+
+    def among(*places: float) -> Policy:
+        levels = levels_at(*places)
+        own = {name: models[name] for name in levels.assignment}
+        return Policy(models=own, levels=levels, hierarchy=hierarchy_of(levels), port=two)
+
+    uses = [Connection(application=f"a{n}", ports=(AT,)) for n in (1, 2, 3)]
+    before, opened = plan(among(0, 4, 10), uses), among(0, 4, 10, 6.9)
+    assert before.ports[AT].mapped.queues == ((1, 2), (3,))
+    after = under_policy(before, opened)
+    assert after.ports[AT].mapped.queues == ((1,), (2, 3))
+    assert after == plan(opened, uses)
+
+
 def test_applications_and_connections_that_are_unknown_are_refused() -> None:
     told = plan(policy(), [Connection(application="a", ports=(AT,))])
     with pytest.raises(InputError, match="application z: is not registered"):
@@ -316,10 +345,55 @@ def test_applications_and_connections_that_are_unknown_are_refused() -> None:
         Policy(models={}, levels=told.policy.levels, hierarchy=told.policy.hierarchy, port=VL8)
 
 
-def test_floors_that_exceed_the_managed_share_are_refused() -> None:
+def test_floors_that_exceed_the_managed_share_are_halved_until_they_fit() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
-    with pytest.raises(InputError, match=r"^node 0 port 1: the floors of 4 applications take"):
-        at_one_port(policy_of(crowd, VL8, 4), *crowd)
+    port = at_one_port(policy_of(crowd, VL8, 4), *crowd)
+    assert sum(port.weights) == 255
+    assert min(port.weights) >= 0.15 * 255 - 1
+    assert list(port.weights) == sorted(port.weights)
+    assert port.of("a1").slowdown == pytest.approx(1 + 0.1 * (1 / 0.3 - 1))  # at its floor
+
+
+def test_more_applications_than_units_are_split_in_finer_ones_and_folded() -> None:
+    crowd: dict[str, Sensitivity] = {"calm": waits(0.1), "keen": waits(0.9)}
+    jobs = [f"{name}#{n}" for name in crowd for n in range(300)]
+    port = at_one_port(policy_of(crowd, VL8, 2), *jobs)
+    assert sum(port.weights) == 255
+    assert port.units[1] > port.units[0] > 0
+
+
+def test_ports_with_room_are_solved_alike_beside_a_crowded_one() -> None:
+    told = policy_of({"a": waits(0.1, floor=0.4), "b": waits(0.4, floor=0.4)}, VL8, 4)
+    crowd = [Connection(application=f"a#{n}", ports=(AT,)) for n in range(3)]
+    roomy = [Connection(application=name, ports=(Port(0, 2),)) for name in ("a", "b")]
+    both = plan(told, [*crowd, *roomy])
+    assert both.ports[Port(0, 2)] == plan(told, roomy).ports[Port(0, 2)]
+    assert sum(both.ports[AT].weights) == 255
+
+
+def test_the_fabric_wide_split_names_the_port_that_is_crowded() -> None:
+    crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
+    uses = [Connection(application=name, ports=(AT,)) for name in crowd]
+    for ask in (fabric_wide_plan, gain):
+        with pytest.raises(InputError, match=r"^node 0 port 1: the floors of 4 applications take"):
+            ask(policy_of(crowd, VL8, 4), uses)
+
+
+def test_the_fabric_wide_split_has_a_part_for_each_job() -> None:
+    uses = [Connection(application=name, ports=(AT,)) for name in ("a#1", "a#2", "b#3")]
+    told, found = fabric_wide_plan(policy(), uses)
+    assert found.shares["a#1"] == pytest.approx(found.shares["a#2"])
+    assert sum(told.ports[AT].weights) == 255
+    assert gain(policy(), uses).promised == pytest.approx(0, abs=0.01)
+
+
+def test_jobs_of_one_application_have_a_part_each() -> None:
+    told = policy()
+    port = at_one_port(told, "a#1", "a#2", "b#3")
+    assert port.names == ("a#1", "a#2", "b#3")
+    assert port.weights[0] == pytest.approx(port.weights[1], abs=1)
+    assert {a.level for a in port.applications} == {told.level_of["a"], told.level_of["b"]}
+    assert len(port.queues) == 2
 
 
 def test_the_steepest_model_that_may_be_has_a_level_of_its_own() -> None:

@@ -87,11 +87,13 @@ class Allocation:
     multiplier: Floats
 
     def at(self, port: int) -> dict[int, int]:
-        """Weight of each application at one port."""
+        """Weight of each application at one port, where none is there twice."""
         own = slice(int(self.ports.offsets[port]), int(self.ports.offsets[port + 1]))
-        return dict(
-            zip(self.ports.applications[own].tolist(), self.weights[own].tolist(), strict=True)
-        )
+        names, weights = self.ports.applications[own].tolist(), self.weights[own].tolist()
+        found = dict(zip(names, weights, strict=True))
+        if len(found) < len(names):
+            raise InputError(f"port {port}", "an application is there twice", "see `weights`")
+        return found
 
     @property
     def shares(self) -> Floats:
@@ -106,7 +108,10 @@ def allocate(
     units: int | ArrayLike,
     capacity: float | ArrayLike = 1.0,
 ) -> Allocation:
-    """The best weights at each port, whose applications are indices into `models`."""
+    """The best weights at each port, whose applications are indices into `models`.
+
+    An index that is there twice has two parts, as two of the same model have.
+    """
     models = models if isinstance(models, Models) else Models(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
     count = len(ports)

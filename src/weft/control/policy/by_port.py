@@ -8,11 +8,12 @@ Entry points: `ByPort`, `ByPort.changed`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from weft.fabric import Port
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class ByPort(Mapping[Port, T]):
@@ -28,6 +29,16 @@ class ByPort(Mapping[Port, T]):
 
     def __getitem__(self, port: Port) -> T:
         return self._nodes.get(port.node, {})[port]
+
+    @overload
+    def get(self, port: Port, /) -> T | None: ...
+
+    @overload
+    def get(self, port: Port, /, default: T | D) -> T | D: ...
+
+    def get(self, port: Port, default: Any = None) -> Any:
+        own = self._nodes.get(port.node)
+        return default if own is None else own.get(port, default)
 
     def __iter__(self) -> Iterator[Port]:
         return (port for own in self._nodes.values() for port in own)

@@ -4,7 +4,8 @@ A plan follows from the policy (models, levels, hierarchy, ports) and the connec
 port is split on its own (Saba, Eq. 4.2): its applications' weights make their total slowdown least,
 in the scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum
 of its applications' weights. A connection that comes or goes concerns only the ports of its path.
-Entry points: `policy_of`, `plan`, `with_connection`, `without_connection`.
+Jobs of one application are told apart by a number after its name, `LR#3`: each has a part of its
+own. Entry points: `policy_of`, `plan`, `with_connection`, `without_connection`, `with_changes`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
+from functools import lru_cache
+from itertools import chain
 
-from weft.control.policy.allocate import Models, allocate
 from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
+from weft.control.policy.crowded import Kinds, split
 from weft.control.policy.levels import Levels, levels_of
 from weft.control.policy.port import ArbitrationTables, PortPolicy, arbitration_of
 from weft.control.policy.queues import Hierarchy, QueueMap, hierarchy_of, queues_at
@@ -28,6 +30,12 @@ Present = Mapping[Port, Mapping[str, int]]  # connections of each application at
 Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
 
 
+@lru_cache(1 << 17)  # a port is split anew thousands of times a second, with a hundred of them
+def kind_of(application: str) -> str:
+    """What its model and its level go by."""
+    return application.partition("#")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What does not change with connections. `ports` names those unlike `port`."""
@@ -37,7 +45,7 @@ class Policy:
     hierarchy: Hierarchy
     port: PortPolicy
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
-    solver: Models = field(init=False, compare=False, repr=False)  # the models, sorted by name
+    kinds: Kinds = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
@@ -48,11 +56,15 @@ class Policy:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
         names = sorted(self.models)
-        object.__setattr__(self, "solver", Models([self.models[name] for name in names]))
+        object.__setattr__(self, "kinds", Kinds([self.models[name] for name in names]))
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
+
+    def rows_of(self, names: Sequence[str]) -> list[int]:
+        """Of each application's model, among `kinds`."""
+        return [*map(self.rows.__getitem__, map(kind_of, names))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +81,8 @@ class Assigned:
 
     @property
     def slowdown(self) -> float:
-        """What the model predicts with this share."""
-        return float(self.model.slowdown(self.share))
+        """What the model predicts with this share, or at its floor where that is more."""
+        return float(self.model.slowdown(max(self.share, self.model.floor)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,19 +130,26 @@ class PortPlan:
 
     @property
     def applications(self) -> tuple[Assigned, ...]:
-        queue_of, level_of = self.queue_of, self.whole.level_of
+        queue_of = self.queue_of
         return tuple(
             Assigned(
                 application=name,
-                model=self.whole.models[name],
+                model=self.whole.models[kind_of(name)],
                 connections=count,
-                level=level_of[name],
-                queue=queue_of[level_of[name]],
+                level=level,
+                queue=queue_of[level],
                 units=weight,
                 share=weight / self.policy.units,
             )
-            for name, count, weight in zip(self.names, self.counts, self.weights, strict=True)
+            for name, count, level, weight in zip(
+                self.names, self.counts, self.levels, self.weights, strict=True
+            )
         )
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Level of each application."""
+        return tuple(map(self.whole.level_of.__getitem__, map(kind_of, self.names)))
 
     @property
     def connections(self) -> dict[str, int]:
@@ -154,8 +173,7 @@ class PortPlan:
         policy, queue_of = self.policy, self.queue_of
         unmanaged = policy.unmanaged_units
         told = dict.fromkeys(sorted({*queue_of.values(), *([0] if unmanaged else [])}), 0)
-        levels = map(self.whole.level_of.__getitem__, self.names)
-        queues = map(queue_of.__getitem__, levels)
+        queues = map(queue_of.__getitem__, self.levels)
         for queue, weight in zip(queues, self.weights, strict=True):
             told[queue] += weight
         if unmanaged:
@@ -163,6 +181,11 @@ class PortPlan:
         if policy.lane is not None:
             told[policy.scheduler.queues - 1] = policy.lane_units
         return told
+
+    @property
+    def least_units(self) -> int:
+        """What its applications' floors take: more than there is for them at a crowded port."""
+        return self.whole.kinds.need(self.whole.rows_of(self.names), self.policy.units)
 
     @property
     def arbitration(self) -> ArbitrationTables:
@@ -221,8 +244,7 @@ def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:
 
 def with_connection(before: Plan, connection: Connection) -> Plan:
     """The plan with one connection more: the same as that of all connections anew."""
-    _check_application(before.policy, connection)
-    return _changed(before, connection, 1)
+    return with_changes(before, [(connection, 1)])
 
 
 def without_connection(before: Plan, connection: Connection) -> Plan:
@@ -231,44 +253,79 @@ def without_connection(before: Plan, connection: Connection) -> Plan:
     A plan knows how many connections an application has at a port, not which: whoever calls keeps
     the connections, and takes away only one that was made.
     """
-    for port in connection.ports:
+    return with_changes(before, [(connection, -1)])
+
+
+def with_changes(before: Plan, changes: Iterable[tuple[Connection, int]]) -> Plan:
+    """The plan with some connections more (1) and others less (-1)."""
+    return with_moved(before, _moved(before.policy, changes))
+
+
+def with_moved(before: Plan, moved: Present) -> Plan:
+    """The plan with so many connections more of each application at each port.
+
+    Ports are solved again, once, where an application came or went; elsewhere the very weights
+    stay.
+    """
+    changed: dict[Port, PortPlan | None] = {}
+    anew: dict[Port, Columns] = {}
+    for port, own in moved.items():
         told = before.ports.get(port)
-        if told is None or _place(told.names, connection.application) is None:
-            problem = f"no connection of {connection.application} to take away"
-            raise InputError(_name(port), problem, "name one that was made")
-    return _changed(before, connection, -1)
+        had: Columns = (told.names, told.counts) if told else ((), ())
+        columns = _shifted(port, had, own)
+        if told and columns[0] is had[0]:
+            changed[port] = replace(told, counts=columns[1])
+            continue
+        changed[port] = None
+        if columns[0]:
+            anew[port] = columns
+    changed |= _planned(before.policy, anew, before.ports)
+    return Plan(policy=before.policy, ports=before.ports.changed(changed))
+
+
+def under_policy(before: Plan, policy: Policy) -> Plan:
+    """The same connections under another policy: neither weights nor queues are taken over."""
+    columns = {port: (told.names, told.counts) for port, told in before.ports.items()}
+    return Plan(policy=policy, ports=ByPort(_planned(policy, columns, {})))
 
 
 def _check_application(policy: Policy, connection: Connection) -> None:
-    if connection.application not in policy.models:
+    if kind_of(connection.application) not in policy.models:
         where = f"application {connection.application}"
         raise InputError(where, "is not registered", "register it first")
+
+
+def _moved(policy: Policy, changes: Iterable[tuple[Connection, int]]) -> dict[Port, dict[str, int]]:
+    """By how many connections each application has more at each port."""
+    moved: dict[Port, dict[str, int]] = {}
+    for connection, by in changes:
+        _check_application(policy, connection)
+        for port in connection.ports:
+            own = moved.setdefault(port, {})
+            own[connection.application] = own.get(connection.application, 0) + by
+    return moved
 
 
 # A connection may come to ports with hundreds of applications: what is done for each of them is
 # left to built-in functions, and what did not change is taken from the plan before.
 
 
-def _changed(before: Plan, connection: Connection, by: int) -> Plan:
-    """Ports are solved again where the connection brings its application or takes it away."""
-    name = connection.application
-    changed: dict[Port, PortPlan | None] = {}
-    anew: dict[Port, Columns] = {}
-    for port in connection.ports:
-        told = before.ports.get(port)
-        here: Columns = (told.names, told.counts) if told else ((), ())
-        names, counts = here
+def _shifted(port: Port, had: Columns, moved: Mapping[str, int]) -> Columns:
+    """With so many connections more of each; the very names where nobody came or went."""
+    names, counts = had
+    for name, by in moved.items():
         at = _place(names, name)
-        if told and at is not None and counts[at] + by:
-            counts = (*counts[:at], counts[at] + by, *counts[at + 1 :])
-            changed[port] = replace(told, counts=counts)
-            continue
-        changed[port] = None
-        columns = _with(names, counts, name) if at is None else _without(names, counts, at)
-        if columns[0]:
-            anew[port] = columns
-    changed |= _planned(before.policy, anew, before.ports)
-    return Plan(policy=before.policy, ports=before.ports.changed(changed))
+        count = by if at is None else counts[at] + by
+        if count < 0:
+            problem = f"no connection of {name} to take away"
+            raise InputError(port_name(port), problem, "name one that was made")
+        if at is None and count:
+            names, counts = _with(names, counts, name, count)
+        elif at is not None and not count:
+            names, counts = _without(names, counts, at)
+        elif at is not None:
+            counts = (*counts[:at], count, *counts[at + 1 :])
+    return names, counts
 
 
 def _columns(counts: Mapping[str, int]) -> Columns:
@@ -282,9 +339,9 @@ def _place(names: Sequence[str], name: str) -> int | None:
     return at if at < len(names) and names[at] == name else None
 
 
-def _with(names: tuple[str, ...], counts: tuple[int, ...], name: str) -> Columns:
+def _with(names: tuple[str, ...], counts: tuple[int, ...], name: str, count: int) -> Columns:
     at = bisect_left(names, name)
-    return (*names[:at], name, *names[at:]), (*counts[:at], 1, *counts[at:])
+    return (*names[:at], name, *names[at:]), (*counts[:at], count, *counts[at:])
 
 
 def _without(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Columns:
@@ -298,26 +355,19 @@ def _planned(
     if not present:
         return {}
     at = [policy.at(port) for port in present]
-    rows = [[*map(policy.rows.__getitem__, names)] for names, _ in present.values()]
-    units, capacity = [own.units for own in at], [own.capacity for own in at]
-    try:
-        found = allocate(policy.solver, rows, units=units, capacity=capacity)
-    except InputError as error:
-        raise _named(error, [_name(port) for port in present]) from None
-    weights, gaps = tuple(found.weights.tolist()), found.gap.tolist()
-    parts = [weights[start:end] for start, end in pairwise(found.ports.offsets.tolist())]
+    rows = [policy.rows_of(names) for names, _ in present.values()]
     return {
         port: PortPlan(
             policy=own,
             mapped=_mapped(policy, own, names, before.get(port)),
             names=names,
             counts=counts,
-            weights=part,
+            weights=weights,
             gap=gap,
             whole=policy,
         )
-        for (port, (names, counts)), own, part, gap in zip(
-            present.items(), at, parts, gaps, strict=True
+        for (port, (names, counts)), own, (weights, gap) in zip(
+            present.items(), at, split(policy.kinds, rows, at), strict=True
         )
     }
 
@@ -325,18 +375,12 @@ def _planned(
 def _mapped(
     policy: Policy, own: PortPolicy, names: Sequence[str], before: PortPlan | None
 ) -> QueueMap:
-    levels = frozenset(map(policy.level_of.__getitem__, names))
+    levels = frozenset(map(policy.level_of.__getitem__, map(kind_of, names)))
     if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
         return before.mapped
     return queues_at(policy.hierarchy, levels, own.managed_queues)
 
 
-def _name(port: Port) -> str:
+def port_name(port: Port) -> str:
+    """For messages."""
     return f"node {port.node} port {port.port}"
-
-
-def _named(error: InputError, names: Sequence[str]) -> InputError:
-    """The core counts ports ("port 3"); users know them by name."""
-    number = error.where.rpartition(" ")[2]
-    where = names[int(number)] if number.isdecimal() else error.where
-    return InputError(where, error.problem, error.remedy)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 
 import numpy as np
 
 from weft.control.policy.by_port import ByPort
 from weft.control.policy.connection import Connection
+from weft.control.policy.crowded import least_units
 from weft.control.policy.fabric_wide import FabricWide, fabric_wide
-from weft.control.policy.plan import Plan, Policy, PortPlan, plan
+from weft.control.policy.plan import Plan, Policy, PortPlan, kind_of, plan, port_name
 from weft.control.policy.port import PortPolicy
 from weft.control.policy.rates import promised_rates, working_rates
 from weft.errors import InputError
@@ -66,7 +66,10 @@ class Gain:
 def fabric_wide_plan(policy: Policy, connections: Iterable[Connection]) -> tuple[Plan, FabricWide]:
     """The plan with fabric-wide weights, and the split that they follow."""
     local = plan(policy, connections)
-    found = fabric_wide(policy.models, paths_of(local), _capacities(local))
+    _check_room(local)
+    paths = paths_of(local)
+    models = {name: policy.models[kind_of(name)] for name in paths}
+    found = fabric_wide(models, paths, _capacities(local))
     ports = {port: _weighted(told, found) for port, told in local.ports.items()}
     return Plan(policy=policy, ports=ByPort(ports)), found
 
@@ -74,7 +77,7 @@ def fabric_wide_plan(policy: Policy, connections: Iterable[Connection]) -> tuple
 def promised_gap(told: Plan, found: FabricWide) -> float:
     """What a plan of those connections promises in all is at most this part above the least."""
     rates = promised_rates(told.shares)
-    total = _mean_slowdown(told.policy.models, rates) * len(rates)
+    total = _mean_slowdown(told.policy, rates) * len(rates)
     return max(0.0, total - found.bound) / abs(total)
 
 
@@ -91,11 +94,10 @@ def gain(policy: Policy, connections: Iterable[Connection]) -> Gain:
 
 def path_slowdowns(told: Plan) -> PathSlowdowns:
     """Mean slowdowns that a plan gives along whole paths."""
-    models = told.policy.models
     working = working_rates(told.shares, _capacities(told))
     return PathSlowdowns(
-        promised=_mean_slowdown(models, promised_rates(told.shares)),
-        working=None if working is None else _mean_slowdown(models, working),
+        promised=_mean_slowdown(told.policy, promised_rates(told.shares)),
+        working=None if working is None else _mean_slowdown(told.policy, working),
     )
 
 
@@ -112,8 +114,19 @@ def _capacities(told: Plan) -> dict[Port, float]:
     return {port: own.policy.capacity for port, own in told.ports.items()}
 
 
-def _mean_slowdown(models: Mapping[str, Sensitivity], rates: Mapping[str, float]) -> float:
-    return float(np.mean([models[name].slowdown(rate) for name, rate in rates.items()]))
+def _check_room(told: Plan) -> None:
+    """The local rule squeezes a crowded port; what a model says below its floor is no optimum."""
+    for port, own in told.ports.items():
+        need, room = own.least_units, own.policy.managed_units
+        if need > room:
+            floors = f"the floors of {len(own.names)} applications take {need} units"
+            remedy = "profile at lower shares or admit fewer applications"
+            raise InputError(port_name(port), f"{floors}, the capacity is {room}", remedy)
+
+
+def _mean_slowdown(policy: Policy, rates: Mapping[str, float]) -> float:
+    models = policy.models
+    return float(np.mean([models[kind_of(name)].slowdown(rate) for name, rate in rates.items()]))
 
 
 def _weighted(told: PortPlan, found: FabricWide) -> PortPlan:
@@ -123,13 +136,9 @@ def _weighted(told: PortPlan, found: FabricWide) -> PortPlan:
 
 def _units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
     """Whole units in proportion to the shares, floors kept, the largest remainders rounded up."""
-    least = np.array([max(1, ceil(model.floor * own.units - 1e-9)) for model, _ in applications])
+    least = np.array([least_units(model, own.units) for model, _ in applications])
     shares = np.array([share for _, share in applications])
     spare = own.managed_units - int(least.sum())
-    if spare < 0:
-        need = f"{least.sum()} of {own.managed_units} units"
-        problem = f"{len(applications)} applications need {need}"
-        raise InputError("port", problem, "use more units, or profile at lower shares")
     wanted = np.maximum(shares * own.managed_units / shares.sum() - least, 1e-12)
     exact = wanted * spare / wanted.sum()
     units = np.floor(exact + 1e-9).astype(int)

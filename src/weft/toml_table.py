@@ -69,7 +69,13 @@ class Table:
         return value
 
     def text(self, key: str, default: Any = _MISSING) -> str:
-        return self._typed(key, str, "a text", default)
+        value = self._typed(key, str, "a text", default)
+        self._check_text(key, value)
+        return value
+
+    def _check_text(self, key: str, value: str | None) -> None:
+        if value is not None and "\0" in value:  # no name of a file has it
+            raise InputError(self.place(key), f"{value!r} has a zero byte", "leave it out")
 
     def flag(self, key: str, default: Any = _MISSING) -> bool:
         return self._typed(key, bool, "true or false", default)
@@ -134,6 +140,8 @@ class Table:
             raise InputError(
                 self.place(key), f"{value!r} is not a list of names", "quote each name"
             )
+        for item in items:
+            self._check_text(key, item)
         return tuple(items)
 
     def table(self, key: str, default: Any = _MISSING) -> Table:
@@ -141,6 +149,10 @@ class Table:
         if not isinstance(value, Mapping):
             raise InputError(self.place(key), f"{value!r} is not a table", f"write [{key}]")
         return Table(value, self.where, f"{self.prefix}{key}.")
+
+    def table_if_given(self, key: str) -> Table | None:
+        self._asked.append(key)
+        return self.table(key) if self.has(key) else None
 
     def tables(self, key: str, default: Any = _MISSING) -> Iterator[Table]:
         """An array of tables, each named in errors by its `name` or its number."""

@@ -13,7 +13,7 @@ from needs import need_namespaces
 from traffic import busy_share, streams
 
 from weft.errors import InputError
-from weft.host import namespaces
+from weft.host import htb, namespaces, qdisc
 from weft.host.caps import changing
 from weft.host.ends import End, Saved
 from weft.host.queues import Queue, queues, set_queues, set_weights
@@ -112,8 +112,9 @@ def test_queues_are_read_back_as_set_and_as_tc_shows_them(port: Saved) -> None:
     # tc has no JSON for classes of HTB.
     where = ["tc", "-n", str(port.end.namespace), "class", "show", "dev", port.end.interface]
     lines = {line.split()[2]: line for line in namespaces.command(where).splitlines()}
-    for handle, rate in (("1:1", 200), ("1:10", 100), ("1:11", 60), ("1:12", 40)):
-        assert f" rate {rate}Mbit ceil 200Mbit burst 15000b" in lines[handle]
+    for minor, rate in ((1, 200), (0x10, 100), (0x11, 60), (0x12, 40)):
+        line = lines[qdisc.name(htb.MAJOR | minor)]
+        assert f" rate {rate}Mbit ceil 200Mbit burst 15000b" in line
     set_weights(port, (1, 1, 2))
     assert [one.share for one in queues(port.end)] == pytest.approx([0.25, 0.25, 0.5])
 

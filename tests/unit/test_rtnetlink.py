@@ -100,7 +100,7 @@ def test_a_class_of_htb_is_packed_as_struct_tc_htb_opt() -> None:
 
 
 def test_a_filter_looks_at_the_six_bits_of_the_dscp_in_network_order() -> None:
-    message = qdisc.dscp_filter_message(7, 46, 0x10012)
+    message = qdisc.filter_message(7, qdisc.dscp_matches(46)[0], 0x10012)
     _, _, handle, parent, info = struct.unpack_from("=BxxxiIII", message.body)
     assert (handle, parent, info >> 16) == (0, 0x10000, 1)
     assert struct.pack("=H", info & 0xFFFF) == b"\x08\x00"

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,7 @@ MAX_UNICAST_LID = 0xBFFF
 Kind = Literal["host", "switch"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Port:
+class Port(NamedTuple):
     """One port: the index of its node in `Fabric.nodes`, and its number there."""
 
     node: int

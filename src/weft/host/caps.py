@@ -117,15 +117,22 @@ def changing(links: Iterable[End], *, even_default_route: bool = False) -> Itera
     journal = JOURNALS / f"{namespaces.full_name(str(next(_NUMBERS)))}.json"
     watchdog = _start_watchdog(journal)
     try:
-        with _locked():
-            _restore_leftovers()
-            chosen = list(dict.fromkeys(links))
-            _refuse_those_in_use(chosen)
+        chosen = list(dict.fromkeys(links))
+        with settled(chosen):
             saved = [_side(one).save(one, even_default_route=even_default_route) for one in chosen]
             _write(journal, saved)
         yield Ends(saved)
     finally:
         _finish(watchdog, journal)
+
+
+@contextmanager
+def settled(chosen: Sequence[End]) -> Iterator[None]:
+    """Nobody is changing these ends for a while, and nobody begins to inside the block."""
+    with _locked():
+        _restore_leftovers()
+        _refuse_those_in_use(chosen)
+        yield
 
 
 def _write(journal: Path, saved: Sequence[Saved]) -> None:
@@ -196,7 +203,7 @@ def _restore(journal: Path) -> None:
         return
     failures = []
     for data in json.loads(journal.read_text()):
-        saved = _reachable(ends.saved_from(data))
+        saved = ends.reachable(ends.saved_from(data))
         if saved is None:
             continue
         try:
@@ -209,17 +216,6 @@ def _restore(journal: Path) -> None:
         remedy = f"{first.remedy}; {done}" if first.remedy else done
         raise InputError(first.where, f"not restored: {first.problem}", remedy)
     journal.unlink()
-
-
-def _reachable(saved: Saved) -> Saved | None:
-    """As this process reaches the end; None if its namespace, and so the end, is gone.
-
-    Who saved "where we are" may have been in another namespace than who restores it.
-    """
-    if saved.end.namespace is not None or saved.netns in (0, namespaces.identity(None)):
-        return saved
-    place = namespaces.found_again(saved.netns)
-    return None if place is None else replace(saved, end=replace(saved.end, namespace=place))
 
 
 def restore_leftovers() -> int:

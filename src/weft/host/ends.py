@@ -8,7 +8,7 @@ what it receives is in `weft.host.inbound`. Units: bits per second, bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weft.errors import InputError
@@ -173,3 +173,14 @@ def exists(saved: Saved) -> bool:
         return False
     with Rtnetlink(namespace) as link:
         return link.interfaces().get(saved.end.interface) == saved.index
+
+
+def reachable(saved: Saved) -> Saved | None:
+    """As this process reaches the end; None if its namespace, and so the end, is gone.
+
+    Who saved "where we are" may have been in another namespace than who restores it.
+    """
+    if saved.end.namespace is not None or saved.netns in (0, namespaces.identity(None)):
+        return saved
+    place = namespaces.found_again(saved.netns)
+    return None if place is None else replace(saved, end=replace(saved.end, namespace=place))

@@ -1,20 +1,21 @@
 """Queueing disciplines of an interface as values: token bucket, HTB with its classes, filters.
 
-Each `…_message` packs one request for `Rtnetlink.request`; `qdiscs` and `classes` read back what
-the kernel has. Rates go to the kernel in bytes per second, so bits per second come back as a
-multiple of 8; bursts go as time in ticks of 64 ns. Units: bits per second, bytes.
+Each `…_message` packs one request for `Rtnetlink.request`; `qdiscs`, `classes` and `filters` read
+back what the kernel has. Rates go to the kernel in bytes per second, so bits per second come back
+as a multiple of 8; bursts go as time in ticks of 64 ns. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft.host.rtnetlink import CREATE, EXCLUSIVE, Message, Rtnetlink, attribute, attributes
 
 NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
-NEW_CLASS, GET_CLASS = 40, 42
-NEW_FILTER, GET_FILTER = 44, 46
+NEW_CLASS, DELETE_CLASS, GET_CLASS = 40, 41, 42
+NEW_FILTER, DELETE_FILTER, GET_FILTER = 44, 45, 46
 ROOT, INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
 ADD = CREATE | EXCLUSIVE
 CHANGE = 0
@@ -23,7 +24,7 @@ TICK_NS = 64  # PSCHED_SHIFT in the kernel; /proc/net/psched
 _HEAD = struct.Struct("=BxxxiIII")
 _RATE = struct.Struct("=BBHhHI")
 _STATS = struct.Struct("=QIIIIIII")
-_KIND, _OPTIONS, _STATISTICS = 1, 2, 3
+_KIND, _OPTIONS, _STATISTICS, _CHAIN = 1, 2, 3, 11
 _TBF_PARAMETERS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
 _HTB_PARAMETERS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
 _U32_CLASS, _U32_SELECTOR, _U32_ACTIONS = 1, 5, 7
@@ -32,7 +33,8 @@ _MIRRED_PARAMETERS, _STOLEN, _REDIRECT = 2, 4, 1
 _INGRESS_HANDLE = 0xFFFF0000
 _ETHERNET = 1  # the link layer: no table of times per size is needed
 _UINT32 = 0xFFFFFFFF
-_IPV4, _ANY_PROTOCOL = 0x0800, 0x0003
+_ANY_PROTOCOL = 0x0003
+_PROTOCOLS = {1: 0x0800, 2: 0x86DD, 3: _ANY_PROTOCOL}  # one for each priority of filters
 _TERMINAL = 1
 
 
@@ -47,7 +49,10 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtbClass:
-    """A class of HTB: `rate_bps` is its own, up to `ceil_bps` when others leave room."""
+    """A class of HTB: `rate_bps` is its own, up to `ceil_bps` when others leave room.
+
+    Of classes that may send, those of the least `priority` go first.
+    """
 
     classid: int
     parent: int
@@ -55,6 +60,30 @@ class HtbClass:
     ceil_bps: int
     quantum_bytes: int
     burst_bytes: int
+    priority: int = 0
+
+
+class Match(NamedTuple):
+    """What a filter takes: packets whose first word is `value` under `mask`.
+
+    Filters of a lower priority are asked first: 1 is for IPv4, 2 for IPv6, 3 for all protocols.
+    """
+
+    priority: int
+    mask: int
+    value: int
+
+
+class Filter(NamedTuple):
+    """Where a filter leads, and by what it can be changed, or removed."""
+
+    classid: int
+    handle: int
+    removal: bytes
+
+
+REST = Match(3, 0, 0)
+FOREIGN = -1  # as mask: a filter that is not of these kinds, or a second one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +123,9 @@ def qdisc_message(
     return Message(NEW_QDISC, flags, body, f"qdisc {kind}")
 
 
-def delete_message(index: int, parent: int = ROOT) -> Message:
-    body = _HEAD.pack(0, index, 0, parent, 0)
+def delete_message(index: int, parent: int = ROOT, *, handle: int = 0) -> Message:
+    """With a handle, that one or none."""
+    body = _HEAD.pack(0, index, handle, parent, 0)
     return Message(DELETE_QDISC, 0, body, "delete the qdisc")
 
 
@@ -121,22 +151,48 @@ def htb_options(default_minor: int) -> bytes:
 
 
 def class_message(index: int, one: HtbClass, *, flags: int) -> Message:
-    rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
-    bursts = _ticks(one.burst_bytes, rate), _ticks(one.burst_bytes, ceil)
-    rest = struct.pack("=IIIII", *bursts, one.quantum_bytes, 0, 0)
-    options = attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
-    options += _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
     body = _HEAD.pack(0, index, one.classid, one.parent, 0)
-    body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, options)
+    body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, _class_options(one))
     return Message(NEW_CLASS, flags, body, f"class {name(one.classid)}")
 
 
-def dscp_filter_message(index: int, dscp: int, classid: int, *, priority: int = 1) -> Message:
-    """u32: IPv4 packets of a DSCP to a class. The two bits of ECN are not looked at."""
+def _class_options(one: HtbClass) -> bytes:
+    rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
+    bursts = [min(_ticks(one.burst_bytes, speed), _UINT32) for speed in (rate, ceil)]
+    rest = struct.pack("=IIIII", *bursts, one.quantum_bytes, 0, one.priority)
+    options = attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
+    return options + _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
+
+
+def delete_class_message(index: int, classid: int) -> Message:
+    body = _HEAD.pack(0, index, classid, 0, 0)
+    return Message(DELETE_CLASS, 0, body, f"delete class {name(classid)}")
+
+
+def as_read(one: HtbClass) -> HtbClass:
+    """The class as the kernel shows it: rates in whole bytes per second, the burst in ticks, and
+    right under the discipline if that is where it is."""
+    parent = one.parent if one.parent & 0xFFFF else ROOT
+    return _class(one.classid, parent, attributes(_class_options(one)))
+
+
+def dscp_matches(dscp: int) -> tuple[Match, Match]:
+    """IPv4 and IPv6 packets of a DSCP. The two bits of ECN are not looked at."""
+    return Match(1, 0x00FC0000, dscp << 18), Match(2, 0x0FC00000, dscp << 22)
+
+
+def filter_message(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
+    """u32: packets to a class; with a handle, the filter that is there leads elsewhere at once."""
     options = attribute(_U32_CLASS, struct.pack("=I", classid))
-    options += attribute(_U32_SELECTOR, _selector(0x00FC0000, dscp << 18))
-    head = _HEAD.pack(0, index, 0, classid & 0xFFFF0000, priority << 16 | _swapped16(_IPV4))
-    return _u32_message(head, options, f"filter of DSCP {dscp}")
+    options += attribute(_U32_SELECTOR, _selector(match.mask, match.value))
+    order = match.priority << 16 | _swapped16(_PROTOCOLS[match.priority])
+    head = _HEAD.pack(0, index, handle, classid & 0xFFFF0000, order)
+    what = f"filter {match.priority} of {match.value:08x} to {name(classid)}"
+    return _u32_message(head, options, what, flags=CHANGE if handle else ADD)
+
+
+def delete_filter_message(one: Filter) -> Message:
+    return Message(DELETE_FILTER, 0, one.removal, f"delete filter {one.handle:x}")
 
 
 def ingress_message(index: int) -> Message:
@@ -161,9 +217,9 @@ def _selector(mask: int, value: int) -> bytes:
     return head + struct.pack("!II", mask, value) + struct.pack("=ii", 0, 0)
 
 
-def _u32_message(head: bytes, options: bytes, what: str) -> Message:
+def _u32_message(head: bytes, options: bytes, what: str, *, flags: int = ADD) -> Message:
     body = head + attribute(_KIND, b"u32\0") + attribute(_OPTIONS, options)
-    return Message(NEW_FILTER, ADD, body, what)
+    return Message(NEW_FILTER, flags, body, what)
 
 
 def _rate(bytes_per_s: int) -> bytes:
@@ -191,13 +247,16 @@ def _swapped16(number: int) -> int:
 
 def qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
     """Every discipline of an interface, in the kernel's order."""
-    found = []
-    for body in link.dump(GET_QDISC, _HEAD.pack(0, index, 0, 0, 0), "list qdiscs"):
+    return all_qdiscs(link).get(index, [])
+
+
+def all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
+    """Those of every interface, by its index: the kernel lists them all in any case."""
+    found: dict[int, list[Qdisc]] = {}
+    for body in link.dump(GET_QDISC, _HEAD.pack(0, 0, 0, 0, 0), "list qdiscs"):
         _, at, handle, parent, _ = _HEAD.unpack_from(body)
-        if at != index:
-            continue
         parts = attributes(body[_HEAD.size :])
-        found.append(
+        found.setdefault(at, []).append(
             Qdisc(
                 kind=parts[_KIND].rstrip(b"\0").decode(),
                 handle=handle,
@@ -221,16 +280,31 @@ def classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Count]]:
     return found
 
 
-def dscp_filters(link: Rtnetlink, index: int, parent: int) -> dict[int, int]:
-    """DSCP -> class, of the filters that `dscp_filter_message` makes."""
-    found = {}
+def filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
+    """The filters of a discipline; those that `filter_message` does not make are `FOREIGN`.
+
+    Of two that take the same packets the first is asked first, as in the kernel.
+    """
+    found: dict[Match, Filter] = {}
     for body in link.dump(GET_FILTER, _HEAD.pack(0, index, 0, parent, 0), "list filters"):
-        parts = attributes(attributes(body[_HEAD.size :]).get(_OPTIONS, b""))
-        if _U32_SELECTOR in parts and _U32_CLASS in parts:
-            mask, value = struct.unpack_from("!II", parts[_U32_SELECTOR], 16)
-            if mask == 0x00FC0000:
-                found[value >> 18] = int(struct.unpack("=I", parts[_U32_CLASS])[0])
+        _, _, handle, _, order = _HEAD.unpack_from(body)
+        parts = attributes(body[_HEAD.size :])
+        options = attributes(parts.get(_OPTIONS, b""))
+        if not handle or (parts[_KIND] == b"u32\0" and _U32_SELECTOR not in options):
+            continue  # a priority as a whole, or u32's table of filters
+        classid = int(struct.unpack("=I", options.get(_U32_CLASS, bytes(4)))[0])
+        match = _match(order >> 16, options.get(_U32_SELECTOR, b""))
+        if match is None or match in found or any(parts.get(_CHAIN, b"")):
+            match = Match(order >> 16, FOREIGN, handle)
+        removal = _HEAD.pack(0, index, handle, parent, order)
+        removal += b"".join(attribute(n, parts[n]) for n in (_KIND, _CHAIN) if n in parts)
+        found[match] = Filter(classid, handle, removal)
     return found
+
+
+def _match(priority: int, selector: bytes) -> Match | None:
+    one_word = len(selector) == 32 and selector[2] == 1 and not any(selector[24:])
+    return Match(priority, *struct.unpack_from("!II", selector, 16)) if one_word else None
 
 
 def htb_default(options: bytes) -> int:
@@ -251,7 +325,7 @@ def bucket(options: bytes) -> TokenBucket:
 
 def _class(classid: int, parent: int, options: dict[int, bytes]) -> HtbClass:
     head = options[_HTB_PARAMETERS]
-    burst, _, quantum, _, _ = struct.unpack_from("=IIIII", head, 24)
+    burst, _, quantum, _, priority = struct.unpack_from("=IIIII", head, 24)
     rate = _rate_of(head, 0, options.get(_HTB_RATE64))
     return HtbClass(
         classid=classid,
@@ -260,6 +334,7 @@ def _class(classid: int, parent: int, options: dict[int, bytes]) -> HtbClass:
         ceil_bps=8 * _rate_of(head, 12, options.get(_HTB_CEIL64)),
         quantum_bytes=int(quantum),
         burst_bytes=_burst_bytes(burst, rate),
+        priority=int(priority),
     )
 
 

@@ -13,20 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.host import ends, qdisc
+from weft.host import ends, htb
 from weft.host.ends import End, Saved
-from weft.host.qdisc import ADD, CHANGE, Count, HtbClass
-from weft.host.rtnetlink import Message, Rtnetlink
+from weft.host.htb import Found, Tree
+from weft.host.qdisc import Count, HtbClass
+from weft.host.rtnetlink import Rtnetlink
 from weft.host.wiring import LEAST_RATE_BPS, LIMIT_BYTES
 
 MOST_QUEUES = 64  # one for each DSCP
-_MAJOR = 0x10000
-_ALL = _MAJOR | 1
-_FIRST = _MAJOR | 0x10
-_BURST_BYTES = 15_000
-# HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
-_QUANTUM_BYTES_PER_PERCENT = 6554
-_LEAST_QUANTUM_BYTES = 1514
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,28 +48,27 @@ def set_queues(
 ) -> None:  # fmt: skip
     """Gives a port these queues; without a rate, that of the token bucket it had."""
     link_bps = _link_bps(port, rate_bps)
-    default = _check(wanted, str(port.end))
-    messages = _class_messages(port.index, link_bps, _weights(wanted), ADD)
-    for n, queue in enumerate(wanted):
-        fifo = qdisc.fifo_options(limit_bytes)
-        messages.append(
-            qdisc.qdisc_message(port.index, "bfifo", fifo, handle=0, flags=ADD, parent=_FIRST + n)
-        )
-        marks = [dscp for dscp in queue.dscps if dscp]
-        messages += [qdisc.dscp_filter_message(port.index, d, _FIRST + n) for d in marks]
-    options = qdisc.htb_options((_FIRST + default) & 0xFFFF)
-    ends.set_root(port, "htb", options, _MAJOR, *messages)
+    _check(wanted, str(port.end))
+    tree = Tree(
+        link_bps=link_bps,
+        queues=_classes(link_bps, [queue.weight for queue in wanted]),
+        queue_of={dscp: n for n, queue in enumerate(wanted) for dscp in queue.dscps},
+    )
+    messages = htb.under_root_messages(port.index, tree, limit_bytes)
+    ends.set_root(port, "htb", htb.root_options(tree), htb.MAJOR, *messages)
 
 
 def set_weights(port: Saved, weights: Sequence[float], *, rate_bps: int | None = None) -> None:
     """Changes the weights of queues that are there; packets that wait stay."""
     with Rtnetlink(port.end.namespace) as link:
-        there = len(_queue_classes(link, port.index))
+        root = ends.root_of(link, port.end, port.index)
+        there = len(_queue_classes(htb.read(link, port.index, root)))
         if len(weights) != there:
             problem = f"has {there} queues, not {len(weights)}"
             raise InputError(str(port.end), problem, "give a weight for each")
-        messages = _class_messages(port.index, _link_bps(port, rate_bps), weights, CHANGE)
-        link.request(messages, str(port.end))
+        link_bps = _link_bps(port, rate_bps)
+        classes = [htb.link_class(link_bps), *_classes(link_bps, weights)]
+        link.request(htb.class_messages(port.index, classes), str(port.end))
 
 
 def queues(end: End) -> list[PortQueue]:
@@ -85,23 +78,20 @@ def queues(end: End) -> list[PortQueue]:
         root = ends.root_of(link, end, index)
         if root.kind != "htb":
             return []
-        found = _queue_classes(link, index)
-        filters = qdisc.dscp_filters(link, index, _MAJOR)
-    filters[0] = _MAJOR | qdisc.htb_default(root.options)
-    total = sum(one.rate_bps for one, _ in found)
+        found = htb.read(link, index, root)
+    classes = _queue_classes(found)
+    total = sum(one.rate_bps for one in classes)
     return [
         PortQueue(
             share=one.rate_bps / total, rate_bps=one.rate_bps, ceil_bps=one.ceil_bps,
-            dscps=tuple(sorted(d for d, to in filters.items() if to == one.classid)),
-            count=count,
+            dscps=found.dscps_of(one.classid), count=found.counts[one.classid],
         )
-        for one, count in found
+        for one in classes
     ]  # fmt: skip
 
 
-def _queue_classes(link: Rtnetlink, index: int) -> list[tuple[HtbClass, Count]]:
-    found = qdisc.classes(link, index)
-    return [found[classid] for classid in sorted(found) if classid != _ALL]
+def _queue_classes(found: Found) -> list[HtbClass]:
+    return [one for classid, one in sorted(found.classes.items()) if classid != htb.LINK]
 
 
 def _link_bps(port: Saved, rate_bps: int | None) -> int:
@@ -113,38 +103,18 @@ def _link_bps(port: Saved, rate_bps: int | None) -> int:
     return port.bucket.rate_bps
 
 
-def _weights(wanted: Sequence[Queue]) -> list[float]:
-    return [queue.weight for queue in wanted]
-
-
-def _class_messages(
-    index: int, link_bps: int, weights: Sequence[float], flags: int
-) -> list[Message]:
-    total = sum(weights)
-    whole = HtbClass(
-        classid=_ALL, parent=_MAJOR, rate_bps=link_bps, ceil_bps=link_bps,
-        quantum_bytes=200_000, burst_bytes=_BURST_BYTES,
+def _classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
+    shares = [weight / sum(weights) for weight in weights]
+    return tuple(
+        htb.queue_class(
+            n, rate_bps=max(round(share * link_bps), LEAST_RATE_BPS), ceil_bps=link_bps,
+            quantum_bytes=htb.quantum_bytes(share),
+        )
+        for n, share in enumerate(shares)
     )  # fmt: skip
-    queues = [
-        _queue_class(_FIRST + n, link_bps, weight / total) for n, weight in enumerate(weights)
-    ]
-    return [qdisc.class_message(index, one, flags=flags) for one in (whole, *queues)]
 
 
-def _queue_class(classid: int, link_bps: int, share: float) -> HtbClass:
-    quantum = round(100 * share * _QUANTUM_BYTES_PER_PERCENT)
-    return HtbClass(
-        classid=classid,
-        parent=_ALL,
-        rate_bps=max(round(share * link_bps), LEAST_RATE_BPS),
-        ceil_bps=link_bps,
-        quantum_bytes=max(quantum, _LEAST_QUANTUM_BYTES),
-        burst_bytes=_BURST_BYTES,
-    )
-
-
-def _check(wanted: Sequence[Queue], where: str) -> int:
-    """The number of the queue that takes everything else."""
+def _check(wanted: Sequence[Queue], where: str) -> None:
     if not 1 <= len(wanted) <= MOST_QUEUES:
         problem = f"{len(wanted)} queues"
         raise InputError(where, problem, f"use 1 to {MOST_QUEUES}")
@@ -160,4 +130,3 @@ def _check(wanted: Sequence[Queue], where: str) -> int:
         raise InputError(where, f"a weight of {bad[0]:g}", "weights are above 0")
     if 0 not in dscps:
         raise InputError(where, "no queue takes unmarked packets", "list DSCP 0 in one queue")
-    return next(n for n, queue in enumerate(wanted) if 0 in queue.dscps)

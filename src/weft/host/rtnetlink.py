@@ -13,15 +13,17 @@ import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from weft.errors import InputError
 from weft.host import namespaces
 
+NETLINK_ROUTE = 0
 REQUEST, ACKNOWLEDGE = 0x1, 0x4
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 DUMP = 0x300
-NEW_LINK, DELETE_LINK, GET_LINK, GET_ROUTE = 16, 17, 18, 26
+NEW_LINK, DELETE_LINK, GET_LINK, GET_ROUTE, GET_NEIGHBOUR = 16, 17, 18, 26, 30
 
 _ERROR, _DONE = 2, 3
 _CAPPED, _HAS_WORDS = 0x100, 0x200  # flags of an acknowledgement
@@ -34,6 +36,7 @@ _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _LINK = struct.Struct("=BxHiII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
+_NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _LINK_NAME, _LINK_MTU, _LINK_PORT, _LINK_STATE, _LINK_INFO = 3, 4, 12, 16, 18
 _LINK_BELOW, _LINK_MASTER, _LINK_ELSEWHERE = 5, 10, 37
 _INFO_KIND = 1
@@ -42,6 +45,7 @@ _UP = b"\x06"
 _PORT_STATE, _FORWARDING = 1, b"\x03"
 _ROUTE_INTERFACE, _ROUTE_MULTIPATH = 4, 9
 _UNICAST = 1
+_STATION, _OF_BRIDGE, _LOCAL = 2, 9, 0x80
 
 
 class Message(NamedTuple):
@@ -100,11 +104,14 @@ def delete_link_message(index: int) -> Message:
 
 
 class Rtnetlink:
-    """A netlink socket inside a namespace (None: ours). Interfaces are known by name."""
+    """A netlink socket inside a namespace (None: ours). Interfaces are known by name.
 
-    def __init__(self, namespace: str | None = None) -> None:
+    `protocol` is netlink's: of network configuration, or another that is asked in the same way.
+    """
+
+    def __init__(self, namespace: str | None = None, *, protocol: int = NETLINK_ROUTE) -> None:
         self.namespace = namespace
-        self._socket = namespaces.inside(namespace, _open)
+        self._socket = namespaces.inside(namespace, partial(_open, protocol))
         self._sequence = 0
 
     def __enter__(self) -> Rtnetlink:
@@ -183,6 +190,17 @@ class Rtnetlink:
             found |= more
         return found
 
+    def forwarding(self) -> dict[str, int]:
+        """Station, as 02:00:00:00:00:01 -> index of the bridge's port behind which it is."""
+        found = {}
+        request = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
+        for body in self.dump(GET_NEIGHBOUR, request, "list stations of bridges"):
+            _, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
+            parts = attributes(body[_NEIGHBOUR.size :])
+            if _OF_BRIDGE in parts and not state & _LOCAL:
+                found[parts[_STATION].hex(":")] = index
+        return found
+
     def _batch(self, messages: Sequence[Message], where: str) -> None:
         first = self._sequence + 1
         self._send(messages)
@@ -215,8 +233,8 @@ class Rtnetlink:
             raise InputError(what, f"the kernel does not answer for {_ANSWER_S:g} s") from error
 
 
-def _open() -> socket.socket:
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+def _open(protocol: int) -> socket.socket:
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
     for option in (_CAP_ACK, _EXT_ACK):
         made.setsockopt(_SOL_NETLINK, option, 1)
     made.settimeout(_ANSWER_S)

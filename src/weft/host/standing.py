@@ -4,7 +4,7 @@ What a testbed has is written to a state file before each step that makes someth
 crash at any point leaves nothing that `down` would not find. Everything bears the mark
 `weft-NAME-`, and a namespace is removed only if it is the very one that was made (its inode).
 One process at a time changes or uses a testbed. Entry points: `up`, `down`, `used`, `find`,
-`names`, `status`.
+`found_even_damaged`, `names`, `status`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -115,15 +115,24 @@ def used(name: str, purpose: str) -> Iterator[Testbed]:
 
 def find(name: str) -> Testbed:
     """A testbed that is up, whole, and can be entered."""
+    return _found(name, _problems)
+
+
+def found_even_damaged(name: str) -> Testbed:
+    """A testbed that is up; some of its nodes and cables may be lost."""
+    return _found(name, _unbuilt)
+
+
+def _found(name: str, problems: Callable[[State], list[str]]) -> Testbed:
     check_name(name)
     state = read_state(name)
     if state is None:
         remedy = f"run `weft testbed up --name {name} --hosts N --rate RATE`"
         raise InputError(f"testbed {name}", "is not up", remedy)
     _need_root()
-    problems = _problems(state)
-    if problems:
-        raise InputError(f"testbed {name}", problems[0], _again(name))
+    told = problems(state)
+    if told:
+        raise InputError(f"testbed {name}", told[0], _again(name))
     return state.bed
 
 
@@ -299,11 +308,16 @@ def _again(name: str) -> str:
     return f"run `weft testbed down --name {name}`, then up again"
 
 
-def _problems(state: State) -> list[str]:
+def _unbuilt(state: State) -> list[str]:
     if state.boot != _boot():
         return ["was lost when the machine was started again"]
-    if not state.complete:
-        return [f"was not finished, at: {state.doing}"]
+    return [] if state.complete else [f"was not finished, at: {state.doing}"]
+
+
+def _problems(state: State) -> list[str]:
+    unbuilt = _unbuilt(state)
+    if unbuilt:
+        return unbuilt
     lost = [node for node in state.bed.namespaces if not _is_ours(state, node)]
     if lost:
         return [f"has lost {', '.join(lost)}"]

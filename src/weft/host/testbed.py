@@ -163,7 +163,7 @@ def _plug(bed: Testbed, cable: Cable) -> None:
     first, second = cable.ends
     mtu, address = f"mtu {bed.wiring.mtu_bytes}", ""
     if not cable.between_switches:
-        address = f"address {_mac(bed, first.node)}"
+        address = f"address {station(bed, first.node)}"
         _no_ipv6(near)
     veth = f"link add {first.interface} {address} {mtu}"
     peer = f"type veth peer name {second.interface} netns {far} {mtu}"
@@ -202,7 +202,7 @@ def _address(bed: Testbed, node: str) -> None:
     interface = BRIDGE if node == SWITCH else INTERFACE
     route = f"dev {interface} src {address} congctl {bed.wiring.congestion}"
     neighbours = [
-        f"neigh add {bed.addresses[host]} lladdr {_mac(bed, host)} dev {interface} nud permanent"
+        f"neigh add {bed.addresses[host]} lladdr {station(bed, host)} dev {interface} nud permanent"
         for host in bed.wiring.hosts
         if host != node
     ]
@@ -215,7 +215,7 @@ def _address(bed: Testbed, node: str) -> None:
 
 def _ways(bed: Testbed, switch: str) -> None:
     ways = bed.layout.ways[switch]
-    lines = [f"fdb replace {_mac(bed, host)} dev {ways[host]} master static" for host in ways]
+    lines = [f"fdb replace {station(bed, host)} dev {ways[host]} master static" for host in ways]
     _batch("bridge", bed.namespace(switch), lines)
 
 
@@ -234,7 +234,8 @@ def _wait(bed: Testbed) -> None:
                 time.sleep(0.01)
 
 
-def _mac(bed: Testbed, host: str) -> str:
+def station(bed: Testbed, host: str) -> str:
+    """A host's address on the link."""
     number = bed.wiring.hosts.index(host) + 1
     return f"02:77:65:66:{number >> 8:02x}:{number & 0xFF:02x}"
 

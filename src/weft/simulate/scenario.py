@@ -19,7 +19,7 @@ from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
 from weft.errors import InputError
 from weft.fabric import Fabric, check, check_reach, read_fabric, route
-from weft.fabric.toml_file import by_topology
+from weft.fabric.toml_file import by_topology, read_toml
 from weft.simulate.systems import system_names, system_values
 from weft.simulate.traffic import Traffic, read_traffic
 from weft.toml_table import Table, load_toml
@@ -168,7 +168,11 @@ def _merged(top: Table, section: str, values: Mapping[str, Mapping[str, Any]]) -
 
 
 def read_scenario_fabric(table: Table, base: Path) -> Fabric:
-    """The fabric of a scenario: a topology by name, or files."""
+    """The fabric of a scenario: a topology by name, files, or the text of one in TOML."""
+    if table.has("toml"):
+        text = table.text("toml")
+        table.done()
+        return read_toml(text, f"{table.where}: fabric.toml")
     if not table.has("file"):
         return by_topology(f"{table.where}: fabric", table.rest())
     files = [str(base / file) for file in table.texts("file")]

@@ -73,6 +73,13 @@ missing_of_virtual_machine() {
   PATH=$PATH:/usr/sbin:/sbin command -v tcpdump >/dev/null || echo tcpdump
 }
 
+missing_of_subnet() {
+  local PATH=$PATH:/usr/sbin:/sbin
+  command -v ibsim >/dev/null || echo ibsim-utils
+  command -v opensm >/dev/null || echo opensm
+  command -v smpquery >/dev/null || echo infiniband-diags
+}
+
 # Only the optional packages that this purpose can use are named or installed.
 missing_optional() {
   if [[ $purpose =~ ^(demo|test|all)$ ]]; then
@@ -87,6 +94,9 @@ missing_optional() {
   fi
   if [[ $purpose =~ ^(rdma|all)$ ]]; then
     missing_of_virtual_machine
+  fi
+  if [[ $purpose =~ ^(test|bench|all)$ ]]; then
+    missing_of_subnet
   fi
   if [[ $purpose =~ ^(apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
@@ -117,6 +127,7 @@ use_of() {
     libibverbs-dev) echo "the verbs transport" ;;
     qemu-system-x86 | busybox-static | kmod | iproute2 | xz-utils | ibverbs-providers | perftest | \
       tcpdump) echo "make test-rdma" ;;
+    ibsim-utils | opensm | infiniband-diags) echo "tests and bench of the infiniband driver" ;;
     chromium) echo "the picture test of the report" ;;
     rsync | postgresql | default-jre-headless) echo "make test-apps" ;;
   esac

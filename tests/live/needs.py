@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
+import ibsim
 import pytest
 
 from weft.host import namespaces
 
 NO_DASK = "dask: pip install 'weft[cluster]'"
+NO_GRPC = "grpc: pip install 'weft[control]'"
 
 
-def need_time() -> None:
+def need_time(target: str = "test-live") -> None:
     """Tests that take a minute, or a quiet machine, run only when they are asked for."""
     if "WEFT_LIVE" not in os.environ and "netns" not in _required():
-        pytest.skip("live: takes a minute and a quiet machine; run `make test-live`")
+        pytest.skip(f"live: takes a minute and a quiet machine; run `make {target}`")
 
 
 def _required() -> list[str]:
@@ -33,5 +36,24 @@ def need_namespaces() -> None:
     pytest.skip(f"netns: {reason}")
 
 
+def need_ibsim() -> None:
+    """Skips by name and reason; WEFT_REQUIRE=ibsim makes that a failure."""
+    reason = ibsim.why_not()
+    if reason is None:
+        return
+    if "ibsim" in _required():
+        pytest.fail(f"ibsim: {reason} (WEFT_REQUIRE asks for it)")
+    pytest.skip(f"ibsim: {reason}")
+
+
 def need_dask() -> None:
     pytest.importorskip("distributed", reason=NO_DASK)
+
+
+def need_grpc() -> None:
+    """Skips by name and reason; WEFT_REQUIRE=grpc makes that a failure."""
+    if importlib.util.find_spec("grpc") is not None:
+        return
+    if "grpc" in _required():
+        pytest.fail(f"{NO_GRPC} (WEFT_REQUIRE asks for it)")
+    pytest.skip(NO_GRPC, allow_module_level=True)

@@ -1,0 +1,309 @@
+"""InfiniBand switches and adapters as a driver: their tables told and read back by SMPs.
+
+Routing and the VLs in use are the subnet manager's (OpenSM with `qos FALSE`): they are read and
+never set. Ports are asked by LID, and first of all each node for its GUID: a LID that has moved to
+another node is noticed before anything is written. A write goes through its steps for all ports
+side by side; a port that fails at one is put back, with patience, and does not hold up the others.
+A map that was not read yet is left as it is where nobody can starve by it (`weft.switches.
+infiniband.tables`), and read later. Entry point: `InfinibandSwitches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from weft.errors import InputError
+from weft.fabric import Fabric
+from weft.switches.infiniband import mad
+from weft.switches.infiniband.contents import Contents
+from weft.switches.infiniband.discover import Survey, survey
+from weft.switches.infiniband.mad import PortInfo, Smp
+from weft.switches.infiniband.ports import PortAt, each
+from weft.switches.infiniband.tables import (
+    PortTables,
+    Step,
+    ability,
+    decoded,
+    encoded,
+    is_known_enough,
+    is_same,
+    refusal,
+    starved,
+    steps,
+    total,
+)
+from weft.switches.infiniband.wire import Refusal, Wire
+from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
+
+LEVELS = 8
+MAPS_AT_ONCE = (
+    512  # read with each `read`; a whole small fabric, and one of each port of a large one
+)
+PUT_BACK_TRIES = 20
+
+
+@dataclass(slots=True)
+class _Change:
+    """A port on its way from `old` to `new` by `steps`; `problem`: what went wrong with it."""
+
+    port: PortName
+    at: PortAt
+    wanted: Tables
+    able: Ability
+    old: PortTables
+    new: PortTables
+    steps: tuple[Step, ...]
+    problem: str | None = None
+
+    @property
+    def outcome(self) -> Tables | Failed:
+        return self.wanted if self.problem is None else Failed(self.problem)
+
+
+class InfinibandSwitches:
+    """The driver. `levels` service levels are ours, from 0; the others keep the VL they have."""
+
+    def __init__(self, wire: Wire, *, levels: int = LEVELS) -> None:
+        self._wire = wire
+        self._levels = _checked(levels)
+        self._contents = Contents(wire)
+        self._survey: Survey | None = None
+        self._info: dict[PortName, PortInfo] = {}
+        self._is_scout = False
+
+    def discover(self) -> Fabric:
+        self._survey = survey(self._wire)
+        self._info = {}
+        return self._survey.fabric
+
+    @property
+    def unanswered(self) -> tuple[PortName, ...]:
+        """Linked ports whose neighbour did not answer when the fabric was last discovered."""
+        return () if self._survey is None else self._survey.unanswered
+
+    def scout(self) -> InfinibandSwitches:
+        """Another driver of the subnet, for another thread; to be closed before this one.
+
+        The adapter is opened once: where a process has it twice, ibsim answers the second alone.
+        """
+        other = InfinibandSwitches(self._wire, levels=self._levels)
+        other._is_scout = True
+        return other
+
+    def learn(self, scout: InfinibandSwitches) -> None:
+        """The subnet is what the scout has discovered."""
+        self._survey, self._info = scout._survey, {}
+
+    def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
+        found, failed = self._informed(ports)
+        able = {port: ability(at.info, self._levels) for port, at in found.items()}
+        return {**able, **failed}
+
+    def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
+        found, failed = self._found(ports)
+        held, silent = self._contents.held(found, MAPS_AT_ONCE)
+        told = {port: self._said(found[port], there) for port, there in held.items()}
+        return {**told, **failed, **silent}
+
+    def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
+        fitting, failed = self._fitting(wanted)
+        held, silent = self._held(fitting, wanted)
+        starving = {
+            port: Failed(why)
+            for port, there in held.items()
+            if (why := starved(wanted[port], there)) is not None
+        }
+        changes = [
+            self._change(port, fitting[port], wanted[port], there)
+            for port, there in held.items()
+            if port not in starving
+        ]
+        self._carry_out(changes)
+        self._read_back(changes)
+        self._put_back([change for change in changes if change.problem is not None])
+        done = {change.port: change.outcome for change in changes}
+        return {**done, **failed, **silent, **starving}
+
+    def close(self) -> None:
+        if not self._is_scout:
+            self._wire.close()
+
+    # ---- Where ports are ------------------------------------------------------------------------
+
+    def _found(
+        self, ports: Collection[PortName]
+    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
+        """Ports that are there and whose node is still the one that was discovered."""
+        if self._survey is None:
+            self.discover()
+        placed = {port: self._placed(port) for port in ports}
+        failed = {port: at for port, at in placed.items() if isinstance(at, Failed)}
+        found = {port: at for port, at in placed.items() if isinstance(at, PortAt)}
+        moved = self._moved(found.values())
+        failed |= {port: moved[at.lid] for port, at in found.items() if at.lid in moved}
+        return {port: at for port, at in found.items() if at.lid not in moved}, failed
+
+    def _placed(self, port: PortName) -> PortAt | Failed:
+        place = self._survey.places.get(port.node) if self._survey else None
+        known = place.info.get(port.port) if place is not None and port.port else None
+        if place is None or known is None:
+            return Failed("there is no such port; if it is new, discover again")
+        if place.lid is None:
+            return Failed("its node has no LID; is a subnet manager running?")
+        at = PortAt(place=place, lid=place.lid, port=port.port, info=known)
+        return at.told(self._info.get(port, known))
+
+    def _moved(self, ports: Iterable[PortAt], tries: int | None = None) -> dict[int, Failed]:
+        """LIDs that do not answer, or that another node has."""
+        places = {at.lid: at.place for at in ports}
+        moved: dict[int, Failed] = {}
+        answers = self._wire.ask([Smp(lid, mad.NODE_INFO) for lid in places], tries)
+        for (lid, place), answer in zip(places.items(), answers, strict=True):
+            if isinstance(answer, Refusal):
+                moved[lid] = Failed(answer.problem)
+            elif (guid := mad.node_info(answer).guid) != place.guid:
+                moved[lid] = Failed(f"LID {lid} is 0x{guid:016x} by now; discover again")
+        return moved
+
+    def _informed(
+        self, ports: Collection[PortName]
+    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
+        found, failed = self._found(ports)
+        informed, silent = self._contents.informed(found)
+        self._info |= {port: at.info for port, at in informed.items()}
+        return informed, failed | silent
+
+    def _said(self, at: PortAt, there: PortTables) -> Tables | Foreign | Failed:
+        able = ability(at.info, self._levels)
+        return able if isinstance(able, Failed) else decoded(there, able)
+
+    # ---- How they are changed -------------------------------------------------------------------
+
+    def _fitting(
+        self, wanted: Mapping[PortName, Tables]
+    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
+        """Ports that can be told what is wanted of them."""
+        found, failed = self._informed(wanted)
+        problems = {
+            port: refusal(wanted[port], at.info, self._levels) for port, at in found.items()
+        }
+        failed |= {port: Failed(why) for port, why in problems.items() if why is not None}
+        return {port: at for port, at in found.items() if port not in failed}, failed
+
+    def _held(
+        self, ports: Mapping[PortName, PortAt], wanted: Mapping[PortName, Tables]
+    ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
+        """What ports hold, with all of their maps where those that are known are not enough."""
+        held, failed = self._contents.held(ports, are_informed=True)
+        unsure = {
+            port: ports[port]
+            for port, there in held.items()
+            if not is_known_enough(wanted[port], there)
+        }
+        unread = self._contents.learn(unsure)
+        held |= {
+            port: replace(held[port], maps=self._contents.maps(at)) for port, at in unsure.items()
+        }
+        return {port: held[port] for port in held if port not in unread}, failed | unread
+
+    def _change(self, port: PortName, at: PortAt, wanted: Tables, old: PortTables) -> _Change:
+        able = ability(at.info, self._levels)
+        assert isinstance(able, Ability)  # it was refused otherwise
+        new = encoded(wanted, old)
+        return _Change(port, at, wanted, able, old, new, steps(old, new, able.queues))
+
+    def _carry_out(self, changes: Sequence[_Change], tries: int | None = None) -> None:
+        """The steps of all ports side by side; a port stops at the first that fails."""
+        for n in range(max((len(change.steps) for change in changes), default=0)):
+            going = _going(changes, n)
+            self._look_again([c for c in going.values() if c.steps[n].limit is not None], tries)
+            going = _going(changes, n)
+            asked = {port: change.at.writes(change.steps[n]) for port, change in going.items()}
+            _, failed = each(self._wire, asked, tries)
+            _note(going, failed)
+
+    def _look_again(self, changes: Sequence[_Change], tries: int | None) -> None:
+        """Ports whose information is to be set: what the subnet manager owns of it stays its own.
+
+        All of it is written back with the limit, so it has to be that of this moment.
+        """
+        asking = {change.port: change for change in changes}
+        informed, failed = self._contents.informed({p: c.at for p, c in asking.items()}, tries)
+        moved = self._moved((change.at for change in changes), tries)
+        _note(asking, failed | {c.port: moved[c.at.lid] for c in changes if c.at.lid in moved})
+        for port, at in informed.items():
+            change = asking[port]
+            if not mad.is_same_subnet(change.at.info.data, at.info.data):
+                change.problem = "the subnet manager is changing its LID or keys; discover again"
+            change.at = at
+
+    def _read_back(self, changes: Sequence[_Change], tries: int | None = None) -> None:
+        """Compares what was written with what is there."""
+        going = _going(changes)
+        told, failed = each(self._wire, {port: _written(c) for port, c in going.items()}, tries)
+        _note(going, failed)
+        for port, answers in told.items():
+            change = going[port]
+            after = _after(change, answers)
+            if is_same(after, change.new):
+                self._contents.remember(change.at, after.maps)
+            else:
+                change.problem = f"it reads back {decoded(after, change.able)}"
+
+    def _put_back(self, changes: Sequence[_Change]) -> None:
+        """The tables that were there; a port that cannot be put back says so."""
+        moved = self._moved((change.at for change in changes), PUT_BACK_TRIES)
+        ways = [_way_back(change, moved.get(change.at.lid)) for change in changes]
+        self._carry_out(ways, PUT_BACK_TRIES)
+        self._read_back(ways, PUT_BACK_TRIES)
+        for change, way in zip(changes, ways, strict=True):
+            if way.problem is not None:
+                change.problem = f"{change.problem}; and it could not be put back: {way.problem}"
+                self._contents.forget(change.at)
+
+
+def _way_back(change: _Change, moved: Failed | None) -> _Change:
+    """From new to old; it is not gone where the LID is another node's by now."""
+    back = steps(change.new, change.old, change.able.queues)
+    problem = None if moved is None else moved.problem
+    return replace(change, old=change.new, new=change.old, steps=back, problem=problem)
+
+
+def _going(changes: Sequence[_Change], step: int = 0) -> dict[PortName, _Change]:
+    """Those that have not failed and go as far as that step."""
+    return {c.port: c for c in changes if c.problem is None and step < len(c.steps)}
+
+
+def _note(changes: Mapping[PortName, _Change], failed: Mapping[PortName, Failed]) -> None:
+    for port, why in failed.items():
+        changes[port].problem = why.problem
+
+
+def _checked(levels: int) -> int:
+    if not 1 <= levels <= mad.LEVELS:
+        raise InputError("levels", f"{levels}", f"use 1 to {mad.LEVELS} service levels")
+    return levels
+
+
+def _written(change: _Change) -> list[Smp]:
+    """Requests for all that the steps have written."""
+    at, whole = change.at, total(change.steps)
+    low = at.low() if whole.low is not None else []
+    high = at.high() if whole.high is not None else []
+    limit = [at.information()] if whole.limit is not None else []
+    return [*low, *high, *limit, *at.maps(whole.maps)]
+
+
+def _after(change: _Change, answers: Sequence[bytes]) -> PortTables:
+    """What the port holds, by the answers to `_written`."""
+    at, whole, left = change.at, total(change.steps), iter(answers)
+    after = change.old
+    if whole.low is not None:
+        after = replace(after, low=at.low_list([next(left) for _ in at.low()]))
+    if whole.high is not None:
+        after = replace(after, high=at.high_list([next(left) for _ in at.high()]))
+    if whole.limit is not None:
+        after = replace(after, limit=mad.port_info(next(left)).high_limit)
+    maps = {**dict(enumerate(after.maps)), **{n: mad.vls_of_levels(next(left)) for n in whole.maps}}
+    return replace(after, maps=tuple(maps.values()))

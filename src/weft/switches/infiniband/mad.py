@@ -1,0 +1,267 @@
+"""Subnet management packets (SMPs) as the InfiniBand architecture lays them out: bytes and values.
+
+An SMP is a datagram of 256 bytes that asks a port for one attribute of 64 bytes (Get) or replaces
+it (Set). It finds its port by LID (class 0x01) or by the ports it leaves on its way (class 0x81).
+Numbers are big-endian; layouts are those of IBA volume 1, 13.4.2, 14.2.1 and 14.2.5. An M_Key is
+sent with each request: a port that has another one does not answer.
+Entry points: `packed` and `unpacked`; one function for each attribute that is read or written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+MAD_BYTES, ATTRIBUTE_BYTES = 256, 64
+LID_ROUTED, DIRECTED = 0x01, 0x81
+NO_LID = 0xFFFF
+MOST_HOPS = 63
+LEVELS = 16  # service levels; their VL 15 drops a packet
+BLOCK_ENTRIES = 32
+LFT_BLOCK = 64
+NO_ROUTE = 0xFF
+
+NODE_DESCRIPTION, NODE_INFO, SWITCH_INFO, PORT_INFO = 0x10, 0x11, 0x12, 0x15
+SL_TO_VL, VL_ARBITRATION, LINEAR_FORWARDING = 0x17, 0x18, 0x19
+
+SWITCH = 2  # a node's type; 1 is an adapter, 3 a router
+LINK_UP, INITIALIZED = 5, 2  # physical state of a linked port, and the least state of one
+
+_GET, _SET, _IS_ANSWER = 0x01, 0x02, 0x80
+_VERSION = 1
+_DIRECTION = 0x8000
+_BUSY, _REDIRECT = 0x1, 0x2
+_STATUS = {
+    1: "version not supported",
+    2: "method not supported",
+    3: "attribute not supported",
+    7: "a value is invalid",
+}
+# Base version, class, class version, method; status; hop pointer, hop count; transaction;
+# attribute; modifier; M_Key; source and destination of the part routed by LID; attribute's data;
+# ports left on the way there; ports on the way back.
+_SMP = struct.Struct(">BBBBHBBQH2xIQHH28x64s64s64x")
+_ANSWER = struct.Struct(">xBxBH2xQ")
+_NODE_INFO = struct.Struct(">xxBB8xQQ8xB")
+
+_WIDTHS = {1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+_SPEEDS = {1: "SDR", 2: "DDR", 4: "QDR"}
+_EXTENDED_SPEEDS = {1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}
+_DATA_VLS = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
+
+Address = int | tuple[int, ...]
+"""A LID, or the output ports of a directed route from here; () is this host's own port."""
+
+
+class Smp(NamedTuple):
+    """A request: a Get, or a Set of what is `new`."""
+
+    to: Address
+    attribute: int
+    modifier: int = 0
+    new: bytes | None = None
+
+
+class Answer(NamedTuple):
+    """What came for a transaction; not `is_answer`: our own request, which nobody answered."""
+
+    transaction: int
+    is_answer: bool
+    status: int
+    data: bytes
+
+
+def packed(request: Smp, transaction: int, m_key: int = 0) -> bytes:
+    """The datagram of a request."""
+    directed = isinstance(request.to, tuple)
+    hops = request.to if isinstance(request.to, tuple) else ()
+    way = bytes((0, *hops)) if directed else b""
+    lid = NO_LID if directed else 0
+    return _SMP.pack(
+        _VERSION, DIRECTED if directed else LID_ROUTED, _VERSION,
+        _GET if request.new is None else _SET, 0, 0, len(hops), transaction,
+        request.attribute, request.modifier, m_key, lid, lid, request.new or b"", way,
+    )  # fmt: skip
+
+
+def unpacked(mad: bytes) -> Answer:
+    """The answer in a datagram; the transaction is its lower half, the upper is the kernel's."""
+    kind, method, status, transaction = _ANSWER.unpack_from(mad)
+    return Answer(
+        transaction & 0xFFFFFFFF,
+        bool(method & _IS_ANSWER),
+        status & ~_DIRECTION if kind == DIRECTED else status,
+        mad[64:128],
+    )
+
+
+def is_busy(status: int) -> bool:
+    """Whether the port asks to be asked again."""
+    return bool(status & _BUSY)
+
+
+def status_words(status: int) -> str:
+    words = "asks elsewhere" if status & _REDIRECT else _STATUS.get(status >> 2 & 7, "refuses")
+    return f"{words} (status 0x{status:x})"
+
+
+def address_words(to: Address) -> str:
+    return f"LID {to}" if isinstance(to, int) else f"the path {','.join(map(str, (0, *to)))}"
+
+
+# ---- What a node is ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInfo:
+    """`local_port` is the port that the request came in by."""
+
+    kind: int
+    ports: int
+    guid: int
+    port_guid: int
+    local_port: int
+
+    @property
+    def is_switch(self) -> bool:
+        return self.kind == SWITCH
+
+
+def node_info(data: bytes) -> NodeInfo:
+    kind, ports, guid, port_guid, local_port = _NODE_INFO.unpack_from(data)
+    return NodeInfo(kind=kind, ports=ports, guid=guid, port_guid=port_guid, local_port=local_port)
+
+
+def node_description(data: bytes) -> str:
+    """The description in printable characters, without quotes; may be empty."""
+    text = data.split(b"\0", 1)[0].decode(errors="replace")
+    return "".join(c if c.isprintable() and c != '"' else "?" for c in text).strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchInfo:
+    """`top` is the last LID of the forwarding table; `maps_all_inputs`: one Set for all."""
+
+    top: int
+    maps_all_inputs: bool
+
+
+def switch_info(data: bytes) -> SwitchInfo:
+    # Of the two bits for setting maps at once, values 2 and 3 mean nothing yet.
+    return SwitchInfo(top=int.from_bytes(data[6:8], "big"), maps_all_inputs=data[11] & 0x3 == 1)
+
+
+# ---- What a port is ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortInfo:
+    """Of a port: its link, its data VLs that are in use, and the sizes of its tables.
+
+    It answers to 2^`lmc` LIDs from `lid` on. `has_maps`: levels can go to several VLs; of a switch
+    port 0 says it for all.
+    """
+
+    data: bytes
+    lid: int
+    lmc: int
+    has_maps: bool
+    is_linked: bool
+    rate: str | None
+    data_vls: int
+    high_limit: int
+    high_entries: int
+    low_entries: int
+
+
+def port_info(data: bytes) -> PortInfo:
+    return PortInfo(
+        data=data,
+        lid=int.from_bytes(data[16:18], "big"),
+        lmc=data[34] & 0x7,
+        has_maps=bool(data[23] & 0x40),
+        is_linked=data[33] >> 4 == LINK_UP and data[32] & 0xF >= INITIALIZED,
+        rate=_rate(data),
+        data_vls=_DATA_VLS.get(data[43] >> 4, 0),
+        high_limit=data[38],
+        high_entries=data[39],
+        low_entries=data[40],
+    )
+
+
+def _rate(data: bytes) -> str | None:
+    """Such as 4xEDR; None where width or speed is not known here."""
+    width, extended = _WIDTHS.get(data[31]), data[62] >> 4
+    speed = _EXTENDED_SPEEDS.get(extended) if extended else _SPEEDS.get(data[35] >> 4)
+    return f"{width}x{speed}" if width and speed else None
+
+
+def is_same_subnet(before: bytes, now: bytes) -> bool:
+    """Whether a port's keys, LIDs and subnet manager are what they were."""
+    return before[:20] == now[:20] and (before[26:28], before[34]) == (now[26:28], now[34])
+
+
+def with_high_limit(data: bytes, limit: int) -> bytes:
+    """The port's information to be set, with another limit and nothing else that changes.
+
+    The states, the width and the speeds are 0, which means "no change": written back as they were
+    read, some of them are commands.
+    """
+    new = bytearray(data)
+    new[29] = 0  # LinkWidthEnabled
+    new[32] &= 0xF0  # PortState
+    new[33] = 0  # PortPhysicalState, LinkDownDefaultState
+    new[35] &= 0xF0  # LinkSpeedEnabled
+    new[38] = limit
+    new[51] &= 0x7F  # ClientReregister
+    new[63] &= 0xE0  # LinkSpeedExtEnabled
+    return bytes(new)
+
+
+# ---- Tables of a port ---------------------------------------------------------------------------
+
+Entry = tuple[int, int]
+"""Of VL arbitration: a virtual lane, and its weight in units of 64 bytes."""
+
+LOW, HIGH = 1, 3  # the first of two blocks of each table
+
+
+def arbitration_modifier(table: int, block: int, port: int) -> int:
+    return (table + block) << 16 | port
+
+
+def arbitration_block(entries: Sequence[Entry]) -> bytes:
+    """At most 32 entries; the others have weight 0, which is passed over."""
+    data = bytes(byte for vl, weight in entries for byte in (vl & 0xF, weight))
+    return data.ljust(ATTRIBUTE_BYTES, b"\0")
+
+
+def arbitration_entries(blocks: bytes) -> tuple[Entry, ...]:
+    """Of one block, or of several one after the other."""
+    return tuple((vl & 0xF, weight) for vl, weight in zip(blocks[::2], blocks[1::2], strict=True))
+
+
+ALL_INPUTS = 0x20000
+
+
+def mapping_modifier(input_port: int, output_port: int) -> int:
+    return input_port << 8 | output_port
+
+
+def mapping(vls: Sequence[int]) -> bytes:
+    """The table of a pair of ports: the VL of each of the 16 service levels."""
+    pairs = zip(vls[0::2], vls[1::2], strict=True)
+    return bytes(a << 4 | b for a, b in pairs).ljust(ATTRIBUTE_BYTES, b"\0")
+
+
+def vls_of_levels(data: bytes) -> tuple[int, ...]:
+    return _vls(data[: LEVELS // 2])
+
+
+@cache
+def _vls(nibbles: bytes) -> tuple[int, ...]:
+    # A large fabric has a table for each pair of ports, and few that differ: they are kept once.
+    return tuple(vl for byte in nibbles for vl in (byte >> 4, byte & 0xF))

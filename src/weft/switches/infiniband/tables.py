@@ -1,0 +1,253 @@
+"""Tables of a port as InfiniBand has them: SL-to-VL maps, VL arbitration, limit of high priority.
+
+A level is a service level, a queue a virtual lane (VL). A port arbitrates among its VLs by two
+lists of (VL, weight): it serves the high-priority one first, up to a limit, then the low one, each
+in weighted turns. A latency lane is alone in the high list; every other queue is in the low one.
+Which VL a packet of a level leaves by is told for each input port.
+
+**Make before break.** With U the VLs that old or new maps send packets to, a change is: (1) a low
+list that serves all of U, the one wanted if it does, (2) the maps, (3) high list and limit, (4) the
+low list wanted. Every state in between serves U: after (1) the low list does alone. Where neither
+maps nor the lanes of the high list change, the low list that is there serves all but what the high
+one keeps, and (1) is left out. The way back is the same from the other side.
+
+**Maps that were not read.** A map that is not known may send a level anywhere: it counts as sending
+to every VL. It is left as it is where all that is known is as wanted and every VL is to have weight
+(`is_known_enough`); else it has to be read first. Entry points: `encoded`, `decoded`, `steps`.
+Units: weights in 64 bytes, limit in 4096 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from weft.switches.infiniband.mad import LEVELS, Entry, PortInfo
+from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, misfit
+
+ENTRY_WEIGHT = 255
+MOST_KEPT = 1 << 14  # answers of a pure function that are kept, of any one
+MOST_LIMIT = 254  # 255 means no limit: the others would starve
+
+Weights = Mapping[int, int]
+"""Weight of each VL that a list serves."""
+
+Map = tuple[int, ...] | None
+"""The VL of each of the 16 service levels; None: not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortTables:
+    """What a port holds: maps by input port (none: all packets leave by VL 0), lists, limit."""
+
+    maps: tuple[Map, ...]
+    low: tuple[Entry, ...]
+    high: tuple[Entry, ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What is written at once; None and no inputs: left as it is."""
+
+    maps: Mapping[int, tuple[int, ...]]
+    low: tuple[Entry, ...] | None = None
+    high: tuple[Entry, ...] | None = None
+    limit: int | None = None
+
+
+def ability(info: PortInfo, levels: int) -> Ability | Failed:
+    """What a port can be told: VLs that are in use there and have room in its low list."""
+    queues = min(info.data_vls, info.low_entries)
+    if queues < 1:
+        told = f"{info.data_vls} data VLs in use, {info.low_entries} arbitration entries"
+        return Failed(f"{told}: nothing can be shared out")
+    # A queue's last entry may be all but empty: with these units any split has entries enough.
+    units = ENTRY_WEIGHT * (info.low_entries - queues + 1)
+    return Ability(
+        scheduler="vlarb", levels=levels, queues=queues, entries=info.low_entries, units=units
+    )
+
+
+def refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
+    """Why a port cannot be told these tables; None if it can."""
+    able = ability(info, levels)
+    if isinstance(able, Failed):
+        return able.problem
+    lane = wanted.lane
+    if lane is not None and lane.limit > MOST_LIMIT:
+        return f"limit {lane.limit} of high priority, {MOST_LIMIT} is the most"
+    low, high = _weights(wanted)
+    return misfit(wanted, able) or _too_long(low, info.low_entries) or _too_long(
+        high, info.high_entries, "high-priority "
+    )  # fmt: skip
+
+
+def _too_long(weights: Weights, entries: int, kind: str = "") -> str | None:
+    needed = sum(-(-weight // ENTRY_WEIGHT) for weight in weights.values())
+    if needed <= entries:
+        return None
+    return f"{needed} {kind}arbitration entries needed, and it has {entries}"
+
+
+def is_known_enough(wanted: Tables, there: PortTables) -> bool:
+    """Whether maps that were not read can stay so: nobody starves whatever they are."""
+    if None not in there.maps:
+        return True
+    ours = len(wanted.queue_of)
+    are_as_wanted = all(vls is None or vls[:ours] == wanted.queue_of for vls in there.maps)
+    return are_as_wanted and 0 not in wanted.weights
+
+
+def starved(wanted: Tables, there: PortTables) -> str | None:
+    """Which service level that is not ours would have a queue without weight; None if none."""
+    for vls in {vls for vls in there.maps if vls is not None}:
+        for level in range(len(wanted.queue_of), LEVELS):
+            if vls[level] < len(wanted.weights) and not wanted.weights[vls[level]]:
+                return f"service level {level}, not ours, is in VL {vls[level]} of weight 0"
+    return None
+
+
+# ---- Between tables and what the port holds ---------------------------------------------------
+
+
+def encoded(wanted: Tables, there: PortTables) -> PortTables:
+    """What the port is to hold; levels that are not ours keep their VL."""
+    low, high = _lists(wanted, len(there.low), len(there.high))
+    ours = len(wanted.queue_of)
+    return PortTables(
+        maps=tuple(vls and wanted.queue_of + vls[ours:] for vls in there.maps),
+        low=low,
+        high=high,
+        limit=there.limit if wanted.lane is None else wanted.lane.limit,
+    )
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _lists(wanted: Tables, low: int, high: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """The low and the high list of these sizes."""
+    # Many ports of a fabric are told the same.
+    weights = _weights(wanted)
+    return _entries(weights[0], low), _entries(weights[1], high)
+
+
+def _weights(wanted: Tables) -> tuple[Weights, Weights]:
+    """Of the low list, and of the high one."""
+    lane = None if wanted.lane is None else wanted.lane.queue
+    weights = {vl: weight for vl, weight in enumerate(wanted.weights) if weight}
+    high = {vl: weight for vl, weight in weights.items() if vl == lane}
+    return {vl: weight for vl, weight in weights.items() if vl != lane}, high
+
+
+def _entries(weights: Weights, size: int) -> tuple[Entry, ...]:
+    """A list of `size` entries; more of a VL come after a round of the others."""
+    entries: list[Entry] = []
+    left = dict(weights)
+    while left:
+        entries += [(vl, min(ENTRY_WEIGHT, weight)) for vl, weight in left.items()]
+        left = {vl: w - ENTRY_WEIGHT for vl, w in left.items() if w > ENTRY_WEIGHT}
+    return (*entries, *[(0, 0)] * (size - len(entries)))
+
+
+def served(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int]:
+    """Weight of each VL that a list serves, of the first `queues`."""
+    weights: dict[int, int] = {}
+    for vl, weight in entries:
+        if weight and vl < queues:
+            weights[vl] = weights.get(vl, 0) + weight
+    return weights
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def decoded(there: PortTables, able: Ability) -> Tables | Foreign:
+    """The tables that a port holds, as far as its maps are known, if they can be said as such."""
+    low, high = served(there.low, able.queues), served(there.high, able.queues)
+    vls = {row[: able.levels] for row in there.maps if row is not None} or {(0,) * able.levels}
+    if len(vls) > 1:
+        return Foreign("levels go to different VLs by input port")
+    if len(high) > 1 or high.keys() & low.keys():
+        return Foreign(f"VLs {_listed(high)} of high priority, VLs {_listed(low)} of low")
+    (queue_of,) = vls
+    weights = low | high
+    for level, vl in enumerate(queue_of):
+        if vl not in weights:
+            return Foreign(f"level {level} goes to VL {vl}, which is not served")
+    lanes = [Lane(queue=vl, limit=there.limit) for vl in high]
+    return Tables(
+        queue_of=queue_of,
+        weights=tuple(weights.get(vl, 0) for vl in range(able.queues)),
+        lane=lanes[0] if lanes else None,
+    )
+
+
+def is_same(there: PortTables, other: PortTables) -> bool:
+    """Whether a port does the same with both; a limit without lanes to limit is nothing."""
+    if there == other:
+        return True
+    high = served(there.high)
+    return (there.maps, served(there.low), high) == (
+        other.maps, served(other.low), served(other.high)
+    ) and (not high or there.limit == other.limit)  # fmt: skip
+
+
+def _listed(vls: Iterable[int]) -> str:
+    return ",".join(map(str, sorted(vls))) or "none"
+
+
+# ---- From one to the other ----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def steps(old: PortTables, new: PortTables, queues: int) -> tuple[Step, ...]:
+    """What to write, one after the other, so that every level is served all the time."""
+    bridge = _bridge(old, new, queues)
+    low = bridge or old.low
+    changed = {n: vls for n, vls in enumerate(new.maps) if vls and vls != old.maps[n]}
+    found = (
+        Step(maps={}, low=bridge),
+        Step(maps=changed),
+        Step(
+            maps={},
+            high=None if served(new.high) == served(old.high) else new.high,
+            limit=None if new.limit == old.limit else new.limit,
+        ),
+        Step(maps={}, low=None if served(new.low) == served(low) else new.low),
+    )
+    return tuple(step for step in found if step != Step(maps={}))
+
+
+def total(written: Iterable[Step]) -> Step:
+    """What steps write between them, the last of each kind."""
+    whole = Step(maps={})
+    for step in written:
+        whole = Step(
+            maps={**whole.maps, **step.maps},
+            low=whole.low if step.low is None else step.low,
+            high=whole.high if step.high is None else step.high,
+            limit=whole.limit if step.limit is None else step.limit,
+        )
+    return whole
+
+
+def _bridge(old: PortTables, new: PortTables, queues: int) -> tuple[Entry, ...] | None:
+    """A low list that serves all that old or new maps use; None where none is needed."""
+    if old.maps == new.maps and served(old.high).keys() == served(new.high).keys():
+        return None
+    low, later = served(old.low, queues), served(new.low, queues)
+    used = _used(old.maps, queues) | _used(new.maps, queues)
+    if used <= low.keys():
+        return None
+    if used <= later.keys():
+        return new.low
+    weights = {
+        vl: min(ENTRY_WEIGHT, max(1, low.get(vl, 0), later.get(vl, 0)))
+        for vl in sorted(used | low.keys())
+    }
+    return _entries(weights, len(old.low))
+
+
+def _used(maps: Sequence[Map], queues: int) -> set[int]:
+    if None in maps:
+        return set(range(queues))
+    return {vl for vls in set(maps) for vl in vls or () if vl < queues}

@@ -1,0 +1,350 @@
+"""Subnet management packets out and answers in, many under way at once.
+
+`Umad` is a port of an adapter, opened through libibumad when it is first needed; the process needs
+the right to open /dev/infiniband/umad*. `Smps` keeps a window of requests under way, knows answers
+by their transaction, asks again when none comes, and gives up an address from which nothing has
+come since a request was first sent, so that a dead switch costs one patience and not one for each
+of its ports, and one lost answer costs no other. A Set that is asked again writes the same bytes
+again. Where the adapter itself fails, what has no answer yet is refused and nothing is raised.
+Entry points: `Umad`, `Smps`, `read_m_key`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import math
+import os
+import re
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from weft.errors import InputError
+from weft.switches.infiniband.mad import (
+    DIRECTED,
+    LID_ROUTED,
+    MAD_BYTES,
+    NO_LID,
+    Address,
+    Smp,
+    address_words,
+    is_busy,
+    packed,
+    status_words,
+    unpacked,
+)
+
+LIBRARY = "libibumad.so.3"
+WINDOW, TRIES, TIMEOUT_S = 8, 4, 0.2
+_TURN_S = 0.002
+_TRANSACTIONS = 0xFFFFFFFF
+_M_KEY = re.compile(r"0x[0-9a-fA-F]{1,16}")
+
+
+class Arrival(NamedTuple):
+    """A datagram that came; an undelivered one is ours, back because nobody answered it."""
+
+    mad: bytes
+    is_undelivered: bool
+
+
+class Device(Protocol):
+    """What sends and receives datagrams."""
+
+    def send(self, mad: bytes, to: Address, timeout_s: float) -> None: ...
+
+    def receive(self, timeout_s: float) -> Arrival | None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a request has no answer; `is_silence`: nobody said so, it may have been carried out."""
+
+    problem: str
+    is_silence: bool = False
+
+
+class Wire(Protocol):
+    """What requests are asked of, each `tries` times where the usual number is not meant."""
+
+    def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]: ...
+
+    def close(self) -> None: ...
+
+
+# ---- The adapter --------------------------------------------------------------------------------
+
+
+class Umad:
+    """A port of an adapter by libibumad: the first active one, or the one named."""
+
+    def __init__(self, adapter: str | None = None, port: int = 0) -> None:
+        self._library = _library()
+        self._port = self._opened(adapter, port)
+        self._agents = {kind: self._registered(kind) for kind in (LID_ROUTED, DIRECTED)}
+        self._head = int(self._library.umad_size())
+        self._out = ctypes.create_string_buffer(self._head + MAD_BYTES)
+        self._out_mad = ctypes.addressof(self._out) + self._head
+        self._in = ctypes.create_string_buffer(self._head + MAD_BYTES)
+        self._in_mad = ctypes.addressof(self._in) + self._head
+        self._length = ctypes.c_int()
+
+    def _opened(self, adapter: str | None, port: int) -> int:
+        self._library.umad_init()
+        opened = int(self._library.umad_open_port(adapter.encode() if adapter else None, port))
+        if opened < 0:
+            which = f"{adapter or 'any adapter'}{f' port {port}' if port else ''}"
+            raise _unavailable(f"{which} cannot be opened ({os.strerror(-opened)})",
+                               "see `ibstat`; /dev/infiniband/umad* is root's")  # fmt: skip
+        return opened
+
+    def _registered(self, kind: int) -> int:
+        agent = int(self._library.umad_register(self._port, kind, 1, 0, None))
+        if agent < 0:
+            self._library.umad_close_port(self._port)
+            raise _unavailable(f"class 0x{kind:02x} is refused ({os.strerror(-agent)})", "")
+        return agent
+
+    def send(self, mad: bytes, to: Address, timeout_s: float) -> None:
+        directed = isinstance(to, tuple)
+        agent = self._agents[DIRECTED if directed else LID_ROUTED]
+        ctypes.memmove(self._out_mad, mad, MAD_BYTES)
+        self._library.umad_set_addr(self._out, NO_LID if directed else to, 0, 0, 0)
+        milliseconds = max(1, round(1000 * timeout_s))
+        # No retries here: what was lost comes back or does not, and is asked again by `Smps`.
+        sent = self._library.umad_send(self._port, agent, self._out, MAD_BYTES, milliseconds, 0)
+        if sent < 0:
+            reason = os.strerror(ctypes.get_errno() or -sent)
+            raise InputError("infiniband", f"a request cannot be sent ({reason})", "see `ibstat`")
+
+    def receive(self, timeout_s: float) -> Arrival | None:
+        self._length.value = MAD_BYTES
+        milliseconds = max(1, round(1000 * timeout_s))
+        got = self._library.umad_recv(
+            self._port, self._in, ctypes.byref(self._length), milliseconds
+        )
+        if got < 0:
+            _check_only_late(-got)
+            return None
+        undelivered = self._library.umad_status(self._in) != 0
+        return Arrival(ctypes.string_at(self._in_mad, MAD_BYTES), undelivered)
+
+    def close(self) -> None:
+        for agent in self._agents.values():
+            self._library.umad_unregister(self._port, agent)
+        self._library.umad_close_port(self._port)
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(LIBRARY, use_errno=True)
+    except OSError as error:
+        raise _unavailable(f"there is no {LIBRARY} ({error})", "install libibumad") from error
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    library.umad_open_port.argtypes = [ctypes.c_char_p, number]
+    library.umad_register.argtypes = [number, number, number, ctypes.c_uint8, pointer]
+    library.umad_unregister.argtypes = [number, number]
+    library.umad_close_port.argtypes = [number]
+    library.umad_size.restype = ctypes.c_size_t
+    library.umad_set_addr.argtypes = [pointer, number, number, number, number]
+    library.umad_send.argtypes = [number, number, pointer, number, number, number]
+    library.umad_recv.argtypes = [number, pointer, ctypes.POINTER(number), number]
+    library.umad_status.argtypes = [pointer]
+    return library
+
+
+def _unavailable(because: str, remedy: str) -> InputError:
+    return InputError("infiniband", f"not available, because {because}", remedy)
+
+
+def _check_only_late(number: int) -> None:
+    # A wait may also end early and with nothing: then we wait again, or ask again.
+    if number not in (errno.ETIMEDOUT, errno.EAGAIN, errno.EIO, errno.EINTR):
+        raise InputError("infiniband", f"nothing can be received ({os.strerror(number)})",
+                         "see `ibstat`")  # fmt: skip
+
+
+# ---- Many requests ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request under way: its place in the batch, how often and since when it was asked."""
+
+    index: int
+    tries: int
+    first_s: float
+    until_s: float = 0.0
+    is_busy: bool = False
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Requests with their answers so far; `ready` are to be sent, `waiting` are by transaction.
+
+    `heard_s`: when an address last answered; `given_up`: why an address is not asked any more.
+    """
+
+    requests: Sequence[Smp]
+    tries: int
+    answers: list[bytes | Refusal | None]
+    ready: deque[_Waiting]
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+    heard_s: dict[Address, float] = field(default_factory=dict)
+    given_up: dict[Address, Refusal] = field(default_factory=dict)
+
+
+class _Turns:
+    """A lock of two threads that take turns: who lets it go lets in who waits already."""
+
+    def __init__(self) -> None:
+        self._door, self._inside = threading.Lock(), threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._door:
+            self._inside.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._inside.release()
+
+
+class Smps:
+    """Requests to many ports: `window` under way, each tried `tries` times.
+
+    Two threads may ask at once. They take turns at the adapter, each for `_TURN_S` at most, and
+    take in each other's answers too: an address that is silent holds up nobody but who asks it.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        m_key: int = 0,
+        window: int = WINDOW,
+        tries: int = TRIES,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._device = device
+        self._m_key = m_key
+        self._window = window
+        self._tries = tries
+        self._timeout_s = timeout_s
+        self._transaction = 0
+        self._turns = _Turns()
+        self._under_way: dict[int, _Batch] = {}
+
+    def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]:
+        """The attribute that came for each request, in their order, or why none did."""
+        ready = deque(_Waiting(index, 0, math.inf) for index in range(len(requests)))
+        batch = _Batch(requests, tries or self._tries, [None] * len(requests), ready)
+        broken = Refusal("")
+        try:
+            while batch.ready or batch.waiting:
+                with self._turns:
+                    self._send(batch)
+                    if batch.waiting:
+                        self._receive(batch)
+        except InputError as error:
+            broken = Refusal(str(error), is_silence=True)
+            self._leave(batch)
+        return [broken if answer is None else answer for answer in batch.answers]
+
+    def close(self) -> None:
+        with self._turns:
+            self._device.close()
+
+    def _leave(self, batch: _Batch) -> None:
+        with self._turns:
+            for transaction in batch.waiting:
+                del self._under_way[transaction]
+
+    def _send(self, batch: _Batch) -> None:
+        while batch.ready and len(batch.waiting) < self._window:
+            waiting = batch.ready.popleft()
+            request = batch.requests[waiting.index]
+            if request.to in batch.given_up:
+                batch.answers[waiting.index] = batch.given_up[request.to]
+                continue
+            self._transaction = self._transaction % _TRANSACTIONS + 1
+            now_s = time.monotonic()
+            waiting.tries, waiting.is_busy = waiting.tries + 1, False
+            waiting.first_s = min(waiting.first_s, now_s)
+            waiting.until_s = now_s + self._timeout_s
+            batch.waiting[self._transaction] = waiting
+            self._under_way[self._transaction] = batch
+            mad = packed(request, self._transaction, self._m_key)
+            self._device.send(mad, request.to, self._timeout_s)
+
+    def _receive(self, batch: _Batch) -> None:
+        # Requests wait in the order of sending: the first is the first to be given up.
+        oldest = next(iter(batch.waiting.values()))
+        left_s = oldest.until_s - time.monotonic()
+        arrival = self._device.receive(min(left_s, _TURN_S)) if left_s > 0 else None
+        if arrival is not None:
+            self._take(arrival)
+        elif time.monotonic() >= oldest.until_s:
+            transaction = next(iter(batch.waiting))
+            del self._under_way[transaction]
+            self._ask_again(batch, batch.waiting.pop(transaction))
+
+    def _take(self, arrival: Arrival) -> None:
+        answer = unpacked(arrival.mad)
+        batch = self._under_way.get(answer.transaction)
+        if batch is None:
+            return  # late, after it was asked again
+        waiting = batch.waiting[answer.transaction]
+        waiting.is_busy = answer.is_answer and is_busy(answer.status)
+        if waiting.is_busy:
+            return  # it stays under way until its time is over: the port asks for a pause
+        del batch.waiting[answer.transaction], self._under_way[answer.transaction]
+        if arrival.is_undelivered or not answer.is_answer:
+            self._ask_again(batch, waiting)
+            return
+        to = batch.requests[waiting.index].to
+        batch.heard_s[to] = time.monotonic()
+        batch.answers[waiting.index] = answer.data if not answer.status else Refusal(
+            f"{address_words(to)} {status_words(answer.status)}"
+        )  # fmt: skip
+
+    def _ask_again(self, batch: _Batch, waiting: _Waiting) -> None:
+        if waiting.tries < batch.tries:
+            batch.ready.appendleft(waiting)
+            return
+        to = batch.requests[waiting.index].to
+        refusal = self._silence(to, batch.tries, waiting.is_busy)
+        if batch.heard_s.get(to, 0.0) < waiting.first_s:
+            batch.given_up[to] = refusal
+        batch.answers[waiting.index] = refusal
+
+    def _silence(self, to: Address, tries: int, is_busy: bool) -> Refusal:
+        asked = f"{tries} requests, {self._timeout_s:g} s each"
+        said = f"says that it is busy ({asked})"
+        none = f"does not answer ({asked}), or has another M_Key"
+        return Refusal(f"{address_words(to)} {said if is_busy else none}", is_silence=True)
+
+
+# ---- The key ------------------------------------------------------------------------------------
+
+
+def read_m_key(file: Path) -> int:
+    """The M_Key of a file that its owner alone can read: 0x and up to 16 hexadecimal digits."""
+    where = f"M_Key file {file}"
+    try:
+        with file.open() as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            text = opened.read(64).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(where, f"cannot be read ({error})", "name a file with the key") from error
+    if mode & 0o077:
+        raise InputError(where, f"mode {mode:04o}: others can read it", f"chmod 600 {file}")
+    if not _M_KEY.fullmatch(text):
+        raise InputError(where, "does not hold a key", "write 0x and 1 to 16 hexadecimal digits")
+    return int(text, 16)

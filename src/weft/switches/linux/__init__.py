@@ -1,0 +1,10 @@
+"""Linux switches: HTB classes by DSCP on ports of bridges, routers and hosts, through agents.
+
+Unverified on physical ports: it has run on virtual ones alone (docs/switches.md).
+"""
+
+from weft.switches.linux.driver import LinuxSwitches, on_bed, on_testbed, with_agents
+
+UNVERIFIED = "unverified on physical ports: ran on virtual ones alone, in network namespaces"
+
+__all__ = ["UNVERIFIED", "LinuxSwitches", "on_bed", "on_testbed", "with_agents"]

@@ -1,0 +1,247 @@
+"""The agent of a switch: a process on the switch, or in its namespace, that programs its ports.
+
+    python -m weft.switches.linux.agent NODE --folder DIR --port 1=swp1 --port 2=swp2
+    python -m weft.switches.linux.agent NODE --folder DIR --release
+
+It listens on DIR/agent.sock (`weft.switches.linux.wire`), which only its owner can open; to reach
+it from another machine, let ssh forward the socket. One request at a time is done, whoever asks,
+and SIGTERM waits for its end. The agent's own end changes nothing in the kernel; DIR keeps what
+ports had, and `--release` puts that back. Ports that carry the default route, those of a bridge
+that does among them, are refused unless they are allowed. Unverified on physical ports: it has run
+on virtual ones alone. Entry point: `main`. Units: bits per second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError, WeftError
+from weft.host.lock import held
+from weft.host.rtnetlink import Rtnetlink
+from weft.switches.linux import wire
+from weft.switches.linux.ports import Ports, give_back, release
+from weft.switches.linux.tables import as_json, tables_from
+from weft.switches.linux.wire import LEAVE_S, Broken, Message, socket_path
+from weft.switches.tables import Ability, Failed, Foreign, Tables
+from weft.units import rate_bps
+
+Told = Ability | Tables | Foreign | Failed
+
+_LONGEST_PATH = 107  # of a Unix socket
+
+
+# ---- What it answers --------------------------------------------------------------------------
+
+
+class Desk:
+    """What is asked of the ports of a node, and what is answered."""
+
+    def __init__(self, node: str, ports: Ports) -> None:
+        self.node = node
+        self._ports = ports
+        self._one_at_a_time = threading.Lock()
+        self._verbs: Mapping[str, Callable[[Message], Message]] = {
+            "describe": self._describe,
+            "abilities": self._abilities,
+            "read": self._read,
+            "write": self._write,
+            "release": self._release,
+        }
+
+    def answer(self, message: Message) -> Message:
+        verb = self._verbs.get(str(message.get("do")))
+        try:
+            if verb is None:
+                problem = f"cannot {message.get('do')!s:.40}"
+                raise InputError(f"agent of {self.node}", problem, f"ask {', '.join(self._verbs)}")
+            with self._one_at_a_time:
+                return verb(message)
+        except InputError as error:
+            return {"error": [error.where, error.problem, error.remedy]}
+        except OSError as error:
+            return {"error": [f"agent of {self.node}", str(error), ""]}
+
+    def finish(self) -> None:
+        """Waits for what is under way; nothing more is begun."""
+        self._one_at_a_time.acquire()
+
+    def _describe(self, _: Message) -> Message:
+        return {
+            "node": self.node,
+            "ports": [[n, name] for n, name in self._ports.interfaces.items()],
+            "forwarding": [[mac, n] for mac, n in self._ports.forwarding().items()],
+        }
+
+    def _abilities(self, message: Message) -> Message:
+        return {"ports": _told(self._ports.abilities(_numbers(message)))}
+
+    def _read(self, message: Message) -> Message:
+        return {"ports": _told(self._ports.read(_numbers(message)))}
+
+    def _write(self, message: Message) -> Message:
+        wanted: dict[int, Tables] = {}
+        refused: dict[int, Told] = {}
+        for number, data in _pairs(message):
+            try:
+                wanted[number] = tables_from(data, f"tables of {self.node} port {number}")
+            except InputError as error:
+                refused[number] = Failed(str(error))
+        return {"ports": _told({**refused, **self._ports.write(wanted)})}
+
+    def _release(self, _: Message) -> Message:
+        found = give_back(self._ports.folder)
+        return {"released": list(found.given_back), "left": list(found.left_alone)}
+
+
+def _numbers(message: Message) -> list[int]:
+    found = message.get("ports")
+    if not isinstance(found, list) or any(type(one) is not int for one in found):
+        raise InputError("request", "ports are not numbers", "send a list of whole numbers")
+    return found
+
+
+def _pairs(message: Message) -> list[tuple[int, Any]]:
+    found = message.get("tables")
+    pairs: list[Any] = found if isinstance(found, list) else [None]
+    if any(not isinstance(one, list) or len(one) != 2 or type(one[0]) is not int for one in pairs):
+        raise InputError("request", "are not tables of ports", "send [number, tables] of each")
+    return [(number, data) for number, data in pairs]
+
+
+def _told(found: Mapping[int, Told]) -> list[list[Any]]:
+    return [[number, _shown(one)] for number, one in found.items()]
+
+
+def _shown(one: Told) -> Message:
+    if isinstance(one, Failed):
+        return {"failed": one.problem}
+    if isinstance(one, Foreign):
+        return {"foreign": one.what}
+    return as_json(one) if isinstance(one, Tables) else asdict(one)
+
+
+# ---- The process ------------------------------------------------------------------------------
+
+
+class _Session(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with suppress(OSError):  # the driver has gone
+            self._talk()
+
+    def _talk(self) -> None:
+        try:
+            while (message := wire.receive(self.request)) is not None:
+                wire.send(self.request, self.server.desk.answer(message))  # type: ignore[attr-defined]
+        except Broken as error:
+            wire.send(self.request, {"error": [error.where, error.problem, error.remedy]})
+
+
+class Server(socketserver.ThreadingUnixStreamServer):
+    """Listens in an agent's folder, whose owner alone may ask."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, desk: Desk) -> None:
+        self.desk = desk
+        before = os.umask(0o077)
+        try:
+            super().__init__(str(socket_path(folder)), _Session)
+        finally:
+            os.umask(before)
+
+
+def serve(node: str, ports: Ports) -> None:
+    """Until a signal ends it."""
+    folder = ports.folder
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if len(str(socket_path(folder))) > _LONGEST_PATH:
+        problem = f"the socket's path is longer than {_LONGEST_PATH} characters"
+        raise InputError(str(folder), problem, "choose another folder")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    desk = Desk(node, ports)
+    with held(folder / "lock", f"agent of {node}", "switch agent", LEAVE_S):
+        socket_path(folder).unlink(missing_ok=True)
+        try:
+            with Server(folder, desk) as server:
+                server.serve_forever()
+        finally:
+            desk.finish()
+            socket_path(folder).unlink(missing_ok=True)
+
+
+def _leave(*_: object) -> None:
+    """Raised once, where connections are accepted: requests are done by other threads."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(argv)
+    try:
+        if given.release:
+            _release(given.node, given.folder)
+        else:
+            serve(given.node, _ports(given))
+    except (WeftError, OSError) as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _release(node: str, folder: Path) -> None:
+    found = release(node, folder)
+    print(f"{node}: released {', '.join(found.given_back) or 'nothing'}")
+    for told in found.left_alone:
+        print(f"{node}: left alone: {told}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="weft.switches.linux.agent", description=__doc__)
+    parser.add_argument("node", metavar="NODE", help="its name in the fabric")
+    parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="of its files")
+    parser.add_argument("--port", action="append", default=[], metavar="N=INTERFACE")
+    parser.add_argument("--rate", action="append", default=[], metavar="N=RATE")
+    parser.add_argument(
+        "--allow-default-route", action="store_true",
+        help="also ports that carry it, alone or for their bridge (management in band)",
+    )  # fmt: skip
+    parser.add_argument("--release", action="store_true", help="give the ports back")
+    return parser
+
+
+def _ports(given: argparse.Namespace) -> Ports:
+    interfaces = _numbered("--port", given.port)
+    if not interfaces:
+        raise InputError("--port", "none is given", "name each as N=INTERFACE")
+    given_rates = _numbered("--rate", given.rate)
+    rates = {number: int(rate_bps(text, "--rate")) for number, text in given_rates.items()}
+    return Ports(
+        Rtnetlink(), interfaces, given.folder, rates_bps=rates,
+        even_default_route=given.allow_default_route,
+    )  # fmt: skip
+
+
+def _numbered(option: str, words: Sequence[str]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for word in words:
+        number, _, name = word.partition("=")
+        if not number.isdecimal() or int(number) < 1 or not name or int(number) in found:
+            raise InputError(f"{option} {word}", "is not N=..., each N once from 1", "mend it")
+        found[int(number)] = name
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

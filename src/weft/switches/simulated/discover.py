@@ -1,0 +1,30 @@
+"""Which fabric the simulated switches are of: any that weft can read, routed where it is not.
+
+Entry points: `fabric_from`, `ports_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.fabric import Fabric, check, read_fabric, route
+from weft.switches.tables import PortName
+
+
+def fabric_from(files: str | Sequence[str]) -> Fabric:
+    """The fabric of files, as `weft simulate` reads them."""
+    return routed(read_fabric(files if isinstance(files, str) else list(files)))
+
+
+def routed(fabric: Fabric) -> Fabric:
+    bare = fabric.routes is None and fabric.switches
+    return check(route(fabric, "up_down") if bare else fabric)
+
+
+def ports_of(fabric: Fabric) -> list[PortName]:
+    """Every port with a cable, of switches and of hosts."""
+    return [
+        PortName(node.name, port)
+        for n, node in enumerate(fabric.nodes)
+        for port in fabric.neighbors(n)
+    ]

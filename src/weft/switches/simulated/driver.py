@@ -1,0 +1,113 @@
+"""Simulated switches: the tables of a fabric's ports, kept as real ones would keep them.
+
+For trying a plan (`weft.control.trial` runs the packet simulator with such tables), and for testing
+what happens when writes fail or the writer is killed: their registers can lie in a file, and stay.
+Entry point: `SimulatedSwitches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
+from pathlib import Path
+from typing import TypeVar
+
+from weft.errors import InputError
+from weft.fabric import Fabric
+from weft.switches.simulated.discover import ports_of, routed
+from weft.switches.simulated.tables import refusal, steps
+from weft.switches.simulated.wire import Failing, Registers
+from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
+
+USUAL = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
+_TRIES = 40  # to put back what was there: at 50 % of lost writes one of 10^9 ports stays between
+_T = TypeVar("_T")
+
+
+class SimulatedSwitches:
+    """The ports of a fabric, all of one ability or each of its own."""
+
+    def __init__(
+        self, fabric: Fabric, abilities: Ability | Mapping[PortName, Ability] = USUAL, *,
+        path: Path | None = None, failing: Failing | None = None,
+    ) -> None:  # fmt: skip
+        self._fabric = routed(fabric)
+        there = ports_of(self._fabric)
+        each = dict.fromkeys(there, abilities) if isinstance(abilities, Ability) else abilities
+        missing = set(there) - each.keys()
+        if missing:
+            raise InputError(str(min(missing)), "has no ability", "say what every port can do")
+        self._abilities = {port: each[port] for port in there}
+        self._registers = Registers(self._abilities, path, failing)
+        self._is_scout = False
+
+    def discover(self) -> Fabric:
+        return self._fabric
+
+    def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
+        return {port: self._done(port, self._ability) for port in ports}
+
+    def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
+        return {port: self._done(port, self._read) for port in ports}
+
+    def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
+        return {port: self._done(port, lambda at: self._write(at, wanted[at])) for port in wanted}
+
+    def scout(self) -> SimulatedSwitches:
+        """The same switches, for another thread; to be closed before them."""
+        other = copy(self)
+        other._is_scout = True
+        return other
+
+    def close(self) -> None:
+        if not self._is_scout:
+            self._registers.close()
+
+    def _done(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:
+        try:
+            return do(port)
+        except InputError as error:
+            return Failed(error.problem)
+        except OSError as error:
+            return Failed(str(error))
+
+    def _ability(self, port: PortName) -> Ability:
+        if port not in self._abilities:
+            raise InputError(str(port), "is not of the fabric", "name a port with a cable")
+        return self._abilities[port]
+
+    def _read(self, port: PortName) -> Tables:
+        self._ability(port)
+        return self._registers.read(port)
+
+    def _write(self, port: PortName, wanted: Tables) -> Tables:
+        why = refusal(wanted, self._ability(port))
+        if why is not None:
+            raise InputError(str(port), why)
+        had = self._registers.read(port)
+        try:
+            self._go(port, wanted)
+        except InputError as error:
+            raise self._put_back(port, had, error) from error
+        return wanted
+
+    def _go(self, port: PortName, wanted: Tables) -> None:
+        had = self._registers.read(port)
+        for step in steps(had, wanted, self._ability(port)):
+            if step.queue_of != had.queue_of:
+                self._registers.write_map(port, step)
+            else:
+                self._registers.write_weights(port, step)
+            had = step
+        found = self._registers.read(port)
+        if found != wanted:
+            raise InputError(str(port), f"reads back as {found}")
+
+    def _put_back(self, port: PortName, had: Tables, error: InputError) -> InputError:
+        for _ in range(_TRIES):
+            try:
+                self._go(port, had)
+            except InputError:
+                continue
+            return InputError(str(port), f"{error.problem}; it has what it had")
+        return InputError(str(port), f"{error.problem}; it could not be put back")

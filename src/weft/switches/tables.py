@@ -1,0 +1,122 @@
+"""What a port is told, as values, and what every driver can do with them.
+
+A packet has a level (a service level, a DSCP); the port has a queue for each level and a weight for
+each queue, in the units of its scheduler. Level 0 is traffic that nobody manages. A queue of weight
+0 is not served: no level may lie in one, or its packets would wait for ever. A port is told all of
+its levels and queues at once, so that what was written is what is read.
+Entry points: `Tables`, `Ability`, `Switches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from weft.errors import InputError
+from weft.fabric import Fabric
+
+
+class PortName(NamedTuple):
+    """An output port by the name of its node, which stays when a fabric is read again."""
+
+    node: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.node} port {self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """The latency lane: its queue goes before the others, within a limit.
+
+    InfiniBand: limit of high priority (4096 bytes each). HTB: burst in bytes.
+    """
+
+    queue: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tables:
+    """The queue of each level, and the weight of each queue, the lane's among them."""
+
+    queue_of: tuple[int, ...]
+    weights: tuple[int, ...]
+    lane: Lane | None = None
+
+    def __post_init__(self) -> None:
+        for queue, weight in enumerate(self.weights):
+            if weight < 0:
+                raise InputError(f"queue {queue}", f"weight {weight}", "use 0 or more")
+        for level, queue in enumerate(self.queue_of):
+            self._check_served(f"level {level}", queue)
+        if self.lane is not None:
+            self._check_served("latency lane", self.lane.queue)
+            if self.lane.limit < 0:
+                raise InputError("latency lane", f"limit {self.lane.limit}", "use 0 or more")
+
+    def _check_served(self, what: str, queue: int) -> None:
+        if not 0 <= queue < len(self.weights):
+            problem = f"queue {queue}, and there are {len(self.weights)}"
+            raise InputError(what, problem, "name a queue that is there")
+        if self.weights[queue] == 0:
+            raise InputError(what, f"queue {queue} has weight 0", "give it one, or it starves")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What a port can be told; `units` are those of the whole link (HTB: kbit/s)."""
+
+    scheduler: Literal["vlarb", "htb"]
+    levels: int
+    queues: int
+    entries: int
+    units: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What a port holds and `Tables` cannot say: somebody else's. A write replaces it."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A port that did not do what was asked; unless `problem` says so it has what it had.
+
+    The problem does not name the port: who tells it does.
+    """
+
+    problem: str
+
+
+class Switches(Protocol):
+    """A driver. One thread uses it. A port that fails does not hold up the others."""
+
+    def discover(self) -> Fabric:
+        """The fabric with its routes; node names are unique."""
+        ...
+
+    def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]: ...
+
+    def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]: ...
+
+    def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
+        """All or nothing for each port, make before break; answers what was read back."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def misfit(tables: Tables, ability: Ability) -> str | None:
+    """Why no port of this ability can be told these tables; None if one may."""
+    for what, given, there in (
+        ("levels", len(tables.queue_of), ability.levels),
+        ("queues", len(tables.weights), ability.queues),
+    ):
+        if given != there:
+            return f"tables of {given} {what}, and the port has {there}"
+    return None

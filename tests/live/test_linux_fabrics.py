@@ -1,0 +1,133 @@
+"""Linux switches on testbeds of several shapes: discovered, on two hops, hung, without a cable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from linux_switch import RATE_BPS, agent_pid, check_shares, weighted
+from needs import need_namespaces
+from traffic import streams
+
+from weft.fabric import path
+from weft.host import namespaces, standing
+from weft.host.ends import End
+from weft.host.testbed import testbed
+from weft.host.wiring import SHAPES, Wiring
+from weft.switches import Failed, PortName, Tables
+from weft.switches.linux import driver as driver_module
+from weft.switches.linux import on_bed, on_testbed
+from weft.switches.linux.driver import FOLDERS
+
+TWO_HOPS = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=RATE_BPS, switches="two-hops")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
+    shape: str, tmp_path: Path
+) -> None:
+    need_namespaces()
+    hosts = tuple(f"h{n}" for n in range(1, 7))
+    wiring = Wiring(hosts=hosts, rate_bps=RATE_BPS, switches=shape, uplink_bps=2 * RATE_BPS)  # type: ignore[arg-type]
+    with testbed(wiring) as bed:
+        driver = on_bed(bed, tmp_path, adapters=False)
+        try:
+            fabric = driver.discover()
+            assert driver.notes == ()
+            assert driver.addresses == {bed.addresses[host]: host for host in hosts}
+            assert tuple(fabric.nodes[n].name for n in fabric.hosts) == hosts
+            assert fabric.routes is not None
+            for row, switch in enumerate(bed.layout.switches):
+                for column, host in enumerate(hosts):
+                    (port,) = fabric.routes.ports(row, column)
+                    assert f"port{port}" == bed.layout.ways[switch][host]
+            forget = ["bridge", "-n", bed.namespace(bed.layout.switches[0]), "fdb", "del"]
+            at = bed.layout.ways[bed.layout.switches[0]]["h1"]
+            namespaces.command([*forget, "02:77:65:66:00:01", "dev", at, "master"])
+            assert driver.discover() == fabric
+            (note,) = driver.notes
+            told = "routes to h1 are those of the testbed's wiring"
+            assert note == f"{bed.layout.switches[0]}: {told}"
+        finally:
+            driver.close()
+
+
+def test_two_hops_are_both_shared_by_the_weights(tmp_path: Path) -> None:
+    need_namespaces()
+    with testbed(TWO_HOPS) as bed:
+        driver = on_bed(bed, tmp_path)
+        try:
+            fabric = driver.discover()
+            hops = path(fabric, fabric.index("h1"), fabric.index("h4"))
+            way = [PortName(fabric.nodes[node].name, port) for node, port in hops]
+            assert [port.node for port in way] == ["h1", "switch1", "switch2"]
+            wanted = dict.fromkeys(way, weighted(65, 35))
+            assert driver.write(wanted) == wanted
+            uplink = End(bed.namespace("switch1"), f"port{way[1].port}")
+            with streams(bed, "h4", {"h1": 1, "h2": 2}):
+                check_shares(uplink, (65, 35))
+                check_shares(bed.ends("h4")[1], (65, 35))
+        finally:
+            driver.close()
+
+
+def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_namespaces()
+    answer_s = 3.0
+    with testbed(TWO_HOPS) as bed:
+        driver = on_bed(bed, tmp_path)
+        stopped, other = [PortName("switch1", 1), PortName("h1", 1)], PortName("h2", 1)
+        try:
+            driver.read([*stopped, other])
+            monkeypatch.setattr(driver_module, "PORTS_S", answer_s)
+            monkeypatch.setattr(driver_module, "PORT_S", 0)
+            pids = [agent_pid(bed, port.node) for port in stopped]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            for told, least_s, most_s in (
+                ("does not answer: not in 3 s", answer_s, 1.5 * answer_s),
+                ("does not answer: it still owes an answer", 0, 0.5 * answer_s),
+            ):
+                begun = time.monotonic()
+                found = driver.read([*stopped, other])
+                assert least_s <= time.monotonic() - begun < most_s
+                assert all(told in str(found[port]) for port in stopped)
+                assert isinstance(found[other], Tables)
+            assert len(driver.discover().hosts) == 4
+            assert [note.split(":")[0] for note in driver.notes] == [
+                "agent of switch1", "agent of h1", "switch1",
+            ]  # fmt: skip
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+            time.sleep(0.5)
+            assert all(isinstance(one, Tables) for one in driver.read(stopped).values())
+        finally:
+            driver.close()
+
+
+def test_a_testbed_that_has_lost_a_cable_is_driven_without_it() -> None:
+    need_namespaces()
+    name = f"cut{os.getpid()}"
+    bed, _ = standing.up(name, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    try:
+        end = bed.ends("h1")[1]
+        namespaces.command(["ip", "-n", str(end.namespace), "link", "del", end.interface])
+        driver = on_testbed(name, adapters=False)
+        try:
+            assert len(driver.discover().hosts) == 2
+            lost, other = PortName("switch", 1), PortName("switch", 2)
+            written = driver.write({lost: weighted(50, 50), other: weighted(50, 50)})
+            assert written[other] == weighted(50, 50)
+            assert isinstance(written[lost], Failed)
+            assert "port1: no such interface" in written[lost].problem
+            assert driver.release() == {"switch": ["port2"]}
+        finally:
+            driver.close()
+        assert not (FOLDERS / name).exists()
+    finally:
+        standing.down(name)

@@ -1,0 +1,80 @@
+"""Two drivers of one subnet, each in a thread of its own, over one adapter."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+
+from test_infiniband_driver import three_hosts
+from test_infiniband_wire import Nodes, answered, own_answer, requests
+
+from weft.switches import Ability, Failed, PortName
+from weft.switches.infiniband import InfinibandSwitches
+from weft.switches.infiniband.wire import Arrival, Refusal, Smps
+
+
+def test_two_threads_ask_at_once_and_each_gets_its_own_answers() -> None:
+    wire = Smps(Nodes(lambda mad: [answered(mad)]))
+    found: dict[int, list[bytes | Refusal]] = {}
+
+    def ask(first: int) -> None:
+        found[first] = wire.ask(requests(first + 2000)[first:])
+
+    threads = [threading.Thread(target=ask, args=(first,)) for first in (0, 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {first: [own_answer(first + n) for n in range(2000)] for first in (0, 2000)}
+
+
+def test_an_address_that_is_silent_holds_up_only_who_asks_it() -> None:
+    silent = 4000
+    nodes = Nodes(lambda mad: [] if modifier(mad) == silent else [answered(mad)])
+    wire = Smps(nodes, tries=4, timeout_s=0.5)
+    given_up: list[bytes | Refusal] = []
+    asking = threading.Thread(target=lambda: given_up.extend(wire.ask(requests(silent + 1)[-1:])))
+    asking.start()
+    while not nodes.sent:
+        time.sleep(0.001)
+    began = time.monotonic()
+    assert wire.ask(requests(500)) == [own_answer(n) for n in range(500)]
+    assert asking.is_alive()
+    assert time.monotonic() - began < 1.0
+    asking.join(20)
+    assert [type(answer) for answer in given_up] == [Refusal]
+
+
+def modifier(mad: bytes) -> int:
+    (found,) = struct.unpack_from(">I", mad, 20)
+    return int(found)
+
+
+def test_what_a_scout_has_discovered_its_driver_learns_and_the_adapter_stays_open() -> None:
+    subnet, _ = three_hosts()
+    closed: list[bool] = []
+    subnet.close = lambda: closed.append(True)  # type: ignore[method-assign]
+    driver = InfinibandSwitches(subnet)
+    scout = driver.scout()
+    fabric = scout.discover()
+    asked = len(subnet.asked)
+    driver.learn(scout)
+    port = PortName("near", 4)
+    assert isinstance(driver.abilities([port])[port], Ability)
+    assert len(subnet.asked) - asked < 5
+    assert not isinstance(driver.read([port])[port], Failed)
+    assert driver.discover() == fabric
+    scout.close()
+    assert closed == []
+    driver.close()
+    assert closed == [True]
+
+
+def test_an_answer_that_comes_too_late_is_nobody_s() -> None:
+    late: list[Arrival] = []
+    nodes = Nodes(lambda mad: late.append(answered(mad)) or [answered(mad)])  # type: ignore[func-returns-value]
+    wire = Smps(nodes)
+    assert wire.ask(requests(3)) == [own_answer(n) for n in range(3)]
+    nodes._under_way += late
+    assert wire.ask(requests(3)) == [own_answer(n) for n in range(3)]

@@ -1,0 +1,129 @@
+"""The Linux driver with agents that do not answer: theirs fail, the others are not held up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from weft.errors import InputError
+from weft.fabric import leaf_spine, one_switch
+from weft.host.rtnetlink import Rtnetlink
+from weft.switches import Failed, PortName
+from weft.switches.linux import LinuxSwitches, driver, wire, with_agents
+from weft.switches.linux.agent import Desk, Server
+from weft.switches.linux.ports import Ports
+from weft.switches.linux.wire import receive, send, socket_path
+
+ANSWER_S = 0.5
+SILENT = ("spine0", "spine1", "leaf1")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "ANSWER_S", ANSWER_S)
+    monkeypatch.setattr(driver, "PORTS_S", ANSWER_S)
+    monkeypatch.setattr(driver, "PORT_S", 0)
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def listening(stack: ExitStack, path: Path) -> socket.socket:
+    """Connections succeed, as to a process that is stopped; nobody answers."""
+    line = stack.enter_context(socket.socket(socket.AF_UNIX))
+    line.bind(str(path))
+    line.listen()
+    return line
+
+
+def answering(stack: ExitStack, folder: Path, node: str) -> None:
+    """An agent whose one port is an interface that is not there."""
+    folder.mkdir()
+    link = stack.enter_context(Rtnetlink())
+    desk = Desk(node, Ports(link, {1: "nonesuch"}, folder))
+    server = stack.enter_context(Server(folder, desk))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(server.shutdown)
+
+
+@pytest.fixture
+def switches(stack: ExitStack, tmp_path: Path) -> LinuxSwitches:
+    """One that answers, three that do not."""
+    answering(stack, tmp_path / "leaf0", "leaf0")
+    sockets = {node: tmp_path / node for node in SILENT}
+    for path in sockets.values():
+        listening(stack, path)
+    sockets["leaf0"] = socket_path(tmp_path / "leaf0")
+    made = with_agents(leaf_spine(2, 2, 1), sockets)
+    stack.callback(made.close)
+    return made
+
+
+def timed(do: Callable[[], object]) -> float:
+    begun = time.monotonic()
+    do()
+    return time.monotonic() - begun
+
+
+def test_agents_that_do_not_answer_are_awaited_together_and_asked_once(
+    switches: LinuxSwitches,
+) -> None:
+    ports = [PortName(node, 1) for node in (*SILENT, "leaf0")]
+    found: dict[PortName, object] = {}
+    assert timed(lambda: found.update(switches.read(ports))) == pytest.approx(ANSWER_S, abs=0.4)
+    problems = [str(one) for one in found.values()]
+    assert ["does not answer: not in 0.5 s" in told for told in problems] == [True] * 3 + [False]
+    assert "nonesuch: no such interface" in problems[3]
+    assert timed(lambda: found.update(switches.read(ports))) < ANSWER_S / 2
+    problems = [str(one) for one in found.values()]
+    assert ["still owes an answer" in told for told in problems] == [True] * 3 + [False]
+    assert "nonesuch: no such interface" in problems[3]
+
+
+def test_a_fabric_is_discovered_with_the_agents_that_answer(switches: LinuxSwitches) -> None:
+    fabric = switches.discover()
+    assert fabric.name == leaf_spine(2, 2, 1).name
+    assert [note.split(":")[0] for note in switches.notes] == [f"agent of {n}" for n in SILENT]
+
+
+def test_a_fabric_of_which_no_agent_answers_is_not_discovered(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    listening(stack, tmp_path / "socket")
+    made = with_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    stack.callback(made.close)
+    with pytest.raises(InputError, match="agent of switch0: does not answer"):
+        made.discover()
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    listener = listening(stack, tmp_path / "socket")
+    made = with_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    stack.callback(made.close)
+    port = PortName("switch0", 1)
+    made.read([port])
+    line = stack.enter_context(listener.accept()[0])
+    line.settimeout(5)
+
+    def answer(problem: str) -> None:
+        assert receive(line) is not None
+        send(line, {"ports": [[1, {"failed": problem}]]})
+
+    answer("of the first question")
+    later = threading.Thread(target=answer, args=("of the second question",))
+    later.start()
+    assert made.read([port]) == {port: Failed("of the second question")}
+    later.join()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks every C++ file against .clang-format, or writes it so.
+# Checks every C and C++ file against .clang-format, or writes it so.
 #
 #   cpp-format.sh check|write
 #
@@ -23,6 +23,6 @@ if ! command -v clang-format >/dev/null; then
   exit 0
 fi
 
-mapfile -t files < <(find core bindings bench -name '*.cpp' -o -name '*.cc' -o -name '*.hpp' \
-  -o -name '*.inl' | sort)
+mapfile -t files < <(find core bindings bench clib include -name '*.cpp' -o -name '*.cc' \
+  -o -name '*.hpp' -o -name '*.inl' -o -name '*.c' -o -name '*.h' | sort)
 exec tools/step.sh clang-format clang-format "${options[@]}" "${files[@]}"

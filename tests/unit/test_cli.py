@@ -187,6 +187,16 @@ def test_a_closed_standard_output_is_no_error():
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
+def test_no_file_gets_the_number_of_a_standard_one_that_was_closed():
+    opening = (
+        "import contextlib, os, sys; from weft.cli import main\n"
+        "with contextlib.suppress(SystemExit): main(['--version'])\n"
+        "sys.exit(os.open(os.devnull, os.O_RDONLY))"
+    )
+    shell = 'exec <&- >&- 2>&-; exec "$0" -c "$1"'
+    assert subprocess.run(["bash", "-c", shell, sys.executable, opening]).returncode > 2
+
+
 def test_a_torn_line_is_one_line_on_stderr(scenario):
     main(["simulate", scenario, "-o", "a.jsonl"])
     with Path("a.jsonl").open("a") as file:

@@ -24,8 +24,8 @@ TESTS = (
 )  # fmt: skip
 COMMANDS = (
     "doctor", "accuracy", "tour", *TESTS, "tune", "measure", "serve",
-    "testbed", "profile", "corun", "simulate", "model", "apps", "study", "fabric", "compare",
-    "report",
+    "testbed", "profile", "corun", "control", "run", "simulate", "model", "apps", "study", "fabric",
+    "compare", "report",
 )  # fmt: skip
 
 
@@ -47,6 +47,7 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; errors a user can mend are one line on stderr."""
+    _fill_standard_files()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _one_line()
@@ -78,6 +79,13 @@ def _run(given: list[str]) -> int:
     if sys.stdout:  # None where it was closed before we began
         sys.stdout.flush()
     return status
+
+
+def _fill_standard_files() -> None:
+    """Files that are opened later must not get the numbers that output and errors go to."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:  # standard error
+        pass
+    os.close(opened)
 
 
 def _one_line() -> Callable[..., None]:

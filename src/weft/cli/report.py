@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from weft.control.timeline_draw import timeline_sections
 from weft.errors import InputError
 from weft.plot import render_report
 from weft.records import (
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
         runs += file.headers
     if not records:
         raise InputError(", ".join(args.records), "holds no records", "run weft simulate -o first")
-    write_text(args.output, render_report(records, args.title, tuning_sections(records), runs))
+    sections = [*tuning_sections(records), *timeline_sections(records)]
+    write_text(args.output, render_report(records, args.title, sections, runs))
     if args.parquet:
         export_parquet(args.parquet, records)
     print(f"{args.output}: {len(records)} records")

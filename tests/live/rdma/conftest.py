@@ -36,9 +36,12 @@ def machine(device: Availability) -> Availability:
     return device
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def veth(machine: Availability) -> Iterator[Veth]:
-    """Two more devices, with a cable between them that can be listened to."""
+    """Two more devices, with a cable between them that can be listened to; gone for the others.
+
+    Studies choose among the devices that there are.
+    """
     assert machine.available
     pair = make_veth_pair()
     yield pair

@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
 
 import pytest
 from rdma_network import Veth
-from verbs_pairs import connected, loop, loopback, served, settings
+from verbs_pairs import connected, loop, loopback, served
+from wire_tap import classes, ends, listening
 
-from weft._core import EndpointConfig, echo, paced, ping_pong, post_poll, sink
-
-ROCE_PORT = 4791
-
-
-def ends(veth: Veth, **fields: object) -> tuple[EndpointConfig, EndpointConfig]:
-    ours, theirs = (settings(device=name, receive_depth=64, **fields) for name in veth.devices)
-    return ours, theirs
-
-
-@contextmanager
-def listening(veth: Veth) -> Iterator[list[str]]:
-    """The RoCE packets on the wire meanwhile, one line each, in the list when the context ends."""
-    packets: list[str] = []
-    command = ("tcpdump", "-i", veth.interfaces[0], "-n", "-v", "-l", "-s", "128",
-               "--immediate-mode", "udp", "port", str(ROCE_PORT))  # fmt: skip
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout
-        assert process.stderr
-        # A packet is two lines: the IP header, then addresses and length.
-        lines: list[str] = []
-        reader = Thread(target=lines.extend, args=(process.stdout,))
-        try:
-            assert "listening on" in process.stderr.readline()
-            reader.start()
-            yield packets
-            seen = -1
-            while len(lines) > seen:
-                seen = len(lines)
-                time.sleep(2.0)
-        finally:
-            process.terminate()
-        reader.join(10)
-        whole = "".join(lines).replace("\n    ", " ").splitlines()
-        packets += [line for line in whole if "UDP, length" in line]
+from weft._core import echo, paced, ping_pong, post_poll, sink
 
 
 @pytest.mark.parametrize("kind", ["rc", "uc", "ud"])
@@ -62,7 +22,7 @@ def test_the_traffic_class_is_in_every_packet_on_the_wire(
     with listening(veth) as packets, connected(*configs) as (a, b):
         result, _ = served(lambda s: ping_pong(a, spec, s), lambda s: echo(b, spec, s))
     assert (result.counts.received, result.counts.corrupted) == (10, 0)
-    seen = [int(tos, 16) for line in packets for tos in re.findall(r"tos (0x\w+)", line)]
+    seen = classes(packets)
     assert len(seen) == len(packets) >= 20
     assert set(seen) == {traffic_class}
     for address in veth.addresses:

@@ -1,0 +1,90 @@
+"""`weft control`: the controller of a fabric's bandwidth, and what it can be asked."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import import_module
+
+from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, check_address, load_service
+from weft.errors import InputError
+
+_NEEDS = "pip install 'weft[control]'"
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "control",
+        help="who gets the bandwidth: program switches, verify, explain",
+        description="A service that keeps registered applications and their connections, gives "
+        "each port the weights that make the total predicted slowdown least, and keeps switches "
+        "that way. See docs/control.md.",
+    )
+    actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
+    serve = actions.add_parser("serve", help="be the controller, until Ctrl-C")
+    serve.add_argument("file", metavar="FILE", help="TOML: switches, policy, store")
+    serve.add_argument("--json", action="store_true", help="one JSON object per line")
+    serve.set_defaults(run=_run, call="serve")
+    release = actions.add_parser("release", help="give ports back what they had (Linux)")
+    release.add_argument("file", metavar="FILE", help="of a controller that has ended")
+    release.add_argument("--json", action="store_true", help="for programs")
+    release.set_defaults(run=_run, call="release")
+    _ask(actions, "status", "how it stands; 1 where something is wrong")
+    _ask(actions, "apps", "registered applications, with predictions")
+    _ask(actions, "ports", "ports, what they have, whether that was read back")
+    explain = _ask(actions, "explain", "why a port or an application has what it has")
+    explain.add_argument("what", metavar="NODE:PORT|APP", help="a port, an id, or a name")
+    plan = _ask(actions, "plan", "what a change would do to ports and applications")
+    _add_proposal(plan)
+    plan.add_argument("--simulate", action="store_true", help="try it on the simulated fabric too")
+    apply = _ask(actions, "apply", "make a change; without one, resume after a rollback")
+    _add_proposal(apply)
+    _add_wait(apply)
+    recluster = _ask(actions, "recluster", "levels anew, while nothing is registered")
+    _add_wait(recluster)
+    rollback = _ask(actions, "rollback", "hold an earlier revision, until `apply`")
+    rollback.add_argument("revision", nargs="?", metavar="REVISION", help="none: list them")
+    _add_wait(rollback)
+
+
+def _ask(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str
+) -> argparse.ArgumentParser:
+    action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    action.add_argument(
+        "--controller", metavar="HOST:PORT", help=f"default: {VARIABLE}, or {DEFAULT_CONTROLLER}"
+    )
+    tls = action.add_argument_group("TLS, for a controller beyond loopback")
+    tls.add_argument("--authority", metavar="FILE", help="who signs the controller's certificate")
+    tls.add_argument("--certificate", metavar="FILE", help="our own")
+    tls.add_argument("--key", metavar="FILE", help="of our certificate")
+    action.add_argument("--json", action="store_true", help="the whole answer, for programs")
+    action.set_defaults(run=_run, call=name)
+    return action
+
+
+def _add_proposal(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--app", nargs="+", action="append", default=[], metavar=("NAME", "FROM:TO"),
+        help="an application to register, without lease, with its connections; repeatable",
+    )  # fmt: skip
+    action.add_argument(
+        "--remove", action="append", default=[], metavar="ID", help="one to deregister; repeatable"
+    )
+
+
+def _add_wait(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--wait", default="10", metavar="SECONDS", help="for the ports, 10")
+
+
+def _run(args: argparse.Namespace) -> int:
+    """The service takes a moment to import, and not everybody has gRPC."""
+    try:
+        load_service()
+    except ImportError as error:
+        raise InputError("weft control", f"gRPC cannot be loaded ({error})", _NEEDS) from error
+    if "controller" in args:
+        given = args.controller or os.environ.get(VARIABLE) or DEFAULT_CONTROLLER
+        args.controller = check_address(given)
+    status: int = getattr(import_module("weft.cli.control_calls"), args.call)(args)
+    return status

@@ -1,0 +1,148 @@
+"""An unmodified command, registered and marked: what it opens bears the application's level.
+
+The command is in a control group whose connections the kernel marks; every moment the kernel is
+asked which there are, and the controller is told between which hosts. Its process is made before
+gRPC has threads, and held until the level is known. Nothing that goes wrong with any of it is the
+command's concern: it runs, its status is ours, and signals to us are passed on. What it leaves
+running goes on. Entry point: `accompany`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import ExitStack, closing, contextmanager
+from typing import Protocol
+
+from weft.control.client.app import App, UnmanagedWarning
+from weft.control.client.held import Held, held
+from weft.control.client.sockets import crosses
+from weft.errors import InputError, WeftError
+from weft.host.marking import Group, accompanied
+from weft.host.sock_diag import GroupConnections
+
+LOOK_S = 0.1
+LINGER_S = 1.0  # a pair of hosts without a connection: the next one may be under way
+NOT_EXECUTABLE, NO_SUCH_PROGRAM, BY_SIGNAL = 126, 127, 128
+_PASSED_ON = frozenset(
+    {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+)
+_TAKEN = _PASSED_ON | {signal.SIGCHLD}
+_FROM_KERNEL = 0x80  # si_code: a terminal's, which sends it to the command as well
+Pair = tuple[str, str]
+
+
+class Told(Protocol):
+    """What `App.declare` gives."""
+
+    def close(self) -> None: ...
+
+
+class HostPairs:
+    """Between which hosts a controller believes that there are connections."""
+
+    def __init__(self, declare: Callable[[str, str], Told]) -> None:
+        self._declare = declare
+        self._told: dict[Pair, Told] = {}
+        self._seen_s: dict[Pair, float] = {}
+
+    def update(self, found: Iterable[Pair], now_s: float) -> None:
+        """There are connections between these hosts now."""
+        for pair in found:
+            self._seen_s[pair] = now_s
+            if pair not in self._told:
+                self._told[pair] = self._declare(*pair)
+        for pair in [p for p, seen_s in self._seen_s.items() if now_s - seen_s > LINGER_S]:
+            del self._seen_s[pair]
+            self._told.pop(pair).close()
+
+
+class Escort:
+    """A group and its application, as long as both can be kept up."""
+
+    def __init__(self, group: Group, app: App, connections: GroupConnections) -> None:
+        self._group, self._app, self._connections = group, app, connections
+        self._level = 0
+        self._pairs = HostPairs(app.declare)
+        self._is_over = False
+
+    def attend(self) -> None:
+        """Marks what will be opened with the level of now, and tells what is open."""
+        if self._is_over:
+            return
+        try:
+            if self._app.level != self._level:
+                self._group.mark(self._app.level)
+                self._level = self._app.level
+            found = {(one.here, one.there) for one in self._connections.read()}
+        except (WeftError, OSError) as error:
+            self._is_over = True
+            self._app.close(wait_s=0.0)
+            _warn(str(error))
+            return
+        self._pairs.update((pair for pair in found if crosses(*pair)), time.monotonic())
+
+
+def accompany(command: Sequence[str], register: Callable[[], App]) -> int:
+    """Runs a command to its end; its status, or 128 + the signal that ended it."""
+    with _told(), _signals_taken() as before, ExitStack() as stack:
+        group = _entered(stack)
+        process = stack.enter_context(held(command, group, before))
+        escort = None if group is None else _escort(stack, group, register)
+        if escort is not None:
+            escort.attend()
+        try:
+            process.let_go()
+        except OSError as error:
+            _warn(f"command {command[0]}: {error.strerror or error}")
+            return NO_SUCH_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        return _attended(process, escort)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Where warnings are errors, ours are still words: the command runs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UnmanagedWarning)
+        yield
+
+
+def _entered(stack: ExitStack) -> Group | None:
+    """A group for the command, if one can be made."""
+    try:
+        return stack.enter_context(accompanied("run"))
+    except (InputError, OSError) as error:
+        _warn(f"cannot be marked: {error}")
+        return None
+
+
+def _escort(stack: ExitStack, group: Group, register: Callable[[], App]) -> Escort:
+    app = stack.enter_context(register())
+    connections = stack.enter_context(closing(GroupConnections(group)))
+    return Escort(group, app, connections)
+
+
+@contextmanager
+def _signals_taken() -> Iterator[Set[int]]:
+    """Signals wait to be fetched, in threads begun from now on too; yields those blocked before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+    try:
+        yield before
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _attended(process: Held, escort: Escort | None) -> int:
+    while (status := process.status()) is None:
+        if escort is not None:
+            escort.attend()
+        came = signal.sigtimedwait(_TAKEN, LOOK_S)
+        if came is not None and came.si_signo in _PASSED_ON and came.si_code != _FROM_KERNEL:
+            process.send_signal(came.si_signo)
+    return BY_SIGNAL - status if status < 0 else status
+
+
+def _warn(problem: str) -> None:
+    warnings.warn(f"run: {problem}", UnmanagedWarning, stacklevel=3)

@@ -1,0 +1,339 @@
+"""An application registered with a controller: what it opens bears its level.
+
+Whatever the controller does, the program goes on: without one, connections are opened as if there
+were none, with one warning; when it comes (back), open connections are marked and told. Telling is
+asynchronous. A connection counts until it is closed, or nobody has its socket any more. A process
+that was forked keeps the marks, but tells nothing: the registration is its parent's.
+Entry point: `register`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Self
+from weakref import WeakSet, finalize
+
+from weft._core import Endpoint, EndpointConfig
+from weft.control.client.connection import Connection
+from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
+from weft.control.client.session import Registration, Wanted
+from weft.control.client.sockets import Kind, check_host, ends_of, opened, set_mark
+from weft.control.client.worker import Worker
+from weft.errors import InputError
+
+TTL_S = 10.0
+WAIT_S, CLOSE_S, CONNECT_S = 1.0, 1.0, 10.0
+_MOST_SERVICE_LEVEL = 15
+_FORKED = "the process was forked; register in the new process"
+_UNMARKED = "a connection's packets cannot be marked here"
+
+
+class UnmanagedWarning(UserWarning):
+    """An application, or a connection of it, goes on as best effort."""
+
+
+class App:
+    """What `register` gives. Close it, or use it as a context; sockets stay as they are."""
+
+    def __init__(
+        self, name: str, controller: str, tls: tuple[bytes, bytes, bytes] | None, ttl_s: float
+    ) -> None:
+        self.name, self.controller = name, controller
+        self._level = 0
+        self._is_closed = self._has_warned = False
+        self._sockets: WeakSet[socket.socket] = WeakSet()  # that bear the level
+        self._worker: Worker | None = Worker(
+            name, ttl_s, partial(Link, controller, tls), changed=self._levelled, lost=self._lost
+        )
+
+    def start(self, wait_s: float) -> None:
+        """Registers in the background; waits that long for the answer."""
+        assert self._worker is not None, "not closed"
+        self._worker.start()
+        problem = self._worker.settled(wait_s)
+        if problem:
+            self._warn(f"controller {self.controller}: {problem}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- What it sends with -------------------------------------------------------------------
+
+    @property
+    def level(self) -> int:
+        """Of its packets; 0 as long as no controller has given one."""
+        return self._level
+
+    @property
+    def dscp(self) -> int:
+        """For sockets."""
+        return self._level
+
+    @property
+    def service_level(self) -> int:
+        """For queue pairs: `ah_attr.sl`; 0 for a level that only Ethernet has."""
+        return self._level if self._level <= _MOST_SERVICE_LEVEL else 0
+
+    @property
+    def traffic_class(self) -> int:
+        """The whole byte: a GRH's traffic class, a socket's type of service."""
+        return self._level << 2
+
+    def assign(self, config: EndpointConfig) -> None:
+        """An endpoint of weft's transports that is opened with this sends with the level.
+
+        Where its provider has no such thing it is opened all the same: see `Endpoint.is_marked`.
+        """
+        config.service_level, config.traffic_class = self.service_level, self.traffic_class
+        config.class_is_optional = True
+
+    # ---- How it stands ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str | None:
+        """Of the registration, as long as there is one."""
+        given = None if self._worker is None else self._worker.session.registration
+        return None if given is None or self._is_closed else given.id
+
+    @property
+    def is_managed(self) -> bool:
+        """Whether a controller has it, as far as is known."""
+        return not self.problem
+
+    @property
+    def problem(self) -> str:
+        """Why no controller has it; empty if one does."""
+        if self._is_closed:
+            return "closed"
+        return _FORKED if self._worker is None else self._worker.problem
+
+    # ---- Connections --------------------------------------------------------------------------
+
+    def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        kind: Kind = "tcp",
+        timeout_s: float | None = None,
+        local: str | None = None,
+        wait: bool = False,
+    ) -> Connection:
+        """A marked socket that is connected; `local` is an address of this host to come from.
+
+        OSError where it cannot be. With `wait` the controller counts it, or will not, when this
+        returns; else it is told in the background.
+        """
+        dscp = self.dscp
+        made, is_marked = opened(host, port, kind, dscp=dscp, timeout_s=timeout_s, local=local)
+        return self._added(made, ends_of(made), dscp if is_marked else None, wait)
+
+    def mark(self, sock: socket.socket, *, wait: bool = False) -> Connection:
+        """A socket of the program's, from now on marked and, if it is connected, told."""
+        dscp = self.dscp
+        is_marked = not dscp or set_mark(sock, dscp)
+        return self._added(sock, ends_of(sock), dscp if is_marked else None, wait)
+
+    def accept(self, listener: socket.socket, *, wait: bool = False) -> Connection:
+        """The next connection of a listening socket: what is sent on it is the application's."""
+        if self.dscp:
+            set_mark(listener, self.dscp)  # the answer to a first packet is the listener's
+        return self.mark(listener.accept()[0], wait=wait)
+
+    def declare(self, source: str, destination: str, *, wait: bool = False) -> Connection:
+        """Traffic between two hosts over something that the program opens itself.
+
+        Hosts by name in the fabric, alias, GUID or LID; from source to destination.
+        """
+        return self._added(None, (check_host(source), check_host(destination)), 0, wait)
+
+    def connect_endpoint(
+        self,
+        config: EndpointConfig,
+        exchange: Callable[[bytes], bytes],
+        source: str,
+        destination: str,
+        *,
+        timeout_s: float = CONNECT_S,
+        wait: bool = False,
+    ) -> Connection:
+        """A queue pair, a libfabric endpoint, any transport of weft's, that sends with the level.
+
+        `exchange` is given our address and returns the peer's; hosts are as of `declare`.
+        InputError where it cannot be opened or connected.
+        """
+        ends = check_host(source), check_host(destination)
+        self.assign(config)
+        made = Endpoint.open(config)
+        try:
+            made.connect(exchange(made.address()), round(timeout_s * 1000))
+            dscp = config.traffic_class >> 2 if made.is_marked else None
+            return self._added(made, ends, dscp, wait)
+        except BaseException:
+            made.close()
+            raise
+
+    def _added(
+        self,
+        made: socket.socket | Endpoint | None,
+        ends: tuple[str, str] | None,
+        dscp: int | None,
+        wait: bool,
+    ) -> Connection:
+        """Told in the background where there is something to tell, and somebody to tell it to.
+
+        `dscp` is what its packets bear; None: they would not.
+        """
+        worker, number = self._worker, None
+        if dscp is None:
+            self._warn(_UNMARKED)
+        if worker is None and ends is not None:
+            self._warn(_FORKED)
+        if worker is None or self._is_closed:
+            return Connection(self, made, None)
+        with worker.turn:
+            worker.collect()
+            if ends is not None:
+                number = worker.session.add(*ends)
+                worker.turn.notify_all()
+            if isinstance(made, socket.socket):
+                self._sockets.add(made)
+        if isinstance(made, socket.socket):
+            self._keep(made, number, dscp)
+        if wait and number is not None:
+            self.await_told(number, WAIT_S)
+        return Connection(self, made, number)
+
+    def _keep(self, sock: socket.socket, number: int | None, dscp: int | None) -> None:
+        """Marked with the level of now, and told for as long as somebody has it."""
+        assert self._worker is not None, "not forked"
+        if number is not None:
+            finalize(sock, self._worker.collected.append, number).atexit = False
+        if dscp is not None and self.dscp != dscp:  # a level has come meanwhile
+            set_mark(sock, self.dscp)
+
+    def wanted(self, number: int | None) -> Wanted | None:
+        """What the session has of an open connection."""
+        if self._worker is None or number is None:
+            return None
+        return self._worker.session.connections.get(number)
+
+    def await_told(self, number: int, timeout_s: float) -> None:
+        """Until it is told, refused or closed; not at all while there is no controller."""
+        worker, until = self._worker, time.monotonic() + timeout_s
+        if worker is None:
+            return
+        with worker.turn:
+            while (own := self.wanted(number)) and not (own.is_told or own.problem):
+                left_s = until - time.monotonic()
+                if worker.problem or left_s <= 0:
+                    return
+                worker.turn.wait(left_s)
+
+    def forget(self, number: int) -> None:
+        """A connection was closed."""
+        if self._worker is None:
+            return
+        with self._worker.turn:
+            self._worker.collected.append(number)
+            self._worker.collect()
+            self._worker.turn.notify_all()
+
+    # ---- From the worker's thread -------------------------------------------------------------
+
+    def _levelled(self, given: Registration | None) -> None:
+        """What is open already is marked too, and no longer when a controller will not have us."""
+        worker = self._worker
+        if worker is None or self._is_closed:
+            return
+        self._level = 0 if given is None else given.level
+        with worker.turn:
+            there = list(self._sockets)
+        for sock in there:
+            set_mark(sock, self.dscp)  # some are closed by now
+
+    def _lost(self, problem: str) -> None:
+        with suppress(UnmanagedWarning):  # where warnings are errors: nobody here could take it
+            self._warn(f"controller {self.controller}: {problem}")
+
+    def _warn(self, problem: str) -> None:
+        """Once."""
+        if not self._has_warned:
+            self._has_warned = True
+            text = f"application {self.name}: best effort: {problem}"
+            warnings.warn(text, UnmanagedWarning, stacklevel=4)
+
+    # ---- The end ------------------------------------------------------------------------------
+
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Gives the registration back; waits that long at most, and not for who is not there."""
+        self._is_closed, self._level = True, 0
+        if self._worker is not None:
+            self._worker.end(wait_s)
+
+    def forked(self) -> None:
+        """In the new process: the thread and the lease are the parent's."""
+        _LEFT_TO_PARENTS.append(self._worker)
+        self._worker, self._has_warned = None, False
+        self._sockets = WeakSet()
+
+
+def register(
+    name: str,
+    *,
+    controller: str | None = None,
+    tls: Tls | None = None,
+    ttl_s: float = TTL_S,
+    wait_s: float = WAIT_S,
+) -> App:
+    """Registers an application of the table of `weft apps`.
+
+    Waits up to `wait_s` for its level and goes on as best effort, with one warning, if there is
+    none. `controller` is HOST:PORT, by default that of WEFT_CONTROLLER or this host's. The lease
+    is renewed every third of `ttl_s`; that long after the process has died, its share is free.
+    """
+    if not name or not name.isprintable():
+        raise InputError("application", f"{name!r} is no name", "give one of `weft apps`")
+    if not 0.1 <= ttl_s <= 86400:
+        raise InputError(f"ttl_s {ttl_s:g}", "is no lease", "give 0.1 to 86400 seconds")
+    address = check_address(controller or os.environ.get(VARIABLE) or DEFAULT_CONTROLLER)
+    app = App(name, address, None if tls is None else tls.contents(), ttl_s)
+    _ALL.add(app)
+    try:
+        app.start(wait_s)
+    except UnmanagedWarning:  # where warnings are errors
+        app.close()
+        raise
+    return app
+
+
+_ALL: WeakSet[App] = WeakSet()
+# Their gRPC objects must not be taken down by a process that they do not work in.
+_LEFT_TO_PARENTS: list[Worker | None] = []
+
+
+def _after_fork() -> None:
+    for app in list(_ALL):
+        app.forked()
+
+
+def _at_exit() -> None:
+    apps, until = list(_ALL), time.monotonic() + CLOSE_S
+    for app in apps:
+        app.close(wait_s=0.0)
+    for app in apps:
+        app.close(wait_s=max(0.0, until - time.monotonic()))
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

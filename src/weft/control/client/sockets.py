@@ -1,0 +1,91 @@
+"""Sockets that bear a mark, and the hosts at their ends.
+
+A mark is a DSCP: the upper six bits of IPv4's type of service and of IPv6's traffic class.
+Entry points: `opened`, `set_mark`, `ends_of`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Literal
+
+from weft.errors import InputError
+
+Kind = Literal["tcp", "udp"]
+_KINDS: Mapping[str, socket.SocketKind] = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
+LONGEST_HOST = 255  # that a controller takes
+
+
+def opened(
+    host: str, port: int, kind: Kind, *, dscp: int, timeout_s: float | None, local: str | None
+) -> tuple[socket.socket, bool]:
+    """A connected socket, and whether its first packet was marked; addresses are tried in turn."""
+    if kind not in _KINDS:
+        raise InputError(f"kind {kind!r}", "is not one", f"use {' or '.join(_KINDS)}")
+    problem: OSError | None = None
+    for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=_KINDS[kind]):
+        try:
+            made = socket.socket(family, type_, protocol)
+        except OSError as error:  # of a family that this kernel does not have
+            problem = error
+            continue
+        is_marked = not dscp or set_mark(made, dscp)
+        try:
+            made.settimeout(timeout_s)
+            if local is not None:
+                made.bind((local, 0))
+            made.connect(address)
+        except OSError as error:
+            made.close()
+            problem = error
+        else:
+            return made, is_marked
+    raise problem or OSError(f"{host}: no address")
+
+
+def set_mark(sock: socket.socket, dscp: int) -> bool:
+    """Packets of an IPv4 or IPv6 socket bear the DSCP from now on; false: the kernel refuses it."""
+    try:
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)
+            with suppress(OSError):  # only where it can also speak IPv4
+                sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+        elif sock.family == socket.AF_INET:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2)
+    except OSError:
+        return False
+    return True
+
+
+def ends_of(sock: socket.socket) -> tuple[str, str] | None:
+    """Addresses of this host and the other; None where packets do not leave the host, or no other
+    end is set."""
+    if sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        here, there = plain(sock.getsockname()[0]), plain(sock.getpeername()[0])
+    except OSError:  # not connected
+        return None
+    return (here, there) if crosses(here, there) else None
+
+
+def plain(address: str) -> str:
+    """Without scope; IPv4 in IPv6 as IPv4."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return str(mapped or found)
+
+
+def crosses(here: str, there: str) -> bool:
+    """Whether packets between two addresses leave the host."""
+    return here != there and not ipaddress.ip_address(there).is_loopback
+
+
+def check_host(name: str) -> str:
+    if not name or len(name) > LONGEST_HOST or not name.isprintable():
+        remedy = f"use 1 to {LONGEST_HOST} printable characters"
+        raise InputError(f"host {name[:80]!r}", "cannot be told to a controller", remedy)
+    return name

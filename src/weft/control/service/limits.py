@@ -1,0 +1,101 @@
+"""How much a caller may ask for: a bucket of tokens, and so many events and questions at a time.
+
+Tokens come at a rate, up to a burst. A call within what will be there in a moment waits for it, so
+that a little too fast is only slowed down; one beyond that is refused, after a pause that keeps a
+caller that does not care from taking the service's time. Streams are slowed down and never refused:
+what is not read yet waits on the caller's side. Few events of one caller are in the engine at a
+time: others wait for those and no longer, however fast it sends. Newcomers share what they begin
+with, so that coming again and again brings no more than staying. Entry point: `RateLimits`.
+Units: seconds, tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from weft.control.config import Limits
+from weft.control.service.refused import Refused
+from weft.control.service.room import Room
+
+AT_ONCE = 32  # events of one caller in the engine
+_MOST_CALLERS = 4096
+_FIRST = 0.125  # of a burst: what a newcomer begins with
+_NEWCOMERS = 64  # that can come at the same time
+_PATIENCE_S = 0.5
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    most: float
+    filled_s: float
+
+    def fill(self, rate_per_s: float, now_s: float) -> None:
+        come = (now_s - self.filled_s) * rate_per_s
+        self.tokens, self.filled_s = min(self.most, self.tokens + come), now_s
+
+
+@dataclass(slots=True)
+class Caller:
+    """One that is told apart from others, however: by certificate, connection or process."""
+
+    name: str
+    bucket: _Bucket
+    events: Room = field(default_factory=lambda: Room(AT_ONCE))
+    questions: Room = field(default_factory=lambda: Room(1))
+
+
+class RateLimits:
+    """All callers; those that were not seen for long are forgotten."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
+        self._limits, self._clock = limits, clock
+        most = _NEWCOMERS * _FIRST * limits.burst
+        self._newcomers = _Bucket(most, most, clock())
+        self._callers: OrderedDict[str, Caller] = OrderedDict()
+
+    def caller(self, name: str) -> Caller:
+        found = self._callers.get(name)
+        if found is None:
+            found = self._callers[name] = Caller(name, self._first_bucket())
+            if len(self._callers) > _MOST_CALLERS:
+                self._callers.popitem(last=False)
+        self._callers.move_to_end(name)
+        return found
+
+    def _first_bucket(self) -> _Bucket:
+        now_s, shared = self._clock(), self._newcomers
+        shared.fill(self._limits.rate_per_s, now_s)
+        tokens = min(_FIRST * self._limits.burst, shared.tokens)
+        shared.tokens -= tokens
+        return _Bucket(tokens, self._limits.burst, now_s)
+
+    async def admit(self, caller: Caller, cost: float) -> None:
+        """Waits for a moment if need be; refuses what would have to wait longer."""
+        cost = min(cost, self._limits.burst / 2)
+        wait_s = self._wait_s(caller, cost)
+        if wait_s > _PATIENCE_S:
+            caller.bucket.tokens += cost
+            await asyncio.sleep(_PATIENCE_S)
+            rate = f"{self._limits.rate_per_s:g} events per second"
+            raise Refused(
+                "RESOURCE_EXHAUSTED", f"caller {caller.name}: more than {rate}; slow down"
+            )
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    async def pace(self, caller: Caller, cost: float) -> None:
+        """Waits as long as it takes."""
+        wait_s = self._wait_s(caller, cost)
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    def _wait_s(self, caller: Caller, cost: float) -> float:
+        """Takes the tokens, which may be still to come, and says when they will have."""
+        bucket, rate_per_s = caller.bucket, self._limits.rate_per_s
+        bucket.fill(rate_per_s, self._clock())
+        bucket.tokens -= cost
+        return max(0.0, -bucket.tokens / rate_per_s)

@@ -1,0 +1,248 @@
+"""What operators are told, as messages: status, plans, explanations.
+
+Entry points: `status_reply`, `plan_reply`, `explain_port`, `explain_application`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from weft.control.book import PortReport, Report
+from weft.control.events import Refusal
+from weft.control.explain import (
+    Assigned,
+    PortAccount,
+    application_accounts,
+    named,
+    port_account,
+)
+from weft.control.explain_text import application_text, port_text
+from weft.control.forecast import Forecast, forecasts
+from weft.control.proposal import ApplicationChange, Planned, PortChange
+from weft.control.service import weft_pb2 as pb
+from weft.control.service.refused import Refused
+from weft.control.state import Application, State
+from weft.control.store import Revision
+from weft.switches import PortName
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What a controller is at one moment."""
+
+    state: State
+    report: Report
+    now_s: float  # of leases
+    up_s: float
+    problems: tuple[str, ...]
+    revisions: tuple[Revision, ...]
+
+
+def port_id(name: PortName) -> pb.PortId:
+    return pb.PortId(node=name.node, port=name.port)
+
+
+def port_problems(found: Mapping[PortName, str]) -> list[pb.PortProblem]:
+    return [pb.PortProblem(port=port_id(name), problem=problem)
+            for name, problem in sorted(found.items())]  # fmt: skip
+
+
+# ---- Status -----------------------------------------------------------------------------------
+
+
+def status_reply(now: Situation, request: pb.StatusRequest) -> pb.StatusReply:
+    state, report = now.state, now.report
+    without = len(state.connections) if state.paths is None else len(state.lost)
+    reply = pb.StatusReply(
+        revision=state.revision,
+        programmed=report.programmed,
+        held=state.held,
+        applications=len(state.applications),
+        connections=len(state.connections),
+        connections_without_path=without,
+        ports=report.count,
+        # Connections that the plan does not count yet concern at least one port.
+        ports_pending=report.pending + (state.pending is not None),
+        ports_failing=len(report.failing),
+        drifts=report.drifts,
+        up_s=now.up_s,
+        levels=0 if state.levels is None else len(state.levels.levels),
+        models=len(state.kinds) - len(state.withdrawn),
+        problems=_problems(now),
+    )
+    if request.applications:
+        reply.listed_applications.extend(_applications(now))
+    if request.ports:
+        reply.listed_ports.extend(_ports(now))
+    for one in now.revisions:
+        reply.listed_revisions.add(
+            revision=one.revision, at_s=one.at_s, cause=one.cause, ports=one.ports
+        )
+    return reply
+
+
+def _problems(now: Situation) -> list[str]:
+    """The first of each kind: there may be one for every port and every connection."""
+    state, failing = now.state, now.report.failing
+    found = [*now.problems]
+    found += [f"{name}: {what}" for name, what in islice(failing.items(), _MOST_PROBLEMS)]
+    found += [f"{name}: {what}" for name, what in islice(state.unfit.items(), _MOST_PROBLEMS)]
+    found += [f"connection {id_}: {why}" for id_, why in islice(state.lost.items(), _MOST_PROBLEMS)]
+    count = len(now.problems) + len(failing) + len(state.unfit) + len(state.lost)
+    if count <= _MOST_PROBLEMS:
+        return found
+    return [*found[:_MOST_PROBLEMS], f"and {count - _MOST_PROBLEMS} more"]
+
+
+def _applications(now: Situation) -> Iterable[pb.ApplicationState]:
+    state, found = now.state, forecasts(now.state)
+    ports: dict[str, int] = {}
+    for told in () if state.plan is None else state.plan.ports.values():
+        for id_ in told.names:
+            ports[id_] = ports.get(id_, 0) + 1
+    for own in sorted(state.applications.values(), key=_by_number):
+        yield _application(now, own, ports.get(own.id, 0), found.get(own.id))
+
+
+def _by_number(own: Application) -> int:
+    return int(own.id.rpartition("#")[2])
+
+
+def _application(
+    now: Situation, own: Application, ports: int, forecast: Forecast | None
+) -> pb.ApplicationState:
+    return pb.ApplicationState(
+        id=own.id,
+        name=own.name,
+        level=now.state.level_of(own.name),
+        connections=len(own.connections),
+        ports=ports,
+        ttl_s=own.ttl_s,
+        left_s=max(0.0, own.expires_s - now.now_s) if own.ttl_s else 0.0,
+        least_share=None if forecast is None else forecast.share,
+        slowdown=None if forecast is None else forecast.slowdown,
+        completion_s=None if forecast is None else forecast.completion_s,
+    )
+
+
+def _ports(now: Situation) -> Iterable[pb.PortState]:
+    state = now.state
+    for name, report in sorted(now.report.ports.items()):
+        yield _port(state, name, report)
+
+
+def _port(state: State, name: PortName, report: PortReport) -> pb.PortState:
+    tables, told = state.target[name], None
+    if state.plan is not None and state.paths is not None and name in state.paths.ports:
+        told = state.plan.ports.get(state.paths.ports[name])
+    return pb.PortState(
+        port=port_id(name),
+        applications=0 if told is None else len(told.names),
+        queue_of=tables.queue_of[: state.settings.all_levels],
+        weights=tables.weights,
+        state=report.standing,
+        problem=report.problem,
+        since_s=report.for_s,
+    )
+
+
+# ---- Plans ------------------------------------------------------------------------------------
+
+
+def plan_reply(
+    planned: Planned,
+    before_bps: Mapping[str, float] | None = None,
+    after_bps: Mapping[str, float] | None = None,
+) -> pb.PlanReply:
+    """The rates are those of a simulation, if there was one."""
+    was, will = before_bps or {}, after_bps or {}
+    return pb.PlanReply(
+        ports=[_port_change(planned, change) for change in planned.ports],
+        applications=[_application_change(change, was.get(change.id), will.get(change.id))
+                      for change in planned.applications],
+        slowdown_before=planned.slowdown_before,
+        slowdown_after=planned.slowdown_after,
+    )  # fmt: skip
+
+
+def _port_change(planned: Planned, change: PortChange) -> pb.PortChange:
+    levels = planned.after.settings.all_levels
+    before, after = change.before, change.after
+    return pb.PortChange(
+        port=port_id(change.port),
+        queue_of_before=() if before is None else before.queue_of[:levels],
+        weights_before=() if before is None else before.weights,
+        queue_of_after=after.queue_of[:levels],
+        weights_after=after.weights,
+    )
+
+
+def _application_change(
+    change: ApplicationChange, before_bps: float | None, after_bps: float | None
+) -> pb.Forecast:
+    before, after = change.before, change.after
+    return pb.Forecast(
+        id=change.id,
+        application=change.name,
+        share_before=None if before is None else before.share,
+        share_after=None if after is None else after.share,
+        slowdown_before=None if before is None else before.slowdown,
+        slowdown_after=None if after is None else after.slowdown,
+        completion_before_s=None if before is None else before.completion_s,
+        completion_after_s=None if after is None else after.completion_s,
+        simulated_before_bps=before_bps,
+        simulated_after_bps=after_bps,
+    )
+
+
+# ---- Explanations -----------------------------------------------------------------------------
+
+
+def explain_port(state: State, name: PortName) -> pb.ExplainReply:
+    account = port_account(state, name)
+    if isinstance(account, Refusal):
+        raise Refused(account.code, str(account))
+    return pb.ExplainReply(text=port_text(state, account), ports=[_account(account)])
+
+
+def explain_application(state: State, name: str) -> pb.ExplainReply:
+    accounts = application_accounts(state, name)
+    if isinstance(accounts, Refusal):
+        raise Refused(accounts.code, str(accounts))
+    text = application_text(state, named(state, name), accounts)
+    return pb.ExplainReply(text=text, ports=[_account(account) for account in accounts])
+
+
+def _account(account: PortAccount) -> pb.PortAccount:
+    return pb.PortAccount(
+        port=port_id(account.port),
+        units=account.units,
+        managed_share=account.managed_share,
+        step=account.step,
+        gap=account.gap,
+        queues=[pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.what)
+                for q in account.queues],
+        applications=[_assigned(own) for own in account.applications],
+    )  # fmt: skip
+
+
+def _assigned(own: Assigned) -> pb.Assigned:
+    return pb.Assigned(
+        id=own.id,
+        model=own.model,
+        level=own.level,
+        queue=own.queue,
+        connections=own.connections,
+        units=own.units,
+        share=own.share,
+        slowdown=own.slowdown,
+        at_least=own.at_least,
+        gain=own.gain,
+        gain_s=own.gain_s,
+        least=None if own.least is None else port_id(own.least),
+        least_share=own.least_share,
+    )

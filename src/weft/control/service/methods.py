@@ -1,0 +1,52 @@
+"""What the service's description says of its methods, and what a call of each costs its caller.
+
+Entry points: `path`, `request_class`, `reply_class`, `CALL`, `extra_cost`. Units: tokens, of which
+an event on a stream costs one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import message_factory
+
+from weft.control.service import weft_pb2 as pb
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Controller"]
+METHODS = {method.name: method for method in SERVICE.methods}
+UNARY = [name for name, method in METHODS.items() if not method.client_streaming]
+TOLD = (("weft", "refused"),)  # sent with what a controller refuses
+QUESTIONS = ("Status", "Explain", "Plan")  # answered beside the engine, and may be long
+CALL = 4.0  # gRPC takes that much longer for one than for an event
+_SUMMARY, _CHANGE, _WHOLE = 4.0, 20.0, 200.0
+
+
+def path(name: str) -> str:
+    """Of a method, as gRPC names it."""
+    return f"/{SERVICE.full_name}/{name}"
+
+
+def request_class(name: str) -> Any:
+    return message_factory.GetMessageClass(METHODS[name].input_type)
+
+
+def reply_class(name: str) -> Any:
+    return message_factory.GetMessageClass(METHODS[name].output_type)
+
+
+def extra_cost(name: str, request: Any) -> float:
+    """What a request costs beyond a call, by the work that it asks for."""
+    match name:
+        case "Status":
+            return _WHOLE if request.applications or request.ports else _SUMMARY
+        case "Explain" | "Rollback":
+            return _WHOLE
+        case "Plan" | "Apply":
+            return _CHANGE + _parts(request.proposal)
+        case _:
+            return 0.0
+
+
+def _parts(proposal: pb.Proposal) -> int:
+    connections = sum(len(new.connections) for new in proposal.register)
+    return len(proposal.register) + len(proposal.deregister) + connections

@@ -1,0 +1,30 @@
+"""A call that is not carried out, with the status that its caller is told.
+
+Entry points: `Refused`, `refusing`.
+"""
+
+from __future__ import annotations
+
+from weft.control.events import Answer, Refusal
+from weft.errors import InputError, WeftError
+
+
+class Refused(WeftError):
+    """`code` is the name of a gRPC status."""
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+def refusing(answer: Answer) -> Answer:
+    """The answer, unless it is a refusal."""
+    if isinstance(answer, Refusal):
+        raise Refused(answer.code, str(answer))
+    return answer
+
+
+def invalid(where: str, problem: str, remedy: str) -> Refused:
+    """Of what means nothing; it may hold anything, and is shown to people."""
+    shown = "".join(c if c.isprintable() else "?" for c in problem)
+    return Refused("INVALID_ARGUMENT", str(InputError(where, shown, remedy)))

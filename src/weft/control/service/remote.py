@@ -1,0 +1,62 @@
+"""One call to a controller, from a command.
+
+Entry points: `call`, `new_key`. Units: seconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from weft.control.client.link import Tls
+from weft.control.service import weft_pb2 as pb
+from weft.control.service.methods import TOLD, path, reply_class
+from weft.errors import InputError
+
+_START = "start one with `weft control serve`, or name another with --controller"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """Where a controller is, and how to speak with one beyond loopback."""
+
+    address: str
+    tls: Tls | None = None
+
+    def channel(self) -> grpc.Channel:
+        if self.tls is None:
+            return grpc.insecure_channel(self.address)
+        return grpc.secure_channel(self.address, grpc.ssl_channel_credentials(*self.tls.contents()))
+
+
+def new_key() -> pb.Key:
+    """For a request of its own."""
+    return pb.Key(client=secrets.token_hex(16), sequence=1)
+
+
+def call(controller: Controller, name: str, request: Any, timeout_s: float = 30.0) -> Any:
+    """The reply; a refusal or a controller that does not answer is an InputError."""
+    with controller.channel() as channel:
+        method = channel.unary_unary(
+            path(name),
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=reply_class(name).FromString,
+        )
+        try:
+            return method(request, timeout=timeout_s)
+        except grpc.RpcError as error:
+            raise _told(controller, error) from error
+
+
+def _told(controller: Controller, error: Any) -> InputError:
+    where = f"controller {controller.address}"
+    if TOLD[0] in [tuple(own) for own in error.trailing_metadata() or ()]:
+        return InputError(where, error.details())
+    if error.code() != grpc.StatusCode.UNAVAILABLE:
+        return InputError(where, error.details() or error.code().name, "see its log, or try again")
+    if controller.tls is None:
+        return InputError(where, "does not answer", _START)
+    return InputError(where, f"no TLS with it: {error.details()}", "check address and certificates")

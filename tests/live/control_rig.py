@@ -1,0 +1,148 @@
+"""A controller without processes: its threads turned by hand, on a clock that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from control_parts import FABRIC, KINDS, VLARB, ports_of
+
+from weft.control.engine import Engine, RollbackTo, Ticket
+from weft.control.events import Answer, Event, FabricChanged, Kind, Refusal
+from weft.control.explore import Explorer
+from weft.control.fabrics import prepared
+from weft.control.kinds import Settings
+from weft.control.reconcile import Pace, Reconciler
+from weft.control.restore import restored
+from weft.control.store import Store
+from weft.errors import InputError
+from weft.fabric import Fabric
+from weft.switches import Ability, Failed, Foreign, PortName, Switches, Tables
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Memory:
+    """Switches in memory. `broken` ports fail; `lost`: they cannot be discovered; `away`: both."""
+
+    def __init__(self, fabric: Fabric = FABRIC, ability: Ability = VLARB) -> None:
+        self.fabric, self.ability = fabric, ability
+        self.held: dict[PortName, Tables | Foreign] = {
+            name: Foreign("as it came") for name in ports_of(fabric)
+        }
+        self.broken: set[PortName] = set()
+        self.away = self.lost = False
+        self.writes: list[set[PortName]] = []
+        self.reads: list[int] = []  # ports of each
+        self.discoveries = self.closed = 0
+        self.fails: Callable[[PortName], bool] = lambda _: False
+
+    def discover(self) -> Fabric:
+        self.discoveries += 1
+        if self.away or self.lost:
+            raise InputError("switches", "no answer")
+        return self.fabric
+
+    def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
+        return {name: self.ability if name in self.held else Failed("?") for name in ports}
+
+    def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
+        self.reads.append(len(ports))
+        return {name: self._answer(name) for name in ports}
+
+    def _answer(self, name: PortName) -> Tables | Foreign | Failed:
+        if self.away or name in self.broken or name not in self.held:
+            return Failed("no answer")
+        return self.held[name]
+
+    def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
+        self.writes.append(set(wanted))
+        found: dict[PortName, Tables | Failed] = {}
+        for name, tables in wanted.items():
+            if isinstance(self._answer(name), Failed) or self.fails(name):
+                found[name] = Failed("write refused")
+            else:
+                self.held[name] = found[name] = tables
+        return found
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class Rig:
+    """A controller on a store's file."""
+
+    def __init__(
+        self,
+        path: Path,
+        switches: Any = None,
+        settings: Settings | None = None,
+        kinds: Mapping[str, Kind] = KINDS,
+        pace: Pace | None = None,
+    ) -> None:
+        self.clock = Clock()
+        self.switches: Any = switches or Memory()
+        self.told: list[str] = []
+        self.store = Store.open(path)
+        found = restored(self.store.load(), settings or Settings(), kinds, 0.0)
+        if found.rows:
+            self.store.commit(found.rows, 0.0)
+        self.opened = 0
+        self.reconciler = Reconciler(clock=self.clock, tell=self.told.append, pace=pace)
+        self.explorer = Explorer(
+            self.reconciler, self._opened, clock=self.clock, found=self._found,
+            tell=self.told.append, pace=pace,
+        )  # fmt: skip
+        self.engine = Engine(
+            found.state, self.store, clock=self.clock, time_of_day=self.clock,
+            want=lambda state, ports: self.reconciler.want(
+                {name: state.target[name] for name in ports}, state.revision
+            ),
+            miss=self.explorer.urge,
+        )  # fmt: skip
+        self.reconciler.want(dict(found.state.target), found.state.revision)
+
+    def _opened(self) -> Switches:
+        self.opened += 1
+        return self.switches
+
+    def _found(self, event: FabricChanged) -> bool:
+        return not isinstance(self.ask(prepared(self.engine.state, event)), Refusal)
+
+    def ask(self, event: Event | RollbackTo) -> Answer:
+        return self.ask_all([event])[0]
+
+    def ask_all(self, events: list[Event | RollbackTo]) -> list[Answer]:
+        answers: list[Answer] = []
+        self.engine.turn([Ticket(events, answers.extend)])
+        return answers
+
+    def turn(self) -> bool:
+        """Both threads once; whether there was anything to do."""
+        mended = self.explorer.turn()
+        return self.reconciler.turn() or mended
+
+    def settle(self) -> None:
+        """Until there is nothing to do."""
+        for _ in range(1000):
+            if not self.turn():
+                return
+        raise AssertionError("it never comes to rest")
+
+    def pass_time(self, seconds: float) -> None:
+        """In steps that an engine that is awake would notice."""
+        while seconds > 0:
+            step_s = min(0.5, seconds)
+            self.clock.now_s += step_s
+            seconds -= step_s
+            self.engine.turn([])
+
+    def close(self) -> None:
+        self.store.close()

@@ -1,0 +1,267 @@
+"""Garbage to the controller: clear refusals, no change of state, a service that goes on.
+
+Inputs come from one seed. WEFT_FUZZ_INPUTS go through the readers of messages, frames and files and
+through the state machine in this process, a fiftieth of it to a live controller.
+`make test-control` runs 10^5.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
+
+from control_fuzz import bend_bytes, bend_value  # noqa: E402
+from control_process import Client, ControlProcess, controlling  # noqa: E402
+from control_rig import Rig  # noqa: E402
+from google.protobuf import json_format  # noqa: E402
+from google.protobuf.message import DecodeError  # noqa: E402
+
+from weft.control.config import read_config  # noqa: E402
+from weft.control.events import (  # noqa: E402
+    Connect,
+    FabricChanged,
+    Key,
+    Refusal,
+    Register,
+)
+from weft.control.proposal import proposed  # noqa: E402
+from weft.control.service import methods  # noqa: E402
+from weft.control.service import read_requests as read  # noqa: E402
+from weft.control.service import weft_pb2 as pb  # noqa: E402
+from weft.control.service.json_socket import read_frame  # noqa: E402
+from weft.control.service.messages import explain_application, explain_port  # noqa: E402
+from weft.control.service.refused import Refused  # noqa: E402
+from weft.errors import InputError  # noqa: E402
+from weft.fabric import read_toml  # noqa: E402
+
+INPUTS = int(os.environ.get("WEFT_FUZZ_INPUTS", "20000"))
+SEED = 20261116
+POLICY = """[policy]
+levels = 4
+managed_share = 0.8
+[policy.lane]
+share = 0.1
+budget = '400 B'
+[hosts]
+h0 = ['a', 'b']
+"""
+REFUSED = (
+    grpc.StatusCode.OK,  # of what only asks, and of closing what is not open
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+
+def key(rng: random.Random) -> pb.Key:
+    return pb.Key(client=rng.choice(["c", "r", "fuzz"]), sequence=rng.choice([1, 2, 2**63, 0]))
+
+
+def requests(rng: random.Random) -> dict[str, Any]:
+    """Requests that make sense, or nearly."""
+    id_ = rng.choice(["calm#1", "keen#2", "calm#77", "calm", "#1"])
+    ends = {"source": rng.choice(["h0", "h9", ""]), "destination": rng.choice(["h2", "\u0000"])}
+    proposal = pb.Proposal(deregister=[id_], recluster=rng.random() < 0.5)
+    proposal.register.add(application=rng.choice(["calm", "?"]), connections=[pb.Pair(**ends)])
+    port = pb.PortId(node=rng.choice(["h0", "leaf0"]), port=rng.choice([1, 99, 2**32 - 1]))
+    wait_s = rng.choice([0.0, float("nan"), -1.0, 1e300])
+    return {
+        "Register": pb.RegisterRequest(key=key(rng), application=rng.choice(["calm", "no", ""]),
+                                       ttl_s=rng.choice([0.0, 5.0, -1.0, float("inf")])),
+        "Deregister": pb.DeregisterRequest(key=key(rng), id=id_),
+        "Connect": pb.ConnectRequest(key=key(rng), id=id_, **ends),
+        "Disconnect": pb.DisconnectRequest(connection=rng.choice(["c/1", "c", "/", "x" * 500])),
+        "Renew": pb.RenewRequest(id=id_),
+        "Status": pb.StatusRequest(ports=True, revisions=2**32 - 1),
+        "Explain": rng.choice([pb.ExplainRequest(port=port), pb.ExplainRequest(id=id_)]),
+        "Plan": pb.PlanRequest(proposal=proposal),
+        "Apply": pb.ApplyRequest(key=key(rng), proposal=proposal, wait_s=wait_s),
+        "Rollback": pb.RollbackRequest(key=key(rng), revision=rng.choice([0, 1, 2**64 - 1])),
+    }  # fmt: skip
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "Register": lambda m: read.register(m, 10.0, 0.0),
+    "Deregister": read.deregister,
+    "Connect": lambda m: read.connect(m, 0.0),
+    "Disconnect": read.disconnect,
+    "Renew": lambda m: read.renew(m, 0.0),
+    "Apply": lambda m: (read.wait_s(m), read.apply(m, 0.0))[1],
+    "Rollback": read.rollback,
+}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Any:
+    made = Rig(tmp_path / "control.db")
+    made.reconciler.turn()
+    for number, name in enumerate(("calm", "keen"), start=1):
+        event = Register(key=Key("r", number), name=name, ttl_s=1e3, now_s=0.0)
+        made.ask(event)
+        made.ask(Connect(key=Key("c", number), application=f"{name}#{number}", source="h0",
+                         destination="h2", now_s=0.0))  # fmt: skip
+    yield made
+    made.close()
+
+
+def check_told(error: Exception) -> None:
+    assert str(error).isprintable(), repr(error)
+    assert len(str(error)) < 1000
+
+
+def test_bent_requests_are_refused_and_what_is_refused_changes_nothing(rig: Rig) -> None:
+    rng = random.Random(SEED)
+    seen = {"undecodable": 0, "refused": 0, "answered": 0, "turned down": 0}
+    for _ in range(INPUTS):
+        name, request = rng.choice(list(requests(rng).items()))
+        data = request.SerializeToString()
+        bent = bend_bytes(rng, data) if rng.random() < 0.8 else data
+        message = type(request)()
+        try:
+            message.ParseFromString(bent)
+        except DecodeError:
+            seen["undecodable"] += 1
+            continue
+        seen[outcome(rig, name, message)] += 1
+    assert all(seen.values()), seen
+
+
+def outcome(rig: Rig, name: str, message: Any) -> str:
+    before = rig.engine.state
+    try:
+        if name not in READERS:
+            ask(rig, name, message)
+            assert rig.engine.state is before
+            return "answered"
+        event = READERS[name](message)
+    except (Refused, InputError) as error:
+        check_told(error)
+        assert rig.engine.state is before
+        return "refused"
+    answer = rig.ask(event)
+    if isinstance(answer, Refusal):
+        assert rig.engine.state is before
+        check_told(Refused(answer.code, str(answer)))
+        return "turned down"
+    return "answered"
+
+
+def ask(rig: Rig, name: str, message: Any) -> None:
+    """What only asks."""
+    state = rig.engine.state
+    if name == "Plan":
+        proposed(state, read.proposal(message.proposal))
+    elif name == "Explain" and message.WhichOneof("what") == "port":
+        explain_port(state, read.port(message.port))
+    elif name == "Explain":
+        explain_application(state, read.application_or_id(message.id))
+
+
+def test_bent_frames_are_refused() -> None:
+    rng = random.Random(SEED + 1)
+    refused = 0
+    for _ in range(INPUTS // 4):
+        name, request = rng.choice(list(requests(rng).items()))
+        fields = json_format.MessageToDict(request, preserving_proto_field_name=True)
+        data = bend_value(rng, {"call": name, **fields})
+        frame = bend_bytes(rng, json.dumps(data).encode())
+        if rng.random() < 0.1:  # numbers that are no floats, and some that are no integers either
+            frame = re.sub(rb"\d+", b"9" * rng.choice([20, 400, 5000]), frame, count=1)
+        try:
+            read_frame(frame)
+        except Refused as error:
+            check_told(error)
+            refused += 1
+    assert refused > INPUTS // 40
+
+
+def test_bent_files_of_policy_and_topology_are_told_by_place(tmp_path: Path) -> None:
+    rng = random.Random(SEED + 2)
+    made = ControlProcess(tmp_path, more=POLICY)
+    policy, topology = made.file.read_bytes(), (tmp_path / "fabric.toml").read_bytes()
+    read_config(made.file)
+    for _ in range(INPUTS // 20):
+        made.file.write_bytes(bend_bytes(rng, policy))
+        with suppress(InputError):
+            read_config(made.file)
+        with suppress(InputError):
+            read_toml(bend_bytes(rng, topology).decode(errors="replace"))
+
+
+def test_fabrics_with_anything_missing_change_no_more_than_paths(rig: Rig) -> None:
+    rng = random.Random(SEED + 3)
+    fabric = rig.switches.fabric
+    for _ in range(INPUTS // 200):
+        links = tuple(link for link in fabric.links if rng.random() < 0.8)
+        abilities = dict.fromkeys(rig.switches.held, rig.switches.ability)
+        event = FabricChanged(fabric=replace(fabric, links=links), abilities=abilities)
+        connections = dict(rig.engine.state.connections)
+        rig.ask(event)
+        assert dict(rig.engine.state.connections) == connections
+
+
+# ---- A live controller ------------------------------------------------------------------------
+
+
+def test_a_live_controller_takes_garbage_and_goes_on(tmp_path: Path) -> None:
+    rng = random.Random(SEED + 4)
+    with controlling(tmp_path) as made, Client(made.address) as client:
+        id_ = client.register("calm", ttl_s=600).id
+        client.connect(id_, "h0", "h2")
+        before = client.settled()
+        memory = resident_kib(made.pid)
+        for _ in range(INPUTS // 100):
+            raw_call(client, rng)
+        for _ in range(INPUTS // 200):
+            raw_bytes(made, rng)
+            raw_frames(made, rng)
+        with Client(made.address) as other:
+            found = other.settled()
+        assert (found.applications, found.connections) == (before.applications, before.connections)
+        assert resident_kib(made.pid) < memory + 100_000
+
+
+def raw_call(client: Client, rng: random.Random) -> None:
+    """Bytes as a request: nothing that could be carried out."""
+    name = rng.choice([*methods.UNARY, "Nonsense"])
+    data = bend_bytes(rng, rng.randbytes(rng.randrange(1, 200)))
+    future = client.channel.unary_unary(methods.path(name)).future(data, timeout=10.0)
+    assert future.code() in REFUSED, (name, data, future.details())
+
+
+def raw_bytes(made: ControlProcess, rng: random.Random) -> None:
+    host, _, port = made.address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=10) as sock:
+        preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" if rng.random() < 0.5 else b""
+        sock.sendall(preface + rng.randbytes(rng.randrange(1, 300)))
+
+
+def raw_frames(made: ControlProcess, rng: random.Random) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(10)
+        sock.connect(str(made.folder / "control.sock"))
+        body = bend_bytes(rng, b'{"call": "Renew", "id": "keen#5"}')
+        length = rng.choice([len(body), 0, 1 << 16, 1 << 31])
+        sock.sendall(struct.pack(">I", length) + body)
+
+
+def resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")

@@ -1,0 +1,323 @@
+"""The engine: batches, leases, deadlines, a disk that is full, a restart."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from control_parts import after, connect, key, ready
+from control_rig import Rig
+
+from weft.control.engine import (
+    LONGEST_GAP_S,
+    TICK_S,
+    Busy,
+    Engine,
+    LeaseClock,
+    RollbackTo,
+    Ticket,
+)
+from weft.control.events import (
+    Answer,
+    Applied,
+    Apply,
+    Connected,
+    Deregister,
+    Disconnect,
+    Done,
+    NewApplication,
+    Proposal,
+    Refusal,
+    Register,
+    Registered,
+    Renew,
+    Renewed,
+)
+from weft.control.store import CannotWrite
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "control.db")
+    made.turn()
+    yield made
+    made.close()
+
+
+def register(rig: Rig, name: str, number: int, ttl_s: float = 10.0) -> str:
+    now_s = rig.engine.now_s
+    answer = rig.ask(Register(key=key(number, "r"), name=name, ttl_s=ttl_s, now_s=now_s))
+    assert isinstance(answer, Registered)
+    return answer.id
+
+
+def connected(rig: Rig, id_: str, number: int, destination: str = "h2") -> Answer:
+    return rig.ask(connect(id_, "h0", destination, number, now_s=rig.engine.now_s))
+
+
+def full(rig: Rig, is_full: bool) -> None:
+    (pages,) = rig.store._db.execute("PRAGMA page_count").fetchone()
+    rig.store._db.execute(f"PRAGMA max_page_count = {pages if is_full else 1_000_000}")
+
+
+def fill(rig: Rig) -> Refusal:
+    """Registers until the store is full."""
+    for number in range(1000, 3000):
+        event = Register(key=key(number), name="calm", ttl_s=1000.0, now_s=rig.engine.now_s)
+        answer = rig.ask(event)
+        if isinstance(answer, Refusal):
+            return answer
+    raise AssertionError("the store never filled up")
+
+
+def test_what_comes_together_is_answered_in_order_and_is_one_revision(rig: Rig) -> None:
+    id_ = register(rig, "calm", 1)
+    other = register(rig, "keen", 2)
+    ends = ((id_, "h0", "h2"), (other, "h1", "h2"), ("calm#9", "h0", "h2"), (id_, "h0", "h3"))
+    answers = rig.ask_all([connect(*own, number) for number, own in enumerate(ends)])
+    assert [type(answer) for answer in answers] == [Connected, Connected, Refusal, Connected]
+    assert rig.engine.state.revision == 1
+    assert [one.ports for one in rig.engine.revisions(5)] == [len(rig.engine.state.target)]
+
+
+def test_more_ports_than_can_be_recomputed_at_once_wait_and_are_recomputed_for_all_that_came(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.control.engine.MOST_PORTS", 3)
+    first, second = register(rig, "calm", 1), register(rig, "keen", 2)
+    assert isinstance(connected(rig, first, 1), Connected)  # over four ports
+    assert len(rig.engine.state.target) == 3
+    assert isinstance(connected(rig, second, 2), Connected)
+    assert isinstance(rig.ask(Disconnect(connection="c/1")), Done)
+    assert {row.id for row in rig.store.load().connections} == {"c/2"}
+    for _ in range(3):
+        rig.engine.turn([])
+    assert rig.engine.state.pending is None
+    alone = after(ready(), Register(key=key(1), name="keen", ttl_s=9.0, now_s=0.0))
+    expected = after(alone, connect("keen#1", "h0", "h2", 2)).target
+    assert rig.engine.state.target == expected
+
+
+def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_and_in_the_end(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.control.engine.MANY", 2)
+    monkeypatch.setattr("weft.control.engine.TOGETHER", 5)
+    id_ = register(rig, "calm", 1)
+    for number, told in ((10, 0), (20, 0), (30, 1), (40, 1)):  # 1 + 2, 4, 6, and 2 events
+        rig.ask_all([connect(id_, "h0", "h2", number), connect(id_, "h1", "h3", number + 1)])
+        assert rig.engine.state.revision == told
+    assert rig.engine.state.pending is not None
+    rig.engine.turn([])
+    assert rig.engine.state.pending is None
+    assert len(rig.store.load().connections) == 8
+
+
+def test_each_caller_is_told_its_own_answers(rig: Rig) -> None:
+    told: list[list[Answer]] = [[], [], []]
+    tickets = [Ticket([Register(key=key(n, "r"), name=name, ttl_s=1, now_s=0.0)], told[n].extend)
+               for n, name in enumerate(("calm", "keen", "calm"))]  # fmt: skip
+    tickets[1].abandoned = True
+    rig.engine.turn(tickets)
+    assert [[type(answer) for answer in own] for own in told] == [[Registered], [], [Registered]]
+    assert set(rig.engine.state.applications) == {"calm#1", "calm#2"}
+
+
+def test_a_dead_application_s_share_returns_within_its_lease_and_a_tick(rig: Rig) -> None:
+    id_ = register(rig, "calm", 1, ttl_s=5.0)
+    connected(rig, id_, 1)
+    rig.pass_time(5.0)
+    assert id_ in rig.engine.state.applications
+    rig.pass_time(0.5)
+    assert id_ not in rig.engine.state.applications
+    assert len(rig.store.load().applications) == 0
+    again = rig.ask(Renew(application=id_, now_s=rig.engine.now_s))
+    assert isinstance(again, Refusal)
+    assert again.remedy == "register again"
+
+
+def test_a_renewal_that_waited_in_line_counts_from_when_it_came(rig: Rig) -> None:
+    id_ = register(rig, "calm", 1, ttl_s=5.0)
+    rig.pass_time(4.5)
+    came_s = rig.engine.now_s
+    rig.clock.now_s += 0.9
+    assert rig.ask(Renew(application=id_, now_s=came_s)) == Renewed(ttl_s=5.0)
+    rig.pass_time(4.0)
+    assert id_ in rig.engine.state.applications
+
+
+def test_leases_stand_still_while_nobody_could_hear_a_renewal() -> None:
+    now = [0.0]
+    clock = LeaseClock(lambda: now[0])
+    now[0] = 0.4
+    assert clock.advance() == pytest.approx(0.4)
+    now[0] = 3600.0
+    assert clock.advance() == pytest.approx(0.4 + LONGEST_GAP_S)
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers(rig: Rig) -> None:
+    id_ = register(rig, "calm", 1, ttl_s=1000.0)
+    connected(rig, id_, 1)
+    full(rig, True)
+    answer = fill(rig)
+    assert (answer.code, answer.remedy) == ("RESOURCE_EXHAUSTED", "make room on its disk")
+    before = rig.engine.state
+    mixed = rig.ask_all([connect(id_, "h0", "h3", 7, now_s=0.0),
+                         Renew(application=id_, now_s=rig.engine.now_s)])  # fmt: skip
+    if isinstance(mixed[0], Refusal):  # a page may have had room for a connection
+        assert mixed[1] == Renewed(ttl_s=1000.0)
+        assert rig.engine.problem.endswith("make room on its disk")
+    assert dict(before.applications).keys() == dict(rig.engine.state.applications).keys()
+    full(rig, False)
+    assert isinstance(connected(rig, id_, 8, "h3"), Connected)
+    assert rig.engine.problem == ""
+
+
+def test_what_is_pending_is_not_tried_all_the_time_while_nothing_can_be_kept(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.control.engine.MOST_PORTS", 1)
+    connected(rig, register(rig, "calm", 1), 1)
+    assert rig.engine.state.pending is not None
+    tries = []
+
+    def commit(*_: object) -> None:
+        tries.append(1)
+        raise CannotWrite("control.db", "database or disk is full", "make room on its disk")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(rig.store, "commit", commit)
+        thread = threading.Thread(target=rig.engine.run)
+        thread.start()
+        time.sleep(1.0)
+        rig.engine.stop()
+        thread.join()
+    assert 2 <= len(tries) <= 1.0 / TICK_S + 2
+
+
+def test_a_lease_that_ends_while_nothing_can_be_kept_is_not_told_to_be_over(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = register(rig, "calm", 1, ttl_s=5.0)
+
+    def commit(*_: object) -> None:
+        raise CannotWrite("control.db", "database or disk is full", "make room on its disk")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(rig.store, "commit", commit)
+        rig.pass_time(6.0)
+        renewal = Renew(application=id_, now_s=rig.engine.now_s)
+        waiting = rig.ask(renewal)
+        assert isinstance(waiting, Refusal)
+        assert waiting.code == "RESOURCE_EXHAUSTED"
+    over = rig.ask(renewal)
+    assert isinstance(over, Refusal)
+    assert over.code == "FAILED_PRECONDITION"
+    assert rig.store.load().applications == ()
+
+
+def test_a_short_lease_begins_when_it_is_asked_for_not_when_the_engine_last_looked(
+    rig: Rig,
+) -> None:
+    rig.clock.now_s += 0.2  # nothing came meanwhile
+    id_ = register(rig, "calm", 1, ttl_s=0.2)
+    rig.clock.now_s += 0.15
+    renewal = Renew(application=id_, now_s=rig.engine.now_s)
+    assert rig.ask(renewal) == Renewed(ttl_s=0.2)
+
+
+def test_who_is_told_that_a_lease_is_over_is_told_so_after_it_was_kept(rig: Rig) -> None:
+    id_ = register(rig, "calm", 1, ttl_s=5.0)
+    rig.pass_time(5.0)
+    rig.clock.now_s += 0.1  # less than a tick
+    over = rig.ask(Renew(application=id_, now_s=rig.engine.now_s + 0.1))
+    assert isinstance(over, Refusal)
+    assert over.problem == "lease expired"
+    assert rig.store.load().applications == ()
+
+
+def test_a_restart_has_everything_that_was_acknowledged(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "control.db")
+    rig.turn()
+    id_ = register(rig, "calm", 1)
+    connected(rig, id_, 1)
+    rig.turn()
+    before = rig.engine.state
+    rig.close()  # as a kill does: nothing is written at the end
+    again = Rig(tmp_path / "control.db", rig.switches)
+    again.turn()
+    found = again.engine.state
+    assert dict(found.connections) == dict(before.connections)
+    assert (dict(found.target), found.revision) == (dict(before.target), before.revision)
+    assert connected(again, id_, 1) == Connected(connection="c/1")
+    assert register(again, "keen", 2) == "keen#2"
+    again.close()
+
+
+def test_a_change_that_is_asked_for_again_after_a_kill_is_answered_alike(tmp_path: Path) -> None:
+    new = NewApplication(name="calm", connections=(("h0", "h2"),))
+    change = Apply(key=key(1), proposal=Proposal(register=(new,)), now_s=0.0)
+    back = RollbackTo(key=key(2), revision=0)
+    rig = Rig(tmp_path / "control.db")
+    rig.turn()
+    answers = [rig.ask(change), rig.ask(back)]
+    assert all(isinstance(answer, Applied) and answer.ports for answer in answers)
+    rig.close()
+    again = Rig(tmp_path / "control.db", rig.switches)
+    again.turn()
+    assert [again.ask(change), again.ask(back)] == answers
+    others = (RollbackTo(key=key(1), revision=1), RollbackTo(key=key(2), revision=1),
+              Apply(key=key(2), proposal=Proposal(), now_s=0.0),
+              replace(change, proposal=Proposal(register=(new, new))))  # fmt: skip
+    before = again.engine.state
+    assert [code_of(again.ask(other)) for other in others] == ["ALREADY_EXISTS"] * 4
+    assert again.engine.state is before
+    again.close()
+
+
+def test_a_key_gives_back_one_registration(rig: Rig) -> None:
+    first, second = register(rig, "calm", 1), register(rig, "calm", 2)
+    for _ in range(2):
+        assert isinstance(rig.ask(Deregister(key=key(3), application=first)), Done)
+    assert code_of(rig.ask(Deregister(key=key(3), application=second))) == "ALREADY_EXISTS"
+    assert set(rig.engine.state.applications) == {second}
+
+
+def code_of(answer: Answer) -> str:
+    assert isinstance(answer, Refusal), answer
+    return answer.code
+
+
+def test_a_rollback_goes_to_any_revision_that_is_kept_and_apply_resumes(rig: Rig) -> None:
+    first = register(rig, "calm", 1)
+    connected(rig, first, 1)
+    one = dict(rig.engine.state.target)
+    second = register(rig, "keen", 2)
+    rig.ask(connect(second, "h1", "h2", 2))
+    two = dict(rig.engine.state.target)
+    answer = rig.ask(RollbackTo(key=key(3), revision=1))
+    assert isinstance(answer, Applied)
+    assert answer.revision == 3
+    assert {n: t for n, t in rig.engine.state.target.items() if n in one} == one
+    rig.ask(RollbackTo(key=key(4), revision=2))
+    assert dict(rig.engine.state.target) == two
+    refused = rig.ask(RollbackTo(key=key(5), revision=99))
+    assert isinstance(refused, Refusal)
+    assert refused.code == "NOT_FOUND"
+    rig.ask(Deregister(key=key(6), application=second))
+    assert dict(rig.engine.state.target) == two
+    rig.ask(Apply(key=key(7), proposal=Proposal(), now_s=0.0))
+    assert {n: t for n, t in rig.engine.state.target.items() if n in one} == one
+
+
+def test_more_than_can_wait_is_turned_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.control.engine.MOST_TICKETS", 2)
+    engine: Engine = rig.engine
+    for _ in range(2):
+        engine.submit(Ticket([], lambda _: None))
+    with pytest.raises(Busy, match="2 requests wait"):
+        engine.submit(Ticket([], lambda _: None))

@@ -1,0 +1,49 @@
+"""Lines are told in order, and whoever tells them never waits for whoever reads them."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from weft.control.log import Log
+
+LONG = "x" * 1000
+
+
+def written(descriptor: int, line: str) -> None:
+    os.write(descriptor, f"{line}\n".encode())
+
+
+def test_lines_come_in_order_and_the_last_before_the_end() -> None:
+    told: list[str] = []
+    log = Log(told.append)
+    for n in range(50):
+        log.tell(f"{n}")
+    log.say(lambda: told.append("last"))
+    log.close()
+    assert told == [*(f"{n}" for n in range(50)), "last"]
+
+
+def test_a_reader_that_sleeps_holds_up_nobody_and_is_told_what_it_lost() -> None:
+    out, into = os.pipe()
+    log = Log(lambda line: written(into, line))
+    began = time.monotonic()
+    for _ in range(5000):
+        log.tell(LONG)
+    assert time.monotonic() - began < 1.0
+    found = b""
+    while b"lines left out" not in found:
+        found += os.read(out, 1 << 20)
+    os.close(out)
+    log.close()
+    os.close(into)
+
+
+def test_a_reader_that_has_gone_ends_nothing() -> None:
+    out, into = os.pipe()
+    os.close(out)
+    log = Log(lambda line: written(into, line))
+    for _ in range(3000):
+        log.tell(LONG)
+    log.close()
+    os.close(into)

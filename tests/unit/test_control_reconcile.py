@@ -1,0 +1,491 @@
+"""The reconciler: what ports should have against what they have."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from control_parts import FABRIC, connect, key, ports_of, seen_without
+from control_rig import Memory, Rig
+
+from weft.control import reconcile
+from weft.control.events import Deregister, Register, Registered
+from weft.control.kinds import Settings
+from weft.control.reconcile import SLICE, Pace
+from weft.fabric import leaf_spine
+from weft.switches import Failed, Foreign, PortName, Tables
+from weft.switches.simulated import USUAL, Failing, SimulatedSwitches
+
+PACE = Pace(check_s=10.0, topology_s=60.0)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path / "control.db", pace=PACE)
+    yield made
+    made.close()
+
+
+def start(rig: Rig, name: str = "calm", number: int = 1, destination: str = "h2") -> str:
+    event = Register(key=key(number, "r"), name=name, ttl_s=0.0, now_s=0.0)
+    answer = rig.ask(replace(event, ttl_s=1000.0))
+    assert isinstance(answer, Registered)
+    rig.ask(connect(answer.id, "h0", destination, number, now_s=rig.engine.now_s))
+    return answer.id
+
+
+def is_programmed(rig: Rig) -> bool:
+    held, target = rig.switches.held, rig.engine.state.target
+    return all(held[name] == told for name, told in target.items())
+
+
+def test_exactly_the_ports_of_a_path_are_written(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    assert rig.switches.writes == [set(rig.engine.state.target)]
+    assert is_programmed(rig)
+    report = rig.reconciler.report()
+    assert (report.programmed, report.count) == (1, len(rig.engine.state.target))
+    assert (report.pending, report.failing) == (0, {})
+    untouched = set(rig.switches.held) - set(rig.engine.state.target)
+    assert all(isinstance(rig.switches.held[name], Foreign) for name in untouched)
+
+
+def test_a_port_that_has_what_it_should_is_not_written_again(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "control.db")
+    rig.turn()
+    start(rig)
+    rig.turn()
+    rig.close()
+    rig.switches.writes.clear()
+    again = Rig(tmp_path / "control.db", rig.switches)
+    again.turn()
+    again.turn()
+    assert rig.switches.writes == []
+    assert again.reconciler.report().programmed == 1
+    again.close()
+
+
+def test_a_start_without_switches_waits_and_says_so_and_writes_nothing(rig: Rig) -> None:
+    rig.switches.away = True
+    rig.turn()
+    start(rig)
+    for _ in range(5):
+        rig.clock.now_s += 40.0
+        rig.turn()
+    assert rig.switches.writes == []
+    assert rig.told == ["switches cannot be reached, trying again: switches: no answer"]
+    assert rig.reconciler.problem == rig.told[0]
+    rig.switches.away = False
+    rig.clock.now_s += 40.0
+    rig.turn()
+    assert is_programmed(rig)
+    assert rig.reconciler.problem == ""
+    assert "switches are reached" in rig.told
+
+
+def test_what_cannot_be_read_is_not_written_over(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    mute = next(iter(rig.engine.state.target))
+    rig.switches.broken.add(mute)
+    rig.turn()
+    assert mute not in set().union(*rig.switches.writes)
+    report = rig.reconciler.report(with_ports=True)
+    assert (report.ports[mute].standing, report.failing) == ("failing", {mute: "no answer"})
+    assert (report.count, report.pending) == (len(rig.engine.state.target), 0)
+    assert report.programmed == 0
+
+
+def test_a_port_that_fails_is_tried_again_ever_later_and_holds_up_no_other(rig: Rig) -> None:
+    rig.turn()
+    bad = PortName("h0", 1)
+    rig.switches.fails = lambda name: name == bad
+    start(rig)
+    tries = 0
+    for _ in range(600):  # a minute
+        rig.turn()
+        rig.clock.now_s += 0.1
+    tries = sum(bad in names for names in rig.switches.writes)
+    assert 6 <= tries <= 12
+    assert all(rig.switches.held[n] == t for n, t in rig.engine.state.target.items() if n != bad)
+    assert isinstance(rig.switches.held[bad], Foreign)
+    rig.switches.fails = lambda _: False
+    rig.clock.now_s += 31.0
+    rig.turn()
+    assert is_programmed(rig)
+
+
+def test_drift_is_found_within_the_time_of_a_check_and_repaired_at_once(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    name, told = next(iter(rig.engine.state.target.items()))
+    rig.switches.held[name] = Tables(queue_of=told.queue_of, weights=tuple(reversed(told.weights)))
+    rig.clock.now_s += 5.0
+    rig.turn()
+    assert rig.reconciler.report().drifts == 0
+    rig.clock.now_s += 5.1
+    rig.turn()
+    assert rig.reconciler.report().drifts == 1
+    rig.clock.now_s += 0.02
+    rig.turn()
+    assert is_programmed(rig)
+    assert rig.told[-2].startswith(f"drift: {name} has weights")
+    assert rig.told[-1] == f"drift: {name} repaired in 20 ms"
+
+
+def test_a_target_that_changes_while_a_port_fails_is_written_when_it_recovers(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.switches.broken.update(rig.engine.state.target)
+    rig.turn()
+    start(rig, "keen", 2)
+    rig.turn()
+    rig.switches.broken.clear()
+    rig.clock.now_s += 31.0
+    rig.settle()
+    assert is_programmed(rig)
+    assert rig.reconciler.report().programmed == 2
+
+
+def test_a_fabric_that_changes_is_noticed_and_connections_take_their_new_paths(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    bigger = leaf_spine(2, 3, 2)
+    rig.switches.fabric = bigger
+    rig.switches.held |= Memory(bigger).held | rig.switches.held
+    rig.clock.now_s += 61.0
+    rig.turn()
+    rig.turn()
+    assert rig.engine.state.paths is not None
+    assert rig.engine.state.paths.fabric == bigger
+    assert is_programmed(rig)
+
+
+def test_a_switch_that_leaves_the_fabric_is_not_counted_as_failing(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.turn()
+    rig.switches.broken = {name for name in rig.switches.held if name.node == "spine0"}
+    rig.clock.now_s += 11.0
+    rig.turn()
+    assert (
+        rig.reconciler.report().failing.keys()
+        == rig.switches.broken & rig.engine.state.target.keys()
+    )
+    rig.switches.fabric = seen_without(FABRIC, "spine0")
+    for _ in range(2):
+        rig.clock.now_s += 3.0
+        rig.settle()
+    report = rig.reconciler.report(with_ports=True)
+    assert "spine0" not in {name.node for name in report.ports}
+    assert report.failing == {}
+    rig.switches.fabric = FABRIC
+    rig.switches.broken.clear()
+    rig.clock.now_s += 61.0
+    rig.settle()
+    assert is_programmed(rig)
+    assert rig.reconciler.report().programmed == 1
+
+
+# ---- A fabric that is seen in part ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["h2", "leaf1", "spine0", "spine1"])
+def test_a_node_that_one_discovery_misses_costs_no_port_its_tables(rig: Rig, gone: str) -> None:
+    rig.turn()
+    start(rig)
+    start(rig, "keen", 2)
+    rig.settle()
+    rig.switches.writes.clear()
+    rig.switches.fabric = seen_without(FABRIC, gone)
+    rig.clock.now_s += 61.0
+    rig.settle()
+    assert "looking again" in rig.told[-1]
+    assert rig.engine.state.paths.fabric == FABRIC
+    rig.switches.fabric = FABRIC
+    rig.clock.now_s += 2.1
+    rig.settle()
+    assert rig.switches.writes == []
+    assert len(rig.engine.state.lost) == 0
+
+
+@pytest.mark.parametrize("gone", ["h2", "leaf1", "spine0", "spine1"])
+def test_a_node_that_stays_away_costs_no_port_its_tables_either(rig: Rig, gone: str) -> None:
+    rig.turn()
+    start(rig)
+    start(rig, "keen", 2)
+    rig.settle()
+    rig.switches.writes.clear()
+    rig.switches.fabric = part = seen_without(FABRIC, gone)
+    for _ in range(40):
+        rig.clock.now_s += 2.1
+        rig.settle()
+    assert rig.engine.state.paths.fabric == part
+    assert rig.switches.writes == []
+    rig.switches.fabric = FABRIC
+    rig.clock.now_s += 61.0
+    rig.settle()
+    assert rig.switches.writes == []
+    assert len(rig.engine.state.lost) == 0
+
+
+def test_routes_that_one_discovery_misses_are_looked_for_again(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.settle()
+    fewer = FABRIC.routes.next_hop.copy()
+    fewer[0] = -1
+    rig.switches.fabric = replace(FABRIC, routes=replace(FABRIC.routes, next_hop=fewer))
+    rig.clock.now_s += 61.0
+    rig.settle()
+    assert rig.told[-1] == "fabric leaf_spine: routes are missing; looking again"
+    assert rig.engine.state.paths.fabric == FABRIC
+
+
+def test_a_start_in_a_part_of_the_fabric_looks_again_and_writes_nothing(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "control.db", pace=PACE)
+    rig.turn()
+    start(rig)
+    rig.settle()
+    rig.close()
+    rig.switches.writes.clear()
+    rig.switches.fabric = seen_without(FABRIC, "spine0", "spine1")
+    again = Rig(tmp_path / "control.db", rig.switches, pace=PACE)
+    again.settle()
+    assert "looking again" in again.told[-1]
+    assert again.engine.state.paths is None
+    again.clock.now_s += 2.1
+    again.settle()
+    assert len(again.engine.state.lost) == 1
+    rig.switches.fabric = FABRIC
+    again.clock.now_s += 61.0
+    again.settle()
+    assert rig.switches.writes == []
+    assert len(again.engine.state.lost) == 0
+    again.close()
+
+
+def test_a_host_that_nobody_knows_yet_is_looked_for_soon_and_ever_later(rig: Rig) -> None:
+    rig.switches.fabric = seen_without(FABRIC, "h3")
+    rig.turn()
+    start(rig, destination="h3")
+    assert len(rig.engine.state.lost) == 1
+    rig.switches.fabric = FABRIC
+    rig.clock.now_s += 2.1
+    rig.settle()
+    assert len(rig.engine.state.lost) == 0
+    assert is_programmed(rig)
+    rig.switches.discoveries = 0
+    for number in range(100):
+        rig.ask(connect("calm#1", "h0", "elsewhere", 10 + number, now_s=rig.engine.now_s))
+        rig.settle()
+        rig.clock.now_s += 0.5
+    assert 4 <= rig.switches.discoveries <= 6  # after 2, 4, 8, 16 and 32 s
+
+
+# ---- Switches that are slow, or away ----------------------------------------------------------
+
+
+class Hanging(Memory):
+    """Calls that concern `node` take until `gate` is opened, and then fail."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self.node, self.gate, self.waiting = node, threading.Event(), threading.Event()
+        self.gate.set()
+
+    def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
+        if any(name.node == self.node for name in ports):
+            self.waiting.set()
+            assert self.gate.wait(20)
+        return super().read(ports)
+
+
+def test_a_node_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    switches = Hanging("h0")
+    rig = Rig(tmp_path / "control.db", switches, pace=PACE)
+    rig.turn()
+    start(rig, number=1)
+    switches.broken.add(PortName("h0", 1))
+    rig.turn()
+    switches.gate.clear()
+    rig.clock.now_s += 1.0
+    hanging = threading.Thread(target=rig.explorer.turn)
+    hanging.start()
+    try:
+        assert switches.waiting.wait(20)
+        start(rig, "keen", 2)  # over h0 as well
+        rig.reconciler.turn()
+        late = rig.reconciler.unprogrammed(rig.engine.state.target)
+        assert late.keys() == {PortName("h0", 1)}
+    finally:
+        switches.gate.set()
+        hanging.join()
+    switches.broken.clear()
+    rig.clock.now_s += 31.0
+    rig.settle()
+    assert is_programmed(rig)
+    rig.close()
+
+
+def test_its_threads_program_what_is_wanted_and_end_when_they_are_told(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "control.db")
+    bodies = (rig.reconciler.run, rig.explorer.run)
+    threads = [threading.Thread(target=body, daemon=True) for body in bodies]
+    for thread in threads:
+        thread.start()
+    try:
+        until(lambda: rig.engine.state.paths is not None)
+        start(rig)
+        until(lambda: is_programmed(rig) and not rig.reconciler.report().pending)
+        rig.switches.broken.update(rig.engine.state.target)
+        start(rig, "keen", 2)
+        until(lambda: len(rig.reconciler.report().failing) == len(rig.engine.state.target))
+        rig.switches.broken.clear()
+        rig.clock.now_s += 31.0
+        until(lambda: is_programmed(rig) and not rig.reconciler.report().failing)
+    finally:
+        rig.explorer.stop()
+        rig.reconciler.stop()
+        for thread in threads:
+            thread.join(20)
+    assert not any(thread.is_alive() for thread in threads)
+    rig.explorer.close()
+    assert rig.switches.closed == rig.opened == 2
+    rig.close()
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_driver_that_has_died_is_opened_anew(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.settle()
+    assert rig.opened == 2
+    rig.switches.away = True
+    for _ in range(20):
+        rig.clock.now_s += 31.0
+        rig.turn()
+    rig.switches.away = False
+    assert rig.opened > 2
+    assert rig.switches.closed == rig.opened
+    rig.clock.now_s += 31.0
+    rig.settle()
+    assert is_programmed(rig)
+    assert rig.reconciler.report().failing == {}
+
+
+def test_a_driver_that_was_let_go_when_switches_come_back_is_opened_anew(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.settle()
+    rig.switches.away = True
+    rig.clock.now_s += 61.0
+    for _ in range(2):
+        rig.turn()
+        rig.clock.now_s += 2.0
+    assert rig.switches.closed == 1
+    rig.switches.away = False
+    for _ in range(3):
+        rig.turn()
+    assert (rig.switches.closed, rig.opened) == (2, 4)
+    start(rig, "keen", 2)
+    rig.clock.now_s += 31.0
+    rig.settle()
+    assert is_programmed(rig)
+    assert rig.reconciler.problem == ""
+
+
+def test_a_driver_whose_ports_answer_is_kept_when_discovery_fails(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.settle()
+    rig.switches.lost = True
+    for _ in range(100):
+        rig.clock.now_s += 5.0
+        rig.turn()
+    assert (rig.switches.closed, rig.opened) == (0, 2)
+    assert rig.reconciler.problem.startswith("switches cannot be reached")
+
+
+def test_many_ports_are_written_in_parts_and_new_targets_do_not_wait_for_a_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "WHOLE", 100)
+    fabric = leaf_spine(8, 8, 8)
+    rig = Rig(tmp_path / "control.db", Memory(fabric), Settings(take_over=True), pace=PACE)
+    rig.settle()
+    assert max(map(len, rig.switches.writes)) == 100
+    assert len(set().union(*rig.switches.writes)) == 2 * len(fabric.links)
+    rig.clock.now_s += 11.0
+    rig.turn()
+    assert rig.switches.reads[-1] <= SLICE
+    rig.switches.writes.clear()
+    start(rig)
+    assert rig.turn()
+    assert len(rig.switches.writes) == 1
+    rig.close()
+
+
+def test_a_sweep_that_finds_much_drift_is_told_in_a_line(rig: Rig) -> None:
+    rig.turn()
+    start(rig)
+    rig.settle()
+    for name, told in rig.engine.state.target.items():
+        rig.switches.held[name] = replace(told, weights=told.weights[::-1])
+    rig.clock.now_s += 10.1
+    before = len(rig.told)
+    rig.settle()
+    assert is_programmed(rig)
+    more = f", and {len(rig.engine.state.target) - 1} ports more"
+    assert [line.endswith(more) for line in rig.told[before:]] == [True, True]
+    assert rig.reconciler.report().drifts == len(rig.engine.state.target)
+
+
+# ---- Writes that fail -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
+def test_whatever_part_of_writes_fails_a_port_has_its_old_tables_or_its_new_ones(
+    tmp_path: Path, part: float
+) -> None:
+    # Three queues for seven levels: maps change with who is there, so that a write has steps.
+    ability = replace(USUAL, queues=3, entries=16)
+    switches = SimulatedSwitches(
+        FABRIC, ability, path=tmp_path / "registers", failing=Failing(probability=part)
+    )
+    rig = Rig(tmp_path / "control.db", switches, Settings(take_over=True))
+    held = switches.read(ports_of(FABRIC))
+    failed = 0
+    for number, name in enumerate(("calm", "keen", "middling", "calm", "keen"), start=1):
+        start(rig, name, number, ("h2", "h3", "h1")[number % 3])
+        if number > 3:
+            rig.ask(Deregister(key=key(number, "d"), application=f"calm#{number - 3}"))
+        for _ in range(40):
+            rig.turn()
+            rig.clock.now_s += 0.1
+            before, held = held, switches.read(ports_of(FABRIC))
+            target = rig.engine.state.target
+            for port, found in held.items():
+                assert found in (before[port], target.get(port)), port
+            failed += len(rig.reconciler.report().failing)
+    for _ in range(3000):
+        rig.turn()
+        rig.clock.now_s += 0.1
+    assert switches.read(rig.engine.state.target) == dict(rig.engine.state.target)
+    assert failed or part < 0.1
+    rig.close()
+    switches.close()

@@ -1,0 +1,237 @@
+"""The store: what was committed is there, a commit that failed is not, damage is refused."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from control_parts import KINDS, after, connect, fabric_event, key, register, running
+
+from weft.control.events import Deregister, Disconnect, ModelChanged, Register, Rollback
+from weft.control.kinds import Settings
+from weft.control.restore import restored
+from weft.control.rows import RevisionRow
+from weft.control.state import State
+from weft.control.step import batch
+from weft.control.store import SCHEMA, CannotWrite, Store
+from weft.errors import InputError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "control.db"
+
+
+def committed(store: Store, state: State, *events: object) -> State:
+    found = batch(state, events)  # type: ignore[arg-type]
+    store.commit(found.rows, at_s=1000.0)
+    return found.state
+
+
+def begun(store: Store) -> State:
+    found = restored(store.load(), Settings(), KINDS, 0.0)
+    store.commit(found.rows, at_s=0.0)
+    return found.state
+
+
+def reopened(path: Path, now_s: float = 0.0) -> State:
+    store = Store.open(path)
+    try:
+        return restored(store.load(), Settings(), KINDS, now_s).state
+    finally:
+        store.close()
+
+
+def test_what_was_committed_is_there_again(path: Path) -> None:
+    store = Store.open(path)
+    state = begun(store)
+    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=3.0))
+    state = committed(
+        store, state, connect("calm#1", "h0", "h2", 2), connect("calm#1", "a", "b", 3)
+    )
+    state = committed(store, state, Disconnect(connection="c/3"))
+    store.close()
+    found = reopened(path, now_s=100.0)
+    assert dict(found.connections) == dict(state.connections)
+    assert found.applications["calm#1"].expires_s == 107.0
+    assert (found.registered, found.kinds, found.levels) == (1, state.kinds, state.levels)
+    assert found.answered.get(key(1)) == state.answered.get(key(1))
+
+
+def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: Path) -> None:
+    store = Store.open(path)
+    begun(store)
+    kept = store.load()
+    store.close()
+    table = {name: kind for name, kind in KINDS.items() if name != "calm"}
+    found = restored(kept, Settings(), table, 0.0, unreadable={"calm", "stranger"})
+    assert (found.state.kinds, found.rows) == (KINDS, ())
+    assert set(restored(kept, Settings(), table, 0.0).state.kinds) == set(table)
+
+
+def test_tables_revisions_and_what_is_held_are_there_again(path: Path) -> None:
+    store = Store.open(path)
+    state = committed(store, begun(store), fabric_event())
+    state, _ = registered(store, state, "calm", 1)
+    state = committed(store, state, connect("calm#1", "h0", "h2", 1))
+    first = dict(state.target)
+    state, _ = registered(store, state, "keen", 2)
+    state = committed(store, state, connect("keen#2", "h1", "h2", 2))
+    assert store.tables_at(1) == first
+    assert store.tables_at(2) == dict(state.target)
+    assert store.tables_at(0) == {}
+    back = Rollback(key=key(9), revision=0, tables=store.tables_at(0))
+    state = committed(store, state, back)
+    assert [one.revision for one in store.revisions(10)] == [3, 2, 1]
+    assert store.revisions(1)[0].cause == "rollback to 0"
+    store.close()
+    found = reopened(path)
+    assert (found.revision, found.held, dict(found.target)) == (3, 0, dict(state.target))
+
+
+def registered(store: Store, state: State, name: str, number: int) -> tuple[State, str]:
+    event = Register(key=key(number, "r"), name=name, ttl_s=10.0, now_s=0.0)
+    return committed(store, state, event), f"{name}#{number}"
+
+
+def test_revisions_beyond_those_kept_cannot_be_gone_back_to(path: Path) -> None:
+    store = Store.open(path, keep=2)
+    state = committed(store, begun(store), fabric_event())
+    for number, name in enumerate(("calm", "keen", "middling"), start=1):
+        state, id_ = registered(store, state, name, number)
+        state = committed(store, state, connect(id_, "h0", "h2", number))
+    assert len(store.tables_at(1)) == len(state.target)
+    with pytest.raises(InputError, match=r"revision 0: is not kept \(1 to 3\)"):
+        store.tables_at(0)
+    with pytest.raises(InputError, match="revision 4: is not kept"):
+        store.tables_at(4)
+    store.close()
+
+
+def test_an_application_that_went_takes_its_rows_along(path: Path) -> None:
+    store = Store.open(path)
+    state = begun(store)
+    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
+    state = committed(store, state, connect("calm#1", "h0", "h2", 2))
+    state = committed(store, state, Deregister(key=key(3), application="calm#1"))
+    store.close()
+    found = reopened(path)
+    assert (len(found.applications), len(found.connections), found.registered) == (0, 0, 1)
+
+
+def test_models_withdrawn_while_something_ran_are_forgotten_when_nothing_does(path: Path) -> None:
+    store = Store.open(path)
+    state = begun(store)
+    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
+    committed(store, state, ModelChanged(name="keen", kind=None))
+    assert store.load().withdrawn == {"keen"}
+    store.close()
+    assert reopened(path).withdrawn == frozenset()  # the table has it
+
+
+def test_levels_in_use_outlive_a_restart_and_fewer_are_refused(path: Path) -> None:
+    store = Store.open(path)
+    committed(store, begun(store), Register(key=key(1), name="keen", ttl_s=7.0, now_s=0.0))
+    one = {"keen": KINDS["keen"]}
+    found = restored(store.load(), Settings(), one, 0.0).state
+    assert found.level_of("keen") == 3
+    with pytest.raises(InputError, match="levels: 2, and level 3 is in use"):
+        restored(store.load(), Settings(levels=2), one, 0.0)
+    store.close()
+
+
+def test_a_second_controller_on_the_same_file_is_refused(path: Path) -> None:
+    store = Store.open(path)
+    try:
+        code = (
+            "from weft.control.store import Store; import sys\n"
+            "try:\n    Store.open(sys.argv[1])\nexcept Exception as error:\n    print(error)"
+        )
+        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True,
+                              text=True, timeout=60, check=True)  # fmt: skip
+        assert "is in use by another controller" in done.stdout
+    finally:
+        store.close()
+
+
+def test_a_commit_that_fails_changes_nothing_and_the_next_may_succeed(path: Path) -> None:
+    store = Store.open(path)
+    begun(store)
+    before = store.load()
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    state, _ = running("calm", "keen")
+    rows = [RevisionRow(revision=n, cause="x" * 4000, tables=dict(state.target),
+                        before=dict.fromkeys(state.target), held=None)
+            for n in range(1, 50)]  # fmt: skip
+    with pytest.raises(CannotWrite, match=r"control.db: .*full; make room on its disk"):
+        store.commit(rows, at_s=0.0)
+    assert store.load() == before
+    store._db.execute("PRAGMA max_page_count = 1000000")
+    store.commit(rows, at_s=0.0)
+    assert store.load().revision == 49
+    store.close()
+
+
+def test_foreign_damaged_and_newer_files_are_refused_and_not_touched(path: Path) -> None:
+    path.write_bytes(b"something else entirely " * 100)
+    with pytest.raises(InputError, match="damaged: file is not a database"):
+        Store.open(path)
+    assert path.read_bytes().startswith(b"something else")
+    path.unlink()
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine(x)")
+    other.close()
+    with pytest.raises(InputError, match="is not a store of weft control; name another file"):
+        Store.open(path)
+    path.unlink()
+    Store.open(path).close()
+    with sqlite3.connect(path) as newer:
+        newer.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    newer.close()
+    with pytest.raises(InputError, match=f"has schema {SCHEMA + 1}, and this weft reads {SCHEMA}"):
+        Store.open(path)
+
+
+def test_a_file_with_torn_pages_is_refused(path: Path) -> None:
+    store = Store.open(path)
+    state = begun(store)
+    for number in range(200):
+        state = committed(
+            store, state, Register(key=key(number + 1), name="calm", ttl_s=1.0, now_s=0.0)
+        )
+    store.close()
+    data = bytearray(path.read_bytes())
+    data[4096 * 2 : 4096 * 4] = b"\xa5" * 8192
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        reopened(path)
+
+
+def test_rows_that_cannot_be_read_are_told_with_the_file(path: Path) -> None:
+    store = Store.open(path)
+    begun(store)
+    store._db.execute("UPDATE kinds SET told = 'nonsense'")
+    with pytest.raises(InputError, match=r"control.db: damaged: .*; restore a copy"):
+        store.load()
+    store.close()
+
+
+def test_only_its_owner_can_read_the_file(path: Path) -> None:
+    Store.open(path).close()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_restart_without_a_fabric_wants_what_ports_have(path: Path) -> None:
+    store = Store.open(path)
+    state = committed(store, begun(store), fabric_event())
+    state, id_ = registered(store, state, "calm", 1)
+    state = committed(store, state, connect(id_, "h0", "h2", 1))
+    store.close()
+    found = reopened(path)
+    assert dict(found.target) == dict(state.target)
+    assert after(found, fabric_event()).target == state.target
+    assert register(found, "keen", 5)[1] == "keen#2"

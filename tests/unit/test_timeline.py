@@ -1,0 +1,88 @@
+"""A controller's timeline: what its records say, and what a report shows of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from weft.cli import main
+from weft.control.timeline import NAME, Explanation, Moment, Run, Timeline, records_of
+from weft.control.timeline_draw import timeline_sections
+from weft.records import Record, Scalar, read_records, this_run, write_records
+
+LINK_BPS = 8e6  # a million bytes a second
+
+
+def moment(at_s: float, passed: int, weight: float | None = None, slow: float = 1.0) -> Moment:
+    """Of `sort`; `idle` is never there."""
+    there = {} if weight is None else {"sort": weight}
+    return Moment(
+        at_s=at_s, weights=there, slowdowns=dict.fromkeys(there, slow),
+        passed_bytes={"sort": passed},
+    )  # fmt: skip
+
+
+TIMELINE = Timeline(
+    port="switch:1",
+    link_bps=LINK_BPS,
+    baselines_s={"sort": 2.0, "idle": 1.0},
+    moments=(
+        moment(0.0, 0),
+        moment(1.0, 500_000, 0.5, 2.0),
+        moment(3.0, 1_000_000, 0.25, 4.0),
+        moment(4.0, 1_000_000),
+    ),
+    runs=(Run(application="sort", began_s=0.5, took_s=3.0),),
+    explanations=(Explanation(at_s=1.0, text="switch:1: a <b> & c"),),
+)
+
+
+def own(name: str) -> Record:
+    (found,) = [r for r in records_of(TIMELINE) if r.settings.get("application") == name]
+    return found
+
+
+def test_a_share_is_what_passed_since_the_moment_before_over_what_could() -> None:
+    shares = [row["share"] for row in own("sort").tables["samples"]]
+    assert shares == pytest.approx([0.5, 0.25, 0.0])
+
+
+def test_who_is_not_registered_has_neither_weight_nor_prediction() -> None:
+    last = own("sort").tables["samples"][-1]
+    assert (last["weight"], last["slowdown"]) == (None, None)
+    assert all(row["weight"] is None for row in own("idle").tables["samples"])
+
+
+def test_a_run_stands_beside_the_mean_of_the_predictions_in_its_time() -> None:
+    (run,) = own("sort").tables["runs"]
+    assert run["slowdown"] == pytest.approx(1.5)
+    assert run["predicted"] == pytest.approx(3.0)
+
+
+def test_means_are_over_the_time_that_it_was_registered() -> None:
+    found = own("sort").quantities
+    assert found["weight"] == Scalar(37.5, "%")
+    assert found["share"] == Scalar(37.5, "%")
+    assert set(own("idle").quantities) == {"alone", "runs"}
+
+
+def test_a_file_is_enough_for_the_report(tmp_path: Path) -> None:
+    file, page = tmp_path / "day.jsonl", tmp_path / "day.html"
+    write_records(file, records_of(TIMELINE), this_run())
+    assert list(read_records(file).records) == records_of(TIMELINE)
+    assert main(["report", str(file), "-o", str(page)]) == 0
+    shown = page.read_text()
+    assert "Applications over time at switch:1" in shown
+    assert "switch:1: a &lt;b&gt; &amp; c" in shown
+
+
+def test_one_section_draws_weights_shares_and_slowdowns() -> None:
+    (section,) = timeline_sections(records_of(TIMELINE))
+    assert section.markup.count("<svg") == 3
+    assert "explained at 1 s" in section.markup
+
+
+def test_other_records_make_no_section() -> None:
+    (record,) = [r for r in records_of(TIMELINE) if r.name != NAME]
+    assert timeline_sections([record]) == []

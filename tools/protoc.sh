@@ -1,0 +1,6 @@
+#!/bin/sh
+# Makes the Python code of src/weft/control/service/weft.proto, which is checked in.
+set -eu
+cd "$(dirname "$0")/.."
+exec "${PYTHON:-.venv/bin/python}" -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src \
+    src/weft/control/service/weft.proto

@@ -17,9 +17,9 @@ export PYTHON
 STEP := tools/step.sh
 VENV := .venv/bin
 BUILT := .venv/.weft-built
-NATIVE := $(shell find core bindings -type f -not -path 'core/tests/*')
+NATIVE := $(shell find core bindings clib include -type f -not -path '*/tests/*')
 
-.PHONY: help demo build test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-apps test-rdma bench bench-quick install-system clean
+.PHONY: help demo build clib test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-control test-apps test-rdma bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ demo: ## everything from a fresh clone: install, build, run the tour, write repo
 	@$(VENV)/weft tour -o report.html
 
 build: $(BUILT) ## .venv with weft installed editable, compiled again when C++ sources changed
+
+clib: ## the library for applications in C: build/clib/libweft_control.so, include/weft_control.h
+	@tools/system-packages.sh build
+	@$(STEP) "clib configure" cmake -S . -B build/clib
+	@$(STEP) "clib build" cmake --build build/clib --target weft_control
 
 test: ## check, C++ tests, sanitizers, pytest
 	@tools/system-packages.sh test
@@ -85,13 +90,31 @@ test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps to
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
 
-test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, queues, profiles, plans on Dask workers
+test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, queues, profiles, plans; InfiniBand subnets of ibsim; the controller on both
 	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
 		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \
 		tests/live/test_profile_cluster.py tests/live/test_cluster.py tests/live/test_cut_link.py \
 		tests/live/test_converged.py tests/live/test_trace.py \
-		tests/live/test_corun.py tests/live/test_applications.py </dev/null
+		tests/live/test_corun.py tests/live/test_run.py tests/live/test_applications.py \
+		tests/live/test_infiniband_live.py \
+		tests/live/test_linux_switch.py tests/live/test_linux_agent.py \
+		tests/live/test_linux_fabrics.py tests/conformance \
+		tests/live/test_control_infiniband.py tests/live/test_control_linux.py \
+		tests/live/test_control_day.py </dev/null
+
+# Fewer are asked for as above; FLOOD= leaves out the flood, which needs a quiet machine.
+WEFT_CONTROL_KILLS := 500
+WEFT_CLIENT_KILLS := 200
+WEFT_FUZZ_INPUTS := 100000
+FLOOD := tests/live/test_control_limits.py
+test-control: $(BUILT) ## the controller killed 500 times under load, 200 clients, 10^5 bent inputs, a full disk, a flood (as root)
+	@WEFT_CONTROL_KILLS=$(WEFT_CONTROL_KILLS) WEFT_CLIENT_KILLS=$(WEFT_CLIENT_KILLS) \
+		WEFT_FUZZ_INPUTS=$(WEFT_FUZZ_INPUTS) WEFT_ALL_EXAMPLES=1 WEFT_LIVE=1 \
+		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
+		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
+		tests/live/test_control_service.py tests/live/test_control_access.py \
+		$(FLOOD) tests/property/test_control_laws.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps
@@ -108,7 +131,7 @@ bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
 	@tools/system-packages.sh bench
 	@$(VENV)/python -m bench
 
-bench-quick: $(BUILT) ## our figures alone, once each, answers checked; under a minute
+bench-quick: $(BUILT) ## our figures alone, once each, answers checked; some two minutes
 	@$(VENV)/python -m bench --quick
 
 install-system: ## every system package, the optional ones too (as root)

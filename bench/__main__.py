@@ -1,4 +1,4 @@
-"""`python -m bench [simulate|measure|allocate|wide|tune|all]`: ours and the peers', interleaved.
+"""`python -m bench [HALF|all]`: ours and the peers', one part of the program or all.
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
@@ -11,7 +11,9 @@ import argparse
 from collections.abc import Sequence
 
 from bench.allocate import allocate_all
+from bench.control import control
 from bench.figure import save
+from bench.infiniband import infiniband
 from bench.measure import measure
 from bench.simulate import simulate
 from bench.tune import tune
@@ -22,9 +24,11 @@ HALVES = {
     "measure": (measure,),
     "allocate": (allocate_all,),
     "wide": (wide,),
+    "control": (control,),
+    "infiniband": (infiniband,),
     "tune": (tune,),
     # Without the tuner's exhaustive sweep, which takes an hour.
-    "all": (simulate, measure, allocate_all, wide),
+    "all": (simulate, measure, allocate_all, wide, control, infiniband),
 }
 
 

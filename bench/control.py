@@ -1,0 +1,204 @@
+"""The controller's part: how soon ports have what a registration means, and how much it carries.
+
+Times from a registration to its ports' tables read back are taken on simulated switches of the
+papers' fabric, on a Linux testbed and on ibsim with OpenSM; everything else on the first, so that
+what is timed is the controller: gRPC, state, disk, comparison with what is read back. Events come
+from 8 processes on streams, while 1,000 applications with 10^5 connections are there. Entry point:
+`control`. Times are wall times, as clients see them.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+
+from bench.controller import (
+    APPS,
+    HOSTS,
+    SEED,
+    Rig,
+    call,
+    ibsim,
+    linux,
+    prepare,
+    served,
+    settled,
+    simulated,
+)
+from bench.figure import Figure
+from weft.control.service import weft_pb2 as pb
+from weft.records.table import text_table
+
+CLIENTS = 8
+EACH = 500  # connections that a client has open
+APPLICATIONS, CONNECTIONS = 1000, 100_000
+FABRIC_PORTS = 9288
+AT_A_TIME = 8  # registrations of the latency's measurement
+HALF = "control"
+
+
+def control(quick: bool) -> list[Figure]:
+    """Run and print; `quick`: a tenth of everything."""
+    part = 10 if quick else 1
+    with _folder() as folder:
+        figures = _whole(folder)
+    with _folder() as folder:
+        figures += _loaded(folder, part)
+    figures += _real(100.0, "ibsim", 300 // part)
+    figures += _real(50.0, "linux", 300 // part)
+    rows = [(f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}")
+            for f in figures]  # fmt: skip
+    print(text_table(("controller", "ours", "unit", "goal"), rows))
+    return figures
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        prepare(Path(name))
+        yield Path(name)
+
+
+def _figure(name: str, unit: str, ours: float, goal: float | None, n: int = 1) -> Figure:
+    return Figure(
+        name=name, unit=unit, ours=ours, peer=None, theirs=None, goal=goal, n=n, half=HALF
+    )  # fmt: skip
+
+
+# ---- The whole fabric -------------------------------------------------------------------------
+
+
+def _whole(folder: Path) -> list[Figure]:
+    """From when the controller listens, discovery included: all written, then all found right."""
+    rig = simulated(take_over=True)
+    took = []
+    for _ in range(2):
+        with served(folder, rig) as made:
+            began = time.monotonic()
+            found = settled(made.channel, FABRIC_PORTS)
+            took.append(time.monotonic() - began)
+            assert found.drifts == 0
+    return [
+        _figure(f"all {FABRIC_PORTS} ports programmed", "s", took[0], 5.0),
+        _figure(f"all {FABRIC_PORTS} ports reconciled, no change", "s", took[1], 3.0),
+    ]
+
+
+# ---- Under load -------------------------------------------------------------------------------
+
+
+def _loaded(folder: Path, part: int) -> list[Figure]:
+    rig = simulated(take_over=False)
+    with served(folder, rig) as made:
+        channel = made.channel
+        alone = _latency(channel, rig, 300 // part, "alone", 50.0)
+        _fill(channel, APPLICATIONS // part, CONNECTIONS // APPLICATIONS)
+        found = settled(channel)
+        there = f"{found.applications} applications, {found.connections} connections"
+        memory = _figure(f"memory, {there}", "MiB", _resident_mib(made.pid), None)
+        return [
+            *alone,
+            memory,
+            _rate(made.address, 20.0 / part, there),
+            *_latency(channel, rig, 300 // part, there, 50.0),
+        ]
+
+
+def _fill(channel: grpc.Channel, applications: int, each: int) -> None:
+    rng = random.Random(SEED)
+    for n in range(applications):
+        proposal = pb.Proposal()
+        pairs = [rng.sample(range(HOSTS), 2) for _ in range(each)]
+        proposal.register.add(
+            application=f"app{n % APPS}",
+            connections=[pb.Pair(source=f"h{a}", destination=f"h{b}") for a, b in pairs],
+        )
+        key = pb.Key(client="fill", sequence=n + 1)
+        call(channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal))
+
+
+def _rate(address: str, seconds: float, there: str) -> Figure:
+    """Acknowledged connection events of 8 clients."""
+    command = [sys.executable, "-m", "bench.control_client", address]
+    clients = [
+        subprocess.Popen([*command, str(n), str(seconds), str(HOSTS), str(EACH)],
+                         stdout=subprocess.PIPE, text=True)
+        for n in range(CLIENTS)
+    ]  # fmt: skip
+    rates = []
+    for client in clients:
+        told, _ = client.communicate()
+        assert client.returncode == 0
+        done, took = told.split()
+        rates.append(int(done) / float(took))
+    name = f"connection events, {CLIENTS} clients, {there}"
+    return _figure(name, "per s", sum(rates), 5000.0)
+
+
+def _resident_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmRSS")
+
+
+# ---- From a registration to its tables --------------------------------------------------------
+
+
+def _real(goal_ms: float, name: str, count: int) -> list[Figure]:
+    """On real parts, or none where they are not there."""
+    with _folder() as folder:
+        parts = linux() if name == "linux" else ibsim(folder / "subnet")
+        with parts as rig:
+            if isinstance(rig, str):
+                print(f"{name}: {rig}")
+                return []
+            with served(folder, rig) as made:
+                return _latency(made.channel, rig, count, name, goal_ms)
+
+
+def _latency(
+    channel: grpc.Channel, rig: Rig, count: int, where: str, goal_ms: float
+) -> list[Figure]:
+    """An application with one connection, until the tables of its path's ports were read back."""
+    rng, times = random.Random(SEED), list[float]()
+    there: list[str] = []
+    settled(channel)
+    for n in range(count):
+        proposal = pb.Proposal(deregister=there[:1] if len(there) >= AT_A_TIME else [])
+        del there[: len(proposal.deregister)]
+        _apply(channel, where, 2 * n + 1, proposal)
+        source, destination = rng.sample(rig.hosts, 2)
+        pair = pb.Pair(source=source, destination=destination)
+        proposal = pb.Proposal()
+        proposal.register.add(application=f"app{n % APPS}", connections=[pair])
+        began = time.monotonic()
+        reply = _apply(channel, where, 2 * n + 2, proposal)
+        times.append(1e3 * (time.monotonic() - began))
+        there += reply.ids
+    _apply(channel, where, 2 * count + 1, pb.Proposal(deregister=there))
+    times.sort()
+    p50, p99 = statistics.median(times), times[int(0.99 * len(times))]
+    return [_figure(f"register to read back, {where}, {name}", "ms", value, goal, count)
+            for name, value, goal in (("p50", p50, None), ("p99", p99, goal_ms))]  # fmt: skip
+
+
+def _apply(
+    channel: grpc.Channel, where: str, sequence: int, proposal: pb.Proposal
+) -> pb.ApplyReply:
+    client = "".join(c for c in where if c.isalnum())[:40]
+    key = pb.Key(client=client, sequence=sequence)
+    reply: pb.ApplyReply = call(
+        channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal, wait_s=10)
+    )
+    assert not reply.problems, reply.problems[0]
+    return reply

@@ -1,0 +1,173 @@
+"""A `weft control serve` of the controller's benchmark, and calls to it.
+
+`served` runs one in a folder on the switches that `[switches]` names; `SIMULATED` is the papers'
+fabric (1,944 servers, 264 switches, 9,288 ports) on simulated switches whose registers outlive the
+controller, `linux` and `ibsim` are small fabrics of real parts. Each says why it cannot run here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from weft.control.service import weft_pb2 as pb
+from weft.control.service.methods import path, reply_class
+from weft.errors import InputError
+from weft.fabric import leaf_spine, papers_1944, write_toml
+from weft.host import standing
+from weft.host.wiring import Wiring
+from weft.sensitivity.application import application_of
+from weft.sensitivity.profile import Profile, Run
+from weft.sensitivity.table import AppTable
+
+SEED = 6
+APPS = 20
+SHARES = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+HOSTS = 1944
+START_S = 120.0
+SIMULATED = (
+    'driver = "simulated"\nfabric = "fabric.toml"\nregisters = "registers"\n'
+    "queues = 8\nentries = 16\nunits = 2040\n"
+)
+_BED = "bench-control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rig:
+    """Switches that a controller can be started on: their keys, its environment, the hosts.
+
+    ibsim's library keeps files in the working directory.
+    """
+
+    switches: str
+    hosts: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    directory: Path | None = None
+
+
+def prepare(folder: Path) -> None:
+    """Fabric and models."""
+    (folder / "fabric.toml").write_text(write_toml(papers_1944()))
+    rng = random.Random(SEED)
+    for n in range(APPS):
+        part = rng.uniform(0.05, 1.0)
+        runs = [Run(share=share, completion=60 * (1 + part * (1 / share - 1))) for share in SHARES]
+        AppTable(folder / "apps").save(application_of(Profile(name=f"app{n}", runs=tuple(runs))))
+
+
+def simulated(*, take_over: bool) -> Rig:
+    keys = f"{SIMULATED}take_over = {str(take_over).lower()}\n"
+    return Rig(switches=keys, hosts=tuple(f"h{n}" for n in range(HOSTS)))
+
+
+# ---- Real parts -------------------------------------------------------------------------------
+
+
+@contextmanager
+def linux() -> Iterator[Rig | str]:
+    """A testbed of eight hosts behind two switches; or why there is none."""
+    names = tuple(f"h{n}" for n in range(1, 9))
+    try:
+        standing.up(_BED, Wiring(hosts=names, rate_bps=10**9, switches="two-hops"))
+    except InputError as error:
+        yield str(error)
+        return
+    try:
+        yield Rig(switches=f'driver = "linux"\ntestbed = "{_BED}"\n', hosts=names)
+    finally:
+        standing.down(_BED)
+
+
+@contextmanager
+def ibsim(folder: Path) -> Iterator[Rig | str]:
+    """Four leaves and two spines of ibsim under OpenSM; or why there are none."""
+    harness = import_module("tests.live.ibsim")
+    why_not = harness.why_not()
+    if why_not:
+        yield str(why_not)
+        return
+    folder.mkdir()
+    fabric = leaf_spine(4, 2, 4)
+    with harness.subnet(fabric, folder) as subnet:
+        hosts = tuple(fabric.nodes[n].name for n in fabric.hosts)
+        yield Rig(switches='driver = "infiniband"\n', hosts=hosts,
+                  environment=subnet.environment(), directory=folder)  # fmt: skip
+
+
+# ---- A controller -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """One that listens."""
+
+    address: str
+    channel: grpc.Channel
+    pid: int
+
+
+@contextmanager
+def served(folder: Path, rig: Rig) -> Iterator[Controller]:
+    """A controller on these switches, with the store that the folder has, and a way to it."""
+    file, log = folder / "control.toml", folder / "control.log"
+    file.write_text(
+        'listen = "127.0.0.1:0"\nstore = "control.db"\napps = "apps"\n'
+        f"[limits]\nrate_per_s = 100000\n[switches]\n{rig.switches}"
+    )
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weft.cli", "control", "serve", str(file), "--json"],
+            stdout=output, env=rig.environment, cwd=rig.directory or folder,
+        )  # fmt: skip
+    try:
+        address = _address(log, process)
+        with grpc.insecure_channel(address) as channel:
+            yield Controller(address=address, channel=channel, pid=process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """Of a controller that listens; what ibsim's library prints is passed over."""
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        assert process.poll() is None, f"the controller ended with {process.returncode}"
+        lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+        told = [json.loads(line) for line in lines if line.endswith("}")]
+        found = [one["text"] for one in told if one["event"] == "listening"]
+        if found:
+            return str(found[0])
+        time.sleep(0.005)
+    raise AssertionError(f"the controller does not listen after {START_S:g} s")
+
+
+def call(channel: grpc.Channel, name: str, request: Any) -> Any:
+    method = channel.unary_unary(
+        path(name),
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=reply_class(name).FromString,
+    )
+    return method(request, timeout=120)
+
+
+def settled(channel: grpc.Channel, ports: int = 0) -> Any:
+    """The status once so many ports and all of them are programmed."""
+    while True:
+        found = call(channel, "Status", pb.StatusRequest())
+        done = found.programmed == found.revision and not found.ports_pending + found.ports_failing
+        if done and not found.problems and found.ports >= ports:
+            return found
+        time.sleep(0.02)

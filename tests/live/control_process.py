@@ -194,7 +194,7 @@ class Client:
     def status(self, **what: Any) -> Any:
         return self.call("Status", pb.StatusRequest(**what))
 
-    def settled(self, within_s: float = 10.0) -> Any:
+    def settled(self, within_s: float = 30.0) -> Any:
         """The status once every port has what it should."""
         return slowly(self._programmed, "every port is programmed", within_s)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from restored import roots
-from traffic import busy_share
+from traffic import RATE_BPS, when_full
 
 from weft.host import htb, namespaces, qdisc
 from weft.host.ends import End
@@ -19,10 +19,8 @@ from weft.host.wiring import Wiring
 from weft.switches import PortName, Tables
 from weft.switches.linux import LinuxSwitches, on_bed
 
-RATE_BPS = 200_000_000
 UNITS = RATE_BPS // 1000
 LEAST = 8
-TRIES = 5
 LIMIT_S = 60
 SOURCES = tuple(f"a{n}" for n in range(1, 9))
 WIRING = Wiring(hosts=(*SOURCES, "sink"), rate_bps=RATE_BPS)
@@ -126,20 +124,13 @@ def crossing_s(meter: Meter, begun: float, queue: int, *, upwards: bool) -> floa
 
 
 def check_shares(end: End, shares: Sequence[float]) -> None:
-    wanted = [share / sum(shares) for share in shares]
-    for _ in range(TRIES):
-        time.sleep(1.0)
-        busy = busy_share()
+    wanted = pytest.approx([share / sum(shares) for share in shares], abs=0.02)
+
+    def look() -> tuple[list[float], float]:
         found, use = measured(end)
-        own = found[1 : len(shares) + 1]
-        worst = max(abs(a - b) for a, b in zip(own, wanted, strict=True))
-        if use > 0.95 and worst < 0.02:
-            break
-    print(f"{shares}: {[f'{100 * s:.1f}' for s in own]}, worst {100 * worst:.2f}, used {use:.1%}")
-    if use < 0.95 and busy() > 0.9:
-        pytest.skip(f"processors {busy():.0%} busy, the port is not saturated ({use:.0%})")
-    assert use > 0.95
-    assert own == pytest.approx(wanted, abs=0.02)
+        return found[1 : len(shares) + 1], use
+
+    assert when_full(look, lambda own: own == wanted) == wanted
 
 
 def levels(count: int) -> dict[str, int]:

@@ -17,7 +17,7 @@ from weft import _core
 from weft.measure import ChannelSpec, Peer, open_peer
 from weft.measure.auth import TOKEN_VARIABLE
 
-DEADLINE_S = 10.0  # to notice, to free, to end
+DEADLINE_S = 30.0  # to notice, to free, to end
 START_S = 60.0  # Python starts slowly where many tests run
 
 

@@ -185,7 +185,7 @@ def test_weights_changed_by_hand_are_found_and_repaired(
     print(f"weights: read as they were {', '.join(f'{s:.2f}' for s in took)} s after the change")
     print("\n".join(said))
     assert said
-    assert max(took) < CHECK_S + 2.0
+    assert max(took) < CHECK_S + 10.0
 
 
 def test_a_map_changed_by_hand_is_found_within_a_round_of_reads(
@@ -205,7 +205,7 @@ def test_a_map_changed_by_hand_is_found_within_a_round_of_reads(
         wait_until(lambda: client.status().drifts, "the drift is counted")
     inputs = fabric.nodes[fabric.index(port.node)].ports + 1
     print(f"one of {inputs} maps: repaired after {took_s:.1f} s, read every {CHECK_S:g} s")
-    assert took_s < (inputs + 2) * CHECK_S + 2.0
+    assert took_s < (inputs + 2) * CHECK_S + 10.0
 
 
 # ---- OpenSM and links ---------------------------------------------------------------------------

@@ -21,7 +21,7 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from control_process import Client, ControlProcess, controlling  # noqa: E402
 from needs import need_time  # noqa: E402
-from traffic import busy_share  # noqa: E402
+from traffic import watched  # noqa: E402
 
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 
@@ -104,8 +104,8 @@ def test_beside_a_flood_the_others_p99_is_at_most_twice_what_it_is_alone(
     control: ControlProcess, kind: str
 ) -> None:
     for _ in range(TRIES):  # whatever else the machine does
-        busy = busy_share()
-        alone, busy_alone = renewals(control), busy()
+        with watched() as machine:
+            alone = renewals(control)
         with flooded(control, kind) as counts:
             beside = renewals(control)
         print(f"{kind}: p50 {1e3 * alone[len(alone) // 2]:.1f} -> "
@@ -113,8 +113,8 @@ def test_beside_a_flood_the_others_p99_is_at_most_twice_what_it_is_alone(
               f"{1e3 * p99(beside):.1f} ms; {counts}")  # fmt: skip
         if p99(beside) <= 2 * p99(alone) + CLOCK_S:
             break
-    if p99(beside) > 2 * p99(alone) + CLOCK_S and busy_alone > BUSY:
-        pytest.skip(f"processors {busy_alone:.0%} busy without the flood")
+    if p99(beside) > 2 * p99(alone) + CLOCK_S and machine.busy > BUSY:
+        pytest.skip(f"processors {machine.busy:.0%} busy without the flood")
     assert p99(beside) <= 2 * p99(alone) + CLOCK_S
     check_held_up(kind, counts)
 

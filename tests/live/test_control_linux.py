@@ -22,7 +22,6 @@ from control_process import Client, running
 from linux_switch import (
     RATE_BPS,
     SOURCES,
-    TRIES,
     WIRING,
     Meter,
     crossing_s,
@@ -33,7 +32,7 @@ from managed_sender import Sender
 from needs import need_namespaces
 from restored import roots
 from serve_process import wait_until
-from traffic import RECEIVE, busy_share
+from traffic import RECEIVE, TRIES, watched, when_full
 
 from weft.control.client import App, register
 from weft.fabric import path
@@ -51,7 +50,6 @@ PARTS = dict(
 )  # fmt: skip
 POLICY = "levels = 8"
 FIRST_S = 30.0
-POINTS = 0.02
 JOBS, ROUNDS = 9, 5
 
 
@@ -141,23 +139,16 @@ def weights_of(client: Client, port: PortName, levels: Sequence[int]) -> list[fl
     return [weight / sum(weights) for weight in weights]
 
 
-def check_passing(end: End, levels: Sequence[int], wanted: Sequence[float]) -> float:
-    """What passes is within two points of the weights; the greatest difference."""
-    for _ in range(TRIES):
-        time.sleep(1.0)
-        busy = busy_share()
+def check_passing(end: End, levels: Sequence[int], wanted: Sequence[float]) -> None:
+    """What passes is within two points of the weights."""
+    within = pytest.approx(list(wanted), abs=0.02)
+
+    def look() -> tuple[list[float], float]:
         found, use = measured(end)
-        own = [found[level] for level in levels]
-        worst = max(abs(a - b) for a, b in zip(own, wanted, strict=True))
-        if use > 0.95 and worst < POINTS:
-            break
-    shown = ", ".join(f"{w:.1%}: {o:.1%}" for w, o in zip(wanted, own, strict=True))
-    print(f"weight: share {shown}; worst {100 * worst:.2f} points, port used {use:.1%}")
-    if use < 0.95 and busy() > 0.9:
-        pytest.skip(f"processors {busy():.0%} busy, the port is not saturated ({use:.0%})")
-    assert use > 0.95
-    assert worst < POINTS
-    return worst
+        return [found[level] for level in levels], use
+
+    print(f"weights {', '.join(f'{w:.1%}' for w in wanted)}")
+    assert when_full(look, lambda own: own == within) == within
 
 
 # ---- Shares -------------------------------------------------------------------------------------
@@ -230,8 +221,14 @@ def test_applications_that_come_and_go_show_in_the_traffic_within_50_ms(
         wanted = weights_of(client, port_to(bed, "sink"), levels)
         check_passing(bed.ends("sink")[1], levels, wanted)
         meter = stack.enter_context(closing(Meter(bed.ends("sink")[1])))
-        took = [second for _ in range(ROUNDS) for second in come_and_go(meter, jobs, calm.level)]
-    print(f"seen in the traffic after {', '.join(f'{1000 * s:.0f}' for s in took)} ms")
+        for _ in range(TRIES):
+            with watched() as machine:
+                took = [s for _ in range(ROUNDS) for s in come_and_go(meter, jobs, calm.level)]
+            print(f"seen in the traffic after {', '.join(f'{1000 * s:.0f}' for s in took)} ms")
+            if statistics.median(took) <= 0.05:
+                break
+    if statistics.median(took) > 0.05 and machine.trouble:
+        pytest.skip(machine.trouble)
     assert statistics.median(took) <= 0.05
 
 

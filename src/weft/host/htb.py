@@ -21,7 +21,9 @@ from weft.host.rtnetlink import CREATE, REPLACE, Message, Rtnetlink
 # The root's handle, by which it is known again: people write 1: or so, the kernel 8001: and up.
 MAJOR = 0x77650000
 LINK = MAJOR | 1
-BURST_BYTES = 15_000
+# Timers fire late, and tokens lost are rate lost. A time, not bytes: whoever is late, every queue of
+# a full port loses in proportion to its rate.
+_BURST_S = 0.004
 # HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
 _WHOLE_QUANTUM_BYTES = 655_400
 _LEAST_QUANTUM_BYTES = 1514
@@ -65,12 +67,18 @@ def classid(queue: int) -> int:
 
 def queue_class(
     queue: int, *, rate_bps: int, ceil_bps: int, quantum_bytes: int,
-    burst_bytes: int = BURST_BYTES, priority: int = 0,
+    burst_bytes: int | None = None, priority: int = 0,
 ) -> HtbClass:  # fmt: skip
+    if burst_bytes is None:
+        burst_bytes = _burst_bytes(rate_bps)
     return HtbClass(
         classid=classid(queue), parent=LINK, rate_bps=rate_bps, ceil_bps=ceil_bps,
         quantum_bytes=quantum_bytes, burst_bytes=burst_bytes, priority=priority,
     )  # fmt: skip
+
+
+def _burst_bytes(rate_bps: int) -> int:
+    return max(round(rate_bps * _BURST_S / 8), 1)
 
 
 def quantum_bytes(share: float) -> int:
@@ -141,7 +149,7 @@ def class_messages(index: int, classes: list[HtbClass]) -> list[Message]:
 def link_class(link_bps: int) -> HtbClass:
     return HtbClass(
         classid=LINK, parent=MAJOR, rate_bps=link_bps, ceil_bps=link_bps,
-        quantum_bytes=_LINK_QUANTUM_BYTES, burst_bytes=BURST_BYTES,
+        quantum_bytes=_LINK_QUANTUM_BYTES, burst_bytes=_burst_bytes(link_bps),
     )  # fmt: skip
 
 

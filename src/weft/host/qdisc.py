@@ -51,7 +51,8 @@ class TokenBucket:
 class HtbClass:
     """A class of HTB: `rate_bps` is its own, up to `ceil_bps` when others leave room.
 
-    Of classes that may send, those of the least `priority` go first.
+    `burst_bytes` may pass at once at its rate after a pause, and as long a time's worth at its
+    ceil. Of classes that may send, those of the least `priority` go first.
     """
 
     classid: int
@@ -158,8 +159,8 @@ def class_message(index: int, one: HtbClass, *, flags: int) -> Message:
 
 def _class_options(one: HtbClass) -> bytes:
     rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
-    bursts = [min(_ticks(one.burst_bytes, speed), _UINT32) for speed in (rate, ceil)]
-    rest = struct.pack("=IIIII", *bursts, one.quantum_bytes, 0, one.priority)
+    burst = min(_ticks(one.burst_bytes, rate), _UINT32)
+    rest = struct.pack("=IIIII", burst, burst, one.quantum_bytes, 0, one.priority)
     options = attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
     return options + _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
 

@@ -91,6 +91,7 @@ docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
 
 test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, queues, profiles, plans; InfiniBand subnets of ibsim; the controller on both
+	@tools/system-packages.sh live
 	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
 		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sees to the system packages weft needs. Silent when nothing is missing.
 #
-#   system-packages.sh build|demo|test|rdma|apps|bench|all
+#   system-packages.sh build|demo|test|live|rdma|apps|bench|all
 #
 # demo: what compiling needs; the others: also the optional packages of that purpose (build: headers
 # of the transports verbs and ofi).
@@ -95,11 +95,13 @@ missing_optional() {
   if [[ $purpose =~ ^(rdma|all)$ ]]; then
     missing_of_virtual_machine
   fi
-  if [[ $purpose =~ ^(test|bench|all)$ ]]; then
+  if [[ $purpose =~ ^(test|live|bench|all)$ ]]; then
     missing_of_subnet
   fi
-  if [[ $purpose =~ ^(apps|all)$ ]]; then
+  if [[ $purpose =~ ^(live|apps|all)$ ]]; then
     command -v rsync >/dev/null || echo rsync
+  fi
+  if [[ $purpose =~ ^(apps|all)$ ]]; then
     compgen -G '/usr/lib/postgresql/*/bin/pg_dump' >/dev/null || echo postgresql
     command -v java >/dev/null || echo default-jre-headless
   fi
@@ -129,7 +131,8 @@ use_of() {
       tcpdump) echo "make test-rdma" ;;
     ibsim-utils | opensm | infiniband-diags) echo "tests and bench of the infiniband driver" ;;
     chromium) echo "the picture test of the report" ;;
-    rsync | postgresql | default-jre-headless) echo "make test-apps" ;;
+    rsync) echo "make test-live, make test-apps" ;;
+    postgresql | default-jre-headless) echo "make test-apps" ;;
   esac
 }
 
@@ -197,8 +200,8 @@ see_to_optional() {
   name_optional "optional, going on without"
 }
 
-[[ $purpose =~ ^(build|demo|test|rdma|apps|bench|all)$ ]] || {
-  echo "usage: system-packages.sh build|demo|test|rdma|apps|bench|all" >&2
+[[ $purpose =~ ^(build|demo|test|live|rdma|apps|bench|all)$ ]] || {
+  echo "usage: system-packages.sh build|demo|test|live|rdma|apps|bench|all" >&2
   exit 2
 }
 see_to_needed

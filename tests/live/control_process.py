@@ -104,7 +104,8 @@ class ControlProcess:
         """As a user does."""
         assert self.process is not None
         self.process.terminate()
-        assert self.process.wait(30) == 0, self.errors.read_text()
+        status = self.process.wait(30)
+        assert status == 0, (status, self.errors.read_text(), self.lines()[-20:])
 
     def held(self) -> dict[PortName, Tables]:
         """What the switches hold, read past the controller."""

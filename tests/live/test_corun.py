@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from needs import need_namespaces
 from restored import Root, roots, wait_restored
+from traffic import watched
 
 from weft.control.corun.stage import Job, staged
 from weft.control.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
@@ -199,19 +200,22 @@ def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) 
 def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> None:
     file = bench.folder / "records.jsonl"
     words = ("--repeat", "1", "--runs", "2", "-o", str(file), "--json")
-    done = bench.corun(*words)
+    with watched() as machine:
+        done = bench.corun(*words)
     assert done.returncode == 0, done.stderr
     assert roots(bench.bed.all_ends()) == bench.before
     assert groups() == []
     assert len(read_records(file).records) == 6
+    again = bench.corun(*words)
+    assert "goes on after 6 of 6 rounds" in again.stderr
+    assert again.stdout == done.stdout
+    if machine.trouble:
+        pytest.skip(machine.trouble)
     outcome = json.loads(done.stdout)
     for name in ("left", "right"):
         assert 0.8 < outcome["alone_s"][name]["value"] < 2.5
         for way, least, most in (("one", 1.0, 3.0), ("equal", 1.4, 2.3), ("weft", 1.4, 2.3)):
             assert least < outcome["slowdown"][way][name]["value"] < most
-    again = bench.corun(*words)
-    assert "goes on after 6 of 6 rounds" in again.stderr
-    assert again.stdout == done.stdout
 
 
 def started(bench: Bench, *words: str) -> subprocess.Popen[str]:

@@ -273,6 +273,6 @@ def test_ports_are_given_back_with_and_without_their_agent(
 def test_a_capped_port_is_not_taken_over(bed: Testbed, switches: LinuxSwitches) -> None:
     port, end = port_to(bed, "a6"), bed.ends("a6")[1]
     with capped([end], percent=50):
-        told = switches.write({port: Tables(queue_of=(0,) * 16, weights=(1000,) * 16)})[port]
+        told = switches.write({port: Tables(queue_of=(0,) * 16, weights=(500,) * 16)})[port]
         assert isinstance(told, Failed)
         assert "is being changed by process" in told.problem

@@ -23,7 +23,7 @@ from weft.host.testbed import Testbed, testbed
 from weft.host.wiring import INTERFACE, Wiring
 from weft.sensitivity.table import AppTable
 
-RATE_BPS = 200_000_000
+RATE_BPS = 50_000_000
 HOSTS = ("h1", "h2", "h3")
 LIMIT_S = 180
 RESTORED_S = 20
@@ -43,7 +43,7 @@ class Cluster:
     def argv(self, *words: str, command: tuple[str, ...] = FETCHES) -> list[str]:
         start = [sys.executable, "-m", "weft.cli", "profile", "--name", "fetch"]
         plan = ["--percent", "25,50,100", "--repeat", "2", "--table", str(self.table)]
-        where = ["--cluster", self.address, "--rate", "200M", "--interface", INTERFACE]
+        where = ["--cluster", self.address, "--rate", "50M", "--interface", INTERFACE]
         return [*start, *plan, *words, *where, "--", *command]
 
     def start(self, *words: str, command: tuple[str, ...] = FETCHES) -> subprocess.Popen[bytes]:

@@ -21,8 +21,8 @@ from weft.host.rtnetlink import CREATE, REPLACE, Message, Rtnetlink
 # The root's handle, by which it is known again: people write 1: or so, the kernel 8001: and up.
 MAJOR = 0x77650000
 LINK = MAJOR | 1
-# Timers fire late, and tokens lost are rate lost. A time, not bytes: whoever is late, every queue of
-# a full port loses in proportion to its rate.
+# Timers fire late, and tokens lost are rate lost. A time, not bytes: all queues of a full port then
+# lose in proportion to their rates.
 _BURST_S = 0.004
 # HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
 _WHOLE_QUANTUM_BYTES = 655_400

@@ -86,7 +86,7 @@ def stream(connection: Connection, is_sending: threading.Event) -> None:
 
 def main() -> None:
     name, controller, namespace, address = sys.argv[1:]
-    with register(name, controller=controller) as app:
+    with register(name, controller=controller, wait_s=60.0) as app:
         namespaces.inside(namespace, lambda: serve(app, address))
 
 

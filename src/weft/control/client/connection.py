@@ -55,7 +55,7 @@ class Connection:
         return "" if own is None else own.problem
 
     def wait_told(self, timeout_s: float) -> bool:
-        """Waits until the controller counts it, or will not; whether it does."""
+        """Waits until the controller counts it, or will not, or is gone; whether it does."""
         if self._number is not None:
             self.app.await_told(self._number, timeout_s)
         return self.is_told

@@ -100,6 +100,20 @@ def test_writing_again_changes_nothing(rig: Rig) -> None:
     assert len(states) == 1
 
 
+def test_what_another_driver_wrote_is_left_as_it_is(rig: Rig) -> None:
+    port = rig.ports[0]
+    rig.switches.write({port: as_themselves(ability(rig, port), 2)})
+    wanted = as_themselves(ability(rig, port), 3)
+    other = rig.again()
+    try:
+        assert other.write({port: wanted}) == {port: wanted}
+    finally:
+        other.close()
+    written, states = rig.traced(port, wanted)
+    assert written == wanted
+    assert len(states) == 1
+
+
 def starving(state: State) -> set[int]:
     """Levels whose packets wait for a queue that is not served."""
     return {

@@ -30,7 +30,10 @@ class Clock:
 
 
 class Memory:
-    """Switches in memory. `broken` ports fail; `lost`: they cannot be discovered; `away`: both."""
+    """Switches in memory. `broken` ports fail; `lost`: they cannot be discovered; `away`: both.
+
+    `writes`: of each call the ports that answered and held something else.
+    """
 
     def __init__(self, fabric: Fabric = FABRIC, ability: Ability = VLARB) -> None:
         self.fabric, self.ability = fabric, ability
@@ -63,14 +66,13 @@ class Memory:
         return self.held[name]
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        self.writes.append(set(wanted))
-        found: dict[PortName, Tables | Failed] = {}
-        for name, tables in wanted.items():
-            if isinstance(self._answer(name), Failed) or self.fails(name):
-                found[name] = Failed("write refused")
-            else:
-                self.held[name] = found[name] = tables
-        return found
+        silent = {n: no for n in wanted if isinstance(no := self._answer(n), Failed)}
+        changed = {n for n in wanted.keys() - silent.keys() if self.held[n] != wanted[n]}
+        if changed:
+            self.writes.append(changed)
+        refused = {name: Failed("write refused") for name in changed if self.fails(name)}
+        self.held |= {name: wanted[name] for name in changed - refused.keys()}
+        return {**wanted, **silent, **refused}
 
     def close(self) -> None:
         self.closed += 1

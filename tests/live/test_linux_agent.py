@@ -186,6 +186,21 @@ def test_a_bucket_of_whatever_handle_is_taken_over_and_given_back(
     assert roots([spare]) == [had]
 
 
+def test_a_port_that_is_told_what_it_does_already_is_not_taken_over(
+    bed: Testbed, spare: End, tmp_path: Path
+) -> None:
+    had = roots([spare])
+    port, driver = port_to(bed, "a8"), on_bed(bed, tmp_path, adapters=False)
+    try:
+        found = driver.read([port])
+        assert isinstance(found[port], Tables)
+        assert driver.write(found) == found
+        assert driver.release() == {"switch": []}
+    finally:
+        driver.close()
+    assert roots([spare]) == had
+
+
 def test_a_root_that_the_kernel_does_not_exchange_is_left_as_it_was(
     bed: Testbed, spare: End, tmp_path: Path
 ) -> None:

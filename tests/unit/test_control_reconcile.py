@@ -71,6 +71,15 @@ def test_a_port_that_has_what_it_should_is_not_written_again(tmp_path: Path) -> 
     again.close()
 
 
+def test_ports_that_were_never_read_are_left_to_the_drivers_own_read(tmp_path: Path) -> None:
+    rig = Rig(tmp_path / "control.db", settings=Settings(take_over=True), pace=PACE)
+    rig.settle()
+    assert is_programmed(rig)
+    assert rig.reconciler.report().count == len(ports_of(FABRIC))
+    assert rig.switches.reads == []
+    rig.close()
+
+
 def test_a_start_without_switches_waits_and_says_so_and_writes_nothing(rig: Rig) -> None:
     rig.switches.away = True
     rig.turn()

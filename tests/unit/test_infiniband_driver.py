@@ -287,6 +287,41 @@ def test_a_node_that_offers_no_maps_has_one_queue() -> None:
     assert mad.SL_TO_VL not in {smp.attribute for smp in subnet.asked}
 
 
+def test_a_port_that_has_what_is_wanted_costs_a_write_no_more_than_a_read() -> None:
+    subnet, _ = three_hosts()
+    InfinibandSwitches(subnet).write({PORT: PLAIN})
+    subnet.changes.clear()
+    driver = InfinibandSwitches(subnet)
+    driver.discover()
+    subnet.asked.clear()
+    assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
+    assert [smp.attribute for smp in subnet.asked] == [
+        mad.NODE_INFO, mad.VL_ARBITRATION, mad.VL_ARBITRATION, mad.SL_TO_VL
+    ]  # fmt: skip
+    assert not subnet.changes
+
+
+@pytest.mark.parametrize(
+    ("field", "now", "problem"),
+    [
+        ("OperationalVLs", 3, "tables of 8 queues, and the port has 4"),
+        ("VLArbitrationLowCap", 4, "tables of 8 queues, and the port has 4"),
+        ("VLArbitrationHighCap", 4, "its tables have another size by now; try again"),
+    ],
+)
+def test_what_a_port_can_be_told_is_asked_before_each_change(
+    field: str, now: int, problem: str
+) -> None:
+    subnet, devices = three_hosts()
+    driver = InfinibandSwitches(subnet)
+    driver.write({PORT: PLAIN})
+    subnet.changes.clear()
+    devices[3].port_fields = {field: now}
+    other = replace(PLAIN, weights=(60, *PLAIN.weights[1:]))
+    assert driver.write({PORT: other}) == {PORT: Failed(problem)}
+    assert not subnet.changes
+
+
 # ---- Maps ---------------------------------------------------------------------------------------
 
 
@@ -426,9 +461,10 @@ def test_a_node_that_has_taken_the_lid_half_way_is_not_written_to() -> None:
 def test_what_the_subnet_manager_gives_a_port_meanwhile_stays(field: str, fails: bool) -> None:
     subnet, devices = three_hosts()
     InfinibandSwitches(subnet).write({PORT: PLAIN})
+    subnet.asked.clear()
 
-    def is_lost(request: Smp) -> bool:
-        if request.attribute == mad.VL_ARBITRATION:
+    def is_lost(_: Smp) -> bool:
+        if Smp(11, mad.PORT_INFO, PORT.port) in subnet.asked:
             devices[3].port_fields = {field: 3}
         return False
 

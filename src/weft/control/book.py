@@ -1,11 +1,11 @@
 """What every port is to have, what it has as far as is known, and what to do about it next.
 
-A port that was never read, or failed, is read before it is written: what is not known is not
-written over. One that fails is due again after a pause that doubles, and until it answers all
-ports of its node are tended apart from the others, so that a node that hangs holds up no other.
-Ports that are not in the fabric are kept for when they come back, and not counted. Whoever takes
-ports has them alone until they are given back. Not thread-safe, no I/O: the reconciler keeps the
-book. Entry point: `Book`. Units: seconds.
+A port that was never read may differ, and is written: a driver reads it first, and leaves it as it
+is if it has what it should. One that fails is due again after a pause that doubles, and until it
+answers all ports of its node are tended apart from the others, so that a node that hangs holds up
+no other. Ports that are not in the fabric are kept for when they come back, and not counted.
+Whoever takes ports has them alone until they are given back. Not thread-safe, no I/O: the
+reconciler keeps the book. Entry point: `Book`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -189,11 +189,8 @@ class Book:
         """Whoever took them has done what could be done."""
         self._taken.difference_update(names)
 
-    def unread(self, names: Iterable[PortName]) -> list[PortName]:
-        return [name for name in names if self.ports[name].found is None]
-
     def differing(self, names: Iterable[PortName]) -> dict[PortName, Tables]:
-        """Those known to hold something else, with what they want by now."""
+        """Those that hold something else, or were never read, with what they want by now."""
         ports = {name: self.ports[name] for name in names if name in self._here}
         return {name: port.wanted for name, port in ports.items() if port.standing == "pending"}
 

@@ -157,12 +157,11 @@ class Reconciler:
                 self._book.appear(coming.ports)
 
     def _program(self, driver: Switches) -> bool:
-        """The next ports that differ, or may: read if need be, and written."""
+        """The next ports that differ, or may: the driver reads them, and writes those that do."""
         with self._changed:
             names = self._book.take(WHOLE)
-            unread = self._book.unread(names)
         if names:
-            self._carry_out(driver, names, unread)
+            self._write(driver, names)
         return bool(names)
 
     def _check(self, driver: Switches) -> bool:
@@ -180,16 +179,14 @@ class Reconciler:
         with self._changed:
             names = self._book.take_failing(self._clock(), self._pace.check_s)
         if names:
-            self._carry_out(driver, names, names)
+            self._note(self._answers(names, driver.read), names)
+            self._write(driver, names)
             with self._changed:
                 self._wake()
         return bool(names)
 
-    def _carry_out(
-        self, driver: Switches, names: Sequence[PortName], to_read: Sequence[PortName]
-    ) -> None:
-        if to_read:
-            self._note(self._answers(to_read, driver.read), to_read)
+    def _write(self, driver: Switches, names: Sequence[PortName]) -> None:
+        """What is wanted by now of those that answered and differ, or may; gives all back."""
         with self._changed:
             differing = self._book.differing(names)
         if differing:

@@ -105,7 +105,11 @@ class Switches(Protocol):
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]: ...
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        """All or nothing for each port, make before break; answers what was read back."""
+        """All or nothing for each port, make before break; answers what was read back.
+
+        Ports are read first: one that does not answer is not written, and one that holds what is
+        wanted is left as it is, at the price of a read.
+        """
         ...
 
     def close(self) -> None: ...

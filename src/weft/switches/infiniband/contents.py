@@ -40,11 +40,11 @@ class Contents:
         }, failed
 
     def held(
-        self, ports: Ports, maps: int = 0, *, are_informed: bool = False
+        self, ports: Ports, maps: int = 0, *, with_limits: bool = True
     ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
         """What each port holds; some `maps` maps are read in all, at least one of each port.
 
-        `are_informed`: what is known of the ports was read just now.
+        Without `with_limits` limits are those that were last read.
         """
         count = max(1, maps // max(1, len(ports)))
         inputs = {port: self._in_turn(at, count) for port, at in ports.items()}
@@ -60,7 +60,7 @@ class Contents:
         failed |= self.learn(changed)
         going = {port: ports[port] for port in lists if port not in failed}
         unlimited: dict[PortName, Failed] = {}
-        if not are_informed:
+        if with_limits:
             unlimited = self._limit(going, lists)
         held = {
             port: port_tables(at, lists[port], self.maps(at))

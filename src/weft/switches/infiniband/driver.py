@@ -2,8 +2,9 @@
 
 Routing and the VLs in use are the subnet manager's (OpenSM with `qos FALSE`): they are read and
 never set. Ports are asked by LID, and first of all each node for its GUID: a LID that has moved to
-another node is noticed before anything is written. A write goes through its steps for all ports
-side by side; a port that fails at one is put back, with patience, and does not hold up the others.
+another node is noticed before anything is written. A write reads ports, asks those that differ what
+they can be told, and goes through its steps for all of them side by side; a port that fails at one
+is put back, with patience, and does not hold up the others.
 A map that was not read yet is left as it is where nobody can starve by it (`weft.switches.
 infiniband.tables`), and read later. Entry point: `InfinibandSwitches`.
 """
@@ -29,6 +30,7 @@ from weft.switches.infiniband.tables import (
     is_known_enough,
     is_same,
     refusal,
+    serves_all,
     starved,
     steps,
     total,
@@ -96,9 +98,10 @@ class InfinibandSwitches:
         self._survey, self._info = scout._survey, {}
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
-        found, failed = self._informed(ports)
-        able = {port: ability(at.info, self._levels) for port, at in found.items()}
-        return {**able, **failed}
+        found, failed = self._found(ports)
+        informed, silent = self._informed(found)
+        able = {port: ability(at.info, self._levels) for port, at in informed.items()}
+        return {**able, **failed, **silent}
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
         found, failed = self._found(ports)
@@ -107,8 +110,15 @@ class InfinibandSwitches:
         return {**told, **failed, **silent}
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        fitting, failed = self._fitting(wanted)
-        held, silent = self._held(fitting, wanted)
+        found, failed = self._found(wanted)
+        held, silent = self._contents.held(found, with_limits=False)
+        same = {
+            port: wanted[port]
+            for port, there in held.items()
+            if serves_all(wanted[port]) and self._said(found[port], there) == wanted[port]
+        }
+        fitting, unfit = self._fitting({p: found[p] for p in held if p not in same}, wanted)
+        held, unread = self._known(fitting, held, wanted)
         starving = {
             port: Failed(why)
             for port, there in held.items()
@@ -123,7 +133,7 @@ class InfinibandSwitches:
         self._read_back(changes)
         self._put_back([change for change in changes if change.problem is not None])
         done = {change.port: change.outcome for change in changes}
-        return {**done, **failed, **silent, **starving}
+        return {**same, **done, **failed, **silent, **unfit, **unread, **starving}
 
     def close(self) -> None:
         if not self._is_scout:
@@ -167,12 +177,11 @@ class InfinibandSwitches:
         return moved
 
     def _informed(
-        self, ports: Collection[PortName]
+        self, ports: Mapping[PortName, PortAt]
     ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
-        found, failed = self._found(ports)
-        informed, silent = self._contents.informed(found)
+        informed, silent = self._contents.informed(ports)
         self._info |= {port: at.info for port, at in informed.items()}
-        return informed, failed | silent
+        return informed, silent
 
     def _said(self, at: PortAt, there: PortTables) -> Tables | Foreign | Failed:
         able = ability(at.info, self._levels)
@@ -181,21 +190,25 @@ class InfinibandSwitches:
     # ---- How they are changed -------------------------------------------------------------------
 
     def _fitting(
-        self, wanted: Mapping[PortName, Tables]
+        self, ports: Mapping[PortName, PortAt], wanted: Mapping[PortName, Tables]
     ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
-        """Ports that can be told what is wanted of them."""
-        found, failed = self._informed(wanted)
+        """Ports, by what they say now, that can be told what is wanted of them."""
+        informed, failed = self._informed(ports)
         problems = {
-            port: refusal(wanted[port], at.info, self._levels) for port, at in found.items()
+            port: refusal(wanted[port], at.info, self._levels) or _resized(ports[port], at)
+            for port, at in informed.items()
         }
         failed |= {port: Failed(why) for port, why in problems.items() if why is not None}
-        return {port: at for port, at in found.items() if port not in failed}, failed
+        return {port: at for port, at in informed.items() if port not in failed}, failed
 
-    def _held(
-        self, ports: Mapping[PortName, PortAt], wanted: Mapping[PortName, Tables]
+    def _known(
+        self,
+        ports: Mapping[PortName, PortAt],
+        lists: Mapping[PortName, PortTables],
+        wanted: Mapping[PortName, Tables],
     ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
         """What ports hold, with all of their maps where those that are known are not enough."""
-        held, failed = self._contents.held(ports, are_informed=True)
+        held = {port: replace(lists[port], limit=at.info.high_limit) for port, at in ports.items()}
         unsure = {
             port: ports[port]
             for port, there in held.items()
@@ -205,7 +218,7 @@ class InfinibandSwitches:
         held |= {
             port: replace(held[port], maps=self._contents.maps(at)) for port, at in unsure.items()
         }
-        return {port: held[port] for port in held if port not in unread}, failed | unread
+        return {port: held[port] for port in held if port not in unread}, unread
 
     def _change(self, port: PortName, at: PortAt, wanted: Tables, old: PortTables) -> _Change:
         able = ability(at.info, self._levels)
@@ -278,6 +291,12 @@ def _going(changes: Sequence[_Change], step: int = 0) -> dict[PortName, _Change]
 def _note(changes: Mapping[PortName, _Change], failed: Mapping[PortName, Failed]) -> None:
     for port, why in failed.items():
         changes[port].problem = why.problem
+
+
+def _resized(before: PortAt, now: PortAt) -> str | None:
+    """Why what was read of a port may not be all that it has; None if it is."""
+    sizes = [(at.info.low_entries, at.info.high_entries, at.inputs) for at in (before, now)]
+    return None if sizes[0] == sizes[1] else "its tables have another size by now; try again"
 
 
 def _checked(levels: int) -> int:

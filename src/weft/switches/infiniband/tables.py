@@ -91,6 +91,11 @@ def _too_long(weights: Weights, entries: int, kind: str = "") -> str | None:
     return f"{needed} {kind}arbitration entries needed, and it has {entries}"
 
 
+def serves_all(wanted: Tables) -> bool:
+    """Whether the low list alone serves every VL: nobody starves, whatever maps and limit are."""
+    return wanted.lane is None and 0 not in wanted.weights
+
+
 def is_known_enough(wanted: Tables, there: PortTables) -> bool:
     """Whether maps that were not read can stay so: nobody starves whatever they are."""
     if None not in there.maps:

@@ -184,7 +184,7 @@ class Ports:
             raise InputError(str(port.end), why)
         if port.is_ours:
             self._change(port, wanted, link_bps)
-        else:
+        elif wanted != one_queue(link_bps):
             self._take_over(port, wanted, link_bps)
         return wanted
 
@@ -218,6 +218,8 @@ class Ports:
     def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
         found = htb.read(self._link, port.index, port.root)
         had = tables_of(found, link_bps)
+        if had == wanted:
+            return
         try:
             self._go(port, found, wanted, link_bps)
         except (InputError, OSError) as error:

@@ -12,12 +12,12 @@ import sys
 import pytest
 from needs import need_dask, need_namespaces
 from plan_scripts import PLANS, script
+from traffic import watched
 
 from weft.records import Distribution, Record, Scalar, read_records
 
 LIMIT_S = 240
 SATURATED = 0.85  # of the port's rate
-BUSY_PERCENT = 90
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,17 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, ...]:
     need_dask()
     output = tmp_path_factory.mktemp("converged") / "converged.jsonl"
     argv = [sys.executable, str(PLANS / "converged_testbed.py"), "-o", str(output)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    with watched() as machine:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
-    return read_records(output).records
+    found = read_records(output).records
+    least = min(_filled(record) for senders, record in _by_senders(found).items() if senders > 1)
+    if least < SATURATED and machine.trouble:
+        pytest.skip(
+            f"{machine.trouble}: a port that is {least:.0%} full says nothing of a full one"
+        )
+    return found
 
 
 def _number(record: Record, name: str) -> float:
@@ -48,14 +55,10 @@ def _by_senders(records: tuple[Record, ...]) -> dict[int, Record]:
     return {int(r.settings["traffic.senders.count"] or 0): r for r in records}
 
 
-def _need_saturation(record: Record, rate_bps: float, senders: int) -> None:
-    """A port that the processors could not fill says nothing about a full port."""
-    share = _number(record, "senders.throughput") * 1514 / 1448 / rate_bps
-    busy = _number(record, "cpu.busy")
-    if share < SATURATED and busy > BUSY_PERCENT:
-        pytest.skip(f"{senders} senders fill {share:.0%}: processors {busy:.0f} % busy")
-    assert share >= SATURATED
-    assert share <= 1.05
+def _filled(record: Record) -> float:
+    """The share of the port's rate that senders used."""
+    rate_bps = script("converged_testbed").RATE_BPS
+    return float(_number(record, "senders.throughput") * 1514 / 1448 / rate_bps)
 
 
 def test_each_number_of_senders_is_measured_on_seven_hosts(records: tuple[Record, ...]) -> None:
@@ -74,7 +77,7 @@ def test_behind_a_full_port_the_probe_waits_for_its_queue(records: tuple[Record,
     steps = _by_senders(records)
     assert _median_rtt_s(steps[0]) < 0.2 * full_s
     for senders in range(2, 6):
-        _need_saturation(steps[senders], setup.RATE_BPS, senders)
+        assert SATURATED <= _filled(steps[senders]) <= 1.05
         assert 0.5 * full_s < _median_rtt_s(steps[senders]) < 1.5 * full_s
 
 
@@ -86,7 +89,7 @@ def test_the_simulator_with_the_same_rate_and_queue_agrees(records: tuple[Record
     numbers = [2, 3, 5]
     ours = figure.simulated(numbers, {n: figure.shared_window(n) for n in numbers})
     for senders in numbers:
-        _need_saturation(steps[senders], setup.RATE_BPS, senders)
+        assert SATURATED <= _filled(steps[senders]) <= 1.05
         measured_ms = 1e3 * _median_rtt_s(steps[senders])
         assert measured_ms == pytest.approx(ours[senders].p50_ms, rel=0.4)
         assert ours[senders].total_mbps == pytest.approx(setup.RATE_BPS / 1e6, rel=0.02)

@@ -286,7 +286,9 @@ def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
 
 def test_floors_that_exceed_the_capacity_are_refused_with_both_numbers() -> None:
     wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
-    with pytest.raises(InputError, match=r"2 applications sum to 1\.2, the capacity is 1;"):
+    with pytest.raises(
+        InputError, match="2 applications take 1200000 units, the capacity is 1000000;"
+    ):
         weights_with_lending([wide, wide])
 
 

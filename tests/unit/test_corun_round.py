@@ -241,12 +241,14 @@ def test_volume_is_the_time_the_link_is_busy_alone() -> None:
     assert volume(HIDES) == pytest.approx(0.25)
 
 
-def moved(sent: float, model: Hinges = WAITS) -> float:
+def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> float:
     """The volume of an application whose host moved so many times what the link takes in a run."""
+    whole = 1e6 / 8
     runs = tuple(
-        Run(share=b, completion=float(model.slowdown(b)), bytes=round(sent * 1e6 / 8))
+        Run(share=b, completion=float(model.slowdown(b)), bytes=round(both * whole),
+            sent_bytes=None if sent is None else round(sent * whole))
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
-    )
+    )  # fmt: skip
     return volume_of(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
@@ -256,6 +258,15 @@ def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None
     assert moved(0.01) == pytest.approx(0.4, rel=0.01)  # between other hosts
     assert moved(0.3, Hinges(terms=(), floor=0.05)) == pytest.approx(0, abs=1e-6)
     assert moved(1.01, SENDS) == 1
+
+
+def test_volume_is_that_of_the_busier_direction_where_they_were_counted_apart() -> None:
+    """By the sum of 0.8 both directions would have had 0.4 each, as the model says."""
+    assert moved(0.8) == pytest.approx(0.4)
+    assert moved(0.8, sent=0.3) == pytest.approx(0.5)
+    assert moved(0.8, sent=0.5) == pytest.approx(0.5)
+    assert moved(0.4, sent=0.39) == pytest.approx(0.39)
+    assert moved(1.4, sent=0.7) == pytest.approx(0.4, rel=0.01)  # too far from the model
 
 
 def test_who_sends_less_than_its_model_says_leaves_more() -> None:

@@ -30,6 +30,7 @@ from weft.control.policy.response import Responses
 from weft.errors import InputError
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import FloatArray, Hinges
+from weft.sensitivity.profile import Run
 
 MOST = 10  # applications: all sets of them are looked at
 _STEPS = 200
@@ -49,18 +50,29 @@ def volume(model: Hinges) -> float:
 def volume_of(application: Application) -> float:
     """The same by the bytes of its runs with the whole link, where they tell.
 
-    A profile has the bytes that the host of the command sent and received. Its busier direction had
-    all of them or half of them, whichever is nearer to what the model says; where neither is within
-    a factor of the root of 2, other hosts sent the rest, and the model says more than the bytes.
+    A profile has the bytes that the host of the command sent and received. Those of the busier
+    direction count; where the two were not told apart it had all of them or half of them, whichever
+    is nearer to what the model says. Where that is not within a factor of the root of 2, other
+    hosts sent the rest, and the model says more than the bytes.
     """
     profile, said = application.profile, volume(application.convex.model)
-    counted = [run.bytes for run in profile.runs if run.share == 1 and run.bytes]
+    counted = [run for run in profile.runs if run.share == 1 and run.bytes]
     if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
         return said
-    both = 8 * median(counted) / (profile.link_bps * profile.baseline)
-    nearest = min((both, both / 2), key=lambda sent: abs(log(sent / said)))
+    whole = profile.link_bps * profile.baseline / 8
+    possible = [bytes_ / whole for bytes_ in _busier(counted)]
+    nearest = min(possible, key=lambda sent: abs(log(sent / said)))
     near = 1 / sqrt(2) <= nearest / said <= sqrt(2)
     return min(1.0, nearest) if near else said
+
+
+def _busier(runs: Sequence[Run]) -> tuple[float, ...]:
+    """What the busier direction may have had."""
+    known = [run.busier_bytes for run in runs if run.busier_bytes is not None]
+    if known:
+        return (median(known),)
+    both = median(run.bytes or 0 for run in runs)
+    return both, both / 2
 
 
 @dataclass(frozen=True, slots=True)

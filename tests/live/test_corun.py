@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -250,6 +250,30 @@ def test_interrupted_it_keeps_what_was_measured_and_goes_on_later(bench: Bench) 
     assert done.returncode == 0, done.stderr
     assert f"goes on after {kept} of 12 rounds" in done.stderr
     assert len(read_records(file).records) == 12
+
+
+def test_a_series_of_another_testbed_or_command_is_not_gone_on_with(bench: Bench) -> None:
+    file = bench.folder / "records.jsonl"
+    words = ("--repeat", "1", "--runs", "1", "-o", str(file))
+    assert bench.corun(*words).returncode == 0
+    kept = file.read_bytes()
+    bench.save("right", fetch(bench.bed, 5002, BYTES // 2))
+    done = bench.corun(*words)
+    assert done.returncode == 2
+    assert "has records of another command of right; give another file" in done.stderr
+    bench.save("right", fetch(bench.bed, 5002, BYTES))
+    standing.down(NAME)
+    try:
+        standing.up(NAME, replace(bench.bed.wiring, limit_bytes=300_000))
+        done = bench.corun(*words)
+    finally:
+        standing.down(NAME)
+        standing.up(NAME, bench.bed.wiring)
+    assert done.returncode == 2
+    assert "limit 400000 B" in done.stderr
+    assert "limit 300000 B" in done.stderr
+    assert file.read_bytes() == kept
+    assert "goes on after 6 of 6 rounds" in bench.corun(*words).stderr
 
 
 def test_killed_it_leaves_the_links_as_they_were(bench: Bench) -> None:

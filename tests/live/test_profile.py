@@ -132,6 +132,10 @@ def test_a_transfer_takes_as_much_longer_as_its_link_is_slower(bench: Bench) -> 
     for run in found.profile.runs:
         assert run.bytes is not None
         assert BYTES < run.bytes < 1.2 * BYTES
+        assert run.sent_bytes is not None
+        assert run.received_bytes is not None
+        assert run.sent_bytes > BYTES
+        assert run.received_bytes < 0.1 * BYTES
         assert run.completion > 8 * BYTES / (RATE_BPS * run.share) * 0.95
         assert run.cpu_s is not None
         assert run.cpu_s > 0

@@ -14,7 +14,16 @@ from scipy.stats import t as student
 
 from weft.cli import main
 from weft.control.corun.outcome import mean_of, outcome_of, outcome_text
-from weft.control.corun.rounds import Plan, Round, check_same, left_of, record_of, ways_in
+from weft.control.corun.rounds import (
+    PROFILES,
+    Plan,
+    Round,
+    check_same,
+    identity_of,
+    left_of,
+    record_of,
+    ways_in,
+)
 from weft.control.corun.together import together
 from weft.control.corun.ways import (
     ALONE,
@@ -46,7 +55,7 @@ from weft.sensitivity.table import AppTable
 SENDS = Hinges(terms=((1.0, 1.0),), floor=0.05)  # nothing but sending
 WAITS = Hinges(terms=((1.0, 0.4),), floor=0.05)  # sends two fifths of its time
 HIDES = Hinges(terms=((0.25, 1.0),), floor=0.05)  # computes meanwhile, down to a quarter
-PLAN = Plan(names=("a", "b"), place="nowhere", repeat=3, runs=2, seed=5)
+PLAN = Plan(names=("a", "b"), repeat=3, runs=2, seed=5)
 AT_ONCE = {0: 0.0, 1: 0.0}
 
 
@@ -232,12 +241,14 @@ def test_volume_is_the_time_the_link_is_busy_alone() -> None:
     assert volume(HIDES) == pytest.approx(0.25)
 
 
-def moved(sent: float, model: Hinges = WAITS) -> float:
+def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> float:
     """The volume of an application whose host moved so many times what the link takes in a run."""
+    whole = 1e6 / 8
     runs = tuple(
-        Run(share=b, completion=float(model.slowdown(b)), bytes=round(sent * 1e6 / 8))
+        Run(share=b, completion=float(model.slowdown(b)), bytes=round(both * whole),
+            sent_bytes=None if sent is None else round(sent * whole))
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
-    )
+    )  # fmt: skip
     return volume_of(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
@@ -247,6 +258,15 @@ def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None
     assert moved(0.01) == pytest.approx(0.4, rel=0.01)  # between other hosts
     assert moved(0.3, Hinges(terms=(), floor=0.05)) == pytest.approx(0, abs=1e-6)
     assert moved(1.01, SENDS) == 1
+
+
+def test_volume_is_that_of_the_busier_direction_where_they_were_counted_apart() -> None:
+    """By the sum of 0.8 both directions would have had 0.4 each, as the model says."""
+    assert moved(0.8) == pytest.approx(0.4)
+    assert moved(0.8, sent=0.3) == pytest.approx(0.5)
+    assert moved(0.8, sent=0.5) == pytest.approx(0.5)
+    assert moved(0.4, sent=0.39) == pytest.approx(0.39)
+    assert moved(1.4, sent=0.7) == pytest.approx(0.4, rel=0.01)  # too far from the model
 
 
 def test_who_sends_less_than_its_model_says_leaves_more() -> None:
@@ -286,7 +306,9 @@ def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
 
 def test_floors_that_exceed_the_capacity_are_refused_with_both_numbers() -> None:
     wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
-    with pytest.raises(InputError, match=r"2 applications sum to 1\.2, the capacity is 1;"):
+    with pytest.raises(
+        InputError, match="2 applications take 1200000 units, the capacity is 1000000;"
+    ):
         weights_with_lending([wide, wide])
 
 
@@ -317,6 +339,50 @@ def test_what_has_a_record_is_not_run_again_and_others_records_are_refused() -> 
     check_same("x", PLAN, ways, records)
     with pytest.raises(InputError, match="has records with applications 'a b', not 'a c'"):
         check_same("x", replace(PLAN, names=("a", "c")), ways, records)
+
+
+def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
+    """Of a and b, whose commands are their names unless told otherwise."""
+    runs = tuple(Run(share=b, completion=1 / b) for b in (0.1, 0.5, 1.0))
+    applications = [
+        application_of(Profile(name=name, runs=runs, command=(commands.get(name, name),)))
+        for name in PLAN.names
+    ]
+    return replace(PLAN, identity=identity_of(applications, place, directory))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        (planned(place="there"), "with place 'here', not 'there'"),
+        (planned(directory="/tmp"), "with directory '/', not '/tmp'"),
+        (planned(b="c"), "of another command of b"),
+        (replace(planned(), runs=3), "with runs 2, not 3"),
+    ],
+)
+def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, told: str) -> None:
+    plan = planned()
+    records = [record_of(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:4]]
+    check_same("x", planned(), {ONE: Way(name=ONE)}, records)
+    assert left_of(planned(), records) == list(plan.rounds[4:])
+    with pytest.raises(InputError, match=f"x: has records {told}; give another file"):
+        check_same("x", changed, {ONE: Way(name=ONE)}, records)
+
+
+def test_a_series_does_not_go_on_after_another_profile_of_the_same_command() -> None:
+    plan = planned()
+    again = {**plan.identity, PROFILES: "0 " + plan.identity[PROFILES].split()[1]}
+    records = [record_of(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:1]]
+    with pytest.raises(InputError, match="x: has records of another profile of a;"):
+        check_same("x", replace(plan, identity=again), {ONE: Way(name=ONE)}, records)
+
+
+def test_records_that_do_not_tell_what_they_are_of_are_refused() -> None:
+    """As those of weft before it kept that."""
+    old = replace(PLAN, identity={"place": "here"})
+    records = [record_of(old, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in old.rounds[:1]]
+    with pytest.raises(InputError, match="x: has records that do not tell their directory; give"):
+        check_same("x", planned(), {ONE: Way(name=ONE)}, records)
 
 
 def test_records_of_other_weights_or_predictions_are_refused() -> None:

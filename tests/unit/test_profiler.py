@@ -58,7 +58,7 @@ def ran(completion_s: float) -> Ran:
     total = LINK_BPS / 8 * SENDING_S
     cpu_s = np.minimum(at_s, COMPUTING_S)
     watched = Watched(at_s, 0 * at_s, total * sent, cpu_s, 0 * at_s)
-    return Ran(watched, completion_s, round(total), float(cpu_s[-1]), 0.0)
+    return Ran(watched, completion_s, 1_000_000, round(total), float(cpu_s[-1]), 0.0)
 
 
 def profile(path: Path, runner: Invented, plan: Plan = PLAN) -> tuple[Application, list[str]]:
@@ -78,7 +78,7 @@ def test_the_profile_is_what_the_command_took_at_each_share(tmp_path: Path) -> N
     assert found.traced is not None
     assert found.traced.quality.left_out is not None
     assert found.traced.quality.left_out.worst < 0.02
-    assert told[0].startswith("first run, not counted: 3 s, 23.84 MiB")
+    assert told[0].startswith("first run, not counted: 3 s, 23.84 MiB sent, 976.6 KiB rec")
     assert told[1] == "6 runs to come: about 58 s"
     assert [line.split("; ")[1] for line in told[2:]][-1] == "0 s left"
 
@@ -234,7 +234,8 @@ def test_a_run_tells_time_bytes_and_processor_time(lo: Counters) -> None:
     spins = "import time\nwhile time.process_time() < 0.3: pass"
     found = run_command(spawn(f'{python} "{sends}\n{spins}"'), lo, limit_s=60, where="x")
     assert found.completion_s > 0.3
-    assert found.bytes >= 2 * 30000  # received as well
+    assert found.sent_bytes >= 30000
+    assert found.received_bytes >= 30000  # what lo sends it receives
     assert 0.3 < found.cpu_s < 2
 
 

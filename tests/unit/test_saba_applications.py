@@ -160,7 +160,7 @@ def test_the_pair_of_a_cohort_is_its_most_and_its_least_sensitive(three: Cohort)
 
 def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     """Two rounds in which weft is as fast as alone, and equal queues take twice as long."""
-    plan = Plan(names=("a", "b"), place="here", repeat=3, runs=1, seed=1)
+    plan = Plan(names=("a", "b"), repeat=3, runs=1, seed=1)
     took = {ALONE: 10.0, ONE: 25.0, EQUAL: 20.0, WEFT: 10.0, LEND: 12.0}
     models = [Hinges(terms=((1.0, 0.95),), floor=0.05), Hinges(terms=((0.25, 3.6),), floor=0.05)]
     ways = ways_of(models, LINK_BPS)

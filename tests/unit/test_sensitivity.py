@@ -266,6 +266,22 @@ def test_an_application_survives_its_file() -> None:
     assert to_json(from_json(to_json(application), "file")) == to_json(application)
 
 
+def test_readers_that_do_not_know_bytes_of_one_direction_find_runs_as_they_were() -> None:
+    plain = profile()
+    runs = tuple(replace(run, sent_bytes=10**7 * run.repetition) for run in plain.runs)
+    application = application_of(replace(plain, runs=runs))
+    assert from_json(to_json(application), "file") == application
+    old, new = (json.loads(to_json(a)) for a in (application_of(plain), application))
+    assert new["profile"].pop("sent_bytes") == [0, 10**7, 2 * 10**7] * 4
+    assert new == old
+
+
+def test_more_bytes_sent_than_moved_are_refused() -> None:
+    for sent in (-1, 11):
+        with pytest.raises(InputError, match=f"run: sent_bytes: {sent} of 10 in all"):
+            Run(share=1.0, completion=1.0, bytes=10, sent_bytes=sent)
+
+
 @pytest.mark.parametrize("name", ["saba-lr", "saba-sql"])
 def test_the_examples_hold_the_models_that_their_profiles_give(name: str) -> None:
     stored = read_application(EXAMPLES / f"{name}.json")
@@ -297,6 +313,7 @@ DAMAGE: dict[str, Callable[[str], str | bytes]] = {
     "no baseline": lambda text: text.replace('"share": 1.0', '"share": 0.9'),
     "negative term": lambda text: re.sub(r'"terms": \[\s*\[', '"terms": [[1.0, -1], [', text),
     "floor below the profile": lambda text: text.replace('"floor": 0.1', '"floor": 0.01', 1),
+    "too few numbers of bytes": lambda text: text.replace('"runs"', '"sent_bytes": [1], "runs"', 1),
     "no models": lambda text: json.dumps({**json.loads(text), "models": {}}),
     "unknown field": lambda text: text.replace('"repetition"', '"repeated"', 1),
     "slash in the name": lambda text: text.replace('"name": "app"', '"name": "../app"', 1),

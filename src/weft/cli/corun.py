@@ -8,7 +8,7 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from math import inf
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from weft.control.corun.rounds import (
     Round,
     check_same,
     completions_of,
+    identity_of,
     left_of,
     part_of,
     record_of,
@@ -32,6 +33,7 @@ from weft.errors import InputError
 from weft.host import standing
 from weft.records import Record, RecordWriter, check_output, read_records
 from weft.sensitivity.application import Application
+from weft.sensitivity.place import testbed_text
 from weft.sensitivity.profiler import duration
 from weft.sensitivity.run_command import check_command
 from weft.sensitivity.table import AppTable, default_directory
@@ -67,12 +69,16 @@ def run(args: argparse.Namespace) -> int:
     table = AppTable(Path(args.table) if args.table else default_directory())
     timeout_s = seconds(args.timeout)
     plan = Plan(
-        names=tuple(args.names), place=f"testbed {args.testbed}", seed=_seed(args.seed),
+        names=tuple(args.names), seed=_seed(args.seed),
         repeat=number(args.repeat, "--repeat"), runs=number(args.runs, "--runs"),
     )  # fmt: skip
     applications = [_runnable(table.load(name)) for name in plan.names]
-    link_bps = standing.find(args.testbed).wiring.rate_bps
+    wiring = standing.find(args.testbed).wiring
+    link_bps = wiring.rate_bps
     _check_link(applications, link_bps)
+    where = testbed_text(args.testbed, args.host or wiring.hosts[0], wiring)
+    place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
+    plan = replace(plan, identity=identity_of(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
     ways = ways_of(models, link_bps, [*map(volume_of, applications)])
     if args.dry_run:
@@ -119,9 +125,7 @@ def _gone_on_with(
     records = [*read_records(path).records]
     check_same(path, plan, ways, records)
     seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
-    again = Plan(names=plan.names, place=plan.place, repeat=plan.repeat, runs=plan.runs,
-                 seed=seeds[0] if seeds else plan.seed)  # fmt: skip
-    return again, records
+    return replace(plan, seed=seeds[0] if seeds else plan.seed), records
 
 
 # ---- Measuring --------------------------------------------------------------------------------

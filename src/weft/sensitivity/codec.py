@@ -1,7 +1,8 @@
 """An application as one JSON file, and back; damaged or foreign content is refused by place.
 
 The file is `{"weft": "application", "schema": 1, "profile", "models"}`, indented, ASCII, without
-NaN. Entry points: `to_json`, `from_json`.
+NaN. How many of each run's bytes were sent is a list beside the runs, where it is known: readers
+that do not know it leave it out. Entry points: `to_json`, `from_json`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def to_json(application: Application) -> str:
     data = {
         "weft": KIND,
         "schema": SCHEMA,
-        "profile": asdict(application.profile),
+        "profile": _profile_json(application.profile),
         "models": {
             "convex": _fitted_json(application.convex),
             "paper": [_fitted_json(fitted) for fitted in application.paper],
@@ -40,6 +41,12 @@ def to_json(application: Application) -> str:
         },
     }
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
+
+
+def _profile_json(profile: Profile) -> Json:
+    data = asdict(profile)
+    sent = [run.pop("sent_bytes") for run in data["runs"]]
+    return data | ({"sent_bytes": sent} if any(n is not None for n in sent) else {})
 
 
 def _fitted_json(fitted: Fitted[Model]) -> Json:
@@ -81,7 +88,7 @@ def _profile(data: Json) -> Profile:
         raise ValueError(f"completion_unit {unit!r} is not s or slowdown")
     return Profile(
         name=_text(data["name"]),
-        runs=tuple(Run(**_numbers(run)) for run in data["runs"]),
+        runs=tuple(Run(**_numbers(run)) for run in _runs(data)),
         command=tuple(map(_text, data["command"])),
         link_bps=None if data["link_bps"] is None else _number(data["link_bps"]),
         completion_unit=unit,
@@ -89,6 +96,12 @@ def _profile(data: Json) -> Profile:
         date=_text(data["date"]),
         notes=tuple(map(_text, data["notes"])),
     )
+
+
+def _runs(data: Json) -> list[Json]:
+    runs = data["runs"]
+    sent = data.get("sent_bytes") or [None] * len(runs)
+    return [run | {"sent_bytes": own} for run, own in zip(runs, sent, strict=True)]
 
 
 def _convex(data: Json) -> Fitted[Hinges]:

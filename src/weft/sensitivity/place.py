@@ -62,7 +62,7 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
             there = ", ".join(bed.wiring.hosts)
             raise InputError(f"--host {node}", f"is not of testbed {name}", f"there are {there}")
         yield Place(
-            what=f"testbed {name}, command on {node}; {network_text(bed.wiring)}",
+            what=testbed_text(name, node, bed.wiring),
             namespace=bed.namespace(node),
             hostname=node,
             interface=INTERFACE,
@@ -70,6 +70,11 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
             slowest_bps=min(cable.rate_bps for cable in bed.layout.cables),
             capping=partial(our_links, bed.all_ends(), None),
         )
+
+
+def testbed_text(name: str, node: str, wiring: Wiring) -> str:
+    """Where commands run, but for the rate of the hosts' links."""
+    return f"testbed {name}, command on {node}; {network_text(wiring)}"
 
 
 def network_text(wiring: Wiring) -> str:

@@ -26,7 +26,8 @@ CompletionUnit = Literal["s", "slowdown"]
 class Run:
     """One run at a share of the link; None where something was not observed.
 
-    `completion` is in the profile's unit. `run_delay_s` is how long the command's processes were
+    `completion` is in the profile's unit. `bytes` are those of both directions, `sent_bytes` those
+    of them that went out. `run_delay_s` is how long the command's processes were
     ready and waited for a processor: a contended run has much of it.
     """
 
@@ -36,6 +37,7 @@ class Run:
     bytes: int | None = None
     cpu_s: float | None = None
     run_delay_s: float | None = None
+    sent_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -46,6 +48,21 @@ class Run:
             if value is not None and not least < value < inf:
                 problem = f"{value:g} at share {self.share:g}"
                 raise InputError(f"run: {name}", problem, "leave out runs that did not finish")
+        if self.sent_bytes is not None and not 0 <= self.sent_bytes <= (self.bytes or 0):
+            problem = f"{self.sent_bytes} of {self.bytes} in all"
+            raise InputError("run: sent_bytes", problem, "give a part of its bytes")
+
+    @property
+    def received_bytes(self) -> int | None:
+        if self.bytes is None or self.sent_bytes is None:
+            return None
+        return self.bytes - self.sent_bytes
+
+    @property
+    def busier_bytes(self) -> int | None:
+        """Of the direction that had more of them; None where they were not counted apart."""
+        sent, received = self.sent_bytes, self.received_bytes
+        return None if sent is None or received is None else max(sent, received)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,9 +133,17 @@ def _called(plan: Plan, due: Next) -> str:
 
 
 def _took(run: Run) -> str:
-    parts = [f"{run.completion:.3g} s", format_value(run.bytes or 0, "B")]
+    parts = [f"{run.completion:.3g} s", _moved(run)]
     parts += [f"CPU {run.cpu_s or 0:.2g} s", f"run delay {run.run_delay_s or 0:.2g} s"]
     return ", ".join(parts)
+
+
+def _moved(run: Run) -> str:
+    """As far as it is known: a log from before they were counted apart has the sum alone."""
+    sent, received = run.sent_bytes, run.received_bytes
+    if sent is None or received is None:
+        return format_value(run.bytes or 0, "B")
+    return f"{format_value(sent, 'B')} sent, {format_value(received, 'B')} received"
 
 
 def _told(log: RunLog, first: First, run: Run) -> str:

@@ -39,13 +39,15 @@ class Ran:
 
     watched: Watched
     completion_s: float
-    bytes: int
+    received_bytes: int
+    sent_bytes: int
     cpu_s: float
     run_delay_s: float
 
     def at(self, share: float, repetition: int) -> Run:
         return Run(
-            share=share, completion=self.completion_s, repetition=repetition, bytes=self.bytes,
+            share=share, completion=self.completion_s, repetition=repetition,
+            bytes=self.received_bytes + self.sent_bytes, sent_bytes=self.sent_bytes,
             cpu_s=self.cpu_s, run_delay_s=self.run_delay_s,
         )  # fmt: skip
 
@@ -96,11 +98,12 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
             _end(process, times)
         if process.returncode:
             raise InputError(where, failure(process.returncode, said), "mend the command")
-    moved = sum(after - then for after, then in zip(counters(), before, strict=True))
+    received, sent = (after - then for after, then in zip(counters(), before, strict=True))
     return Ran(
         watched=watched,
         completion_s=float(watched.at_s[-1]) - started,
-        bytes=moved,
+        received_bytes=received,
+        sent_bytes=sent,
         # Waited-for children are counted exactly, the others as often as they were seen.
         cpu_s=max(_children_cpu_s() - spent_s, float(watched.cpu_s[-1])),
         run_delay_s=float(watched.run_delay_s[-1]),

@@ -214,12 +214,15 @@ def _sends_and_is_not_slowed(cohort: Cohort) -> Callable[[Records], Verdict]:
 
 
 def least_utilisation(app: Application) -> float | None:
-    """Of the link by its runs alone: what its host sent and received, were both as much."""
+    """Of the link by its runs alone: what its host sent or received, the more of them.
+
+    Where they were not counted apart, as if both were as much.
+    """
     runs = [run for run in runs_at(app, 1.0) if run.bytes is not None]
     if not runs or app.profile.link_bps is None:
         return None
-    each_way_bits = sum(8 * (run.bytes or 0) for run in runs) / 2
-    return each_way_bits / (app.profile.link_bps * sum(run.completion for run in runs))
+    one_way_bits = sum(8 * (run.busier_bytes or (run.bytes or 0) / 2) for run in runs)
+    return one_way_bits / (app.profile.link_bps * sum(run.completion for run in runs))
 
 
 def _claims(cohort: Cohort) -> tuple[Claim, ...]:

@@ -2,14 +2,16 @@
 
 A repetition runs every application alone and all of them in every way, in an order of its own, so
 that drift of the machine falls on all alike. One record per round, under the name `corun`: which
-way, which applications, each one's weight, predictions and completion times. Pure. Entry points:
-`Plan`, `record_of`, `completions_of`, `ways_in`. Units: seconds; weights are fractions of the link.
+way, which applications, each one's weight, predictions and completion times, and what tells this
+measurement from others of the same names (`identity_of`). Pure. Entry points: `Plan`, `record_of`,
+`completions_of`, `ways_in`, `check_same`. Units: seconds; weights are fractions of the link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from math import isclose
 from random import Random
 from statistics import fmean
@@ -18,11 +20,15 @@ from weft import __version__
 from weft.control.corun.ways import ALONE, ONE, WAYS, Way
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
+from weft.records.codec import canonical
+from weft.sensitivity.application import Application
 
 NAME = "corun"
 MOST_REPETITIONS, MOST_RUNS = 100, 100
 IDLE, UNMARKED = "processors.idle", "unmarked"
+COMMANDS, PROFILES = "commands", "profiles"
 _ROUNDING = 1e-6
+_DIGITS = 12  # of a digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,16 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is measured: `runs` of each application in a round at least."""
+    """What is measured: `runs` of each application in a round at least.
+
+    `identity` is what must be the same in all rounds besides: see `identity_of`.
+    """
 
     names: tuple[str, ...]
-    place: str
     repeat: int
     runs: int
     seed: int
+    identity: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.names) < 2:
@@ -83,9 +92,26 @@ class Plan:
             "running": " ".join(self.names[n] for n in one.numbers),
             "way": one.way,
             "repetition": one.repetition,
-            "place": self.place,
             "runs": self.runs,
+            **self.identity,
         }
+
+
+def identity_of(applications: Sequence[Application], place: str, directory: str) -> dict[str, str]:
+    """What the names stand for: on what network, and in order digests of commands and profiles.
+
+    A profile is there as models, times alone and volumes come from it.
+    """
+    return {
+        "place": place,
+        "directory": directory,
+        COMMANDS: " ".join(_digest([*a.profile.command]) for a in applications),
+        PROFILES: " ".join(_digest(asdict(a.profile)) for a in applications),
+    }
+
+
+def _digest(value: object) -> str:
+    return sha256(canonical(value).encode()).hexdigest()[:_DIGITS]
 
 
 def record_of(
@@ -182,11 +208,29 @@ def left_of(plan: Plan, records: Sequence[Record]) -> list[Round]:
 def check_same(where: str, plan: Plan, ways: Mapping[str, Way], records: Sequence[Record]) -> None:
     """Refuses records of another measurement, and of other weights or predictions."""
     for record in records:
-        for key, value in plan.settings(plan.rounds[0]).items():
-            if key in ("applications", "place", "runs") and record.settings.get(key) != value:
-                problem = f"has records with {key} {record.settings.get(key)!r}, not {value!r}"
-                raise InputError(where, problem, "give another file, or the same measurement")
+        _check_identity(where, plan, record.settings)
     for name, had in ways_in(where, records).items():
         if name not in ways or not _same(had, ways[name]):
             problem = f"has records of {name!r} with other weights or predictions than the models'"
             raise InputError(where, problem, "give another file: a model has changed")
+
+
+def _check_identity(where: str, plan: Plan, found: Mapping[str, Plain]) -> None:
+    wanted = plan.settings(plan.rounds[0])
+    keys = ("applications", "runs", *plan.identity)
+    untold = [key for key in keys if key not in found]
+    if untold:
+        problem = f"has records that do not tell their {untold[0]}"
+        raise InputError(where, problem, "give another file, to measure anew")
+    for key in keys:
+        if found[key] != wanted[key]:
+            problem = f"has records {_difference(plan.names, key, found[key], wanted[key])}"
+            raise InputError(where, problem, "give another file, or the same measurement")
+
+
+def _difference(names: Sequence[str], key: str, had: Plain, wanted: Plain) -> str:
+    if key not in (COMMANDS, PROFILES):
+        return f"with {key} {had!r}, not {wanted!r}"
+    pairs = zip(names, str(had).split(), str(wanted).split(), strict=False)
+    changed = [name for name, old, new in pairs if old != new]
+    return f"of another {key.removesuffix('s')} of {', '.join(changed)}"

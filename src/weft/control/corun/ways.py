@@ -58,7 +58,7 @@ def ways_of(
     answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)
     weft = [answer[n] / units for n in everyone]
     equal = [MANAGED / len(models)] * len(models)
-    lend = weights_with_lending(models, MANAGED, volumes).tolist()
+    lend = weights_with_lending(models, MANAGED, volumes, units=units).tolist()
     return {
         ONE: Way(name=ONE),
         EQUAL: _predicted(EQUAL, models, equal, volumes),

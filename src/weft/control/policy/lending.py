@@ -25,18 +25,21 @@ from statistics import median
 
 import numpy as np
 
+from weft.control.policy.allocate import allocate
 from weft.control.policy.response import Responses
 from weft.errors import InputError
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import FloatArray, Hinges
+from weft.sensitivity.profile import Run
 
 MOST = 10  # applications: all sets of them are looked at
 _STEPS = 200
 _SETTLED = 1e-6
 _ROUNDING = 1e-9
-_FINEST = 0.004  # of the link, the least weight that is handed over
+_UNITS = 1_000_000  # of the link, in which Eq. 4.2's weights are whole numbers
+_FINEST = 0.004  # of the capacity, the least weight that is handed over
 _AS_GOOD = 0.005
-_WORTH = 1e-4  # of slowdown, below which an exchange is not worth it
+_WORTH = 1e-4  # of slowdown, below which a step is not worth it
 
 
 def volume(model: Hinges) -> float:
@@ -47,18 +50,29 @@ def volume(model: Hinges) -> float:
 def volume_of(application: Application) -> float:
     """The same by the bytes of its runs with the whole link, where they tell.
 
-    A profile has the bytes that the host of the command sent and received. Its busier direction had
-    all of them or half of them, whichever is nearer to what the model says; where neither is within
-    a factor of the root of 2, other hosts sent the rest, and the model says more than the bytes.
+    A profile has the bytes that the host of the command sent and received. Those of the busier
+    direction count; where the two were not told apart it had all of them or half of them, whichever
+    is nearer to what the model says. Where that is not within a factor of the root of 2, other
+    hosts sent the rest, and the model says more than the bytes.
     """
     profile, said = application.profile, volume(application.convex.model)
-    counted = [run.bytes for run in profile.runs if run.share == 1 and run.bytes]
+    counted = [run for run in profile.runs if run.share == 1 and run.bytes]
     if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
         return said
-    both = 8 * median(counted) / (profile.link_bps * profile.baseline)
-    nearest = min((both, both / 2), key=lambda sent: abs(log(sent / said)))
+    whole = profile.link_bps * profile.baseline / 8
+    possible = [bytes_ / whole for bytes_ in _busier(counted)]
+    nearest = min(possible, key=lambda sent: abs(log(sent / said)))
     near = 1 / sqrt(2) <= nearest / said <= sqrt(2)
     return min(1.0, nearest) if near else said
+
+
+def _busier(runs: Sequence[Run]) -> tuple[float, ...]:
+    """What the busier direction may have had."""
+    known = [run.busier_bytes for run in runs if run.busier_bytes is not None]
+    if known:
+        return (median(known),)
+    both = median(run.bytes or 0 for run in runs)
+    return both, both / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +103,18 @@ class Lending:
         object.__setattr__(self, "sets", np.array([*product((0.0, 1.0), repeat=count)]))
 
     def slowdowns(self, weights: FloatArray) -> FloatArray:
-        """Predicted, of each application, with these weights."""
+        """Predicted, of each application, with these weights; of many sets of them, by rows."""
         shares = self._shares(weights)
         each = self._each(shares)
-        sending, slower = np.ones(len(weights)), np.ones(len(weights))
+        sending, slower = np.ones(weights.shape), np.ones(weights.shape)
         for _ in range(_STEPS):
             likely = self._likely(sending)
-            slower = 1 / (likely / each).sum(axis=0)
-            wanted = np.minimum(1.0, self.sent / ((likely * shares).sum(axis=0) * slower))
-            if np.abs(wanted - sending).max() < _SETTLED:
+            slower = 1 / (likely / each).sum(axis=-2)
+            wanted = np.minimum(1.0, self.sent / ((likely * shares).sum(axis=-2) * slower))
+            moving = np.abs(wanted - sending).max(axis=-1, keepdims=True) >= _SETTLED
+            if not moving.any():
                 break
-            sending = (sending + wanted) / 2
+            sending = np.where(moving, (sending + wanted) / 2, sending)
         return slower
 
     def total(self, weights: FloatArray) -> float:
@@ -108,8 +123,9 @@ class Lending:
 
     def _shares(self, weights: FloatArray) -> FloatArray:
         """Of each application (column) while it sends beside each set of others (row)."""
-        others = (self.sets @ weights)[:, None] - self.sets * weights
-        return np.asarray(weights / (weights + others))
+        own = weights[..., None, :]
+        others = (weights @ self.sets.T)[..., None] - self.sets * own
+        return np.asarray(own / (own + others))
 
     def _each(self, shares: FloatArray) -> FloatArray:
         """Slowdowns at these shares; below a floor, what it is there."""
@@ -122,11 +138,11 @@ class Lending:
 
         Sets that differ in the application itself are one: each has half of the likelihood.
         """
-        chances = np.where(self.sets > 0, sending[None, :], 1 - sending[None, :])
-        found = np.empty_like(chances)
-        for n in range(len(sending)):
-            found[:, n] = np.delete(chances, n, axis=1).prod(axis=1) / 2
-        return found
+        chances = np.where(self.sets > 0, sending[..., None, :], 1 - sending[..., None, :])
+        half = np.full_like(chances[..., :1], 0.5)
+        before = np.cumprod(np.concatenate((half, chances[..., :-1]), axis=-1), axis=-1)
+        behind = np.cumprod(np.concatenate((2 * half, chances[..., :0:-1]), axis=-1), axis=-1)
+        return np.asarray(before * behind[..., ::-1])
 
 
 def lent_slowdowns(
@@ -146,30 +162,30 @@ def lent_slowdowns(
 
 
 def weights_with_lending(
-    models: Sequence[Hinges], capacity: float = 1.0, volumes: Sequence[float] = ()
+    models: Sequence[Hinges],
+    capacity: float = 1.0,
+    volumes: Sequence[float] = (),
+    *,
+    units: int = _UNITS,
 ) -> FloatArray:
-    """Weights for which the total slowdown with lending is least, as far as exchanges find them.
+    """Weights for which the total slowdown with lending is least, as far as small steps find them.
 
-    From weights as equal as the floors allow, and from one application far before or behind the
-    others, a part of one's weight is handed over to another as long as that helps, in ever smaller
-    parts. The total is not convex in the weights: the best of the local answers is taken, and of
-    the weights between it and those equal ones the nearest to equal that are as good but for 0.5 %:
-    a promise is worth something where a model is wrong.
+    The total is not convex in the weights: steps begin at weights as equal as the floors allow, at
+    those of Eq. 4.2 (whole `units` of the link) and where one application is as far before or
+    behind the others as is best, and the best end is taken. Of the weights
+    between it and the equal ones the answer is the nearest to equal that are as good but for 0.5 %,
+    and no worse than the equal ones and Eq. 4.2's but for 10⁻⁶, to which slowdowns are settled: a
+    promise is worth something where a model is wrong.
     """
     lending = Lending(models, capacity, volumes)
-    floors = lending.responses.floor
-    if floors.sum() > capacity + _ROUNDING:
-        told = f"the floors of {len(models)} applications sum to {floors.sum():.4g}"
-        problem = f"{told}, the capacity is {capacity:.4g}"
-        raise InputError("lending", problem, "lower the floors or admit fewer applications")
-    equal = _as_equal(floors, capacity)
-    starts = [equal]
-    for one in np.eye(len(models)):
-        before = np.where(one > 0, capacity - (floors.sum() - floors), floors)
-        behind = floors + (1 - one) * (capacity - floors.sum()) / max(1, len(models) - 1)
-        starts += [before, behind]
-    best = min((_improved(lending, start) for start in starts), key=lending.total)
-    return _nearest(lending, equal, best)
+    promised = allocate(models, [range(len(models))], units=units, capacity=capacity).shares
+    equal = _as_equal(lending.responses.floor, capacity)
+    extremes = [*_extremes(lending.responses.floor, capacity)]
+    corners = np.array([equal, promised, *extremes])
+    starts = (equal, promised, min(extremes, key=lending.total))
+    best = min((_improved(lending, start, corners) for start in starts), key=lending.total)
+    known = min(map(lending.total, (equal, promised))) + _SETTLED
+    return _nearest(lending, equal, best, min(known, lending.total(best) * (1 + _AS_GOOD)))
 
 
 def _as_equal(floors: FloatArray, capacity: float) -> FloatArray:
@@ -183,8 +199,16 @@ def _as_equal(floors: FloatArray, capacity: float) -> FloatArray:
         held |= short
 
 
-def _nearest(lending: Lending, equal: FloatArray, best: FloatArray) -> FloatArray:
-    enough = lending.total(best) * (1 + _AS_GOOD)
+def _extremes(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
+    """One application as far before the others as their floors allow, or behind them."""
+    spare, others = capacity - floors.sum(), max(1, len(floors) - 1)
+    for one in np.eye(len(floors)):
+        yield floors + one * spare
+        yield floors + (1 - one) * spare / others
+
+
+def _nearest(lending: Lending, equal: FloatArray, best: FloatArray, enough: float) -> FloatArray:
+    """The first weights on the way from equal to the best with a total of `enough` or less."""
     for step in np.linspace(0, 1, 101).tolist():
         weights: FloatArray = equal + step * (best - equal)
         if lending.total(weights) <= enough:
@@ -192,15 +216,17 @@ def _nearest(lending: Lending, equal: FloatArray, best: FloatArray) -> FloatArra
     return best
 
 
-def _improved(lending: Lending, weights: FloatArray) -> FloatArray:
-    best, part = lending.total(weights), 0.25 * lending.capacity
+def _improved(lending: Lending, weights: FloatArray, corners: FloatArray) -> FloatArray:
+    """The end of the steps that help most, of ever smaller parts of the capacity."""
+    best, part = lending.total(weights), 0.25
     while part > _FINEST:
-        found = min(_exchanges(lending, weights, part), key=lending.total, default=weights)
-        total = lending.total(found)
-        if total > best - _WORTH:
+        steps = np.array([*_exchanges(lending, weights, part * lending.capacity),
+                          *(weights + part * (corners - weights))])  # fmt: skip
+        totals = lending.slowdowns(steps).sum(axis=-1)
+        if totals.min() > best - _WORTH:
             part /= 2
         else:
-            weights, best = found, total
+            weights, best = steps[totals.argmin()], float(totals.min())
     return weights
 
 

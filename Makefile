@@ -60,13 +60,14 @@ define run_core_tests
 @$(STEP) "$(1) run" env -C build/$(1) ctest --output-on-failure
 endef
 
-# No NDEBUG in either: assertions of the core and of the standard library stay on.
+# No NDEBUG in either: assertions of the core and of the standard library stay on. -g1: what lines
+# in traces need, and no more to compile.
 core-test: ## the C++ tests, with assertions on
-	$(call run_core_tests,core-test,-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g -D_GLIBCXX_ASSERTIONS")
+	$(call run_core_tests,core-test,-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -D_GLIBCXX_ASSERTIONS")
 
 sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 	$(call run_core_tests,sanitize,-DWEFT_SANITIZE=ON \
-		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
 pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null

@@ -86,7 +86,7 @@ test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps to
 		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
 		tests/property/test_allocate_optimal.py tests/property/test_sensitivity_laws.py \
 		tests/property/test_allocate_laws.py tests/property/test_policy_laws.py \
-		tests/property/test_fabric_wide_laws.py </dev/null
+		tests/property/test_fabric_wide_laws.py tests/property/test_trace_laws.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
@@ -115,7 +115,8 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
 		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
 		tests/live/test_control_service.py tests/live/test_control_access.py \
-		$(FLOOD) tests/property/test_control_laws.py </dev/null
+		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
+		tests/property/test_infiniband_tables_laws.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps

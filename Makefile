@@ -60,13 +60,14 @@ define run_core_tests
 @$(STEP) "$(1) run" env -C build/$(1) ctest --output-on-failure
 endef
 
-# No NDEBUG in either: assertions of the core and of the standard library stay on.
+# No NDEBUG in either: assertions of the core and of the standard library stay on. -g1: what lines
+# in traces need, and no more to compile.
 core-test: ## the C++ tests, with assertions on
-	$(call run_core_tests,core-test,-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g -D_GLIBCXX_ASSERTIONS")
+	$(call run_core_tests,core-test,-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -D_GLIBCXX_ASSERTIONS")
 
 sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 	$(call run_core_tests,sanitize,-DWEFT_SANITIZE=ON \
-		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
 pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null
@@ -85,7 +86,7 @@ test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps to
 		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
 		tests/property/test_allocate_optimal.py tests/property/test_sensitivity_laws.py \
 		tests/property/test_allocate_laws.py tests/property/test_policy_laws.py \
-		tests/property/test_fabric_wide_laws.py </dev/null
+		tests/property/test_fabric_wide_laws.py tests/property/test_trace_laws.py </dev/null
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
@@ -115,7 +116,8 @@ test-control: $(BUILT) ## the controller killed 500 times under load, 200 client
 		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
 		tests/live/test_control_crash.py tests/live/test_control_inputs.py \
 		tests/live/test_control_service.py tests/live/test_control_access.py \
-		$(FLOOD) tests/property/test_control_laws.py </dev/null
+		$(FLOOD) tests/property/test_control_laws.py tests/property/test_session_laws.py \
+		tests/property/test_infiniband_tables_laws.py </dev/null
 
 test-apps: $(BUILT) ## real applications profiled on a testbed (as root): rsync, pg_dump, MPI, Spark; minutes
 	@tools/system-packages.sh apps

@@ -16,9 +16,6 @@ namespace {
 
 constexpr uint64_t kTag = 0x77656674;
 
-constexpr uint32_t bit(Op op) {
-  return 1u << static_cast<uint32_t>(op);
-}
 constexpr uint32_t kRemote = bit(Op::write) | bit(Op::write_imm) | bit(Op::read) |
                              bit(Op::fetch_add) | bit(Op::compare_swap);
 

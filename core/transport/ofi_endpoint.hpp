@@ -25,6 +25,10 @@
 
 namespace weft::transport {
 
+constexpr uint32_t bit(Op op) {
+  return 1u << static_cast<uint32_t>(op);
+}
+
 class OfiEndpoint final : public Endpoint {
  public:
   explicit OfiEndpoint(const Config& config);

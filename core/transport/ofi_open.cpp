@@ -29,10 +29,6 @@ uint64_t stride_of(uint64_t bytes, uint64_t offset) {
                                            : round_up(offset + bytes, kPage);
 }
 
-uint32_t bit(Op op) {
-  return 1u << static_cast<uint32_t>(op);
-}
-
 }  // namespace
 
 OfiEndpoint::OfiEndpoint(const Config& config)

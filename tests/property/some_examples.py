@@ -1,4 +1,6 @@
-"""How many random examples a law is tried on: a third by default, all in `make test-optimal`."""
+"""How many random examples a law is tried on: a third by default; all in the targets of make that
+set WEFT_ALL_EXAMPLES.
+"""
 
 from __future__ import annotations
 

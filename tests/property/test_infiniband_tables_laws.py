@@ -43,16 +43,27 @@ def info(data_vls: int = 8, low: int = 8, high: int = 8) -> PortInfo:
 INFOS = st.builds(info, st.sampled_from([1, 2, 4, 8, 15]), st.integers(15, 64), st.integers(5, 64))
 
 
+def row(data: bytes) -> tuple[int, ...]:
+    return tuple(byte % 16 for byte in data)
+
+
+def entries(data: bytes) -> tuple[tuple[int, int], ...]:
+    """VLs and weights, of which every other is 0."""
+    pairs = zip(data[::2], data[1::2], strict=True)
+    return tuple((vl % 16, weight if vl & 16 else 0) for vl, weight in pairs)
+
+
 @st.composite
 def port_tables(draw: Callable[..., object], about: PortInfo) -> PortTables:
-    """Anything that a port might hold."""
-    vls = st.integers(0, 15)
-    entry = st.tuples(vls, st.integers(0, 255))
-    rows = st.lists(vls, min_size=LEVELS, max_size=LEVELS).map(tuple)
+    """Anything that a port might hold. Drawn as bytes: 200 draws of a number each take long."""
+
+    def drawn(count: int) -> bytes:
+        return draw(st.binary(min_size=count, max_size=count))
+
     return PortTables(
-        maps=tuple(draw(st.lists(rows, min_size=INPUTS, max_size=INPUTS))),
-        low=tuple(draw(st.lists(entry, min_size=about.low_entries, max_size=about.low_entries))),
-        high=tuple(draw(st.lists(entry, min_size=about.high_entries, max_size=about.high_entries))),
+        maps=tuple(row(drawn(LEVELS)) for _ in range(INPUTS)),
+        low=entries(drawn(2 * about.low_entries)),
+        high=entries(drawn(2 * about.high_entries)),
         limit=draw(st.integers(0, 255)),
     )
 

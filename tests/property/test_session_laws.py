@@ -13,6 +13,7 @@ from controller_model import EXHAUSTED, FAILED_PRECONDITION, LATE, UNAVAILABLE, 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from some_examples import examples
 
 from weft.control.client.session import (
     MOST_BATCHES,
@@ -186,7 +187,7 @@ class Conversation(RuleBasedStateMachine):
         assert len(told) == len(wanted)
 
 
-Conversation.TestCase.settings = settings(max_examples=300, stateful_step_count=60, deadline=None)
+Conversation.TestCase.settings = settings(examples(300), stateful_step_count=60)
 TestConversation = Conversation.TestCase
 
 

@@ -7,8 +7,9 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from some_examples import examples
 
 from weft.errors import InputError
 from weft.sensitivity.model import FloatArray
@@ -118,7 +119,7 @@ blocks = st.builds(
 
 
 @given(st.lists(blocks, min_size=1, max_size=8), st.floats(0.005, 0.5), st.floats(0.5, 8))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_an_estimate_is_decreasing_convex_one_at_one_and_within_its_bounds(
     program: list[Block], interval_s: float, cores: float
 ) -> None:
@@ -141,7 +142,7 @@ def test_an_estimate_is_decreasing_convex_one_at_one_and_within_its_bounds(
 
 
 @given(st.lists(blocks, min_size=1, max_size=6))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_programs_that_end_each_overlap_by_waiting_are_told_within_five_percent(
     program: list[Block],
 ) -> None:

@@ -15,9 +15,6 @@ from typing import Any
 from google.protobuf import json_format
 
 from weft.control.client.link import tls_from
-from weft.control.config import read_config
-from weft.control.serve import give_back
-from weft.control.serve import serve as serve_until_told
 from weft.control.service import text
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.remote import Controller, call, new_key
@@ -28,7 +25,13 @@ _SIMULATION_S = 3600.0  # the controller ends it earlier
 # ---- The controller ---------------------------------------------------------------------------
 
 
+# Half a second to import, which those who only ask the controller do not wait for.
+
+
 def serve(args: argparse.Namespace) -> int:
+    from weft.control.config import read_config
+    from weft.control.serve import serve as serve_until_told
+
     told = _json_line if args.json else _line
     serve_until_told(
         read_config(args.file),
@@ -39,6 +42,9 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def release(args: argparse.Namespace) -> int:
+    from weft.control.config import read_config
+    from weft.control.serve import give_back
+
     found, remarks = give_back(read_config(args.file))
     told = [f"{node}: {' '.join(ports)}" for node, ports in sorted(found.items()) if ports]
     if args.json:

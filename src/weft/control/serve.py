@@ -20,6 +20,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+# Levels need it; no call is to wait while it is imported.
+import scipy.optimize  # noqa: F401
+
 from weft.control.config import Config
 from weft.control.drivers import caveat, released, remarks_of
 from weft.control.engine import Busy, Engine, Ticket

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.control.timeline import EXPLAINED, NAME, number
 from weft.plot import Section, figure, to_svg
 from weft.plot.page import Markup, escape, join, picture, pictures, row_table
 from weft.plot.style import legend, line_style
 from weft.records import Plain, Record, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _PRE = "overflow-x: auto; font-size: .78rem; line-height: 1.35"
 MEAN_S = 2.0

@@ -10,15 +10,18 @@ Entry points: `coordinated_omission`, `draw_omission`. Units: ps, round trips.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from weft import _core
 from weft.measure.accuracy import Delay, delay_endpoints, loop_spec, realtime
 from weft.plot import cdf_tail
 from weft.records import Distribution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 EVERY_NS, STALL_NS = 100_000_000, 10_000_000
 WIRE_US, JITTER_US = 20.0, 5.0  # least, and the mean of what is added; each way

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from weft.plot.style import MUTED, OURS, PUBLISHED, label_log_axis, legend, line_style
 from weft.records.dimension import Display, display_for
 from weft.records.schema import Distribution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Distributions = Mapping[str, Distribution]
 
@@ -67,6 +69,8 @@ def cdf(ax: Axes, distributions: Distributions, quantity: str) -> None:
 
 def cdf_tail(ax: Axes, distributions: Distributions, quantity: str) -> None:
     """The CDF with each further nine given the same height, to where one sample is left."""
+    from matplotlib.ticker import FixedLocator  # see weft.plot.style
+
     most = max((d.histogram.count for d in distributions.values()), default=1)
     top = math.log10(max(most, 10))
     for i, (label, d, divisor) in enumerate(_lines(ax, distributions, quantity)):
@@ -76,8 +80,8 @@ def cdf_tail(ax: Axes, distributions: Distributions, quantity: str) -> None:
         ax.plot(values, nines, label=label, **line_style(i))
     ticks = [0, math.log10(2), *range(1, math.floor(top) + 1)]
     ax.yaxis.set_major_locator(FixedLocator(ticks))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda nines, _: percentile_label(nines)))
+    ax.yaxis.minorticks_off()
+    ax.yaxis.set_major_formatter(lambda nines, _: percentile_label(nines))
     ax.set_ylim(0, top + 0.1)
     ax.set_ylabel("percentile")
     legend(ax)

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, TypeVar
 
 from weft.plot.distribution import cdf, cdf_tail
 from weft.plot.page import Markup, escape, join, paragraph, picture, pictures
@@ -22,6 +20,9 @@ from weft.plot.topology import topology
 from weft.records.dimension import kind_of, split_unit
 from weft.records.schema import Distribution, Scalar, Series, Topology
 from weft.records.statistic import statistic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOST_LINES = 8
 MOST_GROUPS = 12

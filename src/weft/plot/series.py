@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from weft.plot.style import label_log_axis, legend, line_style
 from weft.records.dimension import Display, display_for, format_value, kind_of, split_unit
 from weft.records.schema import Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _MOST_POINTS = 1200
 _MOST_TICKS = 8
@@ -101,15 +103,17 @@ def _is_wide(values: Sequence[float], wide: float) -> bool:
 
 def _setting_axis(ax: Axes, setting: str, values: Sequence[float]) -> bool:
     """Names the axis of a swept setting; True when it is a log axis, as doublings need."""
+    from matplotlib.ticker import FixedLocator  # see weft.plot.style
+
     name, unit = split_unit(setting)
     is_log = len(values) > 3 and _is_wide(values, _WIDE)
     if is_log:
         ax.set_xscale("log")
         step = -(-len(values) // _MOST_TICKS)
         ax.xaxis.set_major_locator(FixedLocator(list(values[::step])))
-        ax.xaxis.set_minor_locator(NullLocator())
+        ax.xaxis.minorticks_off()
     if is_log or unit:
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: format_value(round(v, 6), unit)))
+        ax.xaxis.set_major_formatter(lambda v, _: format_value(round(v, 6), unit))
     ax.set_xlabel(name)
     return is_log
 

@@ -1,7 +1,8 @@
 """How every figure looks, and figures as SVG or PNG.
 
 Colours are told apart by all common kinds of colour vision and by line style in grey.
-Same figure, same bytes. Entry points: `figure`, `to_svg`, `to_png`.
+Same figure, same bytes. matplotlib is imported where something is drawn: it takes half a second,
+which commands that print do not wait for. Entry points: `figure`, `to_svg`, `to_png`.
 """
 
 from __future__ import annotations
@@ -9,14 +10,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogFormatter
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#4D4D4D", "#000000")
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.", ":")
@@ -63,6 +62,10 @@ def figure(
     draw: Callable[[Axes], None], width_in: float = WIDTH_IN, height_in: float = HEIGHT_IN
 ) -> Figure:
     """A figure of one set of axes, drawn on by `draw` in weft's style."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(SETTINGS):
         made = Figure(figsize=(width_in, height_in), layout="constrained")
         FigureCanvasAgg(made)
@@ -104,6 +107,8 @@ def to_svg(made: Figure, salt: str = "weft", title: str = "") -> str:
 
     Ids are derived from `salt`: two figures on one page need two salts.
     """
+    import matplotlib
+
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
         made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -121,20 +126,23 @@ def _attribute(text: str) -> str:
 
 def to_png(made: Figure, dpi: int = 150) -> bytes:
     """The figure as a PNG file."""
+    import matplotlib
+
     buffer = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
         made.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 
-class _PlainNumbers(LogFormatter):
-    """Labels where matplotlib would have one, as numbers: text here is never mathematics."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        return f"{x:g}" if super().__call__(x, pos) else ""
-
-
 def label_log_axis(axis: Axis) -> None:
     """Plain numbers on a log axis, between its decades too where there are few."""
-    axis.set_major_formatter(_PlainNumbers())
-    axis.set_minor_formatter(_PlainNumbers())
+    from matplotlib.ticker import LogFormatter
+
+    class PlainNumbers(LogFormatter):
+        """Labels where matplotlib would have one, as numbers: text here is never mathematics."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(PlainNumbers())
+    axis.set_minor_formatter(PlainNumbers())

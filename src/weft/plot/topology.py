@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, PathPatch
-from matplotlib.path import Path
+from typing import TYPE_CHECKING
 
 from weft.plot.style import INK, MUTED, OURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Nodes = Sequence[tuple[str, str]]
 Links = Sequence[tuple[int, int]]
@@ -121,6 +121,9 @@ def _draw_nodes(ax: Axes, graph: Graph) -> None:
 
 def _draw_link(ax: Axes, a: tuple[float, float], b: tuple[float, float], count: int) -> None:
     """Nodes of one layer are joined by an arc: a straight line would run through the others."""
+    from matplotlib.patches import PathPatch  # see weft.plot.style
+    from matplotlib.path import Path
+
     rise = 0.25 + 0.55 * abs(a[0] - b[0]) if a[1] == b[1] else 0
     middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + rise)
     curve = Path([a, middle, b], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
@@ -150,6 +153,8 @@ def _draw_node(ax: Axes, node: tuple[str, str], at: tuple[float, float], crowd: 
 
 def _draw_layers(ax: Axes, graph: Graph) -> None:
     """One box for each layer, and how many links join two of them."""
+    from matplotlib.patches import FancyBboxPatch
+
     layers = layers_of(graph)
     level = {i: y for y, layer in enumerate(layers) for i in layer}
     between = Counter(tuple(sorted((level[i], level[j]))) for i, j in graph.links)

@@ -5,12 +5,16 @@ Entry point: `sensitivity_curve`. The horizontal axis is percent of the link.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.plot.style import INK, OURS, PALETTE, legend
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import band
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _POINTS = 200
 _COLOURS = (PALETTE[1], PALETTE[2], PALETTE[3])

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from math import isfinite, nan
 
 import numpy as np
-from scipy.optimize import nnls
 
 from weft.errors import InputError
 from weft.model import ErrorSummary
@@ -179,6 +178,8 @@ def _levels(samples: Sequence[Sample]) -> _Levels:
 
 
 def _fit_levels(levels: _Levels) -> Hinges:
+    from scipy.optimize import nnls  # see weft.model.fit
+
     floor, knots = float(levels.share[0]), levels.share[:0:-1]  # 1 first; none at the floor
     below = levels.share[:-1]
     weight = 1 / (levels.mean * levels.error)[:-1]

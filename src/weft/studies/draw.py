@@ -9,11 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from typing import TYPE_CHECKING, Any
 
 from weft import __version__
 from weft.plot import PublishedPoint, figure, published_and_ours, quantile_bars
@@ -23,6 +19,10 @@ from weft.records.dimension import convert
 from weft.studies.observation import MEDIAN_RTT, TAIL, TAIL_RTT, quantile_in
 from weft.studies.site import SEED, Point
 from weft.studies.study import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Orange is kept for what was published.
 COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#4D4D4D")
@@ -132,13 +132,15 @@ def _number(value: Plain) -> float:
 
 
 def _value_axis(ax: Axes, scale: str) -> None:
+    from matplotlib.ticker import LogLocator  # see weft.plot.style
+
     if scale == "linear":
         ax.set_ylim(bottom=0)
         return
     ax.set_yscale(scale)
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.minorticks_off()
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def _draw_ours(ax: Axes, line: Line, place: Mapping[str, int], result: Result) -> None:

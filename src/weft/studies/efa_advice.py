@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft.plot.style import INK, PALETTE, label_log_axis, legend
@@ -23,6 +22,9 @@ from weft.studies.site import Point, Site
 from weft.studies.study import Result, Study
 from weft.tune.advice import advice_rows
 from weft.tune.rule import Rule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FABRICS: dict[Fabric, str] = {"SRD": "SRD over EFA", "RC": "RC over EDR InfiniBand"}
 RULES = "advice"

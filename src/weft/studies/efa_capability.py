@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft._core import Availability, availability
@@ -27,6 +26,9 @@ from weft.studies.paper import EFA
 from weft.studies.published import published
 from weft.studies.site import Point, Site, here, measured
 from weft.studies.study import Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 OFFERS = "what is offered"
 TABLE = published("efa-table2-1")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.errors import InputError
 from weft.model.outstanding import best_outstanding, calibrated_pipe, equation_1
@@ -31,6 +31,9 @@ from weft.studies.rounds import RULE, cases_of, in_rounds, together, within
 from weft.studies.rounds_draw import rounds_panel
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import measured_panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 # Equation 1 worked by hand.
 BEST_B: Mapping[int, int] = {

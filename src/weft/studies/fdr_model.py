@@ -14,10 +14,10 @@ Entry points: `throughput`, `modelled_at`, `stated_row`, `model_panel`. Units: b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 
 from weft.model.fit import FloatArray
 from weft.model.outstanding import Pipe, throughput_gbps
@@ -28,6 +28,9 @@ from weft.studies.published import stated
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result
 from weft.studies.tabulated import OURS, measured_panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SYSTEM = "ConnectX-3 4X FDR, wait-wakeup"
 KI, MI = 2**10, 2**20

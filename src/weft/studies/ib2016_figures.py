@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.measure import bandwidth
 from weft.studies.calibrated.latency import Service
@@ -50,6 +49,9 @@ from weft.studies.rounds import (
 from weft.studies.rounds_draw import rounds_panel
 from weft.studies.site import Point, here
 from weft.studies.study import Result, Study
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 NOTES = (
     f"Simulated: system {SIMULATED}, the paper's switch (SX6012) with ConnectX-4 adapters, whose "

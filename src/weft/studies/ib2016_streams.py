@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.model.fit import FloatArray
 from weft.model.headers import Framing
@@ -31,6 +31,9 @@ from weft.studies.site import Point, modelled, simulated
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS, OURS, Lines, measured_panel, value_at
 from weft.studies.testbed import CABLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SIZES = tuple(2**power for power in (2, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15, 17, 19, 20, 21, 22, 23))
 LARGE_B = 2**23

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.plot.style import PUBLISHED
 from weft.records import Series
@@ -18,6 +17,9 @@ from weft.studies.observation import Records
 from weft.studies.rounds import Line, together, within
 from weft.studies.study import Result
 from weft.studies.tabulated import MARKERS, OURS, Curve, Lines, measured_panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Tools = Mapping[str, Curve]  # by tool, all of one model
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.plot.style import INK
 from weft.studies.claim import NotHere
@@ -18,10 +17,13 @@ from weft.studies.rounds import Line, Reading, Rounds, rounds_of
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS, measured_panel
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 MEASURED = "measured here (median and range of the rounds)"
 ROOM, ROOM_LOG, MARGIN = 2.0, 10.0, 1.06  # factors of the value axis: beyond medians, beyond all
 Spreads = Mapping[str, Sequence[tuple[float, Callable[[Records], Rounds]]]]  # label: (x, y)
-Panel = Callable[[Axes, Result], None]
+Panel = Callable[["Axes", Result], None]
 
 
 def rounds_panel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.plot.style import PUBLISHED
 from weft.records import Record
@@ -37,6 +37,9 @@ from weft.studies.testbed import (
     probe,
     senders,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WINDOW_NOTE = (
     f"Senders without batching keep {WINDOW_UNBATCHED} messages of 4096 B outstanding: inferred "

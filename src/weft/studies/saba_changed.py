@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf, isfinite
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft.plot.style import PUBLISHED, legend
@@ -27,6 +26,9 @@ from weft.studies.published import published, stated
 from weft.studies.site import Point, Site
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DATA, NODES = published("saba-fig4-5"), published("saba-fig4-6")
 PAPER, CONVEX = "R², degree 3", "R², convex"

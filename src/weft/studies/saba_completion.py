@@ -8,9 +8,9 @@ they computed. Entry points: `FIG3_3`, `fig3_3`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.plot.style import INK, PUBLISHED, legend
 from weft.records import Quantity, Record, Scalar, Series
@@ -34,6 +34,9 @@ from weft.studies.saba_times import TIMED, TIMES, computing_and_sending, stated_
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, value_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TABLE = published("saba-fig3-3")
 HIGH, LOW = 0.75, 0.25

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft import __version__
 from weft.control.corun.outcome import TITLES, Mean, Outcome, outcome_of
@@ -29,6 +29,9 @@ from weft.studies.recorded import recorded_coruns
 from weft.studies.site import Point, Site
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TABLE = published("saba-fig3-2")
 SYSTEM = "co-running on a testbed"

@@ -7,9 +7,9 @@ The text states some of the figure's samples; our fits to those stand beside the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.plot.style import OURS, PUBLISHED, legend
 from weft.records import Quantity, Series
@@ -26,6 +26,9 @@ from weft.studies.saba_samples import (
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, value_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STATED = "fits to the samples that the text states"
 CONVEX = "convex"

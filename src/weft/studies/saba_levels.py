@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.control.policy.levels import Levels, levels_of
 from weft.plot.style import legend
@@ -26,6 +25,9 @@ from weft.studies.saba_samples import stated_slowdowns
 from weft.studies.site import modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SHARE = 0.25
 GROUPS = published("saba-fig4-7")

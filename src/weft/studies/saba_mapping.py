@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft.control.policy.connection import Connection
 from weft.control.policy.levels import levels_of
@@ -28,6 +27,9 @@ from weft.studies.published import published
 from weft.studies.site import modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STEP, CLUSTERS = "step of the hierarchy", "clusters"
 EXAMPLE = "eight applications, each twice as sensitive as the one before"

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import lent_slowdowns, volume
@@ -33,6 +33,9 @@ from weft.studies.saba_times import TIMED, TIMES, computing_and_sending
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TABLE = published("saba-fig3-2")
 SAMPLES = "polynomials through the stated samples"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft import __version__
 from weft.plot.style import PUBLISHED, legend
@@ -33,6 +33,9 @@ from weft.studies.saba_samples import (
 from weft.studies.site import Point, Site, modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 COMPLETED = "fits to seven samples, the unstated ones chosen"
 R2 = "R²"

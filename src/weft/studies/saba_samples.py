@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from weft.sensitivity.curve import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
@@ -54,6 +53,8 @@ def stated_r_squared(workload: str) -> dict[int, float]:
 @cache
 def completed(workload: str) -> tuple[Sample, ...]:
     """All seven samples: the stated ones, and others that R² allow."""
+    from scipy.optimize import least_squares  # see weft.model.fit
+
     known = {sample.share: sample.slowdown for sample in stated_samples(workload)}
     unknown = [share for share in PAPER_SHARES if share not in known]
     bounds = np.array([_bounds(share, known) for share in unknown])

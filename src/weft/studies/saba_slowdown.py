@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.plot.style import PUBLISHED, legend
 from weft.studies.claim import Claim, NotHere, Verdict
@@ -21,6 +21,9 @@ from weft.studies.published import published, stated
 from weft.studies.saba_samples import stated_slowdowns
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TABLE = published("saba-fig3-1")
 HIGH, LOW = 0.75, 0.25

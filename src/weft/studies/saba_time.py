@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from itertools import combinations, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft import __version__
 from weft._core import Histogram
@@ -28,6 +28,9 @@ from weft.studies.saba_scenario import KINDS, UNITS, Wiring, connections, models
 from weft.studies.site import SEED, Point, Site
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TABLE = published("saba-fig4-19")
 SIZES = tuple(int(size) for size in TABLE.column("applications"))

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from weft import __version__
 from weft.records import Plain, Provenance, Record
@@ -18,6 +17,9 @@ from weft.studies.claim import Claim, NotHere, Verdict, judge
 from weft.studies.observation import Observation, Records, Row, row_fields
 from weft.studies.paper import Paper
 from weft.studies.site import SEED, Point, Site, record_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from weft.model.fit import ErrorSummary, FloatArray
 from weft.plot.style import MUTED, PALETTE, PUBLISHED, label_log_axis, legend
@@ -21,6 +21,9 @@ from weft.studies.observation import Kind, Observation, Records
 from weft.studies.published import PublishedTable
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 OURS = "ours"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from typing import TYPE_CHECKING
 
 from weft.plot import Section, figure, to_svg
 from weft.plot.page import join, picture, pictures, row_table
@@ -18,6 +16,9 @@ from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, label_log_axis, leg
 from weft.records import Plain, Record, Row
 from weft.records.dimension import format_value, split_unit
 from weft.tune.record import NAME
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STAGES = ("spread", "refine", "race", "profile", "confirm", "stored")
 DRAWN = ("size_bytes", "depth")
@@ -98,8 +99,8 @@ def curve(ax: Axes, record: Record, choice: str) -> None:
     ax.set_xscale("log", base=2)
     name, x_unit = split_unit(choice)
     ax.set_xticks(x[:: -(-len(x) // 8)])
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: format_value(round(v), x_unit)))
+    ax.xaxis.minorticks_off()
+    ax.xaxis.set_major_formatter(lambda v, _: format_value(round(v), x_unit))
     ax.set_xlabel(name)
     ax.set_ylabel(f"{record.settings['goal']} ({unit})")
     ax.set_ylim(0, 1.06 * max([*highs, *(_number(r["measured"]) * factor for r in seen)]))

@@ -14,8 +14,6 @@ from itertools import product
 from math import hypot, inf, isfinite, sqrt
 from statistics import fmean, stdev
 
-from scipy.special import stdtrit
-
 from weft.control.corun.rounds import IDLE, UNMARKED, completions_of, part_of
 from weft.control.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
 from weft.records import Record
@@ -47,6 +45,8 @@ class Mean:
 def mean_of(values: Sequence[float]) -> Mean:
     if len(values) < 2:
         return Mean(fmean(values), inf)
+    from scipy.special import stdtrit  # see weft.model.fit
+
     quantile = float(stdtrit(len(values) - 1, _CONFIDENCE))
     return Mean(fmean(values), quantile * stdev(values) / sqrt(len(values)))
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from math import fsum, inf
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from weft.control.policy.kmeans import IntArray, nearest, partition, squares
 from weft.errors import InputError
@@ -186,6 +185,8 @@ def _with_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
 
 def _renumbered(levels: Levels, before: Levels, most: int) -> Levels:
     """The same groups under the numbers that leave the most applications where they were."""
+    from scipy.optimize import linear_sum_assignment  # see weft.model.fit
+
     old = before.assignment
     shared = np.zeros((len(levels.levels), most))
     for row, level in enumerate(levels.levels):

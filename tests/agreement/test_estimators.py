@@ -26,7 +26,7 @@ from weft.measure.accuracy import (
 )
 from weft.measure.omission import Omission, coordinated_omission
 
-MESSAGES = 5_000
+MESSAGES = 15_000
 ATTEMPTS = 3
 MOST_RUNS = 20  # of a tenth of a second: on a busy host few are left in peace
 QUIET = 0.98  # of the messages undisturbed: no need for another attempt

@@ -14,16 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.host import qdisc
+from weft.host import qdisc, wiring
 from weft.host.qdisc import ADD, CHANGE, REST, Count, Filter, HtbClass, Match, Qdisc
 from weft.host.rtnetlink import CREATE, REPLACE, Message, Rtnetlink
 
 # The root's handle, by which it is known again: people write 1: or so, the kernel 8001: and up.
 MAJOR = 0x77650000
 LINK = MAJOR | 1
-# Timers fire late, and tokens lost are rate lost. A time, not bytes: all queues of a full port then
-# lose in proportion to their rates.
-_BURST_S = 0.004
 # HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
 _WHOLE_QUANTUM_BYTES = 655_400
 _LEAST_QUANTUM_BYTES = 1514
@@ -70,15 +67,16 @@ def queue_class(
     burst_bytes: int | None = None, priority: int = 0,
 ) -> HtbClass:  # fmt: skip
     if burst_bytes is None:
-        burst_bytes = _burst_bytes(rate_bps)
+        burst_bytes = _burst_bytes(rate_bps, ceil_bps)
     return HtbClass(
         classid=classid(queue), parent=LINK, rate_bps=rate_bps, ceil_bps=ceil_bps,
         quantum_bytes=quantum_bytes, burst_bytes=burst_bytes, priority=priority,
     )  # fmt: skip
 
 
-def _burst_bytes(rate_bps: int) -> int:
-    return max(round(rate_bps * _BURST_S / 8), 1)
+def _burst_bytes(rate_bps: int, link_bps: int) -> int:
+    """As long a time as the link's own burst: all queues of a port lose alike by a late timer."""
+    return max(round(wiring.burst_bytes(link_bps) * rate_bps / link_bps), 1)
 
 
 def quantum_bytes(share: float) -> int:
@@ -149,7 +147,7 @@ def class_messages(index: int, classes: list[HtbClass]) -> list[Message]:
 def link_class(link_bps: int) -> HtbClass:
     return HtbClass(
         classid=LINK, parent=MAJOR, rate_bps=link_bps, ceil_bps=link_bps,
-        quantum_bytes=_LINK_QUANTUM_BYTES, burst_bytes=_burst_bytes(link_bps),
+        quantum_bytes=_LINK_QUANTUM_BYTES, burst_bytes=wiring.burst_bytes(link_bps),
     )  # fmt: skip
 
 

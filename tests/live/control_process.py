@@ -105,7 +105,7 @@ class ControlProcess:
         assert self.process is not None
         self.process.terminate()
         status = self.process.wait(30)
-        assert status == 0, (status, self.errors.read_text(), self.lines()[-20:])
+        assert status == 0, (status, self.errors.read_text(), self.log.read_text()[-2000:])
 
     def held(self) -> dict[PortName, Tables]:
         """What the switches hold, read past the controller."""

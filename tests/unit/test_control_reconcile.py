@@ -367,7 +367,9 @@ def test_its_threads_program_what_is_wanted_and_end_when_they_are_told(tmp_path:
         for thread in threads:
             thread.join(20)
     assert not any(thread.is_alive() for thread in threads)
+    assert rig.switches.closed == 0, "one may not take from the other what it still uses"
     rig.explorer.close()
+    rig.reconciler.close()
     assert rig.switches.closed == rig.opened == 2
     rig.close()
 

@@ -44,6 +44,28 @@ def test_an_address_that_is_silent_holds_up_only_who_asks_it() -> None:
     assert [type(answer) for answer in given_up] == [Refusal]
 
 
+def test_who_still_asks_when_the_adapter_is_closed_is_refused_and_nothing_is_sent() -> None:
+    asked = threading.Event()
+
+    def fate(_: bytes) -> list[Arrival]:
+        asked.set()
+        return []
+
+    nodes = Nodes(fate)
+    wire = Smps(nodes, tries=1000, timeout_s=0.01)
+    answers: list[bytes | Refusal] = []
+    asking = threading.Thread(target=lambda: answers.extend(wire.ask(requests(3))))
+    asking.start()
+    assert asked.wait(20)
+    wire.close()
+    sent = len(nodes.sent)
+    asking.join(20)
+    assert [answer.problem for answer in answers if isinstance(answer, Refusal)] == [
+        "infiniband: the adapter is closed"
+    ] * 3
+    assert len(nodes.sent) == sent
+
+
 def modifier(mad: bytes) -> int:
     (found,) = struct.unpack_from(">I", mad, 20)
     return int(found)

@@ -129,9 +129,9 @@ class Reconciler:
                 with self._changed:
                     if asked == self._asked:
                         self._changed.wait(_IDLE_S)
-        self.close()
 
     def close(self) -> None:
+        """When neither thread runs any more, and the explorer is closed."""
         if self._driver is not None:
             self._driver.close()
             self._driver = None

@@ -185,6 +185,7 @@ class _Controller:
                     part.stop()
                 await asyncio.gather(*running)
                 self.explorer.close()
+                self.reconciler.close()
 
     def _calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
         calls = Calls(self.engine, self.reconciler, bridge, rates, self._problems)

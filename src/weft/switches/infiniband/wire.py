@@ -239,6 +239,7 @@ class Smps:
         self._timeout_s = timeout_s
         self._transaction = 0
         self._turns = _Turns()
+        self._is_closed = False
         self._under_way: dict[int, _Batch] = {}
 
     def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]:
@@ -249,6 +250,8 @@ class Smps:
         try:
             while batch.ready or batch.waiting:
                 with self._turns:
+                    if self._is_closed:  # its descriptor may be another file's by now
+                        raise InputError("infiniband", "the adapter is closed")
                     self._send(batch)
                     if batch.waiting:
                         self._receive(batch)
@@ -258,7 +261,9 @@ class Smps:
         return [broken if answer is None else answer for answer in batch.answers]
 
     def close(self) -> None:
+        """From any thread; who asks still is refused."""
         with self._turns:
+            self._is_closed = True
             self._device.close()
 
     def _leave(self, batch: _Batch) -> None:

@@ -53,7 +53,9 @@ class Registers:
         self._prepare("switches in memory" if path is None else str(path))
 
     def close(self) -> None:
-        os.close(self._file)
+        """Who still asks gets an OSError, never another file that has the same number by then."""
+        file, self._file = self._file, -1
+        os.close(file)
 
     def read(self, port: PortName) -> Tables:
         registers = os.pread(self._file, self._layout.size, self._at(port))

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.control.events import (
-    Answer,
-    Connect,
-    Event,
-    FabricChanged,
-    Key,
-    Kind,
-    Register,
-    Registered,
-)
+from weft.control.events import Answer, Connect, Event, FabricChanged, Kind, Register, Registered
+from weft.control.key import Key
 from weft.control.kinds import Settings
 from weft.control.restore import restored
 from weft.control.state import State

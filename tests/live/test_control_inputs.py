@@ -30,13 +30,8 @@ from google.protobuf import json_format  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
 
 from weft.control.config import read_config  # noqa: E402
-from weft.control.events import (  # noqa: E402
-    Connect,
-    FabricChanged,
-    Key,
-    Refusal,
-    Register,
-)
+from weft.control.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
+from weft.control.key import Key  # noqa: E402
 from weft.control.proposal import proposed  # noqa: E402
 from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402

@@ -15,7 +15,6 @@ from weft.control.events import (
     Answer,
     Applied,
     Apply,
-    Key,
     Kind,
     ModelChanged,
     NewApplication,
@@ -24,6 +23,7 @@ from weft.control.events import (
     Rollback,
 )
 from weft.control.fabrics import told_ports
+from weft.control.key import Key
 from weft.control.kinds import clustered, joined, policy_for
 from weft.control.policy.by_port import ByPort
 from weft.control.policy.plan import Plan, Policy, under_policy

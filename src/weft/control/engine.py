@@ -19,17 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from weft.control.events import (
-    Answer,
-    Connect,
-    Event,
-    Expire,
-    Key,
-    Refusal,
-    Renew,
-    Renewed,
-    Rollback,
-)
+from weft.control.events import Answer, Connect, Event, Expire, Refusal, Renew, Renewed, Rollback
+from weft.control.key import Key
 from weft.control.requests import over
 from weft.control.rows import RevisionRow
 from weft.control.state import Application, State

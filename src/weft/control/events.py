@@ -10,21 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from weft.control.key import Key
 from weft.control.paths import Paths
 from weft.fabric import Fabric
 from weft.sensitivity.model import Hinges
 from weft.switches import Ability, PortName, Tables
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A client and the number of its request; written CLIENT/SEQUENCE."""
-
-    client: str
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.client}/{self.sequence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

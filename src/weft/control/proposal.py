@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.control.events import Apply, Key, Proposal, Refusal
+from weft.control.events import Apply, Proposal, Refusal
 from weft.control.forecast import Forecast, forecasts, mean_slowdown
+from weft.control.key import Key
 from weft.control.state import State
 from weft.control.step import batch
 from weft.switches import PortName, Tables

@@ -17,13 +17,13 @@ from weft.control.events import (
     Disconnect,
     Done,
     Expire,
-    Key,
     Refusal,
     Register,
     Registered,
     Renew,
     Renewed,
 )
+from weft.control.key import Key
 from weft.control.paths import Paths
 from weft.control.policy.connection import Connection as Uses
 from weft.control.policy.plan import kind_of

@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
-from weft.control.events import Answer, Key, Kind, ModelChanged
+from weft.control.events import Answer, Kind, ModelChanged
+from weft.control.key import Key
 from weft.control.kinds import Settings, clustered, policy_for
 from weft.control.persistent_map import PersistentMap, Recent
 from weft.control.policy.levels import Levels

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.control.events import Answer, Key, Kind
+from weft.control.events import Answer, Kind
+from weft.control.key import Key
 from weft.control.policy.levels import Levels
 from weft.switches import PortName, Tables
 

@@ -15,7 +15,8 @@ from math import inf
 from typing import Any
 
 from weft.control.desired import default_tables, tables_at
-from weft.control.events import Answer, Done, Key, Kind
+from weft.control.events import Answer, Done, Kind
+from weft.control.key import Key
 from weft.control.kinds import Settings
 from weft.control.paths import Paths
 from weft.control.persistent_map import PersistentMap, Recent

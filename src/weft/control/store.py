@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.control.codec import answer_from, kind_from, levels_from, tables_from
-from weft.control.events import Answer, Key, Kind
+from weft.control.events import Answer, Kind
+from weft.control.key import Key
 from weft.control.policy.levels import Levels
 from weft.control.rows import ApplicationRow, ConnectionRow, Row
 from weft.control.store_rows import CREATE, write_rows

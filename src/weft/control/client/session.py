@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from weft.control.key import Key
 from weft.errors import WeftError
 
 MOST_EVENTS = 250  # of a batch
@@ -26,17 +27,6 @@ OK, NOT_FOUND, FAILED_PRECONDITION = 0, 5, 9
 BUSY = frozenset({8, 14})
 # Cancelled, unknown, deadline exceeded, aborted, internal: it may have been.
 TRY_AGAIN = BUSY | {1, 2, 4, 10, 13}
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """Names a request, and the connection that it opens: CLIENT/SEQUENCE."""
-
-    client: str
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.client}/{self.sequence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

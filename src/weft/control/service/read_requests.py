@@ -16,13 +16,13 @@ from weft.control.events import (
     Deregister,
     Disconnect,
     Event,
-    Key,
     NewApplication,
     Proposal,
     Refusal,
     Register,
     Renew,
 )
+from weft.control.key import Key
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.refused import Refused, invalid
 from weft.sensitivity.profile import is_name

@@ -160,21 +160,43 @@ def _beside_slsqp(
         middle = time.thread_time()
         theirs = slsqp(chosen)
         end = time.thread_time()
-        both = Beside(ours_ms=(middle - begin) * 1e3, slsqp_ms=(end - middle) * 1e3,
-                      ours=float(mine.objective[0]), slsqp=theirs.objective,
-                      failed=not theirs.converged)  # fmt: skip
+        both = Beside(
+            ours_ms=(middle - begin) * 1e3,
+            slsqp_ms=(end - middle) * 1e3,
+            ours=float(mine.objective[0]),
+            slsqp=theirs.objective,
+            failed=not theirs.converged,
+        )
         assert both.excess <= EXCESS_GOAL, f"{apps}: {both}"
         timings.beside.append(both)
 
 
 HEADS = (
-    "models", "whole p50 ms", "p99", "wall p99", "goal", "paper p99", "ratio", "change p50 ms",
-    "p99", "goal", "greatest gap",
-)  # fmt: skip
+    "models",
+    "whole p50 ms",
+    "p99",
+    "wall p99",
+    "goal",
+    "paper p99",
+    "ratio",
+    "change p50 ms",
+    "p99",
+    "goal",
+    "greatest gap",
+)
 BESIDE_HEADS = (
-    "models", "ports", "ours ms/port", "SLSQP", "ratio", "total slowdown", "SLSQP's", "above it by",
-    "goal", "below it by", "SciPy reports failure",
-)  # fmt: skip
+    "models",
+    "ports",
+    "ours ms/port",
+    "SLSQP",
+    "ratio",
+    "total slowdown",
+    "SLSQP's",
+    "above it by",
+    "goal",
+    "below it by",
+    "SciPy reports failure",
+)
 
 
 def _report(
@@ -194,23 +216,36 @@ def _report(
 def _row(kind: str, own: Timings) -> list[str]:
     p99, paper = _p99(own.whole), PAPER_S.get(kind)
     return [
-        kind, f"{statistics.median(own.whole):.1f}", f"{p99:.1f}", f"{_p99(own.wall):.1f}",
-        f"≤ {WHOLE_GOAL_MS:g}", f"{paper:g} s" if paper else "",
+        kind,
+        f"{statistics.median(own.whole):.1f}",
+        f"{p99:.1f}",
+        f"{_p99(own.wall):.1f}",
+        f"≤ {WHOLE_GOAL_MS:g}",
+        f"{paper:g} s" if paper else "",
         f"{paper * 1e3 / p99:.0f}" if paper else "",
-        f"{statistics.median(own.change):.3f}", f"{_p99(own.change):.3f}", f"≤ {CHANGE_GOAL_MS:g}",
+        f"{statistics.median(own.change):.3f}",
+        f"{_p99(own.change):.3f}",
+        f"≤ {CHANGE_GOAL_MS:g}",
         f"{own.gap:.1g}",
-    ]  # fmt: skip
+    ]
 
 
 def _beside_row(kind: str, both: Sequence[Beside]) -> list[str]:
     mine, theirs = _median_ms(both)
     excess = [one.excess for one in both]
     return [
-        kind, f"{len(both)}", f"{mine:.3f}", f"{theirs:.2f}", f"{theirs / mine:.0f}",
-        f"{sum(one.ours for one in both):.6f}", f"{sum(one.slsqp for one in both):.6f}",
-        f"{max(excess):.1e}", f"≤ {EXCESS_GOAL:g}", f"{max(0.0, -min(excess)):.1e}",
+        kind,
+        f"{len(both)}",
+        f"{mine:.3f}",
+        f"{theirs:.2f}",
+        f"{theirs / mine:.0f}",
+        f"{sum(one.ours for one in both):.6f}",
+        f"{sum(one.slsqp for one in both):.6f}",
+        f"{max(excess):.1e}",
+        f"≤ {EXCESS_GOAL:g}",
+        f"{max(0.0, -min(excess)):.1e}",
         f"{sum(one.failed for one in both)}",
-    ]  # fmt: skip
+    ]
 
 
 def _median_ms(both: Sequence[Beside]) -> tuple[float, float]:
@@ -221,25 +256,46 @@ def _median_ms(both: Sequence[Beside]) -> tuple[float, float]:
 
 def _figures(pattern: str, kind: str, own: Timings) -> list[Figure]:
     whole = Figure(
-        name=f"allocate {pattern}, {kind}, whole fabric p99", unit="ms", ours=_p99(own.whole),
+        name=f"allocate {pattern}, {kind}, whole fabric p99",
+        unit="ms",
+        ours=_p99(own.whole),
         peer="Saba's controller, published" if kind in PAPER_S else None,
         theirs=PAPER_S[kind] * 1e3 if kind in PAPER_S else None,
-        goal=WHOLE_GOAL_MS, n=len(own.whole), half="allocate",
-    )  # fmt: skip
+        goal=WHOLE_GOAL_MS,
+        n=len(own.whole),
+        half="allocate",
+    )
     change = Figure(
-        name=f"allocate {pattern}, {kind}, one connection p99", unit="ms", ours=_p99(own.change),
-        peer=None, theirs=None, goal=CHANGE_GOAL_MS, n=len(own.change), half="allocate",
-    )  # fmt: skip
+        name=f"allocate {pattern}, {kind}, one connection p99",
+        unit="ms",
+        ours=_p99(own.change),
+        peer=None,
+        theirs=None,
+        goal=CHANGE_GOAL_MS,
+        n=len(own.change),
+        half="allocate",
+    )
     mine, theirs = _median_ms(own.beside)
     port = Figure(
-        name=f"allocate {pattern}, {kind}, one port", unit="ms", ours=mine, peer="SciPy SLSQP",
-        theirs=theirs, goal=None, n=len(own.beside), half="allocate",
-    )  # fmt: skip
+        name=f"allocate {pattern}, {kind}, one port",
+        unit="ms",
+        ours=mine,
+        peer="SciPy SLSQP",
+        theirs=theirs,
+        goal=None,
+        n=len(own.beside),
+        half="allocate",
+    )
     above = Figure(
-        name=f"allocate {pattern}, {kind}, total slowdown above SLSQP's", unit="relative",
-        ours=max(one.excess for one in own.beside), peer=None, theirs=None, goal=EXCESS_GOAL,
-        n=len(own.beside), half="allocate",
-    )  # fmt: skip
+        name=f"allocate {pattern}, {kind}, total slowdown above SLSQP's",
+        unit="relative",
+        ours=max(one.excess for one in own.beside),
+        peer=None,
+        theirs=None,
+        goal=EXCESS_GOAL,
+        n=len(own.beside),
+        half="allocate",
+    )
     return [whole, change, port, above]
 
 

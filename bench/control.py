@@ -55,8 +55,9 @@ def control(quick: bool) -> list[Figure]:
         figures += _loaded(folder, part)
     figures += _real(100.0, "ibsim", 300 // part)
     figures += _real(50.0, "linux", 300 // part)
-    rows = [(f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}")
-            for f in figures]  # fmt: skip
+    rows = [
+        (f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}") for f in figures
+    ]
     print(text_table(("controller", "ours", "unit", "goal"), rows))
     return figures
 
@@ -71,7 +72,7 @@ def _folder() -> Iterator[Path]:
 def _figure(name: str, unit: str, ours: float, goal: float | None, n: int = 1) -> Figure:
     return Figure(
         name=name, unit=unit, ours=ours, peer=None, theirs=None, goal=goal, n=n, half=HALF
-    )  # fmt: skip
+    )
 
 
 # ---- The whole fabric -------------------------------------------------------------------------
@@ -130,10 +131,13 @@ def _rate(address: str, seconds: float, there: str) -> Figure:
     """Acknowledged connection events of 8 clients."""
     command = [sys.executable, "-m", "bench.control_client", address]
     clients = [
-        subprocess.Popen([*command, str(n), str(seconds), str(HOSTS), str(EACH)],
-                         stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [*command, str(n), str(seconds), str(HOSTS), str(EACH)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         for n in range(CLIENTS)
-    ]  # fmt: skip
+    ]
     rates = []
     for client in clients:
         told, _ = client.communicate()
@@ -188,8 +192,10 @@ def _latency(
     _apply(channel, where, 2 * count + 1, pb.Proposal(deregister=there))
     times.sort()
     p50, p99 = statistics.median(times), times[int(0.99 * len(times))]
-    return [_figure(f"register to read back, {where}, {name}", "ms", value, goal, count)
-            for name, value, goal in (("p50", p50, None), ("p99", p99, goal_ms))]  # fmt: skip
+    return [
+        _figure(f"register to read back, {where}, {name}", "ms", value, goal, count)
+        for name, value, goal in (("p50", p50, None), ("p99", p99, goal_ms))
+    ]
 
 
 def _apply(

@@ -81,9 +81,11 @@ def _batches(
             sequence += 1
             source, destination = rng.sample(range(hosts), 2)
             request = pb.ConnectRequest(
-                key=pb.Key(client=client, sequence=sequence), id=id_, source=f"h{source}",
+                key=pb.Key(client=client, sequence=sequence),
+                id=id_,
+                source=f"h{source}",
                 destination=f"h{destination}",
-            )  # fmt: skip
+            )
             batch.events.add(connect=request)
             there.append(f"{client}/{sequence}")
         yield batch

@@ -102,8 +102,12 @@ def ibsim(folder: Path) -> Iterator[Rig | str]:
     fabric = leaf_spine(4, 2, 4)
     with harness.subnet(fabric, folder) as subnet:
         hosts = tuple(fabric.nodes[n].name for n in fabric.hosts)
-        yield Rig(switches='driver = "infiniband"\n', hosts=hosts,
-                  environment=subnet.environment(), directory=folder)  # fmt: skip
+        yield Rig(
+            switches='driver = "infiniband"\n',
+            hosts=hosts,
+            environment=subnet.environment(),
+            directory=folder,
+        )
 
 
 # ---- A controller -----------------------------------------------------------------------------
@@ -129,8 +133,10 @@ def served(folder: Path, rig: Rig) -> Iterator[Controller]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft.cli", "control", "serve", str(file), "--json"],
-            stdout=output, env=rig.environment, cwd=rig.directory or folder,
-        )  # fmt: skip
+            stdout=output,
+            env=rig.environment,
+            cwd=rig.directory or folder,
+        )
     try:
         address = _address(log, process)
         with grpc.insecure_channel(address) as channel:

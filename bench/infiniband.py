@@ -47,8 +47,9 @@ def infiniband(quick: bool) -> list[Figure]:
         one = _single(RemoteDriver(made), SINGLE // 10 if quick else SINGLE)
     figures = [_seconds(name, [times[name] for times in rounds]) for name in rounds[0]]
     figures.append(one)
-    rows = [(f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}")
-            for f in figures]  # fmt: skip
+    rows = [
+        (f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}") for f in figures
+    ]
     print(text_table(("infiniband", "ours", "unit", "goal"), rows))
     return figures
 
@@ -80,8 +81,16 @@ def _single(driver: RemoteDriver, count: int) -> Figure:
         times.append(1e3 * took)
     driver.close()
     p99 = sorted(times)[int(0.99 * count)]
-    return Figure(name="one port programmed, p99", unit="ms", ours=p99, peer=None, theirs=None,
-                  goal=None, n=count, half=HALF)  # fmt: skip
+    return Figure(
+        name="one port programmed, p99",
+        unit="ms",
+        ours=p99,
+        peer=None,
+        theirs=None,
+        goal=None,
+        n=count,
+        half=HALF,
+    )
 
 
 def _ports(fabric: Fabric) -> list[PortName]:
@@ -105,5 +114,13 @@ def _timed(action: Callable[[], T]) -> tuple[T, float]:
 
 
 def _seconds(name: str, times: list[float]) -> Figure:
-    return Figure(name=name, unit="s", ours=statistics.median(times), peer=None, theirs=None,
-                  goal=GOALS.get(name), n=len(times), half=HALF)  # fmt: skip
+    return Figure(
+        name=name,
+        unit="s",
+        ours=statistics.median(times),
+        peer=None,
+        theirs=None,
+        goal=GOALS.get(name),
+        n=len(times),
+        half=HALF,
+    )

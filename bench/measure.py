@@ -63,76 +63,104 @@ class Case:
 
 def _sockets_latency(protocol: str, spin: bool) -> Case:
     median = Peer(
-        tool=sockperf, note="p50", against="p50_us",
+        tool=sockperf,
+        note="p50",
+        against="p50_us",
         run=partial(sockperf.median_us, protocol, SMALL, spin=spin),
-    )  # fmt: skip
+    )
     mean = Peer(
         tool=qperf, note="mean", against="mean_us", run=partial(qperf.mean_us, protocol, SMALL)
     )
     return Case(
         name=f"{protocol} latency, {'spin' if spin else 'block'}",
-        unit="us", scale=1.0,
+        unit="us",
+        scale=1.0,
         what=Round(transport=protocol, block=not spin, messages=20_000),
         peers=(median,) if spin else (median, mean),
-    )  # fmt: skip
+    )
 
 
 def _fabric_latency(provider: str, endpoint: str, messages: int, size_bytes: int) -> Case:
     mean = Peer(
-        tool=fi_pingpong, note="mean", against="mean_us",
+        tool=fi_pingpong,
+        note="mean",
+        against="mean_us",
         run=partial(fi_pingpong.mean_us, provider, endpoint, size_bytes, messages),
-    )  # fmt: skip
+    )
     size = "" if size_bytes == SMALL else f", {size_bytes >> 10} KiB"
     return Case(
         name=f"ofi:{provider} {endpoint} latency{size}",
-        unit="us", scale=1.0,
+        unit="us",
+        scale=1.0,
         what=Round(
-            transport="ofi", device=provider, endpoint=endpoint, size_bytes=size_bytes,
-            messages=messages, warmup=messages // 10,
+            transport="ofi",
+            device=provider,
+            endpoint=endpoint,
+            size_bytes=size_bytes,
+            messages=messages,
+            warmup=messages // 10,
             # fi_pingpong injects what is small enough.
             inline_bytes=SMALL if size_bytes == SMALL else 0,
         ),
         peers=(mean,),
         rounds=ROUNDS_SHM if provider == "shm" and size_bytes == SMALL else ROUNDS,
-    )  # fmt: skip
+    )
 
 
 def _rate(protocol: str, *, listed: bool) -> Case:
     """Lists of messages in one call, or each in a call of its own as the peers do."""
     return Case(
         name=f"{protocol} message rate, {'lists' if listed else 'one by one'}",
-        unit="M/s", scale=MEGA,
+        unit="M/s",
+        scale=MEGA,
         what=Round(
-            transport=protocol, test="stream", block=True, seconds=0.5, window=64,
-            post_list=16 if listed else 1, signal_every=16 if listed else 1, nagle=not listed,
+            transport=protocol,
+            test="stream",
+            block=True,
+            seconds=0.5,
+            window=64,
+            post_list=16 if listed else 1,
+            signal_every=16 if listed else 1,
+            nagle=not listed,
         ),
         peers=tuple(
             Peer(
-                tool=tool, note=note, against=against,
+                tool=tool,
+                note=note,
+                against=against,
                 run=partial(tool.messages_per_s, protocol, SMALL),
             )
             for tool, note, against in (
-                (sockperf, "sent", "sent_per_s"), (qperf, "received", "messages_per_s"),
+                (sockperf, "sent", "sent_per_s"),
+                (qperf, "received", "messages_per_s"),
             )
         ),
-    )  # fmt: skip
+    )
 
 
 def _bandwidth(protocol: str, size_bytes: int, *, with_sockperf: bool) -> Case:
     received = Peer(
-        tool=qperf, note="received", against="bytes_per_s",
+        tool=qperf,
+        note="received",
+        against="bytes_per_s",
         run=partial(qperf.bytes_per_s, protocol, size_bytes),
-    )  # fmt: skip
+    )
     sent = Peer(tool=sockperf, note="sent", against="bytes_sent_per_s", run=_sockperf_bytes_per_s)
     return Case(
         name=f"{protocol} bandwidth, {size_bytes >> 10} KiB",
-        unit="GB/s", scale=GIGA,
+        unit="GB/s",
+        scale=GIGA,
         what=Round(
-            transport=protocol, test="stream", block=True, seconds=0.5, size_bytes=size_bytes,
-            window=1, warmup=100,
+            transport=protocol,
+            test="stream",
+            block=True,
+            seconds=0.5,
+            size_bytes=size_bytes,
+            window=1,
+            warmup=100,
         ),
         peers=(received, sent) if with_sockperf else (received,),
-    )  # fmt: skip
+    )
 
 
 def _sockperf_bytes_per_s() -> float:
@@ -208,9 +236,15 @@ def _cost_row(cost: Sequence[float]) -> list[str]:
 
 def _cost_figure(cost: Sequence[float]) -> Figure:
     return Figure(
-        name=TIMING, unit="ns", ours=statistics.median(cost), peer=None, theirs=None,
-        goal=MOST_ADDED_NS, n=len(cost), half="measure",
-    )  # fmt: skip
+        name=TIMING,
+        unit="ns",
+        ours=statistics.median(cost),
+        peer=None,
+        theirs=None,
+        goal=MOST_ADDED_NS,
+        n=len(cost),
+        half="measure",
+    )
 
 
 def _present(cases: Sequence[Case]) -> list[Case]:
@@ -232,8 +266,10 @@ def _is_available(what: Round) -> bool:
     for one in availability():
         if one.transport == what.transport and one.device == what.device:
             if not one.available:
-                print(f"{what.transport} {what.device}: not available, because {one.reason}",
-                      file=sys.stderr)  # fmt: skip
+                print(
+                    f"{what.transport} {what.device}: not available, because {one.reason}",
+                    file=sys.stderr,
+                )
             return one.available
     print(f"{what.transport} {what.device}: not available here", file=sys.stderr)
     return False
@@ -283,11 +319,18 @@ def _rows(case: Case, peers: Sequence[Peer], results: Results) -> list[list[str]
     for number, peer in enumerate(peers):
         mine = [one[peer.against] / case.scale for one in results.ours]
         theirs = [one[number] / case.scale for one in results.theirs]
-        rows.append([
-            case.name, *_with_spread(mine), case.unit, f"{peer.tool.NAME} {peer.note}",
-            *_with_spread(theirs), *_with_spread(_ratios(results, number, peer)),
-            str(len(mine)), _goal(case),
-        ])  # fmt: skip
+        rows.append(
+            [
+                case.name,
+                *_with_spread(mine),
+                case.unit,
+                f"{peer.tool.NAME} {peer.note}",
+                *_with_spread(theirs),
+                *_with_spread(_ratios(results, number, peer)),
+                str(len(mine)),
+                _goal(case),
+            ]
+        )
     return rows
 
 
@@ -302,13 +345,15 @@ def _goal(case: Case) -> str:
 def _figures(case: Case, peers: Sequence[Peer], results: Results) -> list[Figure]:
     return [
         Figure(
-            name=case.name, unit=case.unit,
+            name=case.name,
+            unit=case.unit,
             ours=statistics.median(one[peer.against] / case.scale for one in results.ours),
             peer=f"{peer.tool.NAME} {peer.note}",
             theirs=statistics.median(one[number] / case.scale for one in results.theirs),
             goal=SLOWEST_LATENCY if case.is_latency else LOWEST_RATE,
-            ratio=statistics.median(_ratios(results, number, peer)), n=len(results.ours),
+            ratio=statistics.median(_ratios(results, number, peer)),
+            n=len(results.ours),
             half="measure",
         )
         for number, peer in enumerate(peers)
-    ]  # fmt: skip
+    ]

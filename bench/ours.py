@@ -150,9 +150,13 @@ def _ping_pong(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
 def _stream(what: Round, endpoint: Endpoint) -> tuple[dict[str, Any], int]:
     """What counts is what the server received; what was sent is for peers that count that."""
     counts = stream(
-        [endpoint], _loop(what), StopFlag(),
-        window=what.window, post_list=what.post_list, signal_every=what.signal_every,
-    )  # fmt: skip
+        [endpoint],
+        _loop(what),
+        StopFlag(),
+        window=what.window,
+        post_list=what.post_list,
+        signal_every=what.signal_every,
+    )
     _check(counts)
     rate = counts.sent * 1e9 / counts.elapsed_ns
     sent = {"sent_per_s": rate, "bytes_sent_per_s": rate * what.size_bytes}

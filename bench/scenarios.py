@@ -48,12 +48,25 @@ def converged() -> dict[str, Any]:
         "duration": f"{S1_MS} ms",
         "fabric": {"topology": "one_switch", "hosts": 7, **LINK},
         "traffic": [
-            {"name": "senders", "kind": "bandwidth", "from": f"h0..h{S1_SENDERS - 1}", "to": "h6",
-             "size": "4096 B", "window": S1_WINDOW, "ack_size": "64 B"},
-            {"name": "probe", "kind": "latency", "from": "h5", "to": "h6", "size": "64 B",
-             "ack_size": "64 B"},
+            {
+                "name": "senders",
+                "kind": "bandwidth",
+                "from": f"h0..h{S1_SENDERS - 1}",
+                "to": "h6",
+                "size": "4096 B",
+                "window": S1_WINDOW,
+                "ack_size": "64 B",
+            },
+            {
+                "name": "probe",
+                "kind": "latency",
+                "from": "h5",
+                "to": "h6",
+                "size": "64 B",
+                "ack_size": "64 B",
+            },
         ],
-    }  # fmt: skip
+    }
 
 
 def permutation(k: int) -> dict[str, Any]:

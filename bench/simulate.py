@@ -42,9 +42,17 @@ CASES = (
 FABRIC_WALL_S, FABRIC_MEMORY_MIB = 60.0, 4096.0
 
 HEADS = (
-    "scenario", "packet-hops", "ours M/s", "spread", "goal", "ns-3 M/s", "ratio", "MiB",
-    "ns-3 MiB", "wall s",
-)  # fmt: skip
+    "scenario",
+    "packet-hops",
+    "ours M/s",
+    "spread",
+    "goal",
+    "ns-3 M/s",
+    "ratio",
+    "MiB",
+    "ns-3 MiB",
+    "wall s",
+)
 LEGEND = (
     "M/s: million packet-hops per CPU second of the event loop, one core, median of the runs and "
     "their spread.\nS1 is 100 ms simulated ten times over, packet-hops and CPU time summed up.\n"
@@ -110,22 +118,32 @@ def _figures(case: Case, ours: list[dict[str, Any]], theirs: list[dict[str, Any]
     peer = "ns-3 3.37" if theirs else None
     hops, memory = "packet_hops_per_cpu_s", "peak_rss_mib"
     rate = Figure(
-        name=case.name, unit="packet-hops/CPU s", ours=_median(ours, hops), peer=peer,
+        name=case.name,
+        unit="packet-hops/CPU s",
+        ours=_median(ours, hops),
+        peer=peer,
         theirs=_median(theirs, hops) if theirs else None,
         goal=case.goal_millions * MILLION if case.goal_millions else None,
-    )  # fmt: skip
+    )
     whole = case.name == LARGEST
     size = Figure(
-        name=f"{case.name}-memory", unit="MiB", ours=_median(ours, memory), peer=peer,
+        name=f"{case.name}-memory",
+        unit="MiB",
+        ours=_median(ours, memory),
+        peer=peer,
         theirs=_median(theirs, memory) if theirs else None,
         goal=FABRIC_MEMORY_MIB if whole else None,
-    )  # fmt: skip
+    )
     if not whole:
         return [rate, size]
     wall = Figure(
-        name=f"{case.name}-wall", unit="s", ours=_median(ours, "wall_s"), peer=None, theirs=None,
+        name=f"{case.name}-wall",
+        unit="s",
+        ours=_median(ours, "wall_s"),
+        peer=None,
+        theirs=None,
         goal=FABRIC_WALL_S,
-    )  # fmt: skip
+    )
     return [rate, size, wall]
 
 

@@ -37,8 +37,15 @@ from weft.tune.tuning import Tuning
 TRANSPORTS = ("tcp", "ofi:tcp")
 # 4,244 points on two CPUs; with signals as well they would be 10,660.
 SWEPT = {"post-list": "1,4,16", "signal-every": "1", "offset": "0"}
-QUICK = {**SWEPT, "post-list": "1", "cpu": "-1", "size": "32K,256K,1M", "depth": "1,16",
-         "qps": "1", "threads": "1"}  # fmt: skip
+QUICK = {
+    **SWEPT,
+    "post-list": "1",
+    "cpu": "-1",
+    "size": "32K,256K,1M",
+    "depth": "1,16",
+    "qps": "1",
+    "threads": "1",
+}
 LEAST_SHARE, MOST_TIME = 0.95, 0.1
 GIGA = 1e9
 SEED = 1
@@ -116,13 +123,26 @@ def tune(quick: bool) -> list[Figure]:
     """Run and print all transports; `quick`: a few points, which prove nothing."""
     effort = QUICKLY if quick else IN_FULL
     outcomes = [_outcome(over, QUICK if quick else {}, effort) for over in TRANSPORTS]
-    heads = ("over", "seed", "recommended", "best of the sweep", "ratio", "tuner s", "points",
-             "sweep s", "points", "time", "all of it, s")  # fmt: skip
+    heads = (
+        "over",
+        "seed",
+        "recommended",
+        "best of the sweep",
+        "ratio",
+        "tuner s",
+        "points",
+        "sweep s",
+        "points",
+        "time",
+        "all of it, s",
+    )
     rows = [row for outcome in outcomes for row in _rows(outcome, effort)]
     print(text_table(heads, rows, left=1))
     for outcome in outcomes:
-        print(f"\n{outcome.over}: best of the sweep {_words(outcome.swept.best)}; the highest of "
-              f"its single points {outcome.swept.highest / GIGA:.3g}")  # fmt: skip
+        print(
+            f"\n{outcome.over}: best of the sweep {_words(outcome.swept.best)}; the highest of "
+            f"its single points {outcome.swept.highest / GIGA:.3g}"
+        )
         for seed, one in zip(effort.seeds, outcome.tuned, strict=True):
             words = _words(one.tuning.recommendation.setting)
             print(f"{outcome.over}: recommended, seed {seed}: {words}")
@@ -145,13 +165,19 @@ def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
         settings = [theirs, *(tuning.recommendation.setting for tuning, _ in runs)]
         judged = _in_turns(ours, settings, effort.judging)
     found = Outcome(
-        over=over, swept=swept, best=mean_interval(judged[:, 0]),
+        over=over,
+        swept=swept,
+        best=mean_interval(judged[:, 0]),
         tuned=tuple(
-            Tuned(tuning=tuning, seconds=seconds, measured=mean_interval(logs),
-                  ratio=mean_interval(logs - judged[:, 0]))
+            Tuned(
+                tuning=tuning,
+                seconds=seconds,
+                measured=mean_interval(logs),
+                ratio=mean_interval(logs - judged[:, 0]),
+            )
             for (tuning, seconds), logs in zip(runs, judged[:, 1:].T, strict=True)
         ),
-    )  # fmt: skip
+    )
     _say(f"{over}: ratio {found.ratio:.3g}, time {found.time_share:.3f}")
     return found
 
@@ -175,9 +201,7 @@ def _swept(prepared: Prepared, peer: Peer, effort: Effort) -> Swept:
         left = left[:settings]
         means = _in_turns(measuring, left, rounds).mean(axis=0)
         left = [left[place] for place in np.argsort(-means)]
-    return Swept(
-        points=len(values), highest=max(values.values()), best=left[0], seconds=seconds
-    )  # fmt: skip
+    return Swept(points=len(values), highest=max(values.values()), best=left[0], seconds=seconds)
 
 
 def _tuned(
@@ -190,9 +214,7 @@ def _tuned(
     return prepared.run_with(timed), timed.seconds
 
 
-def _in_turns(
-    measuring: _Timed | Measuring, settings: Sequence[Choice], rounds: int
-) -> FloatArray:  # fmt: skip
+def _in_turns(measuring: _Timed | Measuring, settings: Sequence[Choice], rounds: int) -> FloatArray:
     """Logarithms, a row for each round; every round has an order of its own."""
     random = np.random.default_rng(SEED)
     logs = np.empty((rounds, len(settings)))
@@ -206,12 +228,20 @@ def _rows(outcome: Outcome, effort: Effort) -> list[Sequence[str]]:
     swept = outcome.swept
     return [
         (
-            outcome.over, str(seed), _giga(one.measured), _giga(outcome.best), str(one.ratio),
-            f"{one.seconds:.1f}", str(len(one.tuning.rows)), f"{swept.seconds:.1f}",
-            str(swept.points), f"{one.seconds / swept.seconds:.3f}", f"{one.tuning.elapsed_s:.1f}",
+            outcome.over,
+            str(seed),
+            _giga(one.measured),
+            _giga(outcome.best),
+            str(one.ratio),
+            f"{one.seconds:.1f}",
+            str(len(one.tuning.rows)),
+            f"{swept.seconds:.1f}",
+            str(swept.points),
+            f"{one.seconds / swept.seconds:.3f}",
+            f"{one.tuning.elapsed_s:.1f}",
         )
         for seed, one in zip(effort.seeds, outcome.tuned, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _giga(found: Interval) -> str:
@@ -224,17 +254,27 @@ def _words(setting: Mapping[str, Plain]) -> str:
 
 def _figures(outcome: Outcome) -> list[Figure]:
     speed = Figure(
-        name=f"tuner over {outcome.over}: throughput", unit="GB/s",
-        ours=outcome.ratio * outcome.best.value / GIGA, peer="best of an exhaustive sweep",
-        theirs=outcome.best.value / GIGA, goal=LEAST_SHARE, ratio=outcome.ratio,
-        n=len(outcome.tuned), half="tune",
-    )  # fmt: skip
+        name=f"tuner over {outcome.over}: throughput",
+        unit="GB/s",
+        ours=outcome.ratio * outcome.best.value / GIGA,
+        peer="best of an exhaustive sweep",
+        theirs=outcome.best.value / GIGA,
+        goal=LEAST_SHARE,
+        ratio=outcome.ratio,
+        n=len(outcome.tuned),
+        half="tune",
+    )
     seconds = Figure(
-        name=f"tuner over {outcome.over}: measuring time", unit="s",
-        ours=outcome.time_share * outcome.swept.seconds, peer="exhaustive sweep",
-        theirs=outcome.swept.seconds, goal=MOST_TIME, ratio=outcome.time_share,
-        n=len(outcome.tuned), half="tune",
-    )  # fmt: skip
+        name=f"tuner over {outcome.over}: measuring time",
+        unit="s",
+        ours=outcome.time_share * outcome.swept.seconds,
+        peer="exhaustive sweep",
+        theirs=outcome.swept.seconds,
+        goal=MOST_TIME,
+        ratio=outcome.time_share,
+        n=len(outcome.tuned),
+        half="tune",
+    )
     return [speed, seconds]
 
 

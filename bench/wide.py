@@ -28,9 +28,13 @@ LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4
 PORT = PortPolicy(scheduler=Htb(queues=8, rate_kbps=100_000))
 LEVELS = 8
 HEADS = (
-    "applications × instances", "fabrics", "over the least share", "over ports that use all",
-    "not settled", "greatest gap",
-)  # fmt: skip
+    "applications × instances",
+    "fabrics",
+    "over the least share",
+    "over ports that use all",
+    "not settled",
+    "greatest gap",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +83,13 @@ def _settled(gains: Sequence[Gain]) -> list[float]:
 def _row(case: Case, gains: Sequence[Gain]) -> list[str]:
     working = _settled(gains)
     return [
-        f"{case}", f"{len(gains)}", _range([one.promised for one in gains]), _range(working),
-        f"{len(gains) - len(working)}", f"{max(one.gap for one in gains):.1e}",
-    ]  # fmt: skip
+        f"{case}",
+        f"{len(gains)}",
+        _range([one.promised for one in gains]),
+        _range(working),
+        f"{len(gains) - len(working)}",
+        f"{max(one.gap for one in gains):.1e}",
+    ]
 
 
 def _range(parts: Sequence[float]) -> str:
@@ -95,10 +103,15 @@ def _figures(case: Case, gains: Sequence[Gain]) -> list[Figure]:
     }
     return [
         Figure(
-            name=f"fabric-wide {case}, gain over {way}, median", unit="relative",
-            ours=statistics.median(parts), peer=None, theirs=None, goal=None, n=len(parts),
+            name=f"fabric-wide {case}, gain over {way}, median",
+            unit="relative",
+            ours=statistics.median(parts),
+            peer=None,
+            theirs=None,
+            goal=None,
+            n=len(parts),
             half="wide",
         )
         for way, parts in ways.items()
         if parts
-    ]  # fmt: skip
+    ]

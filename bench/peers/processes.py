@@ -51,17 +51,24 @@ def _die_with_parent() -> None:
 def start(cpu: int, command: Sequence[str]) -> subprocess.Popen[str]:
     """A process of ours with pipes, pinned, that does not outlive us."""
     return subprocess.Popen(
-        _on(cpu, command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        _on(cpu, command),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
         preexec_fn=_die_with_parent,
-    )  # fmt: skip
+    )
 
 
 def _start_quietly(cpu: int, command: Sequence[str]) -> subprocess.Popen[bytes]:
     """A peer's server in a process group of its own."""
     return subprocess.Popen(
-        _on(cpu, command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=_die_with_parent,
-    )  # fmt: skip
+        _on(cpu, command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_die_with_parent,
+    )
 
 
 @contextmanager
@@ -84,9 +91,13 @@ def serving(
 def run(command: Sequence[str]) -> str:
     """The peer's client, to its end; its output."""
     done = subprocess.run(
-        _on(cpus()[0], command), capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        _on(cpus()[0], command),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()[-500:]}")
     return done.stdout

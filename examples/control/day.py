@@ -178,10 +178,13 @@ class Watch:
         return Moment(
             at_s=at_s,
             weights={_name(own.id): own.share for own in there},
-            slowdowns={own.name: own.slowdown for own in status.listed_applications
-                       if own.HasField("slowdown")},
+            slowdowns={
+                own.name: own.slowdown
+                for own in status.listed_applications
+                if own.HasField("slowdown")
+            },
             passed_bytes=self._passed(),
-        )  # fmt: skip
+        )
 
     def explained(self) -> Any:
         port = pb.PortId(node=self.port.node, port=self.port.port)
@@ -230,8 +233,10 @@ class Worker:
         """Those that have ended; times since `epoch_s`."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         times = [tuple(map(float, line.split())) for line in lines]
-        return [Run(application=self.shift.name, began_s=began - epoch_s, took_s=ended - began)
-                for began, ended in times]  # fmt: skip
+        return [
+            Run(application=self.shift.name, began_s=began - epoch_s, took_s=ended - began)
+            for began, ended in times
+        ]
 
     def check(self) -> None:
         if self.process.poll():
@@ -317,26 +322,42 @@ def recorded(day: Day, bed: Testbed, table: Path, folder: Path) -> list[Record]:
         Timeline(
             port=f"{watch.port.node}:{watch.port.port}",
             link_bps=bed.wiring.rate_bps,
-            baselines_s={shift.name: applications.load(shift.name).profile.baseline
-                         for shift in day.shifts},
+            baselines_s={
+                shift.name: applications.load(shift.name).profile.baseline for shift in day.shifts
+            },
             moments=story.moments,
             runs=[run for worker in story.workers.values() for run in worker.runs(story.epoch_s)],
             explanations=story.explanations,
         )
-    )  # fmt: skip
+    )
 
 
 def summary(records: Sequence[Record]) -> str:
     """What each application was predicted and took."""
     columns = ("alone", "runs", "completion", "slowdown", "slowdown.predicted", "weight", "share")
     rows = [
-        [str(record.settings["application"]),
-         *(f"{value.value:.3g}" if isinstance(value := record.quantities.get(name), Scalar) else "-"
-           for name in columns)]
-        for record in records if "application" in record.settings
-    ]  # fmt: skip
-    heads = ["application", "alone, s", "runs", "mean, s", "slowdown", "predicted", "weight, %",
-             "share, %"]  # fmt: skip
+        [
+            str(record.settings["application"]),
+            *(
+                f"{value.value:.3g}"
+                if isinstance(value := record.quantities.get(name), Scalar)
+                else "-"
+                for name in columns
+            ),
+        ]
+        for record in records
+        if "application" in record.settings
+    ]
+    heads = [
+        "application",
+        "alone, s",
+        "runs",
+        "mean, s",
+        "slowdown",
+        "predicted",
+        "weight, %",
+        "share, %",
+    ]
     return text_table(heads, rows)
 
 

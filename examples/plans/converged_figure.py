@@ -57,8 +57,9 @@ def measured(records: Sequence[Record]) -> Points:
     found: dict[int, list[Point]] = {}
     for record in records:
         half = record.quantities["probe.half_rtt"]
-        shares = tuple(_wire_mbps(row) for row in record.tables["flows"]
-                       if row["traffic"] == "senders")  # fmt: skip
+        shares = tuple(
+            _wire_mbps(row) for row in record.tables["flows"] if row["traffic"] == "senders"
+        )
         point = Point(
             p50_ms=2 * (statistic(half, "p50") or 0) / PS_PER_MS,
             p90_ms=2 * (statistic(half, "p90") or 0) / PS_PER_MS,
@@ -101,12 +102,19 @@ def _simulated(senders: int, window: int) -> Point:
 def table(tcp: Points, windows: Points, credits: Points) -> str:
     heads = ["senders", "RTT p50", "p90", "windows", "credits", "Mb/s", "windows", "credits"]
     rows = [
-        [str(n), *(f"{x:.3f}" for x in (tcp[n].p50_ms, tcp[n].p90_ms, windows[n].p50_ms,
-                                        credits[n].p50_ms)),
-         *(f"{x:.1f}" for x in (tcp[n].total_mbps, windows[n].total_mbps,
-                                credits[n].total_mbps))]
+        [
+            str(n),
+            *(
+                f"{x:.3f}"
+                for x in (tcp[n].p50_ms, tcp[n].p90_ms, windows[n].p50_ms, credits[n].p50_ms)
+            ),
+            *(
+                f"{x:.1f}"
+                for x in (tcp[n].total_mbps, windows[n].total_mbps, credits[n].total_mbps)
+            ),
+        ]
         for n in tcp
-    ]  # fmt: skip
+    ]
     return text_table(heads, rows)
 
 
@@ -119,9 +127,13 @@ def draw_rtt(ax: Axes, tcp: Points, windows: Points, credits: Points) -> None:
     _line(ax, windows, PUBLISHED, "--", "s", "simulated: windows share the queue")
     numbers = list(tcp)
     ax.fill_between(
-        numbers, [p.p50_ms for p in tcp.values()], [p.p90_ms for p in tcp.values()],
-        color=OURS, alpha=0.15, linewidth=0,
-    )  # fmt: skip
+        numbers,
+        [p.p50_ms for p in tcp.values()],
+        [p.p90_ms for p in tcp.values()],
+        color=OURS,
+        alpha=0.15,
+        linewidth=0,
+    )
     _line(ax, tcp, OURS, "-", "o", "measured: TCP, p50 (to p90: shaded)")
     ax.set(ylim=(-0.5, None), xlabel="bandwidth senders", ylabel="RTT of the 64 B probe (ms)")
     ax.set_title("Probe latency", loc="left", fontsize=10)
@@ -129,9 +141,14 @@ def draw_rtt(ax: Axes, tcp: Points, windows: Points, credits: Points) -> None:
 
 def _line(ax: Axes, points: Points, colour: str, dash: str, marker: str, label: str) -> None:
     ax.plot(
-        list(points), [p.p50_ms for p in points.values()],
-        color=colour, linestyle=dash, marker=marker, markersize=4.5, label=label,
-    )  # fmt: skip
+        list(points),
+        [p.p50_ms for p in points.values()],
+        color=colour,
+        linestyle=dash,
+        marker=marker,
+        markersize=4.5,
+        label=label,
+    )
 
 
 def draw_rates(ax: Axes, tcp: Points, windows: Points, credits: Points) -> None:

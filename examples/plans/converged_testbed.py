@@ -39,9 +39,13 @@ def wiring() -> Wiring:
     """A link of the same rate and queue for each host of the plan."""
     hosts = tuple(host.name for host in load_plan(PLAN).hosts)
     return Wiring(
-        hosts=hosts, rate_bps=RATE_BPS, limit_bytes=LIMIT_BYTES,
-        burst_bytes=16 * 1024, nic_limit_bytes=1024 * 1024, offloads=False,
-    )  # fmt: skip
+        hosts=hosts,
+        rate_bps=RATE_BPS,
+        limit_bytes=LIMIT_BYTES,
+        burst_bytes=16 * 1024,
+        nic_limit_bytes=1024 * 1024,
+        offloads=False,
+    )
 
 
 @contextmanager

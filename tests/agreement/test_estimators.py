@@ -47,9 +47,16 @@ def judgements() -> dict[str, Judgement]:
 
 
 ESTIMATORS = (
-    "ping-pong", "completion of write", "completion of read", "completion of fetch-add",
-    "RPerf, wire-first", "RPerf, loopback-first", "RPerf, alternating", "post-poll", "paced",
-)  # fmt: skip
+    "ping-pong",
+    "completion of write",
+    "completion of read",
+    "completion of fetch-add",
+    "RPerf, wire-first",
+    "RPerf, loopback-first",
+    "RPerf, alternating",
+    "post-poll",
+    "paced",
+)
 
 
 @pytest.mark.parametrize("q", [0.5, 0.999])
@@ -129,13 +136,19 @@ def test_the_message_rate_is_that_of_the_adapter(post_list: int, signal_every: i
     delay = {"wire": f"{wire_us} us", "adapter_ns": int(1e3 * adapter_us)}
     check_elapsed(
         lambda: streamed(
-            fields, delay, count=messages, bytes=8, op="send", window=1024,
-            post_list=post_list, signal_every=signal_every,
+            fields,
+            delay,
+            count=messages,
+            bytes=8,
+            op="send",
+            window=1024,
+            post_list=post_list,
+            signal_every=signal_every,
         ),
         messages,
         expected_us=messages * adapter_us + 2 * wire_us,
         queued=True,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("outstanding", [1, 4, 64])

@@ -132,25 +132,40 @@ BASE_US = (POST + TX + 2 * CABLE + SWITCH + RX + PCIE_WRITE + POLL) / 1e3
 def simulated_us(size: int, mtu: int, rate_gbps: float, pcie_gbps: float | None) -> float:
     """Half the round trip of a ping-pong through one switch."""
     host = {
-        "buffer": "1 MiB", "post": f"{POST} ns", "poll": f"{POLL} ns", "tx": f"{TX} ns",
-        "rx": f"{RX} ns", "pcie_read": f"{PCIE_READ} ns", "pcie_write": f"{PCIE_WRITE} ns",
+        "buffer": "1 MiB",
+        "post": f"{POST} ns",
+        "poll": f"{POLL} ns",
+        "tx": f"{TX} ns",
+        "rx": f"{RX} ns",
+        "pcie_read": f"{PCIE_READ} ns",
+        "pcie_write": f"{PCIE_WRITE} ns",
         "inline": f"{INLINE_BYTES} B",
-    }  # fmt: skip
+    }
     if pcie_gbps:
         host |= {"pcie_read_rate": f"{pcie_gbps} Gb/s", "pcie_write_rate": f"{pcie_gbps} Gb/s"}
     data = {
         "duration": "100 ms",
         "fabric": {
-            "topology": "one_switch", "hosts": 2, "rate": f"{rate_gbps} Gb/s",
+            "topology": "one_switch",
+            "hosts": 2,
+            "rate": f"{rate_gbps} Gb/s",
             "delay": f"{CABLE} ns",
         },
         "switch": {"buffer": "1 MiB", "latency": f"{SWITCH} ns"},
         "host": host,
         "traffic": [
-            {"name": "probe", "kind": "latency", "estimator": "ping-pong", "from": "h0",
-             "to": "h1", "size": f"{size} B", "mtu": mtu, "messages": 3}
+            {
+                "name": "probe",
+                "kind": "latency",
+                "estimator": "ping-pong",
+                "from": "h0",
+                "to": "h1",
+                "size": f"{size} B",
+                "mtu": mtu,
+                "messages": 3,
+            }
         ],
-    }  # fmt: skip
+    }
     rtt = simulate(scenario_from(data)).record.quantities["probe.rtt"]
     assert isinstance(rtt, Distribution)
     return rtt.quantile(0.5) / 2e6
@@ -159,9 +174,13 @@ def simulated_us(size: int, mtu: int, rate_gbps: float, pcie_gbps: float | None)
 def closed_form_us(size: int, mtu: int, rate_gbps: float, pcie_gbps: float) -> float:
     form = verbs_latency(mtu_bytes=mtu, inline_limit_bytes=INLINE_BYTES)
     parameters = {
-        "base_us": BASE_US, "hop_bytes": 0.0, "packet_bytes": header_bytes("rc"),
-        "copy_ns_per_byte": 0.0, "fetch_us": PCIE_READ / 1e3, "pcie_gbps": pcie_gbps,
-    }  # fmt: skip
+        "base_us": BASE_US,
+        "hop_bytes": 0.0,
+        "packet_bytes": header_bytes("rc"),
+        "copy_ns_per_byte": 0.0,
+        "fetch_us": PCIE_READ / 1e3,
+        "pcie_gbps": pcie_gbps,
+    }
     inputs = {"size_bytes": np.array([float(size)]), "data_rate_gbps": np.array([rate_gbps])}
     return float(form.evaluate(parameters, inputs)[0])
 

@@ -23,16 +23,25 @@ def simulated_gbps(size: int, window: int, rate: float, flight_ns: int, switch_n
         "duration": "3 ms",
         "warmup": "1 ms",
         "fabric": {
-            "topology": "one_switch", "hosts": 2, "rate": f"{rate} Gb/s",
+            "topology": "one_switch",
+            "hosts": 2,
+            "rate": f"{rate} Gb/s",
             "delay": f"{flight_ns} ns",
         },
         "switch": {"buffer": "4 MiB", "latency": f"{switch_ns} ns"},
         "host": {"buffer": "4 MiB"},
         "traffic": [
-            {"name": "stream", "kind": "bandwidth", "from": "h0", "to": "h1", "size": f"{size} B",
-             "window": window, "ack_every": 0},
+            {
+                "name": "stream",
+                "kind": "bandwidth",
+                "from": "h0",
+                "to": "h1",
+                "size": f"{size} B",
+                "window": window,
+                "ack_every": 0,
+            },
         ],
-    }  # fmt: skip
+    }
     found = simulate(scenario_from(data)).record.quantities["stream.goodput"]
     assert isinstance(found, Scalar)
     return found.value

@@ -59,9 +59,11 @@ def parameters() -> tuple[Host, float, float]:
         return units.time_ps(value) / 1e3
 
     host = Host(**{f.name: number(system["host"][f.name]["value"]) for f in fields(Host)})
-    return host, number(system["switch"]["latency"]["value"]), number(
-        system["switch"]["jitter"]["value"]
-    )  # fmt: skip
+    return (
+        host,
+        number(system["switch"]["latency"]["value"]),
+        number(system["switch"]["jitter"]["value"]),
+    )
 
 
 HOST, SWITCH_NS, JITTER_NS = parameters()
@@ -107,16 +109,26 @@ def simulated(estimator: str, operation: str = "send") -> _core.Histogram:
         "system": "sx6012",
         "duration": "1000 s",
         "fabric": {
-            "topology": "one_switch", "hosts": 2,
-            "rate": f"{RATE_GBPS / SCALE} Gb/s", "delay": us(CABLE_NS),
+            "topology": "one_switch",
+            "hosts": 2,
+            "rate": f"{RATE_GBPS / SCALE} Gb/s",
+            "delay": us(CABLE_NS),
         },
         "switch": {"latency": us(SWITCH_NS), "jitter": us(JITTER_NS)},
         "host": scaled,
         "traffic": [
-            {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "messages": 200_000,
-             "estimator": estimator, "operation": operation, "ack_size": f"{wire_bytes} B"},
+            {
+                "name": "probe",
+                "kind": "latency",
+                "from": "h0",
+                "to": "h1",
+                "messages": 200_000,
+                "estimator": estimator,
+                "operation": operation,
+                "ack_size": f"{wire_bytes} B",
+            },
         ],
-    }  # fmt: skip
+    }
     rtt = simulate.simulate(simulate.scenario_from(data)).record.quantities["probe.rtt"]
     assert isinstance(rtt, Distribution)
     return rtt.histogram
@@ -174,9 +186,13 @@ def show(rows: dict[str, tuple[Measured, _core.Histogram]]) -> None:
 
 
 NAMES = (
-    "rperf", "rperf-loopback-first", "rperf-alternating", "post-poll of send",
-    "post-poll of write", "ping-pong",
-)  # fmt: skip
+    "rperf",
+    "rperf-loopback-first",
+    "rperf-alternating",
+    "post-poll of send",
+    "post-poll of write",
+    "ping-pong",
+)
 
 
 @pytest.mark.parametrize("q", QUANTILES)

@@ -65,9 +65,14 @@ def circulation_ns(hotspot: Hotspot) -> float:
 
 
 def one_switch(
-    hotspot: Hotspot, *, order: str = "fcfs", loops_ns: float, probe: dict[str, Any] | None = None,
-    lanes: dict[str, Any] | None = None, window: int = 256,
-) -> dict[str, Any]:  # fmt: skip
+    hotspot: Hotspot,
+    *,
+    order: str = "fcfs",
+    loops_ns: float,
+    probe: dict[str, Any] | None = None,
+    lanes: dict[str, Any] | None = None,
+    window: int = 256,
+) -> dict[str, Any]:
     """`senders` hosts saturate the last one, the first probes it; times in circulations."""
     senders = int(number(hotspot.senders))
     sink = f"h{senders + 1}"
@@ -75,24 +80,35 @@ def one_switch(
         "duration": f"{24 * loops_ns} ns",
         "warmup": f"{4 * loops_ns} ns",
         "fabric": {
-            "topology": "one_switch", "hosts": senders + 2, "lanes": 2 if lanes else 1,
-            "rate": f"{hotspot.rate_gbps} Gb/s", "delay": f"{hotspot.flight_ns} ns",
+            "topology": "one_switch",
+            "hosts": senders + 2,
+            "lanes": 2 if lanes else 1,
+            "rate": f"{hotspot.rate_gbps} Gb/s",
+            "delay": f"{hotspot.flight_ns} ns",
         },
         "switch": {
-            "buffer": f"{hotspot.buffer_bytes} B", "latency": f"{hotspot.switch_ns} ns",
+            "buffer": f"{hotspot.buffer_bytes} B",
+            "latency": f"{hotspot.switch_ns} ns",
             "order": order,
         },
         "host": {"buffer": "1 MiB"},
         "credits": {
-            "delay": f"{hotspot.credit_delay_ns} ns", "interval": f"{hotspot.credit_interval_ns} ns"
+            "delay": f"{hotspot.credit_delay_ns} ns",
+            "interval": f"{hotspot.credit_interval_ns} ns",
         },
         **({"lanes": lanes} if lanes else {}),
         "traffic": [
             {"name": "probe", "kind": "latency", "from": "h0", "to": sink, **(probe or {})},
-            {"name": "load", "kind": "bandwidth", "from": f"h1..h{senders}", "to": sink,
-             "size": f"{int(number(hotspot.packet_bytes)) - HEADER} B", "window": window},
+            {
+                "name": "load",
+                "kind": "bandwidth",
+                "from": f"h1..h{senders}",
+                "to": sink,
+                "size": f"{int(number(hotspot.packet_bytes)) - HEADER} B",
+                "window": window,
+            },
         ],
-    }  # fmt: skip
+    }
 
 
 def idle_ns(hotspot: Hotspot, switches: int = 1) -> float:
@@ -145,10 +161,14 @@ def test_with_a_credit_loop_of_one_buffer_each_further_sender_adds_one_buffer(
     packets, wire = 8, 4096 + HEADER
     packet_ns = wire * 8 / rate_gbps
     hotspot = Hotspot(
-        senders=senders, buffer_bytes=packets * 4160, packet_bytes=wire, rate_gbps=rate_gbps,
-        switch_ns=200, flight_ns=10,
+        senders=senders,
+        buffer_bytes=packets * 4160,
+        packet_bytes=wire,
+        rate_gbps=rate_gbps,
+        switch_ns=200,
+        flight_ns=10,
         credit_delay_ns=round((packets - 1) * packet_ns - 220),  # tau = B/R
-    )  # fmt: skip
+    )
     buffer_ns = packets * packet_ns
     data = one_switch(hotspot, loops_ns=senders * buffer_ns)
     _, median, _ = waits_ns(data, idle_ns(hotspot))
@@ -189,9 +209,11 @@ def test_a_closed_loop_probe_meets_the_same_turn_of_round_robin_again(
     small = small_ns(hotspot, cycle)
     assume(small < wait < cycle - small)  # it neither just meets nor just misses its turn
     data = one_switch(
-        hotspot, order="round-robin", loops_ns=circulation_ns(hotspot) + loop,
+        hotspot,
+        order="round-robin",
+        loops_ns=circulation_ns(hotspot) + loop,
         probe={"think": f"{think_ns} ns"},
-    )  # fmt: skip
+    )
     _, median, _ = waits_ns(data, idle)
     assert abs(median - wait) <= small
 
@@ -203,9 +225,11 @@ def test_on_a_lane_of_its_own_a_probe_waits_for_the_turn_under_way(
 ) -> None:
     tables = {"low": [[0, weight], [1, 64]]} if weight else {"high": [[1, 64]], "low": [[0, 64]]}
     data = one_switch(
-        hotspot, loops_ns=circulation_ns(hotspot) + idle_ns(hotspot), probe={"sl": 1},
+        hotspot,
+        loops_ns=circulation_ns(hotspot) + idle_ns(hotspot),
+        probe={"sl": 1},
         lanes={"sl2vl": [0, 1], **tables},
-    )  # fmt: skip
+    )
     found = waits_ns(data, idle_ns(hotspot))
     wait = own_lane_wait(hotspot, load_weight=weight)
     # On its way back the probe's ACK shares the sink's cable with those of the load.
@@ -219,9 +243,12 @@ def two_hops(hotspot: Hotspot, below: int, order: str, loops_ns: float) -> dict[
     size = data["traffic"][1]["size"]
     load = {"kind": "bandwidth", "to": sink, "size": size, "window": 256}
     data["fabric"] = {
-        "topology": "two_hops", "upstream_hosts": above + 1, "downstream_hosts": below + 1,
-        "rate": f"{hotspot.rate_gbps} Gb/s", "delay": f"{hotspot.flight_ns} ns",
-    }  # fmt: skip
+        "topology": "two_hops",
+        "upstream_hosts": above + 1,
+        "downstream_hosts": below + 1,
+        "rate": f"{hotspot.rate_gbps} Gb/s",
+        "delay": f"{hotspot.flight_ns} ns",
+    }
     data["traffic"] = [
         {"name": "probe", "kind": "latency", "from": f"h{above}", "to": sink},
         {"name": "above", "from": f"h0..h{above - 1}", **load},
@@ -282,9 +309,17 @@ def test_the_idle_round_trip_is_the_sum_of_the_paths_parts(
             "duration": "200 us",
             "fabric": {"file": "line.toml"},
             "switch": {"latency": f"{switch_ns} ns"},
-            "traffic": [{"name": "probe", "kind": "latency", "from": "h0", "to": "h1",
-                         "size": f"{size} B", "messages": 3}],
-        }  # fmt: skip
+            "traffic": [
+                {
+                    "name": "probe",
+                    "kind": "latency",
+                    "from": "h0",
+                    "to": "h1",
+                    "size": f"{size} B",
+                    "messages": 3,
+                }
+            ],
+        }
         rtt = simulate(scenario_from(data, base=Path(folder))).record.quantities["probe.rtt"]
     assert isinstance(rtt, Distribution)
     for q in (0.0, 1.0):
@@ -314,9 +349,12 @@ def test_an_idle_message_takes_the_time_of_all_its_packets_once(
     total = float(on_wire(size, Framing()).data_bytes)
     last = -(-((size - 1) % 4096 + 1) // 4) * 4 + HEADER
     expected = zero_load_ns(
-        last, rates_gbps=[rate] * 2, flights_ns=[flight] * 2, switch_ns=latency,
+        last,
+        rates_gbps=[rate] * 2,
+        flights_ns=[flight] * 2,
+        switch_ns=latency,
         ahead_bytes=total - last,
-    )  # fmt: skip
+    )
     data = one_switch(hotspot, loops_ns=50_000, probe={"size": f"{size} B", "messages": 2})
     data |= {
         "switch": {"latency": f"{latency} ns"},

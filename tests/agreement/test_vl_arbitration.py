@@ -31,20 +31,30 @@ def saturated(sizes: list[int], tables: dict[str, Any], duration: str = "4 ms") 
                 "duration": duration,
                 "warmup": "200 us",
                 "fabric": {
-                    "topology": "one_switch", "hosts": lanes + 1, "lanes": lanes,
-                    "rate": "56 Gb/s", "delay": "10 ns",
+                    "topology": "one_switch",
+                    "hosts": lanes + 1,
+                    "lanes": lanes,
+                    "rate": "56 Gb/s",
+                    "delay": "10 ns",
                 },
                 "switch": {"buffer": "128 KiB"},
                 "host": {"buffer": "128 KiB"},
                 "lanes": {"sl2vl": list(range(lanes)), **tables},
                 "traffic": [
-                    {"name": f"vl{vl}", "kind": "bandwidth", "from": f"h{vl}", "to": f"h{lanes}",
-                     "size": f"{size} B", "sl": vl, "window": 1024}
+                    {
+                        "name": f"vl{vl}",
+                        "kind": "bandwidth",
+                        "from": f"h{vl}",
+                        "to": f"h{lanes}",
+                        "size": f"{size} B",
+                        "sl": vl,
+                        "window": 1024,
+                    }
                     for vl, size in enumerate(sizes)
                 ],
             }
         )
-    )  # fmt: skip
+    )
     return outcome.record
 
 

@@ -58,9 +58,15 @@ def test_a_message_costs_what_the_simulator_sends(
     )
     cost = on_wire(size, framing)
     record = sent(
-        {"size": f"{size} B", "mtu": mtu, "transport": transport, "operation": operation,
-         "messages": 1, "ack_every": ack_every}
-    )  # fmt: skip
+        {
+            "size": f"{size} B",
+            "mtu": mtu,
+            "transport": transport,
+            "operation": operation,
+            "messages": 1,
+            "ack_every": ack_every,
+        }
+    )
     data, answers = ("h1", "h0") if operation == "read" else ("h0", "h1")
     assert bytes_sent(record, data) == (cost.packets, cost.data_bytes)
     if ack_every <= 1 or operation == "read":  # else the last ACK is sent ahead of its turn
@@ -77,10 +83,17 @@ def test_a_full_simulated_link_moves_the_bound(
     framing = Framing(operation=operation, mtu_bytes=mtu, packets_per_ack=1)
     bound = float(goodput_gbps(size, 100.0, framing, both_ways=both))
     record = sent(
-        {"from": ways, "to": ["h0", "h1"] if both else "h1", "size": f"{size} B", "mtu": mtu,
-         "operation": operation, "window": 512},
-        duration="600 us", warmup="200 us",
-    )  # fmt: skip
+        {
+            "from": ways,
+            "to": ["h0", "h1"] if both else "h1",
+            "size": f"{size} B",
+            "mtu": mtu,
+            "operation": operation,
+            "window": 512,
+        },
+        duration="600 us",
+        warmup="200 us",
+    )
     goodput = record.quantities["flow.goodput"]
     assert isinstance(goodput, Scalar)
     assert goodput.value / len(ways) == pytest.approx(bound, rel=0.01)

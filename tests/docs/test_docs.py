@@ -117,8 +117,12 @@ def weft(command: str, folder: Path) -> tuple[int, str]:
     _, *arguments = shlex.split(command)
     done = subprocess.run(
         [sys.executable, "-m", "weft.cli", *arguments],
-        cwd=folder, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
     parts = (done.stdout, done.stderr) if done.returncode else (done.stderr, done.stdout)
     return done.returncode, "\n".join(parts)
 
@@ -131,8 +135,10 @@ def background(command: str, shown: list[str], folder: Path) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "weft.cli", *arguments],
-            cwd=folder, stdout=output, stderr=output,
-        )  # fmt: skip
+            cwd=folder,
+            stdout=output,
+            stderr=output,
+        )
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
         while line := missing(shown, log.read_text()):
@@ -219,8 +225,12 @@ def test_simulate_md_lists_every_example() -> None:
 def test_every_example_script_runs(script: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script)],
-        cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 

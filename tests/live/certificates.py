@@ -13,8 +13,9 @@ def certificates(folder: Path) -> None:
         subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
 
     new = ("req", "-newkey", "rsa:2048", "-nodes")
-    openssl(*new, "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key",
-            "-out", "ca.pem")  # fmt: skip
+    openssl(
+        *new, "-x509", "-days", "2", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem"
+    )
     (folder / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
     for name in ("controller", "client"):
         openssl(*new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")

@@ -34,21 +34,29 @@ FABRIC = leaf_spine(2, 2, 2)  # hosts h0 and h1 on one leaf, h2 and h3 on the ot
 
 
 def ports_of(fabric: Fabric) -> list[PortName]:
-    return [PortName(node.name, port)
-            for number, node in enumerate(fabric.nodes)
-            for port in fabric.neighbors(number)]  # fmt: skip
+    return [
+        PortName(node.name, port)
+        for number, node in enumerate(fabric.nodes)
+        for port in fabric.neighbors(number)
+    ]
 
 
 def seen_without(fabric: Fabric, *names: str) -> Fabric:
     """The fabric as a discovery has it that some of its nodes did not answer."""
     here = [n for n, node in enumerate(fabric.nodes) if node.name not in names]
     number = {old: new for new, old in enumerate(here)}
-    links = [replace(link, a=Port(number[link.a.node], link.a.port),
-                     b=Port(number[link.b.node], link.b.port))
-             for link in fabric.links if {link.a.node, link.b.node} <= number.keys()]  # fmt: skip
+    links = [
+        replace(
+            link, a=Port(number[link.a.node], link.a.port), b=Port(number[link.b.node], link.b.port)
+        )
+        for link in fabric.links
+        if {link.a.node, link.b.node} <= number.keys()
+    ]
     assert fabric.routes is not None
-    rows, columns = ([fabric.ordinal[n] for n in group if n in number]
-                     for group in (fabric.switches, fabric.hosts))  # fmt: skip
+    rows, columns = (
+        [fabric.ordinal[n] for n in group if n in number]
+        for group in (fabric.switches, fabric.hosts)
+    )
     routes = replace(fabric.routes, next_hop=fabric.routes.next_hop[rows][:, columns])
     nodes = tuple(fabric.nodes[n] for n in here)
     return replace(fabric, nodes=nodes, links=tuple(links), routes=routes)
@@ -92,8 +100,13 @@ def register(state: State, name: str, number: int, ttl_s: float = 10.0) -> tuple
 def connect(
     application: str, source: str, destination: str, number: int, now_s: float = 0.0
 ) -> Connect:
-    return Connect(key=key(number), application=application, source=source,
-                   destination=destination, now_s=now_s)  # fmt: skip
+    return Connect(
+        key=key(number),
+        application=application,
+        source=source,
+        destination=destination,
+        now_s=now_s,
+    )
 
 
 def running(*names: str, ability: Ability = VLARB) -> tuple[State, list[str]]:

@@ -74,8 +74,11 @@ class ControlProcess:
         with self.log.open("wb") as log, self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "weft.cli", "control", "serve", str(self.file), "--json"],
-                stdout=log, stderr=errors, env=self.environment, cwd=self.directory,
-            )  # fmt: skip
+                stdout=log,
+                stderr=errors,
+                env=self.environment,
+                cwd=self.directory,
+            )
         wait_until(self._has_started, "the controller listens", START_S)
         assert self.process.poll() is None, self.errors.read_text()
         (self.address,) = [line["text"] for line in self.lines() if line["event"] == "listening"]
@@ -112,8 +115,11 @@ class ControlProcess:
         fabric = fabric_from(str(self.folder / "fabric.toml"))
         switches = SimulatedSwitches(fabric, path=self.folder / "registers")
         try:
-            names = [PortName(node.name, port) for n, node in enumerate(fabric.nodes)
-                     for port in fabric.neighbors(n)]  # fmt: skip
+            names = [
+                PortName(node.name, port)
+                for n, node in enumerate(fabric.nodes)
+                for port in fabric.neighbors(n)
+            ]
             found = switches.read(names)
             return {name: told for name, told in found.items() if isinstance(told, Tables)}
         finally:
@@ -148,9 +154,13 @@ def running(made: Controller) -> Iterator[Controller]:
 def weft(control: ControlProcess, *words: str) -> tuple[int, str]:
     """A command to it: its status and what it printed."""
     done = subprocess.run(
-        [sys.executable, "-m", "weft.cli", "control", *words], capture_output=True, text=True,
-        env={**os.environ, "WEFT_CONTROLLER": control.address}, timeout=60, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "weft.cli", "control", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "WEFT_CONTROLLER": control.address},
+        timeout=60,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -187,9 +197,7 @@ class Client:
         return self.call("Register", request)
 
     def connect(self, id_: str, source: str, destination: str) -> str:
-        request = pb.ConnectRequest(
-            key=self.key(), id=id_, source=source, destination=destination
-        )  # fmt: skip
+        request = pb.ConnectRequest(key=self.key(), id=id_, source=source, destination=destination)
         return str(self.call("Connect", request).connection)
 
     def status(self, **what: Any) -> Any:

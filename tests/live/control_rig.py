@@ -99,16 +99,23 @@ class Rig:
         self.opened = 0
         self.reconciler = Reconciler(clock=self.clock, tell=self.told.append, pace=pace)
         self.explorer = Explorer(
-            self.reconciler, self._opened, clock=self.clock, found=self._found,
-            tell=self.told.append, pace=pace,
-        )  # fmt: skip
+            self.reconciler,
+            self._opened,
+            clock=self.clock,
+            found=self._found,
+            tell=self.told.append,
+            pace=pace,
+        )
         self.engine = Engine(
-            found.state, self.store, clock=self.clock, time_of_day=self.clock,
+            found.state,
+            self.store,
+            clock=self.clock,
+            time_of_day=self.clock,
             want=lambda state, ports: self.reconciler.want(
                 {name: state.target[name] for name in ports}, state.revision
             ),
             miss=self.explorer.urge,
-        )  # fmt: skip
+        )
         self.reconciler.want(dict(found.state.target), found.state.revision)
 
     def _opened(self) -> Switches:

@@ -76,9 +76,12 @@ class RemoteDriver:
 
     def __init__(self, subnet: Subnet, *options: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *options], env=subnet.environment(), cwd=subnet.directory,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, __file__, *options],
+            env=subnet.environment(),
+            cwd=subnet.directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
 
     def discover(self) -> Fabric:
         return self.call("driver", "discover")

@@ -50,8 +50,14 @@ def latency(peer: Peer, transport: str, size: int, count: int) -> None:
 
 def bandwidth(peer: Peer, transport: str, size: int, count: int) -> None:
     name, _, device = transport.partition(":")
-    config = {"transport": name, "device": device, "send_bytes": size, "receive_bytes": 8,
-              "depth": 4, "receive_depth": 4}  # fmt: skip
+    config = {
+        "transport": name,
+        "device": device,
+        "send_bytes": size,
+        "receive_bytes": 8,
+        "depth": 4,
+        "receive_depth": 4,
+    }
     spec = ChannelSpec(config=config, role="sink", loop={"bytes": size})
     with peer.open([spec, spec]) as channels:
         channels.start()

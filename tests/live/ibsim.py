@@ -61,8 +61,11 @@ class Subnet:
     def environment(self, host: str | None = None) -> dict[str, str]:
         """Of a process that is to be on the subnet, at the first host if none is named."""
         name = host or self.fabric.nodes[self.fabric.hosts[0]].name
-        return {**_environment(self.directory), "LD_PRELOAD": glob(PRELOAD)[0],
-                "SIM_HOST": self.node_id(name)}  # fmt: skip
+        return {
+            **_environment(self.directory),
+            "LD_PRELOAD": glob(PRELOAD)[0],
+            "SIM_HOST": self.node_id(name),
+        }
 
     def console(self, command: str) -> None:
         """A command to ibsim, such as `Unlink "S-0000000000100060"[1]`."""
@@ -73,9 +76,14 @@ class Subnet:
     def run(self, *argv: str) -> str:
         """What a tool prints on the subnet."""
         done = subprocess.run(
-            argv, env=self.environment(), cwd=self.directory, capture_output=True, text=True,
-            check=False, timeout=ROUTED_S,
-        )  # fmt: skip
+            argv,
+            env=self.environment(),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=ROUTED_S,
+        )
         assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
         return done.stdout
 
@@ -101,9 +109,13 @@ class Subnet:
     def _started(self, argv: list[str], output: str) -> subprocess.Popen[bytes]:
         self.logs.append((self.directory / output).open("ab"))
         return subprocess.Popen(
-            argv, env=self.environment(), cwd=self.directory, stdin=subprocess.DEVNULL,
-            stdout=self.logs[-1], stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            argv,
+            env=self.environment(),
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=self.logs[-1],
+            stderr=subprocess.STDOUT,
+        )
 
     def close(self) -> None:
         self.stop_manager()
@@ -122,9 +134,12 @@ def subnet(fabric: Fabric, directory: Path, lmc: int = 0) -> Iterator[Subnet]:
     with log.open("wb") as output:
         simulator = subprocess.Popen(
             ["ibsim", "-s", "-N", "4096", "-S", "512", "-P", "20000", str(net)],
-            env=_environment(directory), cwd=directory, stdin=subprocess.PIPE, stdout=output,
+            env=_environment(directory),
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
     made = Subnet(directory, addressed, simulator, lmc)
     try:
         _wait(lambda: _holds(log, "simulator ready"), READY_S, simulator, log)
@@ -137,8 +152,13 @@ def subnet(fabric: Fabric, directory: Path, lmc: int = 0) -> Iterator[Subnet]:
 def _environment(directory: Path) -> dict[str, str]:
     # A name of its own for each subnet: the sockets are in one abstract name space.
     name = f"weft{os.getpid()}-{abs(hash(str(directory))) % 10**9}"
-    return {**os.environ, "PATH": PATH, "IBSIM_SOCKNAME": name,
-            "OSM_CACHE_DIR": str(directory), "OSM_TMP_DIR": str(directory)}  # fmt: skip
+    return {
+        **os.environ,
+        "PATH": PATH,
+        "IBSIM_SOCKNAME": name,
+        "OSM_CACHE_DIR": str(directory),
+        "OSM_TMP_DIR": str(directory),
+    }
 
 
 def _without_lids(dump: str) -> str:

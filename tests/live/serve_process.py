@@ -41,10 +41,20 @@ class ServeProcess:
         self.stderr = self._log.with_suffix(".err")
         with self._log.open("wb") as log, self.stderr.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "weft.cli", "serve", "--json", "--listen", "127.0.0.1:0",
-                 *options],
-                stdout=log, stderr=errors, env=environment,
-            )  # fmt: skip
+                [
+                    sys.executable,
+                    "-m",
+                    "weft.cli",
+                    "serve",
+                    "--json",
+                    "--listen",
+                    "127.0.0.1:0",
+                    *options,
+                ],
+                stdout=log,
+                stderr=errors,
+                env=environment,
+            )
         try:
             wait_until(self._has_started, "the server listens", START_S)
             assert self.process.poll() is None, self.stderr.read_text()

@@ -93,9 +93,14 @@ def profiled(
 ) -> tuple[Application, str]:
     """The application, and what was told meanwhile."""
     done = subprocess.run(
-        argv(name, table, percent), cwd=PROJECT, env=environment, capture_output=True, text=True,
-        timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        argv(name, table, percent),
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return AppTable(table).load(name), done.stderr
 
@@ -126,8 +131,10 @@ def test_rsyncs_beside_each_other_fetch_their_own_files(
     several = ("files-1", "files-1-1", "texts-1")
     running = [bed.spawn("h1", [str(PLACE / "rsync"), name], env=environment) for name in several]
     assert [process.wait(LIMIT_S) for process in running] == [0, 0, 0]
-    fetched, own = ([{path.name for path in (place / f"{before}{name}").iterdir()}
-                     for name in several] for before in ("received-", ""))  # fmt: skip
+    fetched, own = (
+        [{path.name for path in (place / f"{before}{name}").iterdir()} for name in several]
+        for before in ("received-", "")
+    )
     assert fetched == own
     assert not fetched[0] & fetched[2]
 
@@ -145,8 +152,9 @@ def test_rsync_ends_if_its_daemon_does(bed: Testbed, environment: dict[str, str]
         assert other.stdout is not None
         other.stdout.readline()
         try:
-            process = bed.spawn("h1", [str(PLACE / "rsync"), "files-1-1"], env=environment,
-                                stderr=subprocess.PIPE)  # fmt: skip
+            process = bed.spawn(
+                "h1", [str(PLACE / "rsync"), "files-1-1"], env=environment, stderr=subprocess.PIPE
+            )
             _, told = process.communicate(timeout=LIMIT_S)
         finally:
             other.kill()
@@ -164,9 +172,13 @@ def spark(bed: Testbed, environment: dict[str, str]) -> Iterator[None]:
         pytest.skip("no java: install default-jre-headless")
     serve = [str(PLACE / "spark"), "serve"]
     process = bed.spawn(
-        "h1", serve, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        "h1",
+        serve,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -200,9 +212,13 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
     before = roots(bed.all_ends())
     for end, told in ((signal.SIGINT, "first run"), (signal.SIGKILL, "of 4")):
         process = subprocess.Popen(
-            argv("rsync", tmp_path, "10,25,50,100"), cwd=PROJECT, env=environment,
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
+            argv("rsync", tmp_path, "10,25,50,100"),
+            cwd=PROJECT,
+            env=environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
         assert process.stderr is not None
         while told not in process.stderr.readline():
             assert process.poll() is None

@@ -96,8 +96,24 @@ def test_a_cap_lets_the_largest_packet_of_the_interface_pass(bed: Testbed) -> No
 
 
 def test_limits_made_by_tc_come_back_byte_for_byte(spare: list[End]) -> None:
-    tc(spare[0], "add", "root", "handle", "77:", "tbf", "rate", "123456kbit",
-       "burst", "54321", "limit", "222222", "peakrate", "500mbit", "mtu", "3000")  # fmt: skip
+    tc(
+        spare[0],
+        "add",
+        "root",
+        "handle",
+        "77:",
+        "tbf",
+        "rate",
+        "123456kbit",
+        "burst",
+        "54321",
+        "limit",
+        "222222",
+        "peakrate",
+        "500mbit",
+        "mtu",
+        "3000",
+    )
     before = roots(spare)
     shown = tc(spare[0], "show")
     with capped(spare, rate_bps=1_000_000):
@@ -128,8 +144,20 @@ def test_what_could_not_be_restored_is_refused_before_anything_changes(spare: li
     with pytest.raises(InputError, match=told), capped(spare, rate_bps=10**6):
         pass
     tc(spare[1], "del", "root")
-    tc(spare[1], "add", "root", "handle", "1:", "tbf", "rate", "1mbit", "burst", "9k",
-       "limit", "9k")  # fmt: skip
+    tc(
+        spare[1],
+        "add",
+        "root",
+        "handle",
+        "1:",
+        "tbf",
+        "rate",
+        "1mbit",
+        "burst",
+        "9k",
+        "limit",
+        "9k",
+    )
     tc(spare[1], "add", "parent", "1:1", "handle", "2:", "pfifo")
     with pytest.raises(InputError, match="has tbf 1:, pfifo 2:"), capped(spare, rate_bps=10**6):
         pass
@@ -150,8 +178,13 @@ def test_the_interface_of_the_default_route_is_capped_only_when_allowed(spare: l
 
 def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[End]) -> None:
     inside = str(spare[0].namespace)
-    for words in ("link add br9 type bridge", "link set br9 up", "link set v0 master br9",
-                  "addr add 192.0.2.1/24 dev br9", "route add default via 192.0.2.2"):  # fmt: skip
+    for words in (
+        "link add br9 type bridge",
+        "link set br9 up",
+        "link set v0 master br9",
+        "addr add 192.0.2.1/24 dev br9",
+        "route add default via 192.0.2.2",
+    ):
         namespaces.command(["ip", "-n", inside, *words.split()])
     try:
         for end in spare:  # v1 is where v0 leads to
@@ -290,7 +323,10 @@ def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[End]) -> 
         link.request(
             [
                 qdisc.qdisc_message(
-                    index, "tbf", handle=0, flags=qdisc.CHANGE,
+                    index,
+                    "tbf",
+                    handle=0,
+                    flags=qdisc.CHANGE,
                     options=qdisc.bucket_options(
                         TokenBucket(rate_bps=8 * (10**6 + n), burst_bytes=32_768, limit_bytes=10**5)
                     ),
@@ -298,7 +334,7 @@ def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[End]) -> 
                 for n in range(count)
             ],
             "v0",
-        )  # fmt: skip
+        )
         print(f"{count / (time.monotonic() - started):.0f} changes per second, packed and sent")
         (root,) = qdisc.qdiscs(link, index)
         assert qdisc.bucket(root.options).rate_bps == 8 * (10**6 + count - 1)

@@ -130,9 +130,11 @@ def test_ctrl_c_keeps_the_records_and_leaves_the_workers_free(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     with subprocess.Popen(
-        _measure(tmp_path, cluster, 100), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        _measure(tmp_path, cluster, 100),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         _wait_for_records(tmp_path / "out.jsonl", 1)
         os.kill(process.pid, signal.SIGINT)
         _, told = process.communicate(timeout=WAIT_S)
@@ -150,9 +152,11 @@ def test_a_lost_worker_is_named_within_seconds_and_records_are_kept(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     with subprocess.Popen(
-        _measure(tmp_path, cluster, 100), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        _measure(tmp_path, cluster, 100),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-    ) as process:  # fmt: skip
+    ) as process:
         _wait_for_records(tmp_path / "out.jsonl", 1)
         cluster.workers["beta"].kill()
         killed = time.monotonic()

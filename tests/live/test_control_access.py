@@ -31,8 +31,11 @@ def served(made: ControlProcess) -> tuple[int, str]:
     """What `serve` says of a file that it cannot use."""
     done = subprocess.run(
         [sys.executable, "-m", "weft.cli", "control", "serve", str(made.file)],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     return done.returncode, done.stderr
 
 

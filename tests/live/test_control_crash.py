@@ -110,8 +110,9 @@ class Load:
             own = self.random.choice(sorted(self.there[self.random.choice(busy)]))
             return "Disconnect", pb.DisconnectRequest(connection=own)
         source, destination = self.random.sample(HOSTS, 2)
-        return "Connect", pb.ConnectRequest(key=self._key(), id=id_, source=source,
-                                            destination=destination)  # fmt: skip
+        return "Connect", pb.ConnectRequest(
+            key=self._key(), id=id_, source=source, destination=destination
+        )
 
     def _note(self, request: Any, reply: Any) -> None:
         match request:
@@ -139,8 +140,10 @@ class Siege:
     def kill(self) -> None:
         ending = threading.Event()
         failures: list[BaseException] = []
-        threads = [threading.Thread(target=self._loaded, args=(load, ending, failures))
-                   for load in self.loads]  # fmt: skip
+        threads = [
+            threading.Thread(target=self._loaded, args=(load, ending, failures))
+            for load in self.loads
+        ]
         for thread in threads:
             thread.start()
         time.sleep(self.random.uniform(0.0, 0.4))  # the random point
@@ -196,9 +199,12 @@ def kept(folder: Path) -> Kept:
         with closing(sqlite3.connect(Path(name) / "control.db")) as db:
             applications = {id_ for (id_,) in db.execute("SELECT id FROM applications")}
             rows = db.execute("SELECT id, application, source, destination FROM connections")
-            connections = {id_: ConnectionRow(id=id_, application=application, source=source,
-                                              destination=destination)
-                           for id_, application, source, destination in rows}  # fmt: skip
+            connections = {
+                id_: ConnectionRow(
+                    id=id_, application=application, source=source, destination=destination
+                )
+                for id_, application, source, destination in rows
+            }
     return Kept(applications, connections)
 
 
@@ -213,8 +219,11 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
         levels=clustered(watch.kinds, Settings().levels),
     )
     fabric = fabric_from(str(folder / "fabric.toml"))
-    names = [PortName(node.name, port) for n, node in enumerate(fabric.nodes)
-             for port in fabric.neighbors(n)]  # fmt: skip
+    names = [
+        PortName(node.name, port)
+        for n, node in enumerate(fabric.nodes)
+        for port in fabric.neighbors(n)
+    ]
     event = FabricChanged(fabric=fabric, abilities=dict.fromkeys(names, USUAL))
     state = restored(rows, Settings(), watch.kinds, 0.0).state
     return dict(batch(state, [event]).state.target)
@@ -254,8 +263,10 @@ def test_killed_at_random_points_it_loses_nothing_that_was_acknowledged(
     p50, p99 = times[len(times) // 2], times[min(len(times) - 1, int(0.99 * len(times)))]
     record_property("recovery_p50_s", p50)
     record_property("recovery_p99_s", p99)
-    print(f"{KILLS} kills, {sum(load.answered for load in siege.loads)} requests answered; "
-          f"start to every port checked: p50 {p50:.2f} s, p99 {p99:.2f} s")  # fmt: skip
+    print(
+        f"{KILLS} kills, {sum(load.answered for load in siege.loads)} requests answered; "
+        f"start to every port checked: p50 {p50:.2f} s, p99 {p99:.2f} s"
+    )
 
 
 # ---- Clients ----------------------------------------------------------------------------------
@@ -288,8 +299,10 @@ class ClientProcess:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CLIENT, address, str(ttl_s)],
-            stdout=subprocess.PIPE, text=True, env=environment,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
         assert self.process.stdout is not None
         self.id = self.process.stdout.readline().strip()
 

@@ -90,10 +90,14 @@ def write_day(folder: Path) -> None:
     commands["rsync"] = "examples/applications/rsync files-0.15"
     lines = [f"{name} {command}\n" for name, command in commands.items()]
     (folder / "commands").write_text("".join(lines))
-    head = (f'hosts = 2\nrate = "{RATE_BPS} b/s"\nwatch = "h1"\ncommands = "commands"\n'
-            f"sample_s = 0.25\nexplain_s = {list(EXPLAINED_S)}\n")  # fmt: skip
-    shifts = [f'[[application]]\nname = "{name}"\nfrom_s = {began}\nuntil_s = {ended}\n'
-              for name, (began, ended, _) in SHIFTS.items()]  # fmt: skip
+    head = (
+        f'hosts = 2\nrate = "{RATE_BPS} b/s"\nwatch = "h1"\ncommands = "commands"\n'
+        f"sample_s = 0.25\nexplain_s = {list(EXPLAINED_S)}\n"
+    )
+    shifts = [
+        f'[[application]]\nname = "{name}"\nfrom_s = {began}\nuntil_s = {ended}\n'
+        for name, (began, ended, _) in SHIFTS.items()
+    ]
     (folder / "day.toml").write_text("\n".join([head, *shifts]))
     for name, (_, _, part) in SHIFTS.items():
         runs = [Run(share=share, completion=1 + part * (1 / share - 1)) for share in SHARES]
@@ -108,9 +112,14 @@ def lived(folder: Path) -> list[Record]:
     day = [sys.executable, "examples/control/day.py", str(folder / "day.toml")]
     output = ["-o", str(folder / "day.jsonl"), "--table", str(folder / "apps")]
     done = subprocess.run(
-        [*day, *output], cwd=PROJECT, env=environment, capture_output=True, text=True,
-        timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        [*day, *output],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)
     report = ["report", str(folder / "day.jsonl"), "-o", str(folder / "day.html")]

@@ -73,9 +73,7 @@ def control(made: Subnet, tmp_path: Path) -> Iterator[FabricControl]:
 def on_subnet(made: Subnet, folder: Path, more: str) -> FabricControl:
     switches = f'driver = "infiniband"\n{more}'
     environment = made.environment()
-    return FabricControl(
-        folder, switches, PARTS, environment=environment, directory=made.directory
-    )  # fmt: skip
+    return FabricControl(folder, switches, PARTS, environment=environment, directory=made.directory)
 
 
 @contextmanager
@@ -197,9 +195,11 @@ def test_a_map_changed_by_hand_is_found_within_a_round_of_reads(
         port = port_towards(fabric, *SHARED)
         wanted = held(made, fabric, port)
         all_in_one = mad.Smp(
-            lid_of(fabric, port.node), mad.SL_TO_VL, mad.mapping_modifier(1, port.port),
+            lid_of(fabric, port.node),
+            mad.SL_TO_VL,
+            mad.mapping_modifier(1, port.port),
             mad.mapping([0] * 15 + [7]),
-        )  # fmt: skip
+        )
         set_s = set_by_hand(by_hand, all_in_one)
         took_s = repaired_s(made, fabric, port, wanted, set_s)
         wait_until(lambda: client.status().drifts, "the drift is counted")
@@ -308,8 +308,10 @@ def taken_over(control: FabricControl) -> str:
         found = client.settled(BIG_S)
         took_s = time.monotonic() - began
     assert found.ports == 9288 + 1944
-    return (f"{found.ports} ports discovered {first_s:.1f} s after the start, all programmed and "
-            f"read back after {took_s:.1f} s")  # fmt: skip
+    return (
+        f"{found.ports} ports discovered {first_s:.1f} s after the start, all programmed and "
+        f"read back after {took_s:.1f} s"
+    )
 
 
 def reconciled(control: FabricControl) -> str:
@@ -338,8 +340,10 @@ def programmed(made: Subnet, control: FabricControl) -> str:
             took_s = time.monotonic() - began
             assert witness.differences(pairs) == []
             drift_s = mended_s(made, min(on_paths(made, dumped(made), pairs)))
-    return (f"two applications programmed and read back in {1000 * took_s:.0f} ms; drift at one "
-            f"port repaired after {drift_s:.1f} s, all ports being read every 10 s")  # fmt: skip
+    return (
+        f"two applications programmed and read back in {1000 * took_s:.0f} ms; drift at one "
+        f"port repaired after {drift_s:.1f} s, all ports being read every 10 s"
+    )
 
 
 def mended_s(made: Subnet, port: PortName) -> float:

@@ -76,8 +76,11 @@ def requests(rng: random.Random) -> dict[str, Any]:
     port = pb.PortId(node=rng.choice(["h0", "leaf0"]), port=rng.choice([1, 99, 2**32 - 1]))
     wait_s = rng.choice([0.0, float("nan"), -1.0, 1e300])
     return {
-        "Register": pb.RegisterRequest(key=key(rng), application=rng.choice(["calm", "no", ""]),
-                                       ttl_s=rng.choice([0.0, 5.0, -1.0, float("inf")])),
+        "Register": pb.RegisterRequest(
+            key=key(rng),
+            application=rng.choice(["calm", "no", ""]),
+            ttl_s=rng.choice([0.0, 5.0, -1.0, float("inf")]),
+        ),
         "Deregister": pb.DeregisterRequest(key=key(rng), id=id_),
         "Connect": pb.ConnectRequest(key=key(rng), id=id_, **ends),
         "Disconnect": pb.DisconnectRequest(connection=rng.choice(["c/1", "c", "/", "x" * 500])),
@@ -87,7 +90,7 @@ def requests(rng: random.Random) -> dict[str, Any]:
         "Plan": pb.PlanRequest(proposal=proposal),
         "Apply": pb.ApplyRequest(key=key(rng), proposal=proposal, wait_s=wait_s),
         "Rollback": pb.RollbackRequest(key=key(rng), revision=rng.choice([0, 1, 2**64 - 1])),
-    }  # fmt: skip
+    }
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
@@ -108,8 +111,15 @@ def rig(tmp_path: Path) -> Any:
     for number, name in enumerate(("calm", "keen"), start=1):
         event = Register(key=Key("r", number), name=name, ttl_s=1e3, now_s=0.0)
         made.ask(event)
-        made.ask(Connect(key=Key("c", number), application=f"{name}#{number}", source="h0",
-                         destination="h2", now_s=0.0))  # fmt: skip
+        made.ask(
+            Connect(
+                key=Key("c", number),
+                application=f"{name}#{number}",
+                source="h0",
+                destination="h2",
+                now_s=0.0,
+            )
+        )
     yield made
     made.close()
 

@@ -76,10 +76,20 @@ def flooded(control: ControlProcess, kind: str) -> Iterator[dict[str, int]]:
     with Client(control.address) as client:
         id_ = client.register("keen", ttl_s=3600).id
         process = subprocess.Popen(
-            ["nice", "-n", "19", sys.executable, str(HERE / "control_flood.py"), kind,
-             control.address, id_],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [
+                "nice",
+                "-n",
+                "19",
+                sys.executable,
+                str(HERE / "control_flood.py"),
+                kind,
+                control.address,
+                id_,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == "begun"
@@ -108,9 +118,11 @@ def test_beside_a_flood_the_others_p99_is_at_most_twice_what_it_is_alone(
             alone = renewals(control)
         with flooded(control, kind) as counts:
             beside = renewals(control)
-        print(f"{kind}: p50 {1e3 * alone[len(alone) // 2]:.1f} -> "
-              f"{1e3 * beside[len(beside) // 2]:.1f} ms, p99 {1e3 * p99(alone):.1f} -> "
-              f"{1e3 * p99(beside):.1f} ms; {counts}")  # fmt: skip
+        print(
+            f"{kind}: p50 {1e3 * alone[len(alone) // 2]:.1f} -> "
+            f"{1e3 * beside[len(beside) // 2]:.1f} ms, p99 {1e3 * p99(alone):.1f} -> "
+            f"{1e3 * p99(beside):.1f} ms; {counts}"
+        )
         if p99(beside) <= 2 * p99(alone) + CLOCK_S:
             break
     if p99(beside) > 2 * p99(alone) + CLOCK_S and machine.busy > BUSY:

@@ -45,9 +45,7 @@ from weft.switches.linux.discover import fabric_of
 
 NAME, HOPS = "live-control", "live-control-hops"
 # Part of its time that each application communicates.
-PARTS = dict(
-    zip("abcdefgh", (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 0.95), strict=True)
-)  # fmt: skip
+PARTS = dict(zip("abcdefgh", (0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 0.95), strict=True))
 POLICY = "levels = 8"
 FIRST_S = 30.0
 JOBS, ROUNDS = 9, 5

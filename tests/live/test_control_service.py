@@ -112,9 +112,14 @@ def test_a_lease_ends_on_time_and_cannot_be_renewed_afterwards(client: Client) -
 
 def test_a_stream_acknowledges_every_event_in_order(client: Client) -> None:
     id_ = client.register("calm").id
-    good = [pb.Event(connect=pb.ConnectRequest(key=client.key(), id=id_, source="h0",
-                                               destination=f"h{n % 3 + 1}"))
-            for n in range(50)]  # fmt: skip
+    good = [
+        pb.Event(
+            connect=pb.ConnectRequest(
+                key=client.key(), id=id_, source="h0", destination=f"h{n % 3 + 1}"
+            )
+        )
+        for n in range(50)
+    ]
     bad = pb.Event(connect=pb.ConnectRequest(key=client.key(), id=id_, source="h0", destination=""))
     close = pb.Event(disconnect=pb.DisconnectRequest(connection=f"{client.name}/{2}"))
     alive = pb.Event(renew=pb.RenewRequest(id=id_))
@@ -130,9 +135,10 @@ def test_a_stream_acknowledges_every_event_in_order(client: Client) -> None:
 
 def test_a_batch_that_is_too_large_ends_the_stream_and_changes_nothing(client: Client) -> None:
     id_ = client.register("calm").id
-    events = [pb.Event(connect=pb.ConnectRequest(key=client.key(), id=id_, source="h0",
-                                                 destination="h1"))
-              for _ in range(1001)]  # fmt: skip
+    events = [
+        pb.Event(connect=pb.ConnectRequest(key=client.key(), id=id_, source="h0", destination="h1"))
+        for _ in range(1001)
+    ]
     assert code_of(lambda: list(client.stream(iter([pb.EventBatch(events=events)])))) == (
         "INVALID_ARGUMENT"
     )
@@ -159,8 +165,9 @@ def test_a_plan_agrees_with_what_apply_does_and_rollback_undoes_it(client: Clien
     assert calm.completion_after_s > calm.completion_before_s
     done = client.call("Apply", pb.ApplyRequest(key=client.key(), proposal=proposal, wait_s=10))
     assert (list(done.problems), done.revision) == ([], before + 1)
-    ports = {(p.port.node, p.port.port): list(p.weights)
-             for p in client.status(ports=True).listed_ports}  # fmt: skip
+    ports = {
+        (p.port.node, p.port.port): list(p.weights) for p in client.status(ports=True).listed_ports
+    }
     for change in planned.ports:
         assert ports[change.port.node, change.port.port] == list(change.weights_after)
     back = client.call("Rollback", pb.RollbackRequest(key=client.key(), revision=before, wait_s=10))
@@ -230,8 +237,11 @@ def test_mistakes_of_commands_are_one_line(control: ControlProcess) -> None:
         assert problem in told
     done = subprocess.run(
         [sys.executable, "-m", "weft.cli", "control", "status", "--controller", "127.0.0.1:1"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, "does not answer" in done.stderr) == (2, True)
 
 

@@ -153,8 +153,10 @@ def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> 
     ways = ways_of(models, RATE_BPS)
     assert ways[WEFT].weights[0] > 1.5 * ways[WEFT].weights[1]
     sender = bench.bed.ends("h2")[0]
-    jobs = [Job(name=name, command=fetch(bench.bed, 5001 + n, BYTES))
-            for n, name in enumerate(("left", "right"))]  # fmt: skip
+    jobs = [
+        Job(name=name, command=fetch(bench.bed, 5001 + n, BYTES))
+        for n, name in enumerate(("left", "right"))
+    ]
     with staged(NAME, None, jobs) as stage:
         for way in (ways[EQUAL], ways[LEND], ways[WEFT]):
             stage.share(way)

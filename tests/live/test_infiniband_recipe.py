@@ -43,9 +43,13 @@ def test_the_recipe_programs_a_subnet_and_ends_what_it_started(tmp_path: Path) -
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     with subprocess.Popen(
         ["bash", "-eu", "-c", script],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PATH": path, "WEFT_CONTROLLER": address}, start_new_session=True,
-    ) as process:  # fmt: skip
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PATH": path, "WEFT_CONTROLLER": address},
+        start_new_session=True,
+    ) as process:
         try:
             # Returns when nobody has its output any more: all that was started has ended.
             told, _ = process.communicate(timeout=LIMIT_S)

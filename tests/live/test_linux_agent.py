@@ -126,19 +126,70 @@ def test_drift_is_seen_and_repaired(bed: Testbed, switches: LinuxSwitches) -> No
 
 GONE = ("qdisc", "del", "root")
 DRIFT = [
-    ("class", "change", "parent", "7765:1", "classid", "7765:11", "htb", "rate", "5mbit",
-     "ceil", "200mbit"),
-    ("class", "change", "parent", "7765:1", "classid", "7765:11", "htb", "rate", "139mbit",
-     "ceil", "139mbit"),
+    (
+        "class",
+        "change",
+        "parent",
+        "7765:1",
+        "classid",
+        "7765:11",
+        "htb",
+        "rate",
+        "5mbit",
+        "ceil",
+        "200mbit",
+    ),
+    (
+        "class",
+        "change",
+        "parent",
+        "7765:1",
+        "classid",
+        "7765:11",
+        "htb",
+        "rate",
+        "139mbit",
+        "ceil",
+        "139mbit",
+    ),
     ("filter", "del", "parent", "7765:", "prio", "2"),
     ("filter", "del", "parent", "7765:", "prio", "1"),
-    ("filter", "add", "parent", "7765:", "prio", "9", "protocol", "ip", "u32", "match",
-     "ip", "tos", "0x10", "0xff", "flowid", "7765:12"),
-    ("filter", "add", "parent", "7765:", "prio", "7", "protocol", "all", "bpf",
-     "bytecode", "1,6 0 0 0,", "flowid", "7765:12"),
+    (
+        "filter",
+        "add",
+        "parent",
+        "7765:",
+        "prio",
+        "9",
+        "protocol",
+        "ip",
+        "u32",
+        "match",
+        "ip",
+        "tos",
+        "0x10",
+        "0xff",
+        "flowid",
+        "7765:12",
+    ),
+    (
+        "filter",
+        "add",
+        "parent",
+        "7765:",
+        "prio",
+        "7",
+        "protocol",
+        "all",
+        "bpf",
+        "bytecode",
+        "1,6 0 0 0,",
+        "flowid",
+        "7765:12",
+    ),
     ("class", "add", "parent", "7765:1", "classid", "7765:99", "htb", "rate", "1mbit"),
     GONE,
-]  # fmt: skip
+]
 
 
 def root_now(end: End) -> Qdisc:
@@ -232,8 +283,20 @@ def test_a_discipline_of_someone_else_is_told_and_left_alone(
                 assert driver.write({port: weighted(50, 50)}) == {port: weighted(50, 50)}
                 tc(spare, "qdisc", "del", "dev", spare.interface, "root")
             theirs = replaced(spare, "handle", handle, "htb")
-            tc(spare, "class", "add", "dev", spare.interface, "parent", handle,
-               "classid", f"{handle}1", "htb", "rate", "200mbit")  # fmt: skip
+            tc(
+                spare,
+                "class",
+                "add",
+                "dev",
+                spare.interface,
+                "parent",
+                handle,
+                "classid",
+                f"{handle}1",
+                "htb",
+                "rate",
+                "200mbit",
+            )
             assert driver.read([port]) == {port: Foreign(f"htb {handle}")}
             told = driver.write({port: weighted(50, 50)})[port]
             assert isinstance(told, Failed)

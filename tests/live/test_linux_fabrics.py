@@ -100,8 +100,10 @@ def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(
                 assert isinstance(found[other], Tables)
             assert len(driver.discover().hosts) == 4
             assert [note.split(":")[0] for note in driver.notes] == [
-                "agent of switch1", "agent of h1", "switch1",
-            ]  # fmt: skip
+                "agent of switch1",
+                "agent of h1",
+                "switch1",
+            ]
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
             time.sleep(0.5)

@@ -71,9 +71,11 @@ class Bench:
     table: Path
 
     def argv(
-        self, *words: str, place: tuple[str, ...] = ("--testbed", NAME),
+        self,
+        *words: str,
+        place: tuple[str, ...] = ("--testbed", NAME),
         command: tuple[str, ...] = TRANSFER,
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         start = [sys.executable, "-m", "weft.cli", "profile", "--name", "transfer"]
         plan = ["--percent", "25,50,100", "--repeat", "2", "--table", str(self.table)]
         return [*start, *plan, *words, *place, "--", *command]
@@ -83,8 +85,11 @@ class Bench:
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.argv(*words, command=command),
-            capture_output=True, text=True, timeout=LIMIT_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
 
     def is_restored(self) -> bool:
         return roots(self.bed.all_ends()) == self.before

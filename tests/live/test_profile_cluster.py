@@ -48,9 +48,11 @@ class Cluster:
 
     def start(self, *words: str, command: tuple[str, ...] = FETCHES) -> subprocess.Popen[bytes]:
         return self.bed.spawn(
-            "h1", self.argv(*words, command=command), stderr=subprocess.PIPE,
+            "h1",
+            self.argv(*words, command=command),
+            stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
 
     def wait_restored(self) -> None:
         deadline = time.monotonic() + RESTORED_S

@@ -164,9 +164,11 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 """
     inside = ["ip", "netns", "exec", bed.namespace("a"), sys.executable, "-c", text]
     with subprocess.Popen(
-        argv(controller, *inside, bed.addresses["b"]), stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        argv(controller, *inside, bed.addresses["b"]),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None

@@ -102,8 +102,13 @@ def test_both_sides_describe_what_they_opened(peer):
 
 
 def test_a_sink_counts_every_message_that_a_stream_sends(peer):
-    config = {"transport": "tcp", "send_bytes": 256, "receive_bytes": 0, "depth": 8,
-              "server": {"receive_depth": 8}}  # fmt: skip
+    config = {
+        "transport": "tcp",
+        "send_bytes": 256,
+        "receive_bytes": 0,
+        "depth": 8,
+        "server": {"receive_depth": 8},
+    }
     spec = ChannelSpec(config=config, role="sink", loop={"bytes": 256, "validate": True})
     with peer.open([spec, spec]) as channels:
         channels.start()
@@ -140,8 +145,13 @@ def test_a_duplex_loop_tells_what_it_sent_and_received(peer):
 
 
 def test_a_transfer_is_acknowledged(peer):
-    config = {"transport": "tcp", "send_bytes": 4096, "receive_bytes": 8, "depth": 4,
-              "receive_depth": 4}  # fmt: skip
+    config = {
+        "transport": "tcp",
+        "send_bytes": 4096,
+        "receive_bytes": 8,
+        "depth": 4,
+        "receive_depth": 4,
+    }
     spec = ChannelSpec(config=config, role="transfer", loop={"bytes": 4096, "validate": True})
     with peer.open([spec]) as channels:
         channels.start()
@@ -471,8 +481,10 @@ def test_a_command_whose_peer_dies_writes_what_it_has_and_says_so(server, tmp_pa
     command = ["latency", server.where, "--over", "tcp", "--duration", "60 s", "-o", str(output)]
     client = subprocess.Popen(
         [sys.executable, "-m", "weft.cli", *command],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     (session,) = wait_until(server.children, "a session", START_S)
     before = cpu_seconds(session)
     wait_until(lambda: cpu_seconds(session) > before + 0.2, "its loop spins", START_S)

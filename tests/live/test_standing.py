@@ -47,8 +47,11 @@ def traces(dead: int = 0) -> list[Path]:
 def weft(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "weft.cli", *argv],
-        capture_output=True, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
 
 
 # ---- Reach ------------------------------------------------------------------------------------
@@ -137,14 +140,16 @@ def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixt
     assert main(["testbed", "status", "--name", NAME]) == 1
     head, problem = capsys.readouterr().out.splitlines()
     assert (head, problem) == (
-        f"testbed {NAME}: not whole, 0 processes on its hosts", f"  {lost}",
-    )  # fmt: skip
+        f"testbed {NAME}: not whole, 0 processes on its hosts",
+        f"  {lost}",
+    )
     remedy = f"run `weft testbed down --name {NAME}`, then up again"
     for argv in (UP, ["testbed", "exec", "--name", NAME, "h1", "--", "true"]):
         refused = weft(*argv)
         assert (refused.returncode, refused.stderr) == (
-            2, f"weft: testbed {NAME}: {lost}; {remedy}\n",
-        )  # fmt: skip
+            2,
+            f"weft: testbed {NAME}: {lost}; {remedy}\n",
+        )
 
 
 def test_down_ends_what_runs_on_the_hosts() -> None:

@@ -18,9 +18,12 @@ from weft.host.wiring import SWITCH, Wiring
 RATE_BPS = 50_000_000
 BURST_BYTES = 16 * 1024
 WIRING = Wiring(
-    hosts=("a", "b"), rate_bps=RATE_BPS, limit_bytes=64 * 1514, burst_bytes=BURST_BYTES,
+    hosts=("a", "b"),
+    rate_bps=RATE_BPS,
+    limit_bytes=64 * 1514,
+    burst_bytes=BURST_BYTES,
     offloads=False,
-)  # fmt: skip
+)
 
 RECEIVE = """
 import socket, sys

@@ -72,9 +72,11 @@ class Field:
         where, here = self.bed.addresses["server"], str(Path(__file__).parent)
         arguments = [where, here, transport, str(seconds * 10**9)]
         client = self.bed.spawn(
-            "client", [sys.executable, "-c", CLIENT, *arguments],
-            stdout=subprocess.PIPE, env=self.environment,
-        )  # fmt: skip
+            "client",
+            [sys.executable, "-c", CLIENT, *arguments],
+            stdout=subprocess.PIPE,
+            env=self.environment,
+        )
         assert client.stdout is not None
         assert client.stdout.readline() == b"running\n"
         return client

@@ -30,9 +30,17 @@ def rough(models: Sequence[Sensitivity], nodes: int) -> tuple[float, float]:
     objective, gap, multiplier = np.empty(1), np.empty(1), np.full(1, np.nan)
     units = np.array([UNITS], dtype=np.int64)
     Models(models).core.solve(
-        one.offsets, one.applications, units, units, weights, objective, gap, multiplier,
-        nodes=nodes, programme_steps=0.0,
-    )  # fmt: skip
+        one.offsets,
+        one.applications,
+        units,
+        units,
+        weights,
+        objective,
+        gap,
+        multiplier,
+        nodes=nodes,
+        programme_steps=0.0,
+    )
     return float(objective[0]), float(gap[0])
 
 
@@ -74,10 +82,15 @@ def test_scaling_all_slowdowns_and_adding_a_constant_changes_only_the_objective(
 ) -> None:
     models = [m for m in ports(seed, ("polynomial",)) if isinstance(m, Polynomial)]
     scaled = [
-        replace(m, coefficients=(constant + factor * m.coefficients[0],
-                                 *(factor * c for c in m.coefficients[1:])))
+        replace(
+            m,
+            coefficients=(
+                constant + factor * m.coefficients[0],
+                *(factor * c for c in m.coefficients[1:]),
+            ),
+        )
         for m in models
-    ]  # fmt: skip
+    ]
     expected = factor * solved(models).objective[0] + constant * len(models)
     assert solved(scaled).objective[0] == pytest.approx(expected, rel=1e-8, abs=1e-8)
 

@@ -102,16 +102,35 @@ class Story:
     def next(self, state: State) -> Event:
         self.number += 1
         self.now_s += self.random.choice((0.0, 0.1, 1.0, 6.0))
-        kinds = (self.register, self.connect, self.connect, self.connect, self.disconnect,
-                 self.deregister, self.renew, self.expire, self.fabric, self.model,
-                 self.apply)  # fmt: skip
+        kinds = (
+            self.register,
+            self.connect,
+            self.connect,
+            self.connect,
+            self.disconnect,
+            self.deregister,
+            self.renew,
+            self.expire,
+            self.fabric,
+            self.model,
+            self.apply,
+        )
         return self.random.choice(kinds)(state)
 
     def request(self, state: State) -> Event | RollbackTo:
         """As they come to an engine, whose switches say what the fabric is."""
         self.number += 1
-        kinds = (self.register, self.connect, self.connect, self.connect, self.disconnect,
-                 self.deregister, self.model, self.apply, self.rollback)  # fmt: skip
+        kinds = (
+            self.register,
+            self.connect,
+            self.connect,
+            self.connect,
+            self.disconnect,
+            self.deregister,
+            self.model,
+            self.apply,
+            self.rollback,
+        )
         return self.random.choice(kinds)(state)
 
     def rollback(self, state: State) -> RollbackTo:
@@ -122,16 +141,22 @@ class Story:
 
     def register(self, _: State) -> Event:
         ttl_s = self.random.choice((2.0, 10.0, 100.0))
-        return Register(key=self._key(), name=self.random.choice(NAMES), ttl_s=ttl_s,
-                        now_s=self.now_s)  # fmt: skip
+        return Register(
+            key=self._key(), name=self.random.choice(NAMES), ttl_s=ttl_s, now_s=self.now_s
+        )
 
     def _key(self):
         return key(self.random.choice((self.number, max(1, self.number - 1))))
 
     def connect(self, state: State) -> Event:
         source, destination = (self.random.choice(HOSTS) for _ in range(2))
-        return Connect(key=self._key(), application=self._application(state), source=source,
-                       destination=destination, now_s=self.now_s)  # fmt: skip
+        return Connect(
+            key=self._key(),
+            application=self._application(state),
+            source=source,
+            destination=destination,
+            now_s=self.now_s,
+        )
 
     def disconnect(self, state: State) -> Event:
         known = [*sorted(state.connections), "c/999"]
@@ -154,8 +179,7 @@ class Story:
         names = ports_of(fabric)
         dumb = self.random.sample(names, self.random.choice((0, 0, 2)))
         ability = self.random.choice(ABILITIES)
-        return FabricChanged(fabric=fabric,
-                             abilities={n: ability for n in names if n not in dumb})  # fmt: skip
+        return FabricChanged(fabric=fabric, abilities={n: ability for n in names if n not in dumb})
 
     def model(self, _: State) -> Event:
         name = self.random.choice((*KINDS, "newcomer"))
@@ -163,8 +187,9 @@ class Story:
         return ModelChanged(name=name, kind=self.random.choice((None, kind, kind)))
 
     def apply(self, state: State) -> Event:
-        new = NewApplication(name=self.random.choice(NAMES[:3]),
-                             connections=(("h0", self.random.choice(HOSTS)),))  # fmt: skip
+        new = NewApplication(
+            name=self.random.choice(NAMES[:3]), connections=(("h0", self.random.choice(HOSTS)),)
+        )
         gone = self.random.sample(sorted(state.applications), min(1, len(state.applications)))
         both = Proposal(register=(new,), deregister=tuple(gone))
         only = Proposal(register=(new,))

@@ -38,10 +38,12 @@ def random_fabric(
 ) -> tuple[dict[str, list[Port]], dict[Port, float]]:
     ports = [Port(0, n) for n in range(1, int(random.integers(2, 9)))]
     paths = {
-        name: [ports[i] for i in random.choice(len(ports), random.integers(1, len(ports) + 1),
-                                               replace=False)]
+        name: [
+            ports[i]
+            for i in random.choice(len(ports), random.integers(1, len(ports) + 1), replace=False)
+        ]
         for name in models
-    }  # fmt: skip
+    }
     return paths, {port: float(random.uniform(0.5, 1)) for port in ports}
 
 
@@ -141,9 +143,14 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
     sends = Hinges(terms=((1.0, 1.0),), floor=FLOOR)
     policy = policy_of(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
     one, two = Port(0, 1), Port(0, 2)
-    found = gain(policy, [Connection(application="a", ports=(one, two)),
-                          Connection(application="b", ports=(one,)),
-                          Connection(application="c", ports=(two,))])  # fmt: skip
+    found = gain(
+        policy,
+        [
+            Connection(application="a", ports=(one, two)),
+            Connection(application="b", ports=(one,)),
+            Connection(application="c", ports=(two,)),
+        ],
+    )
     assert found.local.promised == pytest.approx(2.0)
     assert found.wide.promised == pytest.approx((1 + 2**0.5) ** 2 / 3, rel=1e-5)
     assert found.promised == pytest.approx(1 - (1 + 2**0.5) ** 2 / 6, rel=1e-4)

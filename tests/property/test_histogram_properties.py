@@ -50,8 +50,10 @@ def test_count_extremes_and_sum_are_exact(samples):
     histogram = histogram_of(samples)
     *_, total = histogram.to_sparse()
     assert (histogram.count, histogram.min, histogram.max) == (
-        len(samples), min(samples), max(samples),
-    )  # fmt: skip
+        len(samples),
+        min(samples),
+        max(samples),
+    )
     assert total == sum(samples)
 
 

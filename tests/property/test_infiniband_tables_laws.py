@@ -35,9 +35,17 @@ INPUTS = 4
 
 def info(data_vls: int = 8, low: int = 8, high: int = 8) -> PortInfo:
     return PortInfo(
-        data=bytes(64), lid=1, lmc=0, has_maps=True, is_linked=True, rate="4xEDR",
-        data_vls=data_vls, high_limit=0, high_entries=high, low_entries=low,
-    )  # fmt: skip
+        data=bytes(64),
+        lid=1,
+        lmc=0,
+        has_maps=True,
+        is_linked=True,
+        rate="4xEDR",
+        data_vls=data_vls,
+        high_limit=0,
+        high_entries=high,
+        low_entries=low,
+    )
 
 
 INFOS = st.builds(info, st.sampled_from([1, 2, 4, 8, 15]), st.integers(15, 64), st.integers(5, 64))

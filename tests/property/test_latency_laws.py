@@ -84,8 +84,11 @@ def test_a_segmented_path_is_found_again_from_its_latencies(
 ) -> None:
     form = segmented_latency(packet_bytes=8800)
     values = {
-        "base_us": base, "first_ns_per_byte": first, "split_us": split, "rest_ns_per_byte": rest,
-    }  # fmt: skip
+        "base_us": base,
+        "first_ns_per_byte": first,
+        "split_us": split,
+        "rest_ns_per_byte": rest,
+    }
     inputs = {"size_bytes": np.linspace(100, 20_000, 40)}
     found = fit(form, inputs, form.evaluate(values, inputs), data="made up")
     assert found.values == pytest.approx(values, rel=1e-3)

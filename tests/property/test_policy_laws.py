@@ -46,8 +46,10 @@ def lines(draw: st.DrawFn) -> Polynomial:
 
 
 def applications(least: int = 1, most: int = 14) -> st.SearchStrategy[dict[str, Sensitivity]]:
-    models = st.one_of(st.lists(hinges(), min_size=least, max_size=most),
-                       st.lists(lines(), min_size=least, max_size=most))  # fmt: skip
+    models = st.one_of(
+        st.lists(hinges(), min_size=least, max_size=most),
+        st.lists(lines(), min_size=least, max_size=most),
+    )
     return models.map(lambda found: {f"app{i}": model for i, model in enumerate(found)})
 
 
@@ -208,10 +210,13 @@ PORTS = tuple(Port(node, port) for node in range(2) for port in (1, 2))
 PORT_POLICIES = (
     PortPolicy(scheduler=VlArbitration(queues=8)),
     PortPolicy(scheduler=VlArbitration(queues=2), managed_share=0.8),
-    PortPolicy(scheduler=VlArbitration(queues=4, entries=64, units=4096), managed_share=0.75,
-               lane=LatencyLane(share=0.1, budget_bytes=400)),
+    PortPolicy(
+        scheduler=VlArbitration(queues=4, entries=64, units=4096),
+        managed_share=0.75,
+        lane=LatencyLane(share=0.1, budget_bytes=400),
+    ),
     PortPolicy(scheduler=Htb(queues=3, rate_kbps=10_000), managed_share=0.9),
-)  # fmt: skip
+)
 
 
 @st.composite

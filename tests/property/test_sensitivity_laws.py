@@ -25,11 +25,16 @@ def noisy_samples(rng: np.random.Generator) -> list[Sample]:
     spread = rng.choice([0.0, 0.01, 0.1, 0.5])
     runs = int(rng.integers(1, 4))
     return [
-        Sample(share=float(b), slowdown=float(
-            max(0.05, 1 + level * (b**-power - 1)) * np.exp(spread * rng.standard_normal())),
-            repetition=n)
-        for b in shares for n in range(runs)
-    ]  # fmt: skip
+        Sample(
+            share=float(b),
+            slowdown=float(
+                max(0.05, 1 + level * (b**-power - 1)) * np.exp(spread * rng.standard_normal())
+            ),
+            repetition=n,
+        )
+        for b in shares
+        for n in range(runs)
+    ]
 
 
 def assert_decreasing_convex_and_one_at_one(model: Hinges) -> None:
@@ -124,8 +129,9 @@ def profiled(truth: Hinges, spread: float, rng: np.random.Generator) -> list[Sam
     baseline = float(np.mean(times[1.0]))
     return [
         Sample(share=b, slowdown=float(t) / baseline, repetition=n)
-        for b, seen in times.items() for n, t in enumerate(seen)
-    ]  # fmt: skip
+        for b, seen in times.items()
+        for n, t in enumerate(seen)
+    ]
 
 
 def test_the_band_holds_the_truth_nine_times_in_ten() -> None:

@@ -46,8 +46,21 @@ def star(hosts: int, **changes: Any) -> dict[str, Any]:
 @st.composite
 def kinds(draw: st.DrawFn) -> dict[str, Any]:
     """A traffic of any kind on hosts h0 to h3."""
-    kind = draw(st.sampled_from(["bandwidth", "latency", "paced", "pretend", "incast",
-                                 "permutation", "random", "shuffle", "allreduce"]))  # fmt: skip
+    kind = draw(
+        st.sampled_from(
+            [
+                "bandwidth",
+                "latency",
+                "paced",
+                "pretend",
+                "incast",
+                "permutation",
+                "random",
+                "shuffle",
+                "allreduce",
+            ]
+        )
+    )
     table: dict[str, Any] = {"name": kind, "kind": kind, "sl": draw(st.integers(0, 15))}
     if kind in ("permutation", "random", "shuffle", "allreduce"):
         return table | {"size": draw(st.sampled_from(["64 B", "5000 B", "64 KiB"]))}
@@ -86,11 +99,13 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
         "system": draw(st.sampled_from(["ideal", "omnet", "sx6012"])),
         "sample_queues_every": draw(st.sampled_from(["0 ns", "1 us"])),
         "fabric": fabric | {"rate": "4xFDR", "delay": "20 ns", "lanes": lanes},
-        "switch": {"order": draw(st.sampled_from(["fcfs", "fcfs-age", "round-robin"])),
-                   "virtual_output_queues": draw(st.booleans())},
+        "switch": {
+            "order": draw(st.sampled_from(["fcfs", "fcfs-age", "round-robin"])),
+            "virtual_output_queues": draw(st.booleans()),
+        },
         "congestion": {"enabled": draw(st.booleans())},
         "traffic": traffic,
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,8 +144,15 @@ def test_goodput_is_at_most_the_payload_s_share_of_the_wire(
     senders: int, size: int, mtu: int, transport: str, order: str, system: str
 ) -> None:
     size = min(size, mtu) if transport == "ud" else size
-    load = {"name": "load", "kind": "bandwidth", "from": f"h1..h{senders}", "to": "h0",
-            "size": f"{size} B", "mtu": mtu, "transport": transport}  # fmt: skip
+    load = {
+        "name": "load",
+        "kind": "bandwidth",
+        "from": f"h1..h{senders}",
+        "to": "h0",
+        "size": f"{size} B",
+        "mtu": mtu,
+        "transport": transport,
+    }
     data = star(senders + 1, system=system, switch={"order": order}, traffic=[load])
     data |= {"duration": "200 us", "warmup": "40 us"}
     wire = size + math.ceil(size / mtu) * HEADER[transport]
@@ -197,8 +219,15 @@ def test_paced_latency_is_never_below_that_of_an_idle_fabric(
     size: int, load: float, arrivals: str
 ) -> None:
     service = (size + 26) * 8 / RATE
-    paced = {"name": "paced", "kind": "paced", "from": "h0", "to": "h1", "size": f"{size} B",
-             "interval": f"{service / load} ns", "arrivals": arrivals}  # fmt: skip
+    paced = {
+        "name": "paced",
+        "kind": "paced",
+        "from": "h0",
+        "to": "h1",
+        "size": f"{size} B",
+        "interval": f"{service / load} ns",
+        "arrivals": arrivals,
+    }
     one_way = times(run(star(2, traffic=[paced])).record, "paced.one_way").histogram
     floor = zero_load_one_way_ns(size)
     assert one_way.min / 1e3 >= floor - 0.01
@@ -213,8 +242,14 @@ def test_under_overload_paced_latency_counts_from_the_intended_time_and_grows_wi
 ) -> None:
     """After time t, t (1 - 1/overload) of work is waiting: the queue is the latency."""
     service = (size + 26) * 8 / RATE
-    paced = {"name": "paced", "kind": "paced", "from": "h0", "to": "h1", "size": f"{size} B",
-             "interval": f"{service / overload} ns"}  # fmt: skip
+    paced = {
+        "name": "paced",
+        "kind": "paced",
+        "from": "h0",
+        "to": "h1",
+        "size": f"{size} B",
+        "interval": f"{service / overload} ns",
+    }
     for duration in (200_000, 400_000, 800_000):
         record = run(star(2, duration=f"{duration} ns", traffic=[paced])).record
         waited = duration * (1 - 1 / overload)
@@ -223,8 +258,14 @@ def test_under_overload_paced_latency_counts_from_the_intended_time_and_grows_wi
 
 def test_a_closed_loop_omits_the_wait_that_an_open_loop_shows() -> None:
     """Coordinated omission: behind the same stall of 50 us, one bad sample in place of fifty."""
-    burst = {"name": "burst", "kind": "incast", "from": "h2..h5", "to": "h1", "size": "100 kB",
-             "start": "20 us"}  # fmt: skip
+    burst = {
+        "name": "burst",
+        "kind": "incast",
+        "from": "h2..h5",
+        "to": "h1",
+        "size": "100 kB",
+        "start": "20 us",
+    }
     closed = {"name": "probe", "kind": "latency", "from": "h0", "to": "h1", "think": "1 us"}
     paced = {"name": "probe", "kind": "paced", "from": "h0", "to": "h1", "interval": "1 us"}
     p90 = {}
@@ -238,8 +279,14 @@ def test_a_closed_loop_omits_the_wait_that_an_open_loop_shows() -> None:
 
 
 def estimate(system: str, size: int = 64) -> Record:
-    table = {"name": "est", "kind": "estimators", "from": "h0", "to": "h1", "slice": "3 ms",
-             "size": f"{size} B"}  # fmt: skip
+    table = {
+        "name": "est",
+        "kind": "estimators",
+        "from": "h0",
+        "to": "h1",
+        "slice": "3 ms",
+        "size": f"{size} B",
+    }
     return run(star(2, system=system, duration="12 ms", traffic=[table])).record
 
 

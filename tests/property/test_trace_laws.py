@@ -54,8 +54,14 @@ def traced(program: list[Block], interval_s: float, cores: float = 1.0) -> Trace
         for column in (np.array([p[1] for p in pieces]), np.array([p[2] for p in pieces]))
     ]
     sent = in_use[0] * RATE_BPS / 8
-    return Trace(duration_s=np.diff(edges), sent_bytes=sent, received_bytes=sent / 50,
-                 cpu_s=in_use[1] * cores, link_bps=RATE_BPS, cores=cores)  # fmt: skip
+    return Trace(
+        duration_s=np.diff(edges),
+        sent_bytes=sent,
+        received_bytes=sent / 50,
+        cpu_s=in_use[1] * cores,
+        link_bps=RATE_BPS,
+        cores=cores,
+    )
 
 
 def truth(program: list[Block]) -> FloatArray:
@@ -105,8 +111,13 @@ def test_a_mixed_program_is_the_sum_of_its_phases() -> None:
 def test_bytes_sent_at_the_end_of_a_computation_cannot_hide_in_its_past() -> None:
     # 4 s computing, then 1 s computing with the link full: 4 + 1/b, not max(5, 1/b)
     lengths, link = np.array([4.0, 1.0]), np.array([0.0, 1.0])
-    trace = Trace(duration_s=lengths, sent_bytes=link * RATE_BPS / 8, received_bytes=link * 0,
-                  cpu_s=lengths, link_bps=RATE_BPS)  # fmt: skip
+    trace = Trace(
+        duration_s=lengths,
+        sent_bytes=link * RATE_BPS / 8,
+        received_bytes=link * 0,
+        cpu_s=lengths,
+        link_bps=RATE_BPS,
+    )
     assert estimate(trace).model.slowdown(SHARES) == pytest.approx((4 + 1 / SHARES) / 5)
 
 
@@ -156,8 +167,10 @@ def test_phases_are_named_as_in_the_paper() -> None:
     program = [Block(1, 0), Block(0, 0.5), Block(1, 1)]
     found = phases(traced(program, 0.1))
     assert [(p.kind, round(p.duration_s, 6)) for p in found] == [
-        ("computation", 1), ("communication", 0.5), ("overlap", 1),
-    ]  # fmt: skip
+        ("computation", 1),
+        ("communication", 0.5),
+        ("overlap", 1),
+    ]
     assert [round(p.start_s, 6) for p in found] == [0, 1, 1.5]
     assert found[2].link == pytest.approx(1)
     assert found[2].processor == pytest.approx(1)
@@ -165,15 +178,25 @@ def test_phases_are_named_as_in_the_paper() -> None:
 
 def test_a_burst_beyond_the_rate_is_carried_into_the_next_interval() -> None:
     at_rate = RATE_BPS / 8 * 0.1
-    trace = Trace(duration_s=np.full(4, 0.1), sent_bytes=np.array([1.5, 0.5, 0, 0]) * at_rate,
-                  received_bytes=np.zeros(4), cpu_s=np.zeros(4), link_bps=RATE_BPS)  # fmt: skip
+    trace = Trace(
+        duration_s=np.full(4, 0.1),
+        sent_bytes=np.array([1.5, 0.5, 0, 0]) * at_rate,
+        received_bytes=np.zeros(4),
+        cpu_s=np.zeros(4),
+        link_bps=RATE_BPS,
+    )
     assert estimate(trace).exposed_s == pytest.approx(0.2)
 
 
 def columns(**changes: object) -> dict[str, object]:
     one = np.ones(3)
-    good = {"duration_s": one, "sent_bytes": one, "received_bytes": one, "cpu_s": one,
-            "link_bps": 1e9}  # fmt: skip
+    good = {
+        "duration_s": one,
+        "sent_bytes": one,
+        "received_bytes": one,
+        "cpu_s": one,
+        "link_bps": 1e9,
+    }
     return good | changes
 
 
@@ -194,8 +217,11 @@ def test_a_trace_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError, match="trace: "):
         Trace(**columns(**wrong))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="trace: "):
-        Trace(**columns(**dict.fromkeys(("duration_s", "sent_bytes", "received_bytes", "cpu_s"),
-                                        np.ones(0))))  # type: ignore[arg-type]  # fmt: skip
+        Trace(
+            **columns(
+                **dict.fromkeys(("duration_s", "sent_bytes", "received_bytes", "cpu_s"), np.ones(0))
+            )
+        )  # type: ignore[arg-type]
 
 
 def test_more_bytes_than_the_link_carries_mean_a_wrong_rate() -> None:

@@ -30,9 +30,13 @@ def connected_endpoints(
     back: Queue[bytes] = Queue()
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(
-            app.connect_endpoint, theirs, swapped(back, there), hosts[1], hosts[0],
+            app.connect_endpoint,
+            theirs,
+            swapped(back, there),
+            hosts[1],
+            hosts[0],
             timeout_s=LIMIT_S,
-        )  # fmt: skip
+        )
         first = app.connect_endpoint(ours, swapped(there, back), *hosts, timeout_s=LIMIT_S)
         with first, second.result() as other:
             yield first, other

@@ -24,8 +24,9 @@ def built(program: Path, source: str, *flags: str) -> Path:
     includes = [f"-I{ROOT / 'include'}", f"-I{ROOT / 'clib'}"]
     subprocess.run(
         [compiler, *_FLAGS, *flags, *includes, *sources, "-o", str(program)],
-        check=True, timeout=120,
-    )  # fmt: skip
+        check=True,
+        timeout=120,
+    )
     return program
 
 
@@ -34,9 +35,13 @@ class Caller:
 
     def __init__(self, program: Path, path: Path, *inherited: int) -> None:
         self.process = subprocess.Popen(
-            [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "WEFT_CONTROL_SOCKET": str(path)}, pass_fds=inherited,
-        )  # fmt: skip
+            [str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "WEFT_CONTROL_SOCKET": str(path)},
+            pass_fds=inherited,
+        )
         self.warnings: list[str] = []
 
     def __enter__(self) -> Caller:

@@ -29,9 +29,13 @@ time.sleep(60)
 
 def ran(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*START, "--", *command], capture_output=True, text=True, timeout=60, check=False,
+        [*START, "--", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={**os.environ, **environment},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("status", [0, 1, 77])

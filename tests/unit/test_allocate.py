@@ -137,9 +137,11 @@ def test_curves_that_are_none_are_refused_by_the_core(
 ) -> None:
     with pytest.raises(InputError) as caught:
         Allocator(
-            np.array([kind], dtype=np.uint8), np.array([0.1]),
-            np.array([0, len(numbers)], dtype=np.int64), np.array(numbers, dtype=np.float64),
-        )  # fmt: skip
+            np.array([kind], dtype=np.uint8),
+            np.array([0.1]),
+            np.array([0, len(numbers)], dtype=np.int64),
+            np.array(numbers, dtype=np.float64),
+        )
     assert message in str(caught.value)
 
 

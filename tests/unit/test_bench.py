@@ -120,8 +120,16 @@ def test_one_round_of_ours_gives_both_statistics() -> None:
 
 
 def test_one_stream_of_ours_is_counted_where_it_arrives() -> None:
-    answer = ours.run(Round(
-        transport="tcp", test="stream", messages=2000, warmup=10, window=16, block=True, nagle=True,
-    ))  # fmt: skip
+    answer = ours.run(
+        Round(
+            transport="tcp",
+            test="stream",
+            messages=2000,
+            warmup=10,
+            window=16,
+            block=True,
+            nagle=True,
+        )
+    )
     assert answer["messages_per_s"] > 0
     assert answer["lost"] == 0

@@ -116,8 +116,10 @@ def test_who_comes_first_is_let_in_first_and_nobody_beyond_the_places() -> None:
         room, order = Room(4), list[int]()
         leave = [asyncio.Event() for _ in range(3)]
         wanted = (3, 4, 1)
-        tasks = [asyncio.create_task(entering(room, n, order, own))
-                 for n, own in zip(wanted, leave, strict=True)]  # fmt: skip
+        tasks = [
+            asyncio.create_task(entering(room, n, order, own))
+            for n, own in zip(wanted, leave, strict=True)
+        ]
         await asyncio.sleep(0)
         assert order == [3]  # one place is free, and the second, who wants four, comes next
         leave[0].set()

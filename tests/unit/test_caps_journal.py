@@ -28,9 +28,13 @@ def loopback(**fields: object) -> dict[str, object]:
     with Rtnetlink() as link:
         index = link.index("lo")
     saved = Saved(
-        end=End(None, "lo"), netns=namespaces.identity(None), index=index, kind="noqueue",
-        handle=0, options=b"",
-    )  # fmt: skip
+        end=End(None, "lo"),
+        netns=namespaces.identity(None),
+        index=index,
+        kind="noqueue",
+        handle=0,
+        options=b"",
+    )
     return saved.as_json() | fields
 
 

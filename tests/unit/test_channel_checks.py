@@ -34,16 +34,29 @@ def echo(**config) -> ChannelSpec:
 
 def test_what_one_side_sends_the_other_receives():
     spec = ChannelSpec(
-        config={"transport": "udp", "send_bytes": 100, "receive_bytes": 8, "depth": 3,
-                "client": {"node": 1}, "server": {"depth": 9}},
+        config={
+            "transport": "udp",
+            "send_bytes": 100,
+            "receive_bytes": 8,
+            "depth": 3,
+            "client": {"node": 1},
+            "server": {"depth": 9},
+        },
         role="sink",
-    )  # fmt: skip
+    )
     assert client_fields(spec) == {
-        "transport": "udp", "send_bytes": 100, "receive_bytes": 8, "depth": 3, "node": 1,
-    }  # fmt: skip
+        "transport": "udp",
+        "send_bytes": 100,
+        "receive_bytes": 8,
+        "depth": 3,
+        "node": 1,
+    }
     assert server_fields(spec) == {
-        "transport": "udp", "send_bytes": 8, "receive_bytes": 100, "depth": 9,
-    }  # fmt: skip
+        "transport": "udp",
+        "send_bytes": 8,
+        "receive_bytes": 100,
+        "depth": 9,
+    }
 
 
 def test_a_plain_channel_fits():
@@ -94,11 +107,18 @@ def test_everything_that_is_wrong_is_said():
 
 @pytest.mark.parametrize(
     "value",
-    [None, 1, "x", [], {}, {"config": {}, "role": "echo"},
-     {"config": [], "role": "echo", "loop": {}, "options": {}, "thread": 0},
-     {"config": {}, "role": "echo", "loop": {}, "options": {}, "thread": True},
-     {"config": {}, "role": 5, "loop": {}, "options": {}, "thread": 0}],
-)  # fmt: skip
+    [
+        None,
+        1,
+        "x",
+        [],
+        {},
+        {"config": {}, "role": "echo"},
+        {"config": [], "role": "echo", "loop": {}, "options": {}, "thread": 0},
+        {"config": {}, "role": "echo", "loop": {}, "options": {}, "thread": True},
+        {"config": {}, "role": 5, "loop": {}, "options": {}, "thread": 0},
+    ],
+)
 def test_what_is_not_a_channel_is_refused(value):
     served, wrong = read_channels([value])
     assert not served
@@ -155,8 +175,9 @@ class TestLimits:
     def test_duration_depth_endpoints_threads_and_memory_are_bounded(self):
         spec = ChannelSpec(
             config=ECHO | {"depth": 300, "send_bytes": 4096, "receive_bytes": 4096},
-            role="sink", loop={"duration_ns": 3_000_000_000},
-        )  # fmt: skip
+            role="sink",
+            loop={"duration_ns": 3_000_000_000},
+        )
         other = ChannelSpec(config=ECHO, role="sink", thread=1)
         limits = Limits(duration_s=2, depth=256, endpoints=1, threads=1, memory_bytes=1 << 20)
         options = ["--max-depth", "--max-duration", "--max-endpoints", "--max-threads"]

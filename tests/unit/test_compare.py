@@ -81,8 +81,10 @@ def test_series_compare_by_mean_min_and_max():
     a, b = (Series("ps", "B", (0, 1), y) for y in ((2, 4), (3, 9)))
     comparison = compare([record(q=a)], [record(q=b)])
     assert [(d.statistic, d.a, d.b) for d in comparison.differences] == [
-        ("mean", 3, 6), ("min", 2, 3), ("max", 4, 9),
-    ]  # fmt: skip
+        ("mean", 3, 6),
+        ("min", 2, 3),
+        ("max", 4, 9),
+    ]
 
 
 def test_empty_distributions_are_left_out_rather_than_compared():

@@ -512,8 +512,11 @@ def test_files_of_tls_that_are_missing_are_named(tmp_path: Path) -> None:
 
 def test_files_of_tls_that_are_something_else_are_named(signed: tuple[Path, Path]) -> None:
     ours, others = signed
-    good = {"authority": ours / "ca.pem", "certificate": ours / "client.pem",
-            "key": ours / "client.key"}  # fmt: skip
+    good = {
+        "authority": ours / "ca.pem",
+        "certificate": ours / "client.pem",
+        "key": ours / "client.key",
+    }
     for wrong, told in (
         ({"authority": ours / "client.key"}, "client.key: has no certificate; name a PEM file"),
         ({"certificate": ours / "client.key"}, "client.key: is no certificate of the key"),

@@ -98,24 +98,34 @@ def test_a_socket_is_its_owner_s_or_a_group_s_too(tmp_path: Path, more: str, mod
         ('"simulated"', '"cumulus"', "switches.driver: 'cumulus' is unknown; use one of"),
         ('store = "control.db"', "", "store: is missing; add it"),
         ('store = "control.db"', 'store = "control.db"\nlevels = 3', "levels: is not a known key"),
-        ("[switches]", '[leases]\nttl = 3\n[switches]', "leases.ttl: is not a known key"),
+        ("[switches]", "[leases]\nttl = 3\n[switches]", "leases.ttl: is not a known key"),
         ("[switches]", "[policy]\nlevels = 99\n[switches]", "policy.levels: 99 is out of range"),
         ("[switches]", "listen = 5\n[switches]", "listen: 5 is not a text"),
         ("[switches]", '[hosts]\na = "x"\nb = "x"\n[switches]', "hosts.b: 'x' is a already"),
         ("[switches]", "[tls]\n[switches]", "tls.certificate: is missing"),
-        ("[switches]", "[tsl]\n[switches]", "tsl: is not a known key; known here: apps, hosts, "
-         "leases, limits, listen, policy, revisions, socket, socket_group, socket_mode, store, "
-         "switches, tls"),
+        (
+            "[switches]",
+            "[tsl]\n[switches]",
+            "tsl: is not a known key; known here: apps, hosts, "
+            "leases, limits, listen, policy, revisions, socket, socket_group, socket_mode, store, "
+            "switches, tls",
+        ),
         ("[switches]", "[policy.lain]\n[switches]", "known here: lane, levels, managed_share"),
         ("[switches]", 'listen = "h:70000"\n[switches]', "listen: 'h:70000' is not HOST[:PORT]"),
-        ("[switches]", 'listen = "0.0.0.0"\n[switches]',
-         "listen: '0.0.0.0' is not loopback, so TLS is needed; add [tls]"),
+        (
+            "[switches]",
+            'listen = "0.0.0.0"\n[switches]',
+            "listen: '0.0.0.0' is not loopback, so TLS is needed; add [tls]",
+        ),
         ("[switches]", 'listen = "10.0.0.1:7"\n[switches]', "listen: '10.0.0.1' is not loopback"),
-        ("[switches]", '[policy.lane]\nshare = 0.1\nbudget = "400 B"\n[switches]',
-         "policy.lane.share: 0.1 beside a managed_share of 1; lower one"),
+        (
+            "[switches]",
+            '[policy.lane]\nshare = 0.1\nbudget = "400 B"\n[switches]',
+            "policy.lane.share: 0.1 beside a managed_share of 1; lower one",
+        ),
         ("control.db", "a\\u0000b", r"store: 'a\x00b' has a zero byte; leave it out"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told_by_place(tmp_path: Path, old: str, new: str, told: str) -> None:
     with pytest.raises(InputError, match=r"control\.toml") as raised:
         config(tmp_path, LEAST.replace(old, new))
@@ -135,7 +145,7 @@ AGENT = '"linux"\nfabric = "fabric.toml"\n[switches.agents]\nleaf0 = 3\n#'
         ("fabric =", r'fabric = ["a\u0000"] #', r"switches.fabric: 'a\x00' has a zero byte"),
         ('"simulated"', AGENT, "switches.agents.leaf0: 3 is not a text"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_of_a_driver_s_keys_are_told_when_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, told: str
 ) -> None:
@@ -148,9 +158,13 @@ def test_mistakes_of_a_driver_s_keys_are_told_when_it_is_opened(
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("127.0.0.1:5", ("127.0.0.1", 5)), ("localhost", ("localhost", 9339)),
-     ("[::1]:5", ("::1", 5)), ("::1", ("::1", 9339))],
-)  # fmt: skip
+    [
+        ("127.0.0.1:5", ("127.0.0.1", 5)),
+        ("localhost", ("localhost", 9339)),
+        ("[::1]:5", ("::1", 5)),
+        ("::1", ("::1", 9339)),
+    ],
+)
 def test_addresses_are_host_and_port(text: str, found: tuple[str, int]) -> None:
     assert listen_address(text, "file") == found
 

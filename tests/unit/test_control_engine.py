@@ -119,8 +119,10 @@ def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_an
 
 def test_each_caller_is_told_its_own_answers(rig: Rig) -> None:
     told: list[list[Answer]] = [[], [], []]
-    tickets = [Ticket([Register(key=key(n, "r"), name=name, ttl_s=1, now_s=0.0)], told[n].extend)
-               for n, name in enumerate(("calm", "keen", "calm"))]  # fmt: skip
+    tickets = [
+        Ticket([Register(key=key(n, "r"), name=name, ttl_s=1, now_s=0.0)], told[n].extend)
+        for n, name in enumerate(("calm", "keen", "calm"))
+    ]
     tickets[1].abandoned = True
     rig.engine.turn(tickets)
     assert [[type(answer) for answer in own] for own in told] == [[Registered], [], [Registered]]
@@ -166,8 +168,9 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(rig: Rig) -> None:
     answer = fill(rig)
     assert (answer.code, answer.remedy) == ("RESOURCE_EXHAUSTED", "make room on its disk")
     before = rig.engine.state
-    mixed = rig.ask_all([connect(id_, "h0", "h3", 7, now_s=0.0),
-                         Renew(application=id_, now_s=rig.engine.now_s)])  # fmt: skip
+    mixed = rig.ask_all(
+        [connect(id_, "h0", "h3", 7, now_s=0.0), Renew(application=id_, now_s=rig.engine.now_s)]
+    )
     if isinstance(mixed[0], Refusal):  # a page may have had room for a connection
         assert mixed[1] == Renewed(ttl_s=1000.0)
         assert rig.engine.problem.endswith("make room on its disk")
@@ -270,9 +273,12 @@ def test_a_change_that_is_asked_for_again_after_a_kill_is_answered_alike(tmp_pat
     again = Rig(tmp_path / "control.db", rig.switches)
     again.turn()
     assert [again.ask(change), again.ask(back)] == answers
-    others = (RollbackTo(key=key(1), revision=1), RollbackTo(key=key(2), revision=1),
-              Apply(key=key(2), proposal=Proposal(), now_s=0.0),
-              replace(change, proposal=Proposal(register=(new, new))))  # fmt: skip
+    others = (
+        RollbackTo(key=key(1), revision=1),
+        RollbackTo(key=key(2), revision=1),
+        Apply(key=key(2), proposal=Proposal(), now_s=0.0),
+        replace(change, proposal=Proposal(register=(new, new))),
+    )
     before = again.engine.state
     assert [code_of(again.ask(other)) for other in others] == ["ALREADY_EXISTS"] * 4
     assert again.engine.state is before

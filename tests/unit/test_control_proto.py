@@ -14,17 +14,28 @@ MADE = ("weft_pb2.py", "weft_pb2.pyi")
 
 def without_version(text: str) -> list[str]:
     """Another protoc writes another version into its comments and checks."""
-    return [line for line in text.splitlines() if "rotobuf" not in line and "_version" not in line
-            and not line.strip(" ,").isdigit() and line.strip(" ,'") != ""]  # fmt: skip
+    return [
+        line
+        for line in text.splitlines()
+        if "rotobuf" not in line
+        and "_version" not in line
+        and not line.strip(" ,").isdigit()
+        and line.strip(" ,'") != ""
+    ]
 
 
 def test_the_generated_code_is_current(tmp_path: Path) -> None:
     protoc = pytest.importorskip("grpc_tools.protoc", reason="grpcio-tools: pip install it")
     source = FOLDER.parents[2]
-    status = protoc.main([
-        "protoc", f"-I{source}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}",
-        str(FOLDER / "weft.proto"),
-    ])  # fmt: skip
+    status = protoc.main(
+        [
+            "protoc",
+            f"-I{source}",
+            f"--python_out={tmp_path}",
+            f"--pyi_out={tmp_path}",
+            str(FOLDER / "weft.proto"),
+        ]
+    )
     assert status == 0
     for name in MADE:
         made = tmp_path / "weft" / "control" / "service" / name

@@ -283,8 +283,11 @@ def test_while_something_is_registered_nobody_s_level_changes() -> None:
     new = ModelChanged(name="wild", kind=Kind(model=waits(0.6)))
     opened = after(state, new)
     assert {name: opened.level_of(name) for name in opened.kinds} == {
-        "calm": 1, "middling": 2, "keen": 3, "wild": 4,
-    }  # fmt: skip
+        "calm": 1,
+        "middling": 2,
+        "keen": 3,
+        "wild": 4,
+    }
     crowded = after(empty(Settings(levels=3)), fabric_event())
     crowded, _ = register(crowded, "keen", 1)
     joined = after(crowded, new)

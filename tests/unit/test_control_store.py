@@ -150,8 +150,13 @@ def test_a_second_controller_on_the_same_file_is_refused(path: Path) -> None:
             "from weft.control.store import Store; import sys\n"
             "try:\n    Store.open(sys.argv[1])\nexcept Exception as error:\n    print(error)"
         )
-        done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True,
-                              text=True, timeout=60, check=True)  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         assert "is in use by another controller" in done.stdout
     finally:
         store.close()
@@ -164,9 +169,16 @@ def test_a_commit_that_fails_changes_nothing_and_the_next_may_succeed(path: Path
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     state, _ = running("calm", "keen")
-    rows = [RevisionRow(revision=n, cause="x" * 4000, tables=dict(state.target),
-                        before=dict.fromkeys(state.target), held=None)
-            for n in range(1, 50)]  # fmt: skip
+    rows = [
+        RevisionRow(
+            revision=n,
+            cause="x" * 4000,
+            tables=dict(state.target),
+            before=dict.fromkeys(state.target),
+            held=None,
+        )
+        for n in range(1, 50)
+    ]
     with pytest.raises(CannotWrite, match=r"control.db: .*full; make room on its disk"):
         store.commit(rows, at_s=0.0)
     assert store.load() == before

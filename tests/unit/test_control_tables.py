@@ -101,10 +101,13 @@ def test_every_level_lies_in_a_queue_that_is_served() -> None:
         (replace(VLARB, levels=7), Settings(), "has 7 levels, and 8 are asked for"),
         (replace(VLARB, queues=1), Settings(managed_share=0.5), "of which 1 are reserved"),
         (replace(HTB, units=40), Settings(), "has 40 units, too few for 8 queues"),
-        (replace(VLARB, levels=9, queues=9), Settings(managed_share=0.95, lane=LANE),
-         "do not fit 255 units"),
+        (
+            replace(VLARB, levels=9, queues=9),
+            Settings(managed_share=0.95, lane=LANE),
+            "do not fit 255 units",
+        ),
     ],
-)  # fmt: skip
+)
 def test_ports_that_cannot_do_it_are_told_apart(
     ability: Ability, settings: Settings, problem: str
 ) -> None:

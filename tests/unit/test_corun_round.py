@@ -83,8 +83,9 @@ class Invented:
         self.running[number] = self.clock_s + takes_s, takes_s
 
     def next_end(self, wait_s: float) -> tuple[int, float] | None:
-        end_s, number = min(((end_s, n) for n, (end_s, _) in self.running.items()),
-                            default=(inf, -1))  # fmt: skip
+        end_s, number = min(
+            ((end_s, n) for n, (end_s, _) in self.running.items()), default=(inf, -1)
+        )
         if end_s > self.clock_s + wait_s:
             self.clock_s += wait_s
             return None
@@ -105,8 +106,17 @@ def test_each_runs_again_until_all_have_ended_often_enough() -> None:
     assert together(troupe, AT_ONCE, 2, 60) == {0: [3.0] * 6, 1: [10.0] * 2}
     assert troupe.stopped
     assert troupe.started == [
-        (0, 0), (0, 1), (3, 0), (6, 0), (9, 0), (10, 1), (12, 0), (15, 0), (18, 0), (20, 1),
-    ]  # fmt: skip
+        (0, 0),
+        (0, 1),
+        (3, 0),
+        (6, 0),
+        (9, 0),
+        (10, 1),
+        (12, 0),
+        (15, 0),
+        (18, 0),
+        (20, 1),
+    ]
 
 
 def test_a_slow_run_counts_though_all_others_have_ended_often_enough() -> None:
@@ -223,10 +233,11 @@ def test_lending_never_makes_anyone_slower_than_its_weight_does() -> None:
     for _ in range(100):
         count = int(random.integers(1, 6))
         models = [
-            Hinges(terms=((float(random.uniform(0.05, 1)), float(random.uniform(0, 1.5))),),
-                   floor=0.01)
+            Hinges(
+                terms=((float(random.uniform(0.05, 1)), float(random.uniform(0, 1.5))),), floor=0.01
+            )
             for _ in range(count)
-        ]  # fmt: skip
+        ]
         weights = (random.dirichlet(np.ones(count)) * 0.9 + 0.1 / count).tolist()
         found = lent_slowdowns(models, weights)
         promised = [float(m.slowdown(w)) for m, w in zip(models, weights, strict=True)]
@@ -245,10 +256,14 @@ def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> floa
     """The volume of an application whose host moved so many times what the link takes in a run."""
     whole = 1e6 / 8
     runs = tuple(
-        Run(share=b, completion=float(model.slowdown(b)), bytes=round(both * whole),
-            sent_bytes=None if sent is None else round(sent * whole))
+        Run(
+            share=b,
+            completion=float(model.slowdown(b)),
+            bytes=round(both * whole),
+            sent_bytes=None if sent is None else round(sent * whole),
+        )
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
-    )  # fmt: skip
+    )
     return volume_of(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
@@ -270,8 +285,9 @@ def test_volume_is_that_of_the_busier_direction_where_they_were_counted_apart() 
 
 
 def test_who_sends_less_than_its_model_says_leaves_more() -> None:
-    told, less = (lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes)
-                  for volumes in ((), (1.0, 0.2)))  # fmt: skip
+    told, less = (
+        lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes) for volumes in ((), (1.0, 0.2))
+    )
     assert less[0] == pytest.approx(1 / (1 - 0.2 / 1.4), rel=1e-5)
     assert less[0] < told[0]
     assert less[1] == pytest.approx(told[1])
@@ -429,10 +445,13 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     by_way = {ALONE: (1.0, 1.0), ONE: (2.0, 1.6), EQUAL: (1.8, 1.2), WEFT: (1.4, 1.2)}
     by_way[LEND] = by_way[EQUAL]
     records = [
-        measured(ways, one, [slow * (noise[one.repetition] if one.way != ALONE else 1)
-                             for slow in by_way[one.way]])
+        measured(
+            ways,
+            one,
+            [slow * (noise[one.repetition] if one.way != ALONE else 1) for slow in by_way[one.way]],
+        )
         for one in PLAN.rounds
-    ]  # fmt: skip
+    ]
     found = outcome_of(PLAN.names, ways, records)
     assert found is not None
     assert found.slowdown[WEFT]["a"].value == pytest.approx(1.4)

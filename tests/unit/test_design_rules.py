@@ -55,32 +55,43 @@ def test_a_gain_within_the_scatter_of_repetitions_is_weak() -> None:
 
 def test_pairs_of_single_runs_are_not_firm_however_many_they_are() -> None:
     sizes = (1024, 4096, 16384)
-    once = [row("bandwidth", {"throughput_Bps": Bps}, size_bytes=size, wait=wait)
-            for size in sizes for Bps, wait in ((2e9, "spin"), (1e9, "block"))]  # fmt: skip
+    once = [
+        row("bandwidth", {"throughput_Bps": Bps}, size_bytes=size, wait=wait)
+        for size in sizes
+        for Bps, wait in ((2e9, "spin"), (1e9, "block"))
+    ]
     assert rules(*once)["waiting, throughput"].confidence == "single runs"
-    twice = [row("bandwidth", {"throughput_Bps": (Bps, Bps)}, size_bytes=size, wait=wait)
-             for size in sizes for Bps, wait in ((2e9, "spin"), (1e9, "block"))]  # fmt: skip
+    twice = [
+        row("bandwidth", {"throughput_Bps": (Bps, Bps)}, size_bytes=size, wait=wait)
+        for size in sizes
+        for Bps, wait in ((2e9, "spin"), (1e9, "block"))
+    ]
     assert rules(*twice)["waiting, throughput"].confidence == "firm"
     assert rules(once[0], *twice[1:])["waiting, throughput"].confidence == "single runs"
 
 
 def test_less_latency_is_a_gain() -> None:
-    rows = [row("latency", {"p50_us": us}, inline_bytes=inline, size_bytes=16)
-            for us, inline in ((2.0, 0), (1.0, 64))]  # fmt: skip
+    rows = [
+        row("latency", {"p50_us": us}, inline_bytes=inline, size_bytes=16)
+        for us, inline in ((2.0, 0), (1.0, 64))
+    ]
     rule = rules(*rows)["inline"]
     assert (rule.choice, rule.number) == ("inline", pytest.approx(100))
 
 
 def test_messages_larger_than_the_inline_limit_were_not_inlined() -> None:
-    rows = [row("latency", {"p50_us": us}, inline_bytes=inline, size_bytes=1024)
-            for us, inline in ((2.0, 0), (1.0, 64))]  # fmt: skip
+    rows = [
+        row("latency", {"p50_us": us}, inline_bytes=inline, size_bytes=1024)
+        for us, inline in ((2.0, 0), (1.0, 64))
+    ]
     assert rules(*rows)["inline"].choice == UNKNOWN
 
 
 def window(depth: int, away_us: float, peak: float) -> Row:
     """size / latency per message outstanding, up to the peak."""
-    return row("bandwidth", {"throughput_Bps": min(depth * 4096 / away_us * 1e6, peak)},
-               depth=depth)  # fmt: skip
+    return row(
+        "bandwidth", {"throughput_Bps": min(depth * 4096 / away_us * 1e6, peak)}, depth=depth
+    )
 
 
 def test_the_window_is_the_bandwidth_delay_product() -> None:
@@ -97,20 +108,27 @@ def test_a_window_that_never_sufficed_is_told_as_such() -> None:
 
 
 def test_a_latency_that_bytes_double_says_small_messages() -> None:
-    rows = [row("latency", {"p50_us": 1 + size / 500}, size_bytes=size)
-            for size in (16, 64, 256, 512, 1024)]  # fmt: skip
+    rows = [
+        row("latency", {"p50_us": 1 + size / 500}, size_bytes=size)
+        for size in (16, 64, 256, 512, 1024)
+    ]
     assert rules(*rows)["batching"].choice == "small messages"
-    rows = [row("latency", {"p50_us": 100 + size / 500}, size_bytes=size)
-            for size in (16, 64, 256, 512, 1024)]  # fmt: skip
+    rows = [
+        row("latency", {"p50_us": 100 + size / 500}, size_bytes=size)
+        for size in (16, 64, 256, 512, 1024)
+    ]
     assert rules(*rows)["batching"].choice == "batch"
 
 
 def test_the_load_limit_is_where_the_tail_doubles() -> None:
     steps = [
-        row("saturation.step", {"throughput_Bps": share * 1e9, "p50_us": 10.0,
-                                "p99_us": 20 * (1 + 2 * share)}, load=share)
+        row(
+            "saturation.step",
+            {"throughput_Bps": share * 1e9, "p50_us": 10.0, "p99_us": 20 * (1 + 2 * share)},
+            load=share,
+        )
         for share in (0.0, 0.25, 0.75, 1.0)
-    ]  # fmt: skip
+    ]
     rule = rules(*steps)["load"]
     assert rule.number == pytest.approx(50)
     assert rule.choice == "50 %"
@@ -131,10 +149,12 @@ def one_sided(write: tuple[tuple[float, ...], ...], read: tuple[float, ...]) -> 
     depths = (8, 16, 32)[: len(write)]
     return rules(
         *(row("bandwidth", {"throughput_Bps": (1e9, 1e9)}, depth=depth) for depth in depths),
-        *(row("rma", {"throughput_Bps": seen}, depth=depth, op="write")
-          for depth, seen in zip(depths, write, strict=True)),
+        *(
+            row("rma", {"throughput_Bps": seen}, depth=depth, op="write")
+            for depth, seen in zip(depths, write, strict=True)
+        ),
         row("rma", {"throughput_Bps": read}, depth=8, op="read"),
-    )["one-sided"]  # fmt: skip
+    )["one-sided"]
 
 
 def test_one_sided_operations_of_single_runs_are_not_firm() -> None:

@@ -149,83 +149,112 @@ def by_transport(**values: float) -> Value:
 
 CLAIMS = {
     "shared memory is below sockets": (
-        C1_LINES, C1_CLAIMS[0],
-        by_transport(tcp=9, ofi_tcp=9, ofi_shm=1), by_transport(tcp=1, ofi_tcp=9, ofi_shm=9),
+        C1_LINES,
+        C1_CLAIMS[0],
+        by_transport(tcp=9, ofi_tcp=9, ofi_shm=1),
+        by_transport(tcp=1, ofi_tcp=9, ofi_shm=9),
     ),
     "small messages are alike": (
-        C1_LINES, C1_CLAIMS[1], lambda *_: 9, lambda _, size: 9 if size < 512 else 12,
+        C1_LINES,
+        C1_CLAIMS[1],
+        lambda *_: 9,
+        lambda _, size: 9 if size < 512 else 12,
     ),
     "the gap narrows": (
-        C1_LINES, C1_CLAIMS[2],
+        C1_LINES,
+        C1_CLAIMS[2],
         lambda line, size: size / 1024 + (20 if over(line) == "tcp" else 1),
         lambda line, size: size * (20 if over(line) == "tcp" else 1),
     ),
     "one at a time is bound by latency": (
-        C2_LINES, C2_CLAIMS[0],
+        C2_LINES,
+        C2_CLAIMS[0],
         lambda line, size: 10 if is_latency(line) else 0.7 * size / 10 * 1e6 / 2**20,
         lambda line, size: 10 if is_latency(line) else 2 * size / 10 * 1e6 / 2**20,
     ),
     "reliability costs": (
-        C6_LINES, C6_CLAIMS[0],
+        C6_LINES,
+        C6_CLAIMS[0],
         lambda line, _: 12 if line.label in ("tcp", "ofi:udp rdm") else 10,
         lambda line, _: 8 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
     "reliability costs at best": (
-        C6_LINES, C6_CLAIMS[2],
+        C6_LINES,
+        C6_CLAIMS[2],
         lambda line, _: 12 if line.label in ("tcp", "ofi:udp rdm") else 10,
         lambda line, _: 8 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
     "reliability costs little": (
-        C6_LINES, C6_CLAIMS[4],
+        C6_LINES,
+        C6_CLAIMS[4],
         lambda line, _: 11 if line.label in ("tcp", "ofi:udp rdm") else 10,
         lambda line, _: 20 if line.label in ("tcp", "ofi:udp rdm") else 10,
     ),
     "tags are free": (
-        C7_LINES, C7_CLAIMS[0],
-        lambda *_: 5, lambda line, _: 6 if "tagged" in line.label else 5,
+        C7_LINES,
+        C7_CLAIMS[0],
+        lambda *_: 5,
+        lambda line, _: 6 if "tagged" in line.label else 5,
     ),
     "injecting gains nothing": (
-        C7_LINES, C7_CLAIMS[2],
-        lambda *_: 5, lambda line, _: 4 if "inject" in line.label else 5,
+        C7_LINES,
+        C7_CLAIMS[2],
+        lambda *_: 5,
+        lambda line, _: 4 if "inject" in line.label else 5,
     ),
     "a split message takes a step": (
-        C9_LINES, C9_CLAIMS[0],
-        lambda _, size: 10 + size / 1e4 + 5 * (size > 1450), lambda _, size: 10 + size / 1e4,
+        C9_LINES,
+        C9_CLAIMS[0],
+        lambda _, size: 10 + size / 1e4 + 5 * (size > 1450),
+        lambda _, size: 10 + size / 1e4,
     ),
     "a split is cheap": (
-        C9_LINES, C9_CLAIMS[1], lambda _, size: 30 + (size > 1450),
+        C9_LINES,
+        C9_CLAIMS[1],
+        lambda _, size: 30 + (size > 1450),
         lambda _, size: 10 + 5 * (size > 1450),
     ),
     "depth helps": (C3_LINES, C3_CLAIMS[0], lambda _, depth: min(depth, 64), lambda *_: 5),
     "depth saturates": (
-        C3_LINES, C3_CLAIMS[2], lambda _, depth: min(depth, 64), lambda _, depth: depth,
+        C3_LINES,
+        C3_CLAIMS[2],
+        lambda _, depth: min(depth, 64),
+        lambda _, depth: depth,
     ),
     "size leaves the rate": (
-        C3_LINES, C3_CLAIMS[4],
-        lambda *_: 2, lambda line, _: 2 if option(line, "size") == 16 else 1,
+        C3_LINES,
+        C3_CLAIMS[4],
+        lambda *_: 2,
+        lambda line, _: 2 if option(line, "size") == 16 else 1,
     ),
     "more connections help": (C4_LINES, C4_CLAIMS[0], lambda _, qps: qps, lambda *_: 2),
     "more connections do not help": (C4_LINES, C4_CLAIMS[2], lambda *_: 2, lambda _, qps: qps),
     "threads scale": (C5_LINES, C5_CLAIMS[0], lambda _, threads: threads, lambda *_: 2),
     "threads scale less when deep": (
-        C5_LINES, C5_CLAIMS[1],
+        C5_LINES,
+        C5_CLAIMS[1],
         lambda line, threads: threads if option(line, "depth") == 2 else 4,
         lambda line, threads: 1 if option(line, "depth") == 2 else threads,
     ),
     "a write is like a send": (
-        C10_LINES, C10_CLAIMS[0],
-        lambda *_: 100, lambda line, _: 50 if "write" in line.label else 100,
+        C10_LINES,
+        C10_CLAIMS[0],
+        lambda *_: 100,
+        lambda line, _: 50 if "write" in line.label else 100,
     ),
     "a read is slower": (
-        C10_LINES, C10_CLAIMS[2],
-        lambda line, _: 80 if "read" in line.label else 100, lambda *_: 100,
+        C10_LINES,
+        C10_CLAIMS[2],
+        lambda line, _: 80 if "read" in line.label else 100,
+        lambda *_: 100,
     ),
     "the gap of reads is wider with many outstanding": (
-        C10_LINES, C10_CLAIMS[4],
+        C10_LINES,
+        C10_CLAIMS[4],
         lambda line, _: 40 if "read of" in line.label else 80 if "read" in line.label else 100,
         lambda line, _: 90 if "read of" in line.label else 80 if "read" in line.label else 100,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -306,9 +335,14 @@ def test_the_fitted_median_almost_doubles_and_the_tail_does():
 
 def offered(**changes: object) -> dict[str, Record]:
     row = {
-        "over": "verbs", "endpoint": "rc", "available": True, "operations": "send, read, write",
-        "order": "", "link": "InfiniBand", "reason": "",
-    }  # fmt: skip
+        "over": "verbs",
+        "endpoint": "rc",
+        "available": True,
+        "operations": "send, read, write",
+        "order": "",
+        "link": "InfiniBand",
+        "reason": "",
+    }
     return {OFFERS: a_record("availability", tables={OFFERS: [row | changes]})}
 
 

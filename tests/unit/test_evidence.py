@@ -105,8 +105,15 @@ def test_every_test_gives_rows() -> None:
     ]
     evidence = evidence_of([record for run in runs for record in run.records])
     tests = {row.setting.test for row in evidence.rows}
-    assert tests == {"latency", "bandwidth", "paced", "rma", "transfer", "saturation",
-                     "saturation.step"}  # fmt: skip
+    assert tests == {
+        "latency",
+        "bandwidth",
+        "paced",
+        "rma",
+        "transfer",
+        "saturation",
+        "saturation.step",
+    }
     moved = only(evidence, "transfer").setting
     assert (moved.depth, moved.signal_every) == (2, 2)
     steps = evidence.of("saturation.step")
@@ -119,8 +126,11 @@ def test_every_test_gives_rows() -> None:
 
 def test_a_receiver_that_drained_a_backlog_did_not_receive_faster_than_was_sent() -> None:
     """As seen with points of 20 ms on a busy host: 171 Gb/s received of 3.8 Gb/s sent."""
-    seen = {"throughput": Scalar(171e9, "b/s"), "sender.throughput": Scalar(3.8e9, "b/s"),
-            "message_rate": Scalar(5.5, "M/s")}  # fmt: skip
+    seen = {
+        "throughput": Scalar(171e9, "b/s"),
+        "sender.throughput": Scalar(3.8e9, "b/s"),
+        "message_rate": Scalar(5.5, "M/s"),
+    }
     (row,) = evidence_of([replace(stream(1.0), quantities=seen)]).rows
     assert row.throughput_Bps is not None
     assert row.throughput_Bps.median == pytest.approx(3.8e9 / 8)
@@ -199,8 +209,14 @@ def test_records_that_contradict_each_other_are_refused_by_name(tmp_path: Path) 
     with pytest.raises(InputError) as refused:
         read_evidence([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
     told = str(refused.value)
-    for part in ("a.jsonl record 1", "b.jsonl record 1", "1e+09", "1e+08", "a factor 10.0 apart",
-                 "measure this point again"):  # fmt: skip
+    for part in (
+        "a.jsonl record 1",
+        "b.jsonl record 1",
+        "1e+09",
+        "1e+08",
+        "a factor 10.0 apart",
+        "measure this point again",
+    ):
         assert part in told
 
 
@@ -233,8 +249,13 @@ def test_a_measurement_tells_the_time_it_lost_by_the_name_that_is_looked_for() -
 
 
 def test_runs_that_ended_early_are_left_out_and_told() -> None:
-    cut = Record(kind="measurement", name="bandwidth", settings=stream(1e9, depth=2).settings,
-                 notes=["ended: interrupted"], provenance=Provenance(weft_version="0"))  # fmt: skip
+    cut = Record(
+        kind="measurement",
+        name="bandwidth",
+        settings=stream(1e9, depth=2).settings,
+        notes=["ended: interrupted"],
+        provenance=Provenance(weft_version="0"),
+    )
     evidence = evidence_of([stream(1e9), cut])
     assert len(evidence.rows) == 1
     assert evidence.left_out == ("1 record of runs that ended early",)

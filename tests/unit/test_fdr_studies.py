@@ -41,9 +41,11 @@ UNITS = {
 def record(values: dict[str, float]) -> Record:
     quantities = {name: Scalar(value, UNITS[name]) for name, value in values.items()}
     return Record(
-        kind="measurement", name="transfer", quantities=quantities,
+        kind="measurement",
+        name="transfer",
+        quantities=quantities,
         provenance=Provenance(weft_version="0"),
-    )  # fmt: skip
+    )
 
 
 def pretended(study: Study, values: Values) -> Result:
@@ -223,13 +225,21 @@ def test_binding_gains_or_not() -> None:
 # ---- What is measured can be -------------------------------------------------------------------
 
 CASES: tuple[tuple[MeasuringTest, Case], ...] = (
-    *((TRANSFER, case) for case in (
-        *outstanding.OUTSTANDING_CASES, *outstanding.CACHE_CASES, *EQ1_CASES,
-        *completion.WAIT_CASES, *completion.SIGNAL_CASES, *placement.OFFSET_CASES,
-        *placement.NUMA_CASES, *placement.FAR_CASES,
-    )),
+    *(
+        (TRANSFER, case)
+        for case in (
+            *outstanding.OUTSTANDING_CASES,
+            *outstanding.CACHE_CASES,
+            *EQ1_CASES,
+            *completion.WAIT_CASES,
+            *completion.SIGNAL_CASES,
+            *placement.OFFSET_CASES,
+            *placement.NUMA_CASES,
+            *placement.FAR_CASES,
+        )
+    ),
     *((BANDWIDTH, case) for case in interfaces.VERBS_CASES),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("test", "case"), CASES, ids=lambda value: value.name)
@@ -252,14 +262,16 @@ def test_a_peer_that_was_lost_is_not_lost_to_the_points_after() -> None:
 def swept(rates: dict[str, float]) -> Callable[[str], dict[str, Record]]:
     def run(provider: str) -> dict[str, Record]:
         return {
-            point.setting: record({
-                "message_rate": rates[str(point.settings["interface"])],
-                "throughput": rates[str(point.settings["interface"])] * 8192 * 8e6,
-                "python_cost": 500.0,
-            })
+            point.setting: record(
+                {
+                    "message_rate": rates[str(point.settings["interface"])],
+                    "throughput": rates[str(point.settings["interface"])] * 8192 * 8e6,
+                    "python_cost": 500.0,
+                }
+            )
             for point in interfaces.POINTS
             if point.settings["provider"] == provider
-        }  # fmt: skip
+        }
 
     return run
 

@@ -125,13 +125,17 @@ def test_a_goal_that_no_record_measured_is_refused() -> None:
 
 def test_the_message_rate_is_of_one_size() -> None:
     records = [
-        Record(kind="measurement", name="rate", provenance=Provenance(weft_version="0"),
-               settings={"over": "tcp", "size_bytes": size, "depth": depth, "wait": wait},
-               quantities={"message_rate": Scalar(depth / (20 + depth) * slow, "M/s")})
+        Record(
+            kind="measurement",
+            name="rate",
+            provenance=Provenance(weft_version="0"),
+            settings={"over": "tcp", "size_bytes": size, "depth": depth, "wait": wait},
+            quantities={"message_rate": Scalar(depth / (20 + depth) * slow, "M/s")},
+        )
         for size in (64, 4096)
         for depth in (1, 4, 16, 64)
         for wait, slow in (("spin", 1.0), ("block", 0.5))
-    ]  # fmt: skip
+    ]
     stored = tune_records(evidence_of(records), GOALS["message-rate"])
     assert stored.tuning.space.fixed == {"size_bytes": 64}
     assert stored.tuning.recommendation.setting["wait"] == "spin"

@@ -172,8 +172,11 @@ def test_the_mode_of_transparent_pages_is_the_word_in_brackets(line, mode):
 def test_rdma_devices_with_ports_node_and_bus(mlx5):
     hdr, roce = rdma_devices(mlx5)
     assert (hdr.name, hdr.driver, hdr.firmware, hdr.numa_node) == (
-        "mlx5_0", "mlx5_core", "20.31.1014", 1,
-    )  # fmt: skip
+        "mlx5_0",
+        "mlx5_core",
+        "20.31.1014",
+        1,
+    )
     assert (hdr.pcie, hdr.pcie_most) == ("8.0 GT/s x16", "16.0 GT/s x16")
     assert hdr.interfaces == ("ib0", "ib0.8001")
     (port,) = hdr.ports
@@ -192,9 +195,12 @@ def test_an_efa_device_without_a_node_or_a_lid(efa):
 def test_interfaces_by_kind_and_ipoib_by_mode(mlx5):
     found = {interface.name: interface for interface in interfaces(mlx5)}
     assert {name: i.kind for name, i in found.items()} == {
-        "br0": "virtual", "enp3s0": "ethernet", "ib0": "ipoib", "ib0.8001": "ipoib",
+        "br0": "virtual",
+        "enp3s0": "ethernet",
+        "ib0": "ipoib",
+        "ib0.8001": "ipoib",
         "lo": "loopback",
-    }  # fmt: skip
+    }
     assert (found["ib0"].ipoib_mode, found["ib0"].mtu_bytes) == ("connected", 65520)
     assert (found["ib0.8001"].ipoib_mode, found["ib0.8001"].mtu_bytes) == ("datagram", 2044)
     assert found["enp3s0"].speed_mbps is None

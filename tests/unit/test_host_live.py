@@ -92,8 +92,16 @@ def test_distances_of_cores_are_bounded_in_number():
 
 def test_facts_for_provenance_can_be_stored_and_name_the_clock():
     facts = provenance_facts()
-    assert {"clock_source", "clock_hz", "clock_error_ppm", "pages", "governor", "cpu_model",
-            "numa_nodes", "kernel"} <= set(facts)  # fmt: skip
+    assert {
+        "clock_source",
+        "clock_hz",
+        "clock_error_ppm",
+        "pages",
+        "governor",
+        "cpu_model",
+        "numa_nodes",
+        "kernel",
+    } <= set(facts)
     assert all(isinstance(value, Plain) for value in facts.values())
 
 

@@ -54,8 +54,9 @@ def verdicts(result: Result) -> dict[str, bool | None]:
 def test_every_table_and_every_figure_with_a_statement_is_a_study() -> None:
     tables, figures = range(1, 9), range(5, 11)
     assert list(BY_NAME) == [
-        *(f"ib2016-table{n}" for n in tables), *(f"ib2016-fig{n}" for n in figures)
-    ]  # fmt: skip
+        *(f"ib2016-table{n}" for n in tables),
+        *(f"ib2016-fig{n}" for n in figures),
+    ]
 
 
 # ---- Rows -------------------------------------------------------------------------------------
@@ -162,9 +163,11 @@ def test_the_header_of_ud_does_not_explain_its_latency(results) -> None:
 
 def record(gbps: float) -> Record:
     return Record(
-        kind="measurement", name="b", quantities={"throughput": Scalar(gbps * 1e9, "b/s")},
+        kind="measurement",
+        name="b",
+        quantities={"throughput": Scalar(gbps * 1e9, "b/s")},
         provenance=Provenance(weft_version="0"),
-    )  # fmt: skip
+    )
 
 
 def rounds(of_size: dict[int, float], spread: float) -> dict[str, Record]:

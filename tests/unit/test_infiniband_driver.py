@@ -296,8 +296,11 @@ def test_a_port_that_has_what_is_wanted_costs_a_write_no_more_than_a_read() -> N
     subnet.asked.clear()
     assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
     assert [smp.attribute for smp in subnet.asked] == [
-        mad.NODE_INFO, mad.VL_ARBITRATION, mad.VL_ARBITRATION, mad.SL_TO_VL
-    ]  # fmt: skip
+        mad.NODE_INFO,
+        mad.VL_ARBITRATION,
+        mad.VL_ARBITRATION,
+        mad.SL_TO_VL,
+    ]
     assert not subnet.changes
 
 

@@ -258,9 +258,18 @@ def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "nonsense", "[]", "1", '"x"', "{}", '{"schema": 1}', '{"schema": 1, "saved": []}',
-     '{"schema": 1, "saved": {"namespace": 1}, "link_bps": 8, "limit_bytes": 8}'],
-)  # fmt: skip
+    [
+        "",
+        "nonsense",
+        "[]",
+        "1",
+        '"x"',
+        "{}",
+        '{"schema": 1}',
+        '{"schema": 1, "saved": []}',
+        '{"schema": 1, "saved": {"namespace": 1}, "link_bps": 8, "limit_bytes": 8}',
+    ],
+)
 def test_a_file_that_says_nothing_of_what_a_port_had_fails_that_port_alone(
     tmp_path: Path, text: str
 ) -> None:

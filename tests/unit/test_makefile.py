@@ -16,10 +16,36 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BASICS = ("bash", "basename", "cat", "chmod", "dirname", "env", "find", "head",
-          "mkdir", "mktemp", "rm", "sed", "sort")  # fmt: skip
-TARGETS = ("help", "demo", "build", "test", "check", "core-test", "sanitize",
-           "docs-test", "test-rdma", "bench", "bench-quick", "install-system", "clean")  # fmt: skip
+BASICS = (
+    "bash",
+    "basename",
+    "cat",
+    "chmod",
+    "dirname",
+    "env",
+    "find",
+    "head",
+    "mkdir",
+    "mktemp",
+    "rm",
+    "sed",
+    "sort",
+)
+TARGETS = (
+    "help",
+    "demo",
+    "build",
+    "test",
+    "check",
+    "core-test",
+    "sanitize",
+    "docs-test",
+    "test-rdma",
+    "bench",
+    "bench-quick",
+    "install-system",
+    "clean",
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 

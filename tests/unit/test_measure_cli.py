@@ -88,8 +88,19 @@ def test_another_count_is_another_point():
 
 
 def test_steps_of_a_saturation_are_stored_with_their_sum():
-    argv = ["saturation", "--over", "delay", "--delay", "rate=1 Gb/s", "--duration", "20ms",
-            "--steps", "2", "-o", "a.jsonl"]  # fmt: skip
+    argv = [
+        "saturation",
+        "--over",
+        "delay",
+        "--delay",
+        "rate=1 Gb/s",
+        "--duration",
+        "20ms",
+        "--steps",
+        "2",
+        "-o",
+        "a.jsonl",
+    ]
     assert main(argv) == 0
     names = [r.name for r in records("a.jsonl")]
     assert names == ["saturation.step"] * 3 + ["saturation"]
@@ -101,8 +112,11 @@ def interrupted(argv: list[str]) -> subprocess.CompletedProcess[str]:
     """The command, with a Ctrl-C a second after it has begun its file: then it measures."""
     process = subprocess.Popen(
         [sys.executable, "-m", "weft.cli", *argv],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
         deadline = time.monotonic() + 40
         while not Path("a.jsonl").exists() and time.monotonic() < deadline:

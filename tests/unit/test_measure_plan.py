@@ -69,8 +69,13 @@ def test_every_step_gives_a_record_of_its_flows(
     assert main(["measure", str(_plan(tmp_path, "300 ms")), "-o", str(output)]) == 0
     heads = capsys.readouterr().out.splitlines()[2]
     assert heads.split() == [
-        "senders.count", "probe.half_rtt", "p50", "probe.half_rtt", "p99", "senders.throughput",
-    ]  # fmt: skip
+        "senders.count",
+        "probe.half_rtt",
+        "p50",
+        "probe.half_rtt",
+        "p99",
+        "senders.throughput",
+    ]
     alone, beside = read_records(output).records
     assert [r.settings["traffic.senders.count"] for r in (alone, beside)] == [0, 1]
     for record in (alone, beside):
@@ -105,8 +110,11 @@ def test_a_bad_plan_is_one_line_and_nothing_starts(
 def _started(plan: Path, output: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "weft.cli", "measure", str(plan), "-o", str(output)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def _wait_for_records(output: Path, number: int, seconds: float = 60) -> None:

@@ -111,8 +111,17 @@ def test_samples_are_the_loop_s_own_memory(peer):
 @pytest.mark.parametrize("over", BETWEEN)
 def test_a_stream_arrives_whole_or_its_loss_is_told(peer, over, both):
     need(over)
-    run = bandwidth(peer, over=over, size="4K", count=300, warmup=10, depth=8, validate=True,
-                    bidirectional=both, duration=None)  # fmt: skip
+    run = bandwidth(
+        peer,
+        over=over,
+        size="4K",
+        count=300,
+        warmup=10,
+        depth=8,
+        validate=True,
+        bidirectional=both,
+        duration=None,
+    )
     lost = number(run, "lost") if over == "udp" else 0
     assert number(run, "messages") + lost >= 300
     assert number(run, "corrupted") == 0
@@ -124,8 +133,17 @@ def test_a_stream_arrives_whole_or_its_loss_is_told(peer, over, both):
 @pytest.mark.parametrize("over", BETWEEN)
 def test_several_connections_threads_and_lists_send_all_that_was_asked(peer, over):
     need(over)
-    run = rate(peer, over=over, count=100, warmup=10, qps=2, threads=2, depth=8, post_list=4,
-               signal_every=4)  # fmt: skip
+    run = rate(
+        peer,
+        over=over,
+        count=100,
+        warmup=10,
+        qps=2,
+        threads=2,
+        depth=8,
+        post_list=4,
+        signal_every=4,
+    )
     lost = number(run, "lost") if over == "udp" else 0
     assert number(run, "messages") + lost == 2 * 2 * 100
 
@@ -174,8 +192,15 @@ def test_windowed_writes_all_complete(peer, over):
 @pytest.mark.parametrize("over", RELIABLE)
 def test_a_transfer_moves_its_total_and_says_what_carried_it(peer, over):
     need(over)
-    run = transfer(peer, over=over, size="16K", total="1M", outstanding=4, signal_every=2,
-                   validate=over != "delay")  # fmt: skip
+    run = transfer(
+        peer,
+        over=over,
+        size="16K",
+        total="1M",
+        outstanding=4,
+        signal_every=2,
+        validate=over != "delay",
+    )
     assert number(run, "messages") == 64
     assert over == "delay" or number(run, "corrupted") == 0
     assert over != "tcp" or any("no write with immediate" in note for note in run.record.notes)

@@ -194,8 +194,9 @@ def test_saturation_of_records_takes_the_tests_maximum_as_capacity(
         wait_us = 10 + 4 * load / (1.05 - load)
         histogram.record_many(np.full(10, int(1e6 * wait_us), dtype=np.int64))
         quantities: dict[str, Quantity] = {
-            "achieved": Scalar(load * 8e9, "b/s"), "probe.half_rtt": Distribution("ps", histogram)
-        }  # fmt: skip
+            "achieved": Scalar(load * 8e9, "b/s"),
+            "probe.half_rtt": Distribution("ps", histogram),
+        }
         return record("saturation.step", quantities, load=load, size_bytes=4096)
 
     top = record("saturation", {"maximum": Scalar(8e9, "b/s")}, size_bytes=4096)
@@ -214,8 +215,14 @@ def test_records_that_a_form_does_not_describe_are_told(tmp_path: Path, capsys: 
         moved = 1e9 if i % 2 else 1.9e10
         return record("bandwidth", {"throughput": Scalar(moved, "b/s")}, size_bytes=2**i)
 
-    found = answer(capsys, "best-b", "--records", stored(tmp_path, [odd(i) for i in range(8, 20)]),
-                   "--size", "4K")  # fmt: skip
+    found = answer(
+        capsys,
+        "best-b",
+        "--records",
+        stored(tmp_path, [odd(i) for i in range(8, 20)]),
+        "--size",
+        "4K",
+    )
     assert "do not rely on it" in found["notes"][0]
 
 
@@ -272,9 +279,15 @@ def test_latency_of_records_is_a_base_and_a_time_per_byte(tmp_path: Path, capsys
 
 def test_throughput_of_records_predicts_what_made_them(tmp_path: Path, capsys: Capture) -> None:
     found = answer(
-        capsys, "throughput", "--records", stored(tmp_path, streams()), "--size", "8K",
-        "--depth", "4",
-    )  # fmt: skip
+        capsys,
+        "throughput",
+        "--records",
+        stored(tmp_path, streams()),
+        "--size",
+        "8K",
+        "--depth",
+        "4",
+    )
     expected = float(throughput_gbps(8192, 4, Pipe(line_rate_gbps=20, base_latency_us=30)))
     assert found["rows"][0]["message_rate_mps"] * 8192 * 8e-3 == pytest.approx(expected, rel=0.1)
 

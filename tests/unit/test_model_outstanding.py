@@ -55,11 +55,16 @@ def test_the_studys_single_messages_show_a_loop_that_few_messages_cover() -> Non
 @pytest.mark.parametrize(
     ("size", "outstanding", "depth", "period"),
     [
-        (32 * KI, 96, 128, 1), (64 * KI, 48, 256, 1),
-        (128 * KI, 24, 128, 64), (128 * KI, 100, 128, 28), (MI, 4, 16, 8),
-        (MI, 16, 16, 1), (8 * MI, 2, 2, 1), (8 * MI, 2, 3, 1),
+        (32 * KI, 96, 128, 1),
+        (64 * KI, 48, 256, 1),
+        (128 * KI, 24, 128, 64),
+        (128 * KI, 100, 128, 28),
+        (MI, 4, 16, 8),
+        (MI, 16, 16, 1),
+        (8 * MI, 2, 2, 1),
+        (8 * MI, 2, 3, 1),
     ],
-)  # fmt: skip
+)
 def test_equation_2_as_stated(size: int, outstanding: int, depth: int, period: int) -> None:
     assert equation_2(size, outstanding, depth) == period
 

@@ -46,8 +46,12 @@ def mpirun() -> str:
 def under(mpirun: str, ranks: int, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [mpirun, "-n", str(ranks), sys.executable, *command],
-        capture_output=True, text=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def outcomes(mpirun: str, *jobs: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,9 +62,16 @@ def outcomes(mpirun: str, *jobs: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_every_message_of_a_ping_pong_is_a_sample_and_comes_back_as_sent(mpirun: str) -> None:
-    (run,) = outcomes(mpirun, {
-        "test": "latency", "count": 300, "warmup": 20, "samples": 50, "validate": True,
-    })  # fmt: skip
+    (run,) = outcomes(
+        mpirun,
+        {
+            "test": "latency",
+            "count": 300,
+            "warmup": 20,
+            "samples": 50,
+            "validate": True,
+        },
+    )
     assert run["recorded"] == run["ours"]["sent"] == run["theirs"]["received"] == 300
     assert len(run["samples"]) == 50
     assert run["ours"]["corrupted"] == 0
@@ -87,20 +98,33 @@ def test_a_window_is_received_whole_and_unharmed(mpirun: str, test: str) -> None
 
 
 def test_a_window_above_the_eager_limit_is_received_whole(mpirun: str) -> None:
-    (run,) = outcomes(mpirun, {
-        "test": "bandwidth", "duration_ns": 50_000_000, "window": 8, "size_bytes": 1 << 20,
-        "validate": True,
-    })  # fmt: skip
+    (run,) = outcomes(
+        mpirun,
+        {
+            "test": "bandwidth",
+            "duration_ns": 50_000_000,
+            "window": 8,
+            "size_bytes": 1 << 20,
+            "validate": True,
+        },
+    )
     assert run["theirs"]["received"] == run["ours"]["sent"] > 0
     assert run["theirs"]["corrupted"] == 0
 
 
 @pytest.mark.parametrize("poisson", [False, True])
 def test_paced_messages_are_all_answered_and_none_leaves_early(mpirun: str, poisson: bool) -> None:
-    (run,) = outcomes(mpirun, {
-        "test": "paced", "rate": 2000.0, "count": 100, "window": 8, "warmup": 5,
-        "poisson": poisson,
-    })  # fmt: skip
+    (run,) = outcomes(
+        mpirun,
+        {
+            "test": "paced",
+            "rate": 2000.0,
+            "count": 100,
+            "window": 8,
+            "warmup": 5,
+            "poisson": poisson,
+        },
+    )
     assert run["recorded"] == run["lateness"] == run["ours"]["received"] == 100
     if not poisson:
         assert run["ours"]["elapsed_ns"] >= 99 * 500_000
@@ -109,13 +133,22 @@ def test_paced_messages_are_all_answered_and_none_leaves_early(mpirun: str, pois
 @pytest.mark.parametrize("test", ["rma", "rma-windowed"])
 def test_one_sided_operations_leave_in_the_target_what_they_should(mpirun: str, test: str) -> None:
     jobs = [
-        {"test": test, "operation": operation, "size_bytes": size, "count": 96, "window": window,
-         "validate": True}
+        {
+            "test": test,
+            "operation": operation,
+            "size_bytes": size,
+            "count": 96,
+            "window": window,
+            "validate": True,
+        }
         for operation, size in (
-            ("write", 5000), ("read", 64), ("fetch-add", 8), ("compare-swap", 8),
+            ("write", 5000),
+            ("read", 64),
+            ("fetch-add", 8),
+            ("compare-swap", 8),
         )
         for window in ((16,) if test == "rma-windowed" else (1,))
-    ]  # fmt: skip
+    ]
     for run in outcomes(mpirun, *jobs):
         assert run["ours"]["sent"] == 96
         assert run["ours"]["corrupted"] == 0

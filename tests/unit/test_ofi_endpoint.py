@@ -223,8 +223,10 @@ def test_a_loop_whose_peer_was_killed_ends_by_itself_or_by_its_flag(kind: tuple[
     need(*kind)
     peer = subprocess.Popen(
         [sys.executable, "-c", ECHOING, *kind],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert peer.stdin
     assert peer.stdout
     ours = Endpoint.open(config(*kind))

@@ -26,16 +26,34 @@ PLAN: dict[str, Any] = {
         {"name": "s2"},
     ],
     "traffic": [
-        {"name": "probe", "generator": "latency", "pattern": "one-to-one", "from": "probe",
-         "to": "receiver", "dscp": 46},
-        {"name": "senders", "generator": "bandwidth", "pattern": "many-to-one",
-         "from": ["s1", "s2"], "to": "receiver", "size": "64 KiB", "depth": 8,
-         "rate": "100 Mb/s"},
-        {"name": "hog", "generator": "pretend-latency", "pattern": "one-to-one", "from": "s2",
-         "to": "receiver"},
+        {
+            "name": "probe",
+            "generator": "latency",
+            "pattern": "one-to-one",
+            "from": "probe",
+            "to": "receiver",
+            "dscp": 46,
+        },
+        {
+            "name": "senders",
+            "generator": "bandwidth",
+            "pattern": "many-to-one",
+            "from": ["s1", "s2"],
+            "to": "receiver",
+            "size": "64 KiB",
+            "depth": 8,
+            "rate": "100 Mb/s",
+        },
+        {
+            "name": "hog",
+            "generator": "pretend-latency",
+            "pattern": "one-to-one",
+            "from": "s2",
+            "to": "receiver",
+        },
     ],
     "sweep": {"traffic.senders.count": [0, 1, 2]},
-}  # fmt: skip
+}
 
 
 def test_steps_are_the_points_of_the_sweep_in_each_repetition() -> None:
@@ -116,7 +134,7 @@ def _drop(path: str) -> Callable[[dict[str, Any]], None]:
         (_drop("duration"), "duration: is missing"),
         (_drop("host"), "host: is missing"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_plan_is_refused_with_its_key(
     change: Callable[[dict[str, Any]], None], told: str
 ) -> None:

@@ -75,8 +75,10 @@ def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() ->
 def test_lower_degrees_are_filled_up_with_zeros() -> None:
     bent = Polynomial(coefficients=(1.1, -0.1, 0.0), floor=0.05)
     assert levels_of({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
-        "line": 1, "bent": 1, "far": 2,
-    }  # fmt: skip
+        "line": 1,
+        "bent": 1,
+        "far": 2,
+    }
 
 
 def test_a_convex_model_makes_all_stand_by_their_slowdowns() -> None:
@@ -216,11 +218,16 @@ def test_a_lane_that_could_exceed_its_share_is_refused_on_infiniband_alone() -> 
         (lambda: PortPolicy(scheduler=Htb(queues=2, rate_kbps=9), managed_share=0.01), "not fit"),
         (lambda: LatencyLane(share=0, budget_bytes=1), "share of the latency lane"),
         (lambda: LatencyLane(share=0.1, budget_bytes=100), "below its packets of 256 B"),
-        (lambda: PortPolicy(scheduler=Htb(queues=4, rate_kbps=100), managed_share=0.95,
-                            lane=LatencyLane(share=0.1, budget_bytes=256)),
-         "0.95 for managed applications and 0.1 for the latency lane do not fit 100 units"),
+        (
+            lambda: PortPolicy(
+                scheduler=Htb(queues=4, rate_kbps=100),
+                managed_share=0.95,
+                lane=LatencyLane(share=0.1, budget_bytes=256),
+            ),
+            "0.95 for managed applications and 0.1 for the latency lane do not fit 100 units",
+        ),
     ],
-)  # fmt: skip
+)
 def test_ports_that_cannot_be_are_refused(make: object, told: str) -> None:
     with pytest.raises(InputError, match=told):
         make()  # type: ignore[operator]
@@ -228,8 +235,12 @@ def test_ports_that_cannot_be_are_refused(make: object, told: str) -> None:
 
 def test_weights_above_an_entry_come_back_in_later_rounds() -> None:
     assert arbitration_entries({0: 10, 1: 600, 2: 255}) == (
-        (0, 10), (1, 255), (2, 255), (1, 255), (1, 90),
-    )  # fmt: skip
+        (0, 10),
+        (1, 255),
+        (2, 255),
+        (1, 255),
+        (1, 90),
+    )
 
 
 # ---- Plans ------------------------------------------------------------------------------------

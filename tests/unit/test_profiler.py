@@ -29,9 +29,14 @@ from weft.sensitivity.schedule import Plan
 LINK_BPS = 100e6
 COMPUTING_S, SENDING_S = 1.0, 2.0
 PLAN = Plan(
-    name="made-up", command=("send", "much"), shares=(0.1, 0.5, 1.0), repeat=2,
-    place="nowhere", link_bps=LINK_BPS, seed=11,
-)  # fmt: skip
+    name="made-up",
+    command=("send", "much"),
+    shares=(0.1, 0.5, 1.0),
+    repeat=2,
+    place="nowhere",
+    link_bps=LINK_BPS,
+    seed=11,
+)
 
 
 class Invented:
@@ -72,8 +77,10 @@ def test_the_profile_is_what_the_command_took_at_each_share(tmp_path: Path) -> N
     found, told = profile(tmp_path / "log", runner)
     assert runner.shares == [1.0, *PLAN.order]
     assert {(run.share, run.completion) for run in found.profile.runs} == {
-        (0.1, 21.0), (0.5, 5.0), (1.0, 3.0),
-    }  # fmt: skip
+        (0.1, 21.0),
+        (0.5, 5.0),
+        (1.0, 3.0),
+    }
     assert float(found.convex.model.slowdown(0.25)) == pytest.approx(3.0)
     assert found.traced is not None
     assert found.traced.quality.left_out is not None

@@ -123,8 +123,11 @@ def test_bandwidth_and_message_rate_of_one_run_agree_with_mebibytes() -> None:
 
 
 def test_threaded_bandwidth_and_message_rate_agree_with_megabytes() -> None:
-    rates = dict(zip(*(published("efa-c5-2").column(c) for c in ("threads", "SRD_4096B_Mmsgps")),
-                     strict=True))  # fmt: skip
+    rates = dict(
+        zip(
+            *(published("efa-c5-2").column(c) for c in ("threads", "SRD_4096B_Mmsgps")), strict=True
+        )
+    )
     table = published("efa-c5-1")
     for threads, mb_per_s in zip(
         table.column("threads"), table.column("SRD_4096B_MBps"), strict=True
@@ -141,8 +144,13 @@ def test_the_last_rows_of_table_6_keep_to_the_sentence_about_them() -> None:
 
 def test_sentences_repeat_the_tables() -> None:
     for transport, table in (("rc", "ib2016-table2"), ("uc", "ib2016-table3")):
-        of_size = dict(zip(published(table).column("size_bytes"),
-                           published(table).column("FDR_us"), strict=True))  # fmt: skip
+        of_size = dict(
+            zip(
+                published(table).column("size_bytes"),
+                published(table).column("FDR_us"),
+                strict=True,
+            )
+        )
         assert of_size[32768] == stated("ib2016", f"{transport}-latency-32Ki").value
 
 

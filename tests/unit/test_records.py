@@ -275,8 +275,11 @@ def test_values_are_shown_in_the_unit_people_would_choose():
 
 def test_text_tables_align_text_left_and_numbers_right():
     assert text_table(["a", "b"], [["xyz", "1"], ["u", "22"]]).split("\n") == [
-        "a     b", "---  --", "xyz   1", "u    22",
-    ]  # fmt: skip
+        "a     b",
+        "---  --",
+        "xyz   1",
+        "u    22",
+    ]
 
 
 def test_this_run_names_the_machine():

@@ -81,8 +81,18 @@ def sweep(n: int, **changes: object) -> list[Record]:
 def test_a_report_shows_everything_a_record_holds():
     html = render_report([record()], "A run", runs=[this_run(["weft", "simulate", "x.toml"])])
     parsed(html)
-    for shown in ("probe.rtt", "4,000", "p99.9", "5 Gb/s", "sw1.queue", "warm-up 1 ms", "ab12cd",
-                  "seed 7", "weft simulate x.toml", "1 hosts, 1 switches"):  # fmt: skip
+    for shown in (
+        "probe.rtt",
+        "4,000",
+        "p99.9",
+        "5 Gb/s",
+        "sw1.queue",
+        "warm-up 1 ms",
+        "ab12cd",
+        "seed 7",
+        "weft simulate x.toml",
+        "1 hosts, 1 switches",
+    ):
         assert shown in html
 
 
@@ -201,8 +211,12 @@ def test_percentiles_over_a_load_are_one_figure_against_that_load():
         f"probe.{name}": Series("b/s", "ps", (0, 1e9, 2e9), (1e6 * n, 2e6 * n, 9e6 * n))
         for n, name in enumerate(("p50", "p99", "p99.9"), 1)
     }
-    record = Record(kind="measurement", name="saturation", quantities=lines,
-                    provenance=Provenance(weft_version="0"))  # fmt: skip
+    record = Record(
+        kind="measurement",
+        name="saturation",
+        quantities=lines,
+        provenance=Provenance(weft_version="0"),
+    )
     page = render_report([record], "load")
     assert page.count("<svg") == 1
     assert "achieved load (Gb/s)" in page

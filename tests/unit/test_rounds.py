@@ -146,10 +146,12 @@ def busy_record(lost_percent: float) -> Record:
         {"fact": "time lost to hiccups, %", "value": lost_percent},
     ]
     return Record(
-        kind="measurement", name="x", tables={"host": host},
+        kind="measurement",
+        name="x",
+        tables={"host": host},
         quantities={"throughput": Scalar(1e9, "b/s"), "half_rtt": Distribution("ps", histogram)},
         provenance=Provenance(weft_version="0"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,14 +186,18 @@ class _Records(dict[str, Record]):
 
 
 def records_of(case: str, values: Sequence[float | None]) -> _Records:
-    return _Records({
-        in_round(case, n): Record(
-            kind="measurement", name="x", quantities={"throughput": Scalar(v, "b/s")},
-            provenance=Provenance(weft_version="0"),
-        )
-        for n, v in enumerate(values, 1)
-        if v is not None
-    })  # fmt: skip
+    return _Records(
+        {
+            in_round(case, n): Record(
+                kind="measurement",
+                name="x",
+                quantities={"throughput": Scalar(v, "b/s")},
+                provenance=Provenance(weft_version="0"),
+            )
+            for n, v in enumerate(values, 1)
+            if v is not None
+        }
+    )
 
 
 def test_two_cases_are_compared_round_by_round() -> None:

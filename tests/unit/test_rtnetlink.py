@@ -88,9 +88,13 @@ def test_rates_beyond_32_bits_of_bytes_per_second_have_their_wide_attribute() ->
 
 def test_a_class_of_htb_is_packed_as_struct_tc_htb_opt() -> None:
     one = HtbClass(
-        classid=0x10010, parent=0x10001, rate_bps=80_000_000, ceil_bps=200_000_000,
-        quantum_bytes=262_160, burst_bytes=15_000,
-    )  # fmt: skip
+        classid=0x10010,
+        parent=0x10001,
+        rate_bps=80_000_000,
+        ceil_bps=200_000_000,
+        quantum_bytes=262_160,
+        burst_bytes=15_000,
+    )
     body = qdisc.class_message(7, one, flags=ADD).body
     assert struct.unpack_from("=BxxxiIII", body) == (0, 7, 0x10010, 0x10001, 0)
     options = attributes(attributes(body[20:])[2])
@@ -131,9 +135,17 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
     def number(kind: int, value: int) -> bytes:
         return attribute(kind, struct.pack("=i", value))
 
-    parts = {1: b"", 2: number(10, 1) + number(5, 3), 3: b"", 4: number(10, 3), 5: number(10, 3),
-             6: number(10, 1) + number(5, 7) + number(37, 0), 7: b"", 8: number(10, 9),
-             9: b""}  # fmt: skip
+    parts = {
+        1: b"",
+        2: number(10, 1) + number(5, 3),
+        3: b"",
+        4: number(10, 3),
+        5: number(10, 3),
+        6: number(10, 1) + number(5, 7) + number(37, 0),
+        7: b"",
+        8: number(10, 9),
+        9: b"",
+    }
 
     def dump(_link: Rtnetlink, kind: int, body: bytes, _what: str) -> Iterator[bytes]:
         if kind == GET_LINK:

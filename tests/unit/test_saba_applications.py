@@ -41,10 +41,16 @@ def application(
     """Ten seconds alone, exactly on a curve; half of them computing, 30 % of the link used."""
     curve = Hinges(terms=terms, floor=min(shares))
     runs = tuple(
-        Run(share=b, completion=10 * float(curve.slowdown(b)), repetition=r, cpu_s=5.0,
-            bytes=int(0.3 * LINK_BPS / 8 * 10))
-        for b in shares for r in range(2)
-    )  # fmt: skip
+        Run(
+            share=b,
+            completion=10 * float(curve.slowdown(b)),
+            repetition=r,
+            cpu_s=5.0,
+            bytes=int(0.3 * LINK_BPS / 8 * 10),
+        )
+        for b in shares
+        for r in range(2)
+    )
     return application_of(Profile(name=name, runs=runs, link_bps=LINK_BPS))
 
 
@@ -56,15 +62,20 @@ def cohort(*applications: Application) -> Cohort:
 def three() -> Cohort:
     """All of it waited for, hidden down to 40 % of the link, and nothing sent at all."""
     return cohort(
-        application("waits", ((1.0, 0.8),)), application("hides", ((0.4, 0.9),)),
-        application("computes", ()), application("waits.data-4", ((1.0, 0.5),)),
+        application("waits", ((1.0, 0.8),)),
+        application("hides", ((0.4, 0.9),)),
+        application("computes", ()),
+        application("waits.data-4", ((1.0, 0.5),)),
         application("waits.nodes-0.5", ((1.0, 0.8),)),
-    )  # fmt: skip
+    )
 
 
 def ours(result: Result, setting: str, quantity: str) -> float:
-    (row,) = [row for row in result.rows if (row.observation.setting, row.observation.quantity)
-              == (setting, quantity)]  # fmt: skip
+    (row,) = [
+        row
+        for row in result.rows
+        if (row.observation.setting, row.observation.quantity) == (setting, quantity)
+    ]
     return row.ours
 
 
@@ -85,8 +96,9 @@ def test_computing_and_sending_take_the_stated_times(workload: str) -> None:
 
 def test_times_of_one_section_predict_slowdowns_of_another() -> None:
     result = run_study(fig3_3((cohort(),)))
-    predicted = {row.observation.setting: row for row in result.compared
-                 if row.observation.predicted}  # fmt: skip
+    predicted = {
+        row.observation.setting: row for row in result.compared if row.observation.predicted
+    }
     assert predicted["LR, 75 %"].published == 1.28
     assert predicted["LR, 75 %"].within
     assert predicted["LR, 25 %"].published == 3.4
@@ -165,10 +177,15 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     models = [Hinges(terms=((1.0, 0.95),), floor=0.05), Hinges(terms=((0.25, 3.6),), floor=0.05)]
     ways = ways_of(models, LINK_BPS)
     records = [
-        record_of(plan, one, ways.get(one.way),
-                  {n: [took[one.way] + 0.1 * one.repetition] for n in one.numbers}, idle=0.5)
+        record_of(
+            plan,
+            one,
+            ways.get(one.way),
+            {n: [took[one.way] + 0.1 * one.repetition] for n in one.numbers},
+            idle=0.5,
+        )
         for one in plan.rounds
-    ]  # fmt: skip
+    ]
     outcome = outcome_of(plan.names, ways, records)
     assert outcome is not None
     pair = CoRun(outcome=outcome)
@@ -213,8 +230,9 @@ def test_processor_time_and_traffic_are_told_beside_completion(three: Cohort) ->
 def test_variants_are_named_after_what_they_change(three: Cohort) -> None:
     assert set(three.applications) == {"waits", "hides", "computes"}
     assert [(v.of, v.change, v.factor) for v in three.changed] == [
-        ("waits", "data", 4.0), ("waits", "nodes", 0.5),
-    ]  # fmt: skip
+        ("waits", "data", 4.0),
+        ("waits", "nodes", 0.5),
+    ]
     alone = cohort(application("lonely.data-4", ()))
     assert set(alone.applications) == {"lonely.data-4"}
 
@@ -234,9 +252,11 @@ def test_r_squared_after_a_change_is_of_the_old_model_on_the_new_samples(three: 
 def test_most_and_least_impact_are_the_falls_of_r_squared() -> None:
     """The thesis names NI, whose R² falls most, and SVM, whose falls least: not extremes of R²."""
     several = cohort(
-        application("curved", ((0.2, 2.0),)), application("curved.data-4", ((0.2, 1.9),)),
-        application("waits", ((1.0, 0.8),)), application("waits.data-4", ((1.0, 0.6),)),
-    )  # fmt: skip
+        application("curved", ((0.2, 2.0),)),
+        application("curved.data-4", ((0.2, 1.9),)),
+        application("waits", ((1.0, 0.8),)),
+        application("waits.data-4", ((1.0, 0.6),)),
+    )
     result = run_study(fig4_5((several,)))
     after = {name: ours(result, f"{name} (own), 4 × data", PAPER) for name in ("curved", "waits")}
     before = {name: ours(result, f"{name} (own), as profiled", PAPER) for name in after}

@@ -41,8 +41,11 @@ def test_r_squared_of_partial_samples_is_not_judged(results: dict[str, Result]) 
 def test_r_squared_of_stated_samples_is_that_of_numpy(results: dict[str, Result]) -> None:
     samples = stated_samples("LR")
     b, d = (np.array([getattr(s, name) for s in samples]) for name in ("share", "slowdown"))
-    (ours,) = [row.ours for row in results[FIG4_4.name].rows
-               if row.observation.setting == "LR, stated samples, degree 1"]  # fmt: skip
+    (ours,) = [
+        row.ours
+        for row in results[FIG4_4.name].rows
+        if row.observation.setting == "LR, stated samples, degree 1"
+    ]
     assert ours == pytest.approx(np.corrcoef(b, d)[0, 1] ** 2, rel=1e-9)
 
 
@@ -58,8 +61,12 @@ def test_chosen_samples_keep_the_stated_ones_and_never_rise_with_bandwidth(workl
 
 
 def test_what_cannot_be_judged_on_the_stated_samples_is_not(results: dict[str, Result]) -> None:
-    words = [verdict.word for result in results.values() for claim, verdict in result.judged
-             if claim.source == "model"]  # fmt: skip
+    words = [
+        verdict.word
+        for result in results.values()
+        for claim, verdict in result.judged
+        if claim.source == "model"
+    ]
     assert words == ["holds", "holds", "not judged", "holds", "not judged"]
 
 

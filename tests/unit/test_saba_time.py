@@ -43,8 +43,12 @@ def test_degrees_are_in_order_if_the_intervals_of_their_medians_are(
     starts_ms: tuple[float, ...], word: str
 ) -> None:
     """Times of 20 scenarios from a start to half a millisecond later."""
-    record = times({kind: [round((start + n / 40) * 1e6) for n in range(20)]
-                    for kind, start in zip(KINDS, starts_ms, strict=False)})  # fmt: skip
+    record = times(
+        {
+            kind: [round((start + n / 40) * 1e6) for n in range(20)]
+            for kind, start in zip(KINDS, starts_ms, strict=False)
+        }
+    )
     (claim,) = fig4_19(scenarios=20).claims
     assert judge(claim, {"1,000 applications": record}).word == word
 
@@ -66,8 +70,12 @@ def times(by_kind: dict[str, list[int]]) -> Record:
         histogram = Histogram()
         histogram.record_many(np.array(taken_ns, dtype=np.int64))
         quantities[kind] = Distribution(unit="ns", histogram=histogram)
-    return Record(kind="measurement", name="x", quantities=quantities,
-                  provenance=Provenance(weft_version=__version__))  # fmt: skip
+    return Record(
+        kind="measurement",
+        name="x",
+        quantities=quantities,
+        provenance=Provenance(weft_version=__version__),
+    )
 
 
 def test_the_panel_names_its_axes(result: Result) -> None:

@@ -112,12 +112,17 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "host buffer of 0": (scenario(host={"buffer": "0 B"}), ("host.buffer", "0", "1 to")),
     "negative buffer": (scenario(switch={"buffer": "-1 KiB"}), ("switch.buffer", "-1024", "1 to")),
     "a lane without credit for a packet": (
-        scenario(switch={"buffer": "4 KiB"}), ("switch.buffer", "4096 B", "4122 B", "4160 B")),
+        scenario(switch={"buffer": "4 KiB"}),
+        ("switch.buffer", "4096 B", "4122 B", "4160 B"),
+    ),
     "a host lane without credit": (
-        scenario(host={"buffer": "4 KiB"}), ("host.buffer", "4096 B", "4122 B", "4160 B")),
+        scenario(host={"buffer": "4 KiB"}),
+        ("host.buffer", "4096 B", "4122 B", "4160 B"),
+    ),
     "an ACK larger than the buffer": (
         traffic(size="64 B", ack_size="4096 B") | {"switch": {"buffer": "1 KiB"}},
-        ("switch.buffer", "1024", "4096")),
+        ("switch.buffer", "1024", "4096"),
+    ),
     "negative rate cap": (traffic(rate="-1 Gb/s"), ("load.rate", "-1 Gb/s", "1 kb/s")),
     "rate cap of 0": (traffic(rate="0 Gb/s"), ("load.rate", "0 Gb/s", "1 kb/s")),
     "size of 0": (traffic(size="0 B"), ("load.size", "0", "1 to")),
@@ -129,7 +134,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown transport": (traffic(transport="tcp"), ("load.transport", "'tcp'", "rc, uc, ud")),
     "unknown operation": (traffic(operation="atomic"), ("load.operation", "'atomic'", "send")),
     "ud larger than the MTU": (
-        traffic(transport="ud", size="4097 B"), ("load.transport", "4097", "4096")),
+        traffic(transport="ud", size="4097 B"),
+        ("load.transport", "4097", "4096"),
+    ),
     "ud write": (traffic(transport="ud", operation="write"), ("load.transport", "ud", "send")),
     "uc read": (traffic(transport="uc", operation="read"), ("load.transport", "uc", "rc")),
     "unknown host": (traffic(to="h9"), ("load.to", "'h9'", "h0, h1, h2")),
@@ -142,31 +149,40 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "no sender": (traffic(**{"from": None}), ("load.from", "missing")),
     "stop before start": (traffic(start="5 us", stop="2 us"), ("load.stop", "start")),
     "name with a dot": (traffic(name="a.b"), ("name", "'a.b'", "no dots")),
-    "one name twice": (
-        scenario(traffic=scenario()["traffic"] * 2), ("traffic", "'load'", "twice")),
+    "one name twice": (scenario(traffic=scenario()["traffic"] * 2), ("traffic", "'load'", "twice")),
     "traffic not a list": (scenario(traffic=5), ("traffic", "5", "[[traffic]]")),
     "fabric not a table": (scenario(fabric="x"), ("fabric", "'x'", "[fabric]")),
     "paced without interval": (traffic(kind="paced", size=None), ("load.interval", "missing")),
     "interval of 0": (traffic(kind="paced", interval="0 ns"), ("load.interval", "0 ns")),
     "unknown arrivals": (
-        traffic(kind="paced", interval="1 us", arrivals="x"), ("load.arrivals", "'x'", "poisson")),
+        traffic(kind="paced", interval="1 us", arrivals="x"),
+        ("load.arrivals", "'x'", "poisson"),
+    ),
     "estimator of a ud probe": (
-        traffic(kind="latency", size="64 B", transport="ud"), ("load.transport", "rc")),
+        traffic(kind="latency", size="64 B", transport="ud"),
+        ("load.transport", "rc"),
+    ),
     "unknown estimator": (
-        traffic(kind="latency", estimator="x"), ("load.estimator", "'x'", "ping-pong")),
+        traffic(kind="latency", estimator="x"),
+        ("load.estimator", "'x'", "ping-pong"),
+    ),
     "incast to two": (traffic(kind="incast", to=["h1", "h2"]), ("load.to", "one")),
     "permutation of one host": (
         traffic(kind="permutation", hosts="h0", **{"from": None, "to": None}),
-        ("load.hosts", "1", "2")),
+        ("load.hosts", "1", "2"),
+    ),
     "permutation of one host twice": (
         traffic(kind="permutation", hosts=["h0", "h0"], **{"from": None, "to": None}),
-        ("load.hosts", "h0")),
+        ("load.hosts", "h0"),
+    ),
     "random peers of one host twice": (
         traffic(kind="random", hosts=["h0", "h0"], **{"from": None, "to": None}),
-        ("load.hosts", "h0")),
+        ("load.hosts", "h0"),
+    ),
     "allreduce of one host twice": (
         traffic(kind="allreduce", hosts=["h0", "h0"], **{"from": None, "to": None}),
-        ("load.hosts", "h0")),
+        ("load.hosts", "h0"),
+    ),
     "lane out of range in sl2vl": (lanes(sl2vl=[0, 2]), ("lanes.sl2vl", "2", "0 to 1")),
     "17 service levels": (lanes(sl2vl=[0] * 17), ("lanes.sl2vl", "16")),
     "lane out of range in a table": (lanes(low=[[5, 1]]), ("lanes.low", "5", "0 to 1")),
@@ -178,35 +194,49 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "limit of high priority -1": (lanes(high_limit=-1), ("lanes.high_limit", "-1", "0 to 255")),
     "traffic on a lane in no table": (
         traffic(sl=1) | {"fabric": fabric(lanes=2)["fabric"], "lanes": {"low": [[0, 64]]}},
-        ("lanes", "lane 1")),
+        ("lanes", "lane 1"),
+    ),
     "all weights 0": (lanes(low=[[0, 0], [1, 0]]), ("lanes", "lane 0")),
     "lanes of an unknown node": (
-        lanes(port=[{"node": "s7", "port": 1, "low": [[0, 1]]}]), ("lanes.port", "'s7'")),
+        lanes(port=[{"node": "s7", "port": 1, "low": [[0, 1]]}]),
+        ("lanes.port", "'s7'"),
+    ),
     "lanes of an unknown port": (
         lanes(port=[{"node": "switch0", "port": 9, "low": [[0, 1]]}]),
-        ("lanes.port", "9", "0 to 4")),
+        ("lanes.port", "9", "0 to 4"),
+    ),
     "probability of 2": (
         scenario(host={"hiccup_probability": 2.0}),
-        ("host.hiccup_probability", "2.0", "0.0 to 1.0")),
+        ("host.hiccup_probability", "2.0", "0.0 to 1.0"),
+    ),
     "unknown order": (scenario(switch={"order": "lifo"}), ("switch.order", "'lifo'", "fcfs")),
     "flag as text": (
         scenario(switch={"virtual_output_queues": "yes"}),
-        ("switch.virtual_output_queues", "'yes'", "true or false")),
+        ("switch.virtual_output_queues", "'yes'", "true or false"),
+    ),
     "sampling in negative time": (
-        scenario(sample_queues_every="-1 us"), ("sample_queues_every", "-1 us")),
+        scenario(sample_queues_every="-1 us"),
+        ("sample_queues_every", "-1 us"),
+    ),
     "infinite size": (traffic(size="1e999 B"), ("load.size", "1e999")),
     "infinite duration": (scenario(duration="1e999 s"), ("duration", "1e999")),
     "duration beyond the clock": (scenario(duration="1e9 s"), ("duration", "1e9")),
     "infinite rate": (traffic(rate="1e999 Gb/s"), ("load.rate", "1e999")),
     "buffer beyond what credits can count": (
-        scenario(switch={"buffer": "1 TiB"}), ("switch.buffer", "1 to")),
+        scenario(switch={"buffer": "1 TiB"}),
+        ("switch.buffer", "1 to"),
+    ),
     "rate cap that is nearly 0": (traffic(rate="1e-9 b/s"), ("load.rate", "1e-9 b/s")),
     "PCIe rate that is nearly 0": (
-        scenario(host={"pcie_read_rate": "1e-9 b/s"}), ("host.pcie_read_rate", "1e-9 b/s")),
+        scenario(host={"pcie_read_rate": "1e-9 b/s"}),
+        ("host.pcie_read_rate", "1e-9 b/s"),
+    ),
     "rate that is nearly 0": (fabric(rate="1e-300 Gb/s"), ("rate", "1e-300")),
     "probability not a number": (
-        scenario(host={"hiccup_probability": float("nan")}), ("host.hiccup_probability", "nan")),
-}  # fmt: skip
+        scenario(host={"hiccup_probability": float("nan")}),
+        ("host.hiccup_probability", "nan"),
+    ),
+}
 
 
 @pytest.mark.parametrize("what", CASES)
@@ -439,7 +469,7 @@ def test_a_route_to_the_wrong_host_is_found_among_thousands_of_pairs(tmp_path: P
         ("time_ns,from,to,bytes\n0,h0..h2,h1,5\n", ("line 2", "'h0..h2'")),
         ("time_ns,from,to,bytes\n", ("trace.csv", "no")),
     ],
-)  # fmt: skip
+)
 def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, rows: str, named: tuple[str, ...]) -> None:
     (tmp_path / "trace.csv").write_text(rows)
     replay = scenario(traffic=[{"name": "trace", "kind": "replay", "file": "trace.csv"}])

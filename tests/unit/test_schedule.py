@@ -13,9 +13,14 @@ from weft.sensitivity.profile import Run
 from weft.sensitivity.schedule import Plan, judged, kept, left_s, next_run
 
 PLAN = Plan(
-    name="made-up", command=("true",), shares=(0.1, 0.25, 0.5, 1.0), repeat=3,
-    place="nowhere", link_bps=1e8, seed=7,
-)  # fmt: skip
+    name="made-up",
+    command=("true",),
+    shares=(0.1, 0.25, 0.5, 1.0),
+    repeat=3,
+    place="nowhere",
+    link_bps=1e8,
+    seed=7,
+)
 
 
 def run(share: float, completion: float, number: int = 0, **more: float) -> Run:

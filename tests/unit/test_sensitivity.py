@@ -30,13 +30,26 @@ def profile(name: str = "app", repetitions: int = 3) -> Profile:
     """T = 10 s computing and 5 s of sending at the full rate: D = 1 + (1/b − 1) / 3, ± 1 %."""
     noise = np.random.default_rng(1).normal(1, 0.01, (4, repetitions))
     runs = tuple(
-        Run(share=b, completion=float((10 + 5 / b) * noise[n, r]), repetition=r, bytes=10**8,
-            cpu_s=10.0, run_delay_s=0.1)
-        for n, b in enumerate((0.1, 0.25, 0.5, 1.0)) for r in range(repetitions)
-    )  # fmt: skip
-    return Profile(name=name, runs=runs, command=("rsync", "-a"), link_bps=2e8,
-                   machine={"host": "here", "cpus": 2}, date="2026-11-15T10:00:00+00:00",
-                   notes=("made up",))  # fmt: skip
+        Run(
+            share=b,
+            completion=float((10 + 5 / b) * noise[n, r]),
+            repetition=r,
+            bytes=10**8,
+            cpu_s=10.0,
+            run_delay_s=0.1,
+        )
+        for n, b in enumerate((0.1, 0.25, 0.5, 1.0))
+        for r in range(repetitions)
+    )
+    return Profile(
+        name=name,
+        runs=runs,
+        command=("rsync", "-a"),
+        link_bps=2e8,
+        machine={"host": "here", "cpus": 2},
+        date="2026-11-15T10:00:00+00:00",
+        notes=("made up",),
+    )
 
 
 # ---- Models -----------------------------------------------------------------------------------
@@ -90,9 +103,19 @@ def test_a_share_that_misses_the_floor_by_rounding_is_at_the_floor() -> None:
 
 
 @pytest.mark.parametrize(
-    "terms", [((1.1, 1.0),), ((0.5, -1.0),), ((0.5, nan),), ((0.5, inf),), ((0.5, 1.1e9),),
-              ((nan, 1.0),), ((0.0, 1.0),), ((0.3, 1.0), (0.5, 1.0)), ((0.3, 1.0), (0.3, 1.0))],
-)  # fmt: skip
+    "terms",
+    [
+        ((1.1, 1.0),),
+        ((0.5, -1.0),),
+        ((0.5, nan),),
+        ((0.5, inf),),
+        ((0.5, 1.1e9),),
+        ((nan, 1.0),),
+        ((0.0, 1.0),),
+        ((0.3, 1.0), (0.5, 1.0)),
+        ((0.3, 1.0), (0.3, 1.0)),
+    ],
+)
 def test_terms_that_are_no_model_are_refused(terms: tuple[tuple[float, float], ...]) -> None:
     with pytest.raises(InputError, match="convex model"):
         Hinges(terms=terms, floor=0.1)
@@ -131,10 +154,14 @@ def test_an_application_that_bandwidth_does_not_touch_has_no_terms() -> None:
 
 def test_a_noisy_share_weighs_less() -> None:
     def slowdowns(noise: float) -> list[Sample]:
-        quiet = [Sample(share=0.1, slowdown=d, repetition=n)
-                 for n, d in enumerate((9.9, 10.0, 10.1, 10.0))]  # fmt: skip
-        loud = [Sample(share=0.2, slowdown=6 * (1 + noise * e), repetition=n)
-                for n, e in enumerate((-1, 1, -1, 1))]  # fmt: skip
+        quiet = [
+            Sample(share=0.1, slowdown=d, repetition=n)
+            for n, d in enumerate((9.9, 10.0, 10.1, 10.0))
+        ]
+        loud = [
+            Sample(share=0.2, slowdown=6 * (1 + noise * e), repetition=n)
+            for n, e in enumerate((-1, 1, -1, 1))
+        ]
         return [*quiet, *loud, *samples((1, 1))]
 
     # the line to (0.1, 10) has 5 at 0.2; the loud mean of 6 draws less, the louder it is
@@ -182,9 +209,18 @@ def test_a_name_is_one_of_a_file_and_of_an_option_value(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"share": 0.0}, {"share": 25.0}, {"share": nan}, {"completion": 0.0},
-              {"completion": nan}, {"completion": inf}, {"bytes": -5}, {"cpu_s": nan}],
-)  # fmt: skip
+    "wrong",
+    [
+        {"share": 0.0},
+        {"share": 25.0},
+        {"share": nan},
+        {"completion": 0.0},
+        {"completion": nan},
+        {"completion": inf},
+        {"bytes": -5},
+        {"cpu_s": nan},
+    ],
+)
 def test_a_run_with_an_impossible_value_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=f"run: {next(iter(wrong))}"):
         Run(**({"share": 0.5, "completion": 1.0} | wrong))  # type: ignore[arg-type]
@@ -236,11 +272,15 @@ def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
     lr, sql = (read_application(EXAMPLES / f"saba-{n}.json") for n in ("lr", "sql"))
     assert any("more slowly than 1/share" in told for told in lr.warnings)
     assert any("degree 2 rises" in told for told in sql.warnings)
-    linear = application_of(replace(profile(), runs=tuple(
-        Run(share=b, completion=2 - b) for b in (0.1, 0.5, 1.0))))  # fmt: skip
+    linear = application_of(
+        replace(profile(), runs=tuple(Run(share=b, completion=2 - b) for b in (0.1, 0.5, 1.0)))
+    )
     assert not any("rises" in told for told in linear.warnings)
-    little = application_of(replace(profile(), runs=tuple(
-        Run(share=b, completion=1 + 0.03 * b) for b in (0.1, 0.5, 1.0))))  # fmt: skip
+    little = application_of(
+        replace(
+            profile(), runs=tuple(Run(share=b, completion=1 + 0.03 * b) for b in (0.1, 0.5, 1.0))
+        )
+    )
     assert any("degree 1" in told and "rises" in told for told in little.warnings)
 
 

@@ -38,10 +38,16 @@ def clockwise_ring(folder: Path) -> dict[str, Any]:
         lines += ["[[link]]", f'ends = ["s{i}:2", "s{(i + 1) % SWITCHES}:3"]']
     (folder / "ring.toml").write_text("\n".join(lines))
     traffic = [
-        {"name": f"f{i}", "kind": "bandwidth", "from": f"h{i}", "to": f"h{(i + 2) % SWITCHES}",
-         "size": "64 KiB", "messages": 200}
+        {
+            "name": f"f{i}",
+            "kind": "bandwidth",
+            "from": f"h{i}",
+            "to": f"h{(i + 2) % SWITCHES}",
+            "size": "64 KiB",
+            "messages": 200,
+        }
         for i in range(SWITCHES)
-    ]  # fmt: skip
+    ]
     return {
         "duration": "1 s",
         "fabric": {"file": "ring.toml"},

@@ -43,9 +43,14 @@ NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "1
 
 def observation(**changes) -> Observation:
     fields = {
-        "setting": "5 senders", "quantity": MEDIAN_RTT, "unit": "us", "kind": "median",
-        "read": lambda _: 11.0, "published": 10.0, "place": "VII",
-    }  # fmt: skip
+        "setting": "5 senders",
+        "quantity": MEDIAN_RTT,
+        "unit": "us",
+        "kind": "median",
+        "read": lambda _: 11.0,
+        "published": 10.0,
+        "place": "VII",
+    }
     return Observation(**(fields | changes))
 
 
@@ -256,9 +261,15 @@ def claim(judge: Callable[[Records], Verdict]) -> Claim:
 
 def a_study(**changes) -> Study:
     fields = {
-        "name": "s", "title": "t", "paper": PAPER, "place": "IV", "system": "a closed form",
-        "points": (a_model(3), ABSENT), "observations": (), "panels": (),
-    }  # fmt: skip
+        "name": "s",
+        "title": "t",
+        "paper": PAPER,
+        "place": "IV",
+        "system": "a closed form",
+        "points": (a_model(3), ABSENT),
+        "observations": (),
+        "panels": (),
+    }
     return Study(**(fields | changes))
 
 
@@ -266,8 +277,12 @@ def test_what_this_machine_cannot_give_is_left_out_and_told():
     result = run_study(
         a_study(
             observations=(
-                observation(read=lambda r: r["m"].quantities["v"].value, source="model",
-                            tolerance=0.1, published=3.1),
+                observation(
+                    read=lambda r: r["m"].quantities["v"].value,
+                    source="model",
+                    tolerance=0.1,
+                    published=3.1,
+                ),
                 observation(setting="gone", read=lambda r: r["gone"].quantities["v"].value),
             ),
             claims=(
@@ -275,7 +290,7 @@ def test_what_this_machine_cannot_give_is_left_out_and_told():
                 claim(lambda r: Verdict(holds=bool(r["gone"]), evidence="")),
             ),
         )
-    )  # fmt: skip
+    )
     assert [row.ours for row in result.rows] == [3]
     assert [verdict.word for verdict in result.verdicts] == ["holds", "not judged"]
     assert result.verdicts[1].evidence == "no such device"
@@ -320,11 +335,16 @@ def test_two_systems_are_told_in_two_tables():
         a_study(
             observations=(
                 observation(read=value, source="model", tolerance=0.1, published=3),
-                observation(read=value, source="measurement", system="this machine, tcp",
-                            tolerance=ANOTHER_SYSTEM, published=3),
+                observation(
+                    read=value,
+                    source="measurement",
+                    system="this machine, tcp",
+                    tolerance=ANOTHER_SYSTEM,
+                    published=3,
+                ),
             )
         )
-    )  # fmt: skip
+    )
     text = study_table(result)
     assert "ours: model, a closed form" in text
     assert "ours: measurement, this machine, tcp" in text

@@ -23,18 +23,32 @@ TABLE = published("ib2016-table5")
 def a_study(factor: float) -> Study:
     curves = [
         curve(
-            TABLE, column, x="size_bytes", label=column, quantity="throughput", unit="Gb/s",
-            system="scaled", tolerance=0.1, scale=1e-3, kind="bandwidth",
-            predict=lambda x, c=column: factor * 1e-3 * np.interp(
-                x, TABLE.column("size_bytes"), TABLE.column(c)),
+            TABLE,
+            column,
+            x="size_bytes",
+            label=column,
+            quantity="throughput",
+            unit="Gb/s",
+            system="scaled",
+            tolerance=0.1,
+            scale=1e-3,
+            kind="bandwidth",
+            predict=lambda x, c=column: (
+                factor * 1e-3 * np.interp(x, TABLE.column("size_bytes"), TABLE.column(c))
+            ),
         )
         for column in TABLE.columns[1:]
-    ]  # fmt: skip
+    ]
     return Study(
-        name="s", title="t", paper=IB2016, place="Table 5", system="scaled",
-        points=points_of(curves), observations=observations_of(curves),
+        name="s",
+        title="t",
+        paper=IB2016,
+        place="Table 5",
+        system="scaled",
+        points=points_of(curves),
+        observations=observations_of(curves),
         panels=(table_panel(curves, "payload (B)", "throughput (Gb/s)"),),
-    )  # fmt: skip
+    )
 
 
 def test_every_published_value_has_a_row_and_gaps_have_none():

@@ -18,9 +18,11 @@ def moment(at_s: float, passed: int, weight: float | None = None, slow: float = 
     """Of `sort`; `idle` is never there."""
     there = {} if weight is None else {"sort": weight}
     return Moment(
-        at_s=at_s, weights=there, slowdowns=dict.fromkeys(there, slow),
+        at_s=at_s,
+        weights=there,
+        slowdowns=dict.fromkeys(there, slow),
         passed_bytes={"sort": passed},
-    )  # fmt: skip
+    )
 
 
 TIMELINE = Timeline(

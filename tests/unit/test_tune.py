@@ -32,8 +32,9 @@ from weft.tune.space import DECISIVE, SHARING, Choice, Space, candidates_of, spa
 from weft.tune.surface import surface
 from weft.tune.tuning import Observe, Stopped, Tuning, tune
 
-HERE = Here(transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30,
-            size_bytes=64)  # fmt: skip
+HERE = Here(
+    transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30, size_bytes=64
+)
 FEW = {"size": "16K..1M*4", "qps": "1,2", "post-list": "1", "offset": "0", "cpu": "-1"}
 THROUGHPUT = GOALS["throughput"]
 
@@ -376,8 +377,24 @@ def test_what_is_not_to_be_had_is_refused_with_its_reason() -> None:
 
 
 DELAY = ["--over", "delay", "--delay", "wire=100us", "rate=8Gb/s"]
-FIXED = ["--size", "8K", "--qps", "1", "--threads", "1", "--post-list", "1", "--signal-every", "1",
-         "--wait", "spin", "--offset", "0", "--cpu", "-1"]  # fmt: skip
+FIXED = [
+    "--size",
+    "8K",
+    "--qps",
+    "1",
+    "--threads",
+    "1",
+    "--post-list",
+    "1",
+    "--signal-every",
+    "1",
+    "--wait",
+    "spin",
+    "--offset",
+    "0",
+    "--cpu",
+    "-1",
+]
 
 
 def test_the_depth_covers_the_bandwidth_delay_product(
@@ -445,10 +462,14 @@ def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_kn
         drift = np.exp(0.4 * np.sin(np.arange(40) / 6))
         for is_known in errors:
             rows = [
-                Observed(setting=setting, value=truth(setting) * float(drift[turn]), stage="spread",
-                         turn=turn if is_known else None)
+                Observed(
+                    setting=setting,
+                    value=truth(setting) * float(drift[turn]),
+                    stage="spread",
+                    turn=turn if is_known else None,
+                )
                 for turn, setting in enumerate(settings)
-            ]  # fmt: skip
+            ]
             found = surface(space, THROUGHPUT, rows).expected(every).log_value - true
             errors[is_known] += float(np.std(found))
     assert errors[True] < errors[False]

@@ -29,8 +29,7 @@ from weft.tune.space import Space, space_for
 from weft.tune.stored_text import stored_record, stored_text
 
 Capture = pytest.CaptureFixture[str]
-HERE = Here(transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30,
-            size_bytes=64)  # fmt: skip
+HERE = Here(transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30, size_bytes=64)
 THROUGHPUT = GOALS["throughput"]
 ODD: dict[str, Plain] = {"size_bytes": 16384, "depth": 8, "wait": "block"}
 
@@ -55,8 +54,13 @@ def speed_Bps(size: int, depth: int, wait: str) -> float:
 
 
 def record(quantities: dict[str, Quantity], **settings: Plain) -> Record:
-    return Record(kind="measurement", name="bandwidth", settings={"over": "tcp", **settings},
-                  quantities=quantities, provenance=Provenance(weft_version="0"))  # fmt: skip
+    return Record(
+        kind="measurement",
+        name="bandwidth",
+        settings={"over": "tcp", **settings},
+        quantities=quantities,
+        provenance=Provenance(weft_version="0"),
+    )
 
 
 def carried(bytes_per_s: float, **settings: Plain) -> Record:
@@ -90,8 +94,9 @@ def test_depths_that_no_list_fits_are_no_choice_and_are_told(
     name: str, text: str, least: int, capsys: Capture
 ) -> None:
     space = space_for(THROUGHPUT, HERE, {name: text})
-    assert levels(space, "depth") == tuple(d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256)
-                                           if d >= least)  # fmt: skip
+    assert levels(space, "depth") == tuple(
+        d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256) if d >= least
+    )
     assert f"--{name} {least} needs {least} or more" in {r.reason for r in space.refused}
     assert main(["tune", "--over", "tcp", f"--{name}", text, "--dry-run"]) == 0
     assert "depth 1, 2" in capsys.readouterr().out
@@ -152,9 +157,7 @@ def test_the_default_told_is_the_level_that_stands_for_it() -> None:
 
 
 def test_processor_time_of_both_ends_needs_both() -> None:
-    ours: dict[str, Quantity] = {
-        "throughput": Scalar(8e9, "b/s"), "cpu.percent": Scalar(50.0, "%")
-    }  # fmt: skip
+    ours: dict[str, Quantity] = {"throughput": Scalar(8e9, "b/s"), "cpu.percent": Scalar(50.0, "%")}
     both = {**ours, "peer.cpu.percent": Scalar(100.0, "%")}
     read = GOALS["cpu"].value
     assert read(record(both, size_bytes=4096)) == pytest.approx(1.5)  # ns/B at 1 GB/s
@@ -209,8 +212,14 @@ def test_figures_of_runs_are_told_as_stored_and_not_as_predicted() -> None:
 def test_without_rounds_that_have_the_default_no_gain_is_claimed() -> None:
     tuning = stored(swept()).tuning
     same = Interval(value=1.0, low=1.0, high=1.0)
-    only = Confirmed(role="recommended", setting=tuning.recommendation.setting, predicted=same,
-                     measured=same, better=same, values=(1.0, 1.0))  # fmt: skip
+    only = Confirmed(
+        role="recommended",
+        setting=tuning.recommendation.setting,
+        predicted=same,
+        measured=same,
+        better=same,
+        values=(1.0, 1.0),
+    )
     assert "not compared with the default" in tuning_text(replace(tuning, confirmation=(only,)))
 
 
@@ -226,10 +235,11 @@ def test_placement_decides_as_waiting_does() -> None:
     space = space_for(THROUGHPUT, HERE, {})
     anywhere = space.default
     apart = [
-        space.squared_distances(space.coordinates([{**anywhere, **other}]),
-                                space.coordinates([anywhere]))[0, 0]
+        space.squared_distances(
+            space.coordinates([{**anywhere, **other}]), space.coordinates([anywhere])
+        )[0, 0]
         for other in ({"cpu": AUTO}, {"wait": "block"})
-    ]  # fmt: skip
+    ]
     assert anywhere["cpu"] == ANYWHERE
     assert apart[0] == apart[1] > 1.0
 

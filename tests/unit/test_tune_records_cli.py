@@ -11,12 +11,16 @@ from weft.records import Plain, Provenance, Record, Scalar, write_records
 
 def stored(path: Path, depths: tuple[int, ...] = (1, 4, 16, 64), over: str = "tcp") -> str:
     records = [
-        Record(kind="measurement", name="bandwidth", provenance=Provenance(weft_version="0"),
-               settings=_at(over, size, depth),
-               quantities={"throughput": Scalar(8e9 * min(depth, 20) * size / (size + 1e4), "b/s")})
+        Record(
+            kind="measurement",
+            name="bandwidth",
+            provenance=Provenance(weft_version="0"),
+            settings=_at(over, size, depth),
+            quantities={"throughput": Scalar(8e9 * min(depth, 20) * size / (size + 1e4), "b/s")},
+        )
         for size in (4096, 65536)
         for depth in depths
-    ]  # fmt: skip
+    ]
     write_records(path, records)
     return str(path)
 

@@ -20,13 +20,36 @@ from weft import __version__
 from weft.errors import WeftError
 
 TESTS = (
-    "latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer",
-)  # fmt: skip
+    "latency",
+    "rperf",
+    "bandwidth",
+    "rate",
+    "paced",
+    "saturation",
+    "rma",
+    "transfer",
+)
 COMMANDS = (
-    "doctor", "accuracy", "tour", *TESTS, "tune", "measure", "serve",
-    "testbed", "profile", "corun", "control", "run", "simulate", "model", "apps", "study", "fabric",
-    "compare", "report",
-)  # fmt: skip
+    "doctor",
+    "accuracy",
+    "tour",
+    *TESTS,
+    "tune",
+    "measure",
+    "serve",
+    "testbed",
+    "profile",
+    "corun",
+    "control",
+    "run",
+    "simulate",
+    "model",
+    "apps",
+    "study",
+    "fabric",
+    "compare",
+    "report",
+)
 
 
 def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:

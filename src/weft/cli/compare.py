@@ -21,9 +21,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("a", metavar="A.jsonl")
     command.add_argument("b", metavar="B.jsonl")
     command.add_argument(
-        "--fail-if", action="append", default=[], metavar="CONDITION",
+        "--fail-if",
+        action="append",
+        default=[],
+        metavar="CONDITION",
         help="such as 'p99.9 > 1.1x', 'probe.rtt:p99 > 25us', '*.goodput:value < -5%%'",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--json",
         action="store_true",

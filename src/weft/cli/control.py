@@ -65,9 +65,13 @@ def _ask(
 
 def _add_proposal(action: argparse.ArgumentParser) -> None:
     action.add_argument(
-        "--app", nargs="+", action="append", default=[], metavar=("NAME", "FROM:TO"),
+        "--app",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("NAME", "FROM:TO"),
         help="an application to register, without lease, with its connections; repeatable",
-    )  # fmt: skip
+    )
     action.add_argument(
         "--remove", action="append", default=[], metavar="ID", help="one to deregister; repeatable"
     )

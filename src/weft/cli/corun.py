@@ -51,8 +51,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "predicted slowdown least. Needs root.",
     )
     corun.add_argument("names", nargs="+", metavar="NAME", help="of the table of `weft apps`")
-    corun.add_argument("--testbed", nargs="?", const=standing.DEFAULT_NAME, metavar="NAME",
-                       default=standing.DEFAULT_NAME, help="where; default: default")  # fmt: skip
+    corun.add_argument(
+        "--testbed",
+        nargs="?",
+        const=standing.DEFAULT_NAME,
+        metavar="NAME",
+        default=standing.DEFAULT_NAME,
+        help="where; default: default",
+    )
     corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
     corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all ways, 3")
     corun.add_argument("--runs", default="4", metavar="N", help="of each application at a time, 4")
@@ -69,9 +75,11 @@ def run(args: argparse.Namespace) -> int:
     table = AppTable(Path(args.table) if args.table else default_directory())
     timeout_s = seconds(args.timeout)
     plan = Plan(
-        names=tuple(args.names), seed=_seed(args.seed),
-        repeat=number(args.repeat, "--repeat"), runs=number(args.runs, "--runs"),
-    )  # fmt: skip
+        names=tuple(args.names),
+        seed=_seed(args.seed),
+        repeat=number(args.repeat, "--repeat"),
+        runs=number(args.runs, "--runs"),
+    )
     applications = [_runnable(table.load(name)) for name in plan.names]
     wiring = standing.find(args.testbed).wiring
     link_bps = wiring.rate_bps
@@ -132,9 +140,13 @@ def _gone_on_with(
 
 
 def _measure(
-    args: argparse.Namespace, plan: Plan, applications: Sequence[Application],
-    ways: Mapping[str, Way], records: list[Record], timeout_s: float | None,
-) -> None:  # fmt: skip
+    args: argparse.Namespace,
+    plan: Plan,
+    applications: Sequence[Application],
+    ways: Mapping[str, Way],
+    records: list[Record],
+    timeout_s: float | None,
+) -> None:
     """Every round that is due; its record is kept before the next begins."""
     jobs = [Job(name=a.name, command=a.profile.command) for a in applications]
     alone_s = [application.profile.baseline for application in applications]
@@ -152,9 +164,13 @@ def _measure(
 
 
 def _round(
-    stage: Stage, plan: Plan, one: Round, ways: Mapping[str, Way], alone_s: Sequence[float],
+    stage: Stage,
+    plan: Plan,
+    one: Round,
+    ways: Mapping[str, Way],
+    alone_s: Sequence[float],
     limit_s: float,
-) -> Record:  # fmt: skip
+) -> Record:
     stage.share(ways[ONE if one.way == ALONE else one.way])
     idle, whole = processor_times()
     completions_s = together(stage, plan.delays_s(one, alone_s), plan.runs, limit_s)
@@ -205,8 +221,11 @@ def _foretell(
         print(json.dumps({"rounds": len(plan.rounds), "expected_s": ahead_s, "ways": found}))
         return
     for n, name in enumerate(plan.names):
-        told = [f"{way} {100 * ways[way].weights[n]:.1f} % {ways[way].lent[n]:.2f}"
-                for way in WAYS if ways[way].weights]  # fmt: skip
+        told = [
+            f"{way} {100 * ways[way].weights[n]:.1f} % {ways[way].lent[n]:.2f}"
+            for way in WAYS
+            if ways[way].weights
+        ]
         print(f"{name}: weight and predicted slowdown {', '.join(told)}")
     print(f"{len(plan.rounds)} rounds: about {duration(ahead_s)}")
 

@@ -76,9 +76,13 @@ def _labelled(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 def _wrapped(text: str, head: str) -> list[str]:
     """The text beside its head; further lines are indented as far."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=head, subsequent_indent=" " * len(head),
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _indented(text: str) -> str:
@@ -153,12 +157,19 @@ def _rdma_table(host: Examination) -> str:
     heads = ("device", "port", "state", "rate", "link", "node", "firmware", "driver", "PCIe")
     rows = [
         (
-            device.name, str(port.number), port.state, port.rate, port.link_layer,
-            _node(device.numa_node), device.firmware, device.driver, device.pcie,
+            device.name,
+            str(port.number),
+            port.state,
+            port.rate,
+            port.link_layer,
+            _node(device.numa_node),
+            device.firmware,
+            device.driver,
+            device.pcie,
         )
         for device in host.rdma_devices
         for port in device.ports
-    ]  # fmt: skip
+    ]
     return text_table(heads, rows, left=len(heads)) if rows else "none"
 
 
@@ -166,12 +177,16 @@ def _interface_table(host: Examination) -> str:
     heads = ("name", "kind", "state", "MTU", "speed", "node", "driver")
     rows = [
         (
-            one.name, f"ipoib {one.ipoib_mode}" if one.ipoib_mode else one.kind, one.state,
-            str(one.mtu_bytes), "" if one.speed_mbps is None else f"{one.speed_mbps / 1000:g} Gb/s",
-            _node(one.numa_node), one.driver,
+            one.name,
+            f"ipoib {one.ipoib_mode}" if one.ipoib_mode else one.kind,
+            one.state,
+            str(one.mtu_bytes),
+            "" if one.speed_mbps is None else f"{one.speed_mbps / 1000:g} Gb/s",
+            _node(one.numa_node),
+            one.driver,
         )
         for one in host.interfaces
-    ]  # fmt: skip
+    ]
     return text_table(heads, rows, left=len(heads)) if rows else "none"
 
 

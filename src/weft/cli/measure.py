@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     if early or missing:
         print(
             f"weft: interrupted with {len(records) - len(early)} of {len(program.steps)} steps "
-            "done", file=sys.stderr,
-        )  # fmt: skip
+            "done",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

@@ -93,19 +93,20 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
             Column("cover", "covering", "", outstanding.covering(sizes, pipe).tolist()),
             Column("cached", "cached", "", outstanding.cached(sizes, pipe).tolist()),
             Column(
-                "throughput", "throughput_gbps", "Gb/s",
+                "throughput",
+                "throughput_gbps",
+                "Gb/s",
                 outstanding.throughput_gbps(sizes, best, pipe).tolist(),
             ),
         ],
         formula="B = max(2, min(⌈t / (m + size / R)⌉ + 1, ⌊C / size⌋, "
         f"{pipe.most})), R = {pipe.line_rate_gbps:.4g} Gb/s, t = {pipe.base_latency_us:.4g} us, "
-        f"m = {pipe.message_us:.4g} us"
-        + cache,
+        f"m = {pipe.message_us:.4g} us" + cache,
         source="weft; generalises the FDR study (2014), Equation 1",
         range="any size while R, t and C hold; the throughput is a bound within the cache",
         notes=misfit(fit) if fit else [],
         fit=fit,
-    )  # fmt: skip
+    )
 
 
 def _columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
@@ -122,9 +123,10 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
     command.add_argument("--outstanding", metavar="N", help="messages; Equation 1's best B")
     command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
     command.add_argument(
-        "--needed", metavar="N",
+        "--needed",
+        metavar="N",
         help="credit comes with completions: outstanding messages that must never wait for one",
-    )  # fmt: skip
+    )
     command.set_defaults(run=_signaling)
 
 

@@ -40,9 +40,12 @@ def latency_of_records(files: Sequence[str]) -> Fit:
     """Half the round trip by size: a base and a time per byte."""
     rows = _largest(files, "p50_us", ("size_bytes",), "latency", "rma")
     return fit(
-        single_packet_latency(), {"size_bytes": _column(rows, "size_bytes")},
-        _observed(rows, "p50_us"), data=_names(files), where=_names(files),
-    )  # fmt: skip
+        single_packet_latency(),
+        {"size_bytes": _column(rows, "size_bytes")},
+        _observed(rows, "p50_us"),
+        data=_names(files),
+        where=_names(files),
+    )
 
 
 def throughput_of_records(files: Sequence[str]) -> Fit:
@@ -63,9 +66,12 @@ def saturation_of_records(files: Sequence[str]) -> Fit:
     capacity = max([*_observed(tops, "throughput_Bps") / 1e6, *loads])
     latency_us = _observed(steps, "p50_us")
     return fit(
-        saturation(capacity, unloaded_us=float(latency_us.min())), {"load_MBps": loads},
-        latency_us, data=_names(files), where=_names(files),
-    )  # fmt: skip
+        saturation(capacity, unloaded_us=float(latency_us.min())),
+        {"load_MBps": loads},
+        latency_us,
+        data=_names(files),
+        where=_names(files),
+    )
 
 
 def _largest(

@@ -159,9 +159,11 @@ def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
     flights = [float(np.asarray(hotspot.flight_ns))] * links
     ways: list[FloatArray] = [
         zero_load_ns(
-            wire, rates_gbps=rates, flights_ns=flights,
+            wire,
+            rates_gbps=rates,
+            flights_ns=flights,
             switch_ns=float(np.asarray(hotspot.switch_ns)),
         )
         for wire in (_probe_bytes(args), float(np.asarray(hotspot.ack_bytes)))
-    ]  # fmt: skip
+    ]
     return float(sum(map(float, ways)))

@@ -54,25 +54,41 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     profile.add_argument("--name", required=True, metavar="NAME", help="in the table")
     profile.add_argument("--percent", default=PERCENT, metavar="LIST", help=PERCENT)
     profile.add_argument("--repeat", default="3", metavar="N", help="runs at each share, 3")
-    profile.add_argument("--testbed", nargs="?", const=DEFAULT_NAME, metavar="NAME",
-                         help="cap all cables of a testbed")  # fmt: skip
+    profile.add_argument(
+        "--testbed",
+        nargs="?",
+        const=DEFAULT_NAME,
+        metavar="NAME",
+        help="cap all cables of a testbed",
+    )
     profile.add_argument("--host", metavar="HOST", help="of the testbed, to run on; the first")
-    profile.add_argument("--interface", nargs="+", metavar="IF",
-                         help="cap what these send and receive")  # fmt: skip
-    profile.add_argument("--cluster", metavar="tcp://HOST:PORT",
-                         help="cap these interfaces on every worker of a Dask cluster")  # fmt: skip
-    profile.add_argument("--sending-only", action="store_true",
-                         help="cap what the interfaces send, not what they receive")  # fmt: skip
+    profile.add_argument(
+        "--interface", nargs="+", metavar="IF", help="cap what these send and receive"
+    )
+    profile.add_argument(
+        "--cluster",
+        metavar="tcp://HOST:PORT",
+        help="cap these interfaces on every worker of a Dask cluster",
+    )
+    profile.add_argument(
+        "--sending-only",
+        action="store_true",
+        help="cap what the interfaces send, not what they receive",
+    )
     profile.add_argument("--rate", metavar="RATE", help="of the interfaces' link, as 1G")
-    profile.add_argument("--even-default-route", action="store_true",
-                         help="cap an interface though it carries the default route")  # fmt: skip
+    profile.add_argument(
+        "--even-default-route",
+        action="store_true",
+        help="cap an interface though it carries the default route",
+    )
     profile.add_argument("--timeout", metavar="SECONDS", help="of a run; default: from the first")
     profile.add_argument("--seed", metavar="N", help="of the order; default: another each time")
     profile.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
     profile.add_argument("--replace", action="store_true", help="one that is in the table")
     profile.add_argument("--restart", action="store_true", help="forget an unfinished profile")
-    profile.add_argument("--dry-run", action="store_true",
-                         help="say how long it takes: one run, links untouched")  # fmt: skip
+    profile.add_argument(
+        "--dry-run", action="store_true", help="say how long it takes: one run, links untouched"
+    )
     profile.add_argument("--json", action="store_true")
     profile.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     profile.set_defaults(run=run)
@@ -88,9 +104,16 @@ def run(args: argparse.Namespace) -> int:
         raise table.taken(args.name)
     with _alone(table, args.name), _place(args) as place:
         place.check_share(shares[0])
-        plan = Plan(name=args.name, command=command, shares=shares, repeat=repeat,
-                    place=place.what, link_bps=place.link_bps, seed=seed,
-                    directory=_working_directory())  # fmt: skip
+        plan = Plan(
+            name=args.name,
+            command=command,
+            shares=shares,
+            repeat=repeat,
+            place=place.what,
+            link_bps=place.link_bps,
+            seed=seed,
+            directory=_working_directory(),
+        )
         path = table.directory / f"{args.name}.runs.jsonl"
         if args.restart and not args.dry_run:
             path.unlink(missing_ok=True)
@@ -196,8 +219,11 @@ def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
         text = f"{runs} runs are left of an unfinished profile: about {duration(left)}"
     else:
         with terminable():
-            ran = place.run(log.plan.command, limit_s=timeout_s or FIRST_LIMIT_S,
-                            where=f"{log.plan.command[0]}, first run")  # fmt: skip
+            ran = place.run(
+                log.plan.command,
+                limit_s=timeout_s or FIRST_LIMIT_S,
+                where=f"{log.plan.command[0]}, first run",
+            )
         first, estimate = first_of(log.plan, ran, _tell)
         found = foreseen(log.plan, first, estimate)
         bounds = f"at least {duration(found.least_s)}, at most {duration(found.most_s)}"

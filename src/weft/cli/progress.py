@@ -32,8 +32,10 @@ class ProgressBar:
         bar = "#" * round(WIDTH * fraction)
         print(
             f"\r\x1b[K{self._label} [{bar:<{WIDTH}}] {fraction:4.0%} {note} {left}",
-            end="", file=sys.stderr, flush=True,
-        )  # fmt: skip
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def __exit__(
         self,

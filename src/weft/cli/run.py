@@ -21,12 +21,17 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "without a controller, or without root, it runs as if alone.",
     )
     run_.add_argument("--app", required=True, metavar="NAME", help="in the table of `weft apps`")
-    run_.add_argument("--controller", metavar="HOST:PORT",
-                      help=f"default: {VARIABLE}, or {DEFAULT_CONTROLLER}")  # fmt: skip
-    run_.add_argument("--ttl", default=str(TTL_S), metavar="SECONDS",
-                      help=f"of the lease, {TTL_S:g}")  # fmt: skip
-    for name, what in (("authority", "has signed the controller's certificate"),
-                       ("certificate", "says who we are"), ("key", "is its key")):  # fmt: skip
+    run_.add_argument(
+        "--controller", metavar="HOST:PORT", help=f"default: {VARIABLE}, or {DEFAULT_CONTROLLER}"
+    )
+    run_.add_argument(
+        "--ttl", default=str(TTL_S), metavar="SECONDS", help=f"of the lease, {TTL_S:g}"
+    )
+    for name, what in (
+        ("authority", "has signed the controller's certificate"),
+        ("certificate", "says who we are"),
+        ("key", "is its key"),
+    ):
         run_.add_argument(f"--tls-{name}", metavar="FILE", help=f"that {what}")
     run_.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run_.set_defaults(run=run)

@@ -34,9 +34,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         f"{DEFAULT_PORT}. See docs/serve.md.",
     )
     command.add_argument(
-        "--listen", action="append", default=[], metavar="ADDR[:PORT]",
+        "--listen",
+        action="append",
+        default=[],
+        metavar="ADDR[:PORT]",
         help="serve here; an address other than loopback needs a token and the three bounds below",
-    )  # fmt: skip
+    )
     command.add_argument(
         "--token-file", metavar="FILE", help=f"clients must know its token (or {TOKEN_VARIABLE})"
     )
@@ -45,8 +48,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bounds.add_argument("--max-duration", metavar="TIME", help="of a test, such as '60 s'")
     bounds.add_argument("--max-rate", metavar="RATE", help="of payload, such as '10 Gb/s'")
     bounds.add_argument("--max-memory", metavar="SIZE", help="of a test's buffers, 4 GiB")
-    for name, what in (("sessions", "clients at once"), ("depth", "slots of a queue"),
-                       ("endpoints", "of a test"), ("threads", "of a test")):  # fmt: skip
+    for name, what in (
+        ("sessions", "clients at once"),
+        ("depth", "slots of a queue"),
+        ("endpoints", "of a test"),
+        ("threads", "of a test"),
+    ):
         default = getattr(Limits(), name)
         bounds.add_argument(f"--max-{name}", metavar="N", help=f"{what}, {default}")
     command.add_argument("--json", action="store_true", help="one JSON object per line")

@@ -33,13 +33,21 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("scenario", nargs="?", metavar="SCENARIO.toml")
     command.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="fixed",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="fixed",
         help="override one key, such as switch.order=round-robin or traffic.probe.size='128 B'",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--sweep", action="append", default=[], metavar="KEY=A,B,C", dest="swept",
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="KEY=A,B,C",
+        dest="swept",
         help="run every combination of the values; give it once per key",
-    )  # fmt: skip
+    )
     command.add_argument(
         "-o", "--output", metavar="FILE", help="keep the records (JSON lines); resumes"
     )

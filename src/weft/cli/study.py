@@ -53,8 +53,11 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("--report", metavar="FILE", help="write one HTML page of all of them")
     command.add_argument("--figure", metavar="DIR", help="draw each study as DIR/NAME.svg and .png")
     command.add_argument(
-        "--table", metavar="DIR", help="applications of yours, shown beside those of the project "
-        f"(saba-fig3.1 and others); default: {default_directory()}, if there is one")  # fmt: skip
+        "--table",
+        metavar="DIR",
+        help="applications of yours, shown beside those of the project "
+        f"(saba-fig3.1 and others); default: {default_directory()}, if there is one",
+    )
     command.set_defaults(run=run)
 
 

@@ -46,18 +46,27 @@ WITHOUT_PEER = {
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str) -> None:
     test = TESTS[name]
     command = commands.add_parser(
-        name, help=test.help, description=f"{test.description} See docs/measure.md.",
+        name,
+        help=test.help,
+        description=f"{test.description} See docs/measure.md.",
         usage=f"weft {name} [PEER] [--over TRANSPORT] [--SETTING VALUE ...] [-o FILE]",
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     command.add_argument(
-        "peer", nargs="?", default=LOCAL, metavar="PEER",
+        "peer",
+        nargs="?",
+        default=LOCAL,
+        metavar="PEER",
         help="HOST[:PORT] of a weft serve, or local: one is started for this command",
-    )  # fmt: skip
+    )
     command.add_argument(
-        "--sweep", nargs="+", action="extend", default=[], metavar="KEY=VALUES",
+        "--sweep",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUES",
         help="every combination, such as size=64..8M*2 depth=1,4,16",
-    )  # fmt: skip
+    )
     command.add_argument("--repeat", default="1", metavar="N", help="measure each point N times")
     command.add_argument(
         "-o", "--output", metavar="FILE", help="keep the records (JSON lines); resumes"
@@ -77,14 +86,23 @@ def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
     for field_name, option in options_of(test.settings).values():
         if "." in option.name:
             continue
-        title = ("of some transports" if option.only else
-                 "common settings" if option.name in common else "of this test")  # fmt: skip
+        title = (
+            "of some transports"
+            if option.only
+            else "common settings"
+            if option.name in common
+            else "of this test"
+        )
         _add_option(groups[title], option, _default_text(field_name, defaults[field_name]))
     delay = [name.partition(".")[2] for name in common if name.startswith("delay.")]
     groups["of some transports"].add_argument(
-        "--delay", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
+        "--delay",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
         help=f"of the delay transport: {', '.join(delay)}",
-    )  # fmt: skip
+    )
 
 
 def _default_text(name: str, value: object) -> str:
@@ -244,9 +262,7 @@ def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
         print(sweep_table([records[-1] for records in done]))
 
 
-def _troubles(
-    test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]
-) -> int:  # fmt: skip
+def _troubles(test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]) -> int:
     """1 when something was cut short or is wrong."""
     shown = [done[point.identity][-1] for point in points if point.identity in done]
     troubles = [

@@ -165,9 +165,13 @@ def _counted(count: int, one: str, more: str = "") -> str:
 def _up_json(name: str, bed: Testbed, built: bool) -> str:
     plan = bed.layout
     found = {
-        "name": name, "built": built, "wiring": asdict(bed.wiring),
-        "addresses": plan.addresses, "namespaces": bed.namespaces, "switches": plan.switches,
-    }  # fmt: skip
+        "name": name,
+        "built": built,
+        "wiring": asdict(bed.wiring),
+        "addresses": plan.addresses,
+        "namespaces": bed.namespaces,
+        "switches": plan.switches,
+    }
     return json.dumps(found)
 
 
@@ -200,10 +204,17 @@ def _status_text(name: str, status: Status | None) -> str:
         return f"testbed {name}: not up"
     heads = ("node", "interface", "peer", "discipline", "rate", "passed", "dropped")
     rows = [
-        (port.node, port.interface, port.peer, port.discipline, _shown_rate(port),
-         format_value(port.passed_bytes, "B"), str(port.dropped))
+        (
+            port.node,
+            port.interface,
+            port.peer,
+            port.discipline,
+            _shown_rate(port),
+            format_value(port.passed_bytes, "B"),
+            str(port.dropped),
+        )
         for port in status.ports
-    ]  # fmt: skip
+    ]
     running = sum(status.processes.values())
     how = "not whole" if status.problems else "up"
     lines = [f"testbed {name}: {how}, {_counted(running, 'process', 'processes')} on its hosts"]

@@ -30,19 +30,22 @@ from weft.tune.tuning import Tuning
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
-        "tune", help="find the best settings for a goal, and prove them",
+        "tune",
+        help="find the best settings for a goal, and prove them",
         description="Measures a small designed set of settings, fits the models to it, recommends, "
         "and measures the recommendation beside the default. A setting that is given is not a "
         "choice; several values (--size 4K..1M*4) limit it. See docs/tune.md.",
         usage="weft tune [PEER | RECORDS ...] [--over TRANSPORT] [--goal GOAL] "
         "[--SETTING VALUE ...] [-o FILE]",
         allow_abbrev=False,
-    )  # fmt: skip
+    )
     command.add_argument(
-        "given", nargs="*", metavar="PEER | RECORDS",
+        "given",
+        nargs="*",
+        metavar="PEER | RECORDS",
         help="HOST[:PORT] of a weft serve, or local: one is started for this command; or files of "
         "records, from which to tune without measuring",
-    )  # fmt: skip
+    )
     goals = ", ".join(GOALS)
     command.add_argument(
         "--goal", default="throughput", metavar="GOAL", help=f"what is best: {goals}"
@@ -69,8 +72,13 @@ def run(args: argparse.Namespace) -> int:
     given = given_settings(args, TESTS["bandwidth"])
     seed = int(whole(0, 2**63 - 1)(given.get("seed", 1), "--seed"))
     budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
-    prepared = prepare(given, goal=args.goal, budget_s=budget_s, seed=seed,
-                       point_s=POINT_S if point_s is None else point_s)  # fmt: skip
+    prepared = prepare(
+        given,
+        goal=args.goal,
+        budget_s=budget_s,
+        seed=seed,
+        point_s=POINT_S if point_s is None else point_s,
+    )
     if not prepared.needs_peer and args.peer != LOCAL:
         transport = prepared.base.route.transport
         raise InputError(f"{args.peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")

@@ -262,8 +262,11 @@ class Book:
     def unprogrammed(self, names: Iterable[PortName]) -> dict[PortName, str]:
         """Those of these ports that do not have what they should, and what is wrong."""
         ports = {name: self.ports[name] for name in names if name in self.ports}
-        return {name: port.problem or "not yet programmed"
-                for name, port in ports.items() if port.standing != "programmed"}  # fmt: skip
+        return {
+            name: port.problem or "not yet programmed"
+            for name, port in ports.items()
+            if port.standing != "programmed"
+        }
 
     def report(self, now_s: float, *, with_ports: bool) -> Report:
         """How all ports of the fabric stand."""
@@ -280,6 +283,4 @@ class Book:
 
 
 def _told(port: _Port, now_s: float) -> PortReport:
-    return PortReport(
-        standing=port.standing, problem=port.problem, for_s=now_s - port.since_s
-    )  # fmt: skip
+    return PortReport(standing=port.standing, problem=port.problem, for_s=now_s - port.since_s)

@@ -137,9 +137,7 @@ def apply(state: State, event: Apply) -> Stepped:
         if isinstance(found.answer, Registered):
             ids.append(found.answer.id)
     found = then(found, settled(found.state, f"apply {event.key}"))
-    answer = Applied(
-        ids=tuple(ids), revision=found.state.revision, ports=found.ports, asked=asked
-    )  # fmt: skip
+    answer = Applied(ids=tuple(ids), revision=found.state.revision, ports=found.ports, asked=asked)
     return remembered(replace(found, answer=answer), event.key)
 
 
@@ -166,8 +164,12 @@ def _parts(event: Apply) -> Iterator[Callable[[State], Stepped]]:
 def _given_back(state: State, application: str) -> Stepped:
     own = state.applications.get(application)
     if own is None:
-        refusal = Refusal(code="NOT_FOUND", where=f"application {application}",
-                          problem="is not registered", remedy="see weft control apps")  # fmt: skip
+        refusal = Refusal(
+            code="NOT_FOUND",
+            where=f"application {application}",
+            problem="is not registered",
+            remedy="see weft control apps",
+        )
         return refused(state, refusal)
     return deregistered(state, own)
 
@@ -177,8 +179,12 @@ def _reclustered(state: State) -> Stepped:
         counted = settled(state)
         return then(counted, _anew(counted.state))
     problem = f"{len(state.applications)} applications are registered, and their packets carry them"
-    refusal = Refusal(code="FAILED_PRECONDITION", where="levels", problem=problem,
-                      remedy="recluster when nothing is registered")  # fmt: skip
+    refusal = Refusal(
+        code="FAILED_PRECONDITION",
+        where="levels",
+        problem=problem,
+        remedy="recluster when nothing is registered",
+    )
     return refused(state, refusal)
 
 
@@ -189,8 +195,9 @@ def _placed(state: State, new: NewApplication, prefix: str, now_s: float) -> Ste
         return found
     after, rows, id_ = found.state, list(found.rows), found.answer.id
     for number, (source, destination) in enumerate(new.connections):
-        made = Connection(id=f"{prefix}/{number}", application=id_, source=source,
-                          destination=destination)  # fmt: skip
+        made = Connection(
+            id=f"{prefix}/{number}", application=id_, source=source, destination=destination
+        )
         unknown = _unknown_host(after, made)
         if unknown is not None:
             return refused(state, unknown)
@@ -210,8 +217,9 @@ def _unknown_host(state: State, made: Connection) -> Refusal | None:
         for name in (made.source, made.destination):
             state.paths.host(name)
     except InputError as error:
-        return Refusal(code="INVALID_ARGUMENT", where=error.where, problem=error.problem,
-                       remedy=error.remedy)  # fmt: skip
+        return Refusal(
+            code="INVALID_ARGUMENT", where=error.where, problem=error.problem, remedy=error.remedy
+        )
     return None
 
 

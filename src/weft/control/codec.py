@@ -24,8 +24,11 @@ def tables_json(told: Tables) -> str:
 def tables_from(text: str) -> Tables:
     data = parse(text)
     lane = None if data["lane"] is None else Lane(queue=data["lane"][0], limit=data["lane"][1])
-    return Tables(queue_of=tuple(map(int, data["queue_of"])),
-                  weights=tuple(map(int, data["weights"])), lane=lane)  # fmt: skip
+    return Tables(
+        queue_of=tuple(map(int, data["queue_of"])),
+        weights=tuple(map(int, data["weights"])),
+        lane=lane,
+    )
 
 
 def kind_json(kind: Kind) -> str:
@@ -85,8 +88,12 @@ def answer_from(text: str) -> Answer:
             )
         case "applied":
             ports = frozenset([PortName(str(node), int(port)) for node, port in data["ports"]])
-            return Applied(ids=tuple(map(str, data["ids"])), revision=int(data["revision"]),
-                           ports=ports, asked=str(data["asked"]))  # fmt: skip
+            return Applied(
+                ids=tuple(map(str, data["ids"])),
+                revision=int(data["revision"]),
+                ports=ports,
+                asked=str(data["asked"]),
+            )
         case "done":
             return Done()
         case other:

@@ -127,9 +127,11 @@ def _simulated(table: Table, base: Path, _: Settings) -> Switches:
     fabric = _fabric(table, base, fabric_from)
     with _mistake(table.place("registers")):
         return SimulatedSwitches(
-            fabric, ability, path=base / registers if registers else None,
+            fabric,
+            ability,
+            path=base / registers if registers else None,
             failing=Failing(probability=failing) if failing else None,
-        )  # fmt: skip
+        )
 
 
 def _fabric(table: Table, base: Path, reader: Callable[[list[str]], Fabric]) -> Fabric:

@@ -185,8 +185,9 @@ class Engine:
         try:
             tables = self._store.tables_at(event.revision)
         except InputError as error:
-            return Refusal(code="NOT_FOUND", where=error.where, problem=error.problem,
-                           remedy=error.remedy)  # fmt: skip
+            return Refusal(
+                code="NOT_FOUND", where=error.where, problem=error.problem, remedy=error.remedy
+            )
         return Rollback(key=event.key, revision=event.revision, tables=tables)
 
     def _expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
@@ -219,18 +220,24 @@ class Engine:
         self.problem = ""
         for row in outcome.rows:
             if isinstance(row, RevisionRow) and row.tables:
-                self._revisions.append(Revision(revision=row.revision, at_s=at_s, cause=row.cause,
-                                                ports=len(row.tables)))  # fmt: skip
+                self._revisions.append(
+                    Revision(
+                        revision=row.revision, at_s=at_s, cause=row.cause, ports=len(row.tables)
+                    )
+                )
         return outcome
 
     def _unkept(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
         """Only leases that are not over, of which nothing is kept, go on."""
-        refusal = Refusal(code="RESOURCE_EXHAUSTED", where=error.where, problem=error.problem,
-                          remedy=error.remedy)  # fmt: skip
+        refusal = Refusal(
+            code="RESOURCE_EXHAUSTED", where=error.where, problem=error.problem, remedy=error.remedy
+        )
         renewals = [event for event in events if isinstance(event, Renew)]
         outcome = carried_out(self.state, renewals)
-        renewed = {id(event): answer
-                   for event, answer in zip(renewals, outcome.answers, strict=True)
-                   if isinstance(answer, Renewed)}  # fmt: skip
+        renewed = {
+            id(event): answer
+            for event, answer in zip(renewals, outcome.answers, strict=True)
+            if isinstance(answer, Renewed)
+        }
         told = tuple(renewed.get(id(event), refusal) for event in events)
         return replace(outcome, answers=told)

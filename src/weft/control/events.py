@@ -137,17 +137,29 @@ class ModelChanged:
 
 
 Event = (
-    Register | Deregister | Connect | Disconnect | Renew | Apply | Rollback | Expire
-    | FabricChanged | ModelChanged
-)  # fmt: skip
+    Register
+    | Deregister
+    | Connect
+    | Disconnect
+    | Renew
+    | Apply
+    | Rollback
+    | Expire
+    | FabricChanged
+    | ModelChanged
+)
 
 
 # ---- Answers ----------------------------------------------------------------------------------
 
 Code = Literal[
-    "NOT_FOUND", "FAILED_PRECONDITION", "ALREADY_EXISTS", "INVALID_ARGUMENT",
-    "RESOURCE_EXHAUSTED", "UNAVAILABLE",
-]  # fmt: skip
+    "NOT_FOUND",
+    "FAILED_PRECONDITION",
+    "ALREADY_EXISTS",
+    "INVALID_ARGUMENT",
+    "RESOURCE_EXHAUSTED",
+    "UNAVAILABLE",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,12 +108,16 @@ def _port(state: State, name: PortName, found: Mapping[str, Forecast | None]) ->
 
 def _unknown(state: State, name: PortName) -> Refusal:
     if state.paths is None:
-        return Refusal(code="FAILED_PRECONDITION", where=f"{name}",
-                       problem="no fabric is known yet",
-                       remedy="wait until the switches are reached")  # fmt: skip
+        return Refusal(
+            code="FAILED_PRECONDITION",
+            where=f"{name}",
+            problem="no fabric is known yet",
+            remedy="wait until the switches are reached",
+        )
     problem = state.unfit.get(name, "is not a port that is managed")
-    return Refusal(code="NOT_FOUND", where=f"{name}", problem=problem,
-                   remedy="see weft control ports")  # fmt: skip
+    return Refusal(
+        code="NOT_FOUND", where=f"{name}", problem=problem, remedy="see weft control ports"
+    )
 
 
 def _queues(state: State, tables: Tables, told: PortPlan | None) -> tuple[QueueAccount, ...]:
@@ -146,8 +150,9 @@ def _assigned(
     found: Mapping[str, Forecast | None],
 ) -> tuple[Assigned, ...]:
     rows = [(row_of(told, id_), least) for id_, least in found.items()]
-    return tuple(_account(state, name, told, row, tables, least)
-                 for row, least in rows if row is not None)  # fmt: skip
+    return tuple(
+        _account(state, name, told, row, tables, least) for row, least in rows if row is not None
+    )
 
 
 def _account(
@@ -194,8 +199,12 @@ def application_accounts(state: State, name: str) -> list[PortAccount] | Refusal
     """Ports of a registration, or of the first of a name: where it has least first."""
     ids = [own.id for own in named(state, name)]
     if not ids:
-        return Refusal(code="NOT_FOUND", where=f"application {name}", problem="is not registered",
-                       remedy="see weft control apps")  # fmt: skip
+        return Refusal(
+            code="NOT_FOUND",
+            where=f"application {name}",
+            problem="is not registered",
+            remedy="see weft control apps",
+        )
     each = MOST_PORTS // len(ids)
     shares = [share for id_ in ids for share in nsmallest(each, shares_of(state, id_))]
     chosen = dict.fromkeys(port for _, port in sorted(shares))

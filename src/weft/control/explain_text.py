@@ -58,9 +58,15 @@ def _queue_table(account: PortAccount) -> str:
         alike = queue.what in (WAITING, UNUSED)
         own = (queue.what, queue.weight) if alike else (queue.queue,)
         groups.setdefault(own, []).append(queue)
-    rows = [(_ranges([q.queue for q in own]), _ranges([n for q in own for n in q.levels]),
-             f"{own[0].weight}{' each' if len(own) > 1 else ''}", _PURPOSES[own[0].what])
-            for own in groups.values()]  # fmt: skip
+    rows = [
+        (
+            _ranges([q.queue for q in own]),
+            _ranges([n for q in own for n in q.levels]),
+            f"{own[0].weight}{' each' if len(own) > 1 else ''}",
+            _PURPOSES[own[0].what],
+        )
+        for own in groups.values()
+    ]
     return text_table(("queue", "levels", "weight", "for"), rows, 4)
 
 
@@ -76,13 +82,31 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _application_table(found: Sequence[Assigned]) -> str:
-    heads = ("application", "level", "queue", "connections", "units", "share", "slowdown",
-             "1 % more brings", "slowdown of the share b")  # fmt: skip
+    heads = (
+        "application",
+        "level",
+        "queue",
+        "connections",
+        "units",
+        "share",
+        "slowdown",
+        "1 % more brings",
+        "slowdown of the share b",
+    )
     rows = [
-        (own.id, str(own.level), str(own.queue), str(own.connections), str(own.units),
-         f"{own.share:.1%}", _slowdown(own), _gain(own), own.model)
+        (
+            own.id,
+            str(own.level),
+            str(own.queue),
+            str(own.connections),
+            str(own.units),
+            f"{own.share:.1%}",
+            _slowdown(own),
+            _gain(own),
+            own.model,
+        )
         for own in found
-    ]  # fmt: skip
+    ]
     return text_table(heads, rows, 1)
 
 
@@ -106,11 +130,15 @@ def _why(state: State, account: PortAccount) -> str:
         lines.append("What idle queues keep is taken from the largest queue's units.")
     for own in account.applications:
         if own.least is not None and own.least_share is not None:
-            lines.append(f"{own.id} has less at {own.least}, {own.least_share:.1%}: more here "
-                         "would bring it nothing.")  # fmt: skip
+            lines.append(
+                f"{own.id} has less at {own.least}, {own.least_share:.1%}: more here "
+                "would bring it nothing."
+            )
     if any(own.at_least for own in account.applications):
-        lines.append("The floors of the models do not fit: below the least share profiled, "
-                     "predictions are lower bounds.")  # fmt: skip
+        lines.append(
+            "The floors of the models do not fit: below the least share profiled, "
+            "predictions are lower bounds."
+        )
     return "\n".join(lines)
 
 
@@ -133,8 +161,12 @@ def application_text(
     """Registrations of an application: what holds each back."""
     parts = []
     for own in found:
-        mine = [(account, assigned) for account in accounts
-                for assigned in account.applications if assigned.id == own.id]  # fmt: skip
+        mine = [
+            (account, assigned)
+            for account in accounts
+            for assigned in account.applications
+            if assigned.id == own.id
+        ]
         parts.append(_one(state, own, sorted(mine, key=lambda pair: pair[1].share)))
     count = sum(own.name == found[0].name for own in state.applications.values()) if found else 0
     if 1 < len(found) < count:
@@ -142,11 +174,11 @@ def application_text(
     return "\n\n".join(parts)
 
 
-def _one(
-    state: State, given: Application, mine: Sequence[tuple[PortAccount, Assigned]]
-) -> str:  # fmt: skip
-    head = (f"{given.id}: level {state.level_of(given.name)}, "
-            f"{counted(len(given.connections), 'connection')}")  # fmt: skip
+def _one(state: State, given: Application, mine: Sequence[tuple[PortAccount, Assigned]]) -> str:
+    head = (
+        f"{given.id}: level {state.level_of(given.name)}, "
+        f"{counted(len(given.connections), 'connection')}"
+    )
     if not mine:
         return f"{head}; none of its paths has a managed port"
     place, least = mine[0]
@@ -159,8 +191,17 @@ def _one(
         f"Predicted: {_slowdown(least)} times its time with the whole link{takes}. One per cent "
         f"of that link more would bring {_gain(least)}.",
     ]
-    rows = [(str(account.port), str(own.queue), str(own.units), f"{own.share:.1%}",
-             _slowdown(own), _gain(own)) for account, own in mine]  # fmt: skip
+    rows = [
+        (
+            str(account.port),
+            str(own.queue),
+            str(own.units),
+            f"{own.share:.1%}",
+            _slowdown(own),
+            _gain(own),
+        )
+        for account, own in mine
+    ]
     heads = ("port", "queue", "units", "share", "slowdown", "1 % more brings")
     return "\n".join(lines) + "\n\n" + text_table(heads, rows, 1)
 

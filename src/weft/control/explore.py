@@ -135,9 +135,11 @@ class Explorer:
 
     def _discovered(self, switches: Switches) -> FabricChanged:
         fabric = switches.discover()
-        names = [PortName(node.name, port)
-                 for number, node in enumerate(fabric.nodes)
-                 for port in fabric.neighbors(number)]  # fmt: skip
+        names = [
+            PortName(node.name, port)
+            for number, node in enumerate(fabric.nodes)
+            for port in fabric.neighbors(number)
+        ]
         told = switches.abilities(names)
         # One that does not answer now can still do what it could.
         able = {} if self._fabric is None else dict(self._fabric.abilities)

@@ -90,8 +90,11 @@ def _had(state: State, own: Connection) -> tuple[PortName, ...] | None:
 
 def _plan(before: State, after: State, policy: Policy, ways: _Ways) -> Plan:
     if before.plan is None or not _are_alike(before, after):
-        uses = [Uses(application=own.application, ports=ways[own.id])
-                for own in after.connections.values() if ways[own.id]]  # fmt: skip
+        uses = [
+            Uses(application=own.application, ports=ways[own.id])
+            for own in after.connections.values()
+            if ways[own.id]
+        ]
         return plan(policy, uses)
     changes: list[tuple[Uses, int]] = []
     for own in after.connections.values():

@@ -43,8 +43,11 @@ def forecasts(state: State) -> dict[str, Forecast]:
             if application not in least or (share, name) < least[application]:
                 least[application] = (share, name)
     # A plan may for moments count connections of registrations that have just gone.
-    return {id_: _forecast(state, id_, *found) for id_, found in least.items()
-            if id_ in state.applications}  # fmt: skip
+    return {
+        id_: _forecast(state, id_, *found)
+        for id_, found in least.items()
+        if id_ in state.applications
+    }
 
 
 def forecast_of(state: State, id_: str) -> Forecast | None:
@@ -60,9 +63,11 @@ def shares_of(state: State, id_: str) -> list[tuple[float, PortName]]:
     own = [state.connections[name] for name in state.applications[id_].connections]
     ports = {port for connection in own for port in state.ports_of(connection)}
     found = [(port, state.plan.ports.get(port)) for port in ports]
-    return [(told.weights[row] / told.policy.units, state.paths.names[port])
-            for port, told in found
-            if told is not None and (row := row_of(told, id_)) is not None]  # fmt: skip
+    return [
+        (told.weights[row] / told.policy.units, state.paths.names[port])
+        for port, told in found
+        if told is not None and (row := row_of(told, id_)) is not None
+    ]
 
 
 def row_of(told: PortPlan, id_: str) -> int | None:

@@ -81,8 +81,12 @@ def joined(levels: Levels | None, name: str, model: Hinges, most: int) -> Levels
     away = squares(own, centroids[place])
     free = next((n for n in range(1, most + 1) if n not in used), None)
     if free is not None and away > 0:
-        opened = Level(number=free, applications=(name,), centroid=tuple(own.tolist()),
-                       sensitivity=float(own.mean()))  # fmt: skip
+        opened = Level(
+            number=free,
+            applications=(name,),
+            centroid=tuple(own.tolist()),
+            sensitivity=float(own.mean()),
+        )
         return replace(levels, levels=_by_number((*levels.levels, opened)))
     level = levels.levels[place]
     more = replace(level, applications=tuple(sorted((*level.applications, name))))
@@ -112,8 +116,9 @@ def policy_for(
     if levels is None:
         return None
     hierarchy = hierarchy_of(levels)
-    return Policy(models=_models(kinds), levels=levels, hierarchy=hierarchy, port=_NEVER_USED,
-                  ports=ports)  # fmt: skip
+    return Policy(
+        models=_models(kinds), levels=levels, hierarchy=hierarchy, port=_NEVER_USED, ports=ports
+    )
 
 
 def fitness(
@@ -136,8 +141,9 @@ def _judged(ability: Ability, settings: Settings) -> PortPolicy | str:
         asked = f"{settings.all_levels} are asked for"
         return f"has {ability.levels} levels, and {asked}; lower levels of [policy]"
     try:
-        own = PortPolicy(scheduler=_scheduler(ability), managed_share=settings.managed_share,
-                         lane=settings.lane)  # fmt: skip
+        own = PortPolicy(
+            scheduler=_scheduler(ability), managed_share=settings.managed_share, lane=settings.lane
+        )
     except InputError as error:
         return f"{error.problem}; {error.remedy}"
     vlarb = isinstance(own.scheduler, VlArbitration)

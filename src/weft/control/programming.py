@@ -59,9 +59,12 @@ def retargeted(state: State, tables: dict[PortName, Tables], cause: str) -> Step
     changed = {name: told for name, told in tables.items() if state.target.get(name) != told}
     if not changed:
         return Stepped(state=state)
-    after = replace(
-        state, revision=state.revision + 1, target=state.target.changed(changed)
-    )  # fmt: skip
-    row = RevisionRow(revision=after.revision, cause=cause, tables=changed, held=state.held,
-                      before={name: state.target.get(name) for name in changed})  # fmt: skip
+    after = replace(state, revision=state.revision + 1, target=state.target.changed(changed))
+    row = RevisionRow(
+        revision=after.revision,
+        cause=cause,
+        tables=changed,
+        held=state.held,
+        before={name: state.target.get(name) for name in changed},
+    )
     return Stepped(state=after, rows=(row,), ports=frozenset(changed))

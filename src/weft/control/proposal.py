@@ -56,8 +56,10 @@ def proposed(state: State, proposal: Proposal) -> Planned | Refusal:
     if isinstance(answer, Refusal):
         return answer
     before, after = forecasts(state), forecasts(outcome.state)
-    ports = [PortChange(port=name, before=state.target.get(name), after=outcome.state.target[name])
-             for name in sorted(outcome.ports)]  # fmt: skip
+    ports = [
+        PortChange(port=name, before=state.target.get(name), after=outcome.state.target[name])
+        for name in sorted(outcome.ports)
+    ]
     return Planned(
         ports=tuple(ports),
         applications=_changes(state, outcome.state, before, after),

@@ -225,10 +225,14 @@ def _drift_lines(drifts: Sequence[Drift]) -> list[str]:
     """A line for all that was found, one for all that is repaired."""
     found = [drift for drift in drifts if drift.took_s is None]
     times = {drift.port: 1e3 * drift.took_s for drift in drifts if drift.took_s is not None}
-    lines = [f"drift: {one.port} has {_shown(one.found)}, to have {_shown(one.wanted)}"
-             f"{_and_more(found)}" for one in found[:1]]  # fmt: skip
-    return lines + [f"drift: {port} repaired in {took_ms:.0f} ms{_and_more(times)}"
-                    for port, took_ms in list(times.items())[:1]]  # fmt: skip
+    lines = [
+        f"drift: {one.port} has {_shown(one.found)}, to have {_shown(one.wanted)}{_and_more(found)}"
+        for one in found[:1]
+    ]
+    return lines + [
+        f"drift: {port} repaired in {took_ms:.0f} ms{_and_more(times)}"
+        for port, took_ms in list(times.items())[:1]
+    ]
 
 
 def _and_more(those: Collection[object]) -> str:

@@ -43,9 +43,7 @@ def remembered(found: Stepped, key: Key) -> Stepped:
         return found
     answered = found.state.answered.put(key, found.answer)
     row = AnswerRow(key=key, answer=found.answer)
-    return replace(
-        found, state=replace(found.state, answered=answered), rows=(*found.rows, row)
-    )  # fmt: skip
+    return replace(found, state=replace(found.state, answered=answered), rows=(*found.rows, row))
 
 
 def answered_before(state: State, key: Key, kind: type[Answer]) -> Answer | None:
@@ -55,8 +53,12 @@ def answered_before(state: State, key: Key, kind: type[Answer]) -> Answer | None
 
 
 def of_another(key: Key) -> Refusal:
-    return Refusal(code="ALREADY_EXISTS", where=f"key {key}", problem="was another request's",
-                   remedy="count requests up")  # fmt: skip
+    return Refusal(
+        code="ALREADY_EXISTS",
+        where=f"key {key}",
+        problem="was another request's",
+        remedy="count requests up",
+    )
 
 
 # ---- Registrations ----------------------------------------------------------------------------
@@ -67,8 +69,12 @@ def register(state: State, event: Register) -> Stepped:
     if before is not None:
         if isinstance(before, Registered) and kind_of(before.id) != event.name:
             problem = f"has registered {kind_of(before.id)}"
-            before = Refusal(code="ALREADY_EXISTS", where=f"key {event.key}", problem=problem,
-                             remedy="count requests up")  # fmt: skip
+            before = Refusal(
+                code="ALREADY_EXISTS",
+                where=f"key {event.key}",
+                problem=problem,
+                remedy="count requests up",
+            )
         return Stepped(state=state, answer=before)
     return remembered(registered(state, event.name, event.ttl_s, event.now_s), event.key)
 
@@ -91,12 +97,20 @@ def registered(state: State, name: str, ttl_s: float, now_s: float) -> Stepped:
 
 def _no_room(state: State, name: str) -> Refusal | None:
     if name not in state.kinds or name in state.withdrawn:
-        return Refusal(code="NOT_FOUND", where=f"application {name}", problem="has no model",
-                       remedy="profile it (weft profile)")  # fmt: skip
+        return Refusal(
+            code="NOT_FOUND",
+            where=f"application {name}",
+            problem="has no model",
+            remedy="profile it (weft profile)",
+        )
     if len(state.applications) >= state.settings.most_applications:
         problem = f"{len(state.applications)} are registered"
-        return Refusal(code="RESOURCE_EXHAUSTED", where="applications", problem=problem,
-                       remedy="raise applications of [leases]")  # fmt: skip
+        return Refusal(
+            code="RESOURCE_EXHAUSTED",
+            where="applications",
+            problem=problem,
+            remedy="raise applications of [leases]",
+        )
     return None
 
 
@@ -129,8 +143,12 @@ def deregistered(state: State, own: Application) -> Stepped:
 
 def _no_lease(application: str) -> Refusal:
     problem = "no such registration: its lease expired or it was given back"
-    return Refusal(code="FAILED_PRECONDITION", where=f"application {application}",
-                   problem=problem, remedy="register again")  # fmt: skip
+    return Refusal(
+        code="FAILED_PRECONDITION",
+        where=f"application {application}",
+        problem=problem,
+        remedy="register again",
+    )
 
 
 # ---- Leases -----------------------------------------------------------------------------------
@@ -142,8 +160,12 @@ def alive(state: State, application: str, now_s: float) -> Application | Refusal
     if own is None:
         return _no_lease(application)
     if not own.is_alive(now_s):
-        return Refusal(code="FAILED_PRECONDITION", where=f"application {application}",
-                       problem="lease expired", remedy="register again")  # fmt: skip
+        return Refusal(
+            code="FAILED_PRECONDITION",
+            where=f"application {application}",
+            problem="lease expired",
+            remedy="register again",
+        )
     return own
 
 
@@ -179,8 +201,9 @@ def connect(state: State, event: Connect) -> Stepped:
     own = alive(state, event.application, event.now_s)
     if isinstance(own, Refusal):
         return refused(state, own)
-    made = Connection(id=str(event.key), application=own.id, source=event.source,
-                      destination=event.destination)  # fmt: skip
+    made = Connection(
+        id=str(event.key), application=own.id, source=event.source, destination=event.destination
+    )
     return connected(state, own, made)
 
 
@@ -200,8 +223,9 @@ def connected(state: State, own: Application, made: Connection) -> Stepped:
         lost=state.lost.put(made.id, way) if isinstance(way, Lost) else state.lost,
         pending=state.pending if isinstance(way, Lost) else _counted(made, way, 1, state.pending),
     )
-    row = ConnectionRow(id=made.id, application=own.id, source=made.source,
-                        destination=made.destination)  # fmt: skip
+    row = ConnectionRow(
+        id=made.id, application=own.id, source=made.source, destination=made.destination
+    )
     return Stepped(state=after, rows=(row,), answer=Connected(connection=made.id))
 
 
@@ -218,15 +242,24 @@ def way_of(paths: Paths | None, own: Connection) -> tuple[Port, ...] | Lost:
 def _unusable(state: State, made: Connection, before: Connection | None) -> Refusal | None:
     where = f"connection {made.id}"
     if before is not None:
-        return Refusal(code="ALREADY_EXISTS", where=where, problem="is another one",
-                       remedy="count requests up")  # fmt: skip
+        return Refusal(
+            code="ALREADY_EXISTS", where=where, problem="is another one", remedy="count requests up"
+        )
     if state.closed.get(made.id):
-        return Refusal(code="FAILED_PRECONDITION", where=where, problem="has been closed",
-                       remedy="open another one")  # fmt: skip
+        return Refusal(
+            code="FAILED_PRECONDITION",
+            where=where,
+            problem="has been closed",
+            remedy="open another one",
+        )
     if len(state.connections) >= state.settings.most_connections:
         problem = f"{len(state.connections)} are open"
-        return Refusal(code="RESOURCE_EXHAUSTED", where="connections", problem=problem,
-                       remedy="raise connections of [leases]")  # fmt: skip
+        return Refusal(
+            code="RESOURCE_EXHAUSTED",
+            where="connections",
+            problem=problem,
+            remedy="raise connections of [leases]",
+        )
     return None
 
 

@@ -36,8 +36,11 @@ def restored(
 
     Of those that the table has and that cannot be read the model that was kept stands.
     """
-    stands = {name: kind for name, kind in kept.kinds.items()
-              if name in unreadable and name not in kept.withdrawn}  # fmt: skip
+    stands = {
+        name: kind
+        for name, kind in kept.kinds.items()
+        if name in unreadable and name not in kept.withdrawn
+    }
     table = {**stands, **table}
     state = State(
         settings=settings,
@@ -56,8 +59,9 @@ def restored(
 
 
 def _connection(row: ConnectionRow) -> Connection:
-    return Connection(id=row.id, application=row.application or "", source=row.source,
-                      destination=row.destination)  # fmt: skip
+    return Connection(
+        id=row.id, application=row.application or "", source=row.source, destination=row.destination
+    )
 
 
 def _applications(kept: Kept, now_s: float) -> PersistentMap[str, Application]:
@@ -77,8 +81,13 @@ def _applications(kept: Kept, now_s: float) -> PersistentMap[str, Application]:
 
 def _application(row: ApplicationRow, owned: dict[str, None], now_s: float) -> Application:
     expires_s = now_s + row.ttl_s if row.ttl_s else inf
-    return Application(id=row.id, name=row.name or "", ttl_s=row.ttl_s, expires_s=expires_s,
-                       connections=PersistentMap(owned))  # fmt: skip
+    return Application(
+        id=row.id,
+        name=row.name or "",
+        ttl_s=row.ttl_s,
+        expires_s=expires_s,
+        connections=PersistentMap(owned),
+    )
 
 
 def _answered(kept: Kept) -> Recent[Key, Answer]:
@@ -99,8 +108,9 @@ def _with_table(state: State, kept: Kept, table: Mapping[str, Kind]) -> Outcome:
     """Nobody's packets carry a level: all are made anew."""
     levels = clustered(table, state.settings.levels)
     policy = policy_for(table, levels, {})
-    after = replace(state, kinds=dict(table), levels=levels,
-                    plan=None if policy is None else plan(policy, []))  # fmt: skip
+    after = replace(
+        state, kinds=dict(table), levels=levels, plan=None if policy is None else plan(policy, [])
+    )
     rows: list[Row] = [KindRow(name=n, kind=None) for n in sorted(kept.kinds) if n not in table]
     rows += [KindRow(name=n, kind=k) for n, k in table.items() if _is_new(kept, n, k)]
     if levels is not None and levels != kept.levels:
@@ -115,8 +125,13 @@ def _is_new(kept: Kept, name: str, kind: Kind) -> bool:
 def _with_levels(state: State, kept: Kept, table: Mapping[str, Kind]) -> Outcome:
     """Running packets carry the levels that were kept."""
     policy = policy_for(kept.kinds, kept.levels, {})
-    before = replace(state, kinds=kept.kinds, withdrawn=kept.withdrawn, levels=kept.levels,
-                     plan=None if policy is None else plan(policy, []))  # fmt: skip
+    before = replace(
+        state,
+        kinds=kept.kinds,
+        withdrawn=kept.withdrawn,
+        levels=kept.levels,
+        plan=None if policy is None else plan(policy, []),
+    )
     gone = [ModelChanged(name=name, kind=None) for name in sorted(kept.kinds) if name not in table]
     come = [ModelChanged(name=name, kind=kind) for name, kind in sorted(table.items())]
     return batch(before, [*gone, *come])

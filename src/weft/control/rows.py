@@ -79,6 +79,4 @@ class CountRow:
     registered: int
 
 
-Row = (
-    ApplicationRow | ConnectionRow | KindRow | LevelsRow | AnswerRow | RevisionRow | CountRow
-)  # fmt: skip
+Row = ApplicationRow | ConnectionRow | KindRow | LevelsRow | AnswerRow | RevisionRow | CountRow

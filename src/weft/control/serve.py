@@ -102,9 +102,11 @@ def _opener(config: Config) -> Callable[[], Switches]:
 
 
 def _summary(state: State, table: Path) -> str:
-    counts = [counted(len(state.applications), "application"),
-              counted(len(state.connections), "connection"),
-              f"{counted(len(state.kinds), 'model')} ({table})"]  # fmt: skip
+    counts = [
+        counted(len(state.applications), "application"),
+        counted(len(state.connections), "connection"),
+        f"{counted(len(state.kinds), 'model')} ({table})",
+    ]
     return f"{', '.join(counts)}, revision {state.revision}"
 
 
@@ -119,20 +121,34 @@ class _Controller:
     def __post_init__(self) -> None:
         self.watch = TableWatch(self.config.table)
         self.watch.changes()
-        outcome = restored(self.store.load(), self.config.settings, self.watch.kinds, 0.0,
-                           unreadable=self.watch.problems.keys())  # fmt: skip
+        outcome = restored(
+            self.store.load(),
+            self.config.settings,
+            self.watch.kinds,
+            0.0,
+            unreadable=self.watch.problems.keys(),
+        )
         if outcome.rows:
             self.store.commit(outcome.rows, time.time())
         clock, pace = time.monotonic, self.config.pace
         self.reconciler = Reconciler(clock=clock, tell=self.tell, pace=pace)
         self.explorer = Explorer(
-            self.reconciler, self.opened, clock=clock, found=self._found, tell=self.tell,
-            pace=pace, aliases=self.config.aliases,
-        )  # fmt: skip
+            self.reconciler,
+            self.opened,
+            clock=clock,
+            found=self._found,
+            tell=self.tell,
+            pace=pace,
+            aliases=self.config.aliases,
+        )
         self.engine = Engine(
-            outcome.state, self.store, clock=clock, time_of_day=time.time, want=self._want,
+            outcome.state,
+            self.store,
+            clock=clock,
+            time_of_day=time.time,
+            want=self._want,
             miss=self.explorer.urge,
-        )  # fmt: skip
+        )
         self.reconciler.want(dict(outcome.state.target), outcome.state.revision)
         self.tell(_summary(outcome.state, self.config.table))
 

@@ -46,8 +46,11 @@ def run_of(state: State) -> Run | None:
     """Of every connection over managed ports; None where there is none."""
     if state.paths is None:
         return None
-    flows = [_flow(state, own) for own in state.connections.values()
-             if own.id not in state.lost and state.ports_of(own)]  # fmt: skip
+    flows = [
+        _flow(state, own)
+        for own in state.connections.values()
+        if own.id not in state.lost and state.ports_of(own)
+    ]
     hosts = len(state.paths.fabric.hosts)
     if len(flows) > MOST_FLOWS or hosts > MOST_HOSTS:
         problem = f"{len(flows)} connections between {hosts} hosts"
@@ -56,14 +59,20 @@ def run_of(state: State) -> Run | None:
     if not flows:
         return None
     htb = any(ability.scheduler == "htb" for ability in state.abilities.values())
-    return Run(fabric=state.paths.fabric, tables=dict(state.target), flows=tuple(flows),
-                 scheduler="htb" if htb else "vlarb")  # fmt: skip
+    return Run(
+        fabric=state.paths.fabric,
+        tables=dict(state.target),
+        flows=tuple(flows),
+        scheduler="htb" if htb else "vlarb",
+    )
 
 
 def _flow(state: State, own: Connection) -> Flow:
     assert state.paths is not None, "a connection with ports has a path"
-    source, target = (state.paths.fabric.nodes[state.paths.host(name)].name
-                      for name in (own.source, own.destination))  # fmt: skip
+    source, target = (
+        state.paths.fabric.nodes[state.paths.host(name)].name
+        for name in (own.source, own.destination)
+    )
     level = state.level_of(state.applications[own.application].name)
     return Flow(application=own.application, source=source, target=target, level=level)
 

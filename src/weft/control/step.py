@@ -80,5 +80,9 @@ def carried_out(state: State, events: Sequence[Event]) -> Outcome:
 def settle(outcome: Outcome, most: int | None = None) -> Outcome:
     """With a plan that counts every connection, of `most` ports if so many are too many."""
     last = settled(outcome.state, most=most)
-    return replace(outcome, state=last.state, rows=(*outcome.rows, *last.rows),
-                   ports=outcome.ports | last.ports)  # fmt: skip
+    return replace(
+        outcome,
+        state=last.state,
+        rows=(*outcome.rows, *last.rows),
+        ports=outcome.ports | last.ports,
+    )

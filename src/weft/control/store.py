@@ -142,8 +142,10 @@ class Store:
         query = "SELECT revision, at_s, cause, ports FROM revisions ORDER BY 1 DESC LIMIT ?"
         with _refusing(self._path):
             found = self._db.execute(query, (most,)).fetchall()
-        return [Revision(revision=r, at_s=at_s, cause=cause, ports=ports)
-                for r, at_s, cause, ports in found]  # fmt: skip
+        return [
+            Revision(revision=r, at_s=at_s, cause=cause, ports=ports)
+            for r, at_s, cause, ports in found
+        ]
 
     def tables_at(self, revision: int) -> dict[PortName, Tables]:
         """What ports were to have at a revision; those never told by then are left out."""
@@ -154,8 +156,9 @@ class Store:
             # The first undo row after it has what a port had until then.
             undone = self._db.execute(
                 "SELECT node, port, told, min(revision) FROM undo WHERE revision > ? "
-                "GROUP BY node, port", (revision,)
-            ).fetchall()  # fmt: skip
+                "GROUP BY node, port",
+                (revision,),
+            ).fetchall()
             target = self._target()
         if latest is None or not oldest <= revision <= latest:
             kept = "none yet" if latest is None else f"{oldest} to {latest}"
@@ -191,8 +194,9 @@ class Store:
 
 def _prepare(db: sqlite3.Connection, path: Path) -> None:
     db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    (ours,), (version,) = (db.execute(f"PRAGMA {name}").fetchone()
-                           for name in ("application_id", "user_version"))  # fmt: skip
+    (ours,), (version,) = (
+        db.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
     (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not tables and not ours:
         _create(db)

@@ -69,8 +69,10 @@ def _write_revision(db: sqlite3.Connection, row: RevisionRow, at_s: float) -> No
         return
     known: dict[Tables, str] = {}  # thousands of ports have a few tables among them
     target = [(name.node, name.port, _text(told, known)) for name, told in row.tables.items()]
-    undo = [(row.revision, name.node, name.port, None if told is None else _text(told, known))
-            for name, told in row.before.items()]  # fmt: skip
+    undo = [
+        (row.revision, name.node, name.port, None if told is None else _text(told, known))
+        for name, told in row.before.items()
+    ]
     new = (row.revision, at_s, row.cause, len(target))
     db.execute("INSERT INTO revisions VALUES (?, ?, ?, ?)", new)
     db.executemany("INSERT OR REPLACE INTO target VALUES (?, ?, ?)", target)
@@ -104,8 +106,11 @@ def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> N
 
 def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> None:
     gone = [(row.id,) for row in rows if row.application is None]
-    here = [(row.id, row.application, row.source, row.destination)
-            for row in rows if row.application is not None]  # fmt: skip
+    here = [
+        (row.id, row.application, row.source, row.destination)
+        for row in rows
+        if row.application is not None
+    ]
     db.executemany("DELETE FROM connections WHERE id = ?", gone)
     db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", here)
 

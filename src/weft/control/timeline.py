@@ -114,9 +114,11 @@ def _runs(timeline: Timeline, name: str) -> Iterator[dict[str, Plain]]:
 def _predicted(timeline: Timeline, run: Run) -> float | None:
     """The mean of the predictions while it ran."""
     until_s = run.began_s + run.took_s
-    found = [moment.slowdowns[run.application] for moment in timeline.moments
-             if run.began_s <= moment.at_s <= until_s
-             and run.application in moment.slowdowns]  # fmt: skip
+    found = [
+        moment.slowdowns[run.application]
+        for moment in timeline.moments
+        if run.began_s <= moment.at_s <= until_s and run.application in moment.slowdowns
+    ]
     return fmean(found) if found else None
 
 
@@ -149,7 +151,8 @@ def _explained(timeline: Timeline) -> Record:
         kind="measurement",
         name=EXPLAINED,
         settings={"port": timeline.port},
-        tables={"explanations": [{"at_s": one.at_s, "text": one.text}
-                                 for one in timeline.explanations]},
+        tables={
+            "explanations": [{"at_s": one.at_s, "text": one.text} for one in timeline.explanations]
+        },
         provenance=Provenance(weft_version=__version__),
-    )  # fmt: skip
+    )

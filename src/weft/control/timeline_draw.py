@@ -56,9 +56,15 @@ def _section(port: Plain, records: Sequence[Record]) -> Section:
 
 def _summary(name: str, record: Record) -> dict[str, object]:
     means = {key: getattr(value, "value", None) for key, value in record.quantities.items()}
-    columns = {"runs": "runs", "alone": "alone, s", "completion": "mean completion, s",
-               "slowdown": "slowdown", "slowdown.predicted": "predicted",
-               "weight": "mean weight, %", "share": "mean share, %"}  # fmt: skip
+    columns = {
+        "runs": "runs",
+        "alone": "alone, s",
+        "completion": "mean completion, s",
+        "slowdown": "slowdown",
+        "slowdown.predicted": "predicted",
+        "weight": "mean weight, %",
+        "share": "mean share, %",
+    }
     told: dict[str, object] = {
         head: "–" if means.get(key) is None else f"{means[key]:.3g}"
         for key, head in columns.items()
@@ -121,5 +127,6 @@ def slowdowns(ax: Axes, records: Records) -> None:
 def _points(rows: Sequence[Row], column: str, factor: float) -> tuple[list[float], list[float]]:
     """Gaps where there is no value: who is not registered has none."""
     x = [number(row["at_s"]) for row in rows]
-    return x, [float("nan") if row[column] is None else factor * number(row[column])
-               for row in rows]  # fmt: skip
+    return x, [
+        float("nan") if row[column] is None else factor * number(row[column]) for row in rows
+    ]

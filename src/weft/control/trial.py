@@ -68,9 +68,13 @@ class Trial:
 
 
 def tried(
-    fabric: Fabric, tables: Mapping[PortName, Tables], flows: Sequence[Flow], *,
-    scheduler: Scheduler = "vlarb", seed: int = 1,
-) -> Trial:  # fmt: skip
+    fabric: Fabric,
+    tables: Mapping[PortName, Tables],
+    flows: Sequence[Flow],
+    *,
+    scheduler: Scheduler = "vlarb",
+    seed: int = 1,
+) -> Trial:
     """What these flows get of a fabric whose ports have these tables."""
     outcome = simulate(scenario_of(fabric, tables, flows, scheduler=scheduler, seed=seed))
     found = outcome.record.quantities
@@ -83,9 +87,13 @@ def tried(
 
 
 def scenario_of(
-    fabric: Fabric, tables: Mapping[PortName, Tables], flows: Sequence[Flow], *,
-    scheduler: Scheduler = "vlarb", seed: int = 1,
-) -> Scenario:  # fmt: skip
+    fabric: Fabric,
+    tables: Mapping[PortName, Tables],
+    flows: Sequence[Flow],
+    *,
+    scheduler: Scheduler = "vlarb",
+    seed: int = 1,
+) -> Scenario:
     """The scenario of the packet simulator that tries them."""
     if not flows:
         raise InputError("trial", "no flows", "give at least one")
@@ -199,9 +207,13 @@ def _name(number: int) -> str:
 
 def _traffic(number: int, flow: Flow) -> dict[str, Any]:
     return {
-        "name": _name(number), "kind": "bandwidth", "from": flow.source, "to": flow.target,
-        "sl": flow.level, "size": _MESSAGE,
-    }  # fmt: skip
+        "name": _name(number),
+        "kind": "bandwidth",
+        "from": flow.source,
+        "to": flow.target,
+        "sl": flow.level,
+        "size": _MESSAGE,
+    }
 
 
 def _duration_ps(fabric: Fabric, told: Mapping[Port, Mapping[str, Any]]) -> int:

@@ -133,9 +133,10 @@ def choose(
         for other, taken in chosen.items():
             if taken == worker:
                 raise InputError(
-                    where, f"{other} and {host} are both on worker {worker.name}",
+                    where,
+                    f"{other} and {host} are both on worker {worker.name}",
                     "start one worker per host",
-                )  # fmt: skip
+                )
         chosen[host] = worker
     return chosen
 
@@ -149,16 +150,18 @@ def _worker_of(host: str, address: str | None, workers: list[Worker], where: str
         if len(match) > 1:
             names = ", ".join(w.name for w in match)
             raise InputError(
-                where, f"host {host} has {len(match)} workers ({names})",
+                where,
+                f"host {host} has {len(match)} workers ({names})",
                 "start one worker per host, or name one of them by the host",
-            )  # fmt: skip
+            )
         if match:
             return match[0]
     there = ", ".join(sorted(f"{w.name} (on {w.machine}, {w.ip})" for w in workers)) or "none"
     raise InputError(
-        where, f"no worker for host {host}",
+        where,
+        f"no worker for host {host}",
         f"start one with `dask worker --name {host}`; workers there: {there}",
-    )  # fmt: skip
+    )
 
 
 def _info(client: Any) -> Mapping[str, Mapping[str, Any]]:

@@ -102,9 +102,12 @@ def _bucket(saved: Saved, rate_bps: float) -> TokenBucket:
 
 @contextmanager
 def capped(
-    links: Iterable[End], *, rate_bps: float | None = None, percent: float | None = None,
+    links: Iterable[End],
+    *,
+    rate_bps: float | None = None,
+    percent: float | None = None,
     even_default_route: bool = False,
-) -> Iterator[Ends]:  # fmt: skip
+) -> Iterator[Ends]:
     """All ends of the links have this cap inside the block."""
     with changing(links, even_default_route=even_default_route) as held:
         held.cap(rate_bps=rate_bps, percent=percent)

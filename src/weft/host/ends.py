@@ -52,18 +52,26 @@ class Saved:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "namespace": self.end.namespace, "interface": self.end.interface,
-            "receiving": self.end.receiving, "netns": self.netns, "index": self.index,
-            "kind": self.kind, "handle": self.handle, "options": self.options.hex(),
-        }  # fmt: skip
+            "namespace": self.end.namespace,
+            "interface": self.end.interface,
+            "receiving": self.end.receiving,
+            "netns": self.netns,
+            "index": self.index,
+            "kind": self.kind,
+            "handle": self.handle,
+            "options": self.options.hex(),
+        }
 
 
 def saved_from(data: Mapping[str, Any]) -> Saved:
     return Saved(
         end=End(data["namespace"], data["interface"], data.get("receiving", False)),
-        netns=data.get("netns", 0), index=data["index"], kind=data["kind"],
-        handle=data["handle"], options=bytes.fromhex(data["options"]),
-    )  # fmt: skip
+        netns=data.get("netns", 0),
+        index=data["index"],
+        kind=data["kind"],
+        handle=data["handle"],
+        options=bytes.fromhex(data["options"]),
+    )
 
 
 def save(end: End, *, even_default_route: bool = False) -> Saved:
@@ -78,9 +86,13 @@ def save(end: End, *, even_default_route: bool = False) -> Saved:
         remedy = f"`tc qdisc del dev {end.interface} root` if it is not needed"
         raise InputError(str(end), f"has {kinds}, which weft could not restore", remedy)
     return Saved(
-        end=end, netns=namespaces.identity(end.namespace), index=index, kind=root.kind,
-        handle=root.handle, options=b"" if root.is_default else root.options,
-    )  # fmt: skip
+        end=end,
+        netns=namespaces.identity(end.namespace),
+        index=index,
+        kind=root.kind,
+        handle=root.handle,
+        options=b"" if root.is_default else root.options,
+    )
 
 
 def index_of(link: Rtnetlink, end: End, *, even_default_route: bool) -> int:

@@ -63,15 +63,25 @@ def classid(queue: int) -> int:
 
 
 def queue_class(
-    queue: int, *, rate_bps: int, ceil_bps: int, quantum_bytes: int,
-    burst_bytes: int | None = None, priority: int = 0,
-) -> HtbClass:  # fmt: skip
+    queue: int,
+    *,
+    rate_bps: int,
+    ceil_bps: int,
+    quantum_bytes: int,
+    burst_bytes: int | None = None,
+    priority: int = 0,
+) -> HtbClass:
     if burst_bytes is None:
         burst_bytes = _burst_bytes(rate_bps, ceil_bps)
     return HtbClass(
-        classid=classid(queue), parent=LINK, rate_bps=rate_bps, ceil_bps=ceil_bps,
-        quantum_bytes=quantum_bytes, burst_bytes=burst_bytes, priority=priority,
-    )  # fmt: skip
+        classid=classid(queue),
+        parent=LINK,
+        rate_bps=rate_bps,
+        ceil_bps=ceil_bps,
+        quantum_bytes=quantum_bytes,
+        burst_bytes=burst_bytes,
+        priority=priority,
+    )
 
 
 def _burst_bytes(rate_bps: int, link_bps: int) -> int:
@@ -146,9 +156,13 @@ def class_messages(index: int, classes: list[HtbClass]) -> list[Message]:
 
 def link_class(link_bps: int) -> HtbClass:
     return HtbClass(
-        classid=LINK, parent=MAJOR, rate_bps=link_bps, ceil_bps=link_bps,
-        quantum_bytes=_LINK_QUANTUM_BYTES, burst_bytes=wiring.burst_bytes(link_bps),
-    )  # fmt: skip
+        classid=LINK,
+        parent=MAJOR,
+        rate_bps=link_bps,
+        ceil_bps=link_bps,
+        quantum_bytes=_LINK_QUANTUM_BYTES,
+        burst_bytes=wiring.burst_bytes(link_bps),
+    )
 
 
 def _classes(tree: Tree) -> dict[int, HtbClass]:
@@ -183,9 +197,10 @@ def is_sound(found: Found, tree: Tree) -> bool:
     """The link's class is there, and no class of the tree is elsewhere: it can be changed."""
     wanted = {key: qdisc.as_read(one) for key, one in _classes(tree).items()}
     misplaced = [
-        key for key in wanted.keys() & found.classes.keys()
+        key
+        for key in wanted.keys() & found.classes.keys()
         if found.classes[key].parent != wanted[key].parent
-    ]  # fmt: skip
+    ]
     return LINK in found.classes and not misplaced
 
 

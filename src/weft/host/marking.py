@@ -204,9 +204,20 @@ def _attach(path: Path, program: bytes) -> None:
     """The program stays as long as the group."""
     code, licence = ctypes.create_string_buffer(program), ctypes.create_string_buffer(b"GPL")
     load = struct.pack(
-        "<IIQQIIQII16sII", _SOCK_OPS, len(program) // 8, ctypes.addressof(code),
-        ctypes.addressof(licence), 0, 0, 0, 0, 0, b"weft", 0, _AT_SOCK_OPS,
-    )  # fmt: skip
+        "<IIQQIIQII16sII",
+        _SOCK_OPS,
+        len(program) // 8,
+        ctypes.addressof(code),
+        ctypes.addressof(licence),
+        0,
+        0,
+        0,
+        0,
+        0,
+        b"weft",
+        0,
+        _AT_SOCK_OPS,
+    )
     loaded = _bpf(_PROG_LOAD, load)
     group = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

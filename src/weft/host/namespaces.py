@@ -158,9 +158,13 @@ def _enter(namespace: str) -> None:
 
 
 def spawn(
-    namespace: str | None, argv: Sequence[str], *, hostname: str = "",
-    join: Callable[[], None] = lambda: None, **options: Any,
-) -> subprocess.Popen[bytes]:  # fmt: skip
+    namespace: str | None,
+    argv: Sequence[str],
+    *,
+    hostname: str = "",
+    join: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> subprocess.Popen[bytes]:
     """Starts a command inside; None: where we are. It does not outlive the thread that did.
 
     `join` is called in the new process before it becomes the command.
@@ -215,8 +219,11 @@ def pids_in(namespace: str) -> list[int]:
     """The processes inside."""
     done = subprocess.run(
         ["ip", "netns", "pids", namespace],
-        capture_output=True, text=True, timeout=COMMAND_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
     return [int(pid) for pid in done.stdout.split()]
 
 

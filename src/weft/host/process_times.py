@@ -59,8 +59,11 @@ class TreeTimes:
 
     def living(self) -> list[int]:
         """Those seen that have not ended; not a process that has the number of one that has."""
-        return [pid for pid, began in self._began.items()
-                if began is not None and started_ticks(pid, self._root) == began]  # fmt: skip
+        return [
+            pid
+            for pid, began in self._began.items()
+            if began is not None and started_ticks(pid, self._root) == began
+        ]
 
     def _look(self, pid: int, thread: str) -> list[int]:
         """Notes a thread's times; returns the processes that it started."""

@@ -43,9 +43,12 @@ class PortQueue:
 
 
 def set_queues(
-    port: Saved, wanted: Sequence[Queue], *, rate_bps: int | None = None,
+    port: Saved,
+    wanted: Sequence[Queue],
+    *,
+    rate_bps: int | None = None,
     limit_bytes: int = LIMIT_BYTES,
-) -> None:  # fmt: skip
+) -> None:
     """Gives a port these queues; without a rate, that of the token bucket it had."""
     link_bps = _link_bps(port, rate_bps)
     _check(wanted, str(port.end))
@@ -83,11 +86,14 @@ def queues(end: End) -> list[PortQueue]:
     total = sum(one.rate_bps for one in classes)
     return [
         PortQueue(
-            share=one.rate_bps / total, rate_bps=one.rate_bps, ceil_bps=one.ceil_bps,
-            dscps=found.dscps_of(one.classid), count=found.counts[one.classid],
+            share=one.rate_bps / total,
+            rate_bps=one.rate_bps,
+            ceil_bps=one.ceil_bps,
+            dscps=found.dscps_of(one.classid),
+            count=found.counts[one.classid],
         )
         for one in classes
-    ]  # fmt: skip
+    ]
 
 
 def _queue_classes(found: Found) -> list[HtbClass]:
@@ -107,11 +113,13 @@ def _classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
     shares = [weight / sum(weights) for weight in weights]
     return tuple(
         htb.queue_class(
-            n, rate_bps=max(round(share * link_bps), LEAST_RATE_BPS), ceil_bps=link_bps,
+            n,
+            rate_bps=max(round(share * link_bps), LEAST_RATE_BPS),
+            ceil_bps=link_bps,
             quantum_bytes=htb.quantum_bytes(share),
         )
         for n, share in enumerate(shares)
-    )  # fmt: skip
+    )
 
 
 def _check(wanted: Sequence[Queue], where: str) -> None:

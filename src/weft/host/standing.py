@@ -181,9 +181,13 @@ def read_state(name: str) -> State | None:
         raise InputError(str(_path(name)), problem, "remove the testbed with the weft that made it")
     wiring = data["wiring"] | {"hosts": tuple(data["wiring"]["hosts"])}
     return State(
-        name=name, boot=data["boot"], wiring=Wiring(**wiring), inodes=data["inodes"],
-        doing=data["doing"], complete=data["complete"],
-    )  # fmt: skip
+        name=name,
+        boot=data["boot"],
+        wiring=Wiring(**wiring),
+        inodes=data["inodes"],
+        doing=data["doing"],
+        complete=data["complete"],
+    )
 
 
 def _write(state: State) -> None:
@@ -290,8 +294,11 @@ def _inode(namespace: str) -> int:
 
 def _refuse_difference(state: State, wiring: Wiring) -> None:
     had, wanted = asdict(state.wiring), asdict(wiring)
-    differ = [f"{key} {_shown(had[key])}, not {_shown(wanted[key])}" for key in had
-              if had[key] != wanted[key]]  # fmt: skip
+    differ = [
+        f"{key} {_shown(had[key])}, not {_shown(wanted[key])}"
+        for key in had
+        if had[key] != wanted[key]
+    ]
     if differ:
         problem = f"is up with {'; '.join(differ)}"
         raise InputError(f"testbed {state.name}", problem, _again(state.name))
@@ -349,10 +356,14 @@ def _port(end: End, node: str, peer: str) -> Port:
     with Rtnetlink(end.namespace) as link:
         root = ends.root_of(link, end, link.index(end.interface))
     return Port(
-        node=node, interface=end.interface, peer=peer, discipline=root.kind,
+        node=node,
+        interface=end.interface,
+        peer=peer,
+        discipline=root.kind,
         rate_bps=qdisc.bucket(root.options).rate_bps if root.kind == "tbf" else None,
-        passed_bytes=root.count.bytes, dropped=root.count.dropped,
-    )  # fmt: skip
+        passed_bytes=root.count.bytes,
+        dropped=root.count.dropped,
+    )
 
 
 def _changed_rates(bed: Testbed, ports: tuple[Port, ...]) -> Iterator[str]:

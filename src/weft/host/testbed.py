@@ -207,10 +207,14 @@ def _address(bed: Testbed, node: str) -> None:
         if host != node
     ]
     _batch(
-        "ip", namespace,
-        [f"addr add {address}/{network.prefixlen} dev {interface} noprefixroute",
-         f"route add {network} {route}", *neighbours],
-    )  # fmt: skip
+        "ip",
+        namespace,
+        [
+            f"addr add {address}/{network.prefixlen} dev {interface} noprefixroute",
+            f"route add {network} {route}",
+            *neighbours,
+        ],
+    )
 
 
 def _ways(bed: Testbed, switch: str) -> None:

@@ -196,9 +196,11 @@ def _uplink(wiring: Wiring, pair: tuple[str, str], ports: dict[str, int]) -> Cab
     )
     rate = wiring.uplink_rate_bps
     return Cable(
-        ends=(first, second), rate_bps=rate, burst_bytes=wiring.burst_for(rate),
+        ends=(first, second),
+        rate_bps=rate,
+        burst_bytes=wiring.burst_for(rate),
         between_switches=True,
-    )  # fmt: skip
+    )
 
 
 def _ways(

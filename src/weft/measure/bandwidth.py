@@ -43,8 +43,14 @@ def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
     """As `one_way`, and the peer sends as much as it can at the same time."""
     count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "duplex", settings.op)) as ends:
-        loops = duplex_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
-                             duration_ns=duration_ns)  # fmt: skip
+        loops = duplex_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
         results = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
         sent, received = [s for s, _ in results], [r for _, r in results]
         theirs = rig.finish(ends, sent, posted(settings, sent))

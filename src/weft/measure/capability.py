@@ -45,9 +45,16 @@ def _boot_id() -> str:
 
 def described(found: _core.Availability) -> dict[str, Any]:
     names = (
-        "transport", "device", "available", "reason", "remedy",
-        "endpoints", "operations", "max_bytes", "facts",
-    )  # fmt: skip
+        "transport",
+        "device",
+        "available",
+        "reason",
+        "remedy",
+        "endpoints",
+        "operations",
+        "max_bytes",
+        "facts",
+    )
     return {name: getattr(found, name) for name in names}
 
 

@@ -83,11 +83,14 @@ def _steps(
 ) -> Iterator[Record]:
     serving = stage.gather("serving", JOIN_S)
     addresses = {host.name: _address(host, fleet) for host in program.hosts}
-    stage.conductor.tell("servers", {
-        name: f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-        for name, address in addresses.items()
-        for port in [serving[name]["port"]]
-    })  # fmt: skip
+    stage.conductor.tell(
+        "servers",
+        {
+            name: f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            for name, address in addresses.items()
+            for port in [serving[name]["port"]]
+        },
+    )
     for number, step in enumerate(program.steps):
         if progress:
             progress(number / len(program.steps), f"step {number + 1} of {len(program.steps)}")

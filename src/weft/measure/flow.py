@@ -61,8 +61,14 @@ def _channel(generator: Generator) -> ChannelSpec:
 
 def _loopback_fields(settings: Settings) -> Report:
     size = settings.size_bytes
-    return endpoint_fields(settings, send_bytes=size, receive_bytes=size, depth=1,
-                           receive_depth=receives(size, 1), **TIMED)  # fmt: skip
+    return endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=size,
+        depth=1,
+        receive_depth=receives(size, 1),
+        **TIMED,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +125,13 @@ class OpenFlow:
         spec = loop_spec(settings, warmup=0, duration_ns=warmup_ns + duration_ns + TAIL_NS)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
-                stream, self.channels.endpoints, spec, self.stop,
-                **window_options(settings), rate=settings.rate or 0.0,
-            )  # fmt: skip
+                stream,
+                self.channels.endpoints,
+                spec,
+                self.stop,
+                **window_options(settings),
+                rate=settings.rate or 0.0,
+            )
             first = self._mark(running, warmup_ns)
             last = self._mark(running, duration_ns)
             counts = running.result()
@@ -158,5 +168,9 @@ def sparse(histogram: Histogram) -> Report:
     """A histogram as plain values."""
     keys, counts, low, high, total = histogram.to_sparse()
     return {
-        "keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total,
-    }  # fmt: skip
+        "keys": keys.tolist(),
+        "counts": counts.tolist(),
+        "min": low,
+        "max": high,
+        "sum": total,
+    }

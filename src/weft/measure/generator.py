@@ -24,9 +24,24 @@ GENERATORS = ("latency", "bandwidth", "pretend-latency")
 ESTIMATORS = ("ping-pong", "rperf")
 # Settings of the tests that a plan's traffic has too, by their names on the command line.
 SHARED = (
-    "endpoint", "size", "wait", "cpu", "numa", "pages", "dscp", "traffic_class", "priority",
-    "busy_poll", "sl", "gid_index", "port", "mtu", "inline", "offset", "peer_device",
-)  # fmt: skip
+    "endpoint",
+    "size",
+    "wait",
+    "cpu",
+    "numa",
+    "pages",
+    "dscp",
+    "traffic_class",
+    "priority",
+    "busy_poll",
+    "sl",
+    "gid_index",
+    "port",
+    "mtu",
+    "inline",
+    "offset",
+    "peer_device",
+)
 STREAMED = ("depth", "post_list", "signal_every")
 PRETEND: Mapping[str, object] = {"size": 256, "post_list": 16}
 BANDWIDTH: Mapping[str, object] = {"size": 4096, "depth": 16}

@@ -24,8 +24,13 @@ from weft.measure.wiring import echo_channel, loop_spec
 class LatencySettings(Settings):
     """A ping-pong."""
 
-    op: str = option("send", "op", values.choice("send", "tagged", "inject", "write-imm"),
-                     "send; tagged or inject (ofi); write-imm (verbs)", "OP")  # fmt: skip
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
 
 
 def run(rig: Rig, settings: LatencySettings) -> Observation:

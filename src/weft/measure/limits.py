@@ -108,8 +108,10 @@ def _too_fast(channels: Sequence[Served], limits: Limits) -> list[InputError]:
         bits = sum(c.loop["bytes"] * 8 for c in threads.values())
         most = limits.rate_bps * len(threads) / max(1, bits)
         problem = f"no rate is given, and the server's limit is {limits.rate_bps:g} b/s"
-        remedy = (f"give --rate, at most {math.floor(most)} messages per second here (rperf and "
-                  "transfer have none: they need --max-rate unlimited)")  # fmt: skip
+        remedy = (
+            f"give --rate, at most {math.floor(most)} messages per second here (rperf and "
+            "transfer have none: they need --max-rate unlimited)"
+        )
         return [InputError(unsaid[0].where, problem, remedy)]
     asked = sum(c.options["rate"] * c.loop["bytes"] * 8 for c in threads.values())
     return _over("channels", "bits per second", asked, limits.rate_bps, "--max-rate")

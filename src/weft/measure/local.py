@@ -27,12 +27,22 @@ class LocalServer:
         bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate", "sessions")]
         listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", "serve", "--listen", listen, *bounds,
-             "--json", "--until-stdin-closes"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [
+                sys.executable,
+                "-m",
+                "weft.cli",
+                "serve",
+                "--listen",
+                listen,
+                *bounds,
+                "--json",
+                "--until-stdin-closes",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env=os.environ | {TOKEN_VARIABLE: self.token.decode()},
             start_new_session=True,  # Ctrl-C is ours: it is to go on until we have its counts
-        )  # fmt: skip
+        )
         try:
             self.port = self._announced_port()
         except InputError:

@@ -27,12 +27,26 @@ class PacedSettings(Settings):
     """Messages at given times, whatever the answers do."""
 
     rate: float = option(1000.0, "rate", values.per_second, "messages per second")
-    arrivals: str = option("fixed", "arrivals", values.choice("fixed", "poisson"),
-                           "intervals: all the same, or exponential", "fixed|poisson")  # fmt: skip
-    window: int = option(64, "window", values.whole(1, 65536),
-                         "unanswered messages allowed; beyond that sends are late")  # fmt: skip
-    op: str = option("send", "op", values.choice("send", "tagged", "inject", "write-imm"),
-                     "send; tagged or inject (ofi); write-imm (verbs)", "OP")  # fmt: skip
+    arrivals: str = option(
+        "fixed",
+        "arrivals",
+        values.choice("fixed", "poisson"),
+        "intervals: all the same, or exponential",
+        "fixed|poisson",
+    )
+    window: int = option(
+        64,
+        "window",
+        values.whole(1, 65536),
+        "unanswered messages allowed; beyond that sends are late",
+    )
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
 
     @property
     def warmup_messages(self) -> int:
@@ -45,8 +59,15 @@ def run(rig: Rig, settings: PacedSettings) -> Observation:
     count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
     with rig.connected([echo_channel(settings, depth=settings.window, op=settings.op)]) as ends:
-        loop = partial(_core.paced, ends.endpoints[0], spec, ends.stop, rate=settings.rate,
-                       poisson=settings.arrivals == "poisson", window=settings.window)  # fmt: skip
+        loop = partial(
+            _core.paced,
+            ends.endpoints[0],
+            spec,
+            ends.stop,
+            rate=settings.rate,
+            poisson=settings.arrivals == "poisson",
+            window=settings.window,
+        )
         (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
         rig.finish(ends, [result.counts])
     return seen(settings, result)

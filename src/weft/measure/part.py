@@ -71,11 +71,15 @@ def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> N
         start_ns = time.monotonic_ns()
         running = [pool.submit(flow.run, step.warmup_ns, step.duration_ns) for flow in flows]
         seen = _watch(member, step) | {"flows": [future.result() for future in running]}
-    member.report(f"done {number}", seen | {
-        "machine": platform.node(),
-        "start_ns": start_ns + member.clock_offset_ns,
-        "clock_error_ns": member.clock_error_ns,
-    })  # fmt: skip
+    member.report(
+        f"done {number}",
+        seen
+        | {
+            "machine": platform.node(),
+            "start_ns": start_ns + member.clock_offset_ns,
+            "clock_error_ns": member.clock_error_ns,
+        },
+    )
 
 
 def _watch(member: Member, step: Step) -> dict[str, Any]:

@@ -99,19 +99,30 @@ def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:
     plans = [(point, _plan(content, point, where)) for point in _points(swept)]
     _, first = plans[0]
     found = tuple(
-        Step(settings=point, repetition=repetition, flows=plan.flows,
-             warmup_ns=plan.warmup_ns, duration_ns=plan.duration_ns)
+        Step(
+            settings=point,
+            repetition=repetition,
+            flows=plan.flows,
+            warmup_ns=plan.warmup_ns,
+            duration_ns=plan.duration_ns,
+        )
         for repetition in range(1, first.repetitions + 1)
         for point, plan in plans
-    )  # fmt: skip
+    )
     if not any(step.flows for step in found):
         raise InputError(f"{where}: traffic", "no step has a flow", "raise count")
     if len(found) > MOST_STEPS:
         raise InputError(
             f"{where}: sweep", f"{len(found)} steps", f"use {MOST_STEPS} or fewer in one plan"
         )
-    return Program(name=first.name, hosts=first.hosts, steps=found, seed=first.seed,
-                   coordinator=first.coordinator, digest=_digest(data))  # fmt: skip
+    return Program(
+        name=first.name,
+        hosts=first.hosts,
+        steps=found,
+        seed=first.seed,
+        coordinator=first.coordinator,
+        digest=_digest(data),
+    )
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -125,9 +136,10 @@ def _sweep(value: Any, where: str) -> dict[str, list[Plain]]:
         place = f"{where}: sweep.{key}"
         if not isinstance(values, list) or not values:
             raise InputError(
-                place, f"{values!r} is not a list of values",
+                place,
+                f"{values!r} is not a list of values",
                 '"traffic.senders.count" = [0, 1, 2], with the key in quotes',
-            )  # fmt: skip
+            )
         if len({json.dumps(v, default=str) for v in values}) < len(values):
             raise InputError(place, "has a value twice", "give each value once")
         if key.split(".")[0] != "traffic" and key not in ("duration", "warmup"):
@@ -185,9 +197,10 @@ def _hosts(top: Table) -> tuple[Host, ...]:
                 raise InputError(table.place("name"), "is given twice", "name each host once")
             if host.address is not None and other.address == host.address:
                 raise InputError(
-                    table.place("address"), f"{host.address} is also {other.name}'s",
+                    table.place("address"),
+                    f"{host.address} is also {other.name}'s",
                     "give each host its own address",
-                )  # fmt: skip
+                )
         hosts.append(host)
     if len(hosts) < 2:
         raise InputError(top.place("host"), f"{len(hosts)} hosts", "name at least 2")
@@ -204,9 +217,10 @@ def _flows(
         name = table.text("name")
         if name in names or "." in name or "-" in name:
             raise InputError(
-                table.place("name"), f"{name!r} is taken, or has '.' or '-'",
+                table.place("name"),
+                f"{name!r} is taken, or has '.' or '-'",
                 "names of traffic become names of quantities: use another",
-            )  # fmt: skip
+            )
         names.add(name)
         found = _pairs(table, hosts, seed)
         generator, own_class = read_generator(table, latency_class)
@@ -237,9 +251,10 @@ def _named(table: Table, key: str, hosts: Sequence[Host], default: str | None) -
     for name in names:
         if name not in known:
             raise InputError(
-                table.place(key), f"{name!r} is not a host of the plan",
+                table.place(key),
+                f"{name!r} is not a host of the plan",
                 f"hosts are {', '.join(known)}",
-            )  # fmt: skip
+            )
     if len(set(names)) < len(names):
         raise InputError(table.place(key), "names a host twice", "name each host once")
     if not names:

@@ -28,8 +28,13 @@ Result = TypeVar("Result")
 LOOK_SECONDS = 0.5
 CONNECT_MS = 10_000
 # What the delay transport's far side does for each role of a peer.
-FAR_PROGRAM = {"echo": "echo", "sink": "sink", "duplex": "duplex", "window": "sink",
-               "transfer": "transfer"}  # fmt: skip
+FAR_PROGRAM = {
+    "echo": "echo",
+    "sink": "sink",
+    "duplex": "duplex",
+    "window": "sink",
+    "transfer": "transfer",
+}
 FAR_ADDRESS = b"far side"
 
 

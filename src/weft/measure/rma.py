@@ -40,8 +40,13 @@ class RmaSettings(Windowed):
 
     size_bytes: int = other_default(Windowed, "size_bytes", ATOMIC_BYTES)
     depth: int = other_default(Windowed, "depth", 1)
-    op: str = option("write", "op", values.choice("read", "write", *ATOMICS),
-                     "read, write, fetch-add or compare-swap", "OP")  # fmt: skip
+    op: str = option(
+        "write",
+        "op",
+        values.choice("read", "write", *ATOMICS),
+        "read, write, fetch-add or compare-swap",
+        "OP",
+    )
 
 
 def check(settings: RmaSettings) -> None:
@@ -80,8 +85,14 @@ def windowed(rig: Rig, settings: RmaSettings) -> Observation:
     """As many operations outstanding as the depth allows."""
     count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
-        loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
-                             duration_ns=duration_ns)  # fmt: skip
+        loops = stream_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
         done = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
         rig.finish(ends, done)
     return seen_windowed(done)

@@ -39,9 +39,13 @@ BIAS = {
 class RperfSettings(Settings):
     """Pairs of a wire and a loopback message."""
 
-    order: str = option("wire-first", "order", values.choice(*BIAS),
-                        "of the pair: wire-first (as in the paper), loopback-first or alternating",
-                        "ORDER")  # fmt: skip
+    order: str = option(
+        "wire-first",
+        "order",
+        values.choice(*BIAS),
+        "of the pair: wire-first (as in the paper), loopback-first or alternating",
+        "ORDER",
+    )
 
 
 def check(settings: RperfSettings) -> None:
@@ -86,8 +90,14 @@ def _pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
 
 def _loopback_fields(settings: RperfSettings, timed: dict[str, Any]) -> dict[str, Any]:
     size = settings.size_bytes
-    return endpoint_fields(settings, send_bytes=size, receive_bytes=size, depth=1,
-                           receive_depth=receives(size, 1), **timed)  # fmt: skip
+    return endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=size,
+        depth=1,
+        receive_depth=receives(size, 1),
+        **timed,
+    )
 
 
 def _ping_pong(rig: Rig, settings: RperfSettings) -> Histogram:
@@ -112,11 +122,15 @@ def notes(settings: RperfSettings, result: PostPollResult) -> list[str]:
     pairs = result.rtt.count
     if result.negative:
         percent = 100 * result.negative / pairs
-        found.append(f"{result.negative} of {pairs} differences ({percent:.3g} %) are negative: "
-                     "the loopback message was seen complete after the wire's")  # fmt: skip
+        found.append(
+            f"{result.negative} of {pairs} differences ({percent:.3g} %) are negative: "
+            "the loopback message was seen complete after the wire's"
+        )
     if settings.route.device in SOFTWARE:
-        found.append(f"{settings.route} is software on both paths: there is no adapter whose time "
-                     "the loopback could take away, so the RTT is not a fabric's")  # fmt: skip
+        found.append(
+            f"{settings.route} is software on both paths: there is no adapter whose time "
+            "the loopback could take away, so the RTT is not a fabric's"
+        )
     if not result.device_rtt.count:
         found.append("no device timestamps: the RTT has no independent check here")
     return found
@@ -133,15 +147,17 @@ RPERF = Test(
     run=run,
     check=check,
     refused={
-        "tcp": ("a send completes when the kernel has it, not when the peer acknowledges it",
-                "use --over verbs or ofi:PROVIDER"),
+        "tcp": (
+            "a send completes when the kernel has it, not when the peer acknowledges it",
+            "use --over verbs or ofi:PROVIDER",
+        ),
         "udp": (NO_ACK, "use --over verbs or ofi:PROVIDER"),
         "verbs:uc": (NO_ACK, "use --endpoint rc"),
         "verbs:ud": (NO_ACK, "use --endpoint rc"),
         "ofi:dgram": (NO_ACK, "use --endpoint rdm or msg"),
         "delay:ud": (NO_ACK, "use --endpoint rc"),
     },
-)  # fmt: skip
+)
 
 
 def rperf(

@@ -112,8 +112,9 @@ def maximum(rig: Rig, settings: SaturationSettings) -> Total:
     """The background alone, as fast as it goes."""
     _, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
-        loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op,
-                             duration_ns=duration_ns, count=0)  # fmt: skip
+        loops = stream_loops(
+            settings, ends.endpoints, ends.stop, op=settings.op, duration_ns=duration_ns, count=0
+        )
         share = done_share(ends.stop, 0, duration_ns * (settings.steps + 2))
         sent = rig.run(loops, share)
         theirs = rig.finish(ends, sent, posted(settings, sent))
@@ -156,8 +157,16 @@ def _loops(
     loops: list[Callable[[], Counts | LatencyResult]] = []
     if streams:
         # The probe keeps the processor that was asked for; the background takes the next ones.
-        loops += stream_loops(settings, streams, over, rate=rate, op=settings.op, count=0,
-                              beside=1, duration_ns=LONGEST_NS)  # fmt: skip
+        loops += stream_loops(
+            settings,
+            streams,
+            over,
+            rate=rate,
+            op=settings.op,
+            count=0,
+            beside=1,
+            duration_ns=LONGEST_NS,
+        )
     spec = loop_spec(small, duration_ns=duration_ns)
     return [*loops, partial(_probe, probe, spec, ends.stop, over, LEAD_S if streams else 0.0)]
 

@@ -20,9 +20,19 @@ CONNECT_MS = 5000
 DRAIN_S = 4.0
 END_S = 3.0
 _COUNTS = (
-    "sent", "received", "lost", "reordered", "duplicates", "corrupted",
-    "bytes", "elapsed_ns", "user_ns", "system_ns", "stopped", "error",
-)  # fmt: skip
+    "sent",
+    "received",
+    "lost",
+    "reordered",
+    "duplicates",
+    "corrupted",
+    "bytes",
+    "elapsed_ns",
+    "user_ns",
+    "system_ns",
+    "stopped",
+    "error",
+)
 
 
 class _Loop:

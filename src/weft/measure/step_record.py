@@ -86,9 +86,12 @@ def _of(name: str, reports: Reports) -> Iterator[tuple[str, Quantity]]:
 
 def _histogram(values: Mapping[str, Any]) -> Histogram:
     return Histogram.from_sparse(
-        np.array(values["keys"], np.int32), np.array(values["counts"], np.uint64),
-        values["min"], values["max"], values["sum"],
-    )  # fmt: skip
+        np.array(values["keys"], np.int32),
+        np.array(values["counts"], np.uint64),
+        values["min"],
+        values["max"],
+        values["sum"],
+    )
 
 
 def _starts(seen: Seen) -> Iterator[tuple[str, Quantity]]:
@@ -123,8 +126,11 @@ def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
     for report in flows:
         if report["error"]:
             yield f"{report['source']}-{report['target']}: ended early: {report['error']}"
-    orders = {flow.generator.settings.order for flow in step.flows
-              if isinstance(flow.generator.settings, RperfSettings)}  # fmt: skip
+    orders = {
+        flow.generator.settings.order
+        for flow in step.flows
+        if isinstance(flow.generator.settings, RperfSettings)
+    }
     yield from (BIAS[order] for order in sorted(orders))
     if any(_counts_at_kernel(flow.generator) for flow in step.flows):
         yield KERNEL_TAKES

@@ -34,24 +34,33 @@ from weft.measure.wiring import endpoint_fields, loop_cpu, loop_fields, loop_spe
 class Streamed(Windowed):
     """Messages that follow each other without an answer."""
 
-    op: str = option("send", "op", values.choice("send", "tagged", "inject", "write-imm"),
-                     "send; tagged or inject (ofi); write-imm (verbs)", "OP")  # fmt: skip
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
 
 
 def one_way(rig: Rig, settings: Streamed) -> Observation:
     """Streams on every thread until their count or duration."""
     count, duration_ns = settings.until()
     with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
-        loops = stream_loops(settings, ends.endpoints, ends.stop, op=settings.op, count=count,
-                             duration_ns=duration_ns)  # fmt: skip
+        loops = stream_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
         sent = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
         theirs = rig.finish(ends, sent, posted(settings, sent))
     return seen(settings, sent, theirs)
 
 
-def seen(
-    settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]
-) -> Observation:  # fmt: skip
+def seen(settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]) -> Observation:
     """The record's content of a stream: the receiver's view first, where it is known."""
     ours, theirs, carried = total(sent), total(received), total(received, beside=sent)
     observed = Observation()
@@ -64,8 +73,10 @@ def seen(
         observed.quantities |= flaws(arrived, is_lossy(settings), settings.validate)
     observed.quantities |= cpu(ours) | cpu(theirs, "peer.cpu")
     if settings.route.transport in ("tcp", "udp"):
-        observed.notes.append(f"{settings.route}: the sender's figures count bytes that the "
-                              "kernel has taken, not those that have arrived")  # fmt: skip
+        observed.notes.append(
+            f"{settings.route}: the sender's figures count bytes that the "
+            "kernel has taken, not those that have arrived"
+        )
     return observed
 
 

@@ -122,9 +122,7 @@ def _factor(text: str, item: str, where: str) -> float:
         raise InputError(where, f"{item!r}: {text!r} is not a factor", GRAMMAR) from None
 
 
-def _geometric(
-    first: float, last: float, factor: float, item: str, where: str
-) -> list[float]:  # fmt: skip
+def _geometric(first: float, last: float, factor: float, item: str, where: str) -> list[float]:
     if not (first > 0 and 1 < factor < math.inf):
         remedy = "start above 0 and use a factor above 1"
         raise InputError(where, f"{item!r} does not grow", remedy)

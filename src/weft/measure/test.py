@@ -107,8 +107,12 @@ def run_test(
         seen = _mpi().observe(test.name, rig, settings) if over_mpi else test.run(rig, settings)
     identity = identity or digest(test.name, settings, peer_name(peer), repetition or 0)
     point = _point(settings, peer, shown, repetition)
-    common = _Common(settings.seed, identity, tuple(_notes(settings, rig, surroundings)),
-                     _tables(settings, rig, surroundings))  # fmt: skip
+    common = _Common(
+        settings.seed,
+        identity,
+        tuple(_notes(settings, rig, surroundings)),
+        _tables(settings, rig, surroundings),
+    )
     # What surrounds all steps is told once, in the record that sums them up.
     bare = dataclasses.replace(common, tables={})
     steps = [_record(f"{test.name}.step", step, point, bare) for step in seen.steps]
@@ -174,9 +178,7 @@ def _tables(settings: Settings, rig: Rig, surroundings: Surroundings) -> dict[st
     return tables
 
 
-def _record(
-    name: str, seen: Observation, point: Mapping[str, Plain], common: _Common
-) -> Record:  # fmt: skip
+def _record(name: str, seen: Observation, point: Mapping[str, Plain], common: _Common) -> Record:
     quantities = dict(seen.quantities)
     if len(seen.samples) and "samples" not in quantities:
         quantities["samples"] = Series("", "ps", range(len(seen.samples)), seen.samples)  # type: ignore[arg-type]

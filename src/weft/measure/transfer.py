@@ -127,9 +127,14 @@ def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
         "one_buffer": False,
     }
     config = endpoint_fields(
-        settings, send_bytes=size, receive_bytes=ACK_BYTES, depth=settings.queue_depth,
-        receive_depth=acks, one_buffer=settings.one_buffer, server=server,
-    )  # fmt: skip
+        settings,
+        send_bytes=size,
+        receive_bytes=ACK_BYTES,
+        depth=settings.queue_depth,
+        receive_depth=acks,
+        one_buffer=settings.one_buffer,
+        server=server,
+    )
     if settings.route.transport == "delay":
         config["remote_bytes"] = window
     loop = loop_fields(settings, op=op)

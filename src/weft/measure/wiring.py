@@ -115,8 +115,13 @@ def echo_channel(
 ) -> ChannelSpec:
     """A connection whose other side sends each message back."""
     size = settings.size_bytes
-    config = endpoint_fields(settings, send_bytes=size, receive_bytes=size, depth=depth,
-                             receive_depth=receives(size, depth))  # fmt: skip
+    config = endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=size,
+        depth=depth,
+        receive_depth=receives(size, depth),
+    )
     return ChannelSpec(config=config, role="echo", loop=loop_fields(settings, op=op), thread=thread)
 
 
@@ -124,7 +129,12 @@ def sink_channel(settings: Settings, *, depth: int, **more: Any) -> ChannelSpec:
     """A connection whose other side takes what comes and sends nothing; `more` of its config."""
     size = settings.size_bytes
     config = endpoint_fields(
-        settings, send_bytes=size, receive_bytes=64, depth=depth, receive_depth=1,
-        server={"depth": 1, "receive_depth": receives(size, depth)}, **more,
-    )  # fmt: skip
+        settings,
+        send_bytes=size,
+        receive_bytes=64,
+        depth=depth,
+        receive_depth=1,
+        server={"depth": 1, "receive_depth": receives(size, depth)},
+        **more,
+    )
     return ChannelSpec(config=config, role="sink", loop=loop_fields(settings))

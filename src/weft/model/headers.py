@@ -55,41 +55,60 @@ WIRES = {
     wire.name: wire
     for wire in (
         Wire(
-            name="ib", overhead_bytes=LRH + ICRC + VCRC, mtus=_IB_MTUS, default_mtu=4096,
+            name="ib",
+            overhead_bytes=LRH + ICRC + VCRC,
+            mtus=_IB_MTUS,
+            default_mtu=4096,
             meaning="InfiniBand within a subnet: LRH, ICRC, VCRC",
         ),
         Wire(
-            name="ib-routed", overhead_bytes=LRH + GRH + ICRC + VCRC, mtus=_IB_MTUS,
+            name="ib-routed",
+            overhead_bytes=LRH + GRH + ICRC + VCRC,
+            mtus=_IB_MTUS,
             default_mtu=4096,
             meaning="InfiniBand between subnets: LRH, GRH, ICRC, VCRC",
         ),
         Wire(
-            name="rocev2", overhead_bytes=_FRAME + IPV4 + UDP + ICRC, mtus=_IB_MTUS,
-            default_mtu=1024, least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
+            name="rocev2",
+            overhead_bytes=_FRAME + IPV4 + UDP + ICRC,
+            mtus=_IB_MTUS,
+            default_mtu=1024,
+            least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
             meaning="RoCEv2: Ethernet with FCS, preamble and gap, IPv4, UDP, ICRC",
         ),
         Wire(
-            name="ethernet", overhead_bytes=_FRAME, mtus=_IP_MTUS,
-            default_mtu=1500, least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
+            name="ethernet",
+            overhead_bytes=_FRAME,
+            mtus=_IP_MTUS,
+            default_mtu=1500,
+            least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
             meaning="Ethernet with FCS, preamble and gap",
         ),
         Wire(
-            name="efa", overhead_bytes=_FRAME + IPV4 + UDP, mtus=range(576, 8929),
-            default_mtu=8760, least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
+            name="efa",
+            overhead_bytes=_FRAME + IPV4 + UDP,
+            mtus=range(576, 8929),
+            default_mtu=8760,
+            least_bytes=LEAST_FRAME + PREAMBLE_AND_GAP,
             meaning="EFA, unverified: Ethernet with FCS, preamble and gap, IPv4, UDP",
         ),
         Wire(
-            name="ipoib", overhead_bytes=LRH + BTH + DETH + ICRC + VCRC + IPOIB,
-            mtus=range(576, 4093), default_mtu=2044,
+            name="ipoib",
+            overhead_bytes=LRH + BTH + DETH + ICRC + VCRC + IPOIB,
+            mtus=range(576, 4093),
+            default_mtu=2044,
             meaning="IP over InfiniBand, datagram mode: one UD packet each",
         ),
         Wire(
-            name="ipoib-connected", overhead_bytes=IPOIB, mtus=_IP_MTUS, below="rc",
+            name="ipoib-connected",
+            overhead_bytes=IPOIB,
+            mtus=_IP_MTUS,
+            below="rc",
             default_mtu=65_520,
             meaning="IP over InfiniBand, connected mode: one RC message each, in packets of 2048 B",
         ),
     )
-}  # fmt: skip
+}
 _CONNECTED_MTU = 2048
 _RDMA_WIRES = ("ib", "ib-routed", "rocev2")
 _IP_WIRES = ("ethernet", "ipoib", "ipoib-connected")
@@ -113,11 +132,17 @@ TRANSPORTS = {
         Transport(name="rc", operations=OPERATIONS, wires=_RDMA_WIRES, acknowledged=True),
         Transport(name="uc", operations=OPERATIONS[:4], wires=_RDMA_WIRES, acknowledged=False),
         Transport(
-            name="ud", operations=OPERATIONS[:2], wires=_RDMA_WIRES, acknowledged=False,
+            name="ud",
+            operations=OPERATIONS[:2],
+            wires=_RDMA_WIRES,
+            acknowledged=False,
             datagram=True,
         ),
         Transport(
-            name="srd", operations=OPERATIONS[:2], wires=("efa",), acknowledged=True,
+            name="srd",
+            operations=OPERATIONS[:2],
+            wires=("efa",),
+            acknowledged=True,
             datagram=True,
             status="unverified: SRD's packet format is not published; counted as UD in IPv4 and "
             "UDP, each message acknowledged",
@@ -127,7 +152,7 @@ TRANSPORTS = {
         ),
         Transport(name="tcp", operations=("send",), wires=_IP_WIRES, acknowledged=True),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

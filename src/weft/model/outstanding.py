@@ -252,18 +252,26 @@ def pipe_form(cache_bytes: float, line_rate_gbps: float) -> Form:
     """Throughput by size and outstanding messages, for a cache of known size; the rate starts."""
     unknowns = [
         Unknown(
-            name="line_rate_gbps", unit="Gb/s", meaning="R: what a full line moves",
-            start=line_rate_gbps, low=1e-9,
+            name="line_rate_gbps",
+            unit="Gb/s",
+            meaning="R: what a full line moves",
+            start=line_rate_gbps,
+            low=1e-9,
         ),
         Unknown(
-            name="base_latency_us", unit="us", meaning="t: posting to credit, less its line time",
-            start=10.0, low=1e-6,
+            name="base_latency_us",
+            unit="us",
+            meaning="t: posting to credit, less its line time",
+            start=10.0,
+            low=1e-6,
         ),
         Unknown(
-            name="message_us", unit="us", meaning="m: line or sender busy with each message",
+            name="message_us",
+            unit="us",
+            meaning="m: line or sender busy with each message",
             start=0.5,
         ),
-    ]  # fmt: skip
+    ]
     formula = "min(size / u, B · size / (t + u)), u = m + size / R"
     if isfinite(cache_bytes):
         meaning = f"share lost past the cache of {cache_bytes:.0f} B"

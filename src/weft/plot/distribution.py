@@ -117,12 +117,26 @@ def quantile_bars(
     for row, d in enumerate(drawable.values()):
         for q, height, colour in ((tail, 0.62, "#A9CCE3"), (0.5, 0.62, OURS)):
             value, whiskers = _bar_ends(d, q, display.divisor)
-            ax.barh(row, value, height, color=colour, xerr=whiskers,
-                    error_kw={"elinewidth": 1, "capsize": 2, "ecolor": MUTED})  # fmt: skip
+            ax.barh(
+                row,
+                value,
+                height,
+                color=colour,
+                xerr=whiskers,
+                error_kw={"elinewidth": 1, "capsize": 2, "ecolor": MUTED},
+            )
     for row, label in enumerate(drawable):
         values = [value / display.divisor for value in (published or {}).get(label, ())]
-        ax.plot(values, [row] * len(values), "D", markersize=5, markerfacecolor="white",
-                markeredgecolor=PUBLISHED, markeredgewidth=1.4, linestyle="none")  # fmt: skip
+        ax.plot(
+            values,
+            [row] * len(values),
+            "D",
+            markersize=5,
+            markerfacecolor="white",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.4,
+            linestyle="none",
+        )
     ax.set_yticks(range(len(drawable)), list(drawable))
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")

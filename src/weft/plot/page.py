@@ -90,8 +90,10 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: set[
         "<tr>" + "".join(_cell("td", c, i in numbers) for i, c in enumerate(row)) + "</tr>"
         for row in rows
     )
-    return Markup(f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
-                  f"<tbody>{body}</tbody></table></div>")  # fmt: skip
+    return Markup(
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _cell(tag: str, value: object, number: bool) -> str:

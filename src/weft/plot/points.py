@@ -75,8 +75,13 @@ def points_of(records: Sequence[Record]) -> Points:
         same = sum(1 for other in labels if other == label or other.startswith(f"{label} #"))
         labels.append(f"{label} #{same + 1}" if same else label)
     shared = records[0].settings if records else {}
-    return Points(tuple(records), tuple(labels), varying, named,
-                  {k: v for k, v in shared.items() if k not in varying})  # fmt: skip
+    return Points(
+        tuple(records),
+        tuple(labels),
+        varying,
+        named,
+        {k: v for k, v in shared.items() if k not in varying},
+    )
 
 
 def swept_setting(points: Points) -> str | None:

@@ -36,12 +36,26 @@ def published_and_ours(
     published = [p.published / display.divisor for p in points]
     ours = [p.ours / display.divisor for p in points]
     ax.hlines(rows, published, ours, color="#CBD5E1", linewidth=2.5, zorder=1)
-    ax.plot(published, rows, "o", markersize=8.5, markerfacecolor="white",
-            markeredgecolor=PUBLISHED, markeredgewidth=1.8, label="published")  # fmt: skip
+    ax.plot(
+        published,
+        rows,
+        "o",
+        markersize=8.5,
+        markerfacecolor="white",
+        markeredgecolor=PUBLISHED,
+        markeredgewidth=1.8,
+        label="published",
+    )
     ax.plot(ours, rows, "o", markersize=5, color=OURS, label="ours")
     for row, point in enumerate(points):
-        ax.annotate(ratio_text(point), (1.01, row), xycoords=("axes fraction", "data"),
-                    va="center", fontsize=8.5, color=MUTED)  # fmt: skip
+        ax.annotate(
+            ratio_text(point),
+            (1.01, row),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8.5,
+            color=MUTED,
+        )
     ax.set_yticks(rows, [p.label for p in points])
     ax.set_ylim(len(points) - 0.4, -0.6)
     if min([*published, *ours], default=0) >= 0:

@@ -89,8 +89,10 @@ def _distribution_summary(points: Points) -> Iterator[Markup]:
     if found:
         heads = ["record", "quantity", "samples", *SHOWN, "max"]
         yield table(heads, [_distribution_row(*row) for row in found[:MOST_SUMMARY_ROWS]], left=2)
-        remark = ("In grey: 95 % confidence interval of each quantile, from the order statistics; "
-                  "“…” where the samples are too few to bound it.")  # fmt: skip
+        remark = (
+            "In grey: 95 % confidence interval of each quantile, from the order statistics; "
+            "“…” where the samples are too few to bound it."
+        )
         yield paragraph(remark, "muted")
     yield from _not_shown(len(found) - MOST_SUMMARY_ROWS, "rows")
 
@@ -154,8 +156,10 @@ def _folded(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) ->
     told = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
     if len(tables) == 1:
         return details(f"{label}: {told}", join(_capped_rows(rows) for rows in tables.values()))
-    parts = [join([Markup(f"<h3>{escape(name)}</h3>"), _capped_rows(rows)])
-             for name, rows in tables.items()]  # fmt: skip
+    parts = [
+        join([Markup(f"<h3>{escape(name)}</h3>"), _capped_rows(rows)])
+        for name, rows in tables.items()
+    ]
     return details(f"{label}: {told}", join(parts))
 
 
@@ -186,16 +190,24 @@ def _provenance(points: Points, runs: Sequence[Run]) -> Markup:
         (record.kind, *asdict(record.provenance).values()) for record in points.records
     )
     heads = ["records", "kind", "weft", "seed", "parameters", "scenario digest"]
-    rows = [[str(count), *(v if v is not None else "–" for v in key)]
-            for key, count in origins.items()]  # fmt: skip
+    rows = [
+        [str(count), *(v if v is not None else "–" for v in key)] for key, count in origins.items()
+    ]
     parts = [table(heads, rows, left=len(heads))] if rows else []
     parts += [_run_details(run) for run in runs]
     return join(parts)
 
 
 def _run_details(run: Run) -> Markup:
-    rows = [["command", " ".join(run.argv)], ["host", run.host], ["os", run.os], ["cpu", run.cpu],
-            ["python", run.python], ["weft", run.weft_version], *run.facts.items()]  # fmt: skip
+    rows = [
+        ["command", " ".join(run.argv)],
+        ["host", run.host],
+        ["os", run.os],
+        ["cpu", run.cpu],
+        ["python", run.python],
+        ["weft", run.weft_version],
+        *run.facts.items(),
+    ]
     return details(f"run of {run.started}", table(["", ""], rows, left=2))
 
 

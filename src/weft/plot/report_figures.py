@@ -84,9 +84,21 @@ def distribution_figures(points: Points) -> Markup:
 
 
 # Numbers that a reader looks for first; the others follow as they come.
-INTEREST = ("throughput", "both.throughput", "back.throughput", "sender.throughput", "maximum",
-            "achieved", "message_rate", "loss", "lost", "negative", "corrupted",
-            "cpu.percent", "peer.cpu.percent")  # fmt: skip
+INTEREST = (
+    "throughput",
+    "both.throughput",
+    "back.throughput",
+    "sender.throughput",
+    "maximum",
+    "achieved",
+    "message_rate",
+    "loss",
+    "lost",
+    "negative",
+    "corrupted",
+    "cpu.percent",
+    "peer.cpu.percent",
+)
 
 
 def by_interest(names: Iterable[str]) -> list[str]:
@@ -105,10 +117,13 @@ def load_figures(points: Points) -> Markup:
                 found.setdefault(f"{label}: {stem}", {})[percentile] = line
     shown, remarks = _capped(found, "curves")
     figures = [
-        drawn(f"{title} against load", partial(curves, lines=lines, quantity=title.split(": ")[-1]),
-              f"{title}, against the load that was achieved beside it.")
+        drawn(
+            f"{title} against load",
+            partial(curves, lines=lines, quantity=title.split(": ")[-1]),
+            f"{title}, against the load that was achieved beside it.",
+        )
         for title, lines in shown.items()
-    ]  # fmt: skip
+    ]
     return join([pictures(figures), *remarks]) if figures else Markup("")
 
 
@@ -150,8 +165,10 @@ def _sweep_lines(points: Points, setting: str, quantity: str) -> dict[str, Lines
     if any(isinstance(record.quantities.get(quantity), Scalar) for record in points.records):
         return {quantity: _swept(points, setting, quantity, "value")}
     if several:
-        return {f"{quantity} {name}": _swept(points, setting, quantity, name)
-                for name in ("p50", "p99.9")}  # fmt: skip
+        return {
+            f"{quantity} {name}": _swept(points, setting, quantity, name)
+            for name in ("p50", "p99.9")
+        }
     percentiles = ("p50", "p99", "p99.9")
     found = {name: _swept(points, setting, quantity, name) for name in percentiles}
     return {quantity: {name: line for name, lines in found.items() for line in lines.values()}}
@@ -187,8 +204,13 @@ def sweep_figures(points: Points) -> Markup:
     shown, remarks = _capped({t: s for t, s in titles.items() if t not in constant}, "quantities")
     figures: list[Markup] = []
     for title, (quantity, lines) in shown.items():
-        draw = partial(sweep, lines=spaced(lines, MOST_LINES), unit=units[quantity],
-                       quantity=title, setting=setting)  # fmt: skip
+        draw = partial(
+            sweep,
+            lines=spaced(lines, MOST_LINES),
+            unit=units[quantity],
+            quantity=title,
+            setting=setting,
+        )
         figures.append(drawn(f"{title} over {setting}", draw, _omitted_lines(len(lines))))
     if constant:
         remarks.append(
@@ -211,8 +233,9 @@ def topology_figures(points: Points) -> Markup:
 
 def _fabric_figure(fabric: Topology, labels: Sequence[str], number: int) -> Markup:
     switches = sum(kind == "switch" for _, kind in fabric.nodes)
-    counts = (f"{len(fabric.nodes) - switches} hosts, {switches} switches, "
-              f"{len(fabric.links)} links.")  # fmt: skip
+    counts = (
+        f"{len(fabric.nodes) - switches} hosts, {switches} switches, {len(fabric.links)} links."
+    )
     used = f" Used by {labels[0]}" + (f" and {len(labels) - 1} more." if labels[1:] else ".")
 
     def draw(ax: Axes) -> None:

@@ -97,9 +97,15 @@ def legend(ax: Axes) -> None:
         # The figure grows by the legend's rows: every plot keeps the same height.
         made.set_figheight(made.get_figheight() + _LEGEND_ROW_IN * -(-len(labels) // columns))
     ax.legend(
-        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.01), borderaxespad=0,
-        ncols=columns, handlelength=2.2, columnspacing=1.4,
-    )  # fmt: skip
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.01),
+        borderaxespad=0,
+        ncols=columns,
+        handlelength=2.2,
+        columnspacing=1.4,
+    )
 
 
 def to_svg(made: Figure, salt: str = "weft", title: str = "") -> str:

@@ -136,8 +136,13 @@ def _draw_node(ax: Axes, node: tuple[str, str], at: tuple[float, float], crowd: 
     name, kind = node
     switch = kind == "switch"
     if crowd > _MOST_LABELS:
-        ax.plot(*at, "s" if switch else "o", markersize=max(2.5, 180 / crowd) if switch else 3.2,
-                color=OURS if switch else "#009E73", zorder=2)  # fmt: skip
+        ax.plot(
+            *at,
+            "s" if switch else "o",
+            markersize=max(2.5, 180 / crowd) if switch else 3.2,
+            color=OURS if switch else "#009E73",
+            zorder=2,
+        )
         return
     # A row of about 110 letters fills the figure; beyond that names stand upright.
     upright = crowd * (len(name) + 2) > _ROW_LETTERS
@@ -147,8 +152,17 @@ def _draw_node(ax: Axes, node: tuple[str, str], at: tuple[float, float], crowd: 
         "edgecolor": OURS if switch else "#009E73",
         "linewidth": 0.9,
     }
-    ax.text(*at, name, ha="center", va="center", fontsize=8.5 if crowd <= 16 else 7, color=INK,
-            bbox=box, rotation=90 if upright else 0, zorder=3)  # fmt: skip
+    ax.text(
+        *at,
+        name,
+        ha="center",
+        va="center",
+        fontsize=8.5 if crowd <= 16 else 7,
+        color=INK,
+        bbox=box,
+        rotation=90 if upright else 0,
+        zorder=3,
+    )
 
 
 def _draw_layers(ax: Axes, graph: Graph) -> None:
@@ -161,8 +175,17 @@ def _draw_layers(ax: Axes, graph: Graph) -> None:
     for y, layer in enumerate(layers):
         kind = "hosts" if y == 0 else "switches"
         fill, edge = (_HOST_FILL, "#009E73") if y == 0 else (_SWITCH_FILL, OURS)
-        ax.add_patch(FancyBboxPatch((0.25, y - 0.16), 0.5, 0.32, boxstyle="round,pad=0.02",
-                                    facecolor=fill, edgecolor=edge, zorder=2))  # fmt: skip
+        ax.add_patch(
+            FancyBboxPatch(
+                (0.25, y - 0.16),
+                0.5,
+                0.32,
+                boxstyle="round,pad=0.02",
+                facecolor=fill,
+                edgecolor=edge,
+                zorder=2,
+            )
+        )
         inner = f", {between[(y, y)]} links among them" if between[(y, y)] else ""
         ax.text(0.5, y, f"{len(layer)} {kind}{inner}", ha="center", va="center", zorder=3)
         if y and between[(y - 1, y)]:

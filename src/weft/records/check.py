@@ -32,8 +32,11 @@ _CHECK = re.compile(
     r"\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>[^\s\d]*)\s*"
 )
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    ">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le,
-}  # fmt: skip
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
 _STATISTICS = ("value", "count", "mean", "min", "max")
 
 
@@ -71,9 +74,14 @@ def parse_check(text: str) -> Check:
     name = match["statistic"]
     if name not in _STATISTICS and quantile_of(name) is None:
         raise InputError(f"check {text!r}", f"{name!r} is not a statistic", GRAMMAR)
-    return Check(text=text, quantity=match["quantity"] or "*", statistic=name,
-                 operator=match["operator"], limit=float(match["number"]),
-                 unit=match["unit"])  # fmt: skip
+    return Check(
+        text=text,
+        quantity=match["quantity"] or "*",
+        statistic=name,
+        operator=match["operator"],
+        limit=float(match["number"]),
+        unit=match["unit"],
+    )
 
 
 def _observed(check: Check, d: Difference) -> float | None:
@@ -93,8 +101,11 @@ def _tested(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float
     if not tested:
         unit = f" in {check.unit!r}" if check.unit not in ("x", "%") else ""
         known = ", ".join(sorted({pair.quantity for pair in pairs})[:12]) or "none"
-        raise InputError(f"check {check.text!r}", f"no common quantity has {check.statistic}{unit} "
-                         "under that name", f"quantities in both files: {known}")  # fmt: skip
+        raise InputError(
+            f"check {check.text!r}",
+            f"no common quantity has {check.statistic}{unit} under that name",
+            f"quantities in both files: {known}",
+        )
     return tested
 
 

@@ -53,8 +53,12 @@ def parse(text: str | bytes) -> Json:
 def _histogram_json(histogram: Histogram) -> Json:
     keys, counts, low, high, total = histogram.to_sparse()
     return {
-        "keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total,
-    }  # fmt: skip
+        "keys": keys.tolist(),
+        "counts": counts.tolist(),
+        "min": low,
+        "max": high,
+        "sum": total,
+    }
 
 
 def _histogram(data: Json) -> Histogram:
@@ -107,8 +111,11 @@ def require_schema(data: Mapping[str, Any], where: str) -> None:
     """Refuse a line written by a later weft, before anything in it is misread."""
     version = data.get("schema")
     if version != SCHEMA:
-        raise InputError(where, f"schema {version!r} is not known to this weft, which reads "
-                         f"schema {SCHEMA}", "read it with the weft that wrote it")  # fmt: skip
+        raise InputError(
+            where,
+            f"schema {version!r} is not known to this weft, which reads schema {SCHEMA}",
+            "read it with the weft that wrote it",
+        )
 
 
 def record_from(data: Json) -> Record:

@@ -62,8 +62,11 @@ def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
     for record in records:
         point = canonical([record.name, record.settings])
         if point in points:
-            raise InputError(f"{side}: {record.label}", "two records have this name and settings",
-                             "compare files with one record for each point")  # fmt: skip
+            raise InputError(
+                f"{side}: {record.label}",
+                "two records have this name and settings",
+                "compare files with one record for each point",
+            )
         points[point] = record
     return points
 
@@ -72,8 +75,9 @@ def _comparable(a: Quantity, b: Quantity, where: str) -> None:
     units = unit_of(a, "value"), unit_of(b, "value")
     if type(a) is not type(b) or units[0] != units[1]:
         kinds = [f"{type(q).__name__.lower()} in {u!r}" for q, u in zip((a, b), units, strict=True)]
-        raise InputError(where, f"A is a {kinds[0]} but B is a {kinds[1]}",
-                         "compare runs that record it alike")  # fmt: skip
+        raise InputError(
+            where, f"A is a {kinds[0]} but B is a {kinds[1]}", "compare runs that record it alike"
+        )
 
 
 def matched(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Pair]:
@@ -119,10 +123,17 @@ def difference(pair: Pair, name: str) -> Difference | None:
         return None
     a_ends, b_ends = _ends(pair.a, name), _ends(pair.b, name)
     return Difference(
-        record=pair.record, quantity=pair.quantity, statistic=name, unit=unit_of(pair.a, name),
-        a=a, b=b, ratio=ratio(a, b),
-        a_interval=a_ends, b_interval=b_ends, disjoint=_disjoint(a_ends, b_ends),
-    )  # fmt: skip
+        record=pair.record,
+        quantity=pair.quantity,
+        statistic=name,
+        unit=unit_of(pair.a, name),
+        a=a,
+        b=b,
+        ratio=ratio(a, b),
+        a_interval=a_ends,
+        b_interval=b_ends,
+        disjoint=_disjoint(a_ends, b_ends),
+    )
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
@@ -147,11 +158,16 @@ def format_interval(ends: Ends | None, unit: str) -> str:
 def _cells(d: Difference) -> list[str]:
     verdict = {True: "yes", False: "no", None: ""}[d.disjoint]
     return [
-        d.record, d.quantity, d.statistic,
-        format_value(d.a, d.unit), format_interval(d.a_interval, d.unit),
-        format_value(d.b, d.unit), format_interval(d.b_interval, d.unit),
-        "" if d.ratio is None else f"{format_number(d.ratio)}x", verdict,
-    ]  # fmt: skip
+        d.record,
+        d.quantity,
+        d.statistic,
+        format_value(d.a, d.unit),
+        format_interval(d.a_interval, d.unit),
+        format_value(d.b, d.unit),
+        format_interval(d.b_interval, d.unit),
+        "" if d.ratio is None else f"{format_number(d.ratio)}x",
+        verdict,
+    ]
 
 
 def format_comparison(comparison: Comparison) -> str:

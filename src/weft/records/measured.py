@@ -18,8 +18,16 @@ from weft.records.table import text_table
 REPETITION = "repetition"
 # What a line of a table shows: of the first distribution, and of these numbers if there are any.
 OF_SAMPLES = ("min", "p50", "p99", "p99.9", "max")
-NUMBERS = ("throughput", "sender.throughput", "both.throughput", "maximum", "message_rate", "loss",
-           "negative", "cpu.percent")  # fmt: skip
+NUMBERS = (
+    "throughput",
+    "sender.throughput",
+    "both.throughput",
+    "maximum",
+    "message_rate",
+    "loss",
+    "negative",
+    "cpu.percent",
+)
 BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 
 
@@ -54,8 +62,9 @@ def _distribution_rows(record: Record) -> Iterator[list[str]]:
 def _interval(q: Distribution, level: float) -> str:
     """Both ends in the unit that the quantile is shown in; … where the samples are too few."""
     display = display_for(q.unit, q.quantile(level))
-    low, high = ("…" if end is None else format_number(end / display.divisor)
-                 for end in q.interval(level))  # fmt: skip
+    low, high = (
+        "…" if end is None else format_number(end / display.divisor) for end in q.interval(level)
+    )
     return f"{low}–{high}"
 
 
@@ -70,11 +79,13 @@ def sweep_table(records: Sequence[Record]) -> str:
     repeated = max(len(group) for group in groups) > 1
     heads = [*varying, *(["runs"] if repeated else []), *(head for head, _, _ in columns)]
     rows = [
-        [*(str(_point(group[0]).get(key, "–")) for key in varying),
-         *([str(len(group))] if repeated else []),
-         *(_cell(group, quantity, name) for _, quantity, name in columns)]
+        [
+            *(str(_point(group[0]).get(key, "–")) for key in varying),
+            *([str(len(group))] if repeated else []),
+            *(_cell(group, quantity, name) for _, quantity, name in columns),
+        ]
         for group in groups
-    ]  # fmt: skip
+    ]
     title = _title(records[0], varying)
     spread = "\n\nThe median of the runs, and their range." if repeated else ""
     return f"{title}\n\n{text_table(heads, rows, left=0)}{spread}{_notes(records)}"
@@ -130,8 +141,10 @@ def _notes(records: Sequence[Record]) -> str:
         for note in record.notes:
             key = _kind(note)
             made[key] = made.get(key, 0) + 1
-    lines = [f"{note}" + (f" ({count} of {len(records)} records)" if count < len(records) else "")
-             for note, count in made.items()]  # fmt: skip
+    lines = [
+        f"{note}" + (f" ({count} of {len(records)} records)" if count < len(records) else "")
+        for note, count in made.items()
+    ]
     return "\n\n" + "\n".join(lines) if lines else ""
 
 

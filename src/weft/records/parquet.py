@@ -28,9 +28,14 @@ def flatten(records: Sequence[Record]) -> Iterator[dict[str, Plain]]:
             for name in _names(observed):
                 value = statistic(observed, name)
                 if value is not None:
-                    yield {"name": record.name, **settings, "quantity": quantity,
-                           "statistic": name, "unit": unit_of(observed, name),
-                           "value": float(value)}  # fmt: skip
+                    yield {
+                        "name": record.name,
+                        **settings,
+                        "quantity": quantity,
+                        "statistic": name,
+                        "unit": unit_of(observed, name),
+                        "value": float(value),
+                    }
 
 
 def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:

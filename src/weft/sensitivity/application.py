@@ -92,8 +92,10 @@ class Application:
         return tuple(told)
 
     def _best_polynomial(self) -> float | None:
-        return max((m.quality.r_squared for m in self.paper if m.quality.r_squared is not None),
-                   default=None)  # fmt: skip
+        return max(
+            (m.quality.r_squared for m in self.paper if m.quality.r_squared is not None),
+            default=None,
+        )
 
 
 def application_of(profile: Profile, traced: Hinges | None = None) -> Application:
@@ -121,8 +123,9 @@ def _held_against(traced: Hinges, samples: Sequence[Sample]) -> Fitted[Hinges]:
         problem = f"its floor {traced.floor:g} is above the least share profiled, {floor:g}"
         raise InputError("estimate from a trace", problem, "estimate down to that share")
     errors = unseen_errors(traced, samples)
-    return Fitted(model=traced, quality=Quality(
-        r_squared=_explained(traced, samples), left_out=errors))  # fmt: skip
+    return Fitted(
+        model=traced, quality=Quality(r_squared=_explained(traced, samples), left_out=errors)
+    )
 
 
 def _explained(model: Sensitivity, samples: Sequence[Sample]) -> float | None:

@@ -23,15 +23,21 @@ ANSWER_S = 30.0  # a host's kernel, and its way to us through its own capped lin
 
 
 def on_cluster(
-    scheduler: str, interfaces: Sequence[str], link_bps: float | None, *,
-    even_default_route: bool = False, sending_only: bool = False,
-) -> Place:  # fmt: skip
+    scheduler: str,
+    interfaces: Sequence[str],
+    link_bps: float | None,
+    *,
+    even_default_route: bool = False,
+    sending_only: bool = False,
+) -> Place:
     names = known_interfaces(interfaces)
     whole_bps = link_bps or speed_bps(names)
     held = Held(
-        interfaces=names, link_bps=whole_bps, even_default_route=even_default_route,
+        interfaces=names,
+        link_bps=whole_bps,
+        even_default_route=even_default_route,
         sending_only=sending_only,
-    )  # fmt: skip
+    )
     only = ", sending only" if sending_only else ""
     return Place(
         what=f"cluster {scheduler}, interfaces {', '.join(names)}{only}",

@@ -28,19 +28,46 @@ def sensitivity_curve(ax: Axes, application: Application) -> None:
     shares = np.geomspace(application.floor, 1.0, _POINTS)
     limits = band(samples, shares)
     if limits is not None:
-        ax.fill_between(100 * shares, limits.low, limits.high, color=OURS, alpha=0.18, linewidth=0,
-                        label=f"convex, {100 * limits.confidence:.0f} % band")  # fmt: skip
+        ax.fill_between(
+            100 * shares,
+            limits.low,
+            limits.high,
+            color=OURS,
+            alpha=0.18,
+            linewidth=0,
+            label=f"convex, {100 * limits.confidence:.0f} % band",
+        )
     for number, fitted in enumerate(application.paper):
-        ax.plot(100 * shares, fitted.model.slowdown(shares), linewidth=1.2,
-                color=_COLOURS[number % 3], linestyle=_DASHES[number % 3],
-                label=f"polynomial, degree {fitted.model.degree}")  # fmt: skip
+        ax.plot(
+            100 * shares,
+            fitted.model.slowdown(shares),
+            linewidth=1.2,
+            color=_COLOURS[number % 3],
+            linestyle=_DASHES[number % 3],
+            label=f"polynomial, degree {fitted.model.degree}",
+        )
     if application.traced is not None:
-        ax.plot(100 * shares, application.traced.model.slowdown(shares), color=INK, linewidth=1.2,
-                linestyle=(0, (1, 2)), label="traced, one run")  # fmt: skip
+        ax.plot(
+            100 * shares,
+            application.traced.model.slowdown(shares),
+            color=INK,
+            linewidth=1.2,
+            linestyle=(0, (1, 2)),
+            label="traced, one run",
+        )
     ax.plot(100 * shares, application.convex.model.slowdown(shares), color=OURS, label="convex")
-    ax.plot([100 * s.share for s in samples], [s.slowdown for s in samples], "o", markersize=4.5,
-            markerfacecolor="white", markeredgecolor=INK, markeredgewidth=1.1, zorder=4,
-            clip_on=False, label="samples")  # fmt: skip
+    ax.plot(
+        [100 * s.share for s in samples],
+        [s.slowdown for s in samples],
+        "o",
+        markersize=4.5,
+        markerfacecolor="white",
+        markeredgecolor=INK,
+        markeredgewidth=1.1,
+        zorder=4,
+        clip_on=False,
+        label="samples",
+    )
     ax.set_xlim(0, 102)
     ax.set_ylim(bottom=0)
     ax.set_xlabel("share of the link (%)")

@@ -97,9 +97,12 @@ def network_text(wiring: Wiring) -> str:
 
 
 def on_interfaces(
-    interfaces: Sequence[str], link_bps: float | None, *, even_default_route: bool,
+    interfaces: Sequence[str],
+    link_bps: float | None,
+    *,
+    even_default_route: bool,
     sending_only: bool = False,
-) -> Place:  # fmt: skip
+) -> Place:
     if os.geteuid() != 0:
         raise InputError("profile", "links cannot be capped: not root", "run it as root")
     names = known_interfaces(interfaces)

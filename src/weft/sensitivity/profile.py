@@ -99,11 +99,9 @@ class Profile:
         """Slowdown of each run."""
         baseline = self.baseline
         return tuple(
-            Sample(
-                share=run.share, slowdown=run.completion / baseline, repetition=run.repetition
-            )
+            Sample(share=run.share, slowdown=run.completion / baseline, repetition=run.repetition)
             for run in self.runs
-        )  # fmt: skip
+        )
 
 
 def is_name(text: str) -> bool:

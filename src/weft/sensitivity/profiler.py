@@ -41,9 +41,14 @@ class Foreseen:
 
 
 def profiled(
-    log: RunLog, run_at: RunAt, tell: Tell, *,
-    timeout_s: float | None = None, machine: Mapping[str, Plain], date: str,
-) -> Application:  # fmt: skip
+    log: RunLog,
+    run_at: RunAt,
+    tell: Tell,
+    *,
+    timeout_s: float | None = None,
+    machine: Mapping[str, Plain],
+    date: str,
+) -> Application:
     """Runs what the log lacks; the application, once its profile is complete."""
     first = log.logged.first or _begin(log, run_at, tell, timeout_s)
     while (due := next_run(log.plan, log.logged.runs)) is not None:

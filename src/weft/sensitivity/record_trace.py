@@ -64,9 +64,13 @@ def record_trace(
 
 
 def watch(
-    process: subprocess.Popen[bytes], times: TreeTimes, counters: Counters, *,
-    limit_s: float = inf, interval_s: float = INTERVAL_S,
-) -> Watched:  # fmt: skip
+    process: subprocess.Popen[bytes],
+    times: TreeTimes,
+    counters: Counters,
+    *,
+    limit_s: float = inf,
+    interval_s: float = INTERVAL_S,
+) -> Watched:
     """Looks at a command until its end; TimeoutExpired if that does not come in time.
 
     It is still to be waited for: until then its number is no other process's, nor group's.

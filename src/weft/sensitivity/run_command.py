@@ -46,10 +46,14 @@ class Ran:
 
     def at(self, share: float, repetition: int) -> Run:
         return Run(
-            share=share, completion=self.completion_s, repetition=repetition,
-            bytes=self.received_bytes + self.sent_bytes, sent_bytes=self.sent_bytes,
-            cpu_s=self.cpu_s, run_delay_s=self.run_delay_s,
-        )  # fmt: skip
+            share=share,
+            completion=self.completion_s,
+            repetition=repetition,
+            bytes=self.received_bytes + self.sent_bytes,
+            sent_bytes=self.sent_bytes,
+            cpu_s=self.cpu_s,
+            run_delay_s=self.run_delay_s,
+        )
 
 
 @contextmanager
@@ -113,9 +117,11 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
 def _started(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
     try:
         return spawn(
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
             start_new_session=True,
-        )  # fmt: skip
+        )
     except OSError as error:
         problem = f"cannot be started: {error.strerror}"
         raise InputError(where, problem, "mend the command") from error

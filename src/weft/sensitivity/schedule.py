@@ -118,8 +118,9 @@ def judged(runs: Sequence[Run]) -> list[Judged]:
         for run in runs
     }
     contended = [Judged(run, _contended(run, usual, least[run.share])) for run in runs]
-    return [one if one.reason else Judged(one.run, _outlying(one.run, contended))
-            for one in contended]  # fmt: skip
+    return [
+        one if one.reason else Judged(one.run, _outlying(one.run, contended)) for one in contended
+    ]
 
 
 def kept(runs: Sequence[Run]) -> list[Run]:

@@ -80,10 +80,13 @@ def _models(application: Application) -> str:
     convex, traced = application.convex, application.traced
     cells = [["convex (default)", *_quality(convex.quality), _hinges(convex.model)]]
     cells += [
-        [f"paper, degree {fitted.model.degree}", *_quality(fitted.quality),
-         _polynomial(fitted.model.coefficients)]
+        [
+            f"paper, degree {fitted.model.degree}",
+            *_quality(fitted.quality),
+            _polynomial(fitted.model.coefficients),
+        ]
         for fitted in application.paper
-    ]  # fmt: skip
+    ]
     if traced is not None:
         cells.append(["traced, one run", *_quality(traced.quality), _hinges(traced.model)])
     return text_table(["model", "R²", "left out", "slowdown at the share b"], cells, left=4)

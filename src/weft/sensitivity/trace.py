@@ -130,8 +130,10 @@ def estimate(trace: Trace, floor: float = FLOOR) -> Estimate:
 def phases(trace: Trace) -> tuple[Phase, ...]:
     """The run as phases of communication, computation and overlap."""
     parts = _parts(trace)
-    kinds = [_kind(u, a) for u, a in zip(parts.link / parts.length,
-                                        parts.processor / parts.length, strict=True)]  # fmt: skip
+    kinds = [
+        _kind(u, a)
+        for u, a in zip(parts.link / parts.length, parts.processor / parts.length, strict=True)
+    ]
     starts = np.concatenate([[0.0], np.cumsum(parts.length)])
     found, first = [], 0
     for kind, members in groupby(kinds):

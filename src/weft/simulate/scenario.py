@@ -134,11 +134,21 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
     _check_routes(traffic, fabric, top)
     _check_samples(sample, duration, fabric, top)
     return Scenario(
-        name=name, seed=seed, duration_ps=duration, warmup_ps=warmup, sample_ps=sample,
-        system=system, fabric=fabric, lanes=lanes, switches=switches, credits=credits,
-        adapter=adapter, traffic=traffic, digest=_digest(data, base),
+        name=name,
+        seed=seed,
+        duration_ps=duration,
+        warmup_ps=warmup,
+        sample_ps=sample,
+        system=system,
+        fabric=fabric,
+        lanes=lanes,
+        switches=switches,
+        credits=credits,
+        adapter=adapter,
+        traffic=traffic,
+        digest=_digest(data, base),
         settings={key: _storable(value) for key, value in settings.items()},
-    )  # fmt: skip
+    )
 
 
 def _digest(data: Mapping[str, Any], base: Path) -> str:
@@ -223,9 +233,17 @@ def _congestion(table: Table) -> CongestionControl:
 def _adapter(table: Table) -> AdapterSpec:
     spec = AdapterSpec()
     for key in (
-        "post", "poll", "pcie_read", "pcie_write", "tx", "rx",
-        "write_ack", "doorbell_gap", "message_gap", "packet_gap",
-    ):  # fmt: skip
+        "post",
+        "poll",
+        "pcie_read",
+        "pcie_write",
+        "tx",
+        "rx",
+        "write_ack",
+        "doorbell_gap",
+        "message_gap",
+        "packet_gap",
+    ):
         setattr(spec, f"{key}_ps", table.time_ps(key, 0))
     spec.hiccup_mean_ps = table.time_ps("hiccup", 0)
     spec.hiccup_probability = table.number("hiccup_probability", 0.0, 1.0, 0.0)

@@ -160,13 +160,17 @@ def _shared(table: Table, *, size: str | None = None, without: Sequence[str] = (
     if stop <= start:
         raise InputError(table.place("stop"), "is not after start", "stop later")
     return _Shared(
-        size_bytes=size_bytes, mtu=mtu, sl=table.integer("sl", 0, 15, 0),
-        transport=transport, op=op,
+        size_bytes=size_bytes,
+        mtu=mtu,
+        sl=table.integer("sl", 0, 15, 0),
+        transport=transport,
+        op=op,
         ack_every=table.integer("ack_every", 0, 2**20, 1),
         ack_bytes=table.size_bytes("ack_size", 1, 4096, 0),
-        start_ps=start, stop_ps=stop,
+        start_ps=start,
+        stop_ps=stop,
         allow_inline=table.flag("inline", True) if has("inline") else True,
-    )  # fmt: skip
+    )
 
 
 def _check_combination(place: str, transport: Transport, op: Op, size: int, mtu: int) -> None:

@@ -43,8 +43,13 @@ def fdr_advice() -> tuple[Rule, ...]:
 
 def published_evidence(fabric: Fabric) -> Evidence:
     """What the thesis measured of it."""
-    rows = [*_latencies(fabric), *_depths(fabric), *_queue_pairs(fabric), *_post_lists(fabric),
-            *_threads(fabric)]  # fmt: skip
+    rows = [
+        *_latencies(fabric),
+        *_depths(fabric),
+        *_queue_pairs(fabric),
+        *_post_lists(fabric),
+        *_threads(fabric),
+    ]
     if fabric == "SRD":
         rows += [*_calls(), *_one_sided(), *_loads()]
     return Evidence(over=OVER, endpoint=fabric.lower(), peer="PEER", rows=tuple(rows))
@@ -98,8 +103,9 @@ def _depths(fabric: Fabric) -> Iterator[Row]:
     for size in (16, 512, 4096, 8192):
         for depth, speed in zip(table.column("depth"), table.column(f"{size}B_MiBps"), strict=True):
             seen = _speed(size, speed * MIB)
-            yield _row(fabric, table.place, seen, test="bandwidth", size_bytes=size,
-                       depth=int(depth))  # fmt: skip
+            yield _row(
+                fabric, table.place, seen, test="bandwidth", size_bytes=size, depth=int(depth)
+            )
 
 
 def _queue_pairs(fabric: Fabric) -> Iterator[Row]:
@@ -110,8 +116,16 @@ def _queue_pairs(fabric: Fabric) -> Iterator[Row]:
         for qps, rate in zip(table.column("queue_pairs"), rates, strict=True):
             seen = _speed(size, rate * 1e6 * size)
             other = (("table", table.place),)  # its depth is another than that of C.3
-            yield _row(fabric, table.place, seen, test="bandwidth", size_bytes=size, depth=128,
-                       qps=int(qps), other=other)  # fmt: skip
+            yield _row(
+                fabric,
+                table.place,
+                seen,
+                test="bandwidth",
+                size_bytes=size,
+                depth=128,
+                qps=int(qps),
+                other=other,
+            )
 
 
 def _post_lists(fabric: Fabric) -> Iterator[Row]:
@@ -119,8 +133,16 @@ def _post_lists(fabric: Fabric) -> Iterator[Row]:
     single = stated("efa", f"rate-small-{fabric.lower()}").value
     listed = stated("efa", f"post-list-{fabric.lower()}").value
     for post_list, rate in ((1, single), (int(stated("efa", "post-list").value), listed)):
-        yield _row(fabric, "4.5", _speed(64, rate * 1e6 * 64), test="bandwidth", size_bytes=64,
-                   depth=128, post_list=post_list, other=(("stated", "4.5"),))  # fmt: skip
+        yield _row(
+            fabric,
+            "4.5",
+            _speed(64, rate * 1e6 * 64),
+            test="bandwidth",
+            size_bytes=64,
+            depth=128,
+            post_list=post_list,
+            other=(("stated", "4.5"),),
+        )
 
 
 def _threads(fabric: Fabric) -> Iterator[Row]:
@@ -130,16 +152,31 @@ def _threads(fabric: Fabric) -> Iterator[Row]:
         rates = table.column(f"{fabric}_{size}B_Mmsgps")
         for threads, rate in zip(table.column("threads"), rates, strict=True):
             seen = _speed(size, rate * 1e6 * size)
-            yield _row(fabric, table.place, seen, test="bandwidth", size_bytes=size, depth=depth,
-                       threads=int(threads), other=LIBFABRIC)  # fmt: skip
+            yield _row(
+                fabric,
+                table.place,
+                seen,
+                test="bandwidth",
+                size_bytes=size,
+                depth=depth,
+                threads=int(threads),
+                other=LIBFABRIC,
+            )
 
 
 def _calls() -> Iterator[Row]:
     table = published("efa-c7")
     for op, column in (("send", "send_us"), ("tagged", "tsend_us"), ("inject", "inject_us")):
         for size, us in zip(table.column("size_bytes"), table.column(column), strict=True):
-            yield _row("SRD", table.place, {"p50_us": us}, test="latency", op=op,
-                       size_bytes=int(size), other=LIBFABRIC)  # fmt: skip
+            yield _row(
+                "SRD",
+                table.place,
+                {"p50_us": us},
+                test="latency",
+                op=op,
+                size_bytes=int(size),
+                other=LIBFABRIC,
+            )
 
 
 def _one_sided() -> Iterator[Row]:
@@ -148,8 +185,9 @@ def _one_sided() -> Iterator[Row]:
         speeds = table.column(f"{op.upper()}_MBps")
         for size, speed in zip(table.column("size_bytes"), speeds, strict=True):
             seen = _speed(int(size), speed * MB)
-            yield _row("SRD", table.place, seen, test=test, op=op, size_bytes=int(size),
-                       other=LIBFABRIC)  # fmt: skip
+            yield _row(
+                "SRD", table.place, seen, test=test, op=op, size_bytes=int(size), other=LIBFABRIC
+            )
 
 
 def _loads() -> Iterator[Row]:
@@ -159,5 +197,13 @@ def _loads() -> Iterator[Row]:
     columns = zip(shares, loads, middle.column("p50_us"), tail.column("p99_us"), strict=True)
     for share, load, p50, p99 in columns:
         seen = {"throughput_Bps": load * MB, "p50_us": p50, "p99_us": p99}
-        yield _row("SRD", "C.8", seen, test="saturation.step", size_bytes=SATURATION_BYTES,
-                   threads=SATURATION_THREADS, load=float(share), other=LIBFABRIC)  # fmt: skip
+        yield _row(
+            "SRD",
+            "C.8",
+            seen,
+            test="saturation.step",
+            size_bytes=SATURATION_BYTES,
+            threads=SATURATION_THREADS,
+            load=float(share),
+            other=LIBFABRIC,
+        )

@@ -71,13 +71,20 @@ def recorded_here() -> Cohort:
     rates = {app.profile.link_bps for app in recorded().values()}
     told = "/".join(f"{rate / 1e6:g}" for rate in sorted(r for r in rates if r is not None))
     changed = tuple(
-        Changed(change=v.change, factor=v.amount / (NODES if v.change == "nodes" else 1),
-                base=v.base, application=v.application)
+        Changed(
+            change=v.change,
+            factor=v.amount / (NODES if v.change == "nodes" else 1),
+            base=v.base,
+            application=v.application,
+        )
         for v in recorded_variants()
-    )  # fmt: skip
-    return Cohort(system=f"applications profiled on a testbed, {told} Mb/s",
-                  applications=recorded(), changed=changed,
-                  alike={"spark-lr": "LR", "spark-sort": "TS"})  # fmt: skip
+    )
+    return Cohort(
+        system=f"applications profiled on a testbed, {told} Mb/s",
+        applications=recorded(),
+        changed=changed,
+        alike={"spark-lr": "LR", "spark-sort": "TS"},
+    )
 
 
 def own_cohort(directory: Path, applications: Sequence[Application]) -> Cohort:
@@ -86,8 +93,9 @@ def own_cohort(directory: Path, applications: Sequence[Application]) -> Cohort:
     changed = tuple(_changed(by_name))
     again = {one.application.name for one in changed}
     base = {name: app for name, app in by_name.items() if name not in again}
-    return Cohort(system=f"applications in {directory}", applications=base, changed=changed,
-                  mark=" (own)")  # fmt: skip
+    return Cohort(
+        system=f"applications in {directory}", applications=base, changed=changed, mark=" (own)"
+    )
 
 
 def _changed(by_name: Mapping[str, Application]) -> Iterator[Changed]:
@@ -95,8 +103,12 @@ def _changed(by_name: Mapping[str, Application]) -> Iterator[Changed]:
         named = _CHANGED.fullmatch(name)
         if named is not None and named["of"] in by_name:
             change: Change = "data" if named["change"] == "data" else "nodes"
-            yield Changed(change=change, factor=float(named["factor"]),
-                          base=by_name[named["of"]], application=application)  # fmt: skip
+            yield Changed(
+                change=change,
+                factor=float(named["factor"]),
+                base=by_name[named["of"]],
+                application=application,
+            )
 
 
 # ---- What was observed of one application --------------------------------------------------------
@@ -123,12 +135,20 @@ def observed(cohort: Cohort, application: Application) -> Point:
     """A point of the study: means of the application's runs, over the share of the link."""
 
     def run(_: Site) -> Record:
-        return Record(kind="measurement", name=application.name, quantities=_means(application),
-                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+        return Record(
+            kind="measurement",
+            name=application.name,
+            quantities=_means(application),
+            provenance=Provenance(weft_version=__version__),
+        )
 
-    return Point(setting=cohort.setting(application.name), source="measurement",
-                 system=cohort.system, settings={"application": application.name},
-                 run=run)  # fmt: skip
+    return Point(
+        setting=cohort.setting(application.name),
+        source="measurement",
+        system=cohort.system,
+        settings={"application": application.name},
+        run=run,
+    )
 
 
 def _means(application: Application) -> dict[str, Quantity]:

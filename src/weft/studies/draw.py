@@ -97,11 +97,24 @@ def rtt_lines(
 
     start = f"{label}, " if label else ""
     return (
-        Line(label=f"{start}median", read=at(0.5), quantities=(MEDIAN_RTT,), colour=colour,
-             only=only, rows=rows),
-        Line(label=f"{start}tail (p99.9)", read=at(TAIL), quantities=(TAIL_RTT,), tail=True,
-             colour=colour, only=only, rows=rows),
-    )  # fmt: skip
+        Line(
+            label=f"{start}median",
+            read=at(0.5),
+            quantities=(MEDIAN_RTT,),
+            colour=colour,
+            only=only,
+            rows=rows,
+        ),
+        Line(
+            label=f"{start}tail (p99.9)",
+            read=at(TAIL),
+            quantities=(TAIL_RTT,),
+            tail=True,
+            colour=colour,
+            only=only,
+            rows=rows,
+        ),
+    )
 
 
 def over(
@@ -146,12 +159,14 @@ def _value_axis(ax: Axes, scale: str) -> None:
 def _draw_ours(ax: Axes, line: Line, place: Mapping[str, int], result: Result) -> None:
     points = [p for p in result.study.points if line.has(p)]
     style: dict[str, Any] = {
-        "color": COLOURS[line.colour], "marker": line.marker, "markersize": 4 if line.colour else 5,
+        "color": COLOURS[line.colour],
+        "marker": line.marker,
+        "markersize": 4 if line.colour else 5,
         "linestyle": "--" if line.tail else "-",
         # The first line is wider: it shows below another that coincides with it.
         "linewidth": 1.2 if line.tail else 1.5 if line.colour else 2.6,
         "alpha": 0.75 if line.tail else 1,
-    }  # fmt: skip
+    }
     values = [line.read(result.records[p.setting]) for p in points]
     ax.plot([place[p.setting] for p in points], values, label=f"ours: {line.label}", **style)
 
@@ -167,9 +182,18 @@ def _draw_published(ax: Axes, line: Line, place: Mapping[str, int], result: Resu
     ]
     label = f"published{line.kind}"
     named = any(mark.get_label() == label for mark in ax.get_lines())
-    ax.plot([x for x, _ in found], [y for _, y in found], line.marker, markersize=8.5,
-            markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
-            clip_on=False, label="_" if named else label)  # fmt: skip
+    ax.plot(
+        [x for x, _ in found],
+        [y for _, y in found],
+        line.marker,
+        markersize=8.5,
+        markerfacecolor="none",
+        markeredgecolor=PUBLISHED,
+        markeredgewidth=1.6,
+        zorder=5,
+        clip_on=False,
+        label="_" if named else label,
+    )
 
 
 def rtt_bars(name: str = "probe.rtt") -> Callable[[Axes, Result], None]:

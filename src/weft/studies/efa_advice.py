@@ -51,8 +51,13 @@ def _point(fabric: Fabric) -> Point:
             provenance=Provenance(weft_version=__version__, parameters=FABRICS[fabric]),
         )
 
-    return Point(setting=FABRICS[fabric], settings={"fabric": fabric}, source="model",
-                 system=FABRICS[fabric], run=run)  # fmt: skip
+    return Point(
+        setting=FABRICS[fabric],
+        settings={"fabric": fabric},
+        source="model",
+        system=FABRICS[fabric],
+        run=run,
+    )
 
 
 def _number(fabric: Fabric, topic: str, records: Records) -> float:
@@ -77,10 +82,17 @@ def _observation(
 ) -> Observation:
     said = stated("efa", key)
     return Observation(
-        setting=FABRICS[fabric], quantity=quantity, unit=unit, kind="value", read=read,
-        published=said.value, place=said.place, source="model", system=FABRICS[fabric],
+        setting=FABRICS[fabric],
+        quantity=quantity,
+        unit=unit,
+        kind="value",
+        read=read,
+        published=said.value,
+        place=said.place,
+        source="model",
+        system=FABRICS[fabric],
         tolerance=0.0,
-    )  # fmt: skip
+    )
 
 
 def _claim(fabric: Fabric, topic: str, choice: str, statement: str, place: str) -> Claim:
@@ -88,8 +100,13 @@ def _claim(fabric: Fabric, topic: str, choice: str, statement: str, place: str) 
         row = _row(fabric, topic, records)
         return Verdict(holds=row["choice"] == choice, evidence=f"{row['says']}: {row['because']}")
 
-    return Claim(statement=f"{FABRICS[fabric]}: {statement}", place=place, source="model",
-                 system=FABRICS[fabric], judge=judge)  # fmt: skip
+    return Claim(
+        statement=f"{FABRICS[fabric]}: {statement}",
+        place=place,
+        source="model",
+        system=FABRICS[fabric],
+        judge=judge,
+    )
 
 
 def _panel(ax: Axes, result: Result) -> None:
@@ -99,8 +116,13 @@ def _panel(ax: Axes, result: Result) -> None:
     for place, (fabric, record) in enumerate(result.records.items()):
         rows = {str(row["topic"]): row for row in record.tables[RULES] if row["number"] is not None}
         known = [(n, _ratio(rows[topic])) for n, topic in enumerate(topics) if topic in rows]
-        ax.barh([n + 0.38 * place for n, _ in known], [ratio for _, ratio in known], height=0.36,
-                color=colours[fabric], label=fabric)  # fmt: skip
+        ax.barh(
+            [n + 0.38 * place for n, _ in known],
+            [ratio for _, ratio in known],
+            height=0.36,
+            color=colours[fabric],
+            label=fabric,
+        )
     ax.axvline(1, color=INK, linewidth=1)
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
@@ -126,20 +148,36 @@ ADVICE = Study(
     system="rules of weft tune on the tables of the EFA thesis",
     points=tuple(_point(fabric) for fabric in FABRICS),
     observations=(
-        _observation("SRD", "messages outstanding", "", partial(_number, "SRD", "outstanding"),
-                     "saturating-depth"),
-        _observation("RC", "messages outstanding", "", partial(_number, "RC", "outstanding"),
-                     "async-4k-rc-full-depth"),
-        _observation("SRD", "message size that needs no tricks", "B",
-                     partial(_choice, "SRD", "message size"), "no-tricks-size"),
+        _observation(
+            "SRD",
+            "messages outstanding",
+            "",
+            partial(_number, "SRD", "outstanding"),
+            "saturating-depth",
+        ),
+        _observation(
+            "RC",
+            "messages outstanding",
+            "",
+            partial(_number, "RC", "outstanding"),
+            "async-4k-rc-full-depth",
+        ),
+        _observation(
+            "SRD",
+            "message size that needs no tricks",
+            "B",
+            partial(_choice, "SRD", "message size"),
+            "no-tricks-size",
+        ),
     ),
     claims=(
         _claim("SRD", "batching", "batch", "batch or piggyback small messages", "6.1, Latency"),
         _claim("RC", "batching", "small messages", "small messages pay", "6.1, Latency"),
         _claim("SRD", "inline", "no inline", "inlining is not worth it", "4.2.2, 6.1"),
         _claim("RC", "inline", "inline", "inlining is a substantial gain", "4.2.2"),
-        _claim("SRD", "bound", "message rate", "below 8 kB the number of messages is the limit",
-               "4.4"),
+        _claim(
+            "SRD", "bound", "message rate", "below 8 kB the number of messages is the limit", "4.4"
+        ),
         _claim("SRD", "connections", "4", "several connections below 8 kB, up to 4", "4.5, 6.1"),
         _claim("RC", "connections", "1", "one connection is enough", "4.5"),
         _claim("SRD", "one-sided", "send", "one-sided operations bring nothing", "4.10, 6.1"),
@@ -155,4 +193,4 @@ ADVICE = Study(
         "rules agree shows that one set of thresholds tells both fabrics apart, and predicts "
         "nothing. The thesis states its conclusions without one.",
     ),
-)  # fmt: skip
+)

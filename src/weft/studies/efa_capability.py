@@ -198,19 +198,26 @@ def _claims() -> Iterator[Claim]:
     for column, transport in OURS.items():
         for aspect, says in zip(TABLE.cells("aspect"), TABLE.cells(column), strict=True):
             yield Claim(
-                statement=f"{column}, {aspect}: {says}", place=TABLE.place, source="measurement",
+                statement=f"{column}, {aspect}: {says}",
+                place=TABLE.place,
+                source="measurement",
                 system=here(str(transport)),
                 judge=partial(judged, aspect=str(aspect), column=column, says=str(says)),
-            )  # fmt: skip
+            )
 
 
 def _share_rows() -> Iterator[Observation]:
     for over in TIMED:
         yield Observation(
-            setting=over, quantity="kernel's share of a ping-pong's processor time", unit="%",
-            kind="value", source="measurement", system=here(over), tolerance=ANOTHER_SYSTEM,
+            setting=over,
+            quantity="kernel's share of a ping-pong's processor time",
+            unit="%",
+            kind="value",
+            source="measurement",
+            system=here(over),
+            tolerance=ANOTHER_SYSTEM,
             read=lambda records, over=over: 100 * kernel_share(records[over]),  # type: ignore[misc]
-        )  # fmt: skip
+        )
 
 
 def libfabric_remarks(result: Result) -> tuple[str, ...]:
@@ -258,8 +265,14 @@ def _ours(result: Result, transport: Transport) -> tuple[str, list[str], str]:
 def _write_column(ax: Axes, x: int, head: str, cells: list[str], colour: str) -> None:
     ax.text(x, -0.3, head, color=colour, fontsize=7, fontweight="bold")
     for y, cell in enumerate(cells, start=1):
-        ax.text(x, y - 0.3, cell.replace("-", "-\n", 1) if len(cell) > 11 else cell,
-                color=colour, fontsize=6.2, va="center")  # fmt: skip
+        ax.text(
+            x,
+            y - 0.3,
+            cell.replace("-", "-\n", 1) if len(cell) > 11 else cell,
+            color=colour,
+            fontsize=6.2,
+            va="center",
+        )
 
 
 TABLE2_1 = Study(

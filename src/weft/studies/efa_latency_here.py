@@ -48,8 +48,9 @@ def said(
     value = "" if isnan(statement.value) else f": {statement.value:g} {statement.unit}"
     says = f"{statement.says}{value}" + (f"; here: {here_means}" if here_means else "")
     system = here(", ".join(overs))
-    return Claim(statement=says, place=statement.place, source="measurement", system=system,
-                 judge=judge)  # fmt: skip
+    return Claim(
+        statement=says, place=statement.place, source="measurement", system=system, judge=judge
+    )
 
 
 def said_each(
@@ -73,18 +74,27 @@ C1_LINES = (TCP, OFI_TCP, OFI_SHM)
 
 def without_the_kernel(records: Records) -> Verdict:
     """Shared memory is the one transport here that needs no system call per message."""
-    return together(*(
-        within(TCP.at(records, size) / OFI_SHM.at(records, size), f"tcp/ofi:shm at {size} B", low=1)
-        for size in SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                TCP.at(records, size) / OFI_SHM.at(records, size), f"tcp/ofi:shm at {size} B", low=1
+            )
+            for size in SIZES
+        )
+    )
 
 
 def flat_when_small(records: Records) -> Verdict:
-    return together(*(
-        within(line.at(records, SMALL_MOST) / line.at(records, SMALL),
-               f"{line.label} {SMALL_MOST} B/{SMALL} B", high=FLAT)
-        for line in (TCP, OFI_TCP)
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                line.at(records, SMALL_MOST) / line.at(records, SMALL),
+                f"{line.label} {SMALL_MOST} B/{SMALL} B",
+                high=FLAT,
+            )
+            for line in (TCP, OFI_TCP)
+        )
+    )
 
 
 def gap_narrows(records: Records) -> Verdict:
@@ -95,16 +105,27 @@ def gap_narrows(records: Records) -> Verdict:
 
 
 C1_CLAIMS = (
-    said("tcp-slower-than-both", ("tcp", "ofi:shm"), without_the_kernel,
-         "ofi:shm, without the kernel, below tcp at every size"),
+    said(
+        "tcp-slower-than-both",
+        ("tcp", "ofi:shm"),
+        without_the_kernel,
+        "ofi:shm, without the kernel, below tcp at every size",
+    ),
     Claim(
         statement="latency of SRD and of sockets hardly grows up to 512 B (5 % in the table); "
         f"here: at most {FLAT - 1:.0%} from {SMALL} to {SMALL_MOST} B",
-        place="C.1", source="measurement", system=here("tcp, ofi:tcp"), judge=flat_when_small,
+        place="C.1",
+        source="measurement",
+        system=here("tcp, ofi:tcp"),
+        judge=flat_when_small,
     ),
-    said("latency-gap-8k", ("tcp", "ofi:shm"), gap_narrows,
-         "half of what it is below 512 B; tcp over ofi:shm falls with the size as well"),
-)  # fmt: skip
+    said(
+        "latency-gap-8k",
+        ("tcp", "ofi:shm"),
+        gap_narrows,
+        "half of what it is below 512 B; tcp over ofi:shm falls with the size as well",
+    ),
+)
 
 
 # ---- C.2 --------------------------------------------------------------------------------------
@@ -113,21 +134,33 @@ SYNC_SIZES = (64, 8192)
 SYNC_OVERS = ("ofi:tcp", "ofi:shm")
 SYNC_LATENCY = {over: latency_line(f"{over}, latency", over, SYNC_SIZES) for over in SYNC_OVERS}
 SYNC_RATE = {
-    over: varied(f"{over}, one outstanding", mib_per_s("synchronous bandwidth"), rate, "size",
-                 SYNC_SIZES, over=over, depth=1)
+    over: varied(
+        f"{over}, one outstanding",
+        mib_per_s("synchronous bandwidth"),
+        rate,
+        "size",
+        SYNC_SIZES,
+        over=over,
+        depth=1,
+    )
     for over in SYNC_OVERS
-}  # fmt: skip
+}
 C2_LINES = (*SYNC_LATENCY.values(), *SYNC_RATE.values())
 
 
 def bound_by_latency(records: Records) -> Verdict:
     """Where a completion is a delivery, each message takes half a round trip or more."""
-    found = together(*(
-        within(SYNC_RATE[over].at(records, size) / as_bandwidth(records, over, size),
-               f"{over} {size} B", high=FLAT)
-        for over in SYNC_OVERS
-        for size in SYNC_SIZES
-    ))  # fmt: skip
+    found = together(
+        *(
+            within(
+                SYNC_RATE[over].at(records, size) / as_bandwidth(records, over, size),
+                f"{over} {size} B",
+                high=FLAT,
+            )
+            for over in SYNC_OVERS
+            for size in SYNC_SIZES
+        )
+    )
     return replace(found, evidence=f"of size / half RTT: {found.evidence}. {COMPLETION}")
 
 
@@ -142,9 +175,13 @@ COMPLETION = (
     "peer's adapter has it: values above 1 are messages that overlap"
 )
 C2_CLAIMS = (
-    said("sync-latency-bound", SYNC_OVERS, bound_by_latency,
-         "at most the size over half the round trip"),
-)  # fmt: skip
+    said(
+        "sync-latency-bound",
+        SYNC_OVERS,
+        bound_by_latency,
+        "at most the size over half the round trip",
+    ),
+)
 
 
 # ---- C.6 --------------------------------------------------------------------------------------
@@ -168,11 +205,17 @@ def reliability_costs(
 ) -> Verdict:
     """Whether reliable over unreliable latency is between the two at every size."""
     reliable, unreliable = PAIRS[pair]
-    return together(*(
-        within(reliable.at(records, size, reading) / unreliable.at(records, size, reading),
-               f"{size} B", low, high)
-        for size in DATAGRAM_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                reliable.at(records, size, reading) / unreliable.at(records, size, reading),
+                f"{size} B",
+                low,
+                high,
+            )
+            for size in DATAGRAM_SIZES
+        )
+    )
 
 
 def reliable_is_slower(records: Records, over: str) -> Verdict:
@@ -191,20 +234,30 @@ def reliability_is_cheap(records: Records, over: str) -> Verdict:
 
 
 C6_CLAIMS = (
-    *said_each("srd-above-ud-average", tuple(PAIRS), reliable_is_slower,
-               "reliable over unreliable latency is above 1"),
-    *said_each("srd-above-ud-least", tuple(PAIRS), reliable_is_slower_at_best,
-               "the same of the least latencies"),
+    *said_each(
+        "srd-above-ud-average",
+        tuple(PAIRS),
+        reliable_is_slower,
+        "reliable over unreliable latency is above 1",
+    ),
+    *said_each(
+        "srd-above-ud-least",
+        tuple(PAIRS),
+        reliable_is_slower_at_best,
+        "the same of the least latencies",
+    ),
     *(
         Claim(
             statement="what reliability adds to the latency is minor (a tenth in the table); "
             f"here: at most {MINOR - 1:.0%}",
-            place="4.2.3", source="measurement", system=here(pair),
+            place="4.2.3",
+            source="measurement",
+            system=here(pair),
             judge=partial(reliability_is_cheap, over=pair),
         )
         for pair in PAIRS
     ),
-)  # fmt: skip
+)
 
 
 # ---- C.7 --------------------------------------------------------------------------------------
@@ -221,14 +274,14 @@ CALLS = {
 C7_LINES = tuple(CALLS.values())
 
 
-def over_send(
-    records: Records, over: str, op: str, low: float = 0.0, high: float = inf
-) -> Verdict:  # fmt: skip
+def over_send(records: Records, over: str, op: str, low: float = 0.0, high: float = inf) -> Verdict:
     line, send = CALLS[over, op], CALLS[over, "send"]
-    return together(*(
-        within(line.at(records, size) / send.at(records, size), f"{size} B", low, high)
-        for size in line.cases
-    ))  # fmt: skip
+    return together(
+        *(
+            within(line.at(records, size) / send.at(records, size), f"{size} B", low, high)
+            for size in line.cases
+        )
+    )
 
 
 def tags_are_free(records: Records, over: str) -> Verdict:
@@ -240,11 +293,16 @@ def injecting_gains_nothing(records: Records, over: str) -> Verdict:
 
 
 C7_CLAIMS = (
-    *said_each("tagged-overhead", tuple(INJECTED), tags_are_free,
-         f"tagged over send is at most {FLAT:.2f}"),
-    *said_each("inject-gain", tuple(INJECTED), injecting_gains_nothing,
-         f"inject over send is at least {1 / FLAT:.2f}"),
-)  # fmt: skip
+    *said_each(
+        "tagged-overhead", tuple(INJECTED), tags_are_free, f"tagged over send is at most {FLAT:.2f}"
+    ),
+    *said_each(
+        "inject-gain",
+        tuple(INJECTED),
+        injecting_gains_nothing,
+        f"inject over send is at least {1 / FLAT:.2f}",
+    ),
+)
 
 
 # ---- C.9 --------------------------------------------------------------------------------------
@@ -274,8 +332,16 @@ def split_is_cheap(records: Records) -> Verdict:
 
 
 C9_CLAIMS = (
-    said("segmentation-size", ("ofi:udp rdm",), split_costs_a_step,
-         "libfabric's datagrams of 1472 B hold a message with its headers up to about 1450 B"),
-    said("segmentation-cost", ("ofi:udp rdm",), split_is_cheap,
-         f"3 % of the latency there; at most {NOTICEABLE - 1:.0%} here"),
-)  # fmt: skip
+    said(
+        "segmentation-size",
+        ("ofi:udp rdm",),
+        split_costs_a_step,
+        "libfabric's datagrams of 1472 B hold a message with its headers up to about 1450 B",
+    ),
+    said(
+        "segmentation-cost",
+        ("ofi:udp rdm",),
+        split_is_cheap,
+        f"3 % of the latency there; at most {NOTICEABLE - 1:.0%} here",
+    ),
+)

@@ -44,10 +44,17 @@ OPTIONS = {"steps": STEPS, "duration": "100 ms", "size": 4096, "depth": 8, "wait
 def latency_curve(quantile: Quantile, table: str) -> Curve:
     of = SATURATION[f"efa-{quantile}"]
     return curve(
-        published(table), f"{quantile}_us", x="load_MBps", label=quantile, system=of.system,
-        predict=lambda load: of.fit().predict(load_MBps=load), tolerance=TOLERANCE[quantile],
-        quantity=f"probe latency, {quantile}", unit="us", x_text=lambda load: f"load {load:g} MB/s",
-    )  # fmt: skip
+        published(table),
+        f"{quantile}_us",
+        x="load_MBps",
+        label=quantile,
+        system=of.system,
+        predict=lambda load: of.fit().predict(load_MBps=load),
+        tolerance=TOLERANCE[quantile],
+        quantity=f"probe latency, {quantile}",
+        unit="us",
+        x_text=lambda load: f"load {load:g} MB/s",
+    )
 
 
 CURVES = (latency_curve("p50", "efa-c8-1"), latency_curve("p99", "efa-c8-2"))
@@ -102,10 +109,12 @@ def factor(records: Records, over: str, above: int, below: int) -> Rounds:
 
 
 def doubles(records: Records) -> Verdict:
-    return together(*(
-        within(factor(records, over, STEPS, 0), f"{over}, most load over none", 1.5, 3)
-        for over in OVERS
-    ))  # fmt: skip
+    return together(
+        *(
+            within(factor(records, over, STEPS, 0), f"{over}, most load over none", 1.5, 3)
+            for over in OVERS
+        )
+    )
 
 
 def steep_at_last(records: Records) -> Verdict:
@@ -139,13 +148,19 @@ CLAIMS = (
     Claim(
         statement=f"{stated('efa', 'saturation-factor').says}: 2 times; in the fitted model: "
         f"{ALMOST_TWICE} to 2",
-        place=stated("efa", "saturation-factor").place, source="model",
-        system=SATURATION["efa-p50"].system, judge=model_doubles,
+        place=stated("efa", "saturation-factor").place,
+        source="model",
+        system=SATURATION["efa-p50"].system,
+        judge=model_doubles,
     ),
     said("saturation-factor", OVERS, doubles, "between 1.5 and 3 at the median"),
-    said("saturation-knee", OVERS, steep_at_last,
-         "the median grows more in the last quarter of the load than before it"),
-)  # fmt: skip
+    said(
+        "saturation-knee",
+        OVERS,
+        steep_at_last,
+        "the median grows more in the last quarter of the load than before it",
+    ),
+)
 
 
 C8 = Study(
@@ -161,8 +176,9 @@ C8 = Study(
     ),
     panels=(
         table_panel(CURVES, "load (MB/s)", "latency of 4096 B (µs)", log_x=False, log_y=False),
-        spread_panel(lines(), "load (% of the most)", "half RTT of 64 B (µs)", log_x=False,
-                     log_y=True),
+        spread_panel(
+            lines(), "load (% of the most)", "half RTT of 64 B (µs)", log_x=False, log_y=True
+        ),
     ),
     claims=CLAIMS,
     notes=(
@@ -173,4 +189,4 @@ C8 = Study(
         RULE,
     ),
     remarks=fit_remarks({name: SATURATION[name].fit for name in SATURATION}),
-)  # fmt: skip
+)

@@ -52,10 +52,17 @@ def latency_curve(
     """A column of latencies by size."""
     of = LATENCY[calibration]
     return curve(
-        published(table), column, x="size_bytes", label=label, quantity=quantity, unit="us",
-        predict=lambda size: predicted(of.fit(), size_bytes=size), system=of.system,
-        tolerance=LATENCY_TOLERANCE, x_text=size_text,
-    )  # fmt: skip
+        published(table),
+        column,
+        x="size_bytes",
+        label=label,
+        quantity=quantity,
+        unit="us",
+        predict=lambda size: predicted(of.fit(), size_bytes=size),
+        system=of.system,
+        tolerance=LATENCY_TOLERANCE,
+        x_text=size_text,
+    )
 
 
 def fit_remarks(fits: Mapping[str, Callable[[], Fit]]) -> Callable[[Result], tuple[str, ...]]:
@@ -88,9 +95,15 @@ def efa_study(
 ) -> Study:
     """A table of appendix C: models beside published values, and what this machine measures."""
     return Study(
-        name=f"efa-c{number}", title=title, paper=EFA, place=f"C.{number}", system=SYSTEM,
+        name=f"efa-c{number}",
+        title=title,
+        paper=EFA,
+        place=f"C.{number}",
+        system=SYSTEM,
         points=(*points_of(curves), *in_rounds(cases_of(lines))),
         observations=(*observations_of(curves), *medians_of(lines)),
-        panels=tuple(panels), claims=tuple(claims), remarks=remarks,
+        panels=tuple(panels),
+        claims=tuple(claims),
+        remarks=remarks,
         notes=(*notes, *((HERE, RULE) if lines else ())),
-    )  # fmt: skip
+    )

@@ -86,12 +86,19 @@ def rate_curve(
         return rate * bytes_each(inputs["size_bytes"]) / (MIB if "MiBps" in column else 1.0)
 
     return curve(
-        published(table), column, x=x, predict=predict, label=label, system=of.system,
+        published(table),
+        column,
+        x=x,
+        predict=predict,
+        label=label,
+        system=of.system,
         quantity=MESSAGE_RATE if bytes_each is None else BANDWIDTH,
         unit="M/s" if bytes_each is None else "MiB/s" if "MiBps" in column else "MB/s",
-        kind="rate" if bytes_each is None else "bandwidth", tolerance=TOLERANCE,
-        x_text=X_TEXTS[name], reason=reason,
-    )  # fmt: skip
+        kind="rate" if bytes_each is None else "bandwidth",
+        tolerance=TOLERANCE,
+        x_text=X_TEXTS[name],
+        reason=reason,
+    )
 
 
 def payload(size_bytes: FloatArray) -> FloatArray:
@@ -105,10 +112,11 @@ def remarks_of(*systems: str) -> Callable[[Result], tuple[str, ...]]:
 # ---- C.2 --------------------------------------------------------------------------------------
 
 C2_CURVES = tuple(
-    rate_curve("efa-c2", f"{service}_MiBps", "size_bytes", NAMES[service, "perftest"], service,
-               payload)
+    rate_curve(
+        "efa-c2", f"{service}_MiBps", "size_bytes", NAMES[service, "perftest"], service, payload
+    )
     for service in ("RC", "SRD")
-)  # fmt: skip
+)
 
 
 def latency_bound_remark() -> str:
@@ -129,18 +137,21 @@ def c2_remarks(result: Result) -> tuple[str, ...]:
 
 
 C2 = efa_study(
-    "2", "Bandwidth of one message at a time, by size", C2_CURVES,
+    "2",
+    "Bandwidth of one message at a time, by size",
+    C2_CURVES,
     panels=(
         table_panel(C2_CURVES, SIZE, "bandwidth (MiB/s)"),
         rounds_panel(tuple(SYNC_RATE.values()), SIZE, "bandwidth (MiB/s)", log_y=True),
     ),
-    lines=C2_LINES, claims=C2_CLAIMS,
+    lines=C2_LINES,
+    claims=C2_CLAIMS,
     notes=(
         "The SRD rows below 16 B, which the paper prints with one or two digits, are outside of "
         "what the model was fitted to.",
     ),
     remarks=c2_remarks,
-)  # fmt: skip
+)
 
 
 # ---- C.3 --------------------------------------------------------------------------------------
@@ -150,10 +161,17 @@ def by_depth(table: str, service: str, unit: str) -> tuple[Curve, ...]:
     """The four sizes of a table by depth."""
     each = payload if unit == "MiBps" else None
     return tuple(
-        rate_curve(table, f"{size}B_{unit}", "depth", NAMES[service, "perftest"],
-                   f"{service}, {size} B", each, size_bytes=size)
+        rate_curve(
+            table,
+            f"{size}B_{unit}",
+            "depth",
+            NAMES[service, "perftest"],
+            f"{service}, {size} B",
+            each,
+            size_bytes=size,
+        )
         for size in PERFTEST_SIZES
-    )  # fmt: skip
+    )
 
 
 C3_TABLES = {
@@ -163,15 +181,17 @@ C3_TABLES = {
     "SRD message rate (M/s)": by_depth("efa-c3-4", "SRD", "Mmsgps"),
 }
 C3 = efa_study(
-    "3", "Bandwidth and message rate by outstanding messages",
+    "3",
+    "Bandwidth and message rate by outstanding messages",
     tuple(one for curves in C3_TABLES.values() for one in curves),
     panels=(
         *(table_panel(curves, DEPTH, label) for label, curves in C3_TABLES.items()),
         rounds_panel(C3_LINES, DEPTH, "message rate (M/s)", log_y=True),
     ),
-    lines=C3_LINES, claims=C3_CLAIMS,
+    lines=C3_LINES,
+    claims=C3_CLAIMS,
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
-)  # fmt: skip
+)
 
 
 # ---- C.4 --------------------------------------------------------------------------------------
@@ -179,24 +199,34 @@ C3 = efa_study(
 
 def by_pairs(table: str, service: str) -> tuple[Curve, ...]:
     return tuple(
-        rate_curve(table, f"{size}B_Mmsgps", "queue_pairs", NAMES[service, "perftest"],
-                   f"{service}, {size} B", size_bytes=size, depth=ASSUMED_DEPTH)
+        rate_curve(
+            table,
+            f"{size}B_Mmsgps",
+            "queue_pairs",
+            NAMES[service, "perftest"],
+            f"{service}, {size} B",
+            size_bytes=size,
+            depth=ASSUMED_DEPTH,
+        )
         for size in PERFTEST_SIZES
-    )  # fmt: skip
+    )
 
 
 C4_RC, C4_SRD = by_pairs("efa-c4-1", "RC"), by_pairs("efa-c4-2", "SRD")
 C4 = efa_study(
-    "4", "Message rate of one thread by queue pairs", (*C4_RC, *C4_SRD),
+    "4",
+    "Message rate of one thread by queue pairs",
+    (*C4_RC, *C4_SRD),
     panels=(
         table_panel(C4_RC, QUEUE_PAIRS, "RC message rate (M/s)", log_y=False),
         table_panel(C4_SRD, QUEUE_PAIRS, "SRD message rate (M/s)", log_y=False),
         rounds_panel(C4_LINES, "connections of one thread", "message rate (M/s)", log_y=True),
     ),
-    lines=C4_LINES, claims=C4_CLAIMS,
+    lines=C4_LINES,
+    claims=C4_CLAIMS,
     notes=(f"The paper states no depth for C.4; the model has perftest's own, {ASSUMED_DEPTH}.",),
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
-)  # fmt: skip
+)
 
 
 # ---- C.5 --------------------------------------------------------------------------------------
@@ -213,13 +243,19 @@ def by_threads(table: str, unit: str) -> tuple[Curve, ...]:
     """Both services at both sizes."""
     return tuple(
         rate_curve(
-            table, f"{service}_{size}B_{unit}", "threads", NAMES[service, "libfabric"],
-            f"{service}, {size} B", _counted(service) if unit == "MBps" else None,
-            ONE_THREAD if service == "RC" else "", size_bytes=size, depth=ASSUMED_DEPTH,
+            table,
+            f"{service}_{size}B_{unit}",
+            "threads",
+            NAMES[service, "libfabric"],
+            f"{service}, {size} B",
+            _counted(service) if unit == "MBps" else None,
+            ONE_THREAD if service == "RC" else "",
+            size_bytes=size,
+            depth=ASSUMED_DEPTH,
         )
         for service in ("RC", "SRD")
         for size in BENCH_SIZES
-    )  # fmt: skip
+    )
 
 
 def _counted(service: str) -> Callable[[FloatArray], FloatArray]:
@@ -229,31 +265,41 @@ def _counted(service: str) -> Callable[[FloatArray], FloatArray]:
 def by_depth_and_threads() -> tuple[Curve, ...]:
     table = published("efa-c5-3")
     return tuple(
-        rate_curve("efa-c5-3", column, "depth", NAMES["SRD", "libfabric"],
-                   f"SRD, 64 B, {_counted_noun(threads, 'thread')}", _counted("SRD"),
-                   size_bytes=64, threads=threads)
+        rate_curve(
+            "efa-c5-3",
+            column,
+            "depth",
+            NAMES["SRD", "libfabric"],
+            f"SRD, 64 B, {_counted_noun(threads, 'thread')}",
+            _counted("SRD"),
+            size_bytes=64,
+            threads=threads,
+        )
         for column in table.columns[1:]
         for threads in (int(column.partition("thread")[0]),)
-    )  # fmt: skip
+    )
 
 
 C5_BANDWIDTH, C5_RATE = by_threads("efa-c5-1", "MBps"), by_threads("efa-c5-2", "Mmsgps")
 C5_SCALING = by_depth_and_threads()
 C5 = efa_study(
-    "5", "Bandwidth and message rate by threads", (*C5_BANDWIDTH, *C5_RATE, *C5_SCALING),
+    "5",
+    "Bandwidth and message rate by threads",
+    (*C5_BANDWIDTH, *C5_RATE, *C5_SCALING),
     panels=(
         table_panel(C5_BANDWIDTH, THREADS, "bandwidth (MB/s)"),
         table_panel(C5_RATE, THREADS, "message rate (M/s)"),
         table_panel(C5_SCALING, f"{DEPTH} of each thread", "SRD bandwidth, 64 B (MB/s)"),
         rounds_panel(C5_LINES, THREADS, "message rate (M/s)", log_y=True),
     ),
-    lines=C5_LINES, claims=C5_CLAIMS,
+    lines=C5_LINES,
+    claims=C5_CLAIMS,
     notes=(
         "efa-bench's MB is 10^6 bytes and counts headers: 72 bytes for a message of 64 on EFA and "
         "150 on InfiniBand, from C.5.1 over C.5.2.",
     ),
     remarks=remarks_of("efa-rc-libfabric", "efa-srd-libfabric"),
-)  # fmt: skip
+)
 
 
 # ---- C.10 -------------------------------------------------------------------------------------
@@ -270,31 +316,51 @@ def _carried(operation: str) -> Callable[[FloatArray], FloatArray]:
 
 
 C10_SYNC = tuple(
-    rate_curve("efa-c10-1", f"{operation}_MBps", "size_bytes", system, operation.lower(),
-               _carried(operation))
+    rate_curve(
+        "efa-c10-1",
+        f"{operation}_MBps",
+        "size_bytes",
+        system,
+        operation.lower(),
+        _carried(operation),
+    )
     for operation, system in OPERATIONS.items()
-)  # fmt: skip
+)
 C10_DEPTH = tuple(
-    rate_curve("efa-c10-2", f"{operation}_MBps", "depth", OPERATIONS[operation],
-               f"{operation.lower()} of {RMA_SIZE} B", _carried(operation), size_bytes=RMA_SIZE)
+    rate_curve(
+        "efa-c10-2",
+        f"{operation}_MBps",
+        "depth",
+        OPERATIONS[operation],
+        f"{operation.lower()} of {RMA_SIZE} B",
+        _carried(operation),
+        size_bytes=RMA_SIZE,
+    )
     for operation in ("WRITE", "READ")
-)  # fmt: skip
+)
 C10 = efa_study(
-    "10", "Send, write and read: one at a time, and by outstanding operations",
+    "10",
+    "Send, write and read: one at a time, and by outstanding operations",
     (*C10_SYNC, *C10_DEPTH),
     panels=(
         table_panel(C10_SYNC, SIZE, "bandwidth, one at a time (MB/s)"),
         table_panel(C10_DEPTH, "outstanding operations", f"bandwidth, {RMA_SIZE} B (MB/s)"),
-        rounds_panel(tuple(SYNCHRONOUS.values()), SIZE, "bandwidth, one at a time (MiB/s)",
-                     log_y=True),
-        rounds_panel(tuple(WINDOWED.values()), "outstanding operations",
-                     f"bandwidth, {RMA_SIZE} B (MiB/s)", log_y=True),
+        rounds_panel(
+            tuple(SYNCHRONOUS.values()), SIZE, "bandwidth, one at a time (MiB/s)", log_y=True
+        ),
+        rounds_panel(
+            tuple(WINDOWED.values()),
+            "outstanding operations",
+            f"bandwidth, {RMA_SIZE} B (MiB/s)",
+            log_y=True,
+        ),
     ),
-    lines=(*SYNCHRONOUS.values(), *WINDOWED.values()), claims=C10_CLAIMS,
+    lines=(*SYNCHRONOUS.values(), *WINDOWED.values()),
+    claims=C10_CLAIMS,
     notes=(
         "One-sided operations are emulated on both systems: libfabric's EFA provider needs the "
         "peer's program to make progress, and so do ofi:tcp and, above its inline size, ofi:shm. "
         "The synchronous send completes when it is copied, here; a read needs an answer.",
     ),
     remarks=remarks_of(*OPERATIONS.values()),
-)  # fmt: skip
+)

@@ -59,22 +59,34 @@ def of_transport(lines: Mapping[tuple[str, int], Line], over: str) -> list[Line]
 
 
 def depth_helps(records: Records, over: str) -> Verdict:
-    return together(*(
-        either(*(
-            within(line.at(records, depth) / line.at(records, 1),
-                   f"{line.label}, depth {depth} over 1", low=ALIKE)
-            for depth in DEPTHS[1:]
-        ))
-        for line in of_transport(BY_DEPTH, over)
-    ))  # fmt: skip
+    return together(
+        *(
+            either(
+                *(
+                    within(
+                        line.at(records, depth) / line.at(records, 1),
+                        f"{line.label}, depth {depth} over 1",
+                        low=ALIKE,
+                    )
+                    for depth in DEPTHS[1:]
+                )
+            )
+            for line in of_transport(BY_DEPTH, over)
+        )
+    )
 
 
 def depth_saturates(records: Records, over: str) -> Verdict:
-    return together(*(
-        within(line.at(records, DEPTHS[-1]) / line.at(records, DEPTHS[-2]),
-               f"{line.label}, depth {DEPTHS[-1]} over {DEPTHS[-2]}", high=ALIKE)
-        for line in of_transport(BY_DEPTH, over)
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                line.at(records, DEPTHS[-1]) / line.at(records, DEPTHS[-2]),
+                f"{line.label}, depth {DEPTHS[-1]} over {DEPTHS[-2]}",
+                high=ALIKE,
+            )
+            for line in of_transport(BY_DEPTH, over)
+        )
+    )
 
 
 def size_leaves_the_rate(records: Records, over: str) -> Verdict:
@@ -90,7 +102,9 @@ C3_CLAIMS = (
         Claim(
             statement="more outstanding messages give more messages per second; "
             f"here: {ALIKE - 1:.0%} or more than one outstanding",
-            place="4.4, Fig. 4.8", source="measurement", system=here(over),
+            place="4.4, Fig. 4.8",
+            source="measurement",
+            system=here(over),
             judge=partial(depth_helps, over=over),
         )
         for over in OVERS
@@ -99,13 +113,15 @@ C3_CLAIMS = (
         Claim(
             statement="beyond a few hundred outstanding the rate stays as it is; "
             f"here: within {ALIKE - 1:.0%} from {DEPTHS[-2]} to {DEPTHS[-1]}",
-            place="4.4, Fig. 4.8", source="measurement", system=here(over),
+            place="4.4, Fig. 4.8",
+            source="measurement",
+            system=here(over),
             judge=partial(depth_saturates, over=over),
         )
         for over in OVERS
     ),
     *said_each("rate-size", OVERS, size_leaves_the_rate, f"within {ALIKE - 1:.0%}"),
-)  # fmt: skip
+)
 
 
 # ---- C.4 --------------------------------------------------------------------------------------
@@ -120,7 +136,7 @@ C4_LINES = tuple(BY_QPS.values())
 
 def over_one(
     records: Records, line: Line, low: float = 0.0, high: float = inf
-) -> Iterator[Verdict]:  # fmt: skip
+) -> Iterator[Verdict]:
     """Each number of connections beside one."""
     for qps in QPS[1:]:
         gain = line.at(records, qps) / line.at(records, 1)
@@ -138,11 +154,19 @@ def more_connections_do_not_help(records: Records, over: str) -> Verdict:
 
 
 C4_CLAIMS = (
-    *said_each("rate-4-qps-srd", OVERS, more_connections_help,
-         f"SRD doubles its rate; 2 or 4 connections over one, {ALIKE:.2f} or more"),
-    *said_each("qps-rc", OVERS, more_connections_do_not_help,
-         f"no adapter with several engines; 2 or 4 connections over one, at most {ALIKE:.2f}"),
-)  # fmt: skip
+    *said_each(
+        "rate-4-qps-srd",
+        OVERS,
+        more_connections_help,
+        f"SRD doubles its rate; 2 or 4 connections over one, {ALIKE:.2f} or more",
+    ),
+    *said_each(
+        "qps-rc",
+        OVERS,
+        more_connections_do_not_help,
+        f"no adapter with several engines; 2 or 4 connections over one, at most {ALIKE:.2f}",
+    ),
+)
 
 
 # ---- C.5 --------------------------------------------------------------------------------------
@@ -179,27 +203,50 @@ def thread_gain(records: Records, over: str, depth: int) -> Rounds:
 
 
 def threads_scale(records: Records) -> Verdict:
-    return needs_processors(together(*(
-        within(thread_gain(records, over, SHALLOW), f"{over}, depth {SHALLOW}",
-               low=max(THREADS) / ALIKE)
-        for over in THREAD_OVERS
-    )))  # fmt: skip
+    return needs_processors(
+        together(
+            *(
+                within(
+                    thread_gain(records, over, SHALLOW),
+                    f"{over}, depth {SHALLOW}",
+                    low=max(THREADS) / ALIKE,
+                )
+                for over in THREAD_OVERS
+            )
+        )
+    )
 
 
 def threads_scale_less(records: Records) -> Verdict:
     """The gain of threads with many outstanding over that with few."""
-    return needs_processors(together(*(
-        within(thread_gain(records, over, DEEP) / thread_gain(records, over, SHALLOW), over, high=1)
-        for over in THREAD_OVERS
-    )))  # fmt: skip
+    return needs_processors(
+        together(
+            *(
+                within(
+                    thread_gain(records, over, DEEP) / thread_gain(records, over, SHALLOW),
+                    over,
+                    high=1,
+                )
+                for over in THREAD_OVERS
+            )
+        )
+    )
 
 
 C5_CLAIMS = (
-    said("threads-scale-shallow", THREAD_OVERS, threads_scale,
-         f"{max(THREADS)} threads over one, depth {SHALLOW}, {max(THREADS) / ALIKE:.1f} or more"),
-    said("threads-scale-deep", THREAD_OVERS, threads_scale_less,
-         f"threads gain less at depth {DEEP} than at depth {SHALLOW}"),
-)  # fmt: skip
+    said(
+        "threads-scale-shallow",
+        THREAD_OVERS,
+        threads_scale,
+        f"{max(THREADS)} threads over one, depth {SHALLOW}, {max(THREADS) / ALIKE:.1f} or more",
+    ),
+    said(
+        "threads-scale-deep",
+        THREAD_OVERS,
+        threads_scale_less,
+        f"threads gain less at depth {DEEP} than at depth {SHALLOW}",
+    ),
+)
 
 
 # ---- C.10 -------------------------------------------------------------------------------------
@@ -237,11 +284,18 @@ def synchronous(
     records: Records, over: str, above: str, below: str, low: float = 0.0, high: float = inf
 ) -> Verdict:
     """One operation's bandwidth over another's, one at a time."""
-    return together(*(
-        within(SYNCHRONOUS[over, above].at(records, size)
-               / SYNCHRONOUS[over, below].at(records, size), f"{size} B", low, high)
-        for size in RMA_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                SYNCHRONOUS[over, above].at(records, size)
+                / SYNCHRONOUS[over, below].at(records, size),
+                f"{size} B",
+                low,
+                high,
+            )
+            for size in RMA_SIZES
+        )
+    )
 
 
 def write_is_send(records: Records, over: str) -> Verdict:

@@ -37,9 +37,19 @@ if TYPE_CHECKING:
 
 # Equation 1 worked by hand.
 BEST_B: Mapping[int, int] = {
-    32 * KI: 96, 64 * KI: 48, 128 * KI: 24, 256 * KI: 16, 512 * KI: 8, MI: 4, 2 * MI: 2, 4 * MI: 2,
-    8 * MI: 2, 16 * MI: 2, 32 * MI: 2, 64 * MI: 2,
-}  # fmt: skip
+    32 * KI: 96,
+    64 * KI: 48,
+    128 * KI: 24,
+    256 * KI: 16,
+    512 * KI: 8,
+    MI: 4,
+    2 * MI: 2,
+    4 * MI: 2,
+    8 * MI: 2,
+    16 * MI: 2,
+    32 * MI: 2,
+    64 * MI: 2,
+}
 EQ1_HERE = {
     32 * KI: by_outstanding(32 * KI, (1, 96)),
     256 * KI: by_outstanding(256 * KI, (1, 4, 16, 64)),
@@ -53,21 +63,34 @@ def _b_row(size: int, by_hand: int) -> Observation:
     place = at_8mi.place if size == 8 * MI else "3.5, Equation 1"
     setting = f"Equation 1, {size_text(size)}"
     return Observation(
-        setting=setting, quantity="best B", unit="messages", kind="value", published=by_hand,
-        place=place, source="model", system=SYSTEM, tolerance=0.0, predicted=True,
+        setting=setting,
+        quantity="best B",
+        unit="messages",
+        kind="value",
+        published=by_hand,
+        place=place,
+        source="model",
+        system=SYSTEM,
+        tolerance=0.0,
+        predicted=True,
         read=lambda records: scalar_in(records[setting], "best_b", "messages"),
-    )  # fmt: skip
+    )
 
 
 def _reaches_the_best_here(records: Records) -> Verdict:
     """Equation 1 beside each other number: none may be better by more than 3 %."""
-    return together(*(
-        within(line.at(records, BEST_B[size]) / line.at(records, b),
-               f"{setting_text(size, BEST_B[size])} over {b}", low=0.97)
-        for size, line in EQ1_HERE.items()
-        for b in line.cases
-        if b != BEST_B[size]
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                line.at(records, BEST_B[size]) / line.at(records, b),
+                f"{setting_text(size, BEST_B[size])} over {b}",
+                low=0.97,
+            )
+            for size, line in EQ1_HERE.items()
+            for b in line.cases
+            if b != BEST_B[size]
+        )
+    )
 
 
 def _reaches_the_best_in_the_model(_: Records) -> Verdict:
@@ -107,19 +130,32 @@ def _calibrated_here(result: Result) -> tuple[str, ...]:
 
 def _b_panel(ax: Axes, result: Result) -> None:
     observed = stated("fdr", "best-b-8Mi-observed").value
-    ax.plot([8 * MI, MI], [observed, 4], "o", markersize=8.5, markerfacecolor="none",
-            markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
-            label="published: observed best B")  # fmt: skip
+    ax.plot(
+        [8 * MI, MI],
+        [observed, 4],
+        "o",
+        markersize=8.5,
+        markerfacecolor="none",
+        markeredgecolor=PUBLISHED,
+        markeredgewidth=1.6,
+        zorder=5,
+        label="published: observed best B",
+    )
     measured_panel(
         lambda records: {
             "Equation 1": [
-                (float(size), scalar_in(records[f"Equation 1, {size_text(size)}"], "best_b",
-                                        "messages"))
+                (
+                    float(size),
+                    scalar_in(records[f"Equation 1, {size_text(size)}"], "best_b", "messages"),
+                )
                 for size in BEST_B
             ]
         },
-        "message size (B)", "best B (messages)", log_y=True, title="",
-    )(ax, result)  # fmt: skip
+        "message size (B)",
+        "best B (messages)",
+        log_y=True,
+        title="",
+    )(ax, result)
 
 
 EQ1 = Study(
@@ -129,20 +165,29 @@ EQ1 = Study(
     place="3.5, Equation 1 and Fig. 8",
     system=SYSTEM,
     points=(
-        *(modelled_at(f"Equation 1, {size_text(size)}",
-                      {"best_b": (float(equation_1(size)), "messages")}) for size in BEST_B),
+        *(
+            modelled_at(
+                f"Equation 1, {size_text(size)}", {"best_b": (float(equation_1(size)), "messages")}
+            )
+            for size in BEST_B
+        ),
         *in_rounds(EQ1_CASES),
     ),
     observations=(*(_b_row(size, b) for size, b in BEST_B.items()), *rate_rows(EQ1_CASES)),
     claims=(
         Claim(
             statement="Equation 1 loses at most 1 % of the best throughput (3 % at 8 Mi).",
-            place="3.5, Fig. 8b", source="model", system=SYSTEM,
+            place="3.5, Fig. 8b",
+            source="model",
+            system=SYSTEM,
             judge=_reaches_the_best_in_the_model,
         ),
         Claim(
             statement="Equation 1 loses at most 3 % of the best throughput, on this machine too.",
-            place="3.5, Fig. 8b", source="measurement", system=HERE, judge=_reaches_the_best_here,
+            place="3.5, Fig. 8b",
+            source="measurement",
+            system=HERE,
+            judge=_reaches_the_best_here,
         ),
     ),
     panels=(
@@ -156,4 +201,4 @@ EQ1 = Study(
         RULE,
     ),
     remarks=_calibrated_here,
-)  # fmt: skip
+)

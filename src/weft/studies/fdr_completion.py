@@ -72,9 +72,15 @@ def _wait_case(size_bytes: int, wait: str) -> Case:
         name=f"{size_text(size_bytes)}, {WAITS[wait]}",
         settings={"size_bytes": size_bytes, "wait": wait},
         test=transfer,
-        options={"over": "tcp", "wait": wait, "size": size_bytes, "total": 2**27,
-                 "outstanding": BEST_B[size_bytes], "warmup": 16},
-    )  # fmt: skip
+        options={
+            "over": "tcp",
+            "wait": wait,
+            "size": size_bytes,
+            "total": 2**27,
+            "outstanding": BEST_B[size_bytes],
+            "warmup": 16,
+        },
+    )
 
 
 def _by_wait(reading: Reading) -> tuple[Line, ...]:
@@ -106,11 +112,21 @@ WAKE_UPS_PER_S = _highest_at(64 * MI, polled=False) * 1e9 / 8 / (64 * MI)
 
 
 def _polling_is_faster(records: Records) -> Verdict:
-    return together(*(
-        gains(ratio(records, _wait_case(size, "spin").name, _wait_case(size, "block").name,
-                    ACKNOWLEDGED), 0.02, f"{size_text(size)}, polling over waiting")
-        for size in WAIT_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            gains(
+                ratio(
+                    records,
+                    _wait_case(size, "spin").name,
+                    _wait_case(size, "block").name,
+                    ACKNOWLEDGED,
+                ),
+                0.02,
+                f"{size_text(size)}, polling over waiting",
+            )
+            for size in WAIT_SIZES
+        )
+    )
 
 
 def _polling_takes_a_processor(records: Records) -> Verdict:
@@ -151,20 +167,37 @@ NOTIFICATION = Study(
         modelled_at("model, 4X FDR", {"rate": (data_rate_gbps("FDR"), "Gb/s")}),
         modelled_at("model, busy-polling, 1 Mi", {"throughput": (_highest_at(MI, True), "Gb/s")}),
         modelled_at("model, wait-wakeup, 1 Mi", {"throughput": (_highest_at(MI, False), "Gb/s")}),
-        modelled_at("model, busy-polling, 16 Mi",
-                    {"throughput": (_highest_at(16 * MI, True), "Gb/s")}),
+        modelled_at(
+            "model, busy-polling, 16 Mi", {"throughput": (_highest_at(16 * MI, True), "Gb/s")}
+        ),
         modelled_at("model, 64 Mi", {"cpu": (WAKE_UPS_PER_S * CPU_PER_MESSAGE_US * 1e-4, "%")}),
         *WAIT_LINES,
         *in_rounds(WAIT_CASES),
     ),
     observations=(
         stated_row("line-rate", "model, 4X FDR", "data rate of the link", "rate", tolerance=0.001),
-        stated_row("polling-highest", "model, busy-polling, 1 Mi", "throughput, slightly more than",
-                   "throughput", tolerance=0.02, served=True),
-        stated_row("waiting-highest", "model, wait-wakeup, 1 Mi", "throughput, slightly less than",
-                   "throughput", tolerance=0.05),
-        stated_row("polling-past-8Mi", "model, busy-polling, 16 Mi", THROUGHPUT, "throughput",
-                   tolerance=0.05),
+        stated_row(
+            "polling-highest",
+            "model, busy-polling, 1 Mi",
+            "throughput, slightly more than",
+            "throughput",
+            tolerance=0.02,
+            served=True,
+        ),
+        stated_row(
+            "waiting-highest",
+            "model, wait-wakeup, 1 Mi",
+            "throughput, slightly less than",
+            "throughput",
+            tolerance=0.05,
+        ),
+        stated_row(
+            "polling-past-8Mi",
+            "model, busy-polling, 16 Mi",
+            THROUGHPUT,
+            "throughput",
+            tolerance=0.05,
+        ),
         *rate_rows(WAIT_CASES),
         *medians(WAIT_CASES, CPU_SHARE),
     ),
@@ -172,26 +205,41 @@ NOTIFICATION = Study(
         Claim(
             statement="Busy-polling moves more than wait-wakeup at every size: no operating system "
             "between completion and program (2 % and more in the paper).",
-            place="3.6, Fig. 9", source="measurement", system=TCP, judge=_polling_is_faster,
+            place="3.6, Fig. 9",
+            source="measurement",
+            system=TCP,
+            judge=_polling_is_faster,
         ),
         Claim(
             statement="Busy-polling takes a whole processor at every size.",
-            place="3.6, Fig. 10", source="measurement", system=TCP,
+            place="3.6, Fig. 10",
+            source="measurement",
+            system=TCP,
             judge=_polling_takes_a_processor,
         ),
         Claim(
             statement="Wait-wakeup takes less the larger the messages, close to nothing at last.",
-            place="3.6, Fig. 10", source="model", system=SYSTEM, judge=_waiting_frees_the_model,
+            place="3.6, Fig. 10",
+            source="model",
+            system=SYSTEM,
+            judge=_waiting_frees_the_model,
         ),
         Claim(
             statement="Wait-wakeup takes less the larger the messages, close to nothing at last "
             f"(here: below {MOST_PERCENT} %).",
-            place="3.6, Fig. 10", source="measurement", system=TCP, judge=_waiting_frees_it,
+            place="3.6, Fig. 10",
+            source="measurement",
+            system=TCP,
+            judge=_waiting_frees_it,
         ),
     ),
     panels=(
-        model_panel(WAIT_LINES, ((MI, POLLED_GBPS), (16 * MI, 47)), "message size (B)",
-                    "highest throughput (Gb/s)"),
+        model_panel(
+            WAIT_LINES,
+            ((MI, POLLED_GBPS), (16 * MI, 47)),
+            "message size (B)",
+            "highest throughput (Gb/s)",
+        ),
         rounds_panel(_by_wait(ACKNOWLEDGED), "message size (B)", "throughput (Gb/s)"),
         rounds_panel(_by_wait(CPU_SHARE), "message size (B)", "share of a processor, sender (%)"),
     ),
@@ -203,17 +251,24 @@ NOTIFICATION = Study(
         "does not. Libfabric's shared memory cannot sleep for completions.",
         RULE,
     ),
-)  # fmt: skip
+)
 
 # ---- fdr-eq2 -----------------------------------------------------------------------------------
 
 SQ_DEPTH = 128
 # Equation 2 worked by hand: (size, SQ depth) -> S, with B by Equation 1.
 PERIOD: Mapping[tuple[int, int], int] = {
-    (32 * KI, SQ_DEPTH): 1, (64 * KI, SQ_DEPTH): 1, (128 * KI, SQ_DEPTH): 64,
-    (256 * KI, SQ_DEPTH): 64, (512 * KI, SQ_DEPTH): 64, (MI, SQ_DEPTH): 64,
-    (8 * MI, SQ_DEPTH): 64, (64 * MI, SQ_DEPTH): 64, (128 * KI, 32): 8, (256 * KI, 16): 1,
-}  # fmt: skip
+    (32 * KI, SQ_DEPTH): 1,
+    (64 * KI, SQ_DEPTH): 1,
+    (128 * KI, SQ_DEPTH): 64,
+    (256 * KI, SQ_DEPTH): 64,
+    (512 * KI, SQ_DEPTH): 64,
+    (MI, SQ_DEPTH): 64,
+    (8 * MI, SQ_DEPTH): 64,
+    (64 * MI, SQ_DEPTH): 64,
+    (128 * KI, 32): 8,
+    (256 * KI, 16): 1,
+}
 EVERY, HALF, EQUATION = "each is signaled", "every B/2-th", "Equation 2"
 
 
@@ -224,10 +279,18 @@ def _period_setting(size: int, depth: int) -> str:
 def _period_row(size: int, depth: int, by_hand: int) -> Observation:
     setting = _period_setting(size, depth)
     return Observation(
-        setting=setting, quantity="S", unit="messages", kind="value", published=by_hand,
-        place="3.7, Equation 2", source="model", system=SYSTEM, tolerance=0.0, predicted=True,
+        setting=setting,
+        quantity="S",
+        unit="messages",
+        kind="value",
+        published=by_hand,
+        place="3.7, Equation 2",
+        source="model",
+        system=SYSTEM,
+        tolerance=0.0,
+        predicted=True,
         read=lambda records: scalar_in(records[setting], "period", "messages"),
-    )  # fmt: skip
+    )
 
 
 def _in_place_of_verbs(peer: Peer | None = None, **options: object) -> Measurement:
@@ -240,16 +303,23 @@ def _in_place_of_verbs(peer: Peer | None = None, **options: object) -> Measureme
 def _signal_case(over: str, size: int, how: str) -> Case:
     outstanding = BEST_B[size]
     period = {EVERY: 1, HALF: max(1, outstanding // 2), EQUATION: PERIOD[size, SQ_DEPTH]}[how]
-    options = {"over": "verbs", "wait": "block", "total": 4 * MI} if over == "verbs" else {
-        **WAITING, "total": max(2**26, 16 * size)
-    }  # fmt: skip
+    options = (
+        {"over": "verbs", "wait": "block", "total": 4 * MI}
+        if over == "verbs"
+        else {**WAITING, "total": max(2**26, 16 * size)}
+    )
     return Case(
         name=f"{over}, {size_text(size)}, {how}",
         settings={"size_bytes": size, "signal_every": period, "signaling": how},
         test=transfer if over == "verbs" else _in_place_of_verbs,
-        options={**options, "size": size, "outstanding": outstanding, "signal_every": period,
-                 "warmup": 8},
-    )  # fmt: skip
+        options={
+            **options,
+            "size": size,
+            "outstanding": outstanding,
+            "signal_every": period,
+            "warmup": 8,
+        },
+    )
 
 
 def _by_period(over: str, size: int, *ways: str) -> Line:
@@ -269,17 +339,25 @@ SIGNAL_CASES = cases_of(SIGNAL_HERE)
 def _periodic_is_faster(over: str) -> Claim:
     def judged(records: Records) -> Verdict:
         names = {how: _signal_case(over, 256 * KI, how).name for how in (EVERY, HALF, EQUATION)}
-        return together(*(
-            gains(ratio(records, names[EQUATION], names[how], ACKNOWLEDGED), 0.05,
-                  f"256 Ki, Equation 2 over {how}")
-            for how in (EVERY, HALF)
-        ))  # fmt: skip
+        return together(
+            *(
+                gains(
+                    ratio(records, names[EQUATION], names[how], ACKNOWLEDGED),
+                    0.05,
+                    f"256 Ki, Equation 2 over {how}",
+                )
+                for how in (EVERY, HALF)
+            )
+        )
 
     return Claim(
         statement="Asking for a completion as seldom as Equation 2 gains 5 to 10 % over asking "
         "each time or every B/2 messages.",
-        place="3.7, Fig. 11", source="measurement", system=here(over), judge=judged,
-    )  # fmt: skip
+        place="3.7, Fig. 11",
+        source="measurement",
+        system=here(over),
+        judge=judged,
+    )
 
 
 def _large_do_not_care(records: Records) -> Verdict:
@@ -297,10 +375,13 @@ EQ2 = Study(
     place="3.7, Equation 2 and Fig. 11",
     system=SYSTEM,
     points=(
-        *(modelled_at(_period_setting(size, depth),
-                      {"period": (float(equation_2(size, min(BEST_B[size], depth), depth)),
-                                  "messages")})
-          for size, depth in PERIOD),
+        *(
+            modelled_at(
+                _period_setting(size, depth),
+                {"period": (float(equation_2(size, min(BEST_B[size], depth), depth)), "messages")},
+            )
+            for size, depth in PERIOD
+        ),
         *in_rounds(SIGNAL_CASES),
     ),
     observations=(
@@ -312,7 +393,9 @@ EQ2 = Study(
         _periodic_is_faster("verbs"),
         Claim(
             statement="From 8 Mi on it hardly matters how often completions are asked for.",
-            place="3.7, Fig. 11", source="measurement", system=here("ofi:tcp"),
+            place="3.7, Fig. 11",
+            source="measurement",
+            system=here("ofi:tcp"),
             judge=_large_do_not_care,
         ),
     ),
@@ -320,12 +403,16 @@ EQ2 = Study(
         measured_panel(
             lambda records: {
                 f"Equation 2, SQ = {SQ_DEPTH}": [
-                    (float(size), scalar_in(records[_period_setting(size, SQ_DEPTH)], "period",
-                                            "messages"))
+                    (
+                        float(size),
+                        scalar_in(records[_period_setting(size, SQ_DEPTH)], "period", "messages"),
+                    )
                     for size in _BY_HAND
                 ]
             },
-            "message size (B)", "signaling period S (messages)", title="",
+            "message size (B)",
+            "signaling period S (messages)",
+            title="",
         ),
         rounds_panel(SIGNAL_HERE, "signaling period S (messages)", "throughput (Gb/s)"),
     ),
@@ -341,4 +428,4 @@ EQ2 = Study(
         "Over libfabric's tcp (connected endpoints) unsignaled writes give no completion at all.",
         RULE,
     ),
-)  # fmt: skip
+)

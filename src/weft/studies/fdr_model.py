@@ -125,10 +125,19 @@ def stated_row(
     """
     said = stated("fdr", key)
     return Observation(
-        setting=setting, quantity=quantity, unit=said.unit, kind=kind, published=said.value,
-        place=said.place, reason=reason, source="model", system=SYSTEM, tolerance=tolerance,
-        predicted=not served, read=lambda records: scalar_in(records[setting], name, said.unit),
-    )  # fmt: skip
+        setting=setting,
+        quantity=quantity,
+        unit=said.unit,
+        kind=kind,
+        published=said.value,
+        place=said.place,
+        reason=reason,
+        source="model",
+        system=SYSTEM,
+        tolerance=tolerance,
+        predicted=not served,
+        read=lambda records: scalar_in(records[setting], name, said.unit),
+    )
 
 
 def model_panel(
@@ -152,9 +161,17 @@ def model_panel(
     base = measured_panel(seen, x_label, y_label, log_x=log_x, title="model and published")
 
     def draw(ax: Axes, result: Result) -> None:
-        ax.plot([x for x, _ in marks], [y for _, y in marks], "o", markersize=8.5,
-                markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
-                label="published")  # fmt: skip
+        ax.plot(
+            [x for x, _ in marks],
+            [y for _, y in marks],
+            "o",
+            markersize=8.5,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            zorder=5,
+            label="published",
+        )
         base(ax, result)
 
     return draw

@@ -48,9 +48,9 @@ THROUGHPUT = "throughput"
 ACKNOWLEDGED = scalar(THROUGHPUT, "Gb/s", "bandwidth", "sender.throughput")
 CPU_SHARE = scalar("share of a processor, sender", "%", "value", "cpu.percent")
 TRANSFERRED_BYTES = stated("fdr", "transfer").value
-CPU_PER_MESSAGE_US = stated("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (
-    TRANSFERRED_BYTES / (32 * KI)
-)  # fmt: skip
+CPU_PER_MESSAGE_US = (
+    stated("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (TRANSFERRED_BYTES / (32 * KI))
+)
 
 # The study's program over libfabric's tcp: writes with immediate data, sleeping for completions.
 WAITING = {"over": "ofi:tcp", "endpoint": "msg", "wait": "block"}
@@ -65,9 +65,14 @@ def waiting_case(size_bytes: int, outstanding: int) -> Case:
         name=setting_text(size_bytes, outstanding),
         settings={"size_bytes": size_bytes, "outstanding": outstanding},
         test=transfer,
-        options={**WAITING, "size": size_bytes, "outstanding": outstanding, "total": total,
-                 "warmup": max(8, min(2 * outstanding, 64))},
-    )  # fmt: skip
+        options={
+            **WAITING,
+            "size": size_bytes,
+            "outstanding": outstanding,
+            "total": total,
+            "warmup": max(8, min(2 * outstanding, 64)),
+        },
+    )
 
 
 def by_outstanding(size_bytes: int, several: Sequence[int]) -> Line:
@@ -119,11 +124,16 @@ def _small_needs_many(records: Records) -> Verdict:
 
 def _large_needs_few(records: Records) -> Verdict:
     one = setting_text(8 * MI, 1)
-    return together(*(
-        alike(ratio(records, setting_text(8 * MI, b), one, ACKNOWLEDGED), 0.1,
-              f"8 Mi, {b} outstanding over 1")
-        for b in (2, 4)
-    ))  # fmt: skip
+    return together(
+        *(
+            alike(
+                ratio(records, setting_text(8 * MI, b), one, ACKNOWLEDGED),
+                0.1,
+                f"8 Mi, {b} outstanding over 1",
+            )
+            for b in (2, 4)
+        )
+    )
 
 
 def _model_large_needs_few(records: Records) -> Verdict:
@@ -155,50 +165,103 @@ OUTSTANDING = Study(
     place="3.3, Figs. 4 to 6",
     system=SYSTEM,
     points=(
-        *(_model_at(size, b) for size, b in ((32 * KI, 1), (32 * KI, 16), (32 * KI, 32),
-                                             (8 * MI, 1), (8 * MI, 32))),
+        *(
+            _model_at(size, b)
+            for size, b in ((32 * KI, 1), (32 * KI, 16), (32 * KI, 32), (8 * MI, 1), (8 * MI, 32))
+        ),
         *OUTSTANDING_LINES,
         *in_rounds(OUTSTANDING_CASES),
     ),
     observations=(
-        stated_row("32Ki-outstanding-1", "model, 32 Ki, B = 1", THROUGHPUT, "throughput",
-                   tolerance=0.02, served=True),
-        stated_row("32Ki-outstanding-16", "model, 32 Ki, B = 16", "throughput, more than",
-                   "throughput", tolerance=0.15),
-        stated_row("32Ki-outstanding-32", "model, 32 Ki, B = 32", "throughput, more than",
-                   "throughput", tolerance=0.15),
-        stated_row("32Ki-outstanding-1-elapsed", "model, 32 Ki, B = 1", "time of 64 Gi bytes",
-                   "elapsed", tolerance=0.15, kind="value", served=True),
-        stated_row("32Ki-outstanding-32-elapsed", "model, 32 Ki, B = 32", "time of 64 Gi bytes",
-                   "elapsed", tolerance=0.15, kind="value"),
-        stated_row("32Ki-outstanding-1-cpu", "model, 32 Ki, B = 1",
-                   "processor time of 64 Gi bytes", "cpu", tolerance=0.02, kind="value",
-                   served=True),
+        stated_row(
+            "32Ki-outstanding-1",
+            "model, 32 Ki, B = 1",
+            THROUGHPUT,
+            "throughput",
+            tolerance=0.02,
+            served=True,
+        ),
+        stated_row(
+            "32Ki-outstanding-16",
+            "model, 32 Ki, B = 16",
+            "throughput, more than",
+            "throughput",
+            tolerance=0.15,
+        ),
+        stated_row(
+            "32Ki-outstanding-32",
+            "model, 32 Ki, B = 32",
+            "throughput, more than",
+            "throughput",
+            tolerance=0.15,
+        ),
+        stated_row(
+            "32Ki-outstanding-1-elapsed",
+            "model, 32 Ki, B = 1",
+            "time of 64 Gi bytes",
+            "elapsed",
+            tolerance=0.15,
+            kind="value",
+            served=True,
+        ),
+        stated_row(
+            "32Ki-outstanding-32-elapsed",
+            "model, 32 Ki, B = 32",
+            "time of 64 Gi bytes",
+            "elapsed",
+            tolerance=0.15,
+            kind="value",
+        ),
+        stated_row(
+            "32Ki-outstanding-1-cpu",
+            "model, 32 Ki, B = 1",
+            "processor time of 64 Gi bytes",
+            "cpu",
+            tolerance=0.02,
+            kind="value",
+            served=True,
+        ),
         *rate_rows(OUTSTANDING_CASES),
     ),
     claims=(
         Claim(
             statement="Messages of 32 Ki need many outstanding: with one the adapter idles while "
             "the acknowledgement comes back.",
-            place="3.3, Fig. 4", source="measurement", system=HERE, judge=_small_needs_many,
+            place="3.3, Fig. 4",
+            source="measurement",
+            system=HERE,
+            judge=_small_needs_many,
         ),
         Claim(
             statement="At 8 Mi and more the number outstanding hardly matters.",
-            place="3.3, Fig. 4", source="model", system=SYSTEM, judge=_model_large_needs_few,
+            place="3.3, Fig. 4",
+            source="model",
+            system=SYSTEM,
+            judge=_model_large_needs_few,
         ),
         Claim(
             statement="At 8 Mi and more the number outstanding hardly matters (here: 10 %).",
-            place="3.3, Fig. 4", source="measurement", system=HERE, judge=_large_needs_few,
+            place="3.3, Fig. 4",
+            source="measurement",
+            system=HERE,
+            judge=_large_needs_few,
         ),
         Claim(
             statement="Small messages cost more processor time for the same data: the program "
             "sleeps and wakes more often.",
-            place="3.3, Fig. 5", source="measurement", system=HERE, judge=_cpu_of_small,
+            place="3.3, Fig. 5",
+            source="measurement",
+            system=HERE,
+            judge=_cpu_of_small,
         ),
     ),
     panels=(
-        model_panel(OUTSTANDING_LINES, ((1, 10), (16, 45), (32, 45)), "outstanding messages",
-                    "throughput (Gb/s)"),
+        model_panel(
+            OUTSTANDING_LINES,
+            ((1, 10), (16, 45), (32, 45)),
+            "outstanding messages",
+            "throughput (Gb/s)",
+        ),
         rounds_panel(OUTSTANDING_HERE, "outstanding messages", "throughput (Gb/s)"),
     ),
     notes=(
@@ -208,7 +271,7 @@ OUTSTANDING = Study(
         "Published marks at 16 and 32 outstanding are lower bounds.",
         RULE,
     ),
-)  # fmt: skip
+)
 
 # ---- fdr-cache ---------------------------------------------------------------------------------
 
@@ -221,9 +284,15 @@ def _cache_case(outstanding: int, one_buffer: bool) -> Case:
         name=f"{setting_text(MI, outstanding)}, {BUFFERS[one_buffer]}",
         settings={"outstanding": outstanding, "one_buffer": one_buffer},
         test=transfer,
-        options={"over": "ofi:shm", "size": MI, "outstanding": outstanding, "total": 2**28,
-                 "one_buffer": one_buffer, "warmup": 64},
-    )  # fmt: skip
+        options={
+            "over": "ofi:shm",
+            "size": MI,
+            "outstanding": outstanding,
+            "total": 2**28,
+            "one_buffer": one_buffer,
+            "warmup": 64,
+        },
+    )
 
 
 CACHE_HERE = tuple(
@@ -235,28 +304,45 @@ SHM = here("ofi:shm")
 
 
 def _one_buffer_is_faster(records: Records) -> Verdict:
-    return together(*(
-        gains(ratio(records, _cache_case(b, True).name, _cache_case(b, False).name, ACKNOWLEDGED),
-              0.05, f"B = {b}, one buffer over separate ones")
-        for b in (16, 32)
-    ))  # fmt: skip
+    return together(
+        *(
+            gains(
+                ratio(records, _cache_case(b, True).name, _cache_case(b, False).name, ACKNOWLEDGED),
+                0.05,
+                f"B = {b}, one buffer over separate ones",
+            )
+            for b in (16, 32)
+        )
+    )
 
 
 def _separate_drop(records: Records) -> Verdict:
     most = CACHE_BS[-1]
-    return either(*(
-        gains(ratio(records, _cache_case(b, False).name, _cache_case(most, False).name,
-                    ACKNOWLEDGED), 0.05, f"separate buffers, {b} outstanding over {most}")
-        for b in CACHE_BS[:-1]
-    ))  # fmt: skip
+    return either(
+        *(
+            gains(
+                ratio(
+                    records, _cache_case(b, False).name, _cache_case(most, False).name, ACKNOWLEDGED
+                ),
+                0.05,
+                f"separate buffers, {b} outstanding over {most}",
+            )
+            for b in CACHE_BS[:-1]
+        )
+    )
 
 
 CACHE_LINES = (
-    modelled_line("a buffer for each message", "outstanding", range(1, 11),
-                  lambda b: throughput(MI, b)),
-    modelled_line("one buffer for all", "outstanding", range(1, 11),
-                  lambda b: throughput(MI, b, one_buffer=True)),
-)  # fmt: skip
+    modelled_line(
+        "a buffer for each message", "outstanding", range(1, 11), lambda b: throughput(MI, b)
+    ),
+    modelled_line(
+        "one buffer for all",
+        "outstanding",
+        range(1, 11),
+        lambda b: throughput(MI, b, one_buffer=True),
+    ),
+)
 _hit, _miss = (float(throughput(MI, b)) for b in (4, 5))
 
 CACHE = Study(
@@ -267,23 +353,51 @@ CACHE = Study(
     system=SYSTEM,
     points=(
         modelled_at("model, 1 Mi, B = 4", {"throughput": (_hit, "Gb/s")}),
-        modelled_at("model, 1 Mi, B = 5", {"throughput": (_miss, "Gb/s"),
-                                           "drop": (100 * (1 - _miss / _hit), "%")}),
-        modelled_at("model, 1 Mi, B = 8, one buffer",
-                    {"throughput": (float(throughput(MI, 8, one_buffer=True)), "Gb/s")}),
+        modelled_at(
+            "model, 1 Mi, B = 5",
+            {"throughput": (_miss, "Gb/s"), "drop": (100 * (1 - _miss / _hit), "%")},
+        ),
+        modelled_at(
+            "model, 1 Mi, B = 8, one buffer",
+            {"throughput": (float(throughput(MI, 8, one_buffer=True)), "Gb/s")},
+        ),
         modelled_at("model, 8 Mi, B = 1", {"throughput": (float(throughput(8 * MI, 1)), "Gb/s")}),
         *CACHE_LINES,
         *in_rounds(CACHE_CASES),
     ),
     observations=(
-        stated_row("1Mi-outstanding-4", "model, 1 Mi, B = 4", THROUGHPUT, "throughput",
-                   tolerance=0.02, served=True),
-        stated_row("1Mi-outstanding-5", "model, 1 Mi, B = 5", THROUGHPUT, "throughput",
-                   tolerance=0.02, served=True),
-        stated_row("1Mi-drop", "model, 1 Mi, B = 5", "loss against B = 4", "drop", tolerance=0.1,
-                   served=True),
-        stated_row("1Mi-outstanding-4", "model, 1 Mi, B = 8, one buffer",
-                   "throughput, as high as with 4", "throughput", tolerance=0.05, served=True),
+        stated_row(
+            "1Mi-outstanding-4",
+            "model, 1 Mi, B = 4",
+            THROUGHPUT,
+            "throughput",
+            tolerance=0.02,
+            served=True,
+        ),
+        stated_row(
+            "1Mi-outstanding-5",
+            "model, 1 Mi, B = 5",
+            THROUGHPUT,
+            "throughput",
+            tolerance=0.02,
+            served=True,
+        ),
+        stated_row(
+            "1Mi-drop",
+            "model, 1 Mi, B = 5",
+            "loss against B = 4",
+            "drop",
+            tolerance=0.1,
+            served=True,
+        ),
+        stated_row(
+            "1Mi-outstanding-4",
+            "model, 1 Mi, B = 8, one buffer",
+            "throughput, as high as with 4",
+            "throughput",
+            tolerance=0.05,
+            served=True,
+        ),
         stated_row("aligned-8Mi", "model, 8 Mi, B = 1", THROUGHPUT, "throughput", tolerance=0.1),
         *rate_rows(CACHE_CASES),
     ),
@@ -291,16 +405,27 @@ CACHE = Study(
         Claim(
             statement="With a buffer for each message throughput has a peak and drops when more "
             "are outstanding than the cache holds (6 % in the paper).",
-            place="3.4, Fig. 7", source="measurement", system=SHM, judge=_separate_drop,
+            place="3.4, Fig. 7",
+            source="measurement",
+            system=SHM,
+            judge=_separate_drop,
         ),
         Claim(
             statement="With one buffer for all messages, always in the cache, it stays high.",
-            place="3.4, Fig. 7", source="measurement", system=SHM, judge=_one_buffer_is_faster,
+            place="3.4, Fig. 7",
+            source="measurement",
+            system=SHM,
+            judge=_one_buffer_is_faster,
         ),
     ),
     panels=(
-        model_panel(CACHE_LINES, ((4, 49), (5, 46)), "outstanding messages of 1 Mi",
-                    "throughput (Gb/s)", log_x=False),
+        model_panel(
+            CACHE_LINES,
+            ((4, 49), (5, 46)),
+            "outstanding messages of 1 Mi",
+            "throughput (Gb/s)",
+            log_x=False,
+        ),
         rounds_panel(CACHE_HERE, "outstanding messages of 1 Mi", "throughput (Gb/s)"),
     ),
     notes=(
@@ -311,4 +436,4 @@ CACHE = Study(
         "Measured over shared memory, where both sides copy: the cache is the processor's own.",
         RULE,
     ),
-)  # fmt: skip
+)

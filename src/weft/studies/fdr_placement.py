@@ -55,14 +55,22 @@ def _offset_case(size: int, outstanding: int, offset: int) -> Case:
         name=f"{setting_text(size, outstanding)}, offset {offset}",
         settings={"size_bytes": size, "outstanding": outstanding, "offset_bytes": offset},
         test=transfer,
-        options={"over": "ofi:shm", "size": size, "outstanding": outstanding, "offset": offset,
-                 "total": 2**28, "warmup": 16},
-    )  # fmt: skip
+        options={
+            "over": "ofi:shm",
+            "size": size,
+            "outstanding": outstanding,
+            "offset": offset,
+            "total": 2**28,
+            "warmup": 16,
+        },
+    )
 
 
 OFFSETS = {
-    (512 * KI, 1): (0, 1), (512 * KI, 8): (0, 1, 32, 64), (8 * MI, 2): (0, 1, 64),
-}  # fmt: skip
+    (512 * KI, 1): (0, 1),
+    (512 * KI, 8): (0, 1, 32, 64),
+    (8 * MI, 2): (0, 1, 64),
+}
 OFFSET_CASES = tuple(
     _offset_case(size, b, offset) for (size, b), several in OFFSETS.items() for offset in several
 )
@@ -86,11 +94,21 @@ def _aligned_is_faster(records: Records) -> Verdict:
 
 
 def _one_line_on_is_as_good(records: Records) -> Verdict:
-    return together(*(
-        within(ratio(records, _offset_case(size, b, 64).name, _offset_case(size, b, 0).name,
-                     ACKNOWLEDGED), f"{setting_text(size, b)}, offset 64 over 0", low=0.95)
-        for size, b in ((512 * KI, 8), (8 * MI, 2))
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                ratio(
+                    records,
+                    _offset_case(size, b, 64).name,
+                    _offset_case(size, b, 0).name,
+                    ACKNOWLEDGED,
+                ),
+                f"{setting_text(size, b)}, offset 64 over 0",
+                low=0.95,
+            )
+            for size, b in ((512 * KI, 8), (8 * MI, 2))
+        )
+    )
 
 
 def _one_outstanding_does_not_care(records: Records) -> Verdict:
@@ -102,14 +120,18 @@ def _one_outstanding_does_not_care(records: Records) -> Verdict:
 MODEL_OFFSETS = (0, 1, 16, 32, 48, 63, 64)
 ALIGNMENT_LINES = tuple(
     modelled_line(
-        setting_text(size, b), "offset_bytes", MODEL_OFFSETS,
+        setting_text(size, b),
+        "offset_bytes",
+        MODEL_OFFSETS,
         lambda offsets, size=size, b=b: np.asarray(  # type: ignore[misc]
-            [float(throughput(size, b, speed=lines_touched(0) / lines_touched(int(o))))
-             for o in offsets]
+            [
+                float(throughput(size, b, speed=lines_touched(0) / lines_touched(int(o))))
+                for o in offsets
+            ]
         ),
     )
     for size, b in OFFSETS
-)  # fmt: skip
+)
 _READ_FIRST = (
     "The model counts cache lines alone. Outside the cache a line that is written in part must be "
     "read first, which costs more."
@@ -126,55 +148,106 @@ ALIGNMENT = Study(
     place="3.2, Figs. 2 and 3",
     system=SYSTEM,
     points=(
-        modelled_at("model, 8 Mi, B = 2, aligned",
-                    {"throughput": (float(throughput(8 * MI, 2)), "Gb/s")}),
-        modelled_at("model, 8 Mi, B = 2, not aligned",
-                    {"throughput": (float(throughput(8 * MI, 2, speed=UNALIGNED_SPEED)), "Gb/s"),
-                     "gain": (_gain_percent(8 * MI, 2), "%")}),
-        modelled_at("model, 512 Ki, B = 8",
-                    {"gain": (_gain_percent(512 * KI, 8), "%"),
-                     "loss": (100 * (1 - UNALIGNED_SPEED), "%")}),
+        modelled_at(
+            "model, 8 Mi, B = 2, aligned", {"throughput": (float(throughput(8 * MI, 2)), "Gb/s")}
+        ),
+        modelled_at(
+            "model, 8 Mi, B = 2, not aligned",
+            {
+                "throughput": (float(throughput(8 * MI, 2, speed=UNALIGNED_SPEED)), "Gb/s"),
+                "gain": (_gain_percent(8 * MI, 2), "%"),
+            },
+        ),
+        modelled_at(
+            "model, 512 Ki, B = 8",
+            {"gain": (_gain_percent(512 * KI, 8), "%"), "loss": (100 * (1 - UNALIGNED_SPEED), "%")},
+        ),
         modelled_at("model, 512 Ki, B = 1", {"gain": (_gain_percent(512 * KI, 1), "%")}),
         *ALIGNMENT_LINES,
         *in_rounds(OFFSET_CASES),
     ),
     observations=(
-        stated_row("aligned-8Mi", "model, 8 Mi, B = 2, aligned", THROUGHPUT, "throughput",
-                   tolerance=0.1),
-        stated_row("unaligned-8Mi", "model, 8 Mi, B = 2, not aligned", THROUGHPUT, "throughput",
-                   tolerance=0.1),
-        stated_row("aligned-8Mi-gain", "model, 8 Mi, B = 2, not aligned", "gain by aligning",
-                   "gain", tolerance=0.15, reason=_READ_FIRST),
-        stated_row("aligned-512Ki-most", "model, 512 Ki, B = 8", "gain by aligning, most", "gain",
-                   tolerance=0.15),
-        stated_row("unaligned-512Ki-loss", "model, 512 Ki, B = 8", "loss if not aligned", "loss",
-                   tolerance=0.15),
-        stated_row("aligned-512Ki-least", "model, 512 Ki, B = 1", "gain by aligning, least", "gain",
-                   tolerance=0.15, reason=_ALONE),
+        stated_row(
+            "aligned-8Mi", "model, 8 Mi, B = 2, aligned", THROUGHPUT, "throughput", tolerance=0.1
+        ),
+        stated_row(
+            "unaligned-8Mi",
+            "model, 8 Mi, B = 2, not aligned",
+            THROUGHPUT,
+            "throughput",
+            tolerance=0.1,
+        ),
+        stated_row(
+            "aligned-8Mi-gain",
+            "model, 8 Mi, B = 2, not aligned",
+            "gain by aligning",
+            "gain",
+            tolerance=0.15,
+            reason=_READ_FIRST,
+        ),
+        stated_row(
+            "aligned-512Ki-most",
+            "model, 512 Ki, B = 8",
+            "gain by aligning, most",
+            "gain",
+            tolerance=0.15,
+        ),
+        stated_row(
+            "unaligned-512Ki-loss",
+            "model, 512 Ki, B = 8",
+            "loss if not aligned",
+            "loss",
+            tolerance=0.15,
+        ),
+        stated_row(
+            "aligned-512Ki-least",
+            "model, 512 Ki, B = 1",
+            "gain by aligning, least",
+            "gain",
+            tolerance=0.15,
+            reason=_ALONE,
+        ),
         *rate_rows(OFFSET_CASES),
     ),
     claims=(
         Claim(
             statement="Buffers aligned to the cache line are faster: 5 to 23 % at 512 Ki, 40 % at "
             "8 Mi (here: 5 % and 20 % would do).",
-            place="3.2, Fig. 2", source="measurement", system=SHM, judge=_aligned_is_faster,
+            place="3.2, Fig. 2",
+            source="measurement",
+            system=SHM,
+            judge=_aligned_is_faster,
         ),
         Claim(
             statement="Any multiple of 64 bytes is as good as the start of a page.",
-            place="3.2, Fig. 2", source="measurement", system=SHM, judge=_one_line_on_is_as_good,
+            place="3.2, Fig. 2",
+            source="measurement",
+            system=SHM,
+            judge=_one_line_on_is_as_good,
         ),
         Claim(
             statement="With one message outstanding the offset hardly matters.",
-            place="3.2", source="measurement", system=SHM, judge=_one_outstanding_does_not_care,
+            place="3.2",
+            source="measurement",
+            system=SHM,
+            judge=_one_outstanding_does_not_care,
         ),
     ),
     panels=(
-        model_panel(ALIGNMENT_LINES, ((0, 47.75), (1, 34)), "offset of a buffer from its page (B)",
-                    "throughput (Gb/s)", log_x=False),
+        model_panel(
+            ALIGNMENT_LINES,
+            ((0, 47.75), (1, 34)),
+            "offset of a buffer from its page (B)",
+            "throughput (Gb/s)",
+            log_x=False,
+        ),
         rounds_bars(
-            [Bar(label=case.name, case=case.name, kind=str(case.settings["offset_bytes"]))
-             for case in OFFSET_CASES],
-            ACKNOWLEDGED, "throughput (Gb/s)",
+            [
+                Bar(label=case.name, case=case.name, kind=str(case.settings["offset_bytes"]))
+                for case in OFFSET_CASES
+            ],
+            ACKNOWLEDGED,
+            "throughput (Gb/s)",
         ),
     ),
     notes=(
@@ -187,7 +260,7 @@ ALIGNMENT = Study(
         "not an adapter behind PCIe.",
         RULE,
     ),
-)  # fmt: skip
+)
 
 # ---- fdr-numa ----------------------------------------------------------------------------------
 
@@ -206,9 +279,15 @@ def _place_case(size: int, place: str, **options: object) -> Case:
         name=f"{size_text(size)}, {place}",
         settings={"size_bytes": size, "placement": place},
         test=transfer,
-        options={"over": "tcp", "size": size, "outstanding": 4 * MI // size if size >= MI else 96,
-                 "total": 2**27, "warmup": 16, **options},
-    )  # fmt: skip
+        options={
+            "over": "tcp",
+            "size": size,
+            "outstanding": 4 * MI // size if size >= MI else 96,
+            "total": 2**27,
+            "warmup": 16,
+            **options,
+        },
+    )
 
 
 NUMA_CASES = tuple(
@@ -219,27 +298,57 @@ TCP = here("tcp")
 
 
 def _binding_both(records: Records) -> Verdict:
-    return together(*(
-        gains(ratio(records, _place_case(size, BOTH).name, _place_case(size, UNBOUND).name,
-                    ACKNOWLEDGED), 0.05, f"{size_text(size)}, both bound over no binding")
-        for size in NUMA_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            gains(
+                ratio(
+                    records,
+                    _place_case(size, BOTH).name,
+                    _place_case(size, UNBOUND).name,
+                    ACKNOWLEDGED,
+                ),
+                0.05,
+                f"{size_text(size)}, both bound over no binding",
+            )
+            for size in NUMA_SIZES
+        )
+    )
 
 
 def _binding_the_sender(records: Records) -> Verdict:
-    return together(*(
-        gains(ratio(records, _place_case(size, UNBOUND).name, _place_case(size, SENDER).name,
-                    ACKNOWLEDGED), 0.02, f"{size_text(size)}, no binding over sender bound")
-        for size in NUMA_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            gains(
+                ratio(
+                    records,
+                    _place_case(size, UNBOUND).name,
+                    _place_case(size, SENDER).name,
+                    ACKNOWLEDGED,
+                ),
+                0.02,
+                f"{size_text(size)}, no binding over sender bound",
+            )
+            for size in NUMA_SIZES
+        )
+    )
 
 
 def _the_near_node(records: Records) -> Verdict:
-    return together(*(
-        gains(ratio(records, _place_case(size, SENDER).name, _place_case(size, OTHER_NODE).name,
-                    ACKNOWLEDGED), 0.02, f"{size_text(size)}, near buffers over far ones")
-        for size in NUMA_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            gains(
+                ratio(
+                    records,
+                    _place_case(size, SENDER).name,
+                    _place_case(size, OTHER_NODE).name,
+                    ACKNOWLEDGED,
+                ),
+                0.02,
+                f"{size_text(size)}, near buffers over far ones",
+            )
+            for size in NUMA_SIZES
+        )
+    )
 
 
 NUMA = Study(
@@ -254,22 +363,34 @@ NUMA = Study(
         Claim(
             statement="Binding both sides gains up to 20 % (second pair of machines; none on the "
             "first).",
-            place="3.8, Fig. 13", source="measurement", system=TCP, judge=_binding_both,
+            place="3.8, Fig. 13",
+            source="measurement",
+            system=TCP,
+            judge=_binding_both,
         ),
         Claim(
             statement="Binding the sender alone costs throughput in most cases.",
-            place="3.8, Fig. 12", source="measurement", system=TCP, judge=_binding_the_sender,
+            place="3.8, Fig. 12",
+            source="measurement",
+            system=TCP,
+            judge=_binding_the_sender,
         ),
         Claim(
             statement="Memory of the node that the program is on gives more.",
-            place="3.8", source="measurement", system=TCP, judge=_the_near_node,
+            place="3.8",
+            source="measurement",
+            system=TCP,
+            judge=_the_near_node,
         ),
     ),
     panels=(
         rounds_bars(
-            [Bar(label=case.name, case=case.name, kind=str(case.settings["placement"]))
-             for case in (*NUMA_CASES, *FAR_CASES)],
-            ACKNOWLEDGED, "throughput (Gb/s)",
+            [
+                Bar(label=case.name, case=case.name, kind=str(case.settings["placement"]))
+                for case in (*NUMA_CASES, *FAR_CASES)
+            ],
+            ACKNOWLEDGED,
+            "throughput (Gb/s)",
         ),
     ),
     notes=(
@@ -280,4 +401,4 @@ NUMA = Study(
         "measured: a test binds its own side, or both.",
         RULE,
     ),
-)  # fmt: skip
+)

@@ -55,15 +55,13 @@ FITTED: Mapping[str, tuple[Key, ...]] = {
         *_rows("10", ["FCFS, 2 senders", "FCFS, 5 senders"], *_BOTH),
         *_rows("10", ["each sender added"], *_STEPS),
     ),
-    "omnet host.think": _rows(
-        "10", ["FCFS, 1 sender", "RR, 1 sender", "RR, 5 senders"], *_BOTH
-    ),
+    "omnet host.think": _rows("10", ["FCFS, 1 sender", "RR, 1 sender", "RR, 5 senders"], *_BOTH),
     "omnet switch.order": _rows("11", ["FCFS"], *_BOTH),
     "testbed.OWN_LANE": (
         *_rows("13", ["4 senders + pretender"], "bandwidth of the pretender"),
         *_rows("13", ["4 senders + pretender"], LEAST_SHARE, MOST_SHARE),
     ),
-}  # fmt: skip
+}
 
 _PARAMETER = {key: parameter for parameter, keys in FITTED.items() for key in keys}
 

@@ -10,6 +10,18 @@ from weft.studies.ib2016_udp import TABLE5, TABLE7
 from weft.studies.study import Study
 
 IB2016: tuple[Study, ...] = (
-    TABLE1, TABLE2, TABLE3, TABLE4, TABLE5, TABLE6, TABLE7, TABLE8, FIG5, FIG6, FIG7, FIG8,
-    FIG9, FIG10,
-)  # fmt: skip
+    TABLE1,
+    TABLE2,
+    TABLE3,
+    TABLE4,
+    TABLE5,
+    TABLE6,
+    TABLE7,
+    TABLE8,
+    FIG5,
+    FIG6,
+    FIG7,
+    FIG8,
+    FIG9,
+    FIG10,
+)

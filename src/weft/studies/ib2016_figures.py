@@ -97,16 +97,26 @@ def _here_panel(*lines: Line) -> Callable[[Axes, Result], None]:
 
 
 def _here_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
-    return Claim(statement=statement, place=stated("ib2016", key).place, source="measurement",
-                 system=here(HERE), judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="measurement",
+        system=here(HERE),
+        judge=judge,
+    )
 
 
 def _similar_here(records: Records) -> Verdict:
-    return together(*(
-        within(_TWO_WAYS.at(records, size) / _ONE_WAY.at(records, size), f"{size} B",
-               low=1 - SIMILAR)
-        for size in HERE_SIZES
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                _TWO_WAYS.at(records, size) / _ONE_WAY.at(records, size),
+                f"{size} B",
+                low=1 - SIMILAR,
+            )
+            for size in HERE_SIZES
+        )
+    )
 
 
 # ---- Figs. 5 and 6: transports at FDR ---------------------------------------------------------
@@ -123,14 +133,16 @@ FIG5 = Study(
     points=(*_points(_TRANSPORTS), *in_rounds(cases_of((_ONE_WAY,)))),
     observations=(*stated_throughput(_RC), *stated_throughput(_UC), *medians_of((_ONE_WAY,))),
     claims=(
-        claim("fig5-best", "UC has the best throughput and RC the poorest, for its ACKs.",
-              ranked(_UC, _RC)),
-        _here_claim("fig7-limit", "Throughput grows with the payload.",
-                    grows(_ONE_WAY)),
+        claim(
+            "fig5-best",
+            "UC has the best throughput and RC the poorest, for its ACKs.",
+            ranked(_UC, _RC),
+        ),
+        _here_claim("fig7-limit", "Throughput grows with the payload.", grows(_ONE_WAY)),
     ),
     panels=(streams_panel(_TRANSPORTS), _here_panel(_ONE_WAY)),
     notes=(*NOTES, HERE_NOTE),
-)  # fmt: skip
+)
 
 FIG6 = Study(
     name="ib2016-fig6",
@@ -144,17 +156,24 @@ FIG6 = Study(
     ),
     observations=medians_of((_ONE_WAY, _TWO_WAYS)),
     claims=(
-        claim("fig6-like-fig5", "Both ways, each direction is very similar to one way.",
-              like_one_way(_both(_TRANSPORTS))),
-        claim("fig6-degrades-from", "From 8 MiB on throughput falls.",
-              degrades(replace(_RC, both_ways=True))),
+        claim(
+            "fig6-like-fig5",
+            "Both ways, each direction is very similar to one way.",
+            like_one_way(_both(_TRANSPORTS)),
+        ),
+        claim(
+            "fig6-degrades-from",
+            "From 8 MiB on throughput falls.",
+            degrades(replace(_RC, both_ways=True)),
+        ),
         cache_claim("fig6-degrades-from", "From 8 MiB on throughput falls."),
-        _here_claim("fig6-like-fig5", "Both ways, each direction is very similar to one way.",
-                    _similar_here),
+        _here_claim(
+            "fig6-like-fig5", "Both ways, each direction is very similar to one way.", _similar_here
+        ),
     ),
     panels=(streams_panel(_both(_TRANSPORTS)), _here_panel(_ONE_WAY, _TWO_WAYS)),
     notes=(*NOTES, fall_in_latency("ib2016-table2"), HERE_NOTE),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 7 to 10: signal rates --------------------------------------------------------------

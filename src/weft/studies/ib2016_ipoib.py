@@ -52,12 +52,17 @@ FLAT, GROWN = 1.3, 1.5
 
 def _curve(mode: Mode, protocol: Protocol, tool: str) -> Curve:
     return curve(
-        published(TABLES[mode]), f"{protocol.upper()}_{tool}_us", x="size_bytes",
+        published(TABLES[mode]),
+        f"{protocol.upper()}_{tool}_us",
+        x="size_bytes",
         predict=lambda size: ipoib_latency_fit(mode, protocol).predict(size_bytes=size),
-        label=f"{protocol.upper()} ({tool}), {mode}", quantity="latency", unit="us",
-        system=LATENCY[f"ib2016-ipoib-{protocol}-{mode}"].system, tolerance=TOLERANCE,
+        label=f"{protocol.upper()} ({tool}), {mode}",
+        quantity="latency",
+        unit="us",
+        system=LATENCY[f"ib2016-ipoib-{protocol}-{mode}"].system,
+        tolerance=TOLERANCE,
         x_text=lambda size: f"{size:.0f} B",
-    )  # fmt: skip
+    )
 
 
 _CURVES = {(m, p): tuple(_curve(m, p, t) for t in TOOLS) for m in TABLES for p in PROTOCOLS}
@@ -89,10 +94,12 @@ def _errors(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
 
 def _tools_apart(table: PublishedTable) -> str:
     """How well the two tools agree: no model can be nearer to both."""
-    apart = np.concatenate([
-        np.abs(np.divide(*(table.column(f"{p.upper()}_{tool}_us") for tool in TOOLS)) - 1)
-        for p in PROTOCOLS
-    ])  # fmt: skip
+    apart = np.concatenate(
+        [
+            np.abs(np.divide(*(table.column(f"{p.upper()}_{tool}_us") for tool in TOOLS)) - 1)
+            for p in PROTOCOLS
+        ]
+    )
     return (
         f"The two tools of the paper are {100 * np.median(apart):.1f} % apart at the median, "
         f"{100 * apart.max():.1f} % at most."
@@ -109,38 +116,58 @@ _HERE = {
 
 
 def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
-    return Claim(statement=statement, place="Table 6", source="measurement",
-                 system=here("udp and tcp"), judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place="Table 6",
+        source="measurement",
+        system=here("udp and tcp"),
+        judge=judge,
+    )
 
 
 def _step(low: int, high: int, least: float, most: float) -> Callable[[Records], Verdict]:
     """Whether the latency at one size is so many times that at another, over UDP and TCP."""
 
     def judge(records: Records) -> Verdict:
-        return together(*(
-            within(line.at(records, high) / line.at(records, low),
-                   f"{line.label}, {high} B over {low} B", least, most)
-            for line in _HERE.values()
-        ))  # fmt: skip
+        return together(
+            *(
+                within(
+                    line.at(records, high) / line.at(records, low),
+                    f"{line.label}, {high} B over {low} B",
+                    least,
+                    most,
+                )
+                for line in _HERE.values()
+            )
+        )
 
     return judge
 
 
 def _udp_below_tcp(records: Records) -> Verdict:
     udp, tcp = (_HERE[protocol] for protocol in PROTOCOLS)
-    return together(*(
-        within(udp.at(records, size) / tcp.at(records, size), f"UDP over TCP, {size} B", high=1.0)
-        for size in HERE_SIZES
-        if size <= SMALL_B
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                udp.at(records, size) / tcp.at(records, size), f"UDP over TCP, {size} B", high=1.0
+            )
+            for size in HERE_SIZES
+            if size <= SMALL_B
+        )
+    )
 
 
 # ---- Claims that the models are judged on -----------------------------------------------------
 
 
 def _model_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
-    return Claim(statement=statement, place=stated("ib2016", key).place, source="model",
-                 system=LATENCY["ib2016-ipoib-udp-datagram"].system, judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="model",
+        system=LATENCY["ib2016-ipoib-udp-datagram"].system,
+        judge=judge,
+    )
 
 
 def _ratios(records: Records, protocol: Protocol) -> dict[float, float]:
@@ -213,10 +240,16 @@ TABLE8 = Study(
     points=points_of((*_of_mode("connected"), *_of_mode("datagram"))),
     observations=observations_of(_of_mode("connected")),
     claims=(
-        _model_claim("modes-alike-when-small", "The two modes are alike with small payloads.",
-                     _alike_when_small),
-        _model_claim("datagram-better", "Datagram mode has less latency than connected mode.",
-                     _datagram_sooner),
+        _model_claim(
+            "modes-alike-when-small",
+            "The two modes are alike with small payloads.",
+            _alike_when_small,
+        ),
+        _model_claim(
+            "datagram-better",
+            "Datagram mode has less latency than connected mode.",
+            _datagram_sooner,
+        ),
     ),
     panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),
     notes=(
@@ -224,4 +257,4 @@ TABLE8 = Study(
         "What this machine can measure of it is in ib2016-table6: its loopback has no modes.",
     ),
     remarks=_errors("connected"),
-)  # fmt: skip
+)

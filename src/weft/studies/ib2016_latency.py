@@ -34,12 +34,17 @@ SIMILAR = 0.05
 def _curve(service: Service, speed: str) -> Curve:
     rate = data_rate_gbps(speed)
     return curve(
-        published(TABLES[service]), f"{speed}_us", x="size_bytes",
+        published(TABLES[service]),
+        f"{speed}_us",
+        x="size_bytes",
         predict=lambda size: latency_fit(service).predict(size_bytes=size, data_rate_gbps=rate),
-        label=f"{service.upper()}, {speed}", quantity="latency", unit="us",
-        system=LATENCY[f"ib2016-{service}"].system, tolerance=TOLERANCE,
+        label=f"{service.upper()}, {speed}",
+        quantity="latency",
+        unit="us",
+        system=LATENCY[f"ib2016-{service}"].system,
+        tolerance=TOLERANCE,
         x_text=lambda size: f"{size:.0f} B",
-    )  # fmt: skip
+    )
 
 
 _CURVES = {service: {s: _curve(service, s) for s in SIGNAL_RATES} for service in TABLES}
@@ -52,8 +57,9 @@ def _ours(records: Records, service: Service, speed: str, size: float) -> float:
 def _errors(service: Service) -> Callable[[Result], tuple[str, ...]]:
     def remarks(_: Result) -> tuple[str, ...]:
         fitted = latency_fit(service)
-        found = ", ".join(f"{p.name} {p.value:.3g} ± {p.standard_error:.1g}"
-                          for p in fitted.parameters)  # fmt: skip
+        found = ", ".join(
+            f"{p.name} {p.value:.3g} ± {p.standard_error:.1g}" for p in fitted.parameters
+        )
         return (
             error_remark(f"{fitted.form.name} of {fitted.data}", fitted.error, fitted.held_out),
             f"Parameters: {found}.",
@@ -66,8 +72,13 @@ def _errors(service: Service) -> Callable[[Result], tuple[str, ...]]:
 
 
 def _claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
-    return Claim(statement=statement, place=stated("ib2016", key).place, source="model",
-                 system=LATENCY["ib2016-rc"].system, judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="model",
+        system=LATENCY["ib2016-rc"].system,
+        judge=judge,
+    )
 
 
 def _small_alike(records: Records) -> Verdict:
@@ -159,12 +170,18 @@ def _study(service: Service, claims: tuple[Claim, ...], also: Service | None = N
 TABLE2 = _study(
     "rc",
     (
-        _claim("small-rc-latency", "Small payloads take about 0.85 µs at all four signal rates.",
-               _small_alike),
-        _claim("large-rates-differ", "With large payloads FDR has the least latency, SDR the most.",
-               _faster_is_sooner),
+        _claim(
+            "small-rc-latency",
+            "Small payloads take about 0.85 µs at all four signal rates.",
+            _small_alike,
+        ),
+        _claim(
+            "large-rates-differ",
+            "With large payloads FDR has the least latency, SDR the most.",
+            _faster_is_sooner,
+        ),
     ),
-)  # fmt: skip
+)
 TABLE3 = _study(
     "uc", (_claim("uc-like-rc", "UC is very similar to RC.", _alike("uc", "rc")),), also="rc"
 )

@@ -23,11 +23,19 @@ def _gbps(speed: str, rate: str) -> Curve:
         return np.array([link.data_bps if rate == "data" else link.signal_bps for link in links])
 
     return curve(
-        TABLE, f"{speed}_{rate}_gbps", x="width", label=f"{speed}, {rate} rate",
-        predict=lambda widths: predict(widths) / 1e9, quantity=f"{rate} rate", unit="Gb/s",
-        system=SYSTEM, tolerance=DIGITS, kind="rate", predicted=True,
+        TABLE,
+        f"{speed}_{rate}_gbps",
+        x="width",
+        label=f"{speed}, {rate} rate",
+        predict=lambda widths: predict(widths) / 1e9,
+        quantity=f"{rate} rate",
+        unit="Gb/s",
+        system=SYSTEM,
+        tolerance=DIGITS,
+        kind="rate",
+        predicted=True,
         x_text=lambda width: f"{width:g}X",
-    )  # fmt: skip
+    )
 
 
 _DATA = tuple(_gbps(speed, "data") for speed in SPEEDS)

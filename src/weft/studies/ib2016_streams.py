@@ -89,10 +89,18 @@ def simulations(stream: Stream) -> tuple[Point, ...]:
 def _scenario(stream: Stream, size: int) -> Mapping[str, object]:
     ways = [("there", "h0", "h1"), ("back", "h1", "h0")][: 2 if stream.both_ways else 1]
     traffic = [
-        {"name": name, "kind": "bandwidth", "from": source, "to": target, "size": f"{size} B",
-         "transport": stream.transport, "mtu": MTU_B, "window": WINDOW}
+        {
+            "name": name,
+            "kind": "bandwidth",
+            "from": source,
+            "to": target,
+            "size": f"{size} B",
+            "transport": stream.transport,
+            "mtu": MTU_B,
+            "window": WINDOW,
+        }
         for name, source, target in ways
-    ]  # fmt: skip
+    ]
     fabric = {"topology": "one_switch", "hosts": 2, "rate": f"4x{stream.speed}", "delay": CABLE}
     return {"duration": DURATION, "warmup": WARMUP, "fabric": fabric, "traffic": traffic}
 
@@ -128,18 +136,26 @@ def stated_throughput(stream: Stream) -> tuple[Observation, Observation]:
     statement = stated("ib2016", f"{stream.transport}-throughput-32Ki")
 
     stated_here = partial(
-        Observation, setting=stream.at(STATED_B), quantity="throughput", unit=statement.unit,
-        kind="bandwidth", published=statement.value, place=statement.place,
-    )  # fmt: skip
+        Observation,
+        setting=stream.at(STATED_B),
+        quantity="throughput",
+        unit=statement.unit,
+        kind="bandwidth",
+        published=statement.value,
+        place=statement.place,
+    )
     return (
         stated_here(
             source="simulation", read=lambda records: throughput(records, stream, STATED_B)
         ),
         stated_here(
-            source="model", system=MODEL, tolerance=SIMILAR, predicted=True,
+            source="model",
+            system=MODEL,
+            tolerance=SIMILAR,
+            predicted=True,
             read=lambda records: value_at(records[_limit_name(stream)], STATED_B),
         ),
-    )  # fmt: skip
+    )
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -147,8 +163,13 @@ def stated_throughput(stream: Stream) -> tuple[Observation, Observation]:
 
 def claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
     """A claim that is judged on the simulation; `key` is its place among the statements."""
-    return Claim(statement=statement, place=stated("ib2016", key).place, source="simulation",
-                 system=SIMULATED, judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="simulation",
+        system=SIMULATED,
+        judge=judge,
+    )
 
 
 def ranked(best: Stream, worst: Stream) -> Callable[[Records], Verdict]:
@@ -228,8 +249,13 @@ def cache_claim(key: str, statement: str) -> Claim:
         )
 
     system = "cache of ConnectX-3, by Equation 1 of the FDR study"
-    return Claim(statement=statement, place=stated("ib2016", key).place, source="model",
-                 system=system, judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="model",
+        system=system,
+        judge=judge,
+    )
 
 
 def _yes(holds: bool) -> str:
@@ -263,9 +289,11 @@ def streams_panel(streams: Sequence[Stream]) -> Callable[[Axes, Result], None]:
         }
 
     lines_panel = measured_panel(
-        lines, "payload (B)", "throughput of one direction (Gb/s)",
+        lines,
+        "payload (B)",
+        "throughput of one direction (Gb/s)",
         title=f"solid: simulated, {SIMULATED}; dashed: link or PCIe",
-    )  # fmt: skip
+    )
 
     def draw(ax: Axes, result: Result) -> None:
         for number, stream in enumerate(streams):
@@ -273,9 +301,17 @@ def streams_panel(streams: Sequence[Stream]) -> Callable[[Axes, Result], None]:
             assert isinstance(most, Series)
             ax.plot(most.x, most.y, "--", color=COLOURS[number % len(COLOURS)], linewidth=1)
         stated_values = sorted({row.published for row in result.compared if row.published})
-        ax.plot([STATED_B] * len(stated_values), stated_values, "o", markersize=8,
-                markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.4, zorder=5,
-                label="published" if stated_values else "_")  # fmt: skip
+        ax.plot(
+            [STATED_B] * len(stated_values),
+            stated_values,
+            "o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.4,
+            zorder=5,
+            label="published" if stated_values else "_",
+        )
         lines_panel(ax, result)
 
     return draw

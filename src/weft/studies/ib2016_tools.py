@@ -42,9 +42,17 @@ def tools_panel(curves: Mapping[str, Tools], y_label: str) -> Callable[[Axes, Re
         for tools in curves.values():
             for number, (tool, one) in enumerate(tools.items()):
                 label = f"published, {tool}"
-                ax.plot(one.x, one.published, MARKERS[number], markersize=6,
-                        markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.2,
-                        zorder=3, label="_" if label in named else label)  # fmt: skip
+                ax.plot(
+                    one.x,
+                    one.published,
+                    MARKERS[number],
+                    markersize=6,
+                    markerfacecolor="none",
+                    markeredgecolor=PUBLISHED,
+                    markeredgewidth=1.2,
+                    zorder=3,
+                    label="_" if label in named else label,
+                )
                 named.add(label)
         models(ax, result)
 
@@ -55,10 +63,15 @@ def grows(line: Line) -> Callable[[Records], Verdict]:
     """Whether each value of a line is above the one before."""
 
     def judge(records: Records) -> Verdict:
-        return together(*(
-            within(line.at(records, after) / line.at(records, before),
-                   f"{after} B over {before} B", low=1.0)
-            for before, after in pairwise(line.cases)
-        ))  # fmt: skip
+        return together(
+            *(
+                within(
+                    line.at(records, after) / line.at(records, before),
+                    f"{after} B over {before} B",
+                    low=1.0,
+                )
+                for before, after in pairwise(line.cases)
+            )
+        )
 
     return judge

@@ -61,11 +61,19 @@ def _mbps(mode: Mode, size: FloatArray) -> FloatArray:
 
 def _curve(mode: Mode, tool: str) -> Curve:
     return curve(
-        published(TABLES[mode]), f"{tool}_mbps", x="size_bytes",
-        predict=lambda size: _mbps(mode, size), label=f"{tool}, {mode}", quantity="throughput",
-        unit="Mb/s", system=_system(mode), tolerance=TOLERANCE, kind="bandwidth",
-        x_text=lambda size: f"{size:.0f} B", reason=REASONS[mode],
-    )  # fmt: skip
+        published(TABLES[mode]),
+        f"{tool}_mbps",
+        x="size_bytes",
+        predict=lambda size: _mbps(mode, size),
+        label=f"{tool}, {mode}",
+        quantity="throughput",
+        unit="Mb/s",
+        system=_system(mode),
+        tolerance=TOLERANCE,
+        kind="bandwidth",
+        x_text=lambda size: f"{size:.0f} B",
+        reason=REASONS[mode],
+    )
 
 
 def _system(mode: Mode) -> str:
@@ -93,23 +101,34 @@ def _errors(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
 
 
 _HERE = varied(
-    "UDP", scalar("throughput", "Mb/s", "bandwidth", "throughput"), bandwidth, "size", HERE_SIZES,
+    "UDP",
+    scalar("throughput", "Mb/s", "bandwidth", "throughput"),
+    bandwidth,
+    "size",
+    HERE_SIZES,
     over=OVER,
-)  # fmt: skip
+)
 
 
 def _here_claim(statement: str, judge: Callable[[Records], Verdict]) -> Claim:
-    return Claim(statement=statement, place="Table 5", source="measurement", system=here(OVER),
-                 judge=judge)  # fmt: skip
+    return Claim(
+        statement=statement, place="Table 5", source="measurement", system=here(OVER), judge=judge
+    )
 
 
 def _in_proportion(records: Records) -> Verdict:
     first, *others = (size for size in HERE_SIZES if size <= PROPORTIONAL_TO_B)
-    return together(*(
-        within(_messages(records, size) / _messages(records, first),
-               f"messages/s, {size} B over {first} B", PROPORTIONAL, 1 / PROPORTIONAL)
-        for size in others
-    ))  # fmt: skip
+    return together(
+        *(
+            within(
+                _messages(records, size) / _messages(records, first),
+                f"messages/s, {size} B over {first} B",
+                PROPORTIONAL,
+                1 / PROPORTIONAL,
+            )
+            for size in others
+        )
+    )
 
 
 def _messages(records: Records, size: int) -> Rounds:
@@ -143,9 +162,11 @@ TABLE5 = Study(
     observations=(*observations_of(tuple(_CURVES["datagram"].values())), *medians_of((_HERE,))),
     claims=(
         _here_claim("Throughput grows with the payload.", grows(_HERE)),
-        _here_claim("With small payloads it does so in proportion, as each message costs the same "
-                    "(published: 0.53 M/s from 4 to 512 B).",
-                    _in_proportion),
+        _here_claim(
+            "With small payloads it does so in proportion, as each message costs the same "
+            "(published: 0.53 M/s from 4 to 512 B).",
+            _in_proportion,
+        ),
     ),
     panels=(
         tools_panel({"UDP, datagram": _CURVES["datagram"]}, "throughput (Mb/s)"),
@@ -156,7 +177,7 @@ TABLE5 = Study(
         f"Measured: over this machine's loopback, what arrived. {RULE}",
     ),
     remarks=_errors("datagram"),
-)  # fmt: skip
+)
 
 TABLE7 = Study(
     name="ib2016-table7",
@@ -169,8 +190,10 @@ TABLE7 = Study(
     claims=(
         Claim(
             statement="Datagram mode has more throughput than connected mode.",
-            place=stated("ib2016", "datagram-better").place, source="model",
-            system=_system("connected"), judge=_datagram_ahead,
+            place=stated("ib2016", "datagram-better").place,
+            source="model",
+            system=_system("connected"),
+            judge=_datagram_ahead,
         ),
     ),
     panels=(tools_panel({"UDP, connected": _CURVES["connected"]}, "throughput (Mb/s)"),),
@@ -179,4 +202,4 @@ TABLE7 = Study(
         "What this machine can measure of it is in ib2016-table5: its loopback has no modes.",
     ),
     remarks=_errors("connected"),
-)  # fmt: skip
+)

@@ -85,9 +85,21 @@ def _command(mpirun: Path, provider: str, output: str) -> list[str]:
     sweep = f"over={','.join(_interfaces(provider).values())}"
     options = [word for name, value in STREAM.items() for word in (f"--{name}", str(value))]
     return [
-        str(mpirun), "-n", "2", sys.executable, "-m", "weft.cli", "bandwidth", "--sweep", sweep,
-        *options, "--repeat", str(ROUNDS), "-o", output,
-    ]  # fmt: skip
+        str(mpirun),
+        "-n",
+        "2",
+        sys.executable,
+        "-m",
+        "weft.cli",
+        "bandwidth",
+        "--sweep",
+        sweep,
+        *options,
+        "--repeat",
+        str(ROUNDS),
+        "-o",
+        output,
+    ]
 
 
 def _environment(mpirun: Path, provider: str) -> dict[str, str]:
@@ -106,10 +118,14 @@ def _swept(provider: str) -> dict[str, Record]:
         output = f"{folder}/interfaces.jsonl"
         try:
             done = subprocess.run(
-                _command(mpirun, provider, output), env=_environment(mpirun, provider),
-                stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
+                _command(mpirun, provider, output),
+                env=_environment(mpirun, provider),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
                 check=False,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired as late:
             raise NotHere(f"mpirun with {provider} did not end in {TIMEOUT_S} s") from late
         if done.returncode != 0:
@@ -174,12 +190,19 @@ POINTS = tuple(
 # ---- Verbs, where there is a device ------------------------------------------------------------
 
 VERBS_CASES = (
-    Case(name=_case("verbs", "verbs"), settings={"interface": "verbs", "provider": "verbs"},
-         test=bandwidth, options={"over": "verbs", **STREAM}),
-    Case(name=_case("libfabric", "verbs"),
-         settings={"interface": "libfabric", "provider": "verbs"},
-         test=bandwidth, options={"over": "ofi:verbs", "endpoint": "msg", **STREAM}),
-)  # fmt: skip
+    Case(
+        name=_case("verbs", "verbs"),
+        settings={"interface": "verbs", "provider": "verbs"},
+        test=bandwidth,
+        options={"over": "verbs", **STREAM},
+    ),
+    Case(
+        name=_case("libfabric", "verbs"),
+        settings={"interface": "libfabric", "provider": "verbs"},
+        test=bandwidth,
+        options={"over": "ofi:verbs", "endpoint": "msg", **STREAM},
+    ),
+)
 
 # ---- Judging -----------------------------------------------------------------------------------
 
@@ -201,11 +224,16 @@ def _sockets_are_faster(records: Records) -> Verdict:
 
 
 def _mpi_is_like_libfabric(records: Records) -> Verdict:
-    return together(*(
-        alike(ratio(records, _case("MPI", provider), _case("libfabric", provider), RATE), 0.1,
-              f"MPI over libfabric, both on {provider}")
-        for provider in PROVIDERS
-    ))  # fmt: skip
+    return together(
+        *(
+            alike(
+                ratio(records, _case("MPI", provider), _case("libfabric", provider), RATE),
+                0.1,
+                f"MPI over libfabric, both on {provider}",
+            )
+            for provider in PROVIDERS
+        )
+    )
 
 
 def _verbs_gain_percent(records: Records) -> float:
@@ -220,12 +248,17 @@ def _rows(reading: Reading) -> tuple[Observation, ...]:
     ]
     return tuple(
         Observation(
-            setting=name, quantity=reading.quantity, unit=reading.unit, kind=reading.kind,
-            source="measurement", system=here(provider), tolerance=ANOTHER_SYSTEM,
+            setting=name,
+            quantity=reading.quantity,
+            unit=reading.unit,
+            kind=reading.kind,
+            source="measurement",
+            system=here(provider),
+            tolerance=ANOTHER_SYSTEM,
             read=lambda records, name=name: rounds_of(records, name, reading).median,  # type: ignore[misc]
         )
         for name, provider in names
-    )  # fmt: skip
+    )
 
 
 def _costs(result: Result) -> tuple[str, ...]:
@@ -250,10 +283,11 @@ def _costs(result: Result) -> tuple[str, ...]:
 BARS = tuple(
     Bar(label=f"{interface}\non {provider}", case=_case(interface, provider), kind=interface)
     for provider, interfaces in (
-        *((p, tuple(_interfaces(p))) for p in PROVIDERS), ("verbs", ("verbs", "libfabric")),
+        *((p, tuple(_interfaces(p))) for p in PROVIDERS),
+        ("verbs", ("verbs", "libfabric")),
     )
     for interface in interfaces
-)  # fmt: skip
+)
 
 EFA_INTERFACES = Study(
     name="efa-interfaces",
@@ -264,9 +298,16 @@ EFA_INTERFACES = Study(
     points=(*POINTS, *in_rounds(VERBS_CASES)),
     observations=(
         Observation(
-            setting="verbs against libfabric", quantity="messages more per second", unit="%",
-            kind="rate", published=GAIN.value, place=GAIN.place, source="measurement",
-            system=here("verbs"), tolerance=ANOTHER_SYSTEM, read=_verbs_gain_percent,
+            setting="verbs against libfabric",
+            quantity="messages more per second",
+            unit="%",
+            kind="rate",
+            published=GAIN.value,
+            place=GAIN.place,
+            source="measurement",
+            system=here("verbs"),
+            tolerance=ANOTHER_SYSTEM,
+            read=_verbs_gain_percent,
         ),
         *_rows(RATE),
         *_rows(BANDWIDTH),
@@ -275,15 +316,23 @@ EFA_INTERFACES = Study(
         Claim(
             statement="The lower interface sends more: verbs some 50 % more messages a second than "
             "libfabric.",
-            place=GAIN.place, source="measurement", system=here("verbs"), judge=_verbs_is_faster,
+            place=GAIN.place,
+            source="measurement",
+            system=here("verbs"),
+            judge=_verbs_is_faster,
         ),
         Claim(
             statement="The lower interface sends more, as sockets below libfabric's tcp would.",
-            place=GAIN.place, source="measurement", system=here("tcp"), judge=_sockets_are_faster,
+            place=GAIN.place,
+            source="measurement",
+            system=here("tcp"),
+            judge=_sockets_are_faster,
         ),
         Claim(
             statement="MPI over libfabric is as fast as libfabric (here: within 10 %).",
-            place=ALIKE.place, source="measurement", system=here("tcp and shm"),
+            place=ALIKE.place,
+            source="measurement",
+            system=here("tcp and shm"),
             judge=_mpi_is_like_libfabric,
         ),
     ),
@@ -302,6 +351,6 @@ EFA_INTERFACES = Study(
         RULE,
     ),
     remarks=_costs,
-)  # fmt: skip
+)
 
 INTERFACES: tuple[Study, ...] = (EFA_INTERFACES,)

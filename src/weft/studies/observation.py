@@ -180,12 +180,17 @@ def rtt(
     )
     return tuple(
         Observation(
-            setting=setting, quantity=quantity, unit=unit, kind=kind, published=value, place=place,
+            setting=setting,
+            quantity=quantity,
+            unit=unit,
+            kind=kind,
+            published=value,
+            place=place,
             read=lambda records, q=q: quantile_in(records[source], name, q, unit),  # type: ignore[misc]
         )
         for quantity, kind, q, value in both
         if value is not None
-    )  # fmt: skip
+    )
 
 
 def bandwidth(
@@ -193,9 +198,14 @@ def bandwidth(
 ) -> Observation:
     """Payload of a part of the traffic."""
     return Observation(
-        setting=setting, quantity=quantity, unit="Gb/s", kind="bandwidth", published=value,
-        place=place, read=lambda records: goodput(records[setting], part),
-    )  # fmt: skip
+        setting=setting,
+        quantity=quantity,
+        unit="Gb/s",
+        kind="bandwidth",
+        published=value,
+        place=place,
+        read=lambda records: goodput(records[setting], part),
+    )
 
 
 def share_range(
@@ -205,12 +215,17 @@ def share_range(
     ends = ((LEAST_SHARE, least, min, least_reason), (MOST_SHARE, most, max, ""))
     return tuple(
         Observation(
-            setting=setting, quantity=quantity, unit="Gb/s", kind="bandwidth", published=value,
-            place=place, reason=reason,
+            setting=setting,
+            quantity=quantity,
+            unit="Gb/s",
+            kind="bandwidth",
+            published=value,
+            place=place,
+            reason=reason,
             read=lambda records, end=end: end(shares(records[setting], "senders")),  # type: ignore[misc]
         )
         for quantity, value, end, reason in ends
-    )  # fmt: skip
+    )
 
 
 def step_range(
@@ -225,9 +240,13 @@ def step_range(
     ends = (("least", least, min), ("most", most, max))
     return tuple(
         Observation(
-            setting="each sender added", quantity=f"probe RTT median step, {name}", unit="us",
-            kind="median", published=value, place=place,
+            setting="each sender added",
+            quantity=f"probe RTT median step, {name}",
+            unit="us",
+            kind="median",
+            published=value,
+            place=place,
             read=lambda records, end=end: end(steps(records)),  # type: ignore[misc]
         )
         for name, value, end in ends
-    )  # fmt: skip
+    )

@@ -61,21 +61,29 @@ class Reading:
 
 def scalar(quantity: str, unit: str, kind: Kind, name: str) -> Reading:
     """A record's scalar, in the unit."""
-    return Reading(quantity=quantity, unit=unit, kind=kind,
-                   read=lambda record: scalar_in(record, name, unit))  # fmt: skip
+    return Reading(
+        quantity=quantity, unit=unit, kind=kind, read=lambda record: scalar_in(record, name, unit)
+    )
 
 
 def half_rtt(quantity: str, q: float) -> Reading:
     """A quantile of half the round trip, at most the median."""
-    return Reading(quantity=quantity, unit="us", kind="latency", exposed=False,
-                   read=lambda record: quantile_in(record, "half_rtt", q, "us"))  # fmt: skip
+    return Reading(
+        quantity=quantity,
+        unit="us",
+        kind="latency",
+        exposed=False,
+        read=lambda record: quantile_in(record, "half_rtt", q, "us"),
+    )
 
 
 def mib_per_s(quantity: str) -> Reading:
     return Reading(
-        quantity=quantity, unit="MiB/s", kind="bandwidth",
+        quantity=quantity,
+        unit="MiB/s",
+        kind="bandwidth",
         read=lambda record: scalar_in(record, "throughput", "b/s") / 8 / 2**20,
-    )  # fmt: skip
+    )
 
 
 MEDIAN_US = half_rtt("half RTT, median", 0.5)
@@ -121,9 +129,11 @@ def varied(
     def case(value: int) -> Case:
         written = f"{value} B" if option == "size" else f"{option} {value}"
         return Case(
-            name=f"{label}, {written}", settings={}, test=test,
+            name=f"{label}, {written}",
+            settings={},
+            test=test,
             options={"duration": "50 ms", "warmup": 100, **options, option: value},
-        )  # fmt: skip
+        )
 
     return Line(label=label, reading=reading, cases={value: case(value) for value in values})
 
@@ -135,11 +145,15 @@ def cases_of(lines: Sequence[Line]) -> tuple[Case, ...]:
 def in_rounds(cases: Sequence[Case]) -> tuple[Point, ...]:
     """Points of all cases, one round after another, to and fro."""
     return tuple(
-        measured(in_round(case.name, number), {**case.settings, REPETITION: number}, case.test,
-                 **case.options)
+        measured(
+            in_round(case.name, number),
+            {**case.settings, REPETITION: number},
+            case.test,
+            **case.options,
+        )
         for number in range(1, ROUNDS + 1)
         for case in cases[:: 1 if number % 2 else -1]
-    )  # fmt: skip
+    )
 
 
 def in_round(case: str, number: int) -> str:
@@ -236,12 +250,17 @@ def medians(cases: Sequence[Case], reading: Reading) -> tuple[Observation, ...]:
     """The median of each case's rounds; nothing is published for this machine."""
     return tuple(
         Observation(
-            setting=case.name, quantity=reading.quantity, unit=reading.unit, kind=reading.kind,
-            source="measurement", system=case.system, tolerance=ANOTHER_SYSTEM,
+            setting=case.name,
+            quantity=reading.quantity,
+            unit=reading.unit,
+            kind=reading.kind,
+            source="measurement",
+            system=case.system,
+            tolerance=ANOTHER_SYSTEM,
             read=lambda records, name=case.name: rounds_of(records, name, reading).median,  # type: ignore[misc]
         )
         for case in cases
-    )  # fmt: skip
+    )
 
 
 def medians_of(lines: Sequence[Line]) -> tuple[Observation, ...]:

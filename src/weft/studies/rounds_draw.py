@@ -54,14 +54,23 @@ def spread_panel(
 
     base = measured_panel(
         lambda records: {k: [(x, y.median) for x, y in v] for k, v in seen(records).items()},
-        x_label, y_label, log_x=log_x, log_y=log_y, title=MEASURED,
-    )  # fmt: skip
+        x_label,
+        y_label,
+        log_x=log_x,
+        log_y=log_y,
+        title=MEASURED,
+    )
 
     def draw(ax: Axes, result: Result) -> None:
         for number, points in enumerate(seen(result.records).values()):
-            ax.vlines([x for x, _ in points], [y.least for _, y in points],
-                      [y.most for _, y in points], color=COLOURS[number % len(COLOURS)],
-                      linewidth=5, alpha=0.25)  # fmt: skip
+            ax.vlines(
+                [x for x, _ in points],
+                [y.least for _, y in points],
+                [y.most for _, y in points],
+                color=COLOURS[number % len(COLOURS)],
+                linewidth=5,
+                alpha=0.25,
+            )
         base(ax, result)
         _value_axis(ax, [y for points in seen(result.records).values() for _, y in points], log_y)
 
@@ -76,8 +85,10 @@ def _value_axis(ax: Axes, found: Sequence[Rounds], log: bool) -> None:
     most = max(one.most for one in found)
     if log:
         least = min(one.least for one in found)
-        ax.set_ylim(max(least / MARGIN, min(medians) / ROOM_LOG),
-                    min(most * MARGIN, max(medians) * ROOM_LOG))  # fmt: skip
+        ax.set_ylim(
+            max(least / MARGIN, min(medians) / ROOM_LOG),
+            min(most * MARGIN, max(medians) * ROOM_LOG),
+        )
     else:
         ax.set_ylim(0, min(most * MARGIN, max(medians) * ROOM))
 

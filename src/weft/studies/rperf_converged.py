@@ -110,33 +110,38 @@ FIG7B = Study(
         *share_range(counted(2), 25.5, 25.6, "VII, Fig. 7b"),
         bandwidth(counted(5), 48.4, "VII, Fig. 7b"),
         *share_range(
-            counted(5), 8.9, 9.9, "VII, Fig. 7b",
+            counted(5),
+            8.9,
+            9.9,
+            "VII, Fig. 7b",
             least_reason="First come, first served gives saturating senders equal shares, a fifth "
             "of the total each. The published total is 7 % lower for a cause that is not stated, "
             "and its least share is 8 % below a fifth of it; the thesis (5.3.3) has 9.3 Gb/s for "
             "the same value.",
         ),
     ),
-    panels=(over(
-        "senders",
-        (
-            Line(label="total", read=lambda r: goodput(r, "senders"), quantities=(TOTAL,)),
-            Line(
-                label="each sender",
-                read=lambda r: min(shares(r, "senders")),
-                quantities=(LEAST_SHARE, MOST_SHARE),
-                colour=1,
+    panels=(
+        over(
+            "senders",
+            (
+                Line(label="total", read=lambda r: goodput(r, "senders"), quantities=(TOTAL,)),
+                Line(
+                    label="each sender",
+                    read=lambda r: min(shares(r, "senders")),
+                    quantities=(LEAST_SHARE, MOST_SHARE),
+                    colour=1,
+                ),
             ),
+            "senders of 4096 B",
+            "bandwidth, payload only (Gb/s)",
         ),
-        "senders of 4096 B",
-        "bandwidth, payload only (Gb/s)",
-    ),),
+    ),
     notes=(
         WINDOW_NOTE,
         "The loss of 7 % from one to five senders is stated without a cause and not modelled: "
         "ours is limited by the adapter with one sender and by the link with more.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Figs. 8 and 9: smaller messages ----------------------------------------------------------
@@ -209,9 +214,14 @@ def _of_link(
         return max(found) if most else min(found)
 
     return Observation(
-        setting=setting, quantity=quantity, unit="%", kind="bandwidth", published=value,
-        place="VIII-A, Fig. 9", read=read,
-    )  # fmt: skip
+        setting=setting,
+        quantity=quantity,
+        unit="%",
+        kind="bandwidth",
+        published=value,
+        place="VIII-A, Fig. 9",
+        read=read,
+    )
 
 
 LARGE = tuple(payload for payload in PAYLOADS if payload >= 512)
@@ -220,8 +230,9 @@ LARGE = tuple(payload for payload in PAYLOADS if payload >= 512)
 def _draw_fig9(ax: Axes, result: Result) -> None:
     """The range that is published for 512 to 4096 B is a band."""
     start, end = PAYLOADS.index(LARGE[0]), len(PAYLOADS) - 1
-    ax.fill_between([start, end], 88, 93, color=PUBLISHED, alpha=0.18, linewidth=0,
-                    label="published: range")  # fmt: skip
+    ax.fill_between(
+        [start, end], 88, 93, color=PUBLISHED, alpha=0.18, linewidth=0, label="published: range"
+    )
     line = Line(label="total", read=_percent, quantities=(TOTAL,))
     over("payload_B", (line,), "payload of five senders (B)", "bandwidth (% of 56 Gb/s)")(
         ax, result

@@ -144,10 +144,14 @@ def _truth(payload: int) -> Observation:
         return quantile_in(records[f"{payload} B"], TRUTH, 0.5, "us")
 
     return Observation(
-        setting=f"switch alone, {payload} B", quantity=TRAVERSALS, unit="us",
-        kind="median", published=0.4, place="VI-B: 200 ns port to port, twice, by the data sheet",
+        setting=f"switch alone, {payload} B",
+        quantity=TRAVERSALS,
+        unit="us",
+        kind="median",
+        published=0.4,
+        place="VI-B: 200 ns port to port, twice, by the data sheet",
         read=read,
-    )  # fmt: skip
+    )
 
 
 def _bias(tool: str, payload: int) -> Observation:
@@ -157,9 +161,12 @@ def _bias(tool: str, payload: int) -> Observation:
         return quantile_in(record, _rtt_name(tool), 0.5, "us") - true
 
     return Observation(
-        setting=f"{tool}, {payload} B", quantity="bias: median less the switch's", unit="us",
-        kind="median", read=read,
-    )  # fmt: skip
+        setting=f"{tool}, {payload} B",
+        quantity="bias: median less the switch's",
+        unit="us",
+        kind="median",
+        read=read,
+    )
 
 
 def _median(label: str, name: str, colour: int, rows: str, quantity: str = MEDIAN_RTT) -> Line:

@@ -87,7 +87,10 @@ FIG11 = Study(
         *rtt("FCFS", 18.4, 18.5, "VIII-B, Fig. 11"),
         *rtt("RR", 14.5, 14.9, "VIII-B, Fig. 11"),
         Observation(
-            setting=LOCAL, quantity=MEDIAN_RTT, unit="us", kind="median",
+            setting=LOCAL,
+            quantity=MEDIAN_RTT,
+            unit="us",
+            kind="median",
             read=lambda records: quantile_in(records[LOCAL], "probe.rtt", 0.5, "us"),
         ),
     ),
@@ -101,4 +104,4 @@ FIG11 = Study(
         "that pace, and the probe takes 42 µs: so the paper's simulator cannot order that way. "
         "With one switch the two orders are the same.",
     ),
-)  # fmt: skip
+)

@@ -20,8 +20,18 @@ from weft.studies.saba_time import FIG4_19
 from weft.studies.study import Study
 
 SABA: tuple[Study, ...] = (
-    FIG3_1, FIG3_2, FIG3_3, FIG4_3, FIG4_4, FIG4_5, FIG4_6, FIG4_7, FIG4_8, FIG4_9, FIG4_19,
-)  # fmt: skip
+    FIG3_1,
+    FIG3_2,
+    FIG3_3,
+    FIG4_3,
+    FIG4_4,
+    FIG4_5,
+    FIG4_6,
+    FIG4_7,
+    FIG4_8,
+    FIG4_9,
+    FIG4_19,
+)
 
 OF_APPLICATIONS: Mapping[str, Callable[[Sequence[Cohort]], Study]] = {
     FIG3_1.name: fig3_1,

@@ -67,11 +67,20 @@ def _point(cohort: Cohort, setting: str, base: Application, after: Application) 
         quantities: dict[str, Quantity] = {
             name: Scalar(value, "1") for name, value in quality.items() if isfinite(value)
         }
-        return Record(kind="measurement", name=after.name, quantities=quantities,
-                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+        return Record(
+            kind="measurement",
+            name=after.name,
+            quantities=quantities,
+            provenance=Provenance(weft_version=__version__),
+        )
 
-    return Point(setting=setting, source="measurement", system=cohort.system, run=run,
-                 settings={"application": after.name, "model": base.name})  # fmt: skip
+    return Point(
+        setting=setting,
+        source="measurement",
+        system=cohort.system,
+        run=run,
+        settings={"application": after.name, "model": base.name},
+    )
 
 
 def _points(cohort: Cohort, change: str) -> list[Point]:
@@ -92,27 +101,46 @@ def _value(records: Records, setting: str, quantity: str) -> float:
 # ---- Rows -------------------------------------------------------------------------------------
 
 
-def _row(cohort: Cohort, setting: str, quantity: str, read: Callable[[Records], float],
-         theirs: float | None = None, place: str = "") -> Observation:  # fmt: skip
+def _row(
+    cohort: Cohort,
+    setting: str,
+    quantity: str,
+    read: Callable[[Records], float],
+    theirs: float | None = None,
+    place: str = "",
+) -> Observation:
     return Observation(
-        setting=setting, quantity=quantity, unit="1", kind="value", read=read, published=theirs,
-        place=place, source="measurement", system=cohort.system, tolerance=ANOTHER_SYSTEM,
-    )  # fmt: skip
+        setting=setting,
+        quantity=quantity,
+        unit="1",
+        kind="value",
+        read=read,
+        published=theirs,
+        place=place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
 
 
 def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
     return [
-        _row(cohort, point.setting, quantity,
-             lambda records, s=point.setting, q=quantity: _value(records, s, q))  # type: ignore[misc]
+        _row(
+            cohort,
+            point.setting,
+            quantity,
+            lambda records, s=point.setting, q=quantity: _value(records, s, q),
+        )  # type: ignore[misc]
         for point in _points(cohort, change)
         for quantity in (PAPER, CONVEX, ERROR)
-    ]  # fmt: skip
+    ]
 
 
 def _between(cohort: Cohort, change: str, low: float, high: float) -> list[Changed]:
     """Variants with a factor in the range, of applications that are sensitive at all."""
-    return [v for v in _of(cohort, change)
-            if low <= v.factor <= high and is_sensitive(v.application)]  # fmt: skip
+    return [
+        v for v in _of(cohort, change) if low <= v.factor <= high and is_sensitive(v.application)
+    ]
 
 
 def _least(cohort: Cohort, variants: Sequence[Changed], records: Records) -> float:
@@ -126,15 +154,25 @@ def _data_rows(cohort: Cohort) -> list[Observation]:
         there = _between(cohort, "data", low, high)
         for end, told, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
             if there:
-                rows.append(_row(cohort, f"{name}{cohort.mark}, {told} impact", PAPER,
-                                 partial(_after_fall, cohort, there, end),
-                                 float(DATA.column(column)[place]), DATA.place))  # fmt: skip
+                rows.append(
+                    _row(
+                        cohort,
+                        f"{name}{cohort.mark}, {told} impact",
+                        PAPER,
+                        partial(_after_fall, cohort, there, end),
+                        float(DATA.column(column)[place]),
+                        DATA.place,
+                    )
+                )
     return rows
 
 
-def _after_fall(cohort: Cohort, variants: Sequence[Changed],
-                end: Callable[[list[tuple[float, float]]], tuple[float, float]],
-                records: Records) -> float:  # fmt: skip
+def _after_fall(
+    cohort: Cohort,
+    variants: Sequence[Changed],
+    end: Callable[[list[tuple[float, float]]], tuple[float, float]],
+    records: Records,
+) -> float:
     """R² after the most or the least fall."""
     after = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
     before = [_value(records, _as_profiled(cohort, variant.of), PAPER) for variant in variants]
@@ -144,16 +182,27 @@ def _after_fall(cohort: Cohort, variants: Sequence[Changed],
 def _nodes_rows(cohort: Cohort) -> list[Observation]:
     factor, least = map(float, NODES.rows[0])
     there = _between(cohort, "nodes", 0.5, factor)
-    row = _row(cohort, f"0.5 to {factor:g} × nodes{cohort.mark}, least", PAPER,
-               partial(_least, cohort, there), least, NODES.place)  # fmt: skip
+    row = _row(
+        cohort,
+        f"0.5 to {factor:g} × nodes{cohort.mark}, least",
+        PAPER,
+        partial(_least, cohort, there),
+        least,
+        NODES.place,
+    )
     return [row] if there else []
 
 
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def _stays_above(cohort: Cohort, change: str, least: float, low: float, high: float,
-                 ) -> Callable[[Records], Verdict]:  # fmt: skip
+def _stays_above(
+    cohort: Cohort,
+    change: str,
+    least: float,
+    low: float,
+    high: float,
+) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         there = _between(cohort, change, low, high)
         if not there:
@@ -190,10 +239,12 @@ def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
         Claim(
             statement=f"R² of a model stays above {least.value:.2f} when the data are another "
             "size than when profiled (thesis: a tenth and ten times).",
-            place=least.place, source="measurement", system=cohort.system,
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
             judge=_stays_above(cohort, "data", least.value, 0.0, inf),
         ),
-    )  # fmt: skip
+    )
 
 
 def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
@@ -202,38 +253,61 @@ def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
         Claim(
             statement=f"R² of a model stays above {least.value:.2f} with 0.5 to 3 times the nodes "
             "that it was profiled on.",
-            place=least.place, source="measurement", system=cohort.system,
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
             judge=_stays_above(cohort, "nodes", least.value, 0.5, 3.0),
         ),
         Claim(
             statement=f"With 4 times the nodes R² of most models is below {least.value:.2f}.",
-            place=least.place, source="measurement", system=cohort.system,
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
             judge=_falls_below(cohort),
         ),
-    )  # fmt: skip
+    )
 
 
 # ---- Figures ----------------------------------------------------------------------------------
 
 
-def _draw(cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]],
-          ) -> Callable[[Axes, Result], None]:  # fmt: skip
+def _draw(
+    cohort: Cohort,
+    change: str,
+    marks: Mapping[str, list[tuple[float, float]]],
+) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
         variants = _of(cohort, change)
         for number, name in enumerate(dict.fromkeys(variant.of for variant in variants)):
             places = {1.0: _as_profiled(cohort, name)}
             places |= {v.factor: _setting(cohort, v) for v in variants if v.of == name}
             for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
-                points = [(x, _value(result.records, s, quantity))
-                          for x, s in sorted(places.items())
-                          if quantity in result.records[s].quantities]  # fmt: skip
-                ax.plot([x for x, _ in points], [max(y, LOWEST) for _, y in points], style,
-                        color=COLOURS[number % len(COLOURS)], marker=".",
-                        label=f"{name}, {quantity.partition(', ')[2]}")  # fmt: skip
+                points = [
+                    (x, _value(result.records, s, quantity))
+                    for x, s in sorted(places.items())
+                    if quantity in result.records[s].quantities
+                ]
+                ax.plot(
+                    [x for x, _ in points],
+                    [max(y, LOWEST) for _, y in points],
+                    style,
+                    color=COLOURS[number % len(COLOURS)],
+                    marker=".",
+                    label=f"{name}, {quantity.partition(', ')[2]}",
+                )
         for number, (name, points) in enumerate(marks.items()):
-            ax.plot([x for x, _ in points], [y for _, y in points], MARKERS[number], markersize=8,
-                    markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6,
-                    linestyle="none", label=f"published: {name}", zorder=5)  # fmt: skip
+            ax.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                MARKERS[number],
+                markersize=8,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                linestyle="none",
+                label=f"published: {name}",
+                zorder=5,
+            )
         ax.set_xscale("log")
         factors = sorted(
             {1.0, *(v.factor for v in variants), *(x for p in marks.values() for x, _ in p)}
@@ -250,23 +324,35 @@ def _draw(cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, flo
 
 def fig4_5(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
-    marks = {w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
-             for w in ("SVM", "NI")}  # fmt: skip
+    marks = {
+        w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
+        for w in ("SVM", "NI")
+    }
     return _changed(
-        cohorts, "data", marks, _data_rows, _data_claims, name="saba-fig4.5",
+        cohorts,
+        "data",
+        marks,
+        _data_rows,
+        _data_claims,
+        name="saba-fig4.5",
         title="R² of models when the data are another size than when profiled",
         place="Figure 4.5, 4.2.2",
-    )  # fmt: skip
+    )
 
 
 def fig4_6(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
     marks = {"NW, the least": [(float(x), float(y)) for x, y in NODES.rows]}
     return _changed(
-        cohorts, "nodes", marks, _nodes_rows, _nodes_claims, name="saba-fig4.6",
+        cohorts,
+        "nodes",
+        marks,
+        _nodes_rows,
+        _nodes_claims,
+        name="saba-fig4.6",
         title="R² of models with more or fewer nodes than when profiled",
         place="Figure 4.6, 4.2.2",
-    )  # fmt: skip
+    )
 
 
 def _changed(
@@ -283,13 +369,17 @@ def _changed(
     """Models beside what was observed after one change, for the sets that have it."""
     had = [cohort for cohort in cohorts if _of(cohort, change)]
     return Study(
-        name=name, title=title, paper=SABA, place=place, system=cohorts[0].system,
+        name=name,
+        title=title,
+        paper=SABA,
+        place=place,
+        system=cohorts[0].system,
         points=tuple(point for c in had for point in _points(c, change)),
         observations=tuple(row for c in had for row in (*rows(c), *_own_rows(c, change))),
         claims=tuple(claim for c in had for claim in claims(c)),
         panels=tuple(_draw(c, change, marks) for c in had),
         notes=NOTES,
-    )  # fmt: skip
+    )
 
 
 NOTES = (

@@ -87,28 +87,55 @@ def _parts_point(workload: str) -> Point:
     return modelled(workload, {"workload": workload}, quantities, TIMES)
 
 
-def _model_row(workload: str, share: float, quantity: str, unit: str, theirs: float, place: str,
-               *, predicted: bool) -> Observation:  # fmt: skip
+def _model_row(
+    workload: str,
+    share: float,
+    quantity: str,
+    unit: str,
+    theirs: float,
+    place: str,
+    *,
+    predicted: bool,
+) -> Observation:
     return Observation(
-        setting=f"{workload}, {_percent(share)}", quantity=quantity, unit=unit, kind="value",
-        read=lambda records: value_at(records[workload], share, quantity), published=theirs,
-        place=place, reason=REASONS.get((workload, share), "") if predicted else "",
-        source="model", system=TIMES, tolerance=0.05, predicted=predicted,
-    )  # fmt: skip
+        setting=f"{workload}, {_percent(share)}",
+        quantity=quantity,
+        unit=unit,
+        kind="value",
+        read=lambda records: value_at(records[workload], share, quantity),
+        published=theirs,
+        place=place,
+        reason=REASONS.get((workload, share), "") if predicted else "",
+        source="model",
+        system=TIMES,
+        tolerance=0.05,
+        predicted=predicted,
+    )
 
 
 def _model_rows(workload: str) -> list[Observation]:
     return [
-        *(_model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, predicted=False)
-          for share, seconds in reversed(stated_times(workload).items())),
-        *(_model_row(workload, share, SLOWDOWN, "1", theirs, place, predicted=True)
-          for share, (theirs, place) in _predicted(workload).items()),
-        *(Observation(
-            setting=f"{workload}, {_percent(1)}", quantity=quantity, unit=unit, kind="value",
-            read=lambda records, q=quantity, u=unit: scalar_in(records[workload], q, u),  # type: ignore[misc]
-            source="model", system=TIMES,
-        ) for quantity, unit in ((COMPUTING, "s"), (SENDING, "s"), (EXPOSED, "1"))),
-    ]  # fmt: skip
+        *(
+            _model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, predicted=False)
+            for share, seconds in reversed(stated_times(workload).items())
+        ),
+        *(
+            _model_row(workload, share, SLOWDOWN, "1", theirs, place, predicted=True)
+            for share, (theirs, place) in _predicted(workload).items()
+        ),
+        *(
+            Observation(
+                setting=f"{workload}, {_percent(1)}",
+                quantity=quantity,
+                unit=unit,
+                kind="value",
+                read=lambda records, q=quantity, u=unit: scalar_in(records[workload], q, u),  # type: ignore[misc]
+                source="model",
+                system=TIMES,
+            )
+            for quantity, unit in ((COMPUTING, "s"), (SENDING, "s"), (EXPOSED, "1"))
+        ),
+    ]
 
 
 # ---- Applications here ------------------------------------------------------------------------
@@ -117,9 +144,10 @@ def _model_rows(workload: str) -> list[Observation]:
 def timed(cohort: Cohort) -> list[Application]:
     """Those with completion times at both shares, the least slowed first."""
     return [
-        app for app in cohort.by_sensitivity(LOW)
+        app
+        for app in cohort.by_sensitivity(LOW)
         if runs_at(app, HIGH) and app.profile.completion_unit == "s"
-    ]  # fmt: skip
+    ]
 
 
 def _growth(cohort: Cohort, app: Application, records: Records, quantity: str) -> float:
@@ -131,21 +159,34 @@ def _cohort_rows(cohort: Cohort) -> list[Observation]:
     """Times of each, and how much those grow that do what TS and LR do, or the extremes."""
     there = timed(cohort)
     rows = [
-        _observed_row(cohort, f"{cohort.setting(app.name)}, {_percent(share)}", quantity, "s",
-                      lambda records, a=app, s=share, q=quantity: mean_at(  # type: ignore[misc]
-                          records[cohort.setting(a.name)], q, s))
-        for app in there for share in (HIGH, LOW) for quantity in (COMPLETION, CPU)
-    ]  # fmt: skip
+        _observed_row(
+            cohort,
+            f"{cohort.setting(app.name)}, {_percent(share)}",
+            quantity,
+            "s",
+            lambda records, a=app, s=share, q=quantity: mean_at(  # type: ignore[misc]
+                records[cohort.setting(a.name)], q, s
+            ),
+        )
+        for app in there
+        for share in (HIGH, LOW)
+        for quantity in (COMPLETION, CPU)
+    ]
     if len(there) < 2:
         return rows
     alike = [(app, cohort.alike[app.name]) for app in there if app.name in cohort.alike]
     ends = alike or [(there[0], "TS"), (there[-1], "LR")]
     return rows + [
-        _observed_row(cohort, cohort.setting(app.name), GROWS, "1",
-                      lambda records, a=app: _growth(cohort, a, records, COMPLETION),  # type: ignore[misc]
-                      _stated_growth(workload))
+        _observed_row(
+            cohort,
+            cohort.setting(app.name),
+            GROWS,
+            "1",
+            lambda records, a=app: _growth(cohort, a, records, COMPLETION),  # type: ignore[misc]
+            _stated_growth(workload),
+        )
         for app, workload in ends
-    ]  # fmt: skip
+    ]
 
 
 def _stated_growth(workload: str) -> float:
@@ -153,13 +194,26 @@ def _stated_growth(workload: str) -> float:
     return round(times[LOW] / times[HIGH], 2)
 
 
-def _observed_row(cohort: Cohort, setting: str, quantity: str, unit: str,
-                  read: Callable[[Records], float], theirs: float | None = None,
-                  ) -> Observation:  # fmt: skip
+def _observed_row(
+    cohort: Cohort,
+    setting: str,
+    quantity: str,
+    unit: str,
+    read: Callable[[Records], float],
+    theirs: float | None = None,
+) -> Observation:
     return Observation(
-        setting=setting, quantity=quantity, unit=unit, kind="value", read=read, published=theirs,
-        place=TABLE.place, source="measurement", system=cohort.system, tolerance=ANOTHER_SYSTEM,
-    )  # fmt: skip
+        setting=setting,
+        quantity=quantity,
+        unit=unit,
+        kind="value",
+        read=read,
+        published=theirs,
+        place=TABLE.place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -233,16 +287,20 @@ def _claims(cohort: Cohort) -> tuple[Claim, ...]:
         Claim(
             statement="Less bandwidth leaves computing as it is: what grows is the time on the "
             "network.",
-            place=TABLE.place, source="measurement", system=cohort.system,
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
             judge=_computing_stays(cohort),
         ),
         Claim(
             statement="How much is sent does not decide: what is sent while computing hardly slows "
             "an application.",
-            place=TABLE.place, source="measurement", system=cohort.system,
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
             judge=_sends_and_is_not_slowed(cohort),
         ),
-    )  # fmt: skip
+    )
 
 
 # ---- Figures ----------------------------------------------------------------------------------
@@ -257,11 +315,24 @@ def _draw_parts(ax: Axes, result: Result) -> None:
         sending = scalar_in(record, SENDING, "s") / share
         first = n == 0
         ax.bar(n, computing, color=COLOURS[0], width=0.6, label=COMPUTING if first else None)
-        ax.bar(n, sending, bottom=computing, color=COLOURS[4], width=0.6,
-               label="sending" if first else None)  # fmt: skip
-        ax.plot(n, stated_times(workload)[share], "o", markersize=8, markerfacecolor="none",
-                markeredgecolor=PUBLISHED, markeredgewidth=1.6,
-                label="published" if first else None)  # fmt: skip
+        ax.bar(
+            n,
+            sending,
+            bottom=computing,
+            color=COLOURS[4],
+            width=0.6,
+            label="sending" if first else None,
+        )
+        ax.plot(
+            n,
+            stated_times(workload)[share],
+            "o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            label="published" if first else None,
+        )
     ax.set_xticks(range(len(bars)), [f"{w}, {_percent(share)}" for w, share in bars])
     ax.set_xlabel("workload and share of the link")
     ax.set_ylabel("completion time (s)")
@@ -274,13 +345,27 @@ def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
         for number, share in enumerate((HIGH, LOW)):
             x = np.arange(len(there)) + 0.4 * (number - 0.5)
             records = [result.records[cohort.setting(app.name)] for app in there]
-            ax.bar(x, [mean_at(record, COMPLETION, share) for record in records], width=0.37,
-                   color=COLOURS[number], label=f"completion, {_percent(share)}")  # fmt: skip
-            cpu = [(at, mean_at(record, CPU, share)) for at, record in zip(x, records, strict=True)
-                   if CPU in record.quantities]  # fmt: skip
-            ax.plot([at for at, _ in cpu], [seconds for _, seconds in cpu], "_", color=INK,
-                    markersize=14, markeredgewidth=2,
-                    label="processor time" if number else None)  # fmt: skip
+            ax.bar(
+                x,
+                [mean_at(record, COMPLETION, share) for record in records],
+                width=0.37,
+                color=COLOURS[number],
+                label=f"completion, {_percent(share)}",
+            )
+            cpu = [
+                (at, mean_at(record, CPU, share))
+                for at, record in zip(x, records, strict=True)
+                if CPU in record.quantities
+            ]
+            ax.plot(
+                [at for at, _ in cpu],
+                [seconds for _, seconds in cpu],
+                "_",
+                color=INK,
+                markersize=14,
+                markeredgewidth=2,
+                label="processor time" if number else None,
+            )
         ax.set_xticks(range(len(there)), [app.name for app in there], rotation=30, ha="right")
         ax.set_xlabel("application")
         ax.set_ylabel("time (s)")
@@ -309,7 +394,10 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
         claims=(
             Claim(
                 statement="LR spends most of its time on communication, TS little.",
-                place=TABLE.place, source="model", system=TIMES, judge=_mostly_sending,
+                place=TABLE.place,
+                source="model",
+                system=TIMES,
+                judge=_mostly_sending,
             ),
             *(claim for cohort in had for claim in _claims(cohort)),
         ),
@@ -321,7 +409,7 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
             "Processor time is that of the command and all that it starts; an application that "
             "hands its work to a service (Spark) is not judged by it.",
         ),
-    )  # fmt: skip
+    )
 
 
 FIG3_3 = fig3_3((recorded_here(),))

@@ -92,27 +92,39 @@ def point(corun: CoRun) -> Point:
             found |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
         for way, (lent, _promised) in corun.outcome.expected.items():
             found[foreseen(way)] = Scalar(lent, "1")
-        return Record(kind="measurement", name=corun.setting, quantities=found,
-                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+        return Record(
+            kind="measurement",
+            name=corun.setting,
+            quantities=found,
+            provenance=Provenance(weft_version=__version__),
+        )
 
-    return Point(setting=corun.setting, settings={"applications": corun.setting}, run=run,
-                 source="measurement", system=SYSTEM)  # fmt: skip
+    return Point(
+        setting=corun.setting,
+        settings={"applications": corun.setting},
+        run=run,
+        source="measurement",
+        system=SYSTEM,
+    )
 
 
 def rows(corun: CoRun) -> list[Observation]:
     """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
-    told = [_row(corun, _quantity(way, "mean slowdown"))
-            for way in WAYS if way in corun.outcome.overall]  # fmt: skip
-    models = [_row(corun, foreseen(way), source="model", system=MODELS)
-              for way in corun.outcome.expected]  # fmt: skip
+    told = [
+        _row(corun, _quantity(way, "mean slowdown")) for way in WAYS if way in corun.outcome.overall
+    ]
+    models = [
+        _row(corun, foreseen(way), source="model", system=MODELS) for way in corun.outcome.expected
+    ]
     even, skewed = TABLE.column("mean_slowdown")
     theirs = round(100 * (1 - skewed / even), 1)
     gains = {way: gain.value for way in OURS if (gain := corun.gain(way)) is not None}
     lower_by = [
-        _row(corun, lower(way), unit="%", kind="gain", theirs=theirs,
-             read=lambda _, g=gain: 100 * g)  # type: ignore[misc]
+        _row(
+            corun, lower(way), unit="%", kind="gain", theirs=theirs, read=lambda _, g=gain: 100 * g
+        )  # type: ignore[misc]
         for way, gain in gains.items()
-    ]  # fmt: skip
+    ]
     return [*told, *lower_by, *models]
 
 
@@ -128,11 +140,17 @@ def _row(
     system: str = SYSTEM,
 ) -> Observation:
     return Observation(
-        setting=corun.setting, quantity=quantity, unit=unit, kind=kind,
+        setting=corun.setting,
+        quantity=quantity,
+        unit=unit,
+        kind=kind,
         read=read or (lambda records: scalar_in(records[corun.setting], quantity, "1")),
-        published=theirs, place=TABLE.place, source=source, system=system,
+        published=theirs,
+        place=TABLE.place,
+        source=source,
+        system=system,
         tolerance=ANOTHER_SYSTEM,
-    )  # fmt: skip
+    )
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -163,9 +181,12 @@ def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
 
 def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Fails with one interval wholly below 0, against one queue or equal queues."""
-    seen = [(corun.setting, other, gain) for corun in coruns for other in (ONE, EQUAL)
-            if (gain := corun.outcome.gains.get((way, other))) is not None
-            and isfinite(gain.half)]  # fmt: skip
+    seen = [
+        (corun.setting, other, gain)
+        for corun in coruns
+        for other in (ONE, EQUAL)
+        if (gain := corun.outcome.gains.get((way, other))) is not None and isfinite(gain.half)
+    ]
     if not seen:
         raise NotHere("no group ran often enough in one queue or in equal queues")
     worse = [one for one in seen if one[2].value + one[2].half < 0]
@@ -185,20 +206,24 @@ def claims(coruns: Sequence[CoRun]) -> list[Claim]:
             statement="Shares by sensitivity lower the mean slowdown of applications that run at "
             f"the same time, against equal shares ({TITLES[way]}; where the models predict more "
             f"than {GAIN:.0%}).",
-            place=TABLE.place, source="measurement", system=SYSTEM,
+            place=TABLE.place,
+            source="measurement",
+            system=SYSTEM,
             judge=partial(_judge, lower_where_predicted, coruns, way),
         )
         for way in measured
-    ]  # fmt: skip
+    ]
     worse = [
         Claim(
             statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
             f"against one shared queue nor against equal shares ({TITLES[way]}).",
-            place=TABLE.place, source="measurement", system=SYSTEM,
+            place=TABLE.place,
+            source="measurement",
+            system=SYSTEM,
             judge=partial(_judge, never_worse, coruns, way),
         )
         for way in measured
-    ]  # fmt: skip
+    ]
     return [*lowered, *worse]
 
 
@@ -218,12 +243,22 @@ def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
         measured = [way for way in WAYS if any(way in c.outcome.overall for c in coruns)]
         width = 0.8 / len(measured)
         for number, way in enumerate(measured):
-            there = [(n, c.outcome.overall[way]) for n, c in enumerate(coruns)
-                     if way in c.outcome.overall]  # fmt: skip
+            there = [
+                (n, c.outcome.overall[way])
+                for n, c in enumerate(coruns)
+                if way in c.outcome.overall
+            ]
             x = np.array([n for n, _ in there]) + width * (number - (len(measured) - 1) / 2)
             halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in there]
-            ax.bar(x, [mean.value for _, mean in there], width=0.92 * width, yerr=halves, capsize=3,
-                   color=COLOURS[number], label=TITLES[way])  # fmt: skip
+            ax.bar(
+                x,
+                [mean.value for _, mean in there],
+                width=0.92 * width,
+                yerr=halves,
+                capsize=3,
+                color=COLOURS[number],
+                label=TITLES[way],
+            )
         labels = ["\n".join(c.outcome.names) for c in coruns]
         ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)
         ax.set_ylim(bottom=0)

@@ -35,8 +35,9 @@ CONVEX = "convex"
 SLOWDOWN = "slowdown"
 # A fit with as many coefficients as samples passes through all of them and tells nothing.
 FITTED: Mapping[str, tuple[str, ...]] = {
-    "SQL": ("degree 1", CONVEX), "LR": ("degree 1", "degree 2", CONVEX),
-}  # fmt: skip
+    "SQL": ("degree 1", CONVEX),
+    "LR": ("degree 1", "degree 2", CONVEX),
+}
 REASONS = {
     ("SQL", "degree 1"): "A line cannot bend: the thesis says so of SQL.",
     ("LR", "degree 1"): "A line cannot bend; R² of a line through the thesis's samples is 0.84.",
@@ -64,18 +65,26 @@ def _curve(workload: str, model: str) -> Point:
         values = fitted(model, samples).slowdown(places)
         return {SLOWDOWN: Series("share", "1", tuple(places), tuple(values))}
 
-    return modelled(f"{workload}, {model}", {"workload": workload, "model": model}, quantities,
-                    STATED)  # fmt: skip
+    return modelled(
+        f"{workload}, {model}", {"workload": workload, "model": model}, quantities, STATED
+    )
 
 
 def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
     point = f"{workload}, {model}"
     return Observation(
-        setting=f"{point}, {_percent(sample.share)}", quantity=SLOWDOWN, unit="1", kind="value",
+        setting=f"{point}, {_percent(sample.share)}",
+        quantity=SLOWDOWN,
+        unit="1",
+        kind="value",
         read=lambda records: value_at(records[point], sample.share, SLOWDOWN),
-        published=sample.slowdown, place=published("saba-fig4-3").place, source="model",
-        reason=REASONS.get((workload, model), ""), system=STATED, tolerance=0.05,
-    )  # fmt: skip
+        published=sample.slowdown,
+        place=published("saba-fig4-3").place,
+        source="model",
+        reason=REASONS.get((workload, model), ""),
+        system=STATED,
+        tolerance=0.05,
+    )
 
 
 def _completion_ratio() -> Observation:
@@ -84,18 +93,27 @@ def _completion_ratio() -> Observation:
     slow, fast = times.column("LR_s")
     point = "LR, degree 2"
     return Observation(
-        setting="LR, degree 2, 25 % over 75 %", quantity="completion time", unit="1", kind="value",
-        read=lambda records: value_at(records[point], 0.25, SLOWDOWN)
-        / value_at(records[point], 0.75, SLOWDOWN),
-        published=round(slow / fast, 2), place=times.place, source="model",
-        system=STATED, tolerance=0.05, predicted=True,
-    )  # fmt: skip
+        setting="LR, degree 2, 25 % over 75 %",
+        quantity="completion time",
+        unit="1",
+        kind="value",
+        read=lambda records: (
+            value_at(records[point], 0.25, SLOWDOWN) / value_at(records[point], 0.75, SLOWDOWN)
+        ),
+        published=round(slow / fast, 2),
+        place=times.place,
+        source="model",
+        system=STATED,
+        tolerance=0.05,
+        predicted=True,
+    )
 
 
 def _errors(records: Records, workload: str, model: str) -> list[float]:
     record = records[f"{workload}, {model}"]
-    return [abs(value_at(record, s.share, SLOWDOWN) / s.slowdown - 1)
-            for s in stated_samples(workload)]  # fmt: skip
+    return [
+        abs(value_at(record, s.share, SLOWDOWN) / s.slowdown - 1) for s in stated_samples(workload)
+    ]
 
 
 def _worst(workload: str, model: str, limit: float, *, within: bool) -> Callable[..., Verdict]:
@@ -120,12 +138,26 @@ def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
             series = result.records[f"{workload}, {model}"].quantities[SLOWDOWN]
             assert isinstance(series, Series)
             colour = OURS if model == CONVEX else COLOURS[number + 1]
-            ax.plot(100 * np.array(series.x), series.y, color=colour, label=model,
-                    linestyle="-" if model == CONVEX else "--")  # fmt: skip
+            ax.plot(
+                100 * np.array(series.x),
+                series.y,
+                color=colour,
+                label=model,
+                linestyle="-" if model == CONVEX else "--",
+            )
         samples = stated_samples(workload)
-        ax.plot([100 * s.share for s in samples], [s.slowdown for s in samples], "o",
-                markersize=8, markerfacecolor="none", markeredgecolor=PUBLISHED,
-                markeredgewidth=1.6, label="published", clip_on=False, zorder=5)  # fmt: skip
+        ax.plot(
+            [100 * s.share for s in samples],
+            [s.slowdown for s in samples],
+            "o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            label="published",
+            clip_on=False,
+            zorder=5,
+        )
         ax.set_xlim(0, 100)
         ax.set_ylim(bottom=0)
         ax.set_xlabel("share of the link (%)")
@@ -143,25 +175,36 @@ FIG4_3 = Study(
     system=STATED,
     points=tuple(_curve(w, model) for w in WORKLOADS for model in FITTED[w]),
     observations=(
-        *(_sample_row(w, model, sample)
-          for w in WORKLOADS for model in FITTED[w] for sample in stated_samples(w)
-          if sample.share < 1),
+        *(
+            _sample_row(w, model, sample)
+            for w in WORKLOADS
+            for model in FITTED[w]
+            for sample in stated_samples(w)
+            if sample.share < 1
+        ),
         _completion_ratio(),
     ),
     claims=(
         Claim(
             statement="A polynomial of first degree cannot accommodate the samples of SQL.",
-            place="4.2.2, Figure 4.3", source="model", system=STATED,
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
             judge=_worst("SQL", "degree 1", 0.15, within=False),
         ),
         Claim(
             statement="A polynomial of second degree fits the samples of LR perfectly.",
-            place="4.2.2, Figure 4.3", source="model", system=STATED,
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
             judge=_worst("LR", "degree 2", 0.02, within=True),
         ),
         Claim(
             statement="SQL needs a polynomial of third degree.",
-            place="4.2.2, Figure 4.3", source="model", system=STATED, judge=_third_degree,
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
+            judge=_third_degree,
         ),
     ),
     panels=tuple(map(_curves_panel, WORKLOADS)),
@@ -170,4 +213,4 @@ FIG4_3 = Study(
         "100 %, LR at 10, 25, 75 and 100 %. Fits that pass through any samples are left out.",
         "Beyond the paper: convex is our default form, 1 + Σ c max(0, t/b − 1).",
     ),
-)  # fmt: skip
+)

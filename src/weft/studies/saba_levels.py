@@ -84,8 +84,13 @@ def _levels_panel(
         assignment = levels.assignment
         for number in sorted(set(assignment.values())):
             own = [models[name].coefficients for name in models if assignment[name] == number]
-            ax.plot([c[0] for c in own], [c[1] for c in own], "o", color=COLOURS[number],
-                    label=f"level {number}")  # fmt: skip
+            ax.plot(
+                [c[0] for c in own],
+                [c[1] for c in own],
+                "o",
+                color=COLOURS[number],
+                label=f"level {number}",
+            )
         for name, model in models.items():
             c0, c1 = model.coefficients
             ax.annotate(name, (c0, c1), textcoords="offset points", xytext=(6, 4))
@@ -122,8 +127,12 @@ class Mapped:
 
 def _mapped(cohort: Cohort) -> Mapped | None:
     """None of fewer applications than levels."""
-    models = {app.name: f.model for app in cohort.by_sensitivity(SHARE) for f in app.paper
-              if f.model.degree == 1}  # fmt: skip
+    models = {
+        app.name: f.model
+        for app in cohort.by_sensitivity(SHARE)
+        for f in app.paper
+        if f.model.degree == 1
+    }
     return Mapped(cohort=cohort, models=models) if len(models) >= FIGURE_LEVELS else None
 
 
@@ -147,8 +156,11 @@ def _mapped_claim(mapped: Mapped) -> Claim:
     return Claim(
         statement="K-means on the coefficients of first-degree models groups applications by their "
         f"sensitivity to bandwidth ({FIGURE_LEVELS} levels).",
-        place=GROUPS.place, source="model", system=mapped.system, judge=_by_sensitivity(mapped),
-    )  # fmt: skip
+        place=GROUPS.place,
+        source="model",
+        system=mapped.system,
+        judge=_by_sensitivity(mapped),
+    )
 
 
 def fig4_7(cohorts: Sequence[Cohort]) -> Study:
@@ -162,19 +174,29 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
         system=LINES,
         points=(
             modelled(MAPPED, {"levels": 2}, _levels_quantities, LINES),
-            *(modelled(m.setting, {"levels": FIGURE_LEVELS}, partial(_mapped_quantities, m),
-                       m.system) for m in mapped),
+            *(
+                modelled(
+                    m.setting, {"levels": FIGURE_LEVELS}, partial(_mapped_quantities, m), m.system
+                )
+                for m in mapped
+            ),
         ),
         observations=(),
         claims=(
             Claim(
                 statement="TS, PR and SQL get one level and LR another, by the coefficients of "
                 "their first-degree models.",
-                place=GROUPS.place, source="model", system=LINES, judge=_same_groups,
+                place=GROUPS.place,
+                source="model",
+                system=LINES,
+                judge=_same_groups,
             ),
             Claim(
                 statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
-                place=GROUPS.place, source="model", system=LINES, judge=_three_levels,
+                place=GROUPS.place,
+                source="model",
+                system=LINES,
+                judge=_three_levels,
             ),
             *map(_mapped_claim, mapped),
         ),
@@ -188,7 +210,7 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
             "at 100 %. They are in two of the figure's three groups, so that two levels are asked "
             "for.",
         ),
-    )  # fmt: skip
+    )
 
 
 FIG4_7 = fig4_7((recorded_here(),))

@@ -62,10 +62,17 @@ HIERARCHY = "hierarchy of eight levels"
 
 def _clusters_row(step: int, clusters: int) -> Observation:
     return Observation(
-        setting=f"step {step}", quantity=CLUSTERS, unit="1", kind="value", published=clusters,
+        setting=f"step {step}",
+        quantity=CLUSTERS,
+        unit="1",
+        kind="value",
+        published=clusters,
         read=lambda records: scalar_in(records[HIERARCHY], f"step {step}", "1"),
-        place=published("saba-fig4-8").place, source="model", tolerance=0.0, predicted=True,
-    )  # fmt: skip
+        place=published("saba-fig4-8").place,
+        source="model",
+        tolerance=0.0,
+        predicted=True,
+    )
 
 
 def _one_fewer(records: Records) -> Verdict:
@@ -101,7 +108,10 @@ FIG4_8 = Study(
         Claim(
             statement="Every step joins two clusters into one, until as many are left as the "
             "switch with the fewest queues has.",
-            place="4.3.3.2", source="model", system=EXAMPLE, judge=_one_fewer,
+            place="4.3.3.2",
+            source="model",
+            system=EXAMPLE,
+            judge=_one_fewer,
         ),
     ),
     panels=(_draw_hierarchy,),
@@ -111,7 +121,7 @@ FIG4_8 = Study(
         "Ours goes on to one cluster, for ports with one queue for managed traffic; a port takes "
         "the first step that fits, so that the steps before are the same.",
     ),
-)  # fmt: skip
+)
 
 
 # ---- Figure 4.9 -------------------------------------------------------------------------------
@@ -142,10 +152,17 @@ def _port_quantities(number: int) -> Mapping[str, Quantity]:
 
 def _step_row(name: str, step: float) -> Observation:
     return Observation(
-        setting=f"port {name}", quantity=STEP, unit="1", kind="value", published=step,
+        setting=f"port {name}",
+        quantity=STEP,
+        unit="1",
+        kind="value",
+        published=step,
         read=lambda records: scalar_in(records[f"port {name}"], STEP, "1"),
-        place=PORTS.place, source="model", tolerance=0.0, predicted=True,
-    )  # fmt: skip
+        place=PORTS.place,
+        source="model",
+        tolerance=0.0,
+        predicted=True,
+    )
 
 
 def _queues_text(number: int) -> str:
@@ -170,13 +187,21 @@ def _draw_ports(ax: Axes, _: Result) -> None:
     labels, place = [], 0
     for number, row in enumerate(PORTS.rows, start=1):
         for queue in example_plan().ports[Port(0, number)].queues:
-            own = [a for a in example_plan().ports[Port(0, number)].applications
-                   if a.queue == queue.number]  # fmt: skip
+            own = [
+                a
+                for a in example_plan().ports[Port(0, number)].applications
+                if a.queue == queue.number
+            ]
             below = 0
             for assigned in own:
                 ax.bar(place, assigned.units, bottom=below, color=COLOURS[assigned.level])
-                ax.annotate(assigned.application, (place, below + assigned.units / 2), ha="center",
-                            va="center", color="white")  # fmt: skip
+                ax.annotate(
+                    assigned.application,
+                    (place, below + assigned.units / 2),
+                    ha="center",
+                    va="center",
+                    color="white",
+                )
                 below += assigned.units
             labels.append(f"{row[0]} queue {queue.number}")
             place += 1
@@ -192,8 +217,12 @@ FIG4_9 = Study(
     place="Figure 4.9, 4.3.3.2",
     system=EXAMPLE,
     points=tuple(
-        modelled(f"port {row[0]}", {"port": str(row[0]), "levels": str(row[1])},
-                 lambda n=n: _port_quantities(n), EXAMPLE)  # type: ignore[misc]
+        modelled(
+            f"port {row[0]}",
+            {"port": str(row[0]), "levels": str(row[1])},
+            lambda n=n: _port_quantities(n),
+            EXAMPLE,
+        )  # type: ignore[misc]
         for n, row in enumerate(PORTS.rows, start=1)
     ),
     observations=tuple(_step_row(str(row[0]), float(row[2])) for row in PORTS.rows),
@@ -201,12 +230,18 @@ FIG4_9 = Study(
         Claim(
             statement="Levels 1 and 4 have a queue each at one port; at the other levels 1 and 2 "
             "share one, and level 3 has the second.",
-            place=PORTS.place, source="model", system=EXAMPLE, judge=_as_mapped,
+            place=PORTS.place,
+            source="model",
+            system=EXAMPLE,
+            judge=_as_mapped,
         ),
         Claim(
             statement="An application has different weights at two ports that it shares with "
             "different applications.",
-            place=PORTS.place, source="model", system=EXAMPLE, judge=_different_weights,
+            place=PORTS.place,
+            source="model",
+            system=EXAMPLE,
+            judge=_different_weights,
         ),
     ),
     panels=(_draw_ports,),
@@ -214,4 +249,4 @@ FIG4_9 = Study(
         "The models are ours: the text says which levels are joined at step 2 of its clustering (1 "
         "and 2), and any example whose two least sensitive levels are nearest has that step.",
     ),
-)  # fmt: skip
+)

@@ -68,8 +68,10 @@ class Pair:
 
 def _of_samples() -> tuple[Sensitivity, Sensitivity]:
     """LR of second degree, which the thesis says fits; of TS one slowdown is stated: a line."""
-    line = [Sample(share=0.25, slowdown=stated_slowdowns(0.25)["TS"]),
-            Sample(share=1.0, slowdown=1.0)]  # fmt: skip
+    line = [
+        Sample(share=0.25, slowdown=stated_slowdowns(0.25)["TS"]),
+        Sample(share=1.0, slowdown=1.0),
+    ]
     return fit_polynomial(stated_samples("LR"), 2), fit_polynomial(line, 1)
 
 
@@ -90,9 +92,11 @@ def pair_of(cohort: Cohort) -> Pair | None:
         return None
     most, least = by_slowdown[-1], by_slowdown[0]
     return Pair(
-        names=(most.name, least.name), basis="", system=f"convex models of {cohort.system}",
+        names=(most.name, least.name),
+        basis="",
+        system=f"convex models of {cohort.system}",
         models=lambda: (most.convex.model, least.convex.model),
-    )  # fmt: skip
+    )
 
 
 def _point(pair: Pair, scheme: str) -> Point:
@@ -103,8 +107,12 @@ def _point(pair: Pair, scheme: str) -> Point:
         own = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
         return {**own, MEAN: Scalar(float(np.mean(slowdowns)), "1"), SHARE: Scalar(first, "1")}
 
-    return modelled(pair.setting(scheme), {"pair": " and ".join(pair.names), "scheme": scheme},
-                    quantities, pair.system)  # fmt: skip
+    return modelled(
+        pair.setting(scheme),
+        {"pair": " and ".join(pair.names), "scheme": scheme},
+        quantities,
+        pair.system,
+    )
 
 
 def _best_share(models: Sequence[Sensitivity]) -> float:
@@ -118,12 +126,19 @@ def _row(pair: Pair, scheme: str, quantity: str, theirs: float | None = None) ->
     setting = pair.setting(scheme)
     share = quantity == SHARE
     return Observation(
-        setting=setting, quantity=f"{quantity} of {pair.names[0]}" if share else quantity,
-        unit="%" if share else "1", kind="value", published=theirs,
+        setting=setting,
+        quantity=f"{quantity} of {pair.names[0]}" if share else quantity,
+        unit="%" if share else "1",
+        kind="value",
+        published=theirs,
         read=lambda records: scalar_in(records[setting], quantity, "1") * (100 if share else 1),
-        place=TABLE.place, reason=REASON, source="model", system=pair.system, tolerance=0.10,
+        place=TABLE.place,
+        reason=REASON,
+        source="model",
+        system=pair.system,
+        tolerance=0.10,
         predicted=True,
-    )  # fmt: skip
+    )
 
 
 def _published_rows(pair: Pair) -> list[Observation]:
@@ -179,13 +194,19 @@ def _claims(pair: Pair) -> tuple[Claim, ...]:
         Claim(
             statement=f"A share of 75 % for the more sensitive of two ({pair.names[0]}) and 25 % "
             f"for the other ({pair.names[1]}) lowers their mean slowdown.",
-            place=TABLE.place, source="model", system=pair.system, judge=_mean_falls(pair),
+            place=TABLE.place,
+            source="model",
+            system=pair.system,
+            judge=_mean_falls(pair),
         ),
         Claim(
             statement="The more sensitive one gains much more than the other loses.",
-            place=TABLE.place, source="model", system=pair.system, judge=_gains_more(pair),
+            place=TABLE.place,
+            source="model",
+            system=pair.system,
+            judge=_gains_more(pair),
         ),
-    )  # fmt: skip
+    )
 
 
 # ---- Figure -----------------------------------------------------------------------------------
@@ -198,15 +219,24 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
         columns = [(s, n) for s in (EVEN, SKEWED, BEST) for n in (0, 1)]
         width = 0.8 / len(pairs)
         for number, pair in enumerate(pairs):
-            heights = [scalar_in(result.records[pair.setting(s)], pair.names[n], "1")
-                       for s, n in columns]  # fmt: skip
+            heights = [
+                scalar_in(result.records[pair.setting(s)], pair.names[n], "1") for s, n in columns
+            ]
             x = np.arange(len(columns)) + (number - (len(pairs) - 1) / 2) * width
             label = " and ".join(pair.names) + pair.basis
             ax.bar(x, heights, width=0.92 * width, color=COLOURS[number], label=label)
         if theirs:
             marks = [float(value) for row in TABLE.rows for value in row[2:4]]
-            ax.plot(range(len(marks)), marks, "o", markersize=8, markerfacecolor="none",
-                    markeredgecolor=PUBLISHED, markeredgewidth=1.6, label="published")  # fmt: skip
+            ax.plot(
+                range(len(marks)),
+                marks,
+                "o",
+                markersize=8,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                label="published",
+            )
         names = [{p.names[n] for p in pairs} for n in (0, 1)]
         labels = [f"{' / '.join(names[n])}\n{scheme}" for scheme, n in columns]
         ax.set_xticks(range(len(columns)), labels, fontsize=7.5)

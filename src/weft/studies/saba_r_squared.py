@@ -50,9 +50,10 @@ def _r_squared_point(
         seen = samples(workload)
         models = [f"degree {k}" for k in DEGREES if k < len(seen) - 1] + [CONVEX]
         return {model: Scalar(r_squared(fitted(model, seen), seen), "1") for model in models} | {
-            SLOWDOWN: Series("share", "1", tuple(s.share for s in seen),
-                             tuple(s.slowdown for s in seen))
-        }  # fmt: skip
+            SLOWDOWN: Series(
+                "share", "1", tuple(s.share for s in seen), tuple(s.slowdown for s in seen)
+            )
+        }
 
     return modelled(_setting(workload, system), {"workload": workload}, quantities, system)
 
@@ -64,11 +65,17 @@ def _setting(workload: str, system: str) -> str:
 def _r_squared_row(workload: str, model: str, value: float | None, system: str) -> Observation:
     setting = _setting(workload, system)
     return Observation(
-        setting=f"{setting}, {model}", quantity=R2, unit="1", kind="value", published=value,
+        setting=f"{setting}, {model}",
+        quantity=R2,
+        unit="1",
+        kind="value",
+        published=value,
         read=lambda records: scalar_in(records[setting], model, "1"),
-        place=published("saba-fig4-4").place, source="model", system=system,
+        place=published("saba-fig4-4").place,
+        source="model",
+        system=system,
         tolerance=0.01 if system == COMPLETED else ANOTHER_SYSTEM,
-    )  # fmt: skip
+    )
 
 
 def _rows(system: str) -> tuple[Observation, ...]:
@@ -76,8 +83,11 @@ def _rows(system: str) -> tuple[Observation, ...]:
     for workload in WORKLOADS:
         count = 7 if system == COMPLETED else len(stated_samples(workload))
         known = stated_r_squared(workload)
-        found += [_r_squared_row(workload, f"degree {k}", known.get(k), system)
-                  for k in DEGREES if k < count - 1]  # fmt: skip
+        found += [
+            _r_squared_row(workload, f"degree {k}", known.get(k), system)
+            for k in DEGREES
+            if k < count - 1
+        ]
         found.append(_r_squared_row(workload, CONVEX, None, system))
     return tuple(found)
 
@@ -109,11 +119,20 @@ def _here_point(cohort: Cohort, app: Application) -> Point:
         seen = {f"degree {f.model.degree}": f.quality.r_squared for f in app.paper}
         seen[CONVEX] = app.convex.quality.r_squared
         known = {name: Scalar(value, "1") for name, value in seen.items() if value is not None}
-        return Record(kind="measurement", name=app.name, quantities=known,
-                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+        return Record(
+            kind="measurement",
+            name=app.name,
+            quantities=known,
+            provenance=Provenance(weft_version=__version__),
+        )
 
-    return Point(setting=cohort.setting(app.name), source="measurement", system=cohort.system,
-                 settings={"application": app.name}, run=run)  # fmt: skip
+    return Point(
+        setting=cohort.setting(app.name),
+        source="measurement",
+        system=cohort.system,
+        settings={"application": app.name},
+        run=run,
+    )
 
 
 def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Records) -> float:
@@ -126,13 +145,18 @@ def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Recor
 def _here_rows(cohort: Cohort) -> tuple[Observation, ...]:
     return tuple(
         Observation(
-            setting=f"{cohort.setting(app.name)}, {model}", quantity=R2, unit="1", kind="value",
-            read=partial(_here_r_squared, cohort, app, model), source="measurement",
-            system=cohort.system, tolerance=ANOTHER_SYSTEM,
+            setting=f"{cohort.setting(app.name)}, {model}",
+            quantity=R2,
+            unit="1",
+            kind="value",
+            read=partial(_here_r_squared, cohort, app, model),
+            source="measurement",
+            system=cohort.system,
+            tolerance=ANOTHER_SYSTEM,
         )
         for app in cohort.sensitive
         for model in (*(f"degree {k}" for k in DEGREES), CONVEX)
-    )  # fmt: skip
+    )
 
 
 def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
@@ -140,8 +164,9 @@ def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
         if not cohort.sensitive:
             raise NotHere("no application is slowed enough for R² to tell")
         least = stated("saba", "r2-least-degree-1").value
-        seen = {app.name: _here_r_squared(cohort, app, "degree 1", records)
-                for app in cohort.sensitive}  # fmt: skip
+        seen = {
+            app.name: _here_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
+        }
         told = ", ".join(f"{name} {value:.2f}" for name, value in seen.items())
         return Verdict(holds=min(seen.values()) > least, evidence=told)
 
@@ -154,9 +179,15 @@ def _here_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
         for number, app in enumerate(cohort.sensitive):
             record = result.records[cohort.setting(app.name)]
             known = [n for n, model in enumerate(models) if model in record.quantities]
-            ax.plot(known, [scalar_in(record, models[n], "1") for n in known],
-                    marker=MARKERS[number % len(MARKERS)], markersize=4, linewidth=1.2,
-                    color=COLOURS[number % len(COLOURS)], label=app.name)  # fmt: skip
+            ax.plot(
+                known,
+                [scalar_in(record, models[n], "1") for n in known],
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=4,
+                linewidth=1.2,
+                color=COLOURS[number % len(COLOURS)],
+                label=app.name,
+            )
         ax.set_xticks(range(len(models)), models)
         ax.set_ylim(top=1.02)
         ax.set_xlabel("model")
@@ -182,11 +213,25 @@ def _r_squared_panel(ax: Axes, result: Result) -> None:
     for number, workload in enumerate(WORKLOADS):
         known = stated_r_squared(workload)
         record = result.records[_setting(workload, COMPLETED)]
-        ax.plot(DEGREES, [scalar_in(record, f"degree {k}", "1") for k in DEGREES],
-                marker=".", color=COLOURS[number], label=f"{workload}, seven samples")  # fmt: skip
-        ax.plot(list(known), list(known.values()), "os"[number], markersize=8.5,
-                markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.6, zorder=5,
-                label=f"published: {workload}", clip_on=False)  # fmt: skip
+        ax.plot(
+            DEGREES,
+            [scalar_in(record, f"degree {k}", "1") for k in DEGREES],
+            marker=".",
+            color=COLOURS[number],
+            label=f"{workload}, seven samples",
+        )
+        ax.plot(
+            list(known),
+            list(known.values()),
+            "os"[number],
+            markersize=8.5,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            zorder=5,
+            label=f"published: {workload}",
+            clip_on=False,
+        )
     ax.set_xticks(DEGREES)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("degree of the polynomial")
@@ -198,15 +243,23 @@ def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
     return (
         Claim(
             statement="R² grows with the degree of the polynomial.",
-            place=PLACE, source="model", system=COMPLETED, judge=_grows,
+            place=PLACE,
+            source="model",
+            system=COMPLETED,
+            judge=_grows,
         ),
         Claim(statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_all_above),
         *(
-            Claim(statement=ABOVE, place=PLACE, source="measurement", system=cohort.system,
-                  judge=_here_above(cohort))
+            Claim(
+                statement=ABOVE,
+                place=PLACE,
+                source="measurement",
+                system=cohort.system,
+                judge=_here_above(cohort),
+            )
             for cohort in cohorts
         ),
-    )  # fmt: skip
+    )
 
 
 def fig4_4(cohorts: Sequence[Cohort]) -> Study:
@@ -239,7 +292,7 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
             "is then about noise.",
         ),
         remarks=_chosen,
-    )  # fmt: skip
+    )
 
 
 FIG4_4 = fig4_4((recorded_here(),))

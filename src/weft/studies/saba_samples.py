@@ -29,9 +29,7 @@ _PULL = 1e-3  # towards a straight line between stated samples, where R² leave 
 def stated_samples(workload: str) -> tuple[Sample, ...]:
     """The samples that the text states, ascending in share."""
     table = published("saba-fig4-3")
-    rows = zip(
-        table.column("share_percent"), table.column(f"{workload}_slowdown"), strict=True
-    )  # fmt: skip
+    rows = zip(table.column("share_percent"), table.column(f"{workload}_slowdown"), strict=True)
     return tuple(Sample(share=float(p) / 100, slowdown=float(d)) for p, d in rows if np.isfinite(d))
 
 

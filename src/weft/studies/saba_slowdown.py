@@ -45,12 +45,21 @@ def _all_at(cohort: Cohort, records: Records, share: float) -> list[float]:
 # ---- Rows -------------------------------------------------------------------------------------
 
 
-def _row(cohort: Cohort, setting: str, read: Callable[[Records], float],
-         theirs: float | None = None) -> Observation:  # fmt: skip
+def _row(
+    cohort: Cohort, setting: str, read: Callable[[Records], float], theirs: float | None = None
+) -> Observation:
     return Observation(
-        setting=setting, quantity=SLOWDOWN, unit="1", kind="value", read=read, published=theirs,
-        place=TABLE.place, source="measurement", system=cohort.system, tolerance=ANOTHER_SYSTEM,
-    )  # fmt: skip
+        setting=setting,
+        quantity=SLOWDOWN,
+        unit="1",
+        kind="value",
+        read=read,
+        published=theirs,
+        place=TABLE.place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
 
 
 def _spread_rows(cohort: Cohort) -> list[Observation]:
@@ -64,23 +73,30 @@ def _spread_rows(cohort: Cohort) -> list[Observation]:
     if len(cohort.by_sensitivity(LOW)) < 2:
         return []
     return [
-        _row(cohort, f"all{cohort.mark}, {_percent(LOW)}, {name}",
-             lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
-             theirs)
+        _row(
+            cohort,
+            f"all{cohort.mark}, {_percent(LOW)}, {name}",
+            lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
+            theirs,
+        )
         for name, summary, theirs in told
-    ]  # fmt: skip
+    ]
 
 
 def _own_rows(cohort: Cohort) -> list[Observation]:
     """Each application, beside the workload that does the same, if there is one."""
     return [
-        _row(cohort, f"{cohort.setting(name)}, {_percent(share)}",
-             lambda records, n=name, s=share: mean_at(  # type: ignore[misc]
-                 records[cohort.setting(n)], SLOWDOWN, s),
-             stated_slowdowns(share).get(cohort.alike.get(name, "")))
+        _row(
+            cohort,
+            f"{cohort.setting(name)}, {_percent(share)}",
+            lambda records, n=name, s=share: mean_at(  # type: ignore[misc]
+                records[cohort.setting(n)], SLOWDOWN, s
+            ),
+            stated_slowdowns(share).get(cohort.alike.get(name, "")),
+        )
         for name in cohort.applications
         for share in (HIGH, LOW)
-    ]  # fmt: skip
+    ]
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -91,8 +107,10 @@ def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float,
     if len(there) < 2:
         raise NotHere(f"fewer than two applications were profiled at {_percent(share)} of the link")
     slowdowns = _all_at(cohort, records, share)
-    told = (f"with {_percent(share)} from {slowdowns[0]:.2f} ({there[0].name}) to "
-            f"{slowdowns[-1]:.2f} ({there[-1].name})")  # fmt: skip
+    told = (
+        f"with {_percent(share)} from {slowdowns[0]:.2f} ({there[0].name}) to "
+        f"{slowdowns[-1]:.2f} ({there[-1].name})"
+    )
     return slowdowns[0], slowdowns[-1], told
 
 
@@ -117,15 +135,19 @@ def _claims(cohort: Cohort) -> tuple[Claim, ...]:
         Claim(
             statement="Applications are not equally sensitive: with 25 % of the link some take "
             f"{APART:g} times as long as others, relative to the whole link.",
-            place=TABLE.place, source="measurement", system=cohort.system,
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
             judge=_not_equal(cohort),
         ),
         Claim(
             statement="A quarter of the link less slows some considerably and others not at all.",
-            place=TABLE.place, source="measurement", system=cohort.system,
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
             judge=_noticed_by_some(cohort),
         ),
-    )  # fmt: skip
+    )
 
 
 # ---- Figure -----------------------------------------------------------------------------------
@@ -142,10 +164,16 @@ def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
         theirs = [str(name) for name in TABLE.cells("workload")]
         for number, share in enumerate((HIGH, LOW)):
             seen = stated_slowdowns(share)
-            ax.plot([len(names) + theirs.index(n) + 0.4 * (number - 0.5) for n in seen],
-                    list(seen.values()), "so"[number], markersize=7, markerfacecolor="none",
-                    markeredgecolor=PUBLISHED, markeredgewidth=1.6,
-                    label=f"published, {_percent(share)}")  # fmt: skip
+            ax.plot(
+                [len(names) + theirs.index(n) + 0.4 * (number - 0.5) for n in seen],
+                list(seen.values()),
+                "so"[number],
+                markersize=7,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                label=f"published, {_percent(share)}",
+            )
         ax.axhline(1, color="#9CA3AF", linewidth=0.8)
         labels = [*names, *theirs]
         ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)

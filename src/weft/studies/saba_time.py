@@ -61,11 +61,20 @@ def _point(applications: int, scenarios: int) -> Point:
     def run(_: Site) -> Record:
         times = calculation_times_ns(applications, scenarios)
         quantities = {kind: _distribution(taken) for kind, taken in times.items()}
-        return Record(kind="measurement", name="calculation time", quantities=quantities,
-                      provenance=Provenance(weft_version=__version__))  # fmt: skip
+        return Record(
+            kind="measurement",
+            name="calculation time",
+            quantities=quantities,
+            provenance=Provenance(weft_version=__version__),
+        )
 
-    return Point(setting=_setting(applications), source="measurement", system=SYSTEM, run=run,
-                 settings={"applications": applications, "scenarios": scenarios})  # fmt: skip
+    return Point(
+        setting=_setting(applications),
+        source="measurement",
+        system=SYSTEM,
+        run=run,
+        settings={"applications": applications, "scenarios": scenarios},
+    )
 
 
 def _distribution(taken_ns: list[int]) -> Distribution:
@@ -77,11 +86,17 @@ def _distribution(taken_ns: list[int]) -> Distribution:
 def _row(applications: int, scenarios: int, kind: str, theirs: float | None) -> Observation:
     setting = _setting(applications)
     return Observation(
-        setting=f"{setting}, {kind}", quantity=f"calculation time, most of {scenarios}", unit="s",
-        kind="value", published=theirs,
+        setting=f"{setting}, {kind}",
+        quantity=f"calculation time, most of {scenarios}",
+        unit="s",
+        kind="value",
+        published=theirs,
         read=lambda records: quantile_in(records[setting], kind, 1.0, "s"),
-        place=TABLE.place, source="measurement", system=SYSTEM, tolerance=ANOTHER_SYSTEM,
-    )  # fmt: skip
+        place=TABLE.place,
+        source="measurement",
+        system=SYSTEM,
+        tolerance=ANOTHER_SYSTEM,
+    )
 
 
 def _published(applications: int) -> Mapping[str, float]:
@@ -118,9 +133,17 @@ def _draw(ax: Axes, result: Result) -> None:
         times = [quantile_in(record, kind, float(q), "s") for q in levels]
         ax.step(times, levels, where="post", color=COLOURS[number], label=kind)
         if kind in _published(SIZES[-1]):
-            ax.plot(_published(SIZES[-1])[kind], 0.99, MARKERS[number], markersize=7,
-                    markerfacecolor="none", markeredgecolor=PUBLISHED, markeredgewidth=1.4,
-                    linestyle="none", label=f"published: {kind}, p99")  # fmt: skip
+            ax.plot(
+                _published(SIZES[-1])[kind],
+                0.99,
+                MARKERS[number],
+                markersize=7,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.4,
+                linestyle="none",
+                label=f"published: {kind}, p99",
+            )
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
     ax.set_xlabel(f"calculation time, {_setting(SIZES[-1])} (s)")
@@ -145,7 +168,10 @@ def fig4_19(scenarios: int) -> Study:
         claims=(
             Claim(
                 statement="Models of a higher degree take longer to calculate with.",
-                place=TABLE.place, source="measurement", system=SYSTEM, judge=_grows,
+                place=TABLE.place,
+                source="measurement",
+                system=SYSTEM,
+                judge=_grows,
             ),
         ),
         panels=(_draw,),
@@ -156,7 +182,7 @@ def fig4_19(scenarios: int) -> Study:
             "Published are 99th percentiles, which so few scenarios do not have: the most is told. "
             "`python -m bench allocate` times 1,000 scenarios and single connections.",
         ),
-    )  # fmt: skip
+    )
 
 
 FIG4_19 = fig4_19(SCENARIOS)

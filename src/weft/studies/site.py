@@ -131,5 +131,6 @@ def measured(
             raise NotHere(measurement.ended)
         return measurement.record
 
-    return Point(setting=setting, settings=settings, source="measurement", system=here(over),
-                 run=run)  # fmt: skip
+    return Point(
+        setting=setting, settings=settings, source="measurement", system=here(over), run=run
+    )

@@ -77,12 +77,21 @@ def curve(
 
     rows = tuple(
         Observation(
-            setting=f"{label}, {x_text(at)}", quantity=quantity, unit=unit, kind=kind,
-            read=read(at), published=float(value), place=table.place, reason=reason,
-            source="model", system=system, tolerance=tolerance, predicted=predicted,
+            setting=f"{label}, {x_text(at)}",
+            quantity=quantity,
+            unit=unit,
+            kind=kind,
+            read=read(at),
+            published=float(value),
+            place=table.place,
+            reason=reason,
+            source="model",
+            system=system,
+            tolerance=tolerance,
+            predicted=predicted,
         )
         for at, value in zip(places, values, strict=True)
-    )  # fmt: skip
+    )
     point = modelled(name, {"curve": label, "table": table.place}, quantities, system)
     return Curve(label=label, x=places, published=values, point=point, observations=rows)
 
@@ -120,10 +129,25 @@ def table_panel(
             series = result.records[one.point.setting].quantities[OURS]
             assert isinstance(series, Series)
             marker = MARKERS[number % len(MARKERS)]
-            ax.plot(one.x, one.published, marker, markersize=5.5, markerfacecolor="none",
-                    markeredgecolor=PUBLISHED, markeredgewidth=1.2, zorder=3)  # fmt: skip
-            ax.plot(series.x, series.y, color=COLOURS[number % len(COLOURS)], label=one.label,
-                    linewidth=1.4, marker=marker, markersize=2.5)  # fmt: skip
+            ax.plot(
+                one.x,
+                one.published,
+                marker,
+                markersize=5.5,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.2,
+                zorder=3,
+            )
+            ax.plot(
+                series.x,
+                series.y,
+                color=COLOURS[number % len(COLOURS)],
+                label=one.label,
+                linewidth=1.4,
+                marker=marker,
+                markersize=2.5,
+            )
         ax.plot([], [], "o", markerfacecolor="none", markeredgecolor=PUBLISHED, label="published")
         _axes(ax, x_label, y_label, log_x, log_y, title)
 
@@ -151,9 +175,15 @@ def measured_panel(
             ax.set_axis_off()
             return
         for number, (label, points) in enumerate(found.items()):
-            ax.plot([x for x, _ in points], [y for _, y in points], label=label,
-                    color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
-                    markersize=4, linewidth=1.4)  # fmt: skip
+            ax.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                label=label,
+                color=COLOURS[number % len(COLOURS)],
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=4,
+                linewidth=1.4,
+            )
         _axes(ax, x_label, y_label, log_x, log_y, title)
 
     return draw

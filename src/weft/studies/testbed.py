@@ -63,17 +63,27 @@ OWN_LANE: Table = {"high": [[1, 255]], "low": [[0, 255]], "high_limit": 1}
 def probe(system: str, source: str, sl: int = 0) -> Table:
     """The latency-sensitive generator: 64 B, closed loop."""
     return {
-        "name": "probe", "kind": "latency", "from": source, "to": "h6", "size": "64 B", "sl": sl,
+        "name": "probe",
+        "kind": "latency",
+        "from": source,
+        "to": "h6",
+        "size": "64 B",
+        "sl": sl,
         "estimator": ESTIMATOR[system],
-    }  # fmt: skip
+    }
 
 
 def senders(count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int = 1) -> list[Table]:
     """Bandwidth-sensitive generators on h0, h1, …; none for a count of 0."""
     one = {
-        "name": "senders", "kind": "bandwidth", "from": f"h0..h{count - 1}", "to": "h6",
-        "size": f"{size} B", "window": window, "batch": batch,
-    }  # fmt: skip
+        "name": "senders",
+        "kind": "bandwidth",
+        "from": f"h0..h{count - 1}",
+        "to": "h6",
+        "size": f"{size} B",
+        "window": window,
+        "batch": batch,
+    }
     return [one] if count else []
 
 
@@ -86,9 +96,12 @@ def converged(
 ) -> Table:
     """Many to one over one switch; `lanes` gives a second lane and its arbitration."""
     fabric = {
-        "topology": "one_switch", "hosts": 7, "rate": RATE[system], "delay": CABLE,
+        "topology": "one_switch",
+        "hosts": 7,
+        "rate": RATE[system],
+        "delay": CABLE,
         "lanes": 2 if lanes else 1,
-    }  # fmt: skip
+    }
     return {
         "duration": duration,
         "warmup": WARMUP,
@@ -104,9 +117,12 @@ def two_hops(order: str) -> Table:
     above = {"name": "above", "kind": "bandwidth", "from": "h0..h1", "to": "h6", "size": "4096 B"}
     below = {"name": "below", "kind": "bandwidth", "from": "h3..h5", "to": "h6", "size": "4096 B"}
     fabric = {
-        "topology": "two_hops", "upstream_hosts": 3, "downstream_hosts": 4,
-        "rate": RATE["omnet"], "delay": CABLE,
-    }  # fmt: skip
+        "topology": "two_hops",
+        "upstream_hosts": 3,
+        "downstream_hosts": 4,
+        "rate": RATE["omnet"],
+        "delay": CABLE,
+    }
     return {
         "duration": DURATION,
         "warmup": WARMUP,

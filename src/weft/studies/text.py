@@ -72,22 +72,32 @@ def _row_tables(rows: Sequence[Row]) -> Iterator[str]:
     for source, system in systems:
         cells = [
             [
-                row.observation.setting, row.observation.quantity, unit_text(row),
-                stated(row.published), number(row.ours), ratio(row),
+                row.observation.setting,
+                row.observation.quantity,
+                unit_text(row),
+                stated(row.published),
+                number(row.ours),
+                ratio(row),
             ]
             for row in rows
             if (row.observation.source, row.system) == (source, system)
-        ]  # fmt: skip
+        ]
         yield f"ours: {source}, {system}\n\n{text_table(heads, cells, left=3)}"
 
 
 def _claim_text(claim: Claim, verdict: Verdict) -> str:
-    said = textwrap.fill(f"{claim.statement} ({claim.place})", WIDTH,
-                         initial_indent="claim: ", subsequent_indent="  ")  # fmt: skip
+    said = textwrap.fill(
+        f"{claim.statement} ({claim.place})",
+        WIDTH,
+        initial_indent="claim: ",
+        subsequent_indent="  ",
+    )
     found = textwrap.fill(
         f"{verdict.word} ({claim.source}, {claim.system}): {verdict.evidence}",
-        WIDTH, initial_indent="  ", subsequent_indent="  ",
-    )  # fmt: skip
+        WIDTH,
+        initial_indent="  ",
+        subsequent_indent="  ",
+    )
     return f"{said}\n{found}"
 
 

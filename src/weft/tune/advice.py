@@ -43,8 +43,12 @@ def latency_fit_of(evidence: Evidence) -> Fit | None:
     sizes = [row.setting.size_bytes for row in family]
     middles = [row.p50_us.median for row in family if row.p50_us]
     try:
-        return fit(single_packet_latency(), {"size_bytes": sizes}, middles,
-                   data=f"{len(sizes)} sizes measured over {evidence.over}")  # fmt: skip
+        return fit(
+            single_packet_latency(),
+            {"size_bytes": sizes},
+            middles,
+            data=f"{len(sizes)} sizes measured over {evidence.over}",
+        )
     except InputError:
         return None
 

@@ -81,14 +81,26 @@ def _cpu(typical: float) -> Form:
         source="a fixed cost of each message is spread over its bytes",
         unit="ns/B",
         unknowns=(
-            Unknown(name="message_ns", unit="ns", meaning="of processors for each message",
-                    start=1000.0, low=1e-3, high=1e9),
-            Unknown(name="byte_ns", unit="ns/B", meaning="of processors for each byte",
-                    start=typical, low=1e-6, high=1e4),
+            Unknown(
+                name="message_ns",
+                unit="ns",
+                meaning="of processors for each message",
+                start=1000.0,
+                low=1e-3,
+                high=1e9,
+            ),
+            Unknown(
+                name="byte_ns",
+                unit="ns/B",
+                meaning="of processors for each byte",
+                start=typical,
+                low=1e-6,
+                high=1e4,
+            ),
         ),
         inputs=(_SIZE,),
         evaluate=lambda p, x: p["message_ns"] / x["size_bytes"] + p["byte_ns"],
-    )  # fmt: skip
+    )
 
 
 def _latency(typical: float) -> Form:
@@ -98,9 +110,15 @@ def _latency(typical: float) -> Form:
         source="at one size there is one figure; choices change it by factors",
         unit="us",
         unknowns=(
-            Unknown(name="base_us", unit="us", meaning="half round trip at the first levels",
-                    start=typical, low=1e-4, high=1e8),
+            Unknown(
+                name="base_us",
+                unit="us",
+                meaning="half round trip at the first levels",
+                start=typical,
+                low=1e-4,
+                high=1e8,
+            ),
         ),
         inputs=(_SIZE,),
         evaluate=lambda p, x: p["base_us"] * np.ones_like(x["size_bytes"]),
-    )  # fmt: skip
+    )

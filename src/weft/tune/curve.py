@@ -30,9 +30,7 @@ PAGE_BYTES = 4096
 LEAST_LEVELS = 3
 
 
-def curve_rules(
-    evidence: Evidence, latency: Fit | None, throughput: Fit | None
-) -> Iterator[Rule]:  # fmt: skip
+def curve_rules(evidence: Evidence, latency: Fit | None, throughput: Fit | None) -> Iterator[Rule]:
     """A rule for each curve, known or not; fits where there are any."""
     yield batch_rule(evidence, latency)
     yield size_rule(evidence)
@@ -58,15 +56,19 @@ def batch_rule(evidence: Evidence, latency: Fit | None) -> Rule:
     growth = 100 * (more / least - 1)
     does = growth < WORTH_PERCENT
     return Rule(
-        topic=topic, choice="batch" if does else "small messages",
-        says="batch or piggyback small messages: payload is nearly free" if does
+        topic=topic,
+        choice="batch" if does else "small messages",
+        says="batch or piggyback small messages: payload is nearly free"
+        if does
         else "keep messages small: every byte counts",
         because=f"{large:.0f} B take {more:.4g} us, {small:.0f} B {least:.4g} us; "
         f"model off by {100 * latency.held_out.median:.1f} % at sizes held out",
-        number=growth, unit="%", threshold=WORTH_PERCENT,
+        number=growth,
+        unit="%",
+        threshold=WORTH_PERCENT,
         threshold_why="shrinking messages that grow latency by less than a tenth gains less",
         confidence=FIRM if abs(growth - WORTH_PERCENT) > 100 * latency.held_out.median else WEAK,
-    )  # fmt: skip
+    )
 
 
 def size_rule(evidence: Evidence) -> Rule:
@@ -85,15 +87,19 @@ def size_rule(evidence: Evidence) -> Rule:
     enough = _enough(sizes, speeds)
     does = half > PAYLOAD_BYTES
     return Rule(
-        topic=topic, choice=f"{enough:.0f} B" if does else "any size",
-        says=f"send {format_value(enough, 'B')} or more at once where throughput counts" if does
+        topic=topic,
+        choice=f"{enough:.0f} B" if does else "any size",
+        says=f"send {format_value(enough, 'B')} or more at once where throughput counts"
+        if does
         else "small messages are carried at near the full rate",
         because=f"half of {_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
         f"{format_value(enough, 'B')} (depth {family[0].setting.depth})",
-        number=half, unit="B", threshold=float(PAYLOAD_BYTES),
+        number=half,
+        unit="B",
+        threshold=float(PAYLOAD_BYTES),
         threshold_why="a fabric that is half full with records of 512 B needs no larger ones",
         confidence=_certainty(family, "throughput_Bps"),
-    )  # fmt: skip
+    )
 
 
 def bound_rule(evidence: Evidence) -> Rule:
@@ -110,14 +116,17 @@ def bound_rule(evidence: Evidence) -> Rule:
     cross = peak / messages
     does = cross > PAGE_BYTES
     return Rule(
-        topic=topic, choice="message rate" if does else "line rate",
+        topic=topic,
+        choice="message rate" if does else "line rate",
         says=f"messages below {format_value(round(cross), 'B')} are bound by their number"
         + (": even pages are" if does else ", pages by the line"),
         because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_rate(peak)}",
-        number=cross, unit="B", threshold=float(PAGE_BYTES),
+        number=cross,
+        unit="B",
+        threshold=float(PAGE_BYTES),
         threshold_why="a page of 4 KiB is what storage and databases send",
         confidence=_certainty([fastest, widest], "throughput_Bps"),
-    )  # fmt: skip
+    )
 
 
 def outstanding_rule(evidence: Evidence) -> Rule:
@@ -135,12 +144,16 @@ def outstanding_rule(evidence: Evidence) -> Rule:
     product, told = _delay_product(found)
     more = " or more" if depth == levels[-1] else ""
     return Rule(
-        topic=topic, choice=f"{depth}", says=f"keep {depth}{more} messages outstanding",
+        topic=topic,
+        choice=f"{depth}",
+        says=f"keep {depth}{more} messages outstanding",
         because=f"{_listed(enough)} for 90 % of the peak; {told}",
-        number=float(depth), unit="messages", threshold=product,
+        number=float(depth),
+        unit="messages",
+        threshold=product,
         threshold_why="the bandwidth-delay product: with fewer the line waits for completions",
         confidence=_certainty([row for f in found.values() for row in f], "throughput_Bps"),
-    )  # fmt: skip
+    )
 
 
 def connections_rule(evidence: Evidence, throughput: Fit | None) -> Rule:
@@ -171,13 +184,16 @@ def _parallel(
     enough = {size: _enough(*_curve(f, setting, "throughput_Bps")) for size, f in found.items()}
     last = {size: getattr(family[-1].setting, setting) for size, family in found.items()}
     return Rule(
-        topic=topic, choice=f"{max(enough.values())}", says=_how_many(enough, last, noun),
+        topic=topic,
+        choice=f"{max(enough.values())}",
+        says=_how_many(enough, last, noun),
         because=f"{_listed(enough)} for 90 % of the best{engines}",
         number=max(_best_gain(family) for family in found.values()),
-        unit="%", threshold=100 * (1 / ENOUGH - 1),
+        unit="%",
+        threshold=100 * (1 / ENOUGH - 1),
         threshold_why="one is enough where it reaches 90 % of the best",
         confidence=_certainty([row for f in found.values() for row in f], "throughput_Bps"),
-    )  # fmt: skip
+    )
 
 
 def _how_many(enough: Mapping[int, int], last: Mapping[int, int], noun: str) -> str:
@@ -222,15 +238,19 @@ def load_rule(evidence: Evidence) -> Rule:
     share = 100 * doubled / peak
     worst = max(middles) / middles[0]
     return Rule(
-        topic=topic, choice=f"{share:.0f} %" if doubled < peak else "any load",
+        topic=topic,
+        choice=f"{share:.0f} %" if doubled < peak else "any load",
         says=f"keep below {_rate(doubled)}, {share:.0f} % of the peak, where the tail counts"
-        if doubled < peak else "any load: the tail never doubles",
+        if doubled < peak
+        else "any load: the tail never doubles",
         because=f"p99 is {tails[0]:.4g} us idle and twice that at {_rate(doubled)}; "
         f"p50 grows {worst:.2g}-fold at most",
-        number=share, unit="% of the peak", threshold=100.0,
+        number=share,
+        unit="% of the peak",
+        threshold=100.0,
         threshold_why="twice the idle latency: waiting as long as being served",
         confidence=_certainty(steps, "p99_us"),
-    )  # fmt: skip
+    )
 
 
 def _alone(evidence: Evidence) -> list[Row]:
@@ -294,10 +314,11 @@ def _first_crossing(x: Sequence[float], y: Sequence[float], wanted: float) -> fl
 def _delay_product(found: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
     """Peak over synchronous throughput: how many must be on their way at least."""
     products = [
-        max(_middle(row, "throughput_Bps") for row in family) / _middle(family[0], "throughput_Bps")
+        max(_middle(row, "throughput_Bps") for row in family)
+        / _middle(family[0], "throughput_Bps")
         * family[0].setting.depth
         for family in found.values()
-    ]  # fmt: skip
+    ]
     product = median(products)
     first = {family[0].setting.depth for family in found.values()}
     told = f"bandwidth x delay is {product:.0f} messages (the peak over {min(first)} at a time)"

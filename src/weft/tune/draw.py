@@ -42,8 +42,11 @@ def _section(record: Record) -> Section:
         picture(to_svg(figure(draw), salt=f"{title} {name}", title=f"{title}: {name}"), name)
         for name, draw in drawings.items()
     ]
-    shown = [row_table(_short(record.tables[name])) for name in ("recommendation", "confirmation")
-             if record.tables.get(name)]  # fmt: skip
+    shown = [
+        row_table(_short(record.tables[name]))
+        for name in ("recommendation", "confirmation")
+        if record.tables.get(name)
+    ]
     return Section(title=title, markup=join([pictures(drawn), *shown]))
 
 
@@ -93,9 +96,14 @@ def curve(ax: Axes, record: Record, choice: str) -> None:
         model = [_number(row["model"]) * factor for row in rows]
         ax.plot(x, model, "--", color=MUTED, label="model alone")
     seen = _on_curve(record, choice)
-    ax.plot([_number(row[choice]) for row in seen],
-            [_number(row["measured"]) * factor for row in seen],
-            "o", markersize=4, color=PUBLISHED, label="measured")  # fmt: skip
+    ax.plot(
+        [_number(row[choice]) for row in seen],
+        [_number(row["measured"]) * factor for row in seen],
+        "o",
+        markersize=4,
+        color=PUBLISHED,
+        label="measured",
+    )
     ax.set_xscale("log", base=2)
     name, x_unit = split_unit(choice)
     ax.set_xticks(x[:: -(-len(x) // 8)])

@@ -40,9 +40,14 @@ def fit_of(goal: Goal, space: Space, rows: Sequence[Observed], *, held_out: bool
     for base in base_forms(goal.name, space.over, own, np.array(medians)):
         try:
             form = with_effects(base, _varied(space, settings, base), len(settings))
-            return fit(form, _inputs(form, space, settings), medians,
-                       data=f"{len(rows)} points measured here", where=f"model of {goal.name}",
-                       held_out=held_out)  # fmt: skip
+            return fit(
+                form,
+                _inputs(form, space, settings),
+                medians,
+                data=f"{len(rows)} points measured here",
+                where=f"model of {goal.name}",
+                held_out=held_out,
+            )
         except InputError as error:
             problems.append(error)
     raise problems[-1]
@@ -102,8 +107,14 @@ def _joint_names(base: Form, factors: Sequence[Factor]) -> list[list[str]]:
 
 
 def _effect(name: str) -> Unknown:
-    return Unknown(name=name, unit="", meaning=f"times the value with {name}", start=1.0,
-                   low=_LEAST_EFFECT, high=_MOST_EFFECT)  # fmt: skip
+    return Unknown(
+        name=name,
+        unit="",
+        meaning=f"times the value with {name}",
+        start=1.0,
+        low=_LEAST_EFFECT,
+        high=_MOST_EFFECT,
+    )
 
 
 def _varied(space: Space, settings: Sequence[Choice], base: Form) -> list[Factor]:

@@ -78,12 +78,21 @@ def tune_records(
     chosen = recommend(space, goal, seen)
     better = better_stored(space, goal, seen, chosen)
     tuning = Tuning(
-        goal=goal, space=space, schedule=None, rows=tuple(seen), failed=(),
-        recommendation=better[0] if better else chosen, confirmation=(),
+        goal=goal,
+        space=space,
+        schedule=None,
+        rows=tuple(seen),
+        failed=(),
+        recommendation=better[0] if better else chosen,
+        confirmation=(),
         advice=advise(evidence, throughput=_fitted(goal, chosen)),
-    )  # fmt: skip
-    return Stored(tuning=tuning, peer=evidence.peer, runs=better[1] if better else None,
-                  left_out=(*evidence.left_out, *told))  # fmt: skip
+    )
+    return Stored(
+        tuning=tuning,
+        peer=evidence.peer,
+        runs=better[1] if better else None,
+        left_out=(*evidence.left_out, *told),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +115,14 @@ def nearest(tuning: Tuning, number: int = 3) -> list[Near]:
     at = space.coordinates([group[0].setting for group in groups])
     apart = space.squared_distances(at, space.coordinates([found.setting]))[:, 0]
     return [
-        Near(setting=group[0].setting, stored=median(row.value for row in group),
-             predicted=found.expected_at(group[0].setting)[0], runs=len(group))
+        Near(
+            setting=group[0].setting,
+            stored=median(row.value for row in group),
+            predicted=found.expected_at(group[0].setting)[0],
+            runs=len(group),
+        )
         for group in (groups[place] for place in np.argsort(apart, kind="stable")[:number])
-    ]  # fmt: skip
+    ]
 
 
 def predicted_gain(tuning: Tuning) -> Interval | None:
@@ -206,11 +219,16 @@ def _observed(row: Row, goal: Goal) -> list[Observed]:
     """One for each repetition that has the goal's value."""
     setting = {name: getattr(row.setting, name) for name in CHOICES}
     return [
-        Observed(setting=setting, value=value, stage=STAGE, record=record,
-                 lost_percent=loss_percent(record))
+        Observed(
+            setting=setting,
+            value=value,
+            stage=STAGE,
+            record=record,
+            lost_percent=loss_percent(record),
+        )
         for record in row.records
         if (value := goal.read(record)) is not None and value > 0
-    ]  # fmt: skip
+    ]
 
 
 def _check_enough(
@@ -245,11 +263,16 @@ def _space(evidence: Evidence, goal: Goal, rows: Sequence[Row]) -> Space:
         raise InputError(f"goal {goal.name}", problem, f"sweep some of {', '.join(seen)}")
     alone = {name: levels[0] for name, levels in seen.items() if len(levels) == 1}
     return Space(
-        over=evidence.over, factors=factors, refused=_not_varied(list(alone)),
+        over=evidence.over,
+        factors=factors,
+        refused=_not_varied(list(alone)),
         written=written(evidence, goal.test.name) | _operation(rows[0].setting),
-        fixed={name: level for name, level in alone.items()
-               if level != defaults[name] or name == "size_bytes"},
-    )  # fmt: skip
+        fixed={
+            name: level
+            for name, level in alone.items()
+            if level != defaults[name] or name == "size_bytes"
+        },
+    )
 
 
 def _operation(setting: Setting) -> dict[str, str]:

@@ -83,15 +83,39 @@ def _cpu_per_byte(record: Record) -> float | None:
 
 
 _ALL = (
-    Goal(name="throughput", test=BANDWIDTH, what="payload throughput", unit="B/s",
-         more_is_better=True, read=_throughput),
-    Goal(name="latency", test=LATENCY, what="half round trip, median", unit="us",
-         more_is_better=False, read=_latency),
-    Goal(name="message-rate", test=RATE, what="message rate", unit="M/s",
-         more_is_better=True, read=_message_rate),
-    Goal(name="cpu", test=BANDWIDTH, what="processor time per byte, both ends", unit="ns/B",
-         more_is_better=False, read=_cpu_per_byte),
-)  # fmt: skip
+    Goal(
+        name="throughput",
+        test=BANDWIDTH,
+        what="payload throughput",
+        unit="B/s",
+        more_is_better=True,
+        read=_throughput,
+    ),
+    Goal(
+        name="latency",
+        test=LATENCY,
+        what="half round trip, median",
+        unit="us",
+        more_is_better=False,
+        read=_latency,
+    ),
+    Goal(
+        name="message-rate",
+        test=RATE,
+        what="message rate",
+        unit="M/s",
+        more_is_better=True,
+        read=_message_rate,
+    ),
+    Goal(
+        name="cpu",
+        test=BANDWIDTH,
+        what="processor time per byte, both ends",
+        unit="ns/B",
+        more_is_better=False,
+        read=_cpu_per_byte,
+    ),
+)
 GOALS = {goal.name: goal for goal in _ALL}
 
 

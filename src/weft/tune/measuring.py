@@ -45,9 +45,12 @@ class Measuring:
         self.seen[key] += 1
         try:
             measured = run_test(
-                self.goal.test, self.peer, settings, shown=[f.name for f in self.space.factors],
+                self.goal.test,
+                self.peer,
+                settings,
+                shown=[f.name for f in self.space.factors],
                 repetition=self.seen[key],
-            )  # fmt: skip
+            )
         except KeyboardInterrupt:
             raise Stopped("interrupted") from None
         except (PeerLost, PeerStopped) as error:

@@ -50,8 +50,14 @@ class Prepared:
         return self.base.route.transport != "delay"
 
     def measuring(self, peer: Peer | None, keep: Callable[[Record], None]) -> Measuring:
-        return Measuring(goal=self.goal, space=self.space, peer=peer, base=self.base,
-                         point_ns=round(self.schedule.point_s * 1e9), keep=keep)  # fmt: skip
+        return Measuring(
+            goal=self.goal,
+            space=self.space,
+            peer=peer,
+            base=self.base,
+            point_ns=round(self.schedule.point_s * 1e9),
+            keep=keep,
+        )
 
     def run(
         self,
@@ -64,8 +70,15 @@ class Prepared:
 
     def run_with(self, observe: Observe, progress: Progress = lambda *_: None) -> Tuning:
         """The stages, with anything that observes."""
-        return tune(observe, self.space, self.goal, self.schedule, seed=self.seed,
-                    budget_s=self.budget_s, progress=progress)  # fmt: skip
+        return tune(
+            observe,
+            self.space,
+            self.goal,
+            self.schedule,
+            seed=self.seed,
+            budget_s=self.budget_s,
+            progress=progress,
+        )
 
 
 def advised(tuning: Tuning) -> Tuning:
@@ -115,8 +128,14 @@ def prepare(
     space = replace(space, written={n: str(v) for n, v in given.items() if n not in chosen})
     _check_memory(space)
     plan = schedule(space, base.route.transport, budget_s=budget_s, point_s=point_s)
-    prepared = Prepared(goal=wanted, space=space, schedule=plan, base=base, seed=seed,
-                        budget_s=float("inf") if budget_s is None else budget_s)  # fmt: skip
+    prepared = Prepared(
+        goal=wanted,
+        space=space,
+        schedule=plan,
+        base=base,
+        seed=seed,
+        budget_s=float("inf") if budget_s is None else budget_s,
+    )
     _check_levels(prepared)
     return prepared
 

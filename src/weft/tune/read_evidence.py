@@ -58,8 +58,12 @@ def _gathered(
     sourced = list(_once(records))
     usable = [s for s in sourced if is_test(s.record)]
     if not usable:
-        raise InputError(where, _nothing(sourced), "give a file of weft latency, bandwidth, rate, "
-                         "rma, saturation, transfer, paced or rperf (-o FILE)")  # fmt: skip
+        raise InputError(
+            where,
+            _nothing(sourced),
+            "give a file of weft latency, bandwidth, rate, "
+            "rma, saturation, transfer, paced or rperf (-o FILE)",
+        )
     told = full_settings(s.record for s in usable)
     found = [(s, setting_of(s.record, told)) for s in usable]
     found, ended = _complete(found, where)
@@ -71,9 +75,12 @@ def _gathered(
     found, strange = _alike(found)
     first = found[0]
     return Evidence(
-        over=first[1].over, endpoint=first[1].endpoint, peer=_peer(first[0].record),
-        rows=_rows(found), left_out=(*left_out, *strange),
-    )  # fmt: skip
+        over=first[1].over,
+        endpoint=first[1].endpoint,
+        peer=_peer(first[0].record),
+        rows=_rows(found),
+        left_out=(*left_out, *strange),
+    )
 
 
 def counted(records: int) -> str:
@@ -166,8 +173,12 @@ def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
         if any(name in one for one in seen)
     }
     ordered = sorted(group, key=lambda s: (s.origin, to_line(s.record)))
-    return Row(setting=setting, origins=tuple(s.origin for s in ordered),
-               records=tuple(s.record for s in ordered), **spreads)  # fmt: skip
+    return Row(
+        setting=setting,
+        origins=tuple(s.origin for s in ordered),
+        records=tuple(s.record for s in ordered),
+        **spreads,
+    )
 
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
@@ -222,9 +233,7 @@ def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> Input
     return InputError(where, problem, "measure this point again, or leave one of the two out")
 
 
-def read_evidence(
-    paths: Sequence[str | Path], *, over: str = "", endpoint: str = ""
-) -> Evidence:  # fmt: skip
+def read_evidence(paths: Sequence[str | Path], *, over: str = "", endpoint: str = "") -> Evidence:
     """All records of these files as evidence of one transport between two hosts."""
     headers: list[tuple[Path, Run]] = []
     sourced: list[Sourced] = []

@@ -84,8 +84,13 @@ def _parameters(tuning: Tuning) -> Iterator[Row]:
     found = tuning.recommendation.surface.fit
     for p in found.parameters if found else ():
         error = p.standard_error if math.isfinite(p.standard_error) else None
-        yield {"parameter": p.name, "value": p.value, "standard error": error, "unit": p.unit,
-               "meaning": p.meaning}  # fmt: skip
+        yield {
+            "parameter": p.name,
+            "value": p.value,
+            "standard error": error,
+            "unit": p.unit,
+            "meaning": p.meaning,
+        }
 
 
 def _curves(tuning: Tuning) -> Iterator[Row]:
@@ -100,10 +105,13 @@ def _curves(tuning: Tuning) -> Iterator[Row]:
         for place, level in enumerate(factor.levels):
             low, high = expected.interval(place)
             yield {
-                "choice": factor.name, "level": level, "expected": expected.value(place),
-                "low": low, "high": high,
+                "choice": factor.name,
+                "level": level,
+                "expected": expected.value(place),
+                "low": low,
+                "high": high,
                 "model": math.exp(float(model[place])) if found.fit else None,
-            }  # fmt: skip
+            }
 
 
 def _points(tuning: Tuning) -> Iterator[Row]:

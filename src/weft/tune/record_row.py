@@ -19,9 +19,21 @@ STEP = ".step"
 # `rate` runs the streams of `bandwidth`, of small messages.
 SAME_STREAMS = {"rate": "bandwidth"}
 # Settings that say how long or how exactly was measured, not what.
-OF_MEASURING = frozenset({"count", "duration_ns", "warmup", "samples", "seed", "total_bytes",
-                          "steps", "loss_timeout_ns", "repetition", "probe_bytes",
-                          "peer"})  # fmt: skip
+OF_MEASURING = frozenset(
+    {
+        "count",
+        "duration_ns",
+        "warmup",
+        "samples",
+        "seed",
+        "total_bytes",
+        "steps",
+        "loss_timeout_ns",
+        "repetition",
+        "probe_bytes",
+        "peer",
+    }
+)
 
 LOADS = ("achieved", "maximum")  # of a saturation
 

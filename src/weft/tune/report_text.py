@@ -69,10 +69,14 @@ def _recommendation(tuning: Tuning, peer: str) -> str:
     found, space = tuning.recommendation, tuning.space
     default = space.default
     rows = [
-        [f.name, level_text(f.name, found.setting[f.name]), level_text(f.name, default[f.name]),
-         ", ".join(level_text(f.name, level) for level in f.levels)]
+        [
+            f.name,
+            level_text(f.name, found.setting[f.name]),
+            level_text(f.name, default[f.name]),
+            ", ".join(level_text(f.name, level) for level in f.levels),
+        ]
         for f in space.factors
-    ]  # fmt: skip
+    ]
     head = f"recommended for {tuning.goal.name} ({tuning.goal.what}) over {tuning.space.over}"
     ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
     table = text_table(("choice", "use", "default", "considered"), rows)
@@ -83,10 +87,15 @@ def _confirmation(tuning: Tuning) -> str:
     if not tuning.confirmation:
         return f"{predicted_text(tuning)}; not confirmed by a measurement"
     rows = [
-        [row.role, value_text(tuning.goal, row.predicted), value_text(tuning.goal, row.measured),
-         "" if row.role == "recommended" else str(row.better), str(len(row.values))]
+        [
+            row.role,
+            value_text(tuning.goal, row.predicted),
+            value_text(tuning.goal, row.measured),
+            "" if row.role == "recommended" else str(row.better),
+            str(len(row.values)),
+        ]
         for row in tuning.confirmation
-    ]  # fmt: skip
+    ]
     table = text_table(("", "predicted", "measured", "recommended is better by", "n"), rows)
     return f"{table}\n\n{_gain(tuning)}"
 

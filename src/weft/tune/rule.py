@@ -48,8 +48,11 @@ class Rule:
         if value is None:
             return "–"
         readable = self.unit in ("B", "us", "ns", "b/s")
-        return format_value(value, self.unit) if readable else (
-            f"{format_number(value)} {self.unit}".rstrip())  # fmt: skip
+        return (
+            format_value(value, self.unit)
+            if readable
+            else (f"{format_number(value)} {self.unit}".rstrip())
+        )
 
 
 def unknown(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:

@@ -70,9 +70,7 @@ class Schedule:
 
     @property
     def points(self) -> int:
-        return (
-            self.spread + self.refine_points + self.race_points + self.profile + self.confirm
-        )  # fmt: skip
+        return self.spread + self.refine_points + self.race_points + self.profile + self.confirm
 
     @property
     def measuring_s(self) -> float:
@@ -107,10 +105,15 @@ def schedule(
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
     few = len(candidates_of(space))
     usual = Schedule(
-        spread=max(8, 2 * len(space.factors) - 4, _ways(space)) + CENTRES, centres=CENTRES,
-        refine=_refine(len(REFINE), few), race=_race(RACE, few),
-        profile=profile_points(space), repeats=REPEATS, point_s=point_s, overhead_s=overhead_s,
-    )  # fmt: skip
+        spread=max(8, 2 * len(space.factors) - 4, _ways(space)) + CENTRES,
+        centres=CENTRES,
+        refine=_refine(len(REFINE), few),
+        race=_race(RACE, few),
+        profile=profile_points(space),
+        repeats=REPEATS,
+        point_s=point_s,
+        overhead_s=overhead_s,
+    )
     if budget_s is None:
         return usual
     longer = [_longer(times) for times in range(MOST_TIMES, 1, -1)]

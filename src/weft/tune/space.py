@@ -30,8 +30,19 @@ Choice = Mapping[str, Plain]
 Levels = tuple[Plain, ...]
 Offered = dict[str, Levels | str]  # levels, or why there are none
 KIB, MIB = 2**10, 2**20
-CHOICES = ("size_bytes", "depth", "qps", "threads", "post_list", "signal_every", "inline_bytes",
-           "wait", "offset_bytes", "cpu", "numa")  # fmt: skip
+CHOICES = (
+    "size_bytes",
+    "depth",
+    "qps",
+    "threads",
+    "post_list",
+    "signal_every",
+    "inline_bytes",
+    "wait",
+    "offset_bytes",
+    "cpu",
+    "numa",
+)
 MOST_OUTSTANDING_BYTES = 64 * MIB  # of one end: more is not a window but a store
 WITHIN_DEPTH = ("post_list", "signal_every")  # of a window, at most all of it
 UNALIGNED_BYTES = 1

@@ -91,10 +91,14 @@ def _support(stored: Stored) -> str:
     tuning = stored.tuning
     names = [factor.name for factor in tuning.space.factors]
     rows = [
-        [*(level_text(name, one.setting[name]) for name in names),
-         _value(stored, one.stored), _value(stored, one.predicted), str(one.runs)]
+        [
+            *(level_text(name, one.setting[name]) for name in names),
+            _value(stored, one.stored),
+            _value(stored, one.predicted),
+            str(one.runs),
+        ]
         for one in nearest(tuning)
-    ]  # fmt: skip
+    ]
     table = text_table([*names, "stored", "predicted", "runs"], rows, left=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"

@@ -110,9 +110,17 @@ def surface(
     covariance = known.covariance(scale, reach, noise, drift)
     factor = cho_factor(covariance, lower=True)
     return Surface(
-        space=space, fit=found, why=why, level=level, rows=at, scale=scale, reach=reach,
-        noise=noise, factor=factor, weights=np.asarray(cho_solve(factor, residuals)),
-    )  # fmt: skip
+        space=space,
+        fit=found,
+        why=why,
+        level=level,
+        rows=at,
+        scale=scale,
+        reach=reach,
+        noise=noise,
+        factor=factor,
+        weights=np.asarray(cho_solve(factor, residuals)),
+    )
 
 
 def _fitted(

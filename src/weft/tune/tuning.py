@@ -211,8 +211,14 @@ def tune(
     """Measure, fit, recommend and confirm."""
     started = time.monotonic()
     random = np.random.default_rng(seed)
-    run = _Run(goal=goal, space=space, schedule=schedule, observe=observe, progress=progress,
-               deadline=started + budget_s)  # fmt: skip
+    run = _Run(
+        goal=goal,
+        space=space,
+        schedule=schedule,
+        observe=observe,
+        progress=progress,
+        deadline=started + budget_s,
+    )
     chosen: Recommendation | None = None
     rounds: list[dict[str, float]] = []
     ended = ""
@@ -228,11 +234,16 @@ def tune(
     if chosen is None:
         chosen = _from_what_there_is(run, ended)
     return Tuning(
-        goal=goal, space=run.space, schedule=schedule, rows=tuple(run.rows),
-        failed=tuple(run.failed), recommendation=chosen,
+        goal=goal,
+        space=run.space,
+        schedule=schedule,
+        rows=tuple(run.rows),
+        failed=tuple(run.failed),
+        recommendation=chosen,
         confirmation=confirmed(goal, chosen, rounds),
-        elapsed_s=time.monotonic() - started, ended=ended,
-    )  # fmt: skip
+        elapsed_s=time.monotonic() - started,
+        ended=ended,
+    )
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
@@ -243,9 +254,7 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
     for ways, points in plan.refine:
         if run.has_time(points + plan.profile + plan.race_points):
             found = surface(run.space, run.goal, run.rows)
-            chosen = improving(
-                found, run.goal, run.rows, SHARING, ways=ways, points=points
-            )  # fmt: skip
+            chosen = improving(found, run.goal, run.rows, SHARING, ways=ways, points=points)
             _visit(run, chosen, "refine", random)
     if run.has_time(plan.profile + plan.race_points):
         found = surface(run.space, run.goal, run.rows)
@@ -305,9 +314,7 @@ def _entrants(run: _Run) -> list[Choice]:
     return run.distinct([*ways[:most], *run.best_seen(), *measured])
 
 
-def _visit(
-    run: _Run, settings: Sequence[Choice], stage: str, random: np.random.Generator
-) -> None:  # fmt: skip
+def _visit(run: _Run, settings: Sequence[Choice], stage: str, random: np.random.Generator) -> None:
     """Measure each, in a random order."""
     for setting in _shuffled(settings, random):
         if not run.is_refused(setting):

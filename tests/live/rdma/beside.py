@@ -94,13 +94,31 @@ ROWS = (
     Row("UC send, half round trip", "us", 64, latency("uc"), ("ib_send_lat", "-c", "UC"), ""),
     Row("UD send, half round trip", "us", 64, latency("ud"), ("ib_send_lat", "-c", "UD"), ""),
     Row("RC read", "us", 64, one_sided("read"), ("ib_read_lat",), "rc_rdma_read_lat"),
-    Row("RC fetch-add", "us", 8, one_sided("fetch-add"), ("ib_atomic_lat", "-A", "FETCH_AND_ADD"),
-        ""),
-    Row("RC send, 32 outstanding", "MB/s", 65536, bandwidth("send"), ("ib_send_bw", "-t", "32"),
-        "rc_bw"),
-    Row("RC write, 32 outstanding", "MB/s", 65536, bandwidth("write"), ("ib_write_bw", "-t", "32"),
-        "rc_rdma_write_bw"),
-)  # fmt: skip
+    Row(
+        "RC fetch-add",
+        "us",
+        8,
+        one_sided("fetch-add"),
+        ("ib_atomic_lat", "-A", "FETCH_AND_ADD"),
+        "",
+    ),
+    Row(
+        "RC send, 32 outstanding",
+        "MB/s",
+        65536,
+        bandwidth("send"),
+        ("ib_send_bw", "-t", "32"),
+        "rc_bw",
+    ),
+    Row(
+        "RC write, 32 outstanding",
+        "MB/s",
+        65536,
+        bandwidth("write"),
+        ("ib_write_bw", "-t", "32"),
+        "rc_rdma_write_bw",
+    ),
+)
 
 
 def is_listening(port: int) -> bool:
@@ -123,9 +141,13 @@ def client_output(server: list[str], client: list[str], port: int) -> str:
                     raise RuntimeError(f"{server[0]} does not listen on port {port}; {log}")
                 time.sleep(0.05)
             done = subprocess.run(
-                client, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+                client,
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=False,
                 stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+            )
         finally:
             process.terminate()
         print(" ".join(client), done.stdout, done.stderr, sep="\n", file=sink_)
@@ -150,10 +172,20 @@ def perftest(row: Row, device: str, gid: str, port: int) -> float:
 def qperf(row: Row, address: str, port: int) -> float:
     output = client_output(
         ["qperf", "-lp", str(port)],
-        ["qperf", address, "-lp", str(port), "-cm1", "-t", "1", "-m", str(row.size_bytes),
-         row.qperf],
+        [
+            "qperf",
+            address,
+            "-lp",
+            str(port),
+            "-cm1",
+            "-t",
+            "1",
+            "-m",
+            str(row.size_bytes),
+            row.qperf,
+        ],
         port,
-    )  # fmt: skip
+    )
     found = re.search(r"(?:latency|bw|recv_bw) += +([\d.,]+) +(\S+)", output)
     if found is None:
         raise RuntimeError(f"qperf {row.qperf} printed no result: {output[:200]}")
@@ -192,11 +224,13 @@ def main() -> int:
             fields = {"test": row.what, "unit": row.unit, "size_bytes": row.size_bytes, **values}
             print(json.dumps(fields), file=lines, flush=True)
             shown = [
-                "-" if name not in values
-                else "FAILED" if values[name] is None
+                "-"
+                if name not in values
+                else "FAILED"
+                if values[name] is None
                 else f"{values[name]:.1f} {row.unit}"
                 for name in ("weft", "perftest", "qperf")
-            ]  # fmt: skip
+            ]
             what = f"{row.what}, {row.size_bytes} B"
             print(f"{what:36} {shown[0]:>12} {shown[1]:>12} {shown[2]:>12}", flush=True)
     print("in an emulated machine these times mean nothing: all three finished, that is the test")

@@ -13,9 +13,13 @@ from pathlib import Path
 
 def run(*command: str, timeout_s: float = 30) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=timeout_s,
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
 

@@ -94,8 +94,17 @@ def test_one_sided_operations_do_what_they_say(peer: Peer, over: str, op: str) -
 
 @pytest.mark.parametrize("wait", ["spin", "block"])
 def test_a_transfer_is_by_write_with_immediate_data(peer: Peer, over: str, wait: str) -> None:
-    run = transfer(peer, over=over, size="16K", total="512K", outstanding=4, signal_every=2,
-                   wait=wait, warmup=4, validate=True)  # fmt: skip
+    run = transfer(
+        peer,
+        over=over,
+        size="16K",
+        total="512K",
+        outstanding=4,
+        signal_every=2,
+        wait=wait,
+        warmup=4,
+        validate=True,
+    )
     assert number(run, "messages") == 32
     assert run.record.settings["op"] == "write-imm"
 

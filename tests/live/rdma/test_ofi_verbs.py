@@ -24,9 +24,14 @@ def connected(**fields: Any) -> Iterator[tuple[Endpoint, Endpoint]]:
     """Two endpoints of this process over libfabric; both connect at once."""
     address = os.environ.get("WEFT_RDMA_ADDRESS", "10.9.0.1")
     common = {
-        "transport": "ofi", "device": "verbs", "endpoint": "msg", "address": address,
-        "depth": 8, "receive_depth": 8, **fields,
-    }  # fmt: skip
+        "transport": "ofi",
+        "device": "verbs",
+        "endpoint": "msg",
+        "address": address,
+        "depth": 8,
+        "receive_depth": 8,
+        **fields,
+    }
     with opened(settings(**common), settings(**common, server=True)) as (ours, theirs):
         thread = threading.Thread(target=lambda: theirs.connect(ours.address(), CONNECT_MS))
         thread.start()

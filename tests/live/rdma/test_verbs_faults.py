@@ -25,8 +25,10 @@ def echo_process(endpoint: Endpoint, device: str, kind: str) -> Iterator[subproc
     """Another process that answers our endpoint; killed at the end if it is still there."""
     with subprocess.Popen(
         [sys.executable, str(PEER), device, kind, endpoint.address().hex()],
-        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-    ) as process:  # fmt: skip
+        stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    ) as process:
         try:
             assert process.stdout
             endpoint.connect(bytes.fromhex(process.stdout.readline()), 5000)

@@ -97,6 +97,9 @@ def test_without_memlock_the_error_says_so(machine: Availability) -> None:
     os.chmod("/dev/infiniband/uverbs0", 0o666)
     done = subprocess.run(
         [sys.executable, "-c", OPEN_ALL, machine.device],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert "the memlock limit is 0 KiB; raise it (ulimit -l unlimited" in done.stdout, done

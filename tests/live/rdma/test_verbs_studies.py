@@ -27,9 +27,13 @@ def test_signaling_is_measured_and_judged_over_verbs(tmp_path: Path) -> None:
     output = tmp_path / "study.jsonl"
     command = [sys.executable, "-m", "weft.cli", "study", "run", "fdr-eq2", "-o", str(output)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        command,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     log = Path(os.environ.get("WEFT_RDMA_OUT", str(tmp_path))) / "fdr-eq2.txt"
     log.write_text(done.stdout + done.stderr)
     assert done.returncode == 0, done.stderr

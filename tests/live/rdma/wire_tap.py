@@ -26,8 +26,20 @@ def ends(veth: Veth, **fields: object) -> tuple[EndpointConfig, EndpointConfig]:
 def listening(veth: Veth) -> Iterator[list[str]]:
     """The RoCE packets on the wire meanwhile, one line each, in the list when the context ends."""
     packets: list[str] = []
-    command = ("tcpdump", "-i", veth.interfaces[0], "-n", "-v", "-l", "-s", "128",
-               "--immediate-mode", "udp", "port", str(ROCE_PORT))  # fmt: skip
+    command = (
+        "tcpdump",
+        "-i",
+        veth.interfaces[0],
+        "-n",
+        "-v",
+        "-l",
+        "-s",
+        "128",
+        "--immediate-mode",
+        "udp",
+        "port",
+        str(ROCE_PORT),
+    )
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
     ) as process:

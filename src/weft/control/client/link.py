@@ -179,9 +179,11 @@ class Link:
             return messages.Event(renew=messages.RenewRequest(id=event.registration))
         if isinstance(event, Connect):
             request = messages.ConnectRequest(
-                key=self._key(event.key), id=event.registration, source=event.source,
+                key=self._key(event.key),
+                id=event.registration,
+                source=event.source,
                 destination=event.destination,
-            )  # fmt: skip
+            )
             return messages.Event(connect=request)
         request = messages.DisconnectRequest(connection=event.connection)
         return messages.Event(disconnect=request)

@@ -152,9 +152,12 @@ class Session:
         assert self.registration is not None, "asked of a controller"
         own.key = self.next_key()
         self._outbox[Connect, number] = Connect(
-            registration=self.registration.id, number=number, key=own.key, source=own.source,
+            registration=self.registration.id,
+            number=number,
+            key=own.key,
+            source=own.source,
             destination=own.destination,
-        )  # fmt: skip
+        )
 
     def remove(self, number: int) -> None:
         """A connection was closed; twice is no mistake."""
@@ -195,8 +198,12 @@ class Session:
 
     def broken(self) -> None:
         """The stream is gone: what was on its way goes first when there is another."""
-        lost = [event for batch in self._unacknowledged for event in batch
-                if not isinstance(event, Renew) and self._is_current(event)]  # fmt: skip
+        lost = [
+            event
+            for batch in self._unacknowledged
+            for event in batch
+            if not isinstance(event, Renew) and self._is_current(event)
+        ]
         self._unacknowledged.clear()
         self._doubtful |= {event.number for event in lost if isinstance(event, Connect)}
         again: dict[tuple[type[Event], int], Connect | Disconnect] = {}
@@ -214,8 +221,9 @@ class Session:
         if not self._unacknowledged or len(self._unacknowledged[0]) != len(acks):
             raise OutOfStep("the controller's acknowledgements do not fit what was sent")
         batch = self._unacknowledged.popleft()
-        pairs = [(event, ack) for event, ack in zip(batch, acks, strict=True)
-                 if self._is_current(event)]  # fmt: skip
+        pairs = [
+            (event, ack) for event, ack in zip(batch, acks, strict=True) if self._is_current(event)
+        ]
         if any(self._has_lapsed(event, ack) for event, ack in pairs):
             self.lapse()
             return Outcome(has_lapsed=True)

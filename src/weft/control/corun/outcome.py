@@ -81,8 +81,9 @@ def outcome_of(
         return None
     measured = _slowdowns(alone_s, records)
     error = {name: mean.half / mean.value for name, mean in alone_s.items()}
-    expected = {way.name: (fmean(way.lent), fmean(way.promised))
-                for way in ways.values() if way.weights}  # fmt: skip
+    expected = {
+        way.name: (fmean(way.lent), fmean(way.promised)) for way in ways.values() if way.weights
+    }
     together = [record for record in records if record.settings["way"] != ALONE]
     return Outcome(
         names=tuple(names),
@@ -142,8 +143,9 @@ def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
     lower = mean_of([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
     whole = fmean(fmean(other[r].values()) for r in both)
     gain = Mean(lower.value / whole, lower.half / whole)
-    before, after = ({name: fmean(rows[r][name] for r in both) for name in error}
-                     for rows in (other, ours))  # fmt: skip
+    before, after = (
+        {name: fmean(rows[r][name] for r in both) for name in error} for rows in (other, ours)
+    )
     more = {name: (1 - gain.value) * before[name] - after[name] for name in error}
     return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
 

@@ -59,8 +59,10 @@ class Plan:
         twice = [name for name in self.names if self.names.count(name) > 1]
         if twice:
             raise InputError("corun", f"{twice[0]!r} is named twice", "name each once")
-        for option, value, most in (("--repeat", self.repeat, MOST_REPETITIONS),
-                                    ("--runs", self.runs, MOST_RUNS)):  # fmt: skip
+        for option, value, most in (
+            ("--repeat", self.repeat, MOST_REPETITIONS),
+            ("--runs", self.runs, MOST_RUNS),
+        ):
             if not 1 <= value <= most:
                 raise InputError(option, f"{value} is not in 1 to {most}", "use such a number")
 
@@ -115,9 +117,13 @@ def _digest(value: object) -> str:
 
 
 def record_of(
-    plan: Plan, one: Round, way: Way | None, completions_s: Mapping[int, Sequence[float]],
-    idle: float, unmarked: float | None = None,
-) -> Record:  # fmt: skip
+    plan: Plan,
+    one: Round,
+    way: Way | None,
+    completions_s: Mapping[int, Sequence[float]],
+    idle: float,
+    unmarked: float | None = None,
+) -> Record:
     """The record of a round.
 
     `idle` is the part of the processors' time that nobody used, `unmarked` the part of the bytes
@@ -193,9 +199,10 @@ def _way_in(record: Record) -> Way:
 def _same(one: Way, other: Way) -> bool:
     """But for what arithmetic of another machine makes of it."""
     pairs = zip(
-        (*one.weights, *one.promised, *one.lent), (*other.weights, *other.promised, *other.lent),
+        (*one.weights, *one.promised, *one.lent),
+        (*other.weights, *other.promised, *other.lent),
         strict=True,
-    )  # fmt: skip
+    )
     return all(isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)
 
 

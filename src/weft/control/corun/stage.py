@@ -81,10 +81,14 @@ class Stage:
     def start(self, number: int) -> None:
         said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
         process = self.bed.spawn(
-            self.host, self.jobs[number].command, join=self.groups[number].join,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said,
+            self.host,
+            self.jobs[number].command,
+            join=self.groups[number].join,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
             start_new_session=True,
-        )  # fmt: skip
+        )
         handle = os.pidfd_open(process.pid)
         self._running[number] = _Run(process, handle, time.monotonic(), said)
 

@@ -92,10 +92,12 @@ def together(
     """
     origin_s = troupe.now_s()
     playing = _Round(
-        troupe=troupe, runs=runs, limit_s=limit_s,
+        troupe=troupe,
+        runs=runs,
+        limit_s=limit_s,
         waiting=sorted((origin_s + delay_s, number) for number, delay_s in delays_s.items()),
         completions_s={number: [] for number in delays_s},
-    )  # fmt: skip
+    )
     try:
         while not playing.over:
             playing.step()

@@ -123,9 +123,13 @@ def allocate(
         ports.offsets, ports.applications, all_units, budget, weights, objective, gap, multiplier
     )
     return Allocation(
-        ports=ports, units=all_units, weights=weights, objective=objective, gap=gap,
+        ports=ports,
+        units=all_units,
+        weights=weights,
+        objective=objective,
+        gap=gap,
         multiplier=multiplier,
-    )  # fmt: skip
+    )
 
 
 def _per_port(what: str, value: float | ArrayLike, count: int) -> Floats:

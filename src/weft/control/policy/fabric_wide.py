@@ -125,8 +125,14 @@ class _Problem:
             return -self._bound(prices, shares), self.capacity - self.holds @ shares
 
         ports = len(self.capacity)
-        found = minimize(falling, np.ones(ports), jac=True, method="L-BFGS-B",
-                         bounds=[(0.0, None)] * ports, options=_SEARCH)  # fmt: skip
+        found = minimize(
+            falling,
+            np.ones(ports),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, None)] * ports,
+            options=_SEARCH,
+        )
         return np.asarray(found.x)
 
     def within(self, shares: FloatArray) -> FloatArray:

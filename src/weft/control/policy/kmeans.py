@@ -103,8 +103,9 @@ def _subsets(mask: int) -> IntArray:
 
 def _lloyd(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
     random = np.random.default_rng(SEED)
-    found = [_settled(points, weights, _start(points, weights, groups, random))
-             for _ in range(STARTS)]  # fmt: skip
+    found = [
+        _settled(points, weights, _start(points, weights, groups, random)) for _ in range(STARTS)
+    ]
     return min(found, key=lambda group: _spread(points, weights, group))
 
 

@@ -220,8 +220,12 @@ def _improved(lending: Lending, weights: FloatArray, corners: FloatArray) -> Flo
     """The end of the steps that help most, of ever smaller parts of the capacity."""
     best, part = lending.total(weights), 0.25
     while part > _FINEST:
-        steps = np.array([*_exchanges(lending, weights, part * lending.capacity),
-                          *(weights + part * (corners - weights))])  # fmt: skip
+        steps = np.array(
+            [
+                *_exchanges(lending, weights, part * lending.capacity),
+                *(weights + part * (corners - weights)),
+            ]
+        )
         totals = lending.slowdowns(steps).sum(axis=-1)
         if totals.min() > best - _WORTH:
             part /= 2

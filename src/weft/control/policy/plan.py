@@ -226,8 +226,13 @@ def policy_of(
 ) -> Policy:
     """The policy for these applications, in at most so many levels."""
     found = levels_of(models, levels)
-    return Policy(models=dict(models), levels=found, hierarchy=hierarchy_of(found), port=port,
-                  ports=dict(ports or {}))  # fmt: skip
+    return Policy(
+        models=dict(models),
+        levels=found,
+        hierarchy=hierarchy_of(found),
+        port=port,
+        ports=dict(ports or {}),
+    )
 
 
 def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:

@@ -124,8 +124,11 @@ class PortPolicy:
         if lane is None or isinstance(self.scheduler, Htb) or lane.most_share <= lane.share:
             return
         told = f"a budget of {lane.budget_bytes} B can take {lane.most_share:.3g} of the link"
-        raise InputError("latency lane", f"{told}, and its share is {lane.share:g}",
-                         "raise the share, or lower the budget or its packets' size")  # fmt: skip
+        raise InputError(
+            "latency lane",
+            f"{told}, and its share is {lane.share:g}",
+            "raise the share, or lower the budget or its packets' size",
+        )
 
     @property
     def units(self) -> int:
@@ -176,8 +179,9 @@ def arbitration_of(own: PortPolicy, units: Mapping[int, int]) -> ArbitrationTabl
     lane = own.scheduler.queues - 1
     others = {queue: weight for queue, weight in units.items() if queue != lane}
     # The weight of the only lane in a table decides nothing.
-    return ArbitrationTables(low=arbitration_entries(others), high=((lane, ENTRY_UNITS),),
-                             high_limit=own.lane.high_limit)  # fmt: skip
+    return ArbitrationTables(
+        low=arbitration_entries(others), high=((lane, ENTRY_UNITS),), high_limit=own.lane.high_limit
+    )
 
 
 def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]:

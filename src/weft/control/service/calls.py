@@ -199,16 +199,21 @@ class Calls:
         answer = await self._one(asked, read.apply(request, self._engine.now_s))
         assert isinstance(answer, Applied)
         late = await self._late(asked, answer.ports, wait_s)
-        return pb.ApplyReply(ids=answer.ids, revision=answer.revision, ports=len(answer.ports),
-                             problems=port_problems(late))  # fmt: skip
+        return pb.ApplyReply(
+            ids=answer.ids,
+            revision=answer.revision,
+            ports=len(answer.ports),
+            problems=port_problems(late),
+        )
 
     async def _rollback(self, asked: Asked, request: pb.RollbackRequest) -> pb.RollbackReply:
         wait_s = read.wait_s(request)
         answer = await self._one(asked, read.rollback(request))
         assert isinstance(answer, Applied)
         late = await self._late(asked, answer.ports, wait_s)
-        return pb.RollbackReply(revision=answer.revision, ports=len(answer.ports),
-                                problems=port_problems(late))  # fmt: skip
+        return pb.RollbackReply(
+            revision=answer.revision, ports=len(answer.ports), problems=port_problems(late)
+        )
 
     async def _late(
         self, asked: Asked, ports: Collection[PortName], wait_s: float

@@ -47,8 +47,10 @@ def port_id(name: PortName) -> pb.PortId:
 
 
 def port_problems(found: Mapping[PortName, str]) -> list[pb.PortProblem]:
-    return [pb.PortProblem(port=port_id(name), problem=problem)
-            for name, problem in sorted(found.items())]  # fmt: skip
+    return [
+        pb.PortProblem(port=port_id(name), problem=problem)
+        for name, problem in sorted(found.items())
+    ]
 
 
 # ---- Status -----------------------------------------------------------------------------------
@@ -162,11 +164,13 @@ def plan_reply(
     was, will = before_bps or {}, after_bps or {}
     return pb.PlanReply(
         ports=[_port_change(planned, change) for change in planned.ports],
-        applications=[_application_change(change, was.get(change.id), will.get(change.id))
-                      for change in planned.applications],
+        applications=[
+            _application_change(change, was.get(change.id), will.get(change.id))
+            for change in planned.applications
+        ],
         slowdown_before=planned.slowdown_before,
         slowdown_after=planned.slowdown_after,
-    )  # fmt: skip
+    )
 
 
 def _port_change(planned: Planned, change: PortChange) -> pb.PortChange:
@@ -224,10 +228,12 @@ def _account(account: PortAccount) -> pb.PortAccount:
         managed_share=account.managed_share,
         step=account.step,
         gap=account.gap,
-        queues=[pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.what)
-                for q in account.queues],
+        queues=[
+            pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.what)
+            for q in account.queues
+        ],
         applications=[_assigned(own) for own in account.applications],
-    )  # fmt: skip
+    )
 
 
 def _assigned(own: Assigned) -> pb.Assigned:

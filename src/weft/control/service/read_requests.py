@@ -59,10 +59,13 @@ def deregister(message: pb.DeregisterRequest) -> Deregister:
 
 
 def connect(message: pb.ConnectRequest, now_s: float) -> Connect:
-    return Connect(key=key(message.key), application=_id(message.id),
-                   source=_host("source", message.source),
-                   destination=_host("destination", message.destination),
-                   now_s=now_s)  # fmt: skip
+    return Connect(
+        key=key(message.key),
+        application=_id(message.id),
+        source=_host("source", message.source),
+        destination=_host("destination", message.destination),
+        now_s=now_s,
+    )
 
 
 def disconnect(message: pb.DisconnectRequest) -> Disconnect:
@@ -103,8 +106,10 @@ def proposal(message: pb.Proposal) -> Proposal:
     connections = sum(len(new.connections) for new in message.register)
     if max(len(message.register), len(message.deregister), connections) > _MOST_PARTS:
         remedy = f"at most {_MOST_PARTS} applications and {_MOST_PARTS} connections at a time"
-        what = (f"{len(message.register)} applications to register, {len(message.deregister)} to "
-                f"deregister, {connections} connections")  # fmt: skip
+        what = (
+            f"{len(message.register)} applications to register, {len(message.deregister)} to "
+            f"deregister, {connections} connections"
+        )
         raise invalid("proposal", what, remedy)
     return Proposal(
         register=tuple(_new(new) for new in message.register),
@@ -114,8 +119,10 @@ def proposal(message: pb.Proposal) -> Proposal:
 
 
 def _new(message: pb.NewApplication) -> NewApplication:
-    pairs = [(_host("source", pair.source), _host("destination", pair.destination))
-             for pair in message.connections]  # fmt: skip
+    pairs = [
+        (_host("source", pair.source), _host("destination", pair.destination))
+        for pair in message.connections
+    ]
     return NewApplication(name=_application(message.application), connections=tuple(pairs))
 
 

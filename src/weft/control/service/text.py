@@ -46,10 +46,18 @@ def applications_text(found: Sequence[pb.ApplicationState]) -> str:
         return "No application is registered."
     heads = ("id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted")
     rows = [
-        (own.id, str(own.level), str(own.connections), str(own.ports), _lease(own),
-         _share(own, "least_share"), _number(own, "slowdown"), _time(own, "completion_s"))
+        (
+            own.id,
+            str(own.level),
+            str(own.connections),
+            str(own.ports),
+            _lease(own),
+            _share(own, "least_share"),
+            _number(own, "slowdown"),
+            _time(own, "completion_s"),
+        )
         for own in found
-    ]  # fmt: skip
+    ]
     return text_table(heads, rows, 1)
 
 
@@ -62,10 +70,15 @@ def ports_text(found: Sequence[pb.PortState]) -> str:
         return "No port has been told anything."
     heads = ("port", "state", "for", "applications", "weights")
     rows = [
-        (_port(own.port), own.state, seconds(own.since_s), str(own.applications),
-         listed(own.weights))
+        (
+            _port(own.port),
+            own.state,
+            seconds(own.since_s),
+            str(own.applications),
+            listed(own.weights),
+        )
         for own in found
-    ]  # fmt: skip
+    ]
     problems = [f"{_port(own.port)}: {own.problem}" for own in found if own.problem]
     return "\n".join([text_table(heads, rows, 2), *problems])
 
@@ -79,8 +92,10 @@ def revisions_text(found: Sequence[pb.Revision]) -> str:
 
 def plan_text(reply: pb.PlanReply) -> str:
     """Applications first: what it would mean to them."""
-    mean = (f"mean slowdown of all applications {reply.slowdown_before:.3f} before, "
-            f"{reply.slowdown_after:.3f} after")  # fmt: skip
+    mean = (
+        f"mean slowdown of all applications {reply.slowdown_before:.3f} before, "
+        f"{reply.slowdown_after:.3f} after"
+    )
     parts = [_applications(reply.applications)] if reply.applications else []
     parts += [_ports(reply.ports)] if reply.ports else ["No port would change."]
     return "\n\n".join([*parts, mean])
@@ -88,24 +103,41 @@ def plan_text(reply: pb.PlanReply) -> str:
 
 def _applications(found: Sequence[pb.Forecast]) -> str:
     simulated = any(own.HasField("simulated_after_bps") for own in found)
-    heads = ["application", "share before", "after", "slowdown before", "after",
-             "predicted before", "after"]  # fmt: skip
+    heads = [
+        "application",
+        "share before",
+        "after",
+        "slowdown before",
+        "after",
+        "predicted before",
+        "after",
+    ]
     rows = [
-        [own.id, _share(own, "share_before"), _share(own, "share_after"),
-         _number(own, "slowdown_before"), _number(own, "slowdown_after"),
-         _time(own, "completion_before_s"), _time(own, "completion_after_s")]
+        [
+            own.id,
+            _share(own, "share_before"),
+            _share(own, "share_after"),
+            _number(own, "slowdown_before"),
+            _number(own, "slowdown_after"),
+            _time(own, "completion_before_s"),
+            _time(own, "completion_after_s"),
+        ]
         for own in found
-    ]  # fmt: skip
+    ]
     if simulated:
         heads += ["simulated before", "after"]
-        rows = [[*row, _rate(own, "simulated_before_bps"), _rate(own, "simulated_after_bps")]
-                for row, own in zip(rows, found, strict=True)]  # fmt: skip
+        rows = [
+            [*row, _rate(own, "simulated_before_bps"), _rate(own, "simulated_after_bps")]
+            for row, own in zip(rows, found, strict=True)
+        ]
     return text_table(heads, rows, 1)
 
 
 def _ports(found: Sequence[pb.PortChange]) -> str:
-    rows = [(_port(own.port), listed(own.weights_before) or "-", listed(own.weights_after))
-            for own in found]  # fmt: skip
+    rows = [
+        (_port(own.port), listed(own.weights_before) or "-", listed(own.weights_after))
+        for own in found
+    ]
     return text_table(("port", "weights before", "weights after"), rows, 3)
 
 

@@ -25,8 +25,18 @@ from weft.measure.mpi.job import REFUSED, Counts, Job, LatencyResult, PacedResul
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["REFUSED", "Counts", "Job", "LatencyResult", "Outcome", "PacedResult", "Ranks", "ranks",
-           "respond", "this_rank"]  # fmt: skip
+__all__ = [
+    "REFUSED",
+    "Counts",
+    "Job",
+    "LatencyResult",
+    "Outcome",
+    "PacedResult",
+    "Ranks",
+    "ranks",
+    "respond",
+    "this_rank",
+]
 
 MEASURES, RESPONDS = 0, 1
 COMMAND = "mpirun -n 2 weft latency --over mpi"

@@ -26,8 +26,22 @@ from weft.measure.streams import seen as seen_stream
 from weft.records import Scalar
 
 # Settings with a meaning here; the others are the MPI library's or mpirun's to choose.
-KNOWN = ("over", "size_bytes", "count", "duration_ns", "warmup", "validate", "samples", "seed",
-         "depth", "bidirectional", "op", "rate", "arrivals", "window")  # fmt: skip
+KNOWN = (
+    "over",
+    "size_bytes",
+    "count",
+    "duration_ns",
+    "warmup",
+    "validate",
+    "samples",
+    "seed",
+    "depth",
+    "bidirectional",
+    "op",
+    "rate",
+    "arrivals",
+    "window",
+)
 
 
 def check(test: str, settings: Settings) -> None:
@@ -68,10 +82,16 @@ def observe(test: str, rig: Rig, settings: Any) -> Observation:
 def _job(test: str, settings: Settings, **more: Any) -> Job:
     count, duration_ns = settings.until()
     return Job(
-        test=test, size_bytes=settings.size_bytes, count=count, duration_ns=duration_ns,
-        warmup=settings.warmup_messages, validate=settings.validate, samples=settings.samples,
-        seed=settings.seed, **more,
-    )  # fmt: skip
+        test=test,
+        size_bytes=settings.size_bytes,
+        count=count,
+        duration_ns=duration_ns,
+        warmup=settings.warmup_messages,
+        validate=settings.validate,
+        samples=settings.samples,
+        seed=settings.seed,
+        **more,
+    )
 
 
 def _latency(ranks: Ranks, settings: Settings) -> Observation:
@@ -81,8 +101,13 @@ def _latency(ranks: Ranks, settings: Settings) -> Observation:
 
 
 def _paced(ranks: Ranks, settings: PacedSettings) -> Observation:
-    job = _job("paced", settings, rate=settings.rate, window=settings.window,
-               poisson=settings.arrivals == "poisson")  # fmt: skip
+    job = _job(
+        "paced",
+        settings,
+        rate=settings.rate,
+        window=settings.window,
+        poisson=settings.arrivals == "poisson",
+    )
     result = ranks.run(job).result
     assert isinstance(result, PacedResult)
     return seen_paced(settings, result)

@@ -133,9 +133,13 @@ class _Window:
         user, system = cpu.spent_ns()
         wrong = self._wrong_at_the_end(done) if self._job.validate else 0
         return Counts(
-            sent=done, corrupted=wrong, bytes=done * self._job.size_bytes,
-            elapsed_ns=elapsed_ns, user_ns=user, system_ns=system,
-        )  # fmt: skip
+            sent=done,
+            corrupted=wrong,
+            bytes=done * self._job.size_bytes,
+            elapsed_ns=elapsed_ns,
+            user_ns=user,
+            system_ns=system,
+        )
 
     def _wrong_at_the_end(self, done: int) -> int:
         """Slots of the target that do not hold what the operations must have left there."""

@@ -166,9 +166,13 @@ def _follow(halves: list[_Half], job: Job) -> Counts:
     for half in halves:
         half.free()
     return Counts(
-        received=received, corrupted=sum(half.corrupted for half in halves),
-        bytes=received * job.size_bytes, elapsed_ns=elapsed, user_ns=user, system_ns=system,
-    )  # fmt: skip
+        received=received,
+        corrupted=sum(half.corrupted for half in halves),
+        bytes=received * job.size_bytes,
+        elapsed_ns=elapsed,
+        user_ns=user,
+        system_ns=system,
+    )
 
 
 def _as_received(sent: Counts, halves: list[_Half]) -> Counts:

@@ -58,9 +58,14 @@ def ping_pong(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     elapsed, (user, system) = perf_counter_ns() - start, cpu.spent_ns()
     exchange.end()
     counts = Counts(
-        sent=sent, received=sent, corrupted=corrupted, bytes=sent * job.size_bytes,
-        elapsed_ns=elapsed, user_ns=user, system_ns=system,
-    )  # fmt: skip
+        sent=sent,
+        received=sent,
+        corrupted=corrupted,
+        bytes=sent * job.size_bytes,
+        elapsed_ns=elapsed,
+        user_ns=user,
+        system_ns=system,
+    )
     return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.kept())
 
 
@@ -141,9 +146,13 @@ def paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     intended, left, back = rows[:, 0], rows[:, 1], rows[:, 2]
     latency = (back - intended) * HALF_PS_PER_NS
     counts = Counts(
-        sent=flight.sent, received=len(rows), bytes=len(rows) * job.size_bytes,
-        elapsed_ns=elapsed, user_ns=user, system_ns=system,
-    )  # fmt: skip
+        sent=flight.sent,
+        received=len(rows),
+        bytes=len(rows) * job.size_bytes,
+        elapsed_ns=elapsed,
+        user_ns=user,
+        system_ns=system,
+    )
     return PacedResult(
         counts=counts,
         latency=_histogram(latency),

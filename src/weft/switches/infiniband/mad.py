@@ -81,10 +81,22 @@ def packed(request: Smp, transaction: int, m_key: int = 0) -> bytes:
     way = bytes((0, *hops)) if directed else b""
     lid = NO_LID if directed else 0
     return _SMP.pack(
-        _VERSION, DIRECTED if directed else LID_ROUTED, _VERSION,
-        _GET if request.new is None else _SET, 0, 0, len(hops), transaction,
-        request.attribute, request.modifier, m_key, lid, lid, request.new or b"", way,
-    )  # fmt: skip
+        _VERSION,
+        DIRECTED if directed else LID_ROUTED,
+        _VERSION,
+        _GET if request.new is None else _SET,
+        0,
+        0,
+        len(hops),
+        transaction,
+        request.attribute,
+        request.modifier,
+        m_key,
+        lid,
+        lid,
+        request.new or b"",
+        way,
+    )
 
 
 def unpacked(mad: bytes) -> Answer:

@@ -79,9 +79,11 @@ def refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
     if lane is not None and lane.limit > MOST_LIMIT:
         return f"limit {lane.limit} of high priority, {MOST_LIMIT} is the most"
     low, high = _weights(wanted)
-    return misfit(wanted, able) or _too_long(low, info.low_entries) or _too_long(
-        high, info.high_entries, "high-priority "
-    )  # fmt: skip
+    return (
+        misfit(wanted, able)
+        or _too_long(low, info.low_entries)
+        or _too_long(high, info.high_entries, "high-priority ")
+    )
 
 
 def _too_long(weights: Weights, entries: int, kind: str = "") -> str | None:
@@ -192,8 +194,10 @@ def is_same(there: PortTables, other: PortTables) -> bool:
         return True
     high = served(there.high)
     return (there.maps, served(there.low), high) == (
-        other.maps, served(other.low), served(other.high)
-    ) and (not high or there.limit == other.limit)  # fmt: skip
+        other.maps,
+        served(other.low),
+        served(other.high),
+    ) and (not high or there.limit == other.limit)
 
 
 def _listed(vls: Iterable[int]) -> str:

@@ -102,8 +102,10 @@ class Umad:
         opened = int(self._library.umad_open_port(adapter.encode() if adapter else None, port))
         if opened < 0:
             which = f"{adapter or 'any adapter'}{f' port {port}' if port else ''}"
-            raise _unavailable(f"{which} cannot be opened ({os.strerror(-opened)})",
-                               "see `ibstat`; /dev/infiniband/umad* is root's")  # fmt: skip
+            raise _unavailable(
+                f"{which} cannot be opened ({os.strerror(-opened)})",
+                "see `ibstat`; /dev/infiniband/umad* is root's",
+            )
         return opened
 
     def _registered(self, kind: int) -> int:
@@ -168,8 +170,9 @@ def _unavailable(because: str, remedy: str) -> InputError:
 def _check_only_late(number: int) -> None:
     # A wait may also end early and with nothing: then we wait again, or ask again.
     if number not in (errno.ETIMEDOUT, errno.EAGAIN, errno.EIO, errno.EINTR):
-        raise InputError("infiniband", f"nothing can be received ({os.strerror(number)})",
-                         "see `ibstat`")  # fmt: skip
+        raise InputError(
+            "infiniband", f"nothing can be received ({os.strerror(number)})", "see `ibstat`"
+        )
 
 
 # ---- Many requests ------------------------------------------------------------------------------
@@ -315,9 +318,11 @@ class Smps:
             return
         to = batch.requests[waiting.index].to
         batch.heard_s[to] = time.monotonic()
-        batch.answers[waiting.index] = answer.data if not answer.status else Refusal(
-            f"{address_words(to)} {status_words(answer.status)}"
-        )  # fmt: skip
+        batch.answers[waiting.index] = (
+            answer.data
+            if not answer.status
+            else Refusal(f"{address_words(to)} {status_words(answer.status)}")
+        )
 
     def _ask_again(self, batch: _Batch, waiting: _Waiting) -> None:
         if waiting.tries < batch.tries:

@@ -214,9 +214,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", action="append", default=[], metavar="N=INTERFACE")
     parser.add_argument("--rate", action="append", default=[], metavar="N=RATE")
     parser.add_argument(
-        "--allow-default-route", action="store_true",
+        "--allow-default-route",
+        action="store_true",
         help="also ports that carry it, alone or for their bridge (management in band)",
-    )  # fmt: skip
+    )
     parser.add_argument("--release", action="store_true", help="give the ports back")
     return parser
 
@@ -228,9 +229,12 @@ def _ports(given: argparse.Namespace) -> Ports:
     given_rates = _numbered("--rate", given.rate)
     rates = {number: int(rate_bps(text, "--rate")) for number, text in given_rates.items()}
     return Ports(
-        Rtnetlink(), interfaces, given.folder, rates_bps=rates,
+        Rtnetlink(),
+        interfaces,
+        given.folder,
+        rates_bps=rates,
         even_default_route=given.allow_default_route,
-    )  # fmt: skip
+    )
 
 
 def _numbered(option: str, words: Sequence[str]) -> dict[int, str]:

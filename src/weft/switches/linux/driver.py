@@ -103,9 +103,11 @@ class LinuxSwitches:
             agent.close()
 
     def _told(
-        self, ports: Collection[PortName], asked: Mapping[str, Message],
+        self,
+        ports: Collection[PortName],
+        asked: Mapping[str, Message],
         read: Callable[[PortName, Any], _T],
-    ) -> dict[PortName, _T | Failed]:  # fmt: skip
+    ) -> dict[PortName, _T | Failed]:
         answers = self._asked(asked, PORTS_S + PORT_S * len(ports))
         return {port: _of_port(port, answers[port.node], read) for port in ports}
 

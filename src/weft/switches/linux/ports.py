@@ -77,9 +77,14 @@ class Ports:
     """Ports by number, each an interface of the namespace that `link` speaks to."""
 
     def __init__(
-        self, link: Rtnetlink, interfaces: Mapping[int, str], folder: Path, *,
-        rates_bps: Mapping[int, int] | None = None, even_default_route: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        link: Rtnetlink,
+        interfaces: Mapping[int, str],
+        folder: Path,
+        *,
+        rates_bps: Mapping[int, int] | None = None,
+        even_default_route: bool = False,
+    ) -> None:
         self.interfaces = dict(interfaces)
         self.folder = folder
         self._link = link
@@ -137,9 +142,12 @@ class Ports:
         if not roots:
             raise InputError(interface, "has no queueing discipline", "set it up first")
         return _Port(
-            number=number, end=End(self._link.namespace, interface), index=index, root=roots[0],
+            number=number,
+            end=End(self._link.namespace, interface),
+            index=index,
+            root=roots[0],
             taken=self._taken(interface, index, roots[0]),
-        )  # fmt: skip
+        )
 
     def _taken(self, interface: str, index: int, root: Qdisc) -> Taken | None:
         """Unless the interface is another one by now, or someone has given it a root since."""
@@ -366,9 +374,11 @@ def _put_back(saved: Saved) -> str | None:
 def _keep(path: Path, taken: Taken) -> None:
     """Whole or not at all."""
     data = {
-        "schema": _SCHEMA, "saved": taken.saved.as_json(),
-        "link_bps": taken.link_bps, "limit_bytes": taken.limit_bytes,
-    }  # fmt: skip
+        "schema": _SCHEMA,
+        "saved": taken.saved.as_json(),
+        "link_bps": taken.link_bps,
+        "limit_bytes": taken.limit_bytes,
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(data))
@@ -382,9 +392,10 @@ def _read(path: Path) -> Taken | None:
             problem = f"schema {data['schema']} is not {_SCHEMA}"
             raise InputError(str(path), problem, "give the port back with the weft that took it")
         return Taken(
-            saved=ends.saved_from(data["saved"]), link_bps=int(data["link_bps"]),
+            saved=ends.saved_from(data["saved"]),
+            link_bps=int(data["link_bps"]),
             limit_bytes=int(data["limit_bytes"]),
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -61,9 +61,13 @@ def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
     lane = tables.lane
     if lane is not None and lane.queue == queue:
         return htb.queue_class(
-            queue, rate_bps=rate_bps, ceil_bps=rate_bps, quantum_bytes=lane.limit + 1,
-            burst_bytes=max(lane.limit, 1), priority=_LANE,
-        )  # fmt: skip
+            queue,
+            rate_bps=rate_bps,
+            ceil_bps=rate_bps,
+            quantum_bytes=lane.limit + 1,
+            burst_bytes=max(lane.limit, 1),
+            priority=_LANE,
+        )
     quantum = htb.quantum_bytes(tables.weights[queue] * _KBPS / link_bps)
     return htb.queue_class(
         queue, rate_bps=rate_bps, ceil_bps=link_bps, quantum_bytes=quantum, priority=_OTHERS

@@ -28,9 +28,13 @@ class SimulatedSwitches:
     """The ports of a fabric, all of one ability or each of its own."""
 
     def __init__(
-        self, fabric: Fabric, abilities: Ability | Mapping[PortName, Ability] = USUAL, *,
-        path: Path | None = None, failing: Failing | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        fabric: Fabric,
+        abilities: Ability | Mapping[PortName, Ability] = USUAL,
+        *,
+        path: Path | None = None,
+        failing: Failing | None = None,
+    ) -> None:
         self._fabric = routed(fabric)
         there = ports_of(self._fabric)
         each = dict.fromkeys(there, abilities) if isinstance(abilities, Ability) else abilities

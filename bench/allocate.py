@@ -27,15 +27,7 @@ from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.table import text_table
 from weft.sensitivity.model import Sensitivity
-from weft.studies.saba_scenario import (
-    ALL_TO_ALL,
-    KINDS,
-    RING,
-    UNITS,
-    Wiring,
-    connections,
-    models,
-)
+from weft.studies.saba_scenario import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
 
 SEED = 5
 APPLICATIONS = 1000

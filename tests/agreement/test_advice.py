@@ -63,16 +63,12 @@ def test_efas_message_rate_bound_lies_between_4_and_8_kib(
     assert 4096 < number < 8192
 
 
-def test_efas_median_latency_nearly_doubles_at_full_load(
-    rules: dict[str, dict[str, Rule]],
-) -> None:
+def test_efas_median_latency_nearly_doubles_at_full_load(rules: dict[str, dict[str, Rule]]) -> None:
     """Section 4.8; the tail, which the rule keeps to, doubles before."""
     assert "p50 grows 1.9-fold" in rules["SRD"]["load"].because
 
 
-def test_what_the_thesis_does_not_measure_is_not_guessed(
-    rules: dict[str, dict[str, Rule]],
-) -> None:
+def test_what_the_thesis_does_not_measure_is_not_guessed(rules: dict[str, dict[str, Rule]]) -> None:
     rule = rules["RC"]["one-sided"]
     assert rule.choice == UNKNOWN
     assert rule.number is None

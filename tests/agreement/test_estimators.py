@@ -152,9 +152,7 @@ def test_the_message_rate_is_that_of_the_adapter(post_list: int, signal_every: i
 
 
 @pytest.mark.parametrize("outstanding", [1, 4, 64])
-def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(
-    outstanding: int,
-) -> None:
+def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(outstanding: int) -> None:
     # A message is credited when its acknowledgement is back: 16.384 + 60 + 5 + 60 us.
     messages, size, adapter_us, round_trip_us = 4096, 4096, 16.384, 141.384
     delay = {"wire": "60 us", "rate_gbps": 2.0, "remote_host": "5 us", "peer": "transfer"}

@@ -39,7 +39,7 @@ def simulated_gbps(size: int, window: int, rate: float, flight_ns: int, switch_n
                 "size": f"{size} B",
                 "window": window,
                 "ack_every": 0,
-            },
+            }
         ],
     }
     found = simulate(scenario_from(data)).record.quantities["stream.goodput"]

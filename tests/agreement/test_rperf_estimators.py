@@ -126,7 +126,7 @@ def simulated(estimator: str, operation: str = "send") -> _core.Histogram:
                 "estimator": estimator,
                 "operation": operation,
                 "ack_size": f"{wire_bytes} B",
-            },
+            }
         ],
     }
     rtt = simulate.simulate(simulate.scenario_from(data)).record.quantities["probe.rtt"]

@@ -134,10 +134,7 @@ def background(command: str, shown: list[str], folder: Path) -> Iterator[None]:
     log = folder / "background.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli", *arguments],
-            cwd=folder,
-            stdout=output,
-            stderr=output,
+            [sys.executable, "-m", "weft.cli", *arguments], cwd=folder, stdout=output, stderr=output
         )
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
@@ -301,10 +298,7 @@ BETWEEN_PAIRS = ("bandwidth", "latency", "paced", "pretend", "estimators", "inca
 
 
 # Keys that other kinds share and that would mean nothing here; the text says so.
-WITHOUT = {
-    "estimators": {"operation", "transport", "stop", "inline"},
-    "replay": {"size", "stop"},
-}
+WITHOUT = {"estimators": {"operation", "transport", "stop", "inline"}, "replay": {"size", "stop"}}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -29,13 +29,7 @@ import pytest
 
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
-from control_process import (  # noqa: E402
-    PARTS,
-    Client,
-    ControlProcess,
-    controlling,
-    slowly,
-)
+from control_process import PARTS, Client, ControlProcess, controlling, slowly  # noqa: E402
 from needs import need_time  # noqa: E402
 
 from weft.control import store  # noqa: E402

@@ -19,15 +19,7 @@ from typing import Any
 import pytest
 from control_fabric import FabricControl, listed
 from control_process import Client, running
-from linux_switch import (
-    RATE_BPS,
-    SOURCES,
-    WIRING,
-    Meter,
-    crossing_s,
-    measured,
-    port_to,
-)
+from linux_switch import RATE_BPS, SOURCES, WIRING, Meter, crossing_s, measured, port_to
 from managed_sender import Sender
 from needs import need_namespaces
 from restored import roots

@@ -14,14 +14,7 @@ import pytest
 
 grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
-from control_process import (  # noqa: E402
-    Client,
-    ControlProcess,
-    controlling,
-    save_applications,
-    slowly,
-    weft,
-)
+from control_process import Client, ControlProcess, controlling, save_applications, slowly, weft  # noqa: E402
 from needs import need_time  # noqa: E402
 
 from weft.control.service import weft_pb2 as pb  # noqa: E402

@@ -56,14 +56,7 @@ def switches(bed: Testbed, tmp_path: Path) -> Iterator[LinuxSwitches]:
 
 @pytest.mark.parametrize(
     "shares",
-    [
-        (70, 30),
-        (10, 90),
-        (50, 30, 20),
-        (5, 15, 80),
-        (12.5,) * 8,
-        (30, 20, 15, 10, 9, 7, 5, 4),
-    ],
+    [(70, 30), (10, 90), (50, 30, 20), (5, 15, 80), (12.5,) * 8, (30, 20, 15, 10, 9, 7, 5, 4)],
     ids=str,
 )
 def test_a_saturated_port_is_shared_by_the_weights(

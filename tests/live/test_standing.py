@@ -139,10 +139,7 @@ def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixt
     lost = "has lost the cable h1 eth0 - switch port1"
     assert main(["testbed", "status", "--name", NAME]) == 1
     head, problem = capsys.readouterr().out.splitlines()
-    assert (head, problem) == (
-        f"testbed {NAME}: not whole, 0 processes on its hosts",
-        f"  {lost}",
-    )
+    assert (head, problem) == (f"testbed {NAME}: not whole, 0 processes on its hosts", f"  {lost}")
     remedy = f"run `weft testbed down --name {NAME}`, then up again"
     for argv in (UP, ["testbed", "exec", "--name", NAME, "h1", "--", "true"]):
         refused = weft(*argv)

@@ -103,9 +103,7 @@ def problems(draw: Callable[..., object]) -> tuple[Tables, PortTables, PortInfo,
 
 @examples(300)
 @given(problems())
-def test_what_is_encoded_is_decoded(
-    problem: tuple[Tables, PortTables, PortInfo, Ability],
-) -> None:
+def test_what_is_encoded_is_decoded(problem: tuple[Tables, PortTables, PortInfo, Ability]) -> None:
     wanted, there, _, able = problem
     assert decoded(encoded(wanted, there), able) == wanted
 

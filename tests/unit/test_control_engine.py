@@ -12,15 +12,7 @@ import pytest
 from control_parts import after, connect, key, ready
 from control_rig import Rig
 
-from weft.control.engine import (
-    LONGEST_GAP_S,
-    TICK_S,
-    Busy,
-    Engine,
-    LeaseClock,
-    RollbackTo,
-    Ticket,
-)
+from weft.control.engine import LONGEST_GAP_S, TICK_S, Busy, Engine, LeaseClock, RollbackTo, Ticket
 from weft.control.events import (
     Answer,
     Applied,

@@ -76,10 +76,7 @@ def test_a_host_whose_process_died_is_told() -> None:
 
 
 def test_members_go_together_and_their_starts_can_be_compared() -> None:
-    with (
-        local_fleet(["a", "b"]) as fleet,
-        Conductor(["a", "b"], fleet.coordinator) as conductor,
-    ):
+    with local_fleet(["a", "b"]) as fleet, Conductor(["a", "b"], fleet.coordinator) as conductor:
         running = {
             host: executor.submit(_take_part, conductor.invitation(host))
             for host, executor in fleet.executors.items()
@@ -107,10 +104,7 @@ def test_the_end_of_the_conductor_stops_its_members() -> None:
 
 
 def test_a_member_that_dies_is_lost_within_seconds() -> None:
-    with (
-        local_fleet(["a"]) as fleet,
-        Conductor(["a"], fleet.coordinator) as conductor,
-    ):
+    with local_fleet(["a"]) as fleet, Conductor(["a"], fleet.coordinator) as conductor:
         pid = fleet.executors["a"].submit(_pid).result(WAIT_S)
         fleet.executors["a"].submit(_wait_to_be_stopped, conductor.invitation("a"))
         conductor.gather("ready", WAIT_S)

@@ -6,22 +6,10 @@ import pytest
 from host_tree import plant
 
 from weft.errors import InputError
-from weft.host import (
-    interfaces,
-    memory,
-    numa_node_of,
-    pick_cpus,
-    processors,
-    rdma_devices,
-)
+from weft.host import interfaces, memory, numa_node_of, pick_cpus, processors, rdma_devices
 from weft.host.cgroup import cpu_limit, memory_limit_bytes
 from weft.host.cpu import cpu_times
-from weft.host.findings import (
-    cpu_findings,
-    device_findings,
-    interface_findings,
-    memory_findings,
-)
+from weft.host.findings import cpu_findings, device_findings, interface_findings, memory_findings
 from weft.host.memory import transparent_mode
 from weft.host.noise import distance_pairs, relation
 

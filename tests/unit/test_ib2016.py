@@ -182,8 +182,7 @@ def rounds(of_size: dict[int, float], spread: float) -> dict[str, Record]:
 
 
 @pytest.mark.parametrize(
-    ("last", "spread", "holds"),
-    [(12.0, 1.01, True), (5.0, 1.01, False), (11.0, 3.0, None)],
+    ("last", "spread", "holds"), [(12.0, 1.01, True), (5.0, 1.01, False), (11.0, 3.0, None)]
 )
 def test_growth_here_is_judged_as_surely_as_the_rounds_allow(
     last: float, spread: float, holds: bool | None

@@ -196,11 +196,7 @@ def test_port_information_is_where_the_architecture_puts_it(values: dict[str, in
 def test_the_rate_of_a_link_is_its_width_and_its_fastest_speed(
     width: int, speed: int, extended: int, rate: str | None
 ) -> None:
-    values = {
-        "LinkWidthActive": width,
-        "LinkSpeedActive": speed,
-        "LinkSpeedExtActive": extended,
-    }
+    values = {"LinkWidthActive": width, "LinkSpeedActive": speed, "LinkSpeedExtActive": extended}
     assert port_info(laid_out(PORT, values)).rate == rate
 
 

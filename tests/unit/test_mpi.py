@@ -63,14 +63,7 @@ def outcomes(mpirun: str, *jobs: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_every_message_of_a_ping_pong_is_a_sample_and_comes_back_as_sent(mpirun: str) -> None:
     (run,) = outcomes(
-        mpirun,
-        {
-            "test": "latency",
-            "count": 300,
-            "warmup": 20,
-            "samples": 50,
-            "validate": True,
-        },
+        mpirun, {"test": "latency", "count": 300, "warmup": 20, "samples": 50, "validate": True}
     )
     assert run["recorded"] == run["ours"]["sent"] == run["theirs"]["received"] == 300
     assert len(run["samples"]) == 50

@@ -24,9 +24,7 @@ def test_every_row_is_within_tolerance_or_has_a_reason(results: dict[str, Result
     assert not [row.observation.setting for row in rows if row.unexplained]
 
 
-def test_a_reason_stands_only_where_a_row_of_its_fit_is_outside(
-    results: dict[str, Result],
-) -> None:
+def test_a_reason_stands_only_where_a_row_of_its_fit_is_outside(results: dict[str, Result]) -> None:
     rows = [row for row in results[FIG4_3.name].rows if row.observation.reason]
     for reason in {row.observation.reason for row in rows}:
         assert any(not row.within for row in rows if row.observation.reason == reason)

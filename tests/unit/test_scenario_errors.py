@@ -312,8 +312,7 @@ def test_a_fabric_dump_cut_in_half_is_refused_by_name(
         files.append(name)
     text = refusal(
         scenario(
-            fabric={"file": files},
-            traffic=[{"name": "all", "kind": "shuffle", "size": "4 KiB"}],
+            fabric={"file": files}, traffic=[{"name": "all", "kind": "shuffle", "size": "4 KiB"}]
         ),
         tmp_path,
     )

@@ -12,13 +12,7 @@ from weft.measure.placement import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
 from weft.tune.confirm import Confirmed, Interval
 from weft.tune.evidence import Spread
-from weft.tune.from_records import (
-    Stored,
-    better_stored,
-    out_of_reach,
-    predicted_gain,
-    tune_records,
-)
+from weft.tune.from_records import Stored, better_stored, out_of_reach, predicted_gain, tune_records
 from weft.tune.goal import GOALS
 from weft.tune.here import Here
 from weft.tune.observed import Observed

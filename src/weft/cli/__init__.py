@@ -19,16 +19,7 @@ from importlib import import_module
 from weft import __version__
 from weft.errors import WeftError
 
-TESTS = (
-    "latency",
-    "rperf",
-    "bandwidth",
-    "rate",
-    "paced",
-    "saturation",
-    "rma",
-    "transfer",
-)
+TESTS = ("latency", "rperf", "bandwidth", "rate", "paced", "saturation", "rma", "transfer")
 COMMANDS = (
     "doctor",
     "accuracy",

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.cli.answer import Answer, Column, emit, misfit
-from weft.cli.model_records import (
-    latency_of_records,
-    saturation_of_records,
-    throughput_of_records,
-)
+from weft.cli.model_records import latency_of_records, saturation_of_records, throughput_of_records
 from weft.cli.model_values import listed
 from weft.errors import InputError
 from weft.fabric import link_rate

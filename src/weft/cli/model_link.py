@@ -87,12 +87,7 @@ def _goodput(args: argparse.Namespace) -> int:
     engine, engines = _engines(args)
     goodput = link.goodput_gbps(sizes, rate, framing, both_ways=args.both_ways)
     messages = link.message_rate_mps(
-        sizes,
-        rate,
-        framing,
-        both_ways=args.both_ways,
-        engine_mps=engine,
-        engines=engines,
+        sizes, rate, framing, both_ways=args.both_ways, engine_mps=engine, engines=engines
     )
     goodput = np.minimum(goodput, messages * sizes * 8e-3)
     busiest = "(D + A)" if args.both_ways else "max(D, A)"

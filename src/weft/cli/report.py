@@ -9,14 +9,7 @@ from pathlib import Path
 from weft.control.timeline_draw import timeline_sections
 from weft.errors import InputError
 from weft.plot import render_report
-from weft.records import (
-    Record,
-    Run,
-    check_output,
-    export_parquet,
-    read_records,
-    write_text,
-)
+from weft.records import Record, Run, check_output, export_parquet, read_records, write_text
 from weft.tune.draw import tuning_sections
 
 

@@ -10,14 +10,7 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.plot import to_png, to_svg
-from weft.records import (
-    Record,
-    check_directory,
-    check_output,
-    replacing,
-    write_records,
-    write_text,
-)
+from weft.records import Record, check_directory, check_output, replacing, write_records, write_text
 from weft.sensitivity.table import AppTable, default_directory
 from weft.studies import (
     STUDIES,

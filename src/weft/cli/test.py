@@ -24,15 +24,7 @@ from weft.measure.options import Option, Settings, options_of
 from weft.measure.peer import LOCAL, Peer, open_peer
 from weft.measure.test import ENDED, Measurement, Test
 from weft.measure.values import flag, whole
-from weft.records import (
-    Record,
-    RecordWriter,
-    Scalar,
-    check_output,
-    read_records,
-    this_run,
-    to_line,
-)
+from weft.records import Record, RecordWriter, Scalar, check_output, read_records, this_run, to_line
 from weft.records.dimension import format_value, split_unit
 from weft.records.measured import measured_summary, sweep_table
 

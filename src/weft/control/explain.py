@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from weft.control.events import Refusal
-from weft.control.forecast import (
-    Forecast,
-    forecast_of,
-    gain,
-    row_of,
-    shares_of,
-    slowdown_at,
-)
+from weft.control.forecast import Forecast, forecast_of, gain, row_of, shares_of, slowdown_at
 from weft.control.policy.plan import PortPlan
 from weft.control.state import Application, State
 from weft.sensitivity.model import Hinges
@@ -156,12 +149,7 @@ def _assigned(
 
 
 def _account(
-    state: State,
-    name: PortName,
-    told: PortPlan,
-    row: int,
-    tables: Tables,
-    least: Forecast | None,
+    state: State, name: PortName, told: PortPlan, row: int, tables: Tables, least: Forecast | None
 ) -> Assigned:
     id_, units = told.names[row], told.weights[row]
     share = units / told.policy.units

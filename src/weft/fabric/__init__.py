@@ -9,14 +9,7 @@ from weft.fabric.links import LinkRate, PlainRate, link_rate
 from weft.fabric.path import ecmp_choice, path
 from weft.fabric.reach import check_reach
 from weft.fabric.read import read_fabric
-from weft.fabric.routing import (
-    ROUTINGS,
-    destination_modulo,
-    ecmp,
-    route,
-    shortest_path,
-    up_down,
-)
+from weft.fabric.routing import ROUTINGS, destination_modulo, ecmp, route, shortest_path, up_down
 from weft.fabric.toml_file import by_topology, read_toml, write_toml
 from weft.fabric.topology import (
     TOPOLOGIES,

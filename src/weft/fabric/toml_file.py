@@ -100,9 +100,7 @@ def by_topology(where: str, about: Mapping[str, Any]) -> Fabric:
     topology = _required(where, about, "topology")
     if not isinstance(topology, str) or topology not in TOPOLOGIES:
         raise InputError(
-            where,
-            f"topology {topology!r} does not exist",
-            f"choose one of {', '.join(TOPOLOGIES)}",
+            where, f"topology {topology!r} does not exist", f"choose one of {', '.join(TOPOLOGIES)}"
         )
     parameters = inspect.signature(TOPOLOGIES[topology]).parameters
     _check_keys(where, about, ("topology", "name", *parameters))

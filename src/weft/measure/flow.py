@@ -167,10 +167,4 @@ class OpenFlow:
 def sparse(histogram: Histogram) -> Report:
     """A histogram as plain values."""
     keys, counts, low, high, total = histogram.to_sparse()
-    return {
-        "keys": keys.tolist(),
-        "counts": counts.tolist(),
-        "min": low,
-        "max": high,
-        "sum": total,
-    }
+    return {"keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total}

@@ -84,12 +84,7 @@ def encode(message: Mapping[str, Any], seal: Seal | None = None) -> bytes:
 
 
 def error_message(error: InputError, kind: str = "error") -> Message:
-    return {
-        "type": kind,
-        "where": error.where,
-        "problem": error.problem,
-        "remedy": error.remedy,
-    }
+    return {"type": kind, "where": error.where, "problem": error.problem, "remedy": error.remedy}
 
 
 def error_of(message: Mapping[str, Any]) -> InputError:

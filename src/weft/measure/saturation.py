@@ -30,13 +30,7 @@ from weft.measure.observation import (
 from weft.measure.options import Windowed, option, other_default
 from weft.measure.peer import Peer
 from weft.measure.rig import Connections, Progress, Rig, done_share
-from weft.measure.streams import (
-    Streamed,
-    check_streams,
-    posted,
-    stream_channels,
-    stream_loops,
-)
+from weft.measure.streams import Streamed, check_streams, posted, stream_channels, stream_loops
 from weft.measure.test import Measurement, Test, measure
 from weft.measure.wiring import echo_channel, loop_spec
 from weft.records import Distribution, Quantity, Scalar, Series, statistic

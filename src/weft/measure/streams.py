@@ -16,15 +16,7 @@ from weft.errors import InputError
 from weft.measure import values
 from weft.measure.channel import ChannelSpec
 from weft.measure.feasibility import is_lossy
-from weft.measure.observation import (
-    Counted,
-    Observation,
-    cpu,
-    flaws,
-    messages,
-    throughput,
-    total,
-)
+from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
 from weft.measure.options import Windowed, option
 from weft.measure.rig import Rig, done_share
 from weft.measure.wiring import endpoint_fields, loop_cpu, loop_fields, loop_spec, receives

@@ -24,10 +24,7 @@ from weft.model.fit import FloatArray, Form, Input, Unknown
 
 SIZE = Input(name="size_bytes", unit="B", meaning="payload of one message")
 DATA_RATE = Input(
-    name="data_rate_gbps",
-    unit="Gb/s",
-    meaning="data rate of the link, line code paid",
-    least=1e-3,
+    name="data_rate_gbps", unit="Gb/s", meaning="data rate of the link, line code paid", least=1e-3
 )
 _BITS_PER_US = 1e3  # a rate of 1 Gb/s is 10³ bits each microsecond
 _NS = 1e-3

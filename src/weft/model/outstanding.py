@@ -128,10 +128,7 @@ def best_outstanding(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
 
 
 def signaling_period(
-    outstanding: npt.ArrayLike,
-    sq_depth: npt.ArrayLike,
-    *,
-    needed: npt.ArrayLike | None = None,
+    outstanding: npt.ArrayLike, sq_depth: npt.ArrayLike, *, needed: npt.ArrayLike | None = None
 ) -> FloatArray:
     """The largest period that neither fills the send queue nor holds back credit.
 

@@ -11,17 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from weft.plot.page import (
-    Markup,
-    bullets,
-    details,
-    escape,
-    join,
-    page,
-    paragraph,
-    row_table,
-    table,
-)
+from weft.plot.page import Markup, bullets, details, escape, join, page, paragraph, row_table, table
 from weft.plot.points import Points, points_of, setting_text
 from weft.plot.report_figures import (
     by_interest,

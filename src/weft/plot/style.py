@@ -75,10 +75,7 @@ def figure(
 
 def line_style(index: int) -> dict[str, Any]:
     """Colour and dash of the index-th line."""
-    return {
-        "color": PALETTE[index % len(PALETTE)],
-        "linestyle": DASHES[index % len(DASHES)],
-    }
+    return {"color": PALETTE[index % len(PALETTE)], "linestyle": DASHES[index % len(DASHES)]}
 
 
 def _legend_columns(labels: Sequence[str]) -> int:

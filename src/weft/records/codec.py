@@ -52,13 +52,7 @@ def parse(text: str | bytes) -> Json:
 
 def _histogram_json(histogram: Histogram) -> Json:
     keys, counts, low, high, total = histogram.to_sparse()
-    return {
-        "keys": keys.tolist(),
-        "counts": counts.tolist(),
-        "min": low,
-        "max": high,
-        "sum": total,
-    }
+    return {"keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total}
 
 
 def _histogram(data: Json) -> Histogram:

@@ -117,10 +117,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
 def _started(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
     try:
         return spawn(
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=said,
-            start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
         )
     except OSError as error:
         problem = f"cannot be started: {error.strerror}"

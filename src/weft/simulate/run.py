@@ -54,10 +54,7 @@ def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
     ended = _run(simulation, scenario.duration_ps, progress)
     record = _record(scenario, simulation, groups, ended)
     return Outcome(
-        record=record,
-        ended=ended,
-        packet_hops=simulation.packet_hops,
-        events=simulation.events,
+        record=record, ended=ended, packet_hops=simulation.packet_hops, events=simulation.events
     )
 
 

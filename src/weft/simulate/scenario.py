@@ -272,11 +272,7 @@ def _lanes(table: Table, fabric: Fabric) -> LanePlan:
         port.done()
     table.done()
     return LanePlan(
-        sl2vl=sl2vl,
-        tables=tables,
-        served=served,
-        port_tables=tuple(ports),
-        port_sl2vl=tuple(maps),
+        sl2vl=sl2vl, tables=tables, served=served, port_tables=tuple(ports), port_sl2vl=tuple(maps)
     )
 
 

@@ -21,19 +21,7 @@ from weft.studies.rperf_policies import FIG10, FIG11
 from weft.studies.saba import OF_APPLICATIONS, SABA
 from weft.studies.study import Study
 
-RPERF: tuple[Study, ...] = (
-    FIG4,
-    FIG5,
-    FIG6,
-    FIG7A,
-    FIG7B,
-    FIG8,
-    FIG9,
-    FIG10,
-    FIG11,
-    FIG12,
-    FIG13,
-)
+RPERF: tuple[Study, ...] = (FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13)
 
 STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR, *SABA)
 

@@ -69,9 +69,7 @@ def throughput(
     in_use = size if one_buffer else size * messages
     hit, miss = (
         throughput_gbps(
-            size,
-            messages,
-            Pipe(line_rate_gbps=rate * speed, base_latency_us=TURNAROUND_US),
+            size, messages, Pipe(line_rate_gbps=rate * speed, base_latency_us=TURNAROUND_US)
         )
         for rate in (CACHED_GBPS, MISSING_GBPS)
     )

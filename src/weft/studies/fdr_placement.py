@@ -66,11 +66,7 @@ def _offset_case(size: int, outstanding: int, offset: int) -> Case:
     )
 
 
-OFFSETS = {
-    (512 * KI, 1): (0, 1),
-    (512 * KI, 8): (0, 1, 32, 64),
-    (8 * MI, 2): (0, 1, 64),
-}
+OFFSETS = {(512 * KI, 1): (0, 1), (512 * KI, 8): (0, 1, 32, 64), (8 * MI, 2): (0, 1, 64)}
 OFFSET_CASES = tuple(
     _offset_case(size, b, offset) for (size, b), several in OFFSETS.items() for offset in several
 )

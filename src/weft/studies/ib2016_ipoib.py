@@ -31,14 +31,7 @@ from weft.studies.rounds import (
 from weft.studies.rounds_draw import rounds_panel
 from weft.studies.site import here
 from weft.studies.study import Result, Study
-from weft.studies.tabulated import (
-    Curve,
-    curve,
-    error_remark,
-    observations_of,
-    points_of,
-    value_at,
-)
+from weft.studies.tabulated import Curve, curve, error_remark, observations_of, points_of, value_at
 
 TABLES: dict[Mode, str] = {"datagram": "ib2016-table6", "connected": "ib2016-table8"}
 PROTOCOLS: tuple[Protocol, ...] = ("udp", "tcp")

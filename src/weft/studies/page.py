@@ -14,15 +14,7 @@ from weft.studies.claim import Claim, Verdict
 from weft.studies.draw import study_figures
 from weft.studies.observation import Row
 from weft.studies.study import Result, study_records
-from weft.studies.text import (
-    claims_verdict,
-    number,
-    paired,
-    ratio,
-    stated,
-    unit_text,
-    verdict,
-)
+from weft.studies.text import claims_verdict, number, paired, ratio, stated, unit_text, verdict
 
 FOLDED = 24  # longer tables are folded away until they are asked for
 

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from weft.studies.draw import over, rtt_bars, rtt_lines
-from weft.studies.observation import (
-    MEDIAN_RTT,
-    Observation,
-    quantile_in,
-    rtt,
-    step_range,
-)
+from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in, rtt, step_range
 from weft.studies.rperf_converged import counted
 from weft.studies.site import Point, simulated
 from weft.studies.study import Study

@@ -197,11 +197,7 @@ def _nodes_rows(cohort: Cohort) -> list[Observation]:
 
 
 def _stays_above(
-    cohort: Cohort,
-    change: str,
-    least: float,
-    low: float,
-    high: float,
+    cohort: Cohort, change: str, least: float, low: float, high: float
 ) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         there = _between(cohort, change, low, high)
@@ -272,9 +268,7 @@ def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
 
 
 def _draw(
-    cohort: Cohort,
-    change: str,
-    marks: Mapping[str, list[tuple[float, float]]],
+    cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]]
 ) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
         variants = _of(cohort, change)

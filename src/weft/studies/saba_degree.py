@@ -19,10 +19,7 @@ from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import Observation, Records
 from weft.studies.paper import SABA
 from weft.studies.published import published
-from weft.studies.saba_samples import (
-    WORKLOADS,
-    stated_samples,
-)
+from weft.studies.saba_samples import WORKLOADS, stated_samples
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, value_at

@@ -100,10 +100,7 @@ FIG4_8 = Study(
     place="Figure 4.8, 4.3.3.2",
     system=EXAMPLE,
     points=(modelled(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
-    observations=(
-        _clusters_row(1, LEVELS),
-        _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES),
-    ),
+    observations=(_clusters_row(1, LEVELS), _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES)),
     claims=(
         Claim(
             statement="Every step joins two clusters into one, until as many are left as the "

@@ -114,10 +114,7 @@ def here(over: str) -> str:
 
 
 def measured(
-    setting: str,
-    settings: Mapping[str, Plain],
-    test: Callable[..., Measurement],
-    **options: object,
+    setting: str, settings: Mapping[str, Plain], test: Callable[..., Measurement], **options: object
 ) -> Point:
     """A test of `weft.measure` with a peer on this machine; options as on the command line."""
     over = str(options.get("over", "tcp"))

@@ -23,10 +23,7 @@ __all__ = ["Rule", "advice_rows", "advice_table", "advise", "latency_fit_of"]
 
 
 def advise(
-    evidence: Evidence,
-    *,
-    latency: Fit | None = None,
-    throughput: Fit | None = None,
+    evidence: Evidence, *, latency: Fit | None = None, throughput: Fit | None = None
 ) -> tuple[Rule, ...]:
     """All rules, those known first; a latency fit is made of the evidence when none is given."""
     found = latency or latency_fit_of(evidence)

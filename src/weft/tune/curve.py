@@ -15,14 +15,7 @@ import numpy as np
 from weft.model.fit import Fit
 from weft.records.dimension import format_value
 from weft.tune.evidence import Evidence, Row, Spread, families
-from weft.tune.rule import (
-    FIRM,
-    SINGLE,
-    WEAK,
-    WORTH_PERCENT,
-    Rule,
-    unknown,
-)
+from weft.tune.rule import FIRM, SINGLE, WEAK, WORTH_PERCENT, Rule, unknown
 
 ENOUGH = 0.9
 PAYLOAD_BYTES = 512  # a record, a key and its value: what piggybacking would add

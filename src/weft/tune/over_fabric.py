@@ -20,14 +20,7 @@ from weft.tune.here import here_for
 from weft.tune.measuring import Measuring, base_settings
 from weft.tune.read_evidence import evidence_of
 from weft.tune.schedule import POINT_S, Schedule, schedule
-from weft.tune.space import (
-    CHOICES,
-    MIB,
-    MOST_OUTSTANDING_BYTES,
-    Space,
-    candidates_of,
-    space_for,
-)
+from weft.tune.space import CHOICES, MIB, MOST_OUTSTANDING_BYTES, Space, candidates_of, space_for
 from weft.tune.tuning import Observe, Progress, Tuning, tune
 
 LONGEST_POINT_S = 60.0

@@ -14,13 +14,7 @@ from weft.tune.advice import advice_table
 from weft.tune.confirm import Interval
 from weft.tune.from_records import Stored, nearest, out_of_reach, predicted_gain
 from weft.tune.record import tuning_record
-from weft.tune.report_text import (
-    gain_text,
-    level_text,
-    predicted_text,
-    tuning_text,
-    value_text,
-)
+from weft.tune.report_text import gain_text, level_text, predicted_text, tuning_text, value_text
 
 NOT_CONFIRMED = "not confirmed by measurement: run the command above, or weft tune PEER"
 BY_RECORDS = (

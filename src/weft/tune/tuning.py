@@ -18,14 +18,7 @@ import numpy as np
 from weft.errors import InputError, WeftError
 from weft.model.fit import FloatArray
 from weft.records import Plain, Record
-from weft.tune.confirm import (
-    DEFAULT,
-    RECOMMENDED,
-    Confirmed,
-    Interval,
-    confirmed,
-    contenders,
-)
+from weft.tune.confirm import DEFAULT, RECOMMENDED, Confirmed, Interval, confirmed, contenders
 from weft.tune.design import design, profile
 from weft.tune.goal import Goal
 from weft.tune.observed import Observed

@@ -150,9 +150,7 @@ def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
     return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
 
 
-def _predicted_gains(
-    expected: Mapping[str, tuple[float, float]],
-) -> dict[str, tuple[float, float]]:
+def _predicted_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     if EQUAL not in expected:
         return {}
     lent, promised = expected[EQUAL]

@@ -17,15 +17,7 @@ from typing import Any
 import grpc
 
 from weft.control.engine import Engine, RollbackTo
-from weft.control.events import (
-    Answer,
-    Applied,
-    Connected,
-    Event,
-    Refusal,
-    Registered,
-    Renewed,
-)
+from weft.control.events import Answer, Applied, Connected, Event, Refusal, Registered, Renewed
 from weft.control.proposal import proposed
 from weft.control.reconcile import Reconciler
 from weft.control.service import read_requests as read

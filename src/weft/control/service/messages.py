@@ -11,13 +11,7 @@ from itertools import islice
 
 from weft.control.book import PortReport, Report
 from weft.control.events import Refusal
-from weft.control.explain import (
-    Assigned,
-    PortAccount,
-    application_accounts,
-    named,
-    port_account,
-)
+from weft.control.explain import Assigned, PortAccount, application_accounts, named, port_account
 from weft.control.explain_text import application_text, port_text
 from weft.control.forecast import Forecast, forecasts
 from weft.control.proposal import ApplicationChange, Planned, PortChange

@@ -1,12 +1,7 @@
 """The models of `weft.model` fitted to published tables, by name and quantity."""
 
 from weft.studies.calibrated.calibration import Calibration, Quantity, Sample
-from weft.studies.calibrated.latency import (
-    LATENCY,
-    efa_latency_fit,
-    ipoib_latency_fit,
-    latency_fit,
-)
+from weft.studies.calibrated.latency import LATENCY, efa_latency_fit, ipoib_latency_fit, latency_fit
 from weft.studies.calibrated.saturation import SATURATION, doubling_load, saturation_fit
 from weft.studies.calibrated.throughput import THROUGHPUT, throughput_fit, udp_throughput_fit
 

@@ -151,11 +151,7 @@ _RECIPES: dict[str, tuple[dict[str, float], dict[str, float], Refill]] = {
         _LINE | {"engines": float(NITRO_ENGINES)},
         PERFTEST,
     ),
-    "efa-rc-libfabric": (
-        {"gap_us": 0.35, "gap_ns": 0.02, "share_us": 0.02},
-        _LINE,
-        EFA_BENCH,
-    ),
+    "efa-rc-libfabric": ({"gap_us": 0.35, "gap_ns": 0.02, "share_us": 0.02}, _LINE, EFA_BENCH),
     "efa-srd-libfabric": (
         {
             "base_us": 34.0,

@@ -20,12 +20,12 @@ import numpy as np
 
 from bench.figure import Figure
 from weft.control.policy.allocate import Models, Ports, allocate
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.paper import slsqp
 from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 from weft.sensitivity.model import Sensitivity
 from weft.studies.saba_scenario import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
 

@@ -26,11 +26,11 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import path, reply_class
 from weft.errors import InputError
 from weft.fabric import leaf_spine, papers_1944, write_toml
-from weft.host import standing
-from weft.host.wiring import Wiring
+from weft.host.testbed import standing
+from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 
 SEED = 6
 APPS = 20

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from weft.host import namespaces
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import INTERFACE, Wiring
+from weft.host.net import namespaces
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import INTERFACE, Wiring
 from weft.sensitivity.run_command import host_bytes, run_command
 
 RATE_BPS = 200_000_000

@@ -22,17 +22,17 @@ import numpy as np
 
 from bench.figure import Figure
 from weft.errors import WeftError
-from weft.measure.peer import Peer, open_peer
+from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
-from weft.records.table import text_table
-from weft.tune.confirm import Interval, mean_interval
-from weft.tune.measuring import Measuring
-from weft.tune.observed import Observed
-from weft.tune.over_fabric import Prepared, prepare
-from weft.tune.report_text import level_text
-from weft.tune.space import Choice, candidates_of
-from weft.tune.tuning import Tuning
+from weft.records.text_table import text_table
+from weft.tune.search.confirm import Interval, mean_interval
+from weft.tune.search.measuring import Measuring
+from weft.tune.search.observed import Observed
+from weft.tune.search.over_fabric import Prepared, prepare
+from weft.tune.search.report_text import level_text
+from weft.tune.search.space import Choice, candidates_of
+from weft.tune.search.tuning import Tuning
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # 4,244 points on two CPUs; with signals as well they would be 10,660.

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.figure import Figure
-from weft.control.policy.connection import Connection, connection
+from weft.control.policy.connection_ports import Connection, connection
 from weft.control.policy.plan import policy_of
 from weft.control.policy.port import Htb, PortPolicy
 from weft.control.policy.wide_plan import Gain, gain
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 from weft.studies.saba_scenario import models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4

@@ -25,18 +25,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from weft.control.operators.timeline import Explanation, Moment, Run, Timeline, records_of
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.remote import Controller, call
-from weft.control.timeline import Explanation, Moment, Run, Timeline, records_of
 from weft.errors import InputError, WeftError
-from weft.host import htb, qdisc, standing
-from weft.host.ends import End
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.host.net import htb, qdisc
+from weft.host.net.ends import End
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
 from weft.records import Record, Scalar, check_output, this_run, write_records
-from weft.records.table import text_table
-from weft.sensitivity.table import AppTable
+from weft.records.text_table import text_table
+from weft.sensitivity.application_table import AppTable
 from weft.switches import PortName
 from weft.toml_table import Table, load_toml
 

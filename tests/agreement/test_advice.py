@@ -5,7 +5,7 @@ import pytest
 from weft.studies.advised import Fabric, fdr_advice, published_advice
 from weft.studies.efa_advice import ADVICE
 from weft.studies.study import run_study
-from weft.tune.rule import UNKNOWN, Rule
+from weft.tune.rules.rule import UNKNOWN, Rule
 
 
 @pytest.fixture(scope="module")

@@ -15,18 +15,18 @@ from pathlib import Path
 from needs import need_namespaces
 from rigs import EVER, State
 
-from weft.host import ends, htb
-from weft.host.ends import End
-from weft.host.rtnetlink import KernelRefusal, Message, Rtnetlink
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import Wiring
+from weft.host.net import ends, htb
+from weft.host.net.ends import End
+from weft.host.net.rtnetlink import KernelRefusal, Message, Rtnetlink
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import Wiring
 from weft.switches import Failed, PortName, Switches, Tables
 from weft.switches.linux.agent import Desk, Server
-from weft.switches.linux.discover import fabric_of, interfaces_of
+from weft.switches.linux.agent_connection import Agent, socket_path
 from weft.switches.linux.driver import LinuxSwitches
-from weft.switches.linux.ports import Ports
-from weft.switches.linux.tables import LEVELS, QUEUES, dscp_of
-from weft.switches.linux.wire import Agent, socket_path
+from weft.switches.linux.htb_ports import Ports
+from weft.switches.linux.htb_tables import LEVELS, QUEUES, dscp_of
+from weft.switches.linux.testbed_discovery import fabric_of, interfaces_of
 
 WIRING = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=100_000_000, switches="leaf-spine")
 NODES = ("leaf1", "leaf2", "spine1", "spine2", "h3")

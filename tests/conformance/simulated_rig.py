@@ -12,7 +12,7 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine
 from weft.switches import Failed, PortName, Switches, Tables
 from weft.switches.simulated import SimulatedSwitches
-from weft.switches.simulated.wire import Registers
+from weft.switches.simulated.registers import Registers
 
 
 class _Watched:

@@ -30,8 +30,8 @@ import pytest
 from weft.cli import main
 from weft.errors import InputError
 from weft.fabric import TOPOLOGIES
-from weft.measure.catalog import TESTS
-from weft.measure.options import Settings, options_of
+from weft.measure.settings.options import Settings, options_of
+from weft.measure.tests.catalog import TESTS
 from weft.simulate import scenario_from
 from weft.simulate.traffic import KINDS
 from weft.toml_table import load_toml

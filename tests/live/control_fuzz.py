@@ -8,8 +8,8 @@ import struct
 from typing import Any
 
 from weft import __version__
-from weft.measure.channel import to_wire
-from weft.measure.protocol import FRAME_BYTES, PROTOCOL, encode
+from weft.measure.peer.channel import to_wire
+from weft.measure.peer.protocol import FRAME_BYTES, PROTOCOL, encode
 
 ODD = [
     None,

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.control.events import Answer, Connect, Event, FabricChanged, Kind, Register, Registered
-from weft.control.key import Key
-from weft.control.kinds import Settings
-from weft.control.restore import restored
-from weft.control.state import State
-from weft.control.step import batch
-from weft.control.store import Kept
+from weft.control.runtime.restore import restored
+from weft.control.state.events import (
+    Answer,
+    Connect,
+    Event,
+    FabricChanged,
+    Kind,
+    Register,
+    Registered,
+)
+from weft.control.state.key import Key
+from weft.control.state.kinds import Settings
+from weft.control.state.state import State
+from weft.control.state.step import batch
+from weft.control.store.sqlite_store import Kept
 from weft.fabric import Fabric, Port, leaf_spine
 from weft.sensitivity.model import Hinges
 from weft.switches import Ability, PortName

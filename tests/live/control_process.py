@@ -20,8 +20,8 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import path, reply_class
 from weft.fabric import Fabric, leaf_spine, write_toml
 from weft.sensitivity.application import application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 from weft.switches import PortName, Tables
 from weft.switches.simulated import SimulatedSwitches, fabric_from
 

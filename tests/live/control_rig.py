@@ -8,14 +8,14 @@ from typing import Any
 
 from control_parts import FABRIC, KINDS, VLARB, ports_of
 
-from weft.control.engine import Engine, RollbackTo, Ticket
-from weft.control.events import Answer, Event, FabricChanged, Kind, Refusal
-from weft.control.explore import Explorer
-from weft.control.fabrics import prepared
-from weft.control.kinds import Settings
-from weft.control.reconcile import Pace, Reconciler
-from weft.control.restore import restored
-from weft.control.store import Store
+from weft.control.runtime.engine import Engine, RollbackTo, Ticket
+from weft.control.runtime.explore import Explorer
+from weft.control.runtime.reconcile import Pace, Reconciler
+from weft.control.runtime.restore import restored
+from weft.control.state.events import Answer, Event, FabricChanged, Kind, Refusal
+from weft.control.state.fabric_changes import prepared
+from weft.control.state.kinds import Settings
+from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches import Ability, Failed, Foreign, PortName, Switches, Tables

@@ -22,7 +22,7 @@ from weft.fabric import Fabric
 from weft.switches import Ability, Failed, Foreign, PortName, Tables
 from weft.switches.infiniband import InfinibandSwitches
 from weft.switches.infiniband.mad import PORT_INFO, SL_TO_VL, VL_ARBITRATION, Smp
-from weft.switches.infiniband.wire import Refusal, Smps, Umad, Wire
+from weft.switches.infiniband.mad_transport import Refusal, Smps, Umad, Wire
 
 PORT_BITS = {PORT_INFO: 0xFF, SL_TO_VL: 0xFF, VL_ARBITRATION: 0xFFFF}
 

@@ -11,11 +11,11 @@ import pytest
 from restored import roots
 from traffic import RATE_BPS, when_full
 
-from weft.host import htb, namespaces, qdisc
-from weft.host.ends import End
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.host.net import htb, namespaces, qdisc
+from weft.host.net.ends import End
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
 from weft.switches import PortName, Tables
 from weft.switches.linux import LinuxSwitches, on_bed
 

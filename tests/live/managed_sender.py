@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from weft.control.client import App, Connection, register
-from weft.host import namespaces
+from weft.host.net import namespaces
 
 PORT = 5000
 CHUNK = bytes(1 << 18)

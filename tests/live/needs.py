@@ -8,7 +8,7 @@ import os
 import ibsim
 import pytest
 
-from weft.host import namespaces
+from weft.host.net import namespaces
 
 NO_DASK = "dask: pip install 'weft[cluster]'"
 NO_GRPC = "grpc: pip install 'weft[control]'"

@@ -6,9 +6,9 @@ import json
 import time
 from collections.abc import Sequence
 
-from weft.host import caps, ends
-from weft.host.ends import End
-from weft.host.rtnetlink import Rtnetlink
+from weft.host.net import caps, ends
+from weft.host.net.ends import End
+from weft.host.net.rtnetlink import Rtnetlink
 
 RESTORED_S = 15
 CAPPED_S = 30

@@ -16,11 +16,11 @@ import pytest
 from needs import need_namespaces
 from restored import roots, wait_capped, wait_restored
 
-from weft.host import standing
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
-from weft.sensitivity.table import AppTable
+from weft.sensitivity.application_table import AppTable
 
 PROJECT = Path(__file__).parents[2]
 PLACE = PROJECT / "examples/applications"

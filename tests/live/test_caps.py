@@ -19,13 +19,13 @@ from restored import is_held, roots, wait_restored
 from traffic import RATE_BPS, rate_bps, streams, when_full
 
 from weft.errors import InputError
-from weft.host import caps, namespaces, qdisc
-from weft.host.caps import capped, changing
-from weft.host.ends import End
-from weft.host.qdisc import ADD, TokenBucket
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import Wiring
+from weft.host.net import caps, namespaces, qdisc
+from weft.host.net.caps import capped, changing
+from weft.host.net.ends import End
+from weft.host.net.qdisc import ADD, TokenBucket
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import Wiring
 
 KILLS = 20
 
@@ -219,8 +219,8 @@ def test_an_end_is_changed_by_one_process_at_a_time(spare: list[End]) -> None:
 
 PROFILER = """
 import itertools, os, sys, time
-from weft.host.caps import changing
-from weft.host.ends import End
+from weft.host.net.caps import changing
+from weft.host.net.ends import End
 places = [End(*text.split()) for text in sys.argv[1:]]
 print("begin", flush=True)
 with changing(places) as links:
@@ -272,7 +272,7 @@ def _watchdogs(parent: int) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"weft.host.watchdog" in words and str(parent).encode() in words:
+        if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
             found.append(int(path.parent.name))
     return found
 

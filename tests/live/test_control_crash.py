@@ -32,15 +32,15 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 from control_process import PARTS, Client, ControlProcess, controlling, slowly  # noqa: E402
 from needs import need_time  # noqa: E402
 
-from weft.control import store  # noqa: E402
-from weft.control.events import FabricChanged  # noqa: E402
-from weft.control.kinds import Settings, clustered  # noqa: E402
 from weft.control.policy.plan import kind_of  # noqa: E402
-from weft.control.restore import restored  # noqa: E402
-from weft.control.rows import ApplicationRow, ConnectionRow  # noqa: E402
+from weft.control.runtime.restore import restored  # noqa: E402
+from weft.control.runtime.watch import TableWatch  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.step import batch  # noqa: E402
-from weft.control.watch import TableWatch  # noqa: E402
+from weft.control.state.events import FabricChanged  # noqa: E402
+from weft.control.state.kinds import Settings, clustered  # noqa: E402
+from weft.control.state.rows import ApplicationRow, ConnectionRow  # noqa: E402
+from weft.control.state.step import batch  # noqa: E402
+from weft.control.store import sqlite_store  # noqa: E402
 from weft.switches import PortName, Tables  # noqa: E402
 from weft.switches.simulated import USUAL, fabric_from  # noqa: E402
 
@@ -206,7 +206,7 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
     """Tables of every port that a connection passes, from nothing but the connections."""
     watch = TableWatch(folder / "apps")
     watch.changes()
-    rows = store.Kept(
+    rows = sqlite_store.Kept(
         applications=tuple(ApplicationRow(id=id_, name=kind_of(id_)) for id_ in found.applications),
         connections=tuple(found.connections.values()),
         kinds=watch.kinds,

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from needs import need_namespaces
 
-from weft.control.timeline import EXPLAINED, NAME
-from weft.host import standing
+from weft.control.operators.timeline import EXPLAINED, NAME
+from weft.host.testbed import standing
 from weft.records import Record, Row, read_records
 from weft.sensitivity.application import application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 
 PROJECT = Path(__file__).parents[2]
 BED = "day"

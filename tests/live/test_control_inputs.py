@@ -29,16 +29,16 @@ from control_rig import Rig  # noqa: E402
 from google.protobuf import json_format  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
 
-from weft.control.config import read_config  # noqa: E402
-from weft.control.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
-from weft.control.key import Key  # noqa: E402
-from weft.control.proposal import proposed  # noqa: E402
+from weft.control.operators.proposal import proposed  # noqa: E402
+from weft.control.runtime.config import read_config  # noqa: E402
 from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.service.json_socket import read_frame  # noqa: E402
 from weft.control.service.messages import explain_application, explain_port  # noqa: E402
 from weft.control.service.refused import Refused  # noqa: E402
+from weft.control.state.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
+from weft.control.state.key import Key  # noqa: E402
 from weft.errors import InputError  # noqa: E402
 from weft.fabric import read_toml  # noqa: E402
 

@@ -28,12 +28,12 @@ from traffic import RECEIVE, TRIES, watched, when_full
 
 from weft.control.client import App, register
 from weft.fabric import path
-from weft.host import standing
-from weft.host.ends import End
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.host.net.ends import End
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
 from weft.switches import PortName
-from weft.switches.linux.discover import fabric_of
+from weft.switches.linux.testbed_discovery import fabric_of
 
 NAME, HOPS = "live-control", "live-control-hops"
 # Part of its time that each application communicates.

@@ -19,7 +19,7 @@ from needs import need_time  # noqa: E402
 
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.service.methods import path  # noqa: E402
-from weft.sensitivity.table import AppTable  # noqa: E402
+from weft.sensitivity.application_table import AppTable  # noqa: E402
 
 
 @pytest.fixture(autouse=True, scope="module")

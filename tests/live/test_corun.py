@@ -16,18 +16,19 @@ from needs import need_namespaces
 from restored import Root, roots, wait_restored
 from traffic import watched
 
-from weft.control.corun.stage import Job, staged
-from weft.control.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
-from weft.host import marking, standing
-from weft.host.caps import changing
-from weft.host.queues import Queue, queues, set_queues
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.corun.stage import Job, staged
+from weft.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
+from weft.host.net import marking
+from weft.host.net.caps import changing
+from weft.host.net.queues import Queue, queues, set_queues
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
 from weft.records import read_records
 from weft.sensitivity.application import application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 
 NAME = "live-corun"
 RATE_BPS = 50_000_000

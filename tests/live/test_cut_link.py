@@ -10,9 +10,9 @@ from pathlib import Path
 from needs import need_dask, need_namespaces
 from plan_scripts import script
 
-from weft.host import namespaces
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import SWITCH, Wiring
+from weft.host.net import namespaces
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import SWITCH, Wiring
 from weft.records import read_records
 
 PLAN = """

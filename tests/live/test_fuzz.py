@@ -18,10 +18,10 @@ from control_fuzz import bend_bytes, bent_frame, greeting, session_messages
 from serve_process import ServeProcess, serving, still_serves, wait_until
 
 from weft.errors import InputError
-from weft.measure.auth import ClientHandshake, ServerHandshake, seals
-from weft.measure.channel import read_channels
-from weft.measure.limits import Limits, excess
-from weft.measure.protocol import FRAME_BYTES, FrameReader, Message, ProtocolError
+from weft.measure.peer.auth import ClientHandshake, ServerHandshake, seals
+from weft.measure.peer.channel import read_channels
+from weft.measure.peer.limits import Limits, excess
+from weft.measure.peer.protocol import FRAME_BYTES, FrameReader, Message, ProtocolError
 
 INPUTS = int(os.environ.get("WEFT_FUZZ_INPUTS", "20000"))
 SEED = 20260315

@@ -18,20 +18,20 @@ from restored import is_held, roots
 from traffic import RATE_BPS, streams, when_full
 
 from weft.errors import InputError
-from weft.host import caps, namespaces, qdisc
-from weft.host.caps import capped, changing
-from weft.host.ends import End
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import INTERFACE, Wiring
+from weft.host.net import caps, namespaces, qdisc
+from weft.host.net.caps import capped, changing
+from weft.host.net.ends import End
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import INTERFACE, Wiring
 
 KILLS = 8
 RESTORED_S = 15
 
 CAPPING = """
 import itertools, sys
-from weft.host.caps import changing
-from weft.host.ends import End
+from weft.host.net.caps import changing
+from weft.host.net.ends import End
 places = [End(None, sys.argv[1]), End(None, sys.argv[1], receiving=True)]
 print("begin", flush=True)
 with changing(places) as links:
@@ -141,7 +141,7 @@ def watchdogs(parent: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = path.read_bytes().split(b"\0")
-            if b"weft.host.watchdog" in words and str(parent).encode() in words:
+            if b"weft.host.net.watchdog" in words and str(parent).encode() in words:
                 found.append(int(path.parent.name))
     return found
 

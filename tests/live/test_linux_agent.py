@@ -26,12 +26,12 @@ from needs import need_namespaces
 from restored import Root, roots
 from traffic import streams
 
-from weft.host import ends, namespaces
-from weft.host.caps import capped
-from weft.host.ends import End
-from weft.host.qdisc import Qdisc
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.testbed import Testbed, testbed
+from weft.host.net import ends, namespaces
+from weft.host.net.caps import capped
+from weft.host.net.ends import End
+from weft.host.net.qdisc import Qdisc
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.build import Testbed, testbed
 from weft.switches import Failed, Foreign, Tables
 from weft.switches.linux import LinuxSwitches, agent, on_bed
 

@@ -13,10 +13,11 @@ from needs import need_namespaces
 from traffic import streams
 
 from weft.fabric import path
-from weft.host import namespaces, standing
-from weft.host.ends import End
-from weft.host.testbed import testbed
-from weft.host.wiring import SHAPES, Wiring
+from weft.host.net import namespaces
+from weft.host.net.ends import End
+from weft.host.testbed import standing
+from weft.host.testbed.build import testbed
+from weft.host.testbed.wiring import SHAPES, Wiring
 from weft.switches import Failed, PortName, Tables
 from weft.switches.linux import driver as driver_module
 from weft.switches.linux import on_bed, on_testbed

@@ -33,7 +33,7 @@ from linux_switch import (
 from needs import need_namespaces
 from traffic import TRIES, streams, watched, when_full
 
-from weft.host.testbed import Testbed, testbed
+from weft.host.testbed.build import Testbed, testbed
 from weft.switches import Ability, PortName
 from weft.switches.linux import LinuxSwitches, on_bed
 

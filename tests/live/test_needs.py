@@ -8,7 +8,7 @@ import ibsim
 import pytest
 from needs import need_grpc, need_ibsim, need_namespaces
 
-from weft.host import namespaces
+from weft.host.net import namespaces
 
 
 @pytest.fixture(autouse=True)

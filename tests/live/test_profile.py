@@ -15,11 +15,11 @@ from needs import need_namespaces
 from restored import Root, roots, wait_capped, wait_restored
 
 from weft.errors import InputError
-from weft.host import standing
-from weft.host.testbed import Testbed
-from weft.host.wiring import Wiring
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.host.testbed.wiring import Wiring
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.place import on_testbed
-from weft.sensitivity.table import AppTable
 
 NAME = "live-profile"
 RATE_BPS = 50_000_000

@@ -17,11 +17,11 @@ from plan_scripts import script
 from restored import is_held
 from test_profile import BYTES, FETCH, SINK
 
-from weft.host import namespaces
-from weft.host.ends import End
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import INTERFACE, Wiring
-from weft.sensitivity.table import AppTable
+from weft.host.net import namespaces
+from weft.host.net.ends import End
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import INTERFACE, Wiring
+from weft.sensitivity.application_table import AppTable
 
 RATE_BPS = 50_000_000
 HOSTS = ("h1", "h2", "h3")

@@ -13,12 +13,12 @@ from needs import need_namespaces
 from traffic import RATE_BPS, streams, when_full
 
 from weft.errors import InputError
-from weft.host import htb, namespaces, qdisc
-from weft.host.caps import changing
-from weft.host.ends import End, Saved
-from weft.host.queues import Queue, queues, set_queues, set_weights
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import Wiring
+from weft.host.net import htb, namespaces, qdisc
+from weft.host.net.caps import changing
+from weft.host.net.ends import End, Saved
+from weft.host.net.queues import Queue, queues, set_queues, set_weights
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import Wiring
 
 DSCPS = {"a": 10, "b": 20, "c": 46}
 

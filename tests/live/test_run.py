@@ -14,11 +14,11 @@ from controller_model import ModelController
 from controller_server import GrpcController, grpc_controller
 from needs import need_namespaces
 
-from weft.host import marking
-from weft.host.caps import changing
-from weft.host.queues import Queue, queues, set_queues
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import Wiring
+from weft.host.net import marking
+from weft.host.net.caps import changing
+from weft.host.net.queues import Queue, queues, set_queues
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import Wiring
 
 LEVEL = 3
 BYTES = 400_000

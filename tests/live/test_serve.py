@@ -29,8 +29,8 @@ from weft import _core
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure import Channels, ChannelSpec, Peer, PeerLost, PeerStopped, open_peer
-from weft.measure.channel import to_wire
-from weft.measure.protocol import FrameReader, encode
+from weft.measure.peer.channel import to_wire
+from weft.measure.peer.protocol import FrameReader, encode
 from weft.records import read_records
 
 TOKEN = "correct horse battery staple"

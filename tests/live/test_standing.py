@@ -18,10 +18,11 @@ from needs import need_namespaces
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.host import namespaces, standing
-from weft.host.caps import capped
-from weft.host.testbed import Testbed, testbed
-from weft.host.wiring import SHAPES, Wiring
+from weft.host.net import namespaces
+from weft.host.net.caps import capped
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed, testbed
+from weft.host.testbed.wiring import SHAPES, Wiring
 
 NAME = f"test-{os.getpid()}"
 WIRING = Wiring(hosts=("h1", "h2"), rate_bps=200_000_000)
@@ -192,7 +193,7 @@ def test_ups_at_the_same_time_build_it_once() -> None:
 CRASHING = """
 import os, signal, subprocess, sys
 from weft.host import standing
-from weft.host.wiring import Wiring
+from weft.host.testbed.wiring import Wiring
 left = int(sys.argv[2])
 print(os.getpid(), flush=True)
 def dying(function):

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from needs import need_namespaces
 
-from weft.host import namespaces
-from weft.host.testbed import testbed
-from weft.host.wiring import SWITCH, Wiring
+from weft.host.net import namespaces
+from weft.host.testbed.build import testbed
+from weft.host.testbed.wiring import SWITCH, Wiring
 
 RATE_BPS = 50_000_000
 BURST_BYTES = 16 * 1024
@@ -93,8 +93,8 @@ def test_nothing_is_left_after_an_error_inside() -> None:
 
 
 MAKER = """
-from weft.host.testbed import testbed
-from weft.host.wiring import Wiring
+from weft.host.testbed.build import testbed
+from weft.host.testbed.wiring import Wiring
 with testbed(Wiring(hosts=("a",), rate_bps=10**8, limit_bytes=10**5)) as bed:
     process = bed.spawn("a", ["sleep", "100"])
     print(bed.namespaces["a"], process.pid, flush=True)

@@ -12,8 +12,8 @@ import pytest
 from needs import need_namespaces
 from traffic import watched
 
-from weft.host.testbed import testbed
-from weft.host.wiring import Wiring
+from weft.host.testbed.build import testbed
+from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.record_trace import record_trace
 from weft.sensitivity.trace import Estimate, estimate
 

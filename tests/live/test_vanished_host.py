@@ -15,9 +15,9 @@ import pytest
 from needs import need_namespaces
 from serve_process import START_S, children_of, wait_until
 
-from weft.host import namespaces
-from weft.host.testbed import Testbed, port_of, testbed
-from weft.host.wiring import SWITCH, Wiring
+from weft.host.net import namespaces
+from weft.host.testbed.build import Testbed, port_of, testbed
+from weft.host.testbed.wiring import SWITCH, Wiring
 
 WIRING = Wiring(hosts=("client", "server"), rate_bps=100_000_000, limit_bytes=64 * 1514)
 TOKEN = "correct horse battery staple"

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from weft.host.testbed import Testbed
+from weft.host.testbed.build import Testbed
 
 T = TypeVar("T")
 

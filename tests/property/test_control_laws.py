@@ -19,9 +19,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.desired import default_tables, tables_at
-from weft.control.engine import RollbackTo
-from weft.control.events import (
+from weft.control.operators.proposal import Planned, proposed
+from weft.control.policy.connection_ports import Connection as Uses
+from weft.control.policy.connection_ports import connection
+from weft.control.policy.plan import plan
+from weft.control.runtime.engine import RollbackTo
+from weft.control.runtime.restore import restored
+from weft.control.state.desired_tables import default_tables, tables_at
+from weft.control.state.events import (
     Applied,
     Apply,
     Connect,
@@ -42,15 +47,10 @@ from weft.control.events import (
     Renew,
     Renewed,
 )
-from weft.control.kinds import Settings
-from weft.control.policy.connection import Connection as Uses
-from weft.control.policy.connection import connection
-from weft.control.policy.plan import plan
-from weft.control.proposal import Planned, proposed
-from weft.control.restore import restored
-from weft.control.state import Connection, State
-from weft.control.step import batch
-from weft.control.store import Store
+from weft.control.state.kinds import Settings
+from weft.control.state.state import Connection, State
+from weft.control.state.step import batch
+from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, leaf_spine, one_switch, route, two_hops
 from weft.switches import Ability, PortName, Tables
@@ -435,7 +435,7 @@ def test_after_a_kill_switches_come_to_hold_the_tables_of_the_connections_from_s
         path = Path(folder) / "control.db"
         rig = Rig(path, switches, settings)
         rig.settle()
-        with patch.multiple("weft.control.engine", MOST_PORTS=1):
+        with patch.multiple("weft.control.runtime.engine", MOST_PORTS=1):
             for _ in range(random.randrange(40)):
                 rig.ask(random.choice(kinds)(rig.engine.state))
                 story.number += 1

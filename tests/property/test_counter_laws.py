@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.host.counters import difference
+from weft.host.machine.counters import difference
 
 MOVED = st.integers(0, 2**31 - 1)
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.records import Provenance, Record, Scalar
-from weft.tune.evidence import Row
-from weft.tune.read_evidence import evidence_of
+from weft.tune.rules.evidence import Row
+from weft.tune.rules.read_evidence import evidence_of
 
 # Within a factor of two, as repetitions are.
 SPEEDS = st.floats(1e9, 1.9e9)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.fabric_wide import fabric_wide
 from weft.control.policy.plan import Policy, plan, policy_of
 from weft.control.policy.port import Htb, PortPolicy, VlArbitration

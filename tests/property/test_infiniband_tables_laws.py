@@ -15,7 +15,7 @@ from some_examples import examples
 
 from weft.switches import Ability, Failed, Foreign, Lane, Tables
 from weft.switches.infiniband.mad import LEVELS, PortInfo
-from weft.switches.infiniband.tables import (
+from weft.switches.infiniband.vl_tables import (
     ENTRY_WEIGHT,
     PortTables,
     Step,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weft.control.corun.ways import EQUAL, LEND, MANAGED, WEFT, ways_of
 from weft.control.policy.lending import Lending
+from weft.corun.ways import EQUAL, LEND, MANAGED, WEFT, ways_of
 from weft.sensitivity.model import Hinges
 
 SETTLED = 1e-6  # of slowdown, the accuracy of a prediction

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 from some_examples import examples
 
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.kmeans import partition
 from weft.control.policy.levels import Level, Levels, coordinates_of, levels_kept, levels_of
 from weft.control.policy.plan import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from some_examples import examples
 
-from weft.control.client.session import (
+from weft.control.client.client_session import (
     MOST_BATCHES,
     MOST_EVENTS,
     Ack,

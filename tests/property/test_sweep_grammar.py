@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.options import Windowed, options_of
-from weft.measure.streams import Streamed
-from weft.measure.sweep import MOST_POINTS, sweep_points, values_of
+from weft.measure.settings.options import Windowed, options_of
+from weft.measure.settings.sweep import MOST_POINTS, sweep_points, values_of
+from weft.measure.tests.streams import Streamed
 
 OPTIONS = options_of(Windowed)
 SIZE = OPTIONS["size"][1]

@@ -6,9 +6,9 @@ import itertools
 import struct
 from collections.abc import Iterator, Sequence
 
-from weft.host import htb
-from weft.host.htb import Found, Tree
-from weft.host.qdisc import (
+from weft.host.net import htb
+from weft.host.net.htb import Found, Tree
+from weft.host.net.qdisc import (
     DELETE_CLASS,
     DELETE_FILTER,
     GET_CLASS,
@@ -19,7 +19,7 @@ from weft.host.qdisc import (
     Count,
     Qdisc,
 )
-from weft.host.rtnetlink import CREATE, Message, attribute, attributes
+from weft.host.net.rtnetlink import CREATE, Message, attribute, attributes
 
 INDEX = 7
 HEAD = struct.Struct("=BxxxiIII")

@@ -14,7 +14,7 @@ from iba_layouts import NODE, PORT, SWITCH, laid_out
 
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.mad import Address, Smp
-from weft.switches.infiniband.wire import Refusal
+from weft.switches.infiniband.mad_transport import Refusal
 
 ADAPTER, SWITCHING, ROUTER = 1, 2, 3
 EDR = {"LinkWidthActive": 2, "LinkSpeedActive": 4, "LinkSpeedExtActive": 2}

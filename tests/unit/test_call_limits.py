@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("google.protobuf", reason="protobuf: pip install 'weft[control]'")
 
-from weft.control.config import Limits
+from weft.control.runtime.config import Limits
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.limits import RateLimits
 from weft.control.service.methods import extra_cost

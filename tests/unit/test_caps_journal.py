@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.host import caps, namespaces
-from weft.host.ends import End, Saved, saved_from
-from weft.host.rtnetlink import Rtnetlink
+from weft.host.net import caps, namespaces
+from weft.host.net.ends import End, Saved, saved_from
+from weft.host.net.rtnetlink import Rtnetlink
 
 DEAD = "weft-1-1-0"  # process 1 did not start at that time
 
@@ -65,7 +65,7 @@ def test_a_namespace_that_is_nowhere_has_taken_its_links_with_it(journals: Path)
 def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
     journals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`weft.host.wiring` imports ipaddress."""
+    """`weft.host.testbed.wiring` imports ipaddress."""
     (tmp_path / "ipaddress.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     nothing = journals / "nothing.json"

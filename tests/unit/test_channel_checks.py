@@ -5,7 +5,7 @@ import json
 import pytest
 
 from weft.errors import InputError
-from weft.measure.channel import (
+from weft.measure.peer.channel import (
     CONFIG,
     LOOP,
     ChannelSpec,
@@ -16,8 +16,8 @@ from weft.measure.channel import (
     server_fields,
     to_wire,
 )
-from weft.measure.limits import Limits, excess
-from weft.measure.protocol import ProtocolError
+from weft.measure.peer.limits import Limits, excess
+from weft.measure.peer.protocol import ProtocolError
 
 ECHO = {"transport": "tcp"}
 

@@ -6,9 +6,9 @@ import pytest
 
 from weft import __version__
 from weft.errors import InputError
-from weft.measure import auth
-from weft.measure.auth import ClientHandshake, ServerHandshake, derive, read_token, refusal
-from weft.measure.protocol import PROTOCOL, FrameReader, ProtocolError, encode
+from weft.measure.peer import auth
+from weft.measure.peer.auth import ClientHandshake, ServerHandshake, derive, read_token, refusal
+from weft.measure.peer.protocol import PROTOCOL, FrameReader, ProtocolError, encode
 
 TOKEN = b"correct horse battery staple"
 OTHER = b"incorrect horse battery staple"

@@ -12,8 +12,16 @@ import pytest
 from control_parts import after, connect, key, ready
 from control_rig import Rig
 
-from weft.control.engine import LONGEST_GAP_S, TICK_S, Busy, Engine, LeaseClock, RollbackTo, Ticket
-from weft.control.events import (
+from weft.control.runtime.engine import (
+    LONGEST_GAP_S,
+    TICK_S,
+    Busy,
+    Engine,
+    LeaseClock,
+    RollbackTo,
+    Ticket,
+)
+from weft.control.state.events import (
     Answer,
     Applied,
     Apply,
@@ -29,7 +37,7 @@ from weft.control.events import (
     Renew,
     Renewed,
 )
-from weft.control.store import CannotWrite
+from weft.control.store.sqlite_store import CannotWrite
 
 
 @pytest.fixture
@@ -79,7 +87,7 @@ def test_what_comes_together_is_answered_in_order_and_is_one_revision(rig: Rig) 
 def test_more_ports_than_can_be_recomputed_at_once_wait_and_are_recomputed_for_all_that_came(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.control.engine.MOST_PORTS", 3)
+    monkeypatch.setattr("weft.control.runtime.engine.MOST_PORTS", 3)
     first, second = register(rig, "calm", 1), register(rig, "keen", 2)
     assert isinstance(connected(rig, first, 1), Connected)  # over four ports
     assert len(rig.engine.state.target) == 3
@@ -97,8 +105,8 @@ def test_more_ports_than_can_be_recomputed_at_once_wait_and_are_recomputed_for_a
 def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_and_in_the_end(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.control.engine.MANY", 2)
-    monkeypatch.setattr("weft.control.engine.TOGETHER", 5)
+    monkeypatch.setattr("weft.control.runtime.engine.MANY", 2)
+    monkeypatch.setattr("weft.control.runtime.engine.TOGETHER", 5)
     id_ = register(rig, "calm", 1)
     for number, told in ((10, 0), (20, 0), (30, 1), (40, 1)):  # 1 + 2, 4, 6, and 2 events
         rig.ask_all([connect(id_, "h0", "h2", number), connect(id_, "h1", "h3", number + 1)])
@@ -175,7 +183,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(rig: Rig) -> None:
 def test_what_is_pending_is_not_tried_all_the_time_while_nothing_can_be_kept(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.control.engine.MOST_PORTS", 1)
+    monkeypatch.setattr("weft.control.runtime.engine.MOST_PORTS", 1)
     connected(rig, register(rig, "calm", 1), 1)
     assert rig.engine.state.pending is not None
     tries = []
@@ -313,7 +321,7 @@ def test_a_rollback_goes_to_any_revision_that_is_kept_and_apply_resumes(rig: Rig
 
 
 def test_more_than_can_wait_is_turned_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.control.engine.MOST_TICKETS", 2)
+    monkeypatch.setattr("weft.control.runtime.engine.MOST_TICKETS", 2)
     engine: Engine = rig.engine
     for _ in range(2):
         engine.submit(Ticket([], lambda _: None))

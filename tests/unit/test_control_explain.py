@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from control_parts import FABRIC, HTB, after, connect, key, ready, register, running
 
-from weft.control.events import Deregister, NewApplication, Proposal, Refusal
-from weft.control.explain import (
+from weft.control.operators.explain import (
     MANAGED,
     UNMANAGED,
     WAITING,
@@ -15,12 +14,13 @@ from weft.control.explain import (
     named,
     port_account,
 )
-from weft.control.explain_text import application_text, port_text
-from weft.control.forecast import forecast_of, forecasts, gain, mean_slowdown
+from weft.control.operators.explain_text import application_text, port_text
+from weft.control.operators.forecast import forecast_of, forecasts, gain, mean_slowdown
+from weft.control.operators.proposal import Planned, proposed
 from weft.control.policy.plan import kind_of
-from weft.control.proposal import Planned, proposed
-from weft.control.state import State
-from weft.control.step import carried_out
+from weft.control.state.events import Deregister, NewApplication, Proposal, Refusal
+from weft.control.state.state import State
+from weft.control.state.step import carried_out
 from weft.switches import PortName
 
 PORT = PortName("h0", 1)

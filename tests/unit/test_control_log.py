@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from weft.control.log import Log
+from weft.control.runtime.log import Log
 
 LONG = "x" * 1000
 

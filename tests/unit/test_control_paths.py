@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from control_parts import FABRIC, seen_without
 
-from weft.control.paths import Paths
-from weft.control.policy.connection import connection
+from weft.control.policy.connection_ports import connection
+from weft.control.state.paths import Paths
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, fat_tree, leaf_spine
 

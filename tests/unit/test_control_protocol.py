@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.protocol import (
+from weft.measure.peer.protocol import (
     FRAME_BYTES,
     FrameReader,
     ProtocolError,

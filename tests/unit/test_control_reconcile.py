@@ -12,10 +12,10 @@ import pytest
 from control_parts import FABRIC, connect, key, ports_of, seen_without
 from control_rig import Memory, Rig
 
-from weft.control import reconcile
-from weft.control.events import Deregister, Register, Registered
-from weft.control.kinds import Settings
-from weft.control.reconcile import SLICE, Pace
+from weft.control.runtime import reconcile
+from weft.control.runtime.reconcile import SLICE, Pace
+from weft.control.state.events import Deregister, Register, Registered
+from weft.control.state.kinds import Settings
 from weft.fabric import leaf_spine
 from weft.switches import Failed, Foreign, PortName, Tables
 from weft.switches.simulated import USUAL, Failing, SimulatedSwitches

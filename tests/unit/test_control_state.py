@@ -25,8 +25,8 @@ from control_parts import (
     waits,
 )
 
-from weft.control.desired import default_tables
-from weft.control.events import (
+from weft.control.state.desired_tables import default_tables
+from weft.control.state.events import (
     Applied,
     Apply,
     Connected,
@@ -45,11 +45,11 @@ from weft.control.events import (
     Renewed,
     Rollback,
 )
-from weft.control.kinds import Settings
-from weft.control.persistent_map import PersistentMap
-from weft.control.rows import ConnectionRow, RevisionRow
-from weft.control.state import Lost, State
-from weft.control.step import batch
+from weft.control.state.kinds import Settings
+from weft.control.state.persistent_map import PersistentMap
+from weft.control.state.rows import ConnectionRow, RevisionRow
+from weft.control.state.state import Lost, State
+from weft.control.state.step import batch
 from weft.fabric import Fabric, leaf_spine, path, route
 from weft.switches import PortName
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
-from weft.control.events import Deregister, Disconnect, ModelChanged, Register, Rollback
-from weft.control.kinds import Settings
-from weft.control.restore import restored
-from weft.control.rows import RevisionRow
-from weft.control.state import State
-from weft.control.step import batch
-from weft.control.store import SCHEMA, CannotWrite, Store
+from weft.control.runtime.restore import restored
+from weft.control.state.events import Deregister, Disconnect, ModelChanged, Register, Rollback
+from weft.control.state.kinds import Settings
+from weft.control.state.rows import RevisionRow
+from weft.control.state.state import State
+from weft.control.state.step import batch
+from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
 from weft.errors import InputError
 
 
@@ -147,7 +147,7 @@ def test_a_second_controller_on_the_same_file_is_refused(path: Path) -> None:
     store = Store.open(path)
     try:
         code = (
-            "from weft.control.store import Store; import sys\n"
+            "from weft.control.store.sqlite_store import Store; import sys\n"
             "try:\n    Store.open(sys.argv[1])\nexcept Exception as error:\n    print(error)"
         )
         done = subprocess.run(

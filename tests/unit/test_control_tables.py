@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from control_parts import HTB, VLARB, after, connect, ready, register, running
 
-from weft.control.desired import default_tables, own_queues
-from weft.control.kinds import Settings, fitness
 from weft.control.policy.port import LatencyLane
-from weft.control.state import State
+from weft.control.state.desired_tables import default_tables, own_queues
+from weft.control.state.kinds import Settings, fitness
+from weft.control.state.state import State
 from weft.switches import Ability, Lane, PortName, Tables
 
 PORT = PortName("h0", 1)

@@ -13,8 +13,15 @@ import pytest
 from scipy.stats import t as student
 
 from weft.cli import main
-from weft.control.corun.outcome import mean_of, outcome_of, outcome_text
-from weft.control.corun.rounds import (
+from weft.control.policy.lending import (
+    Lending,
+    lent_slowdowns,
+    volume,
+    volume_of,
+    weights_with_lending,
+)
+from weft.corun.outcome import mean_of, outcome_of, outcome_text
+from weft.corun.rounds import (
     PROFILES,
     Plan,
     Round,
@@ -24,8 +31,8 @@ from weft.control.corun.rounds import (
     record_of,
     ways_in,
 )
-from weft.control.corun.together import together
-from weft.control.corun.ways import (
+from weft.corun.together import together
+from weft.corun.ways import (
     ALONE,
     EQUAL,
     LEND,
@@ -38,19 +45,12 @@ from weft.control.corun.ways import (
     queues_of,
     ways_of,
 )
-from weft.control.policy.lending import (
-    Lending,
-    lent_slowdowns,
-    volume,
-    volume_of,
-    weights_with_lending,
-)
 from weft.errors import InputError
 from weft.records import Record
 from weft.sensitivity.application import application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 
 SENDS = Hinges(terms=((1.0, 1.0),), floor=0.05)  # nothing but sending
 WAITS = Hinges(terms=((1.0, 0.4),), floor=0.05)  # sends two fifths of its time

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from weft.cli import parser
-from weft.cli.test import given_settings
+from weft.cli.measurement import given_settings
 from weft.measure.campaign import plan_points
-from weft.measure.catalog import TESTS
-from weft.tune.advice import advice_rows, advice_table, advise
-from weft.tune.evidence import Evidence, Row, Setting, Spread
-from weft.tune.rule import NOT_HERE, UNKNOWN, Rule
+from weft.measure.tests.catalog import TESTS
+from weft.tune.rules.advice import advice_rows, advice_table, advise
+from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
+from weft.tune.rules.rule import NOT_HERE, UNKNOWN, Rule
 
 
 def row(test: str, seen: dict[str, float | tuple[float, ...]], **setting: Any) -> Row:

@@ -12,8 +12,8 @@ from host_tree import plant
 from weft._core import Histogram
 from weft.cli import main
 from weft.host import Examination, clock, interfaces, memory, processors, rdma_devices
-from weft.host.noise import Distance, look
-from weft.host.transports import Transport, transports
+from weft.host.machine.noise import Distance, look
+from weft.host.machine.transports import Transport, transports
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
 DELAY = Transport(over="delay", available=True)

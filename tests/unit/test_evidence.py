@@ -20,8 +20,8 @@ from weft.records import (
     this_run,
     write_records,
 )
-from weft.tune.evidence import Evidence, Row, families, points
-from weft.tune.read_evidence import TIME_LOST, evidence_of, read_evidence
+from weft.tune.rules.evidence import Evidence, Row, families, points
+from weft.tune.rules.read_evidence import TIME_LOST, evidence_of, read_evidence
 
 
 @pytest.fixture(scope="module")

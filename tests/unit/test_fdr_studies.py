@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.measure.bandwidth import BANDWIDTH
-from weft.measure.options import settings_from
-from weft.measure.test import Test as MeasuringTest
-from weft.measure.test import check_point
-from weft.measure.transfer import TRANSFER
+from weft.measure.measurement import Test as MeasuringTest
+from weft.measure.measurement import check_point
+from weft.measure.settings.options import settings_from
+from weft.measure.tests.bandwidth import BANDWIDTH
+from weft.measure.tests.transfer import TRANSFER
 from weft.records import Provenance, Record, Scalar
 from weft.studies import NotHere, Result, Study, interfaces, run_study
 from weft.studies import fdr_completion as completion

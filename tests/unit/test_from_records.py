@@ -7,11 +7,11 @@ import pytest
 
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
-from weft.tune.evidence import Evidence
-from weft.tune.from_records import nearest, tune_records
-from weft.tune.goal import GOALS
-from weft.tune.read_evidence import evidence_of
-from weft.tune.stored_text import BY_RECORDS, NOT_CONFIRMED, stored_record, stored_text
+from weft.tune.rules.evidence import Evidence
+from weft.tune.rules.read_evidence import evidence_of
+from weft.tune.search.from_records import nearest, tune_records
+from weft.tune.search.goal import GOALS
+from weft.tune.search.stored_text import BY_RECORDS, NOT_CONFIRMED, stored_record, stored_text
 
 THROUGHPUT = GOALS["throughput"]
 

@@ -7,11 +7,16 @@ from host_tree import plant
 
 from weft.errors import InputError
 from weft.host import interfaces, memory, numa_node_of, pick_cpus, processors, rdma_devices
-from weft.host.cgroup import cpu_limit, memory_limit_bytes
-from weft.host.cpu import cpu_times
-from weft.host.findings import cpu_findings, device_findings, interface_findings, memory_findings
-from weft.host.memory import transparent_mode
-from weft.host.noise import distance_pairs, relation
+from weft.host.machine.cgroup import cpu_limit, memory_limit_bytes
+from weft.host.machine.cpu import cpu_times
+from weft.host.machine.findings import (
+    cpu_findings,
+    device_findings,
+    interface_findings,
+    memory_findings,
+)
+from weft.host.machine.memory import transparent_mode
+from weft.host.machine.noise import distance_pairs, relation
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from host_tree import plant
 
 from weft.host import changes, rows, snapshot
-from weft.host.counters import difference
+from weft.host.machine.counters import difference
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from weft._core import Clock, core_distance, hiccups, huge_pages_of
 from weft.errors import InputError
 from weft.host import clock, processors, provenance_facts, watch_noise
-from weft.host.noise import distances, look, lost_ns
+from weft.host.machine.noise import distances, look, lost_ns
 from weft.records.schema import Plain
 
 
@@ -106,5 +106,5 @@ def test_facts_for_provenance_can_be_stored_and_name_the_clock():
 
 
 def test_steal_of_a_cpu_that_proc_stat_does_not_show_is_zero(monkeypatch):
-    monkeypatch.setattr("weft.host.noise.cpu_times", dict)
+    monkeypatch.setattr("weft.host.machine.noise.cpu_times", dict)
     assert look(0.001, processors().allowed[-1]).steal_ns == 0

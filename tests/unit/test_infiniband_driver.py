@@ -20,7 +20,7 @@ from weft.switches import Ability, Failed, Foreign, Lane, PortName, Tables
 from weft.switches.infiniband import InfinibandSwitches, mad
 from weft.switches.infiniband import driver as infiniband_driver
 from weft.switches.infiniband.mad import Smp
-from weft.switches.infiniband.wire import Refusal
+from weft.switches.infiniband.mad_transport import Refusal
 
 
 def table(ports: dict[int, int]) -> dict[int, bytes]:

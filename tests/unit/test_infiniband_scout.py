@@ -11,7 +11,7 @@ from test_infiniband_wire import Nodes, answered, own_answer, requests
 
 from weft.switches import Ability, Failed, PortName
 from weft.switches.infiniband import InfinibandSwitches
-from weft.switches.infiniband.wire import Arrival, Refusal, Smps
+from weft.switches.infiniband.mad_transport import Arrival, Refusal, Smps
 
 
 def test_two_threads_ask_at_once_and_each_gets_its_own_answers() -> None:

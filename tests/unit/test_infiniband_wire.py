@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.switches.infiniband import infiniband, open_switches, wire
+from weft.switches.infiniband import infiniband, mad_transport, open_switches
 from weft.switches.infiniband.mad import PORT_INFO, Address, Smp
-from weft.switches.infiniband.wire import Arrival, Refusal, Smps, read_m_key
+from weft.switches.infiniband.mad_transport import Arrival, Refusal, Smps, read_m_key
 from weft.toml_table import Table
 
 Fate = Callable[[bytes], list[Arrival]]
@@ -181,13 +181,13 @@ def test_the_key_is_in_every_request() -> None:
 def test_without_the_library_the_driver_says_what_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(wire, "LIBRARY", "libibumad-that-is-not.so.3")
+    monkeypatch.setattr(mad_transport, "LIBRARY", "libibumad-that-is-not.so.3")
     with pytest.raises(InputError, match=r"not available, because there is no libibumad-that"):
         infiniband()
 
 
 def test_a_controllers_file_names_the_drivers_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "LIBRARY", "libibumad-that-is-not.so.3")
+    monkeypatch.setattr(mad_transport, "LIBRARY", "libibumad-that-is-not.so.3")
     asked = Table({"adapter": "mlx5_0", "levels": 16, "timeout": "50 ms", "bogus": 1}, "file")
     with pytest.raises(InputError, match="not available"):
         open_switches(asked)

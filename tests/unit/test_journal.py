@@ -1,6 +1,6 @@
 """The log of strangers: readable under a flood, and honest about what it left out."""
 
-from weft.measure.journal import LINES_PER_S, Journal
+from weft.measure.peer.journal import LINES_PER_S, Journal
 
 
 def test_a_flood_is_counted_not_copied():

@@ -13,12 +13,12 @@ import pytest
 
 from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
-from weft.host.rtnetlink import Rtnetlink
+from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, PortName
-from weft.switches.linux import LinuxSwitches, driver, wire, with_agents
+from weft.switches.linux import LinuxSwitches, agent_connection, driver, with_agents
 from weft.switches.linux.agent import Desk, Server
-from weft.switches.linux.ports import Ports
-from weft.switches.linux.wire import receive, send, socket_path
+from weft.switches.linux.agent_connection import receive, send, socket_path
+from weft.switches.linux.htb_ports import Ports
 
 ANSWER_S = 0.5
 SILENT = ("spine0", "spine1", "leaf1")
@@ -26,7 +26,7 @@ SILENT = ("spine0", "spine1", "leaf1")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "ANSWER_S", ANSWER_S)
+    monkeypatch.setattr(agent_connection, "ANSWER_S", ANSWER_S)
     monkeypatch.setattr(driver, "PORTS_S", ANSWER_S)
     monkeypatch.setattr(driver, "PORT_S", 0)
 

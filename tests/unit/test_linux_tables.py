@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.host import htb, qdisc
-from weft.host.rtnetlink import Message
+from weft.host.net import htb, qdisc
+from weft.host.net.rtnetlink import Message
 from weft.switches import Foreign, Lane, Tables
-from weft.switches.linux.tables import (
+from weft.switches.linux.htb_tables import (
     LEVELS,
     QUEUES,
     ability,

@@ -19,12 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.host.rtnetlink import Rtnetlink
+from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed
-from weft.switches.linux import wire
+from weft.switches.linux import agent_connection
 from weft.switches.linux.agent import Desk, Server, main
-from weft.switches.linux.ports import Ports, give_back
-from weft.switches.linux.wire import LARGEST_BYTES, VERSION, Agent, Broken, receive, send
+from weft.switches.linux.agent_connection import (
+    LARGEST_BYTES,
+    VERSION,
+    Agent,
+    Broken,
+    receive,
+    send,
+)
+from weft.switches.linux.htb_ports import Ports, give_back
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -91,7 +98,7 @@ def agent(desk: Desk, tmp_path: Path) -> Iterator[Agent]:
     with Server(tmp_path, desk) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        found = Agent("leaf1", wire.socket_path(tmp_path))
+        found = Agent("leaf1", agent_connection.socket_path(tmp_path))
         try:
             yield found
         finally:
@@ -100,9 +107,9 @@ def agent(desk: Desk, tmp_path: Path) -> Iterator[Agent]:
             thread.join()
 
 
-def asked(agent: Agent, message: wire.Message) -> wire.Message:
-    agent.ask(message, time.monotonic() + wire.ANSWER_S)
-    found = wire.answers([agent], wire.ANSWER_S)[agent.node]
+def asked(agent: Agent, message: agent_connection.Message) -> agent_connection.Message:
+    agent.ask(message, time.monotonic() + agent_connection.ANSWER_S)
+    found = agent_connection.answers([agent], agent_connection.ANSWER_S)[agent.node]
     if isinstance(found, InputError):
         raise found
     return found
@@ -132,7 +139,7 @@ def test_tables_that_are_none_are_refused_before_anything_is_done(agent: Agent) 
     ],
 )
 def test_requests_that_make_no_sense_are_refused_and_the_line_stays(
-    agent: Agent, message: wire.Message, told: str
+    agent: Agent, message: agent_connection.Message, told: str
 ) -> None:
     with pytest.raises(InputError, match=told):
         asked(agent, message)
@@ -178,7 +185,7 @@ def test_only_the_owner_may_open_the_socket(agent: Agent) -> None:
 def test_an_agent_that_is_not_there_is_said_and_found_when_it_comes(
     desk: Desk, tmp_path: Path
 ) -> None:
-    found = Agent("leaf1", wire.socket_path(tmp_path))
+    found = Agent("leaf1", agent_connection.socket_path(tmp_path))
     with pytest.raises(InputError, match=r"agent of leaf1: does not answer: .*see that it listens"):
         asked(found, {"do": "describe"})
     with Server(tmp_path, desk) as server:
@@ -211,8 +218,8 @@ def test_a_signal_waits_for_the_end_of_what_is_under_way(tmp_path: Path) -> None
     folder = tmp_path / "fabric" / "leaf1"
     argv = [sys.executable, "-c", SLOW, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        agent = Agent("leaf1", wire.socket_path(folder), lambda: process)
-        agent.ask({"do": "read", "ports": []}, time.monotonic() + wire.ANSWER_S)
+        agent = Agent("leaf1", agent_connection.socket_path(folder), lambda: process)
+        agent.ask({"do": "read", "ports": []}, time.monotonic() + agent_connection.ANSWER_S)
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         for _ in range(2):
@@ -231,7 +238,9 @@ def test_an_agent_imports_nothing_from_where_it_is_started(
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "fabric" / "leaf1"
     agent = Agent(
-        "leaf1", wire.socket_path(folder), lambda: wire.start("leaf1", None, folder, {1: "lo"})
+        "leaf1",
+        agent_connection.socket_path(folder),
+        lambda: agent_connection.start("leaf1", None, folder, {1: "lo"}),
     )
     try:
         assert asked(agent, {"do": "describe"})["ports"] == [[1, "lo"]]
@@ -244,8 +253,8 @@ def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "fabric" / "leaf1"
-    start = partial(wire.start, "leaf1", None, folder, {1: "lo"})
-    first, second = (Agent("leaf1", wire.socket_path(folder), start) for _ in range(2))
+    start = partial(agent_connection.start, "leaf1", None, folder, {1: "lo"})
+    first, second = (Agent("leaf1", agent_connection.socket_path(folder), start) for _ in range(2))
     for agent in (first, second):
         agent.wake()
     for agent in (first, second):

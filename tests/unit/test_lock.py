@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.host.lock import held, held_in_own_folder
+from weft.host.net.lock import held, held_in_own_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from weft.host.lock import held
+from weft.host.net.lock import held
 with held(Path(sys.argv[1]), "bed", "test", 5):
     print("held", flush=True)
     time.sleep(60)
@@ -22,7 +22,7 @@ with held(Path(sys.argv[1]), "bed", "test", 5):
 ADDER = """
 import sys
 from pathlib import Path
-from weft.host.lock import held_in_own_folder
+from weft.host.net.lock import held_in_own_folder
 lock, number = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(100):
     with held_in_own_folder(lock, "bed", "test", 30):

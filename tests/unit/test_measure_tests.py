@@ -26,13 +26,13 @@ from weft.measure import (
     saturation,
     transfer,
 )
-from weft.measure.channel import read_channels, to_wire
-from weft.measure.latency import LATENCY
-from weft.measure.limits import Limits, excess
-from weft.measure.local import LocalServer
 from weft.measure.observation import PeerCounts, total
-from weft.measure.options import settings_from
-from weft.measure.wiring import echo_channel
+from weft.measure.peer.channel import read_channels, to_wire
+from weft.measure.peer.endpoint_fields import echo_channel
+from weft.measure.peer.limits import Limits, excess
+from weft.measure.peer.local_server import LocalServer
+from weft.measure.settings.options import settings_from
+from weft.measure.tests.latency import LATENCY
 from weft.records import Distribution, Scalar, Series, from_line, to_line
 
 BETWEEN = ("tcp", "udp", "ofi:shm", "ofi:tcp")

@@ -15,10 +15,10 @@ import pytest
 
 from weft.errors import InputError
 from weft.measure import mpi
-from weft.measure.catalog import TESTS
 from weft.measure.mpi import REFUSED, Job
-from weft.measure.mpi.observed import check
-from weft.measure.options import settings_from
+from weft.measure.mpi.mpi_tests import check
+from weft.measure.settings.options import settings_from
+from weft.measure.tests.catalog import TESTS
 
 RANKS = Path(__file__).with_name("mpi_ranks.py")
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")

@@ -8,9 +8,9 @@ import subprocess
 import pytest
 
 from weft.errors import InputError
-from weft.host import namespaces
-from weft.host.process_times import started_ticks
-from weft.host.wiring import Wiring
+from weft.host.machine.process_times import started_ticks
+from weft.host.net import namespaces
+from weft.host.testbed.wiring import Wiring
 
 
 def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.pattern import pairs
+from weft.measure.plan.pattern import pairs
 
 HOSTS = ("a", "b", "c", "d")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.control.persistent_map import PersistentMap, Recent
+from weft.control.state.persistent_map import PersistentMap, Recent
 
 
 class Colliding:

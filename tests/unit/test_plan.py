@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from weft.errors import InputError
-from weft.measure.generator import SHARED, STREAMED
-from weft.measure.options import Windowed
-from weft.measure.plan import load_plan, plan_from
+from weft.measure.plan.generator import SHARED, STREAMED
+from weft.measure.plan.plan import load_plan, plan_from
+from weft.measure.settings.options import Windowed
 
 PLAN: dict[str, Any] = {
     "name": "converged",

@@ -6,7 +6,7 @@ from math import nan
 
 import pytest
 
-from weft.control.policy.connection import Connection, connection
+from weft.control.policy.connection_ports import Connection, connection
 from weft.control.policy.levels import (
     COEFFICIENTS,
     SLOWDOWNS,

@@ -16,8 +16,8 @@ import pytest
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.host import namespaces
-from weft.host.wiring import Wiring
+from weft.host.net import namespaces
+from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
 from weft.sensitivity.place import network_text
 from weft.sensitivity.profiler import duration, first_of, foreseen, profiled

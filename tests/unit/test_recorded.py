@@ -6,10 +6,10 @@ from itertools import combinations
 
 import pytest
 
-from weft.control.corun.rounds import ways_in
-from weft.control.corun.ways import ALONE, LEND, MANAGED, WAYS, ways_of
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import lent_slowdowns, volume_of, weights_with_lending
+from weft.corun.rounds import ways_in
+from weft.corun.ways import ALONE, LEND, MANAGED, WAYS, ways_of
 from weft.studies.recorded import recorded, recorded_coruns, recorded_variants
 
 

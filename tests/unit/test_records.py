@@ -34,7 +34,7 @@ from weft.records import (
     write_text,
 )
 from weft.records.dimension import convert, display_for, format_value
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:

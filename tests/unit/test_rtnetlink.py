@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.host import qdisc
-from weft.host.qdisc import ADD, HtbClass, TokenBucket
-from weft.host.rtnetlink import GET_LINK, KernelRefusal, Rtnetlink, attribute, attributes
+from weft.host.net import qdisc
+from weft.host.net.qdisc import ADD, HtbClass, TokenBucket
+from weft.host.net.rtnetlink import GET_LINK, KernelRefusal, Rtnetlink, attribute, attributes
 
 
 @given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40), max_size=8))

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from weft.cli import main
-from weft.control.corun.outcome import Mean, outcome_of
-from weft.control.corun.rounds import Plan, record_of
-from weft.control.corun.ways import ALONE, EQUAL, LEND, ONE, WEFT, ways_of
+from weft.corun.outcome import Mean, outcome_of
+from weft.corun.rounds import Plan, record_of
+from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WEFT, ways_of
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, application_of
+from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable
 from weft.studies import Result, run_study
 from weft.studies.claim import NotHere
 from weft.studies.cohort import Cohort, own_cohort

@@ -15,13 +15,13 @@ import pytest
 
 from weft.errors import InputError
 from weft.sensitivity.application import application_of
-from weft.sensitivity.codec import from_json, to_json
+from weft.sensitivity.application_file import from_json, to_json
+from weft.sensitivity.application_table import AppTable, default_directory, read_application
+from weft.sensitivity.application_text import application_text
 from weft.sensitivity.curve import curve_rows, usual_shares
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial
 from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.table import AppTable, default_directory, read_application
-from weft.sensitivity.text import application_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "apps"
 

@@ -15,8 +15,8 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch, write_toml
 from weft.switches import Ability, Failed, Lane, PortName, Tables
 from weft.switches.simulated import USUAL, Failing, SimulatedSwitches, fabric_from
-from weft.switches.simulated.tables import Layout, at_first, refusal, steps
-from weft.switches.simulated.wire import Registers
+from weft.switches.simulated.register_tables import Layout, at_first, refusal, steps
+from weft.switches.simulated.registers import Registers
 
 PORT = PortName("switch0", 1)
 CROWDED = Tables(queue_of=(0,) * 16, weights=(200, *[0] * 7))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 import struct
 
-from weft.host import sock_diag
-from weft.host.rtnetlink import Rtnetlink
-from weft.host.sock_diag import NETLINK_SOCK_DIAG, TcpConnection
+from weft.host.net import sock_diag
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.net.sock_diag import NETLINK_SOCK_DIAG, TcpConnection
 
 
 def test_a_question_is_struct_inet_diag_req_v2_with_a_condition_on_the_group() -> None:

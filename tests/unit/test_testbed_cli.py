@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.host import namespaces, standing
+from weft.host.net import namespaces
+from weft.host.testbed import standing
 
 UP = ["testbed", "up", "--name", "unit-test", "--hosts", "2", "--rate", "200M"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.control.timeline import NAME, Explanation, Moment, Run, Timeline, records_of
-from weft.control.timeline_draw import timeline_sections
+from weft.control.operators.timeline import NAME, Explanation, Moment, Run, Timeline, records_of
+from weft.control.operators.timeline_figures import timeline_sections
 from weft.records import Record, Scalar, read_records, this_run, write_records
 
 LINK_BPS = 8e6  # a million bytes a second

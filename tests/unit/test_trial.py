@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.control.trial import Flow, Scheduler, scenario_of, tried
+from weft.control.operators.trial import Flow, Scheduler, scenario_of, tried
 from weft.errors import InputError
 from weft.fabric import Fabric, one_switch, two_hops
 from weft.switches import Lane, PortName, Tables

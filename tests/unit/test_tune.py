@@ -14,23 +14,23 @@ import pytest
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.measure.loss import PeerLost
-from weft.measure.placement import ANYWHERE
+from weft.measure.peer.loss import PeerLost
+from weft.measure.settings.placement import ANYWHERE
 from weft.records import read_records
-from weft.tune import measuring
-from weft.tune.confirm import mean_interval
-from weft.tune.design import design
-from weft.tune.draw import tuning_sections
-from weft.tune.goal import GOALS
-from weft.tune.here import Here
-from weft.tune.observed import Observed
-from weft.tune.over_fabric import prepare
-from weft.tune.recommend import recommend
-from weft.tune.record import tuning_record
-from weft.tune.schedule import Schedule, schedule
-from weft.tune.space import DECISIVE, SHARING, Choice, Space, candidates_of, space_for
-from weft.tune.surface import surface
-from weft.tune.tuning import Observe, Stopped, Tuning, tune
+from weft.tune.search import measuring
+from weft.tune.search.confirm import mean_interval
+from weft.tune.search.design import design
+from weft.tune.search.goal import GOALS
+from weft.tune.search.here import Here
+from weft.tune.search.observed import Observed
+from weft.tune.search.over_fabric import prepare
+from weft.tune.search.recommend import recommend
+from weft.tune.search.schedule import Schedule, schedule
+from weft.tune.search.space import DECISIVE, SHARING, Choice, Space, candidates_of, space_for
+from weft.tune.search.surface import surface
+from weft.tune.search.tuning import Observe, Stopped, Tuning, tune
+from weft.tune.search.tuning_figures import tuning_sections
+from weft.tune.search.tuning_record import tuning_record
 
 HERE = Here(
     transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30, size_bytes=64

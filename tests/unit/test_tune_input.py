@@ -8,19 +8,25 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.measure.placement import ANYWHERE, AUTO
+from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
-from weft.tune.confirm import Confirmed, Interval
-from weft.tune.evidence import Spread
-from weft.tune.from_records import Stored, better_stored, out_of_reach, predicted_gain, tune_records
-from weft.tune.goal import GOALS
-from weft.tune.here import Here
-from weft.tune.observed import Observed
-from weft.tune.read_evidence import evidence_of
-from weft.tune.record import tuning_record
-from weft.tune.report_text import command_text, tuning_text
-from weft.tune.space import Space, space_for
-from weft.tune.stored_text import stored_record, stored_text
+from weft.tune.rules.evidence import Spread
+from weft.tune.rules.read_evidence import evidence_of
+from weft.tune.search.confirm import Confirmed, Interval
+from weft.tune.search.from_records import (
+    Stored,
+    better_stored,
+    out_of_reach,
+    predicted_gain,
+    tune_records,
+)
+from weft.tune.search.goal import GOALS
+from weft.tune.search.here import Here
+from weft.tune.search.observed import Observed
+from weft.tune.search.report_text import command_text, tuning_text
+from weft.tune.search.space import Space, space_for
+from weft.tune.search.stored_text import stored_record, stored_text
+from weft.tune.search.tuning_record import tuning_record
 
 Capture = pytest.CaptureFixture[str]
 HERE = Here(transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30, size_bytes=64)

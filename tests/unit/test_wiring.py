@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from weft.errors import InputError
-from weft.host.wiring import SHAPES, Layout, Wiring, burst_bytes, layout
+from weft.host.testbed.wiring import SHAPES, Layout, Wiring, burst_bytes, layout
 
 
 def wiring(hosts: int, **options: object) -> Wiring:

@@ -11,7 +11,7 @@ from weft.measure.accuracy import QUANTILES, Judgement, judge_estimators
 from weft.records import Distribution
 from weft.records.dimension import format_value
 from weft.records.output import check_output, replacing
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 OMISSION_QUANTILES = (0.5, 0.95, 0.99, 0.999, 0.9999)
 

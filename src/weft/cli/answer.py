@@ -12,7 +12,7 @@ from math import isfinite
 
 from weft.model import ErrorSummary, Fit, Parameter
 from weft.records.dimension import format_number, format_value
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 Cell = float | str
 

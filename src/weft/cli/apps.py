@@ -12,11 +12,11 @@ from pathlib import Path
 from weft.errors import InputError
 from weft.records import check_output, replacing, write_text
 from weft.sensitivity.application import Application
-from weft.sensitivity.codec import to_json
+from weft.sensitivity.application_file import to_json
+from weft.sensitivity.application_table import AppTable, default_directory, read_application
+from weft.sensitivity.application_text import application_text, table_text
 from weft.sensitivity.curve import CurveRow, curve_rows, usual_shares
 from weft.sensitivity.shares import shares_from
-from weft.sensitivity.table import AppTable, default_directory, read_application
-from weft.sensitivity.text import application_text, table_text
 
 FIGURES = (".svg", ".png")
 
@@ -147,7 +147,7 @@ def _figure_file(path: str) -> Path:
 def _draw(application: Application, path: Path) -> None:
     # Plots take half a second to import.
     from weft.plot import figure, to_png, to_svg
-    from weft.sensitivity.draw import sensitivity_curve
+    from weft.sensitivity.sensitivity_figure import sensitivity_curve
 
     made = figure(lambda ax: sensitivity_curve(ax, application))
     if path.suffix == ".svg":

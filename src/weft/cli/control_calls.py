@@ -15,7 +15,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from weft.control.client.link import tls_from
-from weft.control.service import text
+from weft.control.service import reply_text
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.remote import Controller, call, new_key
 from weft.errors import InputError
@@ -29,8 +29,8 @@ _SIMULATION_S = 3600.0  # the controller ends it earlier
 
 
 def serve(args: argparse.Namespace) -> int:
-    from weft.control.config import read_config
-    from weft.control.serve import serve as serve_until_told
+    from weft.control.runtime.config import read_config
+    from weft.control.runtime.controller import serve as serve_until_told
 
     told = _json_line if args.json else _line
     serve_until_told(
@@ -42,8 +42,8 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def release(args: argparse.Namespace) -> int:
-    from weft.control.config import read_config
-    from weft.control.serve import give_back
+    from weft.control.runtime.config import read_config
+    from weft.control.runtime.controller import give_back
 
     found, remarks = give_back(read_config(args.file))
     told = [f"{node}: {' '.join(ports)}" for node, ports in sorted(found.items()) if ports]
@@ -94,19 +94,19 @@ def _emit(args: argparse.Namespace, reply: Any, shown: Callable[[], str]) -> Non
 
 def status(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest())
-    _emit(args, reply, lambda: text.status_text(reply))
+    _emit(args, reply, lambda: reply_text.status_text(reply))
     return int(bool(reply.problems or reply.ports_failing))
 
 
 def apps(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest(applications=True))
-    _emit(args, reply, lambda: text.applications_text(reply.listed_applications))
+    _emit(args, reply, lambda: reply_text.applications_text(reply.listed_applications))
     return 0
 
 
 def ports(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest(ports=True))
-    _emit(args, reply, lambda: text.ports_text(reply.listed_ports))
+    _emit(args, reply, lambda: reply_text.ports_text(reply.listed_ports))
     return 0
 
 
@@ -124,7 +124,7 @@ def explain(args: argparse.Namespace) -> int:
 def plan(args: argparse.Namespace) -> int:
     request = pb.PlanRequest(proposal=_proposal(args), simulate=args.simulate)
     reply = _call(args, "Plan", request, _SIMULATION_S if args.simulate else 30.0)
-    _emit(args, reply, lambda: text.plan_text(reply))
+    _emit(args, reply, lambda: reply_text.plan_text(reply))
     return 0
 
 
@@ -142,19 +142,19 @@ def _changed(args: argparse.Namespace, proposal: pb.Proposal, what: str) -> int:
     request = pb.ApplyRequest(key=new_key(), proposal=proposal, wait_s=wait_s)
     reply = _call(args, "Apply", request, 30.0 + wait_s)
     named = f"{what} {' '.join(reply.ids)}".strip()
-    _emit(args, reply, lambda: text.change_text(named, reply))
+    _emit(args, reply, lambda: reply_text.change_text(named, reply))
     return int(bool(reply.problems))
 
 
 def rollback(args: argparse.Namespace) -> int:
     if args.revision is None:
         reply = _call(args, "Status", pb.StatusRequest(revisions=50))
-        _emit(args, reply, lambda: text.revisions_text(reply.listed_revisions))
+        _emit(args, reply, lambda: reply_text.revisions_text(reply.listed_revisions))
         return 0
     wait_s, revision = _seconds(args.wait), _revision(args.revision)
     request = pb.RollbackRequest(key=new_key(), revision=revision, wait_s=wait_s)
     reply = _call(args, "Rollback", request, 30.0 + wait_s)
-    _emit(args, reply, lambda: text.change_text(f"rolled back to {revision}", reply))
+    _emit(args, reply, lambda: reply_text.change_text(f"rolled back to {revision}", reply))
     return int(bool(reply.problems))
 
 

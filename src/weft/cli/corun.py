@@ -13,8 +13,9 @@ from math import inf
 from pathlib import Path
 
 from weft.cli.profile import number, seconds, terminable
-from weft.control.corun.outcome import outcome_of, outcome_text, unmarked_text
-from weft.control.corun.rounds import (
+from weft.control.policy.lending import volume_of
+from weft.corun.outcome import outcome_of, outcome_text, unmarked_text
+from weft.corun.rounds import (
     UNMARKED,
     Plan,
     Round,
@@ -25,18 +26,17 @@ from weft.control.corun.rounds import (
     part_of,
     record_of,
 )
-from weft.control.corun.stage import Job, Stage, processor_times, staged
-from weft.control.corun.together import together
-from weft.control.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
-from weft.control.policy.lending import volume_of
+from weft.corun.stage import Job, Stage, processor_times, staged
+from weft.corun.together import together
+from weft.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
 from weft.errors import InputError
-from weft.host import standing
+from weft.host.testbed import standing
 from weft.records import Record, RecordWriter, check_output, read_records
 from weft.sensitivity.application import Application
+from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.place import testbed_text
 from weft.sensitivity.profiler import duration
 from weft.sensitivity.run_command import check_command
-from weft.sensitivity.table import AppTable, default_directory
 
 _SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
 _BESIDE = 2  # runs of a round that do not count: at its beginning and at its end

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from weft import __version__
 from weft.errors import InputError
 from weft.host import Examination, Finding, Memory, examine
-from weft.host.noise import HostNoise, lost_ns
-from weft.host.transports import OPERATIONS, Transport, reaches_others, transports
-from weft.host.tree import listed
+from weft.host.machine.noise import HostNoise, lost_ns
+from weft.host.machine.transports import OPERATIONS, Transport, reaches_others, transports
+from weft.host.machine.tree import listed
 from weft.records.dimension import format_value
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 WIDTH = 100
 PAGES = {"2M": "2 MiB pages", "thp": "transparent huge pages", "4K": "4 KiB pages"}

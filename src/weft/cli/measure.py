@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.measure.conduct import conduct
-from weft.measure.plan import Program, load_plan
-from weft.measure.steps_table import steps_table
+from weft.measure.plan.conduct import conduct
+from weft.measure.plan.plan import Program, load_plan
+from weft.measure.plan.steps_table import steps_table
 from weft.records import Record, RecordWriter, check_output, to_line
 from weft.records.summary import summary
 

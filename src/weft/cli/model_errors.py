@@ -7,7 +7,7 @@ import json
 
 from weft.errors import InputError
 from weft.model import ErrorSummary, Fit
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median", "p90", "worst"]
 

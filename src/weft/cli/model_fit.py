@@ -16,11 +16,11 @@ from weft.cli.model_records import latency_of_records, saturation_of_records, th
 from weft.cli.model_values import listed
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.values import Reader, size, whole
+from weft.measure.settings.values import Reader, size, whole
 from weft.model import Fit, FloatArray, Range
 from weft.model.saturation import doubling_load_MBps
 from weft.records.dimension import format_value
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 from weft.units import rate_bps
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from weft.cli.model_values import listed, single
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
-from weft.measure.values import per_second, size, whole
+from weft.measure.settings.values import per_second, size, whole
 from weft.model import link
 from weft.model.headers import OPERATIONS, TRANSPORTS, WIRES, Framing, on_wire
 

@@ -12,7 +12,7 @@ from weft.cli.model_records import bandwidth_rows
 from weft.cli.model_values import listed, single
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.values import size, time_ns, whole
+from weft.measure.settings.values import size, time_ns, whole
 from weft.model import Fit, FloatArray, outstanding
 from weft.model.outstanding import Pipe
 

@@ -12,8 +12,8 @@ from weft.model import Fit, FloatArray, fit
 from weft.model.latency import single_packet_latency
 from weft.model.saturation import saturation
 from weft.model.throughput import host_throughput
-from weft.tune.evidence import Row, families
-from weft.tune.read_evidence import read_evidence
+from weft.tune.rules.evidence import Row, families
+from weft.tune.rules.read_evidence import read_evidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

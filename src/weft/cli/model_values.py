@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from weft.measure.sweep import listed_values
-from weft.measure.values import Reader
+from weft.measure.settings.sweep import listed_values
+from weft.measure.settings.values import Reader
 
 
 def listed(args: argparse.Namespace, name: str, read: Reader) -> list[Any]:

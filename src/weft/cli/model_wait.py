@@ -11,7 +11,7 @@ from weft.cli.answer import Answer, Column, emit
 from weft.cli.model_values import listed, single
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.values import choice, size, time_ns, whole
+from weft.measure.settings.values import choice, size, time_ns, whole
 from weft.model import FloatArray
 from weft.model.headers import Framing, answer_packet_bytes, on_wire
 from weft.model.queueing import (

@@ -14,12 +14,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.cli.testbed import link_rate_bps
+from weft.cli.testbed_command import link_rate_bps
 from weft.errors import InputError
-from weft.host.lock import held
-from weft.host.standing import DEFAULT_NAME
+from weft.host.net.lock import held
+from weft.host.testbed.standing import DEFAULT_NAME
 from weft.records.run import this_run
 from weft.sensitivity.application import Application
+from weft.sensitivity.application_table import AppTable, default_directory
+from weft.sensitivity.application_text import application_text
 from weft.sensitivity.cluster_place import on_cluster
 from weft.sensitivity.curve import curve_rows, usual_shares
 from weft.sensitivity.place import Place, on_interfaces, on_testbed
@@ -37,8 +39,6 @@ from weft.sensitivity.run_command import Ran, check_command
 from weft.sensitivity.run_log import RunLog
 from weft.sensitivity.schedule import Plan
 from weft.sensitivity.shares import shares_from
-from weft.sensitivity.table import AppTable, default_directory
-from weft.sensitivity.text import application_text
 
 PERCENT = "5,10,25,50,75,90,100"
 

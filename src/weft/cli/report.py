@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.control.timeline_draw import timeline_sections
+from weft.control.operators.timeline_figures import timeline_sections
 from weft.errors import InputError
 from weft.plot import render_report
 from weft.records import Record, Run, check_output, export_parquet, read_records, write_text
-from weft.tune.draw import tuning_sections
+from weft.tune.search.tuning_figures import tuning_sections
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

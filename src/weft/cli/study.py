@@ -11,7 +11,7 @@ from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.plot import to_png, to_svg
 from weft.records import Record, check_directory, check_output, replacing, write_records, write_text
-from weft.sensitivity.table import AppTable, default_directory
+from weft.sensitivity.application_table import AppTable, default_directory
 from weft.studies import (
     STUDIES,
     Result,

@@ -10,22 +10,22 @@ import contextlib
 import math
 import sys
 
+from weft.cli.measurement import WITHOUT_PEER, add_settings, given_settings
 from weft.cli.progress import ProgressBar
-from weft.cli.test import WITHOUT_PEER, add_settings, given_settings
 from weft.cli.tune_records import are_records, one_peer, run_records
 from weft.errors import InputError
-from weft.host.facts import provenance_facts
-from weft.measure.auth import read_token
-from weft.measure.catalog import TESTS
-from weft.measure.peer import LOCAL, open_peer
-from weft.measure.values import time_ns, whole
+from weft.host.machine.facts import provenance_facts
+from weft.measure.peer.auth import read_token
+from weft.measure.peer.client import LOCAL, open_peer
+from weft.measure.settings.values import time_ns, whole
+from weft.measure.tests.catalog import TESTS
 from weft.records import RecordWriter, check_output, this_run, to_line
-from weft.tune.goal import GOALS
-from weft.tune.over_fabric import Prepared, prepare
-from weft.tune.record import tuning_record
-from weft.tune.report_text import plan_text, tuning_text
-from weft.tune.schedule import POINT_S
-from weft.tune.tuning import Tuning
+from weft.tune.search.goal import GOALS
+from weft.tune.search.over_fabric import Prepared, prepare
+from weft.tune.search.report_text import plan_text, tuning_text
+from weft.tune.search.schedule import POINT_S
+from weft.tune.search.tuning import Tuning
+from weft.tune.search.tuning_record import tuning_record
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -6,18 +6,18 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.cli.test import given_settings
+from weft.cli.measurement import given_settings
 from weft.errors import InputError
-from weft.measure.catalog import TESTS
-from weft.measure.options import options_of
-from weft.measure.peer import LOCAL
-from weft.measure.sweep import listed_values
+from weft.measure.peer.client import LOCAL
+from weft.measure.settings.options import options_of
+from weft.measure.settings.sweep import listed_values
+from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, check_output, to_line, write_records
-from weft.tune.from_records import tune_records
-from weft.tune.goal import goal_named
-from weft.tune.read_evidence import read_evidence
-from weft.tune.space import CHOICES
-from weft.tune.stored_text import stored_record, stored_text
+from weft.tune.rules.read_evidence import read_evidence
+from weft.tune.search.from_records import tune_records
+from weft.tune.search.goal import goal_named
+from weft.tune.search.space import CHOICES
+from weft.tune.search.stored_text import stored_record, stored_text
 
 OF_MEASURING = ("budget", "token_file", "dry_run")
 SUFFIX = ".jsonl"

@@ -22,7 +22,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.fleet.fleet import HostLost
 from weft.fleet.member import Invitation
-from weft.fleet.wire import (
+from weft.fleet.messages import (
     BEAT_S,
     LONGEST_GREETING,
     LONGEST_LINE,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.errors import WeftError
-from weft.fleet.wire import SILENT_S, Lines, Message, packed, proof
+from weft.fleet.messages import SILENT_S, Lines, Message, packed, proof
 
 CLOCK_ROUNDS = 50
 CONNECT_S = 10.0

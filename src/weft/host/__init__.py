@@ -5,15 +5,15 @@ keeps, `pick_cpus` where to spin, `watch_noise` and `snapshot` what happened bes
 Readers take a root, so that the files of another host can be read as well.
 """
 
-from weft.host.clock import ClockFacts, clock
-from weft.host.counters import Change, changes, rows, snapshot
-from weft.host.cpu import Placement, Processors, pick_cpus, processors
-from weft.host.devices import Interface, RdmaDevice, interfaces, numa_node_of, rdma_devices
-from weft.host.examination import Examination, examine
-from weft.host.facts import provenance_facts
-from weft.host.findings import Finding
-from weft.host.memory import Memory, memory
-from weft.host.noise import Distance, HostNoise, NoiseWatch, watch_noise
+from weft.host.machine.clock import ClockFacts, clock
+from weft.host.machine.counters import Change, changes, rows, snapshot
+from weft.host.machine.cpu import Placement, Processors, pick_cpus, processors
+from weft.host.machine.devices import Interface, RdmaDevice, interfaces, numa_node_of, rdma_devices
+from weft.host.machine.examination import Examination, examine
+from weft.host.machine.facts import provenance_facts
+from weft.host.machine.findings import Finding
+from weft.host.machine.memory import Memory, memory
+from weft.host.machine.noise import Distance, HostNoise, NoiseWatch, watch_noise
 
 __all__ = [
     "Change",

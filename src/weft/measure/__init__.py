@@ -8,21 +8,21 @@
 The tests take their settings by the names that the command line has, as text or numbers.
 """
 
-from weft.measure.bandwidth import bandwidth
-from weft.measure.channel import ChannelSpec
-from weft.measure.channels import Channels
 from weft.measure.interrupt import Interrupt
-from weft.measure.latency import latency
-from weft.measure.limits import Limits
-from weft.measure.loss import PeerLost, PeerStopped
-from weft.measure.paced import paced
-from weft.measure.peer import Peer, open_peer
-from weft.measure.rate import rate
-from weft.measure.rma import rma
-from weft.measure.rperf import rperf
-from weft.measure.saturation import saturation
-from weft.measure.test import Measurement
-from weft.measure.transfer import transfer
+from weft.measure.measurement import Measurement
+from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.channels import Channels
+from weft.measure.peer.client import Peer, open_peer
+from weft.measure.peer.limits import Limits
+from weft.measure.peer.loss import PeerLost, PeerStopped
+from weft.measure.tests.bandwidth import bandwidth
+from weft.measure.tests.latency import latency
+from weft.measure.tests.paced import paced
+from weft.measure.tests.rate import rate
+from weft.measure.tests.rma import rma
+from weft.measure.tests.rperf import rperf
+from weft.measure.tests.saturation import saturation
+from weft.measure.tests.transfer import transfer
 
 __all__ = [
     "ChannelSpec",

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.measure import mpi
-from weft.measure.options import Settings, digest, options_of
-from weft.measure.peer import Peer
+from weft.measure.measurement import ENDED, Measurement, Test, check_point, run_test
+from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress
-from weft.measure.sweep import sweep_points, swept_names
-from weft.measure.test import ENDED, Measurement, Test, check_point, run_test
+from weft.measure.settings.options import Settings, digest, options_of
+from weft.measure.settings.sweep import sweep_points, swept_names
 from weft.records import Record
 
 

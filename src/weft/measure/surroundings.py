@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.host.clock import clock
-from weft.host.counters import changes, rows, snapshot
-from weft.host.noise import HostNoise, watch_noise
+from weft.host.machine.clock import clock
+from weft.host.machine.counters import changes, rows, snapshot
+from weft.host.machine.noise import HostNoise, watch_noise
 from weft.records import Row
 
 NOISY_PERCENT = 1.0

@@ -6,10 +6,10 @@ set two of them side by side.
 
 from weft._core import Histogram
 from weft.records.check import Check, Failure, fail_if, parse_check
-from weft.records.codec import from_line, to_line
 from weft.records.compare import Comparison, Difference, compare, format_comparison
 from weft.records.output import check_directory, check_output, replacing, write_text
 from weft.records.parquet import export_parquet, flatten
+from weft.records.record_line import from_line, to_line
 from weft.records.run import Run, this_run
 from weft.records.schema import (
     SCHEMA,

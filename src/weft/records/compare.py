@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.records.codec import canonical
 from weft.records.dimension import format_number, format_value
+from weft.records.record_line import canonical
 from weft.records.schema import Distribution, Quantity, Record
 from weft.records.statistic import names, quantile_of, statistic, unit_of
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 Ends = tuple[int | None, int | None]
 CONFIDENCE = 0.95

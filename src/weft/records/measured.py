@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from weft.records.codec import canonical
 from weft.records.dimension import display_for, format_number, format_value
+from weft.records.record_line import canonical
 from weft.records.schema import Distribution, Plain, Record, Scalar
 from weft.records.statistic import PERCENTILES, quantile_of, statistic, unit_of
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 REPETITION = "repetition"
 # What a line of a table shows: of the first distribution, and of these numbers if there are any.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import __version__
-from weft.records.codec import canonical
+from weft.records.record_line import canonical
 from weft.records.schema import SCHEMA, Plain
 
 

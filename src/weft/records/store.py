@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from weft.errors import InputError
-from weft.records.codec import MALFORMED, located, parse, record_from, require_schema, to_line
 from weft.records.output import check_output, file_errors, replacing, sync
+from weft.records.record_line import MALFORMED, located, parse, record_from, require_schema, to_line
 from weft.records.run import Run, run_from, run_to_line, this_run
 from weft.records.schema import Record
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from weft.records.dimension import format_value
 from weft.records.schema import Distribution, Quantity, Record, Scalar
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 
 QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999))
 

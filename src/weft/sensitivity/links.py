@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from weft.host.caps import Ends, changing
-from weft.host.ends import End
+from weft.host.net.caps import Ends, changing
+from weft.host.net.ends import End
 
 
 class Links(Protocol):

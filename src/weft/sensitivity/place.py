@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.errors import InputError
-from weft.host import namespaces, standing
-from weft.host.tree import ROOT, number
-from weft.host.wiring import INTERFACE, LEAST_RATE_BPS, Wiring
+from weft.host.machine.tree import ROOT, number
+from weft.host.net import namespaces
+from weft.host.testbed import standing
+from weft.host.testbed.wiring import INTERFACE, LEAST_RATE_BPS, Wiring
 from weft.records.dimension import format_value
 from weft.sensitivity.links import Links, interface_ends, our_links
 from weft.sensitivity.run_command import Ran, host_bytes, run_command

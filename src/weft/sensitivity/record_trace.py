@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import InputError
-from weft.host.process_times import TreeTimes
-from weft.host.tree import ROOT, text
+from weft.host.machine.process_times import TreeTimes
+from weft.host.machine.tree import ROOT, text
 from weft.sensitivity.model import FloatArray
 from weft.sensitivity.trace import Trace
 

@@ -23,8 +23,8 @@ from functools import partial
 from typing import IO
 
 from weft.errors import InputError
-from weft.host import namespaces
-from weft.host.process_times import TreeTimes
+from weft.host.machine.process_times import TreeTimes
+from weft.host.net import namespaces
 from weft.sensitivity.profile import Run
 from weft.sensitivity.record_trace import Counters, End, Watched, bytes_by_interface, watch
 

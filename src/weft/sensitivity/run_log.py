@@ -15,8 +15,8 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.records import check_directory
-from weft.records.codec import canonical, located, parse
 from weft.records.output import file_errors
+from weft.records.record_line import canonical, located, parse
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Run
 from weft.sensitivity.schedule import Plan

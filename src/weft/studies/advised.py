@@ -4,7 +4,7 @@ Of the EFA thesis, tables of perftest are rows as they stand; those of efa-bench
 libfabric, have that as another interface and are compared among themselves; the inline step is the
 one that the thesis states in words. Of the FDR study, what its sentences state. Entry points:
 `published_advice`, `fdr_advice`. Units: as in the tables'
-names, turned into those of `weft.tune.evidence`.
+names, turned into those of `weft.tune.rules.evidence`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 
 from weft.studies.calibrated import efa_latency_fit, throughput_fit
 from weft.studies.published import published, stated
-from weft.tune.advice import Rule, advise
-from weft.tune.evidence import Evidence, Row, Setting, Spread
+from weft.tune.rules.advice import Rule, advise
+from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
 
 Fabric = Literal["RC", "SRD"]  # of the EFA thesis: 4X EDR InfiniBand, EFA
 OVER = "verbs"

@@ -1,7 +1,8 @@
 """Section 6.1 of the EFA thesis: its conclusions beside those of our rules on its own tables.
 
-The rules of `weft.tune.advice` see the thesis's tables and the models fitted to them, and decide by
-thresholds that are the same for every fabric. Entry point: `ADVICE`. Units: as each rule has them.
+The rules of `weft.tune.rules.advice` see the thesis's tables and the models fitted to them, and
+decide by thresholds that are the same for every fabric. Entry point: `ADVICE`. Units: as each rule
+has them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from weft.studies.paper import EFA
 from weft.studies.published import stated
 from weft.studies.site import Point, Site
 from weft.studies.study import Result, Study
-from weft.tune.advice import advice_rows
-from weft.tune.rule import Rule
+from weft.tune.rules.advice import advice_rows
+from weft.tune.rules.rule import Rule
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from weft import __version__
 from weft._core import Availability, availability
 from weft.measure import latency
-from weft.measure.feasibility import is_lossy
-from weft.measure.latency import LatencySettings
+from weft.measure.settings.feasibility import is_lossy
+from weft.measure.tests.latency import LatencySettings
 from weft.plot.style import MUTED, PUBLISHED
 from weft.records import Provenance, Record, Row, Scalar
 from weft.studies.claim import Claim, NotHere, Verdict

@@ -129,8 +129,8 @@ def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
             cohort,
             point.setting,
             quantity,
-            lambda records, s=point.setting, q=quantity: _value(records, s, q),
-        )  # type: ignore[misc]
+            partial(_value, setting=point.setting, quantity=quantity),
+        )
         for point in _points(cohort, change)
         for quantity in (PAPER, CONVEX, ERROR)
     ]

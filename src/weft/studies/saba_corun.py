@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft import __version__
-from weft.control.corun.outcome import TITLES, Mean, Outcome, outcome_of
-from weft.control.corun.rounds import ways_in
-from weft.control.corun.ways import EQUAL, LEND, ONE, WAYS, WEFT
+from weft.corun.outcome import TITLES, Mean, Outcome, outcome_of
+from weft.corun.rounds import ways_in
+from weft.corun.ways import EQUAL, LEND, ONE, WAYS, WEFT
 from weft.plot.style import legend
 from weft.records import Provenance, Quantity, Record, Scalar
 from weft.studies.claim import Claim, NotHere, Verdict
@@ -121,11 +121,15 @@ def rows(corun: CoRun) -> list[Observation]:
     gains = {way: gain.value for way in OURS if (gain := corun.gain(way)) is not None}
     lower_by = [
         _row(
-            corun, lower(way), unit="%", kind="gain", theirs=theirs, read=lambda _, g=gain: 100 * g
-        )  # type: ignore[misc]
+            corun, lower(way), unit="%", kind="gain", theirs=theirs, read=partial(_in_percent, gain)
+        )
         for way, gain in gains.items()
     ]
     return [*told, *lower_by, *models]
+
+
+def _in_percent(gain: float, _: Records) -> float:
+    return 100 * gain
 
 
 def _row(

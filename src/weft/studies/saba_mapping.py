@@ -8,10 +8,10 @@ sensitivity, and what is judged is what the text says of the method. Entry point
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.levels import levels_of
 from weft.control.policy.plan import Plan, plan, policy_of
 from weft.control.policy.port import PortPolicy, VlArbitration
@@ -217,9 +217,9 @@ FIG4_9 = Study(
         modelled(
             f"port {row[0]}",
             {"port": str(row[0]), "levels": str(row[1])},
-            lambda n=n: _port_quantities(n),
+            partial(_port_quantities, n),
             EXAMPLE,
-        )  # type: ignore[misc]
+        )
         for n, row in enumerate(PORTS.rows, start=1)
     ),
     observations=tuple(_step_row(str(row[0]), float(row[2])) for row in PORTS.rows),

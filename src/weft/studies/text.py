@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from weft.records.table import text_table
+from weft.records.text_table import text_table
 from weft.studies.claim import Claim, Verdict
 from weft.studies.fitted import predictions
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row

@@ -20,8 +20,8 @@ from weft.control.client.app import App, UnmanagedWarning
 from weft.control.client.held import Held, held
 from weft.control.client.sockets import crosses
 from weft.errors import InputError, WeftError
-from weft.host.marking import Group, accompanied
-from weft.host.sock_diag import GroupConnections
+from weft.host.net.marking import Group, accompanied
+from weft.host.net.sock_diag import GroupConnections
 
 LOOK_S = 0.1
 LINGER_S = 1.0  # a pair of hosts without a connection: the next one may be under way

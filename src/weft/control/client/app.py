@@ -21,9 +21,9 @@ from typing import Self
 from weakref import WeakSet, finalize
 
 from weft._core import Endpoint, EndpointConfig
-from weft.control.client.connection import Connection
+from weft.control.client.app_connection import Connection
+from weft.control.client.client_session import Registration, Wanted
 from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
-from weft.control.client.session import Registration, Wanted
 from weft.control.client.sockets import Kind, check_host, ends_of, opened, set_mark
 from weft.control.client.worker import Worker
 from weft.errors import InputError

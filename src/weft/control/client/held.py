@@ -12,7 +12,7 @@ import signal
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 
-from weft.host.marking import Group
+from weft.host.net.marking import Group
 
 _NOT_RUN = 127
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from itertools import chain
 
 from weft.control.policy.by_port import ByPort
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.crowded import Kinds, split
 from weft.control.policy.levels import Levels, levels_of
 from weft.control.policy.port import ArbitrationTables, PortPolicy, arbitration_of

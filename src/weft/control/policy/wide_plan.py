@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.control.policy.by_port import ByPort
-from weft.control.policy.connection import Connection
+from weft.control.policy.connection_ports import Connection
 from weft.control.policy.crowded import least_units
 from weft.control.policy.fabric_wide import FabricWide, fabric_wide
 from weft.control.policy.plan import Plan, Policy, PortPlan, kind_of, plan, port_name

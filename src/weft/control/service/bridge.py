@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 from functools import partial
 
-from weft.control.engine import Busy, Engine, RollbackTo, Ticket
-from weft.control.events import Answer, Event
+from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.service.refused import Refused
+from weft.control.state.events import Answer, Event
 
 _Answers = Sequence[Answer]
 

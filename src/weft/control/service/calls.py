@@ -16,10 +16,10 @@ from typing import Any
 
 import grpc
 
-from weft.control.engine import Engine, RollbackTo
-from weft.control.events import Answer, Applied, Connected, Event, Refusal, Registered, Renewed
-from weft.control.proposal import proposed
-from weft.control.reconcile import Reconciler
+from weft.control.operators.proposal import proposed
+from weft.control.operators.simulated_run import Rates, run_of
+from weft.control.runtime.engine import Engine, RollbackTo
+from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests as read
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.bridge import Bridge
@@ -35,7 +35,15 @@ from weft.control.service.messages import (
 from weft.control.service.methods import extra_cost
 from weft.control.service.questions import Questions
 from weft.control.service.refused import Refused, invalid, refusing
-from weft.control.simulated import Rates, run_of
+from weft.control.state.events import (
+    Answer,
+    Applied,
+    Connected,
+    Event,
+    Refusal,
+    Registered,
+    Renewed,
+)
 from weft.switches import PortName
 
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.1

@@ -21,7 +21,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from weft.control.client.link import pem_contents
-from weft.control.config import Limits, Tls
+from weft.control.runtime.config import Limits, Tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.calls import Asked, Calls
 from weft.control.service.limits import RateLimits

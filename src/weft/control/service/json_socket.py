@@ -21,7 +21,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from weft.control.config import Limits, Socket
+from weft.control.runtime.config import Limits, Socket
 from weft.control.service.calls import Asked, Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.methods import CALL, QUESTIONS, UNARY, request_class

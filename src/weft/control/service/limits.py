@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.control.config import Limits
+from weft.control.runtime.config import Limits
 from weft.control.service.refused import Refused
 from weft.control.service.room import Room
 

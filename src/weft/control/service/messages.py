@@ -9,16 +9,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from weft.control.book import PortReport, Report
-from weft.control.events import Refusal
-from weft.control.explain import Assigned, PortAccount, application_accounts, named, port_account
-from weft.control.explain_text import application_text, port_text
-from weft.control.forecast import Forecast, forecasts
-from weft.control.proposal import ApplicationChange, Planned, PortChange
+from weft.control.operators.explain import (
+    Assigned,
+    PortAccount,
+    application_accounts,
+    named,
+    port_account,
+)
+from weft.control.operators.explain_text import application_text, port_text
+from weft.control.operators.forecast import Forecast, forecasts
+from weft.control.operators.proposal import ApplicationChange, Planned, PortChange
+from weft.control.runtime.book import PortReport, Report
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.refused import Refused
-from weft.control.state import Application, State
-from weft.control.store import Revision
+from weft.control.state.events import Refusal
+from weft.control.state.state import Application, State
+from weft.control.store.sqlite_store import Revision
 from weft.switches import PortName
 
 _MOST_PROBLEMS = 20

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from weft.control.operators.simulated_run import Rates, Run, simulated
 from weft.control.service.limits import Caller
 from weft.control.service.refused import Refused
-from weft.control.simulated import Rates, Run, simulated
 from weft.errors import InputError
 
 T = TypeVar("T")

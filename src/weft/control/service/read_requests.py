@@ -9,8 +9,10 @@ import re
 from math import isfinite
 from typing import Any
 
-from weft.control.engine import RollbackTo
-from weft.control.events import (
+from weft.control.runtime.engine import RollbackTo
+from weft.control.service import weft_pb2 as pb
+from weft.control.service.refused import Refused, invalid
+from weft.control.state.events import (
     Apply,
     Connect,
     Deregister,
@@ -22,9 +24,7 @@ from weft.control.events import (
     Register,
     Renew,
 )
-from weft.control.key import Key
-from weft.control.service import weft_pb2 as pb
-from weft.control.service.refused import Refused, invalid
+from weft.control.state.key import Key
 from weft.sensitivity.profile import is_name
 from weft.switches import PortName
 

@@ -5,7 +5,7 @@ Entry points: `Refused`, `refusing`.
 
 from __future__ import annotations
 
-from weft.control.events import Answer, Refusal
+from weft.control.state.events import Answer, Refusal
 from weft.errors import InputError, WeftError
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError
-from weft.measure.mpi import one_sided, streams, two_sided
+from weft.measure.mpi import one_sided, two_sided, windowed
 from weft.measure.mpi.job import REFUSED, Counts, Job, LatencyResult, PacedResult
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
 PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
     "latency": (two_sided.ping_pong, two_sided.echo),
     "paced": (two_sided.paced, two_sided.echo),
-    "bandwidth": (streams.stream, streams.sink),
-    "bidirectional": (streams.duplex, streams.duplex_back),
+    "bandwidth": (windowed.stream, windowed.sink),
+    "bidirectional": (windowed.duplex, windowed.duplex_back),
     "rma": (one_sided.complete, one_sided.serve_window),
     "rma-windowed": (one_sided.windowed, one_sided.serve_window),
 }

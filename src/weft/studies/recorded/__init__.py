@@ -18,7 +18,7 @@ from typing import Literal
 
 from weft.records import Record, read_records
 from weft.sensitivity.application import Application
-from weft.sensitivity.table import read_application
+from weft.sensitivity.application_table import read_application
 
 FOLDER = Path(__file__).parent / "applications"
 CORUNS = Path(__file__).parent / "coruns"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.driver import LEVELS, InfinibandSwitches
-from weft.switches.infiniband.wire import TIMEOUT_S, TRIES, WINDOW, Smps, Umad, read_m_key
+from weft.switches.infiniband.mad_transport import TIMEOUT_S, TRIES, WINDOW, Smps, Umad, read_m_key
 from weft.toml_table import Table
 
 UNVERIFIED = "unverified on InfiniBand hardware: ran against ibsim and OpenSM alone"

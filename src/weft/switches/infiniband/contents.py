@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from weft.switches.infiniband import mad
+from weft.switches.infiniband.mad_transport import Wire
 from weft.switches.infiniband.ports import PortAt, each, port_tables
-from weft.switches.infiniband.tables import Map, PortTables, served
-from weft.switches.infiniband.wire import Wire
+from weft.switches.infiniband.vl_tables import Map, PortTables, served
 from weft.switches.tables import Failed, PortName
 
 Ports = Mapping[PortName, PortAt]

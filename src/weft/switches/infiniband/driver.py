@@ -18,10 +18,11 @@ from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.contents import Contents
-from weft.switches.infiniband.discover import Survey, survey
 from weft.switches.infiniband.mad import PortInfo, Smp
+from weft.switches.infiniband.mad_transport import Refusal, Wire
 from weft.switches.infiniband.ports import PortAt, each
-from weft.switches.infiniband.tables import (
+from weft.switches.infiniband.subnet_discovery import Survey, survey
+from weft.switches.infiniband.vl_tables import (
     PortTables,
     Step,
     ability,
@@ -35,7 +36,6 @@ from weft.switches.infiniband.tables import (
     steps,
     total,
 )
-from weft.switches.infiniband.wire import Refusal, Wire
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
 LEVELS = 8

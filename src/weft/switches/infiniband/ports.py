@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from weft.switches.infiniband import mad
-from weft.switches.infiniband.discover import Place
 from weft.switches.infiniband.mad import Entry, PortInfo, Smp
-from weft.switches.infiniband.tables import MOST_KEPT, Map, PortTables, Step
-from weft.switches.infiniband.wire import Refusal, Wire
+from weft.switches.infiniband.mad_transport import Refusal, Wire
+from weft.switches.infiniband.subnet_discovery import Place
+from weft.switches.infiniband.vl_tables import MOST_KEPT, Map, PortTables, Step
 from weft.switches.tables import Failed, PortName
 
 

@@ -3,12 +3,12 @@
     python -m weft.switches.linux.agent NODE --folder DIR --port 1=swp1 --port 2=swp2
     python -m weft.switches.linux.agent NODE --folder DIR --release
 
-It listens on DIR/agent.sock (`weft.switches.linux.wire`), which only its owner can open; to reach
-it from another machine, let ssh forward the socket. One request at a time is done, whoever asks,
-and SIGTERM waits for its end. The agent's own end changes nothing in the kernel; DIR keeps what
-ports had, and `--release` puts that back. Ports that carry the default route, those of a bridge
-that does among them, are refused unless they are allowed. Unverified on physical ports: it has run
-on virtual ones alone. Entry point: `main`. Units: bits per second.
+It listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which only its owner can
+open; to reach it from another machine, let ssh forward the socket. One request at a time is done,
+whoever asks, and SIGTERM waits for its end. The agent's own end changes nothing in the kernel; DIR
+keeps what ports had, and `--release` puts that back. Ports that carry the default route, those of a
+bridge that does among them, are refused unless they are allowed. Unverified on physical ports: it
+has run on virtual ones alone. Entry point: `main`. Units: bits per second.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError, WeftError
-from weft.host.lock import held
-from weft.host.rtnetlink import Rtnetlink
-from weft.switches.linux import wire
-from weft.switches.linux.ports import Ports, give_back, release
-from weft.switches.linux.tables import as_json, tables_from
-from weft.switches.linux.wire import LEAVE_S, Broken, Message, socket_path
+from weft.host.net.lock import held
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.switches.linux import agent_connection
+from weft.switches.linux.agent_connection import LEAVE_S, Broken, Message, socket_path
+from weft.switches.linux.htb_ports import Ports, give_back, release
+from weft.switches.linux.htb_tables import as_json, tables_from
 from weft.switches.tables import Ability, Failed, Foreign, Tables
 from weft.units import rate_bps
 
@@ -140,10 +140,12 @@ class _Session(socketserver.BaseRequestHandler):
 
     def _talk(self) -> None:
         try:
-            while (message := wire.receive(self.request)) is not None:
-                wire.send(self.request, self.server.desk.answer(message))  # type: ignore[attr-defined]
+            while (message := agent_connection.receive(self.request)) is not None:
+                agent_connection.send(self.request, self.server.desk.answer(message))  # type: ignore[attr-defined]
         except Broken as error:
-            wire.send(self.request, {"error": [error.where, error.problem, error.remedy]})
+            agent_connection.send(
+                self.request, {"error": [error.where, error.problem, error.remedy]}
+            )
 
 
 class Server(socketserver.ThreadingUnixStreamServer):

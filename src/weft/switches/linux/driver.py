@@ -2,8 +2,8 @@
 
 All agents are asked before the first answer is awaited, and all have the same time for it, so that
 they work side by side; an agent that does not answer fails its own ports alone. What agents do is
-in `weft.switches.linux.ports`. Several drivers may use the same agents. Entry points: `on_testbed`,
-`on_bed`, `with_agents`.
+in `weft.switches.linux.htb_ports`. Several drivers may use the same agents. Entry points:
+`on_testbed`, `on_bed`, `with_agents`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric, check
-from weft.host import standing
-from weft.host.testbed import Testbed
-from weft.switches.linux import wire
-from weft.switches.linux.discover import Discovered, Forwarding, fabric_of, interfaces_of
-from weft.switches.linux.ports import Released, released_from
-from weft.switches.linux.tables import as_json, tables_from
-from weft.switches.linux.wire import Agent, Message, socket_path, start
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.switches.linux import agent_connection
+from weft.switches.linux.agent_connection import Agent, Message, socket_path, start
+from weft.switches.linux.htb_ports import Released, released_from
+from weft.switches.linux.htb_tables import as_json, tables_from
+from weft.switches.linux.testbed_discovery import Discovered, Forwarding, fabric_of, interfaces_of
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
 FOLDERS = Path("/run/weft/switches")
@@ -49,7 +49,9 @@ class LinuxSwitches:
 
     def discover(self) -> Fabric:
         """With what answers: agents that do not are told in `notes`, unless none does."""
-        described = self._asked({node: {"do": "describe"} for node in self._agents}, wire.ANSWER_S)
+        described = self._asked(
+            {node: {"do": "describe"} for node in self._agents}, agent_connection.ANSWER_S
+        )
         silent = [one for one in described.values() if isinstance(one, InputError)]
         if silent and len(silent) == len(described):
             raise silent[0]
@@ -89,7 +91,9 @@ class LinuxSwitches:
 
         A port to which someone has given another root keeps that, and is named in `notes`.
         """
-        answers = self._asked({node: {"do": "release"} for node in self._agents}, wire.ANSWER_S)
+        answers = self._asked(
+            {node: {"do": "release"} for node in self._agents}, agent_connection.ANSWER_S
+        )
         done: dict[str, Released] = {}
         for node, answer in answers.items():
             if isinstance(answer, InputError):
@@ -115,7 +119,7 @@ class LinuxSwitches:
         self, messages: Mapping[str, Message], seconds: float
     ) -> dict[str, Message | InputError]:
         """What each node's agent answers in so much time, or why it does not."""
-        deadline = time.monotonic() + wire.ANSWER_S
+        deadline = time.monotonic() + agent_connection.ANSWER_S
         failed: dict[str, InputError] = {}
         for step in (self._wake, self._ask):
             for node, message in messages.items():
@@ -125,7 +129,7 @@ class LinuxSwitches:
                     except InputError as error:
                         failed[node] = error
         asked = [self._agents[node] for node in messages if node not in failed]
-        return {**failed, **wire.answers(asked, seconds)}
+        return {**failed, **agent_connection.answers(asked, seconds)}
 
     def _wake(self, node: str, _: Message, __: float) -> None:
         if node not in self._agents:

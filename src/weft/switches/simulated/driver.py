@@ -1,8 +1,8 @@
 """Simulated switches: the tables of a fabric's ports, kept as real ones would keep them.
 
-For trying a plan (`weft.control.trial` runs the packet simulator with such tables), and for testing
-what happens when writes fail or the writer is killed: their registers can lie in a file, and stay.
-Entry point: `SimulatedSwitches`.
+For trying a plan (`weft.control.operators.trial` runs the packet simulator with such tables), and
+for testing what happens when writes fail or the writer is killed: their registers can lie in a
+file, and stay. Entry point: `SimulatedSwitches`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches.simulated.discover import ports_of, routed
-from weft.switches.simulated.tables import refusal, steps
-from weft.switches.simulated.wire import Failing, Registers
+from weft.switches.simulated.file_discovery import ports_of, routed
+from weft.switches.simulated.register_tables import refusal, steps
+from weft.switches.simulated.registers import Failing, Registers
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
 USUAL = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)

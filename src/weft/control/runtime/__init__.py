@@ -1,0 +1,1 @@
+"""The running controller: its threads, its drivers, its configuration."""

@@ -1,0 +1,1 @@
+"""The state of a controller and every event that changes it. Pure: no clock, no I/O."""

@@ -1,0 +1,1 @@
+"""The store of a controller: its state on disk."""

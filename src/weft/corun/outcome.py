@@ -1,0 +1,233 @@
+"""What came out of co-running: slowdown of each application in each way, intervals, verdicts.
+
+Slowdown is completion in a round divided by the mean completion alone, of all repetitions.
+Intervals are Student's, 95 %, over repetitions, widened by the interval of the mean alone; two ways
+are compared by the differences within repetitions. Pure. Entry points: `outcome_of`,
+`outcome_text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import hypot, inf, isfinite, sqrt
+from statistics import fmean, stdev
+
+from weft.corun.rounds import IDLE, UNMARKED, completions_of, part_of
+from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
+from weft.records import Record
+from weft.records.text_table import text_table
+
+_CONFIDENCE = 0.975
+_FEW = 0.03  # of the bytes, what connections send before they bear their mark, and more
+TITLES = {ONE: "one queue", EQUAL: "equal queues", WEFT: "weft", LEND: "weft, lending"}
+_OURS, _OTHERS = (WEFT, LEND), (ONE, EQUAL)
+
+_Rows = Mapping[int, Mapping[str, float]]  # slowdowns in each repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """A mean of repetitions and half the width of its interval; inf of one repetition."""
+
+    value: float
+    half: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f}" + (f" ± {self.half:.2f}" if isfinite(self.half) else "")
+
+    def wider(self, *halves: float) -> Mean:
+        """With further errors, independent of it and of each other."""
+        return Mean(self.value, hypot(self.half, *halves))
+
+
+def mean_of(values: Sequence[float]) -> Mean:
+    if len(values) < 2:
+        return Mean(fmean(values), inf)
+    from scipy.special import stdtrit  # see weft.model.fit
+
+    quantile = float(stdtrit(len(values) - 1, _CONFIDENCE))
+    return Mean(fmean(values), quantile * stdev(values) / sqrt(len(values)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Slowdowns by way and application; `overall` their mean over applications, by way.
+
+    `gains` is by how much the mean slowdown is lower in a way of ours than in another, as a part of
+    the other's: of (ours, other). By the models, with lending and by the weights alone: `expected`
+    is the mean slowdown in a way, `predicted` the gain over equal queues. `idle` is of the rounds
+    in which several ran, `unmarked` the most of any of them; None where that is not known.
+    """
+
+    names: tuple[str, ...]
+    alone_s: Mapping[str, Mean]
+    slowdown: Mapping[str, Mapping[str, Mean]]
+    overall: Mapping[str, Mean]
+    gains: Mapping[tuple[str, str], Mean]
+    expected: Mapping[str, tuple[float, float]]
+    predicted: Mapping[str, tuple[float, float]]
+    idle: Mean | None
+    unmarked: float | None
+
+
+def outcome_of(
+    names: Sequence[str], ways: Mapping[str, Way], records: Sequence[Record]
+) -> Outcome | None:
+    """None before each application has run alone."""
+    alone_s = _alone_s(names, records)
+    if alone_s is None:
+        return None
+    measured = _slowdowns(alone_s, records)
+    error = {name: mean.half / mean.value for name, mean in alone_s.items()}
+    expected = {
+        way.name: (fmean(way.lent), fmean(way.promised)) for way in ways.values() if way.weights
+    }
+    together = [record for record in records if record.settings["way"] != ALONE]
+    return Outcome(
+        names=tuple(names),
+        alone_s=alone_s,
+        slowdown={
+            way: {name: _slowdown(rows, name, error[name]) for name in names}
+            for way, rows in measured.items()
+        },
+        overall={way: _overall(rows, error) for way, rows in measured.items()},
+        gains={
+            (ours, other): _gain(measured[ours], measured[other], error)
+            for ours, other in product(_OURS, _OTHERS)
+            if measured.get(ours, {}).keys() & measured.get(other, {}).keys()
+        },
+        expected=expected,
+        predicted=_predicted_gains(expected),
+        idle=_idle(together),
+        unmarked=max(_parts(together, UNMARKED), default=None),
+    )
+
+
+def _alone_s(names: Sequence[str], records: Sequence[Record]) -> dict[str, Mean] | None:
+    found = [completions_of(record) for record in records if record.settings["way"] == ALONE]
+    taken = {name: [one[name] for one in found if name in one] for name in names}
+    if not all(taken.values()):
+        return None
+    return {name: mean_of(values) for name, values in taken.items()}
+
+
+def _slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
+    """By way and repetition, of each application."""
+    rows: dict[str, dict[int, dict[str, float]]] = {way: {} for way in WAYS}
+    for record in records:
+        way, repetition = str(record.settings["way"]), record.settings["repetition"]
+        if way in rows and isinstance(repetition, int):
+            taken = completions_of(record)
+            rows[way][repetition] = {name: taken[name] / s.value for name, s in alone_s.items()}
+    return {way: found for way, found in rows.items() if found}
+
+
+def _slowdown(rows: _Rows, name: str, error: float) -> Mean:
+    mean = mean_of([row[name] for row in rows.values()])
+    return mean.wider(mean.value * error)
+
+
+def _overall(rows: _Rows, error: Mapping[str, float]) -> Mean:
+    """Of all applications; `error` is that of each one's time alone, as a part of it."""
+    mean = mean_of([fmean(row.values()) for row in rows.values()])
+    each = {name: fmean(row[name] for row in rows.values()) for name in error}
+    return mean.wider(*(each[name] / len(each) * part for name, part in error.items()))
+
+
+def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
+    """g = sum of (x - y) / a over sum of x / a: an error of one a counts as far as its application
+    gains more or less than all do."""
+    both = sorted(ours.keys() & other.keys())
+    lower = mean_of([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
+    whole = fmean(fmean(other[r].values()) for r in both)
+    gain = Mean(lower.value / whole, lower.half / whole)
+    before, after = (
+        {name: fmean(rows[r][name] for r in both) for name in error} for rows in (other, ours)
+    )
+    more = {name: (1 - gain.value) * before[name] - after[name] for name in error}
+    return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
+
+
+def _predicted_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    if EQUAL not in expected:
+        return {}
+    lent, promised = expected[EQUAL]
+    return {
+        ours: (1 - expected[ours][0] / lent, 1 - expected[ours][1] / promised)
+        for ours in _OURS
+        if ours in expected
+    }
+
+
+def _idle(records: Sequence[Record]) -> Mean | None:
+    found = _parts(records, IDLE)
+    return mean_of(found) if found else None
+
+
+def _parts(records: Sequence[Record], name: str) -> list[float]:
+    return [part for record in records if (part := part_of(record, name)) is not None]
+
+
+# ---- Text -------------------------------------------------------------------------------------
+
+
+def outcome_text(outcome: Outcome, ways: Mapping[str, Way]) -> str:
+    """What was measured; in brackets what was predicted, with the weight it was predicted for."""
+    measured = [way for way in WAYS if way in outcome.slowdown]
+    heads = ["application", "alone, s"]
+    for way in measured:
+        heads += [TITLES[way], "predicted"] if ways[way].weights else [TITLES[way]]
+    rows = [_row(outcome, ways, measured, n, name) for n, name in enumerate(outcome.names)]
+    total = ["mean", ""]
+    for way in measured:
+        total.append(str(outcome.overall[way]))
+        if way in outcome.expected:
+            lent, promised = outcome.expected[way]
+            total.append(f"{lent:.2f} ({promised:.2f})")
+    return "\n".join([text_table(heads, [*rows, total]), "", *verdicts(outcome)]).rstrip()
+
+
+def _row(
+    outcome: Outcome, ways: Mapping[str, Way], measured: Sequence[str], number: int, name: str
+) -> list[str]:
+    cells = [name, str(outcome.alone_s[name])]
+    for way in measured:
+        cells.append(str(outcome.slowdown[way][name]))
+        if ways[way].weights:
+            weight, lent = ways[way].weights[number], ways[way].lent[number]
+            cells.append(f"{100 * weight:.0f} %: {lent:.2f} ({ways[way].promised[number]:.2f})")
+    return cells
+
+
+def verdicts(outcome: Outcome) -> list[str]:
+    """A line for each comparison, beside what was predicted, and what may have spoilt it."""
+    told = []
+    for (ours, other), gain in outcome.gains.items():
+        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {_noisy(gain)}"
+        if other == EQUAL and ours in outcome.predicted:
+            lent, promised = outcome.predicted[ours]
+            line += f"; predicted {lent:+.1%}, by weights alone {promised:+.1%}"
+        told.append(line)
+    if outcome.idle is not None:
+        told.append(f"processors idle: {outcome.idle.value:.0%} of the time")
+    lost = unmarked_text(outcome.unmarked)
+    return [*told, lost] if lost else told
+
+
+def _noisy(gain: Mean) -> str:
+    if not isfinite(gain.half):
+        return f"{gain.value:+.1%}, noise not known: too few repetitions"
+    noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
+    return f"{gain.value:+.1%} ± {100 * gain.half:.1f}, {noise}"
+
+
+def unmarked_text(part: float | None) -> str:
+    """Nothing if it is little."""
+    if part is None or part <= _FEW:
+        return ""
+    return (
+        f"{part:.0%} of the bytes bore no application's mark and had 1 % of the link: is a service "
+        "that was running before part of an application?"
+    )

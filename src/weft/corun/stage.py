@@ -1,0 +1,147 @@
+"""A testbed on which applications run beside each other in queues of their own.
+
+Every application is a group of processes whose connections bear its DSCP (`weft.host.net.marking`),
+and every end of every cable has the queues of a way (`weft.host.net.queues`). When the block ends,
+however it does, processes are ended and the links have what they had. Entry point: `staged`. Units:
+seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from weft.corun.ways import Way, mark, queues_of
+from weft.errors import InputError
+from weft.host.net import marking
+from weft.host.net.caps import Ends, changing
+from weft.host.net.marking import Group
+from weft.host.net.queues import queues, set_queues
+from weft.host.testbed import standing
+from weft.host.testbed.build import Testbed
+from weft.sensitivity.run_command import failure
+
+STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """An application: what it is called and what runs."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Run:
+    process: subprocess.Popen[bytes]
+    handle: int
+    started_s: float
+    said: IO[bytes]
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """A troupe (`together.Troupe`) of real commands, and the ports between them."""
+
+    bed: Testbed
+    host: str
+    jobs: Sequence[Job]
+    groups: Sequence[Group]
+    ends: Ends
+    _running: dict[int, _Run] = field(default_factory=dict)
+
+    def share(self, way: Way) -> None:
+        """Every port has the queues of this way from now on."""
+        for port in self.ends.saved:
+            set_queues(port, queues_of(way))
+
+    def unmarked(self) -> float | None:
+        """The part of all bytes since `share` that bore no mark of ours; None with one queue."""
+        every = [queue for port in self.ends.saved for queue in queues(port.end)]
+        rest = [queue for queue in every if 0 in queue.dscps]
+        passed = sum(queue.count.bytes for queue in every)
+        if len(rest) == len(every) or not passed:
+            return None
+        return sum(queue.count.bytes for queue in rest) / passed
+
+    def name(self, number: int) -> str:
+        return self.jobs[number].name
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def start(self, number: int) -> None:
+        said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
+        process = self.bed.spawn(
+            self.host,
+            self.jobs[number].command,
+            join=self.groups[number].join,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+            start_new_session=True,
+        )
+        handle = os.pidfd_open(process.pid)
+        self._running[number] = _Run(process, handle, time.monotonic(), said)
+
+    def next_end(self, wait_s: float) -> tuple[int, float] | None:
+        by_handle = {run.handle: number for number, run in self._running.items()}
+        poll = select.poll()
+        for handle in by_handle:
+            poll.register(handle, select.POLLIN)
+        ready = poll.poll(1000 * wait_s)
+        if not ready:
+            return None
+        number = by_handle[ready[0][0]]
+        run = self._running[number]
+        took_s = time.monotonic() - run.started_s
+        status = run.process.wait()
+        if status:
+            problem = failure(status, run.said)
+            raise InputError(f"application {self.jobs[number].name}", problem, "mend its command")
+        self._end(number)
+        return number, took_s
+
+    def stop(self) -> None:
+        for number in [*self._running]:
+            self._end(number)
+
+    def _end(self, number: int) -> None:
+        """The command, and what it has left running."""
+        run = self._running.pop(number)
+        self.groups[number].end()
+        run.process.wait()
+        os.close(run.handle)
+        run.said.close()
+
+
+@contextmanager
+def staged(testbed: str, host: str | None, jobs: Sequence[Job]) -> Iterator[Stage]:
+    with standing.used(testbed, "corun") as bed, ExitStack() as stack:
+        node = host or bed.wiring.hosts[0]
+        if node not in bed.wiring.hosts:
+            there = ", ".join(bed.wiring.hosts)
+            raise InputError(f"--host {node}", f"is not of testbed {testbed}", f"there are {there}")
+        marking.remove_leftovers()
+        ends = stack.enter_context(changing(bed.all_ends()))
+        groups = [
+            stack.enter_context(marking.marked(job.name, mark(n))) for n, job in enumerate(jobs)
+        ]
+        stage = Stage(bed=bed, host=node, jobs=jobs, groups=groups, ends=ends)
+        stack.callback(stage.stop)
+        yield stage
+
+
+def processor_times() -> tuple[float, float]:
+    """Ticks that this machine's processors were idle, and all, since it started."""
+    ticks = [float(word) for word in STAT.read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)

@@ -1,0 +1,86 @@
+"""The ways in which applications share ports, and what the models predict for each.
+
+`one`: all in one queue. `equal`: a queue each, of equal weights. `weft`: a queue each, of the
+weights that make the total slowdown least if each has its weight and no more (Saba, Eq. 4.2).
+`lend`: of weights that make it least if what one leaves the others use. Where there are several
+queues, traffic that bears no mark has a small one of its own. Pure. Entry point: `ways_of`. Shares
+are fractions of the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.control.policy.allocate import allocate
+from weft.control.policy.lending import lent_slowdowns, weights_with_lending
+from weft.host.net.queues import Queue
+from weft.sensitivity.model import Hinges
+
+MANAGED = 0.99
+ALONE, ONE, EQUAL, WEFT, LEND = "alone", "one", "equal", "weft", "lend"
+WAYS = (ONE, EQUAL, WEFT, LEND)
+_KBPS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to share. Without `weights` there is one queue, and nothing is predicted.
+
+    `promised` is each application's predicted slowdown if it has no more than its weight, `lent`
+    if what the others leave is added.
+    """
+
+    name: str
+    weights: tuple[float, ...] = ()
+    promised: tuple[float, ...] = ()
+    lent: tuple[float, ...] = ()
+
+
+def mark(number: int) -> int:
+    """The DSCP of the application with this number, from 0."""
+    return number + 1
+
+
+def queues_of(way: Way) -> list[Queue]:
+    if not way.weights:
+        return [Queue(weight=1.0, dscps=(0,))]
+    own = [Queue(weight=w, dscps=(mark(n),)) for n, w in enumerate(way.weights)]
+    return [Queue(weight=1 - MANAGED, dscps=(0,)), *own]
+
+
+def ways_of(
+    models: Sequence[Hinges], link_bps: float, volumes: Sequence[float] = ()
+) -> dict[str, Way]:
+    """Every way, with its weights and predictions; without volumes, those of the models."""
+    everyone = range(len(models))
+    units = round(link_bps / _KBPS)
+    answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)
+    weft = [answer[n] / units for n in everyone]
+    equal = [MANAGED / len(models)] * len(models)
+    lend = weights_with_lending(models, MANAGED, volumes, units=units).tolist()
+    return {
+        ONE: Way(name=ONE),
+        EQUAL: _predicted(EQUAL, models, equal, volumes),
+        WEFT: _predicted(WEFT, models, weft, volumes),
+        LEND: _predicted(LEND, models, lend, volumes),
+    }
+
+
+def _predicted(
+    name: str, models: Sequence[Hinges], weights: Sequence[float], volumes: Sequence[float]
+) -> Way:
+    return Way(
+        name=name,
+        weights=tuple(weights),
+        promised=_slowdowns(models, weights),
+        lent=tuple(lent_slowdowns(models, weights, MANAGED, volumes).tolist()),
+    )
+
+
+def _slowdowns(models: Sequence[Hinges], shares: Sequence[float]) -> tuple[float, ...]:
+    """Below its floor a model says nothing; it is no less there than at the floor."""
+    return tuple(
+        float(model.slowdown(max(share, model.floor)))
+        for model, share in zip(models, shares, strict=True)
+    )

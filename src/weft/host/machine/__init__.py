@@ -1,0 +1,1 @@
+"""This machine: clock, processors, memory, devices, counters, noise."""

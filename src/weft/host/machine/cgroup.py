@@ -1,0 +1,51 @@
+"""Limits that a container or service puts on this process, cgroup v1 and v2.
+
+The tightest limit on the way from our group up to the root holds. Entry points:
+`memory_limit_bytes`, `cpu_limit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from weft.host.machine.tree import ROOT, number, text
+
+# What v1 writes for "no limit": the largest multiple of a page below 2^63.
+_NO_LIMIT_BYTES = 2**62
+
+
+def memory_limit_bytes(root: Path = ROOT) -> int | None:
+    """None: no limit."""
+    limits = [number(group / "memory.max") for group in _groups(root, "")]
+    limits += [number(group / "memory.limit_in_bytes") for group in _groups(root, "memory")]
+    return min((n for n in limits if n is not None and n < _NO_LIMIT_BYTES), default=None)
+
+
+def cpu_limit(root: Path = ROOT) -> float | None:
+    """How many CPUs' worth of time this process may use; None: no limit."""
+    shares = [_share(*text(group / "cpu.max").split()[:2]) for group in _groups(root, "")]
+    for group in _groups(root, "cpu"):
+        quota, period = (text(group / f"cpu.cfs_{what}_us") for what in ("quota", "period"))
+        shares.append(_share(quota, period))
+    return min((share for share in shares if share is not None), default=None)
+
+
+def _share(quota: str = "", period: str = "") -> float | None:
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """Our group of this controller ("": v2) and its parents, as far as they can be seen."""
+    for line in text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = (*line.split(":", 2), "", "")[:3]
+        if controller not in controllers.split(","):
+            continue
+        for mount in _mounts(root, controller):
+            group = mount / path.lstrip("/")
+            yield from (place for place in (group, *group.parents) if place.is_relative_to(mount))
+
+
+def _mounts(root: Path, controller: str) -> tuple[Path, ...]:
+    base = root / "sys/fs/cgroup"
+    return (base / controller,) if controller else (base, base / "unified")

@@ -1,0 +1,112 @@
+"""Hardware and interface counters before and after a run, and what changed.
+
+RDMA ports: /sys/class/infiniband/DEVICE/ports/N/{counters,hw_counters}, and a device's own
+hw_counters where it has them; interfaces: /sys/class/net/NAME/statistics. Files that are missing
+or cannot be read are left out. Entry points: `snapshot`, `changes`, `rows`.
+
+Counters have no common width. 64 bits do not wrap in our time; what falls by more than half of
+2^32 came round at 2^32, what falls by less was reset. The InfiniBand architecture's own
+counters do not wrap: they stop at their greatest value (volume 1, 16.1.3.5), from then on the
+change is only a lower bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.host.machine.tree import ROOT, names, number
+
+Key = tuple[str, str]
+Snapshot = Mapping[Key, int]
+
+# Widths in bits of the PortCounters attribute where the device has no wider ones.
+SATURATING = {
+    "symbol_error": 16,
+    "link_error_recovery": 8,
+    "link_downed": 8,
+    "port_rcv_errors": 16,
+    "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16,
+    "port_xmit_discards": 16,
+    "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8,
+    "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4,
+    "VL15_dropped": 16,
+    "port_xmit_data": 32,
+    "port_rcv_data": 32,
+    "port_xmit_packets": 32,
+    "port_rcv_packets": 32,
+    "port_xmit_wait": 32,
+}
+# Counted in words of four octets.
+_WORDS = ("port_xmit_data", "port_rcv_data")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How far a counter of `where` (mlx5_0/1, eth0) moved; `note` says when that is not exact."""
+
+    where: str
+    counter: str
+    change: int
+    unit: str = ""
+    note: str = ""
+
+
+def snapshot(root: Path = ROOT) -> dict[Key, int]:
+    """Every counter that can be read now: (where, name) -> value."""
+    found = {}
+    for where, directory in _directories(root):
+        for name in names(directory):
+            value = number(directory / name)
+            if value is not None and name != "lifespan":
+                found[where, name] = value
+    return found
+
+
+def changes(before: Snapshot, after: Snapshot) -> list[Change]:
+    """Every counter that moved, in the order of places and names."""
+    both = sorted(before.keys() & after.keys())
+    all_changes = [_change(key, before[key], after[key]) for key in both]
+    return [change for change in all_changes if change.change or change.note]
+
+
+def rows(found: list[Change]) -> list[dict[str, str | int]]:
+    """Changes as the rows of a record's table."""
+    return [
+        {"where": c.where, "counter": c.counter, "change": c.change, "unit": c.unit, "note": c.note}
+        for c in found
+    ]
+
+
+def _directories(root: Path) -> Iterator[tuple[str, Path]]:
+    for device in names(root / "sys/class/infiniband"):
+        path = root / "sys/class/infiniband" / device
+        yield device, path / "hw_counters"
+        for port in names(path / "ports"):
+            yield f"{device}/{port}", path / "ports" / port / "counters"
+            yield f"{device}/{port}", path / "ports" / port / "hw_counters"
+    for interface in names(root / "sys/class/net"):
+        yield interface, root / "sys/class/net" / interface / "statistics"
+
+
+def _change(key: Key, before: int, after: int) -> Change:
+    where, name = key
+    moved, note = difference(before, after, SATURATING.get(name))
+    if name in _WORDS:
+        return Change(where, name, 4 * moved, "B", note)
+    return Change(where, name, moved, "", note)
+
+
+def difference(before: int, after: int, saturates_bits: int | None = None) -> tuple[int, str]:
+    """How far a counter moved, and "wrapped", "reset" or "saturated" where that needs saying."""
+    if saturates_bits is not None and after == 2**saturates_bits - 1:
+        return max(0, after - before), "saturated"
+    if after >= before:
+        return after - before, ""
+    if before < 2**32 and before - after > 2**31:
+        return after - before + 2**32, "wrapped"
+    return after, "reset"

@@ -1,0 +1,186 @@
+"""The processors of this host: which there are, which we may use, and which to choose.
+
+Entry points: `processors`, `pick_cpus`, `cpu_times`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.host.machine.cgroup import cpu_limit
+from weft.host.machine.devices import numa_node_of
+from weft.host.machine.tree import ROOT, cpu_list, listed, names, text
+
+_CPUS = "sys/devices/system/cpu"
+_NODES = "sys/devices/system/node"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processors:
+    """CPU numbers are the kernel's; a core is named by the lowest CPU on it. `virtual` is None
+    where the processor does not tell (Arm)."""
+
+    model: str
+    online: tuple[int, ...]
+    allowed: tuple[int, ...]
+    isolated: tuple[int, ...]
+    core_of: Mapping[int, int]
+    nodes: Mapping[int, tuple[int, ...]]
+    governors: Mapping[str, tuple[int, ...]]
+    virtual: bool | None
+    cpu_limit: float | None
+
+    @property
+    def cores(self) -> tuple[int, ...]:
+        return tuple(sorted({self.core_of[cpu] for cpu in self.online}))
+
+    def node_of(self, cpu: int) -> int:
+        return next((node for node, cpus in self.nodes.items() if cpu in cpus), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """CPUs for spinning threads, in order, and what is not ideal about them."""
+
+    cpus: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Since boot, in seconds: what a CPU gave to anyone, and what the hypervisor took."""
+
+    total_s: float
+    steal_s: float
+
+
+def processors(root: Path = ROOT) -> Processors:
+    online = cpu_list(text(root / _CPUS / "online")) or _numbered(root)
+    return Processors(
+        model=_model(root),
+        online=online,
+        allowed=_allowed(root, online),
+        isolated=cpu_list(text(root / _CPUS / "isolated")),
+        core_of={cpu: min(_siblings(root, cpu)) for cpu in online},
+        nodes=_nodes(root, online),
+        governors=_governors(root, online),
+        virtual=_is_virtual(root),
+        cpu_limit=cpu_limit(root),
+    )
+
+
+def pick_cpus(n: int, device: str | None = None, root: Path = ROOT) -> Placement:
+    """CPUs for `n` spinning threads: one core each, near the device (RDMA device or interface).
+
+    Isolated cores come first, and the first core, where the kernel does its own work, last.
+    With fewer cores than threads, hyperthreads are used, with a warning; with fewer CPUs
+    than threads there is no placement.
+    """
+    host = processors(root)
+    if n > len(host.allowed):
+        problem = f"{n} spinning threads, but {len(host.allowed)} CPUs ({listed(host.allowed)})"
+        raise InputError("CPUs", problem, "use fewer threads, or blocking instead of spinning")
+    node = numa_node_of(device, root) if device else None
+    order = sorted(host.allowed, key=lambda cpu: _preference(host, node, cpu))
+    chosen = tuple(order[:n])
+    return Placement(chosen, tuple(_warnings(host, node, device, chosen)))
+
+
+def _preference(host: Processors, node: int | None, cpu: int) -> tuple[bool, bool, bool, bool, int]:
+    """Another thread per core is worse than another node, which is worse than a busy core."""
+    core = [other for other in host.allowed if host.core_of[other] == host.core_of[cpu]]
+    first_core = host.core_of[cpu] == min(host.core_of.values())
+    away = node is not None and host.node_of(cpu) != node
+    return cpu != min(core), away, cpu not in host.isolated, first_core, cpu
+
+
+def _warnings(
+    host: Processors, node: int | None, device: str | None, chosen: tuple[int, ...]
+) -> list[str]:
+    cores = len({host.core_of[cpu] for cpu in chosen})
+    away = [cpu for cpu in chosen if node is not None and host.node_of(cpu) != node]
+    found = []
+    if cores < len(chosen):
+        found.append(
+            f"{len(chosen)} spinning threads share {cores} cores: they slow each other down"
+        )
+    if away:
+        found.append(
+            f"CPUs {listed(away)} are not on NUMA node {node} of {device}: "
+            "messages cross between the nodes"
+        )
+    if host.cpu_limit is not None and host.cpu_limit < len(chosen):
+        found.append(
+            f"a cgroup limits this process to {host.cpu_limit:g} CPUs: "
+            f"{len(chosen)} spinning threads will be stopped again and again"
+        )
+    return found
+
+
+def cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
+    """CPU -> times of /proc/stat, which counts in steps of 10 ms."""
+    hz = os.sysconf("SC_CLK_TCK")
+    times = {}
+    for line in text(root / "proc/stat").splitlines():
+        name, *fields = line.split()
+        if name.startswith("cpu") and name[3:].isdigit():
+            # Guest time is in user time already: the first eight fields are all there is.
+            ticks = [int(field) for field in fields[:8]]
+            steal = ticks[7] if len(ticks) > 7 else 0
+            times[int(name[3:])] = CpuTimes(sum(ticks) / hz, steal / hz)
+    return times
+
+
+def _numbered(root: Path) -> tuple[int, ...]:
+    entries = names(root / _CPUS)
+    return tuple(sorted(int(n[3:]) for n in entries if n[:3] == "cpu" and n[3:].isdigit()))
+
+
+def _allowed(root: Path, online: tuple[int, ...]) -> tuple[int, ...]:
+    for line in text(root / "proc/self/status").splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            return tuple(cpu for cpu in cpu_list(line.partition(":")[2]) if cpu in online)
+    return online
+
+
+def _siblings(root: Path, cpu: int) -> tuple[int, ...]:
+    topology = root / _CPUS / f"cpu{cpu}" / "topology"
+    return cpu_list(text(topology / "thread_siblings_list")) or (cpu,)
+
+
+def _nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    numbers = [int(n[4:]) for n in names(root / _NODES) if n[:4] == "node" and n[4:].isdigit()]
+    lists = {n: cpu_list(text(root / _NODES / f"node{n}" / "cpulist")) for n in sorted(numbers)}
+    return lists or {0: online}
+
+
+def _governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Nothing where the kernel does not set the frequency, as in most virtual machines."""
+    by_name: dict[str, tuple[int, ...]] = {}
+    for cpu in online:
+        name = text(root / _CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_governor")
+        if name:
+            by_name[name] = (*by_name.get(name, ()), cpu)
+    return by_name
+
+
+def _is_virtual(root: Path) -> bool | None:
+    flags = _field(root, "flags").split()
+    return "hypervisor" in flags if flags else None
+
+
+def _model(root: Path) -> str:
+    part = _field(root, "CPU part")  # Arm has no name, only numbers
+    return _field(root, "model name") or (f"Arm part {part}" if part else os.uname().machine)
+
+
+def _field(root: Path, name: str) -> str:
+    for line in text(root / "proc/cpuinfo").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == name:
+            return value.strip()
+    return ""

@@ -1,0 +1,147 @@
+"""RDMA devices and network interfaces, as the kernel lists them.
+
+Entry points: `rdma_devices`, `interfaces`, `numa_node_of`. Rates are the kernel's words;
+interface speeds are Mb/s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.host.machine.tree import ROOT, link_name, names, number, text
+
+_RDMA = "sys/class/infiniband"
+_NET = "sys/class/net"
+# <linux/if_arp.h>
+_KINDS = {1: "ethernet", 32: "ipoib", 772: "loopback", 768: "tunnel", 65534: "tunnel"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaPort:
+    number: int
+    state: str
+    physical_state: str
+    rate: str
+    link_layer: str
+    lid: int
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == "ACTIVE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RdmaDevice:
+    """`numa_node` is None where the platform does not say. `pcie` is "" off the bus."""
+
+    name: str
+    driver: str
+    firmware: str
+    board: str
+    node_guid: str
+    numa_node: int | None
+    pcie: str
+    pcie_most: str
+    ports: tuple[RdmaPort, ...]
+    interfaces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """`kind` is ethernet, ipoib, loopback, tunnel, virtual or other; `ipoib_mode` is datagram or
+    connected, "" for other kinds; `speed_mbps` is None where the driver does not say."""
+
+    name: str
+    kind: str
+    state: str
+    mtu_bytes: int
+    speed_mbps: int | None
+    numa_node: int | None
+    driver: str
+    ipoib_mode: str
+
+
+def rdma_devices(root: Path = ROOT) -> tuple[RdmaDevice, ...]:
+    return tuple(_rdma_device(root / _RDMA / name) for name in names(root / _RDMA))
+
+
+def interfaces(root: Path = ROOT) -> tuple[Interface, ...]:
+    found = (root / _NET / name for name in names(root / _NET))
+    return tuple(_interface(path) for path in found if path.is_dir())
+
+
+def numa_node_of(device: str, root: Path = ROOT) -> int | None:
+    """The NUMA node of an RDMA device or interface; None where the platform does not say."""
+    for folder in (_RDMA, _NET):
+        if (root / folder / device).is_dir():
+            return _node(root / folder / device / "device")
+    known = ", ".join((*names(root / _RDMA), *names(root / _NET)))
+    raise InputError("device", f"{device!r} is not on this host", f"use one of {known}")
+
+
+def _rdma_device(path: Path) -> RdmaDevice:
+    device = path / "device"
+    return RdmaDevice(
+        name=path.name,
+        driver=link_name(device / "driver"),
+        firmware=text(path / "fw_ver"),
+        board=text(path / "board_id"),
+        node_guid=text(path / "node_guid"),
+        numa_node=_node(device),
+        pcie=_pcie(device, "current"),
+        pcie_most=_pcie(device, "max"),
+        ports=tuple(_port(path / "ports" / n) for n in names(path / "ports") if n.isdigit()),
+        interfaces=names(device / "net"),
+    )
+
+
+def _port(path: Path) -> RdmaPort:
+    return RdmaPort(
+        number=int(path.name),
+        state=_word(path / "state"),
+        physical_state=_word(path / "phys_state"),
+        rate=text(path / "rate"),
+        link_layer=text(path / "link_layer"),
+        lid=number(path / "lid") or 0,
+    )
+
+
+def _word(path: Path) -> str:
+    """ "ACTIVE" of "4: ACTIVE"."""
+    return text(path).partition(":")[2].strip()
+
+
+def _node(device: Path) -> int | None:
+    """A device may hang below the one that knows its node, as virtio interfaces do."""
+    for place in (device, device / ".."):
+        node = number(place / "numa_node")
+        if node is not None:
+            return node if node >= 0 else None
+    return None
+
+
+def _pcie(device: Path, which: str) -> str:
+    """ "16.0 GT/s PCIe x16"."""
+    speed, width = text(device / f"{which}_link_speed"), text(device / f"{which}_link_width")
+    return f"{speed.removesuffix(' PCIe')} x{width}" if speed and width else ""
+
+
+def _interface(path: Path) -> Interface:
+    speed = number(path / "speed")
+    return Interface(
+        name=path.name,
+        kind=_kind(path),
+        state=text(path / "operstate"),
+        mtu_bytes=number(path / "mtu") or 0,
+        speed_mbps=speed if speed is not None and speed > 0 else None,
+        numa_node=_node(path / "device"),
+        driver=link_name(path / "device" / "driver"),
+        ipoib_mode=text(path / "mode") if number(path / "type") == 32 else "",
+    )
+
+
+def _kind(path: Path) -> str:
+    kind = _KINDS.get(number(path / "type") or 0, "other")
+    return "virtual" if kind == "ethernet" and not (path / "device").exists() else kind

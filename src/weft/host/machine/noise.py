@@ -1,0 +1,151 @@
+"""What else this host did during a run: the reason to trust a tail, or not to.
+
+`watch_noise` surrounds a run: a short look for hiccups before and after it (during it, the look
+itself would be the noise), and over the run the time that the hypervisor took and how often
+the kernel took the CPU from this process. Units: ns, histograms in ps.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from weft._core import Histogram, core_distance, hiccups
+from weft.host.machine.cpu import Processors, cpu_times
+
+THRESHOLD_NS = 1000
+_PIECE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostNoise:
+    """`gaps` are the hiccups seen on `cpu` in `watched_ns`, before and after the run; steal and
+    involuntary switches are those of the run itself."""
+
+    cpu: int
+    watched_ns: int
+    gaps: Histogram
+    elapsed_ns: int = 0
+    steal_ns: int = 0
+    involuntary_switches: int = 0
+
+    @property
+    def lost_share(self) -> float:
+        """Part of the watched time in which a spinning thread did not run."""
+        return lost_ns(self.gaps) / self.watched_ns if self.watched_ns else 0.0
+
+    @property
+    def steal_share(self) -> float:
+        """CPUs' worth of time that the hypervisor took during the run."""
+        return self.steal_ns / self.elapsed_ns if self.elapsed_ns else 0.0
+
+
+@dataclass(slots=True)
+class NoiseWatch:
+    """Where `watch_noise` leaves what it saw, once its block has ended."""
+
+    noise: HostNoise | None = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """Half a round trip of a cache line between two CPUs; None if the time was too short."""
+
+    cpu_a: int
+    cpu_b: int
+    relation: str
+    p50_ps: int | None
+
+
+def lost_ns(gaps: Histogram) -> int:
+    return round(gaps.mean * gaps.count / 1000) if gaps.count else 0
+
+
+def _hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
+    """Gaps and watched ns, looked for in pieces: Ctrl-C waits for one of them at most."""
+    pieces = math.ceil(seconds / _PIECE_SECONDS)
+    gaps, watched_ns = Histogram(), 0
+    for _ in range(pieces):
+        seen = hiccups(seconds / pieces, cpu, THRESHOLD_NS)
+        gaps.merge(seen.gaps)
+        watched_ns += seen.elapsed_ns
+    return gaps, watched_ns
+
+
+def look(seconds: float, cpu: int = -1) -> HostNoise:
+    """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
+    steal, start = _steal_ns(cpu), time.monotonic_ns()
+    gaps, watched_ns = _hiccups(seconds, cpu)
+    return HostNoise(
+        cpu=cpu,
+        watched_ns=watched_ns,
+        gaps=gaps,
+        elapsed_ns=time.monotonic_ns() - start,
+        steal_ns=_steal_ns(cpu) - steal,
+    )
+
+
+@contextmanager
+def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
+    """Half of `seconds` of looking on each side of the block; `.noise` is there after it."""
+    watch = NoiseWatch()
+    gaps, before_ns = _hiccups(seconds / 2, cpu)
+    steal, switches, start = _steal_ns(), _involuntary_switches(), time.monotonic_ns()
+    yield watch
+    elapsed = time.monotonic_ns() - start
+    steal, switches = _steal_ns() - steal, _involuntary_switches() - switches
+    more_gaps, after_ns = _hiccups(seconds / 2, cpu)
+    gaps.merge(more_gaps)
+    watch.noise = HostNoise(
+        cpu=cpu,
+        watched_ns=before_ns + after_ns,
+        gaps=gaps,
+        elapsed_ns=elapsed,
+        steal_ns=steal,
+        involuntary_switches=switches,
+    )
+
+
+def distances(host: Processors, most: int = 6, seconds: float = 0.1) -> list[Distance]:
+    """From our first CPU to one of each kind first (sibling, same node, each other node)."""
+    pairs = distance_pairs(host)[:most]
+    return [_distance(host, a, b, seconds) for a, b in pairs]
+
+
+def distance_pairs(host: Processors) -> list[tuple[int, int]]:
+    """Pairs with our first CPU, those first that stand for a relation not yet among them."""
+    if not host.allowed:
+        return []
+    first, *others = host.allowed
+    kinds = [relation(host, first, other) for other in others]
+    again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
+    ordered = sorted(zip(again, others, strict=True))
+    return [(first, other) for _, other in ordered]
+
+
+def relation(host: Processors, a: int, b: int) -> str:
+    if host.core_of[a] == host.core_of[b]:
+        return "one core"
+    nodes = host.node_of(a), host.node_of(b)
+    return f"node {nodes[0]}" if nodes[0] == nodes[1] else f"nodes {nodes[0]} and {nodes[1]}"
+
+
+def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
+    halves = core_distance(a, b, seconds=seconds)
+    p50 = halves.quantile(0.5) if halves.count else None
+    return Distance(a, b, relation(host, a, b), p50)
+
+
+def _steal_ns(cpu: int = -1) -> int:
+    """Of one CPU or (-1) of all, in steps of 10 ms; containers may be shown fewer CPUs."""
+    steal = [times.steal_s for n, times in cpu_times().items() if cpu in (-1, n)]
+    return round(1e9 * sum(steal))
+
+
+def _involuntary_switches() -> int:
+    """Of all threads of this process."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

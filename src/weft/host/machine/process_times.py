@@ -1,0 +1,77 @@
+"""Processor time and run delay of a process and everything it started.
+
+From /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but waiting for
+one. What a thread had used when it was last seen stays counted after its end; what it used after
+that is lost, so read often. Descendants are found by their parents; one seen once is followed even
+if its parent ends. Entry points: `TreeTimes`, `started_ticks`. Units: seconds, the kernel's ticks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.host.machine.tree import ROOT, names, text
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Since the threads began: on a processor, and ready but waiting for one."""
+
+    cpu_s: float
+    run_delay_s: float
+
+
+def started_ticks(pid: int, root: Path = ROOT) -> int | None:
+    """When a process started, since the machine did; None if it has ended, waited for or not."""
+    words = text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
+    return None if not words or words[0] in ("Z", "X") else int(words[19])
+
+
+class TreeTimes:
+    """The times of a process and its descendants, cumulated over `read`s."""
+
+    def __init__(self, pid: int, root: Path = ROOT) -> None:
+        self._root = root
+        self._proc = root / "proc"
+        self._pids = {pid}
+        self._began = {pid: started_ticks(pid, root)}
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._ended = (0, 0)
+
+    def read(self) -> Times:
+        """The times up to now; they never fall."""
+        alive: set[int] = set()
+        waiting = list(self._pids)
+        while waiting:
+            pid = waiting.pop()
+            threads = names(self._proc / str(pid) / "task")
+            if pid in alive or not threads:
+                continue
+            alive.add(pid)
+            if pid not in self._pids:
+                self._began[pid] = started_ticks(pid, self._root)
+            for thread in threads:
+                waiting += self._look(pid, thread)
+        self._pids = alive
+        spent = [self._ended, *self._seen.values()]
+        return Times(sum(cpu for cpu, _ in spent) / 1e9, sum(delay for _, delay in spent) / 1e9)
+
+    def living(self) -> list[int]:
+        """Those seen that have not ended; not a process that has the number of one that has."""
+        return [
+            pid
+            for pid, began in self._began.items()
+            if began is not None and started_ticks(pid, self._root) == began
+        ]
+
+    def _look(self, pid: int, thread: str) -> list[int]:
+        """Notes a thread's times; returns the processes that it started."""
+        place = self._proc / str(pid) / "task" / thread
+        words = text(place / "schedstat").split()
+        if len(words) >= 2:
+            now, then = (int(words[0]), int(words[1])), self._seen.get(thread, (0, 0))
+            if now[0] < then[0] or now[1] < then[1]:  # a new thread has the number
+                self._ended = (self._ended[0] + then[0], self._ended[1] + then[1])
+            self._seen[thread] = now
+        return [int(child) for child in text(place / "children").split()]

@@ -1,0 +1,1 @@
+"""Network configuration of Linux: namespaces, rtnetlink, caps, queues, marks."""

@@ -1,0 +1,234 @@
+"""Caps on links: less bandwidth for a while, and exactly what was there before afterwards.
+
+A cap is a token bucket at each end of a link, so that it holds in both directions; where the other
+end is another machine's, one on what comes in (`weft.host.net.inbound`) does the same. `changing`
+starts a watchdog (`weft.host.net.watchdog`) and saves the ends before anything is changed; the
+watchdog puts everything back when the block ends, or when this process dies, SIGKILL included.
+Should both be killed, the journal in `JOURNALS` lets the next `changing`, or
+`restore_leftovers`, do it. Entry points: `capped`, `changing`. Units: bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from weft.errors import InputError
+from weft.host.net import ends, inbound, namespaces
+from weft.host.net.ends import End, Saved
+from weft.host.net.lock import held_in_own_folder
+from weft.host.net.qdisc import TokenBucket
+from weft.host.testbed.wiring import LEAST_RATE_BPS, LIMIT_BYTES, MOST_RATE_BPS, burst_bytes
+
+JOURNALS = Path("/run/weft/caps")
+_RESTORE_S = 30
+_NUMBERS = itertools.count()
+
+
+class Side(Protocol):
+    """`weft.host.net.ends` for what is sent, `weft.host.net.inbound` for what is received."""
+
+    def save(self, end: End, *, even_default_route: bool = ...) -> Saved: ...
+    def set_bucket(self, saved: Saved, bucket: TokenBucket) -> None: ...
+    def bucket_of(self, end: End) -> TokenBucket | None: ...
+    def restore(self, saved: Saved) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Ends that may be changed now, and what each had."""
+
+    saved: Sequence[Saved]
+
+    def cap(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
+        """Caps every end at a rate, or at a share of the token bucket it had."""
+        if (rate_bps is None) == (percent is None):
+            raise InputError("cap", "needs a rate or a percentage", "give one of them")
+        for one in self.saved:
+            rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
+            _side(one.end).set_bucket(one, _bucket(one, rate))
+
+    def check(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
+        """Raises unless every end still has the cap that it was given."""
+        for one in self.saved:
+            rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
+            now = _side(one.end).bucket_of(one.end)
+            if now is None or now.rate_bps // 8 != _bucket(one, rate).rate_bps // 8:
+                has = "no cap" if now is None else f"{now.rate_bps / 1e6:g} Mb/s"
+                problem = f"was given {rate / 1e6:g} Mb/s and has {has}: someone else changed it"
+                raise InputError(str(one.end), problem, "keep others from it meanwhile")
+
+    def rates_bps(self) -> dict[End, int | None]:
+        """What the kernel has now, where it is a token bucket."""
+        now = {one.end: _side(one.end).bucket_of(one.end) for one in self.saved}
+        return {end: bucket.rate_bps if bucket else None for end, bucket in now.items()}
+
+
+def _side(end: End) -> Side:
+    return inbound if end.receiving else ends
+
+
+def _share(saved: Saved, percent: float) -> float:
+    if saved.bucket is None:
+        problem = "has no token bucket, so its rate is not known"
+        raise InputError(str(saved.end), problem, "give the cap as a rate")
+    if not 0 < percent <= 100:
+        raise InputError(f"cap of {percent:g} %", "is not in (0, 100]", "use such a percentage")
+    return saved.bucket.rate_bps * percent / 100
+
+
+def _bucket(saved: Saved, rate_bps: float) -> TokenBucket:
+    if not LEAST_RATE_BPS <= rate_bps <= MOST_RATE_BPS:
+        problem = f"{rate_bps:g} b/s is not in [8 kb/s, 10 Tb/s]"
+        raise InputError(f"cap of {saved.end}", problem, "use such a rate")
+    if saved.bucket is not None and saved.bucket.rate_bps == rate_bps:
+        return saved.bucket
+    least = ends.largest_packet_bytes(saved)
+    limit = saved.bucket.limit_bytes if saved.bucket else LIMIT_BYTES
+    return TokenBucket(
+        rate_bps=round(rate_bps),
+        burst_bytes=max(burst_bytes(rate_bps), least),
+        limit_bytes=max(limit, least),
+    )
+
+
+@contextmanager
+def capped(
+    links: Iterable[End],
+    *,
+    rate_bps: float | None = None,
+    percent: float | None = None,
+    even_default_route: bool = False,
+) -> Iterator[Ends]:
+    """All ends of the links have this cap inside the block."""
+    with changing(links, even_default_route=even_default_route) as held:
+        held.cap(rate_bps=rate_bps, percent=percent)
+        yield held
+
+
+@contextmanager
+def changing(links: Iterable[End], *, even_default_route: bool = False) -> Iterator[Ends]:
+    """The ends may be changed inside the block; they are put back after it, whatever happens."""
+    journal = JOURNALS / f"{namespaces.full_name(str(next(_NUMBERS)))}.json"
+    watchdog = _start_watchdog(journal)
+    try:
+        chosen = list(dict.fromkeys(links))
+        with settled(chosen):
+            saved = [_side(one).save(one, even_default_route=even_default_route) for one in chosen]
+            _write(journal, saved)
+        yield Ends(saved)
+    finally:
+        _finish(watchdog, journal)
+
+
+@contextmanager
+def settled(chosen: Sequence[End]) -> Iterator[None]:
+    """Nobody is changing these ends for a while, and nobody begins to inside the block."""
+    with _locked():
+        _restore_leftovers()
+        _refuse_those_in_use(chosen)
+        yield
+
+
+def _write(journal: Path, saved: Sequence[Saved]) -> None:
+    """Whole or not at all."""
+    fresh = journal.with_suffix(".new")
+    fresh.write_text(json.dumps([one.as_json() for one in saved]))
+    fresh.replace(journal)
+
+
+def _refuse_those_in_use(chosen: Iterable[End]) -> None:
+    """Whatever their namespace is called by those who use them."""
+    for path in _journals():
+        saved = [ends.saved_from(data) for data in json.loads(path.read_text())]
+        taken = {(one.netns, replace(one.end, namespace=None)) for one in saved}
+        for one in chosen:
+            if (namespaces.identity(one.namespace), replace(one, namespace=None)) in taken:
+                problem = f"is being changed by process {path.stem.split('-')[1]}"
+                raise InputError(str(one), problem, "wait until it has ended")
+
+
+def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
+    # -P: whatever lies in the working directory is not to be imported by root.
+    argv = [sys.executable, "-P", "-m", "weft.host.net.watchdog", str(os.getpid()), str(journal)]
+    watchdog = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert watchdog.stdout is not None
+    if watchdog.stdout.readline() != b"watching\n":
+        watchdog.wait()
+        raise InputError("watchdog", f"does not start, status {watchdog.returncode}")
+    return watchdog
+
+
+def _finish(watchdog: subprocess.Popen[bytes], journal: Path) -> None:
+    """The watchdog restores; where it was killed, or failed, this process does."""
+    assert watchdog.stdin is not None
+    assert watchdog.stdout is not None
+    with suppress(BrokenPipeError):
+        watchdog.stdin.close()
+    try:
+        watchdog.wait(_RESTORE_S)
+    except subprocess.TimeoutExpired:
+        watchdog.kill()
+        watchdog.wait()
+    watchdog.stdout.close()
+    restore_journal(journal)
+
+
+def _journals() -> list[Path]:
+    return sorted(JOURNALS.glob("weft-*.json"))
+
+
+def _locked() -> AbstractContextManager[None]:
+    """One process at a time looks at the journals."""
+    lock = JOURNALS / "lock"
+    return held_in_own_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
+
+
+def restore_journal(journal: Path) -> None:
+    """Puts back every end of a journal and removes it; nothing if that was done."""
+    with _locked():
+        _restore(journal)
+
+
+def _restore(journal: Path) -> None:
+    journal.with_suffix(".new").unlink(missing_ok=True)
+    if not journal.exists():
+        return
+    failures = []
+    for data in json.loads(journal.read_text()):
+        saved = ends.reachable(ends.saved_from(data))
+        if saved is None:
+            continue
+        try:
+            _side(saved.end).restore(saved)
+        except InputError as error:
+            failures.append(error)
+    if failures:
+        first = failures[0]
+        done = f"when it is as it should be, remove {journal}"
+        remedy = f"{first.remedy}; {done}" if first.remedy else done
+        raise InputError(first.where, f"not restored: {first.problem}", remedy)
+    journal.unlink()
+
+
+def restore_leftovers() -> int:
+    """Restores what processes that are dead, and their watchdogs, left changed; how many."""
+    with _locked():
+        return _restore_leftovers()
+
+
+def _restore_leftovers() -> int:
+    dead = [path for path in _journals() if namespaces.is_orphan(path.stem)]
+    for path in dead:
+        _restore(path)
+    return len(dead)

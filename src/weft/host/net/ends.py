@@ -1,0 +1,198 @@
+"""An end of a link: an interface in a namespace, what queues there, and how to put that back.
+
+`save` reads an end's root discipline; `restore` makes it what it was, byte for byte. An end whose
+discipline could not be put back is refused when it is saved. This is what an interface sends;
+what it receives is in `weft.host.net.inbound`. Units: bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weft.errors import InputError
+from weft.host.net import namespaces, qdisc
+from weft.host.net.qdisc import ADD, CHANGE, Qdisc, TokenBucket
+from weft.host.net.rtnetlink import Message, Rtnetlink
+
+_HEADER_ROOM_BYTES = 64  # of the link, with tags
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What an interface sends, or receives; `namespace` None is that of this process."""
+
+    namespace: str | None
+    interface: str
+    receiving: bool = False
+
+    def __str__(self) -> str:
+        what = f"{self.interface}, receiving" if self.receiving else self.interface
+        return what if self.namespace is None else f"{self.namespace} {what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What an end had: the kernel's default, or a token bucket of someone's.
+
+    `netns` is its namespace's identity, by which others than who saved it find it again.
+    """
+
+    end: End
+    netns: int
+    index: int
+    kind: str
+    handle: int
+    options: bytes
+
+    @property
+    def bucket(self) -> TokenBucket | None:
+        return qdisc.bucket(self.options) if self.kind == "tbf" else None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "namespace": self.end.namespace,
+            "interface": self.end.interface,
+            "receiving": self.end.receiving,
+            "netns": self.netns,
+            "index": self.index,
+            "kind": self.kind,
+            "handle": self.handle,
+            "options": self.options.hex(),
+        }
+
+
+def saved_from(data: Mapping[str, Any]) -> Saved:
+    return Saved(
+        end=End(data["namespace"], data["interface"], data.get("receiving", False)),
+        netns=data.get("netns", 0),
+        index=data["index"],
+        kind=data["kind"],
+        handle=data["handle"],
+        options=bytes.fromhex(data["options"]),
+    )
+
+
+def save(end: End, *, even_default_route: bool = False) -> Saved:
+    """Reads what is there, and refuses what must not be or could not be put back."""
+    with Rtnetlink(end.namespace) as link:
+        index = index_of(link, end, even_default_route=even_default_route)
+        root, others = _root(qdisc.qdiscs(link, index), end)
+    under = [one for one in others if one.parent >> 16 == root.handle >> 16 and one.handle]
+    plain = root.is_default or root.kind == "tbf"
+    if not plain or under:
+        kinds = ", ".join(f"{one.kind} {qdisc.name(one.handle)}" for one in (root, *under))
+        remedy = f"`tc qdisc del dev {end.interface} root` if it is not needed"
+        raise InputError(str(end), f"has {kinds}, which weft could not restore", remedy)
+    return Saved(
+        end=end,
+        netns=namespaces.identity(end.namespace),
+        index=index,
+        kind=root.kind,
+        handle=root.handle,
+        options=b"" if root.is_default else root.options,
+    )
+
+
+def index_of(link: Rtnetlink, end: End, *, even_default_route: bool) -> int:
+    """Refuses the interface of the default route, unless told that it may be changed."""
+    index = link.index(end.interface)
+    if not even_default_route and index in link.default_routes():
+        problem = "carries the default route: a cap would slow everything this machine does"
+        raise InputError(str(end), problem, "name another interface, or allow it explicitly")
+    return index
+
+
+def root_of(link: Rtnetlink, end: End, index: int) -> Qdisc:
+    return _root(qdisc.qdiscs(link, index), end)[0]
+
+
+def bucket_of(end: End) -> TokenBucket | None:
+    """The token bucket that an end has now."""
+    with Rtnetlink(end.namespace) as link:
+        root = root_of(link, end, link.index(end.interface))
+    return qdisc.bucket(root.options) if root.kind == "tbf" else None
+
+
+def largest_packet_bytes(saved: Saved) -> int:
+    """A bucket that is smaller would never let it pass: 64 KiB on loopback and IPoIB."""
+    with Rtnetlink(saved.end.namespace) as link:
+        return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
+
+
+def _root(found: Sequence[Qdisc], end: End) -> tuple[Qdisc, list[Qdisc]]:
+    roots = [one for one in found if one.parent == qdisc.ROOT]
+    if not roots:
+        raise InputError(str(end), "has no queueing discipline", "set it up first")
+    others = [one for one in found if one not in roots and one.parent != qdisc.INGRESS]
+    return roots[0], others
+
+
+def set_bucket(saved: Saved, bucket: TokenBucket) -> None:
+    """The end's root becomes this token bucket."""
+    set_root(saved, "tbf", qdisc.bucket_options(bucket), saved.handle)
+
+
+def set_root(saved: Saved, kind: str, options: bytes, handle: int, *more: Message) -> None:
+    """Changes the root, or exchanges it where it cannot be changed; `more` is done after it."""
+    with Rtnetlink(saved.end.namespace) as link:
+        root = root_of(link, saved.end, saved.index)
+        same = root.kind == kind and handle in (0, root.handle) and not more
+        change = same and not root.is_default and _may_change(root, options)
+        messages: list[Message] = []
+        if not change and not root.is_default:
+            messages.append(qdisc.delete_message(saved.index))
+        flags = CHANGE if change else ADD
+        messages.append(qdisc.qdisc_message(saved.index, kind, options, handle=handle, flags=flags))
+        link.request([*messages, *more], str(saved.end))
+
+
+def _may_change(root: Qdisc, options: bytes) -> bool:
+    """Packets larger than the burst are cut as they come in; one that waits already, larger than
+    a burst that shrinks, would never get enough tokens and block the link for good."""
+    if root.kind != "tbf":
+        return True
+    return qdisc.bucket(options).burst_bytes >= qdisc.bucket(root.options).burst_bytes
+
+
+def restore(saved: Saved) -> None:
+    """Puts back what was there; nothing where the end itself is gone."""
+    if not exists(saved):
+        return
+    if saved.handle:
+        set_root(saved, saved.kind, saved.options, saved.handle)
+    else:
+        _uncover(saved)
+    with Rtnetlink(saved.end.namespace) as link:
+        now = root_of(link, saved.end, saved.index)
+    had = saved.kind, saved.handle, saved.options
+    if had != (now.kind, now.handle, b"" if now.is_default else now.options):
+        problem = f"had {saved.kind} and has {now.kind} now"
+        raise InputError(str(saved.end), problem, "see `tc qdisc show`")
+
+
+def _uncover(saved: Saved) -> None:
+    with Rtnetlink(saved.end.namespace) as link:
+        if not root_of(link, saved.end, saved.index).is_default:
+            link.request([qdisc.delete_message(saved.index)], str(saved.end))
+
+
+def exists(saved: Saved) -> bool:
+    """The same interface is still there, not a later one of its name."""
+    namespace = saved.end.namespace
+    if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
+        return False
+    with Rtnetlink(namespace) as link:
+        return link.interfaces().get(saved.end.interface) == saved.index
+
+
+def reachable(saved: Saved) -> Saved | None:
+    """As this process reaches the end; None if its namespace, and so the end, is gone.
+
+    Who saved "where we are" may have been in another namespace than who restores it.
+    """
+    if saved.end.namespace is not None or saved.netns in (0, namespaces.identity(None)):
+        return saved
+    place = namespaces.found_again(saved.netns)
+    return None if place is None else replace(saved, end=replace(saved.end, namespace=place))

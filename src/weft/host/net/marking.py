@@ -1,0 +1,238 @@
+"""Marks on what commands send: a group of processes whose TCP connections bear a DSCP.
+
+A group is a control group (version 2) with a small program at its sockets: when a connection is
+opened or accepted by a process that was in the group when it made the socket, its IPv4 type of
+service or IPv6 traffic class is set. Commands need not know of it, servers that they start
+included. The end of a `marked` group ends every process in it; of an `accompanied` one they go on
+outside. `weft.host.net.sock_diag` lists a group's connections. Entry points: `marked`,
+`accompanied`, `remove_leftovers`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.host.net import namespaces
+
+PROCESSES = Path("/proc")
+_END_S = 5.0
+_ACCOMPANIED = "accompanied-"  # not of those that `remove_leftovers` ends
+# Numbers of Linux: include/uapi/linux/bpf.h and the system call table of each architecture.
+_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_PROG_LOAD, _PROG_ATTACH = 5, 8
+_SOCK_OPS, _AT_SOCK_OPS = 13, 3
+_CONNECTS, _CONNECTED, _ACCEPTED = 3, 4, 5
+_SET_SOCKET_OPTION, _SETTING = 49, 7  # a call, and the steps that it takes
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Processes that `join` it, and those that they start, send with its mark."""
+
+    path: Path
+
+    def join(self) -> None:
+        """This process enters the group."""
+        (self.path / "cgroup.procs").write_text("0")
+
+    def mark(self, dscp: int) -> None:
+        """Connections that are opened or accepted from now on bear the DSCP."""
+        _attach(self.path, _program(dscp << 2))
+
+    @property
+    def id(self) -> int:
+        """The kernel's number for it."""
+        return self.path.stat().st_ino
+
+    def pids(self) -> list[int]:
+        """The processes in it."""
+        return [int(pid) for pid in (self.path / "cgroup.procs").read_text().split()]
+
+    def release(self) -> None:
+        """Every process in it goes on in the group around it; this one is removed."""
+        deadline = time.monotonic() + _END_S
+        while pids := self.pids():
+            for pid in pids:
+                with suppress(ProcessLookupError):  # it has ended
+                    (self.path.parent / "cgroup.procs").write_text(str(pid))
+            if time.monotonic() > deadline:
+                raise InputError(str(self.path), f"processes come for {_END_S:g} s")
+        self.path.rmdir()
+
+    def end(self) -> None:
+        """Ends every process in the group; returns when none is left."""
+        (self.path / "cgroup.kill").write_text("1")
+        deadline = time.monotonic() + _END_S
+        while "populated 1" in (self.path / "cgroup.events").read_text():
+            if time.monotonic() > deadline:
+                raise InputError(str(self.path), f"processes do not end in {_END_S:g} s")
+            time.sleep(0.005)
+
+
+@contextmanager
+def marked(name: str, dscp: int) -> Iterator[Group]:
+    """A group whose connections bear the DSCP; 0 leaves them as they are."""
+    if not 0 <= dscp <= 63:
+        raise InputError(f"DSCP {dscp}", "is not in 0 to 63", "use one that is")
+    group = Group(mount() / namespaces.full_name(name))
+    group.path.mkdir()
+    try:
+        if dscp:
+            _attach(group.path, _program(dscp << 2))
+        yield group
+    finally:
+        _remove(group)
+
+
+@contextmanager
+def accompanied(name: str) -> Iterator[Group]:
+    """A group inside ours, without a mark so far; its end ends nobody: they are ours again."""
+    home = _own_group()
+    for path in home.glob(f"{_ACCOMPANIED}*"):
+        with suppress(OSError):  # somebody is in it, or it is gone by now
+            if namespaces.is_orphan(path.name.removeprefix(_ACCOMPANIED)):
+                path.rmdir()
+    group = Group(home / f"{_ACCOMPANIED}{namespaces.full_name(name)}")
+    group.path.mkdir()
+    try:
+        yield group
+    finally:
+        with suppress(OSError, InputError):  # the next one removes it when it is empty
+            group.release()
+
+
+def remove_leftovers() -> None:
+    """Ends and removes groups whose maker is dead."""
+    for path in mount().glob("weft-*"):
+        if namespaces.is_orphan(path.name):
+            _remove(Group(path))
+
+
+def _remove(group: Group) -> None:
+    with suppress(FileNotFoundError):
+        group.end()
+        group.path.rmdir()
+
+
+def mount() -> Path:
+    """Where groups are made: seen from here, or from a process that has begun us.
+
+    `ip netns exec` takes them out of sight.
+    """
+    seen = ((PROCESSES / pid / "root", PROCESSES / pid / "mounts") for pid in _ancestors())
+    for root, mounts in ((Path("/"), PROCESSES / "self" / "mounts"), *seen):
+        with suppress(OSError):  # not for our eyes
+            for line in mounts.read_text().splitlines():
+                _, where, kind, *_ = line.split()
+                if kind == "cgroup2" and (root / where.lstrip("/")).is_dir():
+                    return root / where.lstrip("/")
+    raise InputError("marks", "no control groups of version 2 are mounted", "mount cgroup2")
+
+
+def _ancestors() -> Iterator[str]:
+    """The nearest first."""
+    pid = str(os.getppid())
+    with suppress(OSError):  # one has ended
+        while pid != "0":
+            yield pid
+            pid = (PROCESSES / pid / "stat").read_text().rpartition(")")[2].split()[1]
+
+
+def _own_group() -> Path:
+    """That of this process, as far as it can be seen."""
+    for line in (PROCESSES / "self" / "cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            found = mount() / line.removeprefix("0::").lstrip("/")
+            return found if found.is_dir() else mount()
+    return mount()
+
+
+# ---- The program ------------------------------------------------------------------------------
+
+
+def _program(tos: int) -> bytes:
+    """Sets the byte of a connection that opens, is open, or was accepted.
+
+    IP_TOS (1) of SOL_IP (0), then IPV6_TCLASS (67) of SOL_IPV6 (41): the kernel refuses the one
+    that is not the socket's.
+    """
+    return b"".join(
+        (
+            _step(0xBF, to=6, of=1),  # r6 = context
+            _step(0x61, to=2, of=6),  # r2 = what happens
+            _step(0x15, to=2, jump=3, value=_CONNECTS),
+            _step(0x15, to=2, jump=2, value=_CONNECTED),
+            _step(0x15, to=2, jump=1, value=_ACCEPTED),
+            _step(0x05, jump=2 * _SETTING + 1),  # anything else: to the end
+            _step(0x62, to=10, jump=-4, value=tos),  # on the stack
+            *_setting(0, 1),
+            *_setting(41, 67),
+            _step(0xB7, to=0, value=1),
+            _step(0x95),
+        )
+    )
+
+
+def _setting(level: int, option: int) -> tuple[bytes, ...]:
+    """A socket option, of the four bytes on the stack."""
+    return (
+        _step(0xBF, to=1, of=6),
+        _step(0xB7, to=2, value=level),
+        _step(0xB7, to=3, value=option),
+        _step(0xBF, to=4, of=10),
+        _step(0x07, to=4, value=-4),
+        _step(0xB7, to=5, value=4),
+        _step(0x85, value=_SET_SOCKET_OPTION),
+    )
+
+
+def _step(code: int, *, to: int = 0, of: int = 0, jump: int = 0, value: int = 0) -> bytes:
+    return struct.pack("<BBhi", code, of << 4 | to, jump, value)
+
+
+def _attach(path: Path, program: bytes) -> None:
+    """The program stays as long as the group."""
+    code, licence = ctypes.create_string_buffer(program), ctypes.create_string_buffer(b"GPL")
+    load = struct.pack(
+        "<IIQQIIQII16sII",
+        _SOCK_OPS,
+        len(program) // 8,
+        ctypes.addressof(code),
+        ctypes.addressof(licence),
+        0,
+        0,
+        0,
+        0,
+        0,
+        b"weft",
+        0,
+        _AT_SOCK_OPS,
+    )
+    loaded = _bpf(_PROG_LOAD, load)
+    group = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _bpf(_PROG_ATTACH, struct.pack("<IIII", group, loaded, _AT_SOCK_OPS, 0))
+    finally:
+        os.close(group)
+        os.close(loaded)
+
+
+def _bpf(what: int, attributes: bytes) -> int:
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        raise InputError("marks", f"not on {platform.machine()}", f"use {', '.join(_SYSCALL)}")
+    found = _LIBC.syscall(number, what, ctypes.create_string_buffer(attributes), len(attributes))
+    if found < 0:
+        problem = f"the kernel refuses the program: {os.strerror(ctypes.get_errno())}"
+        raise InputError("marks", problem, "be root, on a kernel with BPF for control groups")
+    return int(found)

@@ -1,0 +1,234 @@
+"""Network namespaces of ours: made, entered, and removed even after their maker has died.
+
+Those that end with a process are named `weft-PID-START-NAME` after it and when it started, so
+that those of dead processes can be told and removed. A namespace has a file of host names in
+/etc/netns, which commands inside see as /etc/hosts. Entry points: `create`, `remove`,
+`remove_leftovers`, `inside`, `spawn`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from weft.errors import InputError
+from weft.host.machine.process_times import started_ticks
+
+DIRECTORY = Path("/run/netns")
+FILES = Path("/etc/netns")
+COMMAND_S = 30
+END_S = 3.0
+_OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
+PROGRAMS = ("ip", "bridge")
+PR_SET_PDEATHSIG = 1
+CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
+# Now: between fork and exec nothing may be loaded.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_T = TypeVar("_T")
+
+
+def why_not() -> str | None:
+    """What keeps this process from making namespaces; None if nothing does."""
+    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+    if missing:
+        return f"no {', '.join(missing)}: install iproute2"
+    if os.geteuid() != 0:
+        return "not root"
+    name = full_name("try")
+    done = subprocess.run(
+        ["ip", "netns", "add", name], capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
+    remove(name)
+    return None if done.returncode == 0 else f"ip netns add: {done.stderr.strip()}"
+
+
+def full_name(name: str) -> str:
+    pid = os.getpid()
+    return f"weft-{pid}-{started_ticks(pid)}-{name}"
+
+
+def create(namespace: str, hosts: str = "") -> None:
+    """A new namespace with its loopback up; `hosts` is what is /etc/hosts inside."""
+    command(["ip", "netns", "add", namespace])
+    command(["ip", "-n", namespace, "link", "set", "lo", "up"])
+    if hosts:
+        _write_hosts(namespace, hosts)
+
+
+def _write_hosts(namespace: str, text: str) -> None:
+    while True:
+        try:
+            (FILES / namespace).mkdir(parents=True, exist_ok=True)
+            (FILES / namespace / "hosts").write_text(text)
+        except (FileNotFoundError, FileExistsError):
+            continue  # another testbed's end has just removed the empty folder
+        return
+
+
+def remove_files(namespace: str) -> None:
+    """The file of host names, and the folder if nothing else is in it."""
+    (FILES / namespace / "hosts").unlink(missing_ok=True)
+    with suppress(OSError):  # not there, or someone has put more into it
+        (FILES / namespace).rmdir()
+        FILES.rmdir()
+
+
+def remove(namespace: str) -> None:
+    """Ends all processes inside, deletes the namespace and its files; nothing if it is gone."""
+    remove_files(namespace)
+    if not (DIRECTORY / namespace).exists():
+        return
+    deadline = time.monotonic() + END_S
+    while (pids := pids_in(namespace)) and time.monotonic() < deadline:
+        for pid in pids:
+            _kill(pid)
+        time.sleep(0.02)
+    subprocess.run(
+        ["ip", "netns", "del", namespace], capture_output=True, timeout=COMMAND_S, check=False
+    )
+
+
+def remove_leftovers() -> list[str]:
+    """Removes namespaces whose maker is dead; returns their names."""
+    places = [folder for folder in (DIRECTORY, FILES) if folder.is_dir()]
+    found = {path.name for folder in places for path in folder.glob("weft-*")}
+    dead = sorted(name for name in found if is_orphan(name))
+    for name in dead:
+        remove(name)
+    return dead
+
+
+def identity(namespace: str | None) -> int:
+    """The same number wherever a namespace is seen from; None: where we are."""
+    path = Path("/proc/thread-self/ns/net") if namespace is None else DIRECTORY / namespace
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError as error:
+        raise InputError(str(namespace), "no such network namespace", "see `ip netns`") from error
+
+
+def found_again(wanted: int) -> str | None:
+    """A way into the namespace of an `identity`: its name, or a file of a process inside it."""
+    for path in (*DIRECTORY.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
+        with suppress(OSError):  # gone by now
+            if path.stat().st_ino == wanted:
+                return path.name if path.parent == DIRECTORY else str(path)
+    return None
+
+
+def inside(namespace: str | None, function: Callable[[], _T]) -> _T:
+    """What a function gives when it runs inside, which is a name or a path; None: where we are.
+
+    A thread of its own enters, since a namespace is a thread's: sockets it opens and files of
+    /proc/sys/net it touches are those of the namespace, and this thread stays where it is.
+    """
+    if namespace is None:
+        return function()
+
+    def run() -> _T:
+        _enter(namespace)
+        return function()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
+def _enter(namespace: str) -> None:
+    try:
+        handle = os.open(DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise InputError(namespace, "no such network namespace", "see `ip netns`") from error
+    try:
+        if _LIBC.setns(handle, CLONE_NEWNET) != 0:
+            number = ctypes.get_errno()
+            raise InputError(namespace, f"cannot be entered: {os.strerror(number)}", "be root")
+    finally:
+        os.close(handle)
+
+
+def spawn(
+    namespace: str | None,
+    argv: Sequence[str],
+    *,
+    hostname: str = "",
+    join: Callable[[], None] = lambda: None,
+    **options: Any,
+) -> subprocess.Popen[bytes]:
+    """Starts a command inside; None: where we are. It does not outlive the thread that did.
+
+    `join` is called in the new process before it becomes the command.
+    """
+    inside = argv if namespace is None else ["ip", "netns", "exec", namespace, *argv]
+    parent = os.getpid()
+
+    def prepare() -> None:
+        _end_with(parent)
+        _take_name(hostname)
+        join()
+
+    return subprocess.Popen(inside, preexec_fn=prepare, **options)
+
+
+def become(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
+    """This process becomes a command inside: its output, signals and status are the command's."""
+    _take_name(hostname)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and commands inherit that
+    os.execvp("ip", ["ip", "netns", "exec", namespace, *argv])
+
+
+def _end_with(parent: int) -> None:
+    """In the child, before the command: the signal is asked for, and our parent still lives."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _take_name(hostname: str) -> None:
+    """The machine's name, for this process and its children alone."""
+    if hostname and _LIBC.unshare(CLONE_NEWUTS) == 0:
+        socket.sethostname(hostname)
+
+
+def command(argv: Sequence[str], text: str | None = None) -> str:
+    """Output of a command; its complaint is an InputError."""
+    done = subprocess.run(
+        argv, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
+    if done.returncode:
+        raise InputError(" ".join(argv), done.stderr.strip() or f"status {done.returncode}")
+    return done.stdout
+
+
+def is_orphan(name: str) -> bool:
+    match = _OURS.fullmatch(name)
+    return match is not None and started_ticks(int(match[1])) != int(match[2])
+
+
+def pids_in(namespace: str) -> list[int]:
+    """The processes inside."""
+    done = subprocess.run(
+        ["ip", "netns", "pids", namespace],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
+    )
+    return [int(pid) for pid in done.stdout.split()]
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

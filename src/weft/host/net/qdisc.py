@@ -1,0 +1,362 @@
+"""Queueing disciplines of an interface as values: token bucket, HTB with its classes, filters.
+
+Each `…_message` packs one request for `Rtnetlink.request`; `qdiscs`, `classes` and `filters` read
+back what the kernel has. Rates go to the kernel in bytes per second, so bits per second come back
+as a multiple of 8; bursts go as time in ticks of 64 ns. Units: bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weft.host.net.rtnetlink import CREATE, EXCLUSIVE, Message, Rtnetlink, attribute, attributes
+
+NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
+NEW_CLASS, DELETE_CLASS, GET_CLASS = 40, 41, 42
+NEW_FILTER, DELETE_FILTER, GET_FILTER = 44, 45, 46
+ROOT, INGRESS = 0xFFFFFFFF, 0xFFFFFFF1
+ADD = CREATE | EXCLUSIVE
+CHANGE = 0
+TICK_NS = 64  # PSCHED_SHIFT in the kernel; /proc/net/psched
+
+_HEAD = struct.Struct("=BxxxiIII")
+_RATE = struct.Struct("=BBHhHI")
+_STATS = struct.Struct("=QIIIIIII")
+_KIND, _OPTIONS, _STATISTICS, _CHAIN = 1, 2, 3, 11
+_TBF_PARAMETERS, _TBF_RATE64, _TBF_BURST = 1, 4, 6
+_HTB_PARAMETERS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
+_U32_CLASS, _U32_SELECTOR, _U32_ACTIONS = 1, 5, 7
+_ACTION_KIND, _ACTION_OPTIONS = 1, 2
+_MIRRED_PARAMETERS, _STOLEN, _REDIRECT = 2, 4, 1
+_INGRESS_HANDLE = 0xFFFF0000
+_ETHERNET = 1  # the link layer: no table of times per size is needed
+_UINT32 = 0xFFFFFFFF
+_ANY_PROTOCOL = 0x0003
+_PROTOCOLS = {1: 0x0800, 2: 0x86DD, 3: _ANY_PROTOCOL}  # one for each priority of filters
+_TERMINAL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBucket:
+    """`tbf`: at most `burst_bytes` at once, `limit_bytes` may wait."""
+
+    rate_bps: int
+    burst_bytes: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtbClass:
+    """A class of HTB: `rate_bps` is its own, up to `ceil_bps` when others leave room.
+
+    `burst_bytes` may pass at once at its rate after a pause, and as long a time's worth at its
+    ceil. Of classes that may send, those of the least `priority` go first.
+    """
+
+    classid: int
+    parent: int
+    rate_bps: int
+    ceil_bps: int
+    quantum_bytes: int
+    burst_bytes: int
+    priority: int = 0
+
+
+class Match(NamedTuple):
+    """What a filter takes: packets whose first word is `value` under `mask`.
+
+    Filters of a lower priority are asked first: 1 is for IPv4, 2 for IPv6, 3 for all protocols.
+    """
+
+    priority: int
+    mask: int
+    value: int
+
+
+class Filter(NamedTuple):
+    """Where a filter leads, and by what it can be changed, or removed."""
+
+    classid: int
+    handle: int
+    removal: bytes
+
+
+REST = Match(3, 0, 0)
+FOREIGN = -1  # as mask: a filter that is not of these kinds, or a second one of them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """What has passed, and what was lost or waits."""
+
+    bytes: int
+    packets: int
+    dropped: int
+    waiting_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qdisc:
+    """A discipline as the kernel shows it; `options` are its own bytes, to be given back."""
+
+    kind: str
+    handle: int
+    parent: int
+    options: bytes
+    count: Count
+
+    @property
+    def is_default(self) -> bool:
+        """Attached by the kernel itself: deleting what covers it brings it back."""
+        return self.handle == 0
+
+
+# ---- Requests ---------------------------------------------------------------------------------
+
+
+def qdisc_message(
+    index: int, kind: str, options: bytes, *, handle: int, flags: int, parent: int = ROOT
+) -> Message:
+    body = _HEAD.pack(0, index, handle, parent, 0) + attribute(_KIND, kind.encode() + b"\0")
+    body += attribute(_OPTIONS, options)
+    return Message(NEW_QDISC, flags, body, f"qdisc {kind}")
+
+
+def delete_message(index: int, parent: int = ROOT, *, handle: int = 0) -> Message:
+    """With a handle, that one or none."""
+    body = _HEAD.pack(0, index, handle, parent, 0)
+    return Message(DELETE_QDISC, 0, body, "delete the qdisc")
+
+
+def bucket_options(bucket: TokenBucket) -> bytes:
+    rate = _bytes_per_s(bucket.rate_bps)
+    head = _rate(rate) + _rate(0)
+    ticks = min(_ticks(bucket.burst_bytes, rate), _UINT32)
+    options = attribute(
+        _TBF_PARAMETERS, head + struct.pack("=III", bucket.limit_bytes, ticks, 0)
+    ) + attribute(_TBF_BURST, struct.pack("=I", bucket.burst_bytes))
+    return options + _rate64(_TBF_RATE64, rate)
+
+
+def fifo_options(limit_bytes: int) -> bytes:
+    """Of `bfifo`."""
+    return struct.pack("=I", limit_bytes)
+
+
+def htb_options(default_minor: int) -> bytes:
+    """Of the root: what no filter takes goes to the class `MAJOR:default_minor`."""
+    version, rate_to_quantum = 3, 10
+    return attribute(_HTB_INIT, struct.pack("=5I", version, rate_to_quantum, default_minor, 0, 0))
+
+
+def class_message(index: int, one: HtbClass, *, flags: int) -> Message:
+    body = _HEAD.pack(0, index, one.classid, one.parent, 0)
+    body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, _class_options(one))
+    return Message(NEW_CLASS, flags, body, f"class {name(one.classid)}")
+
+
+def _class_options(one: HtbClass) -> bytes:
+    rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
+    burst = min(_ticks(one.burst_bytes, rate), _UINT32)
+    rest = struct.pack("=IIIII", burst, burst, one.quantum_bytes, 0, one.priority)
+    options = attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
+    return options + _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
+
+
+def delete_class_message(index: int, classid: int) -> Message:
+    body = _HEAD.pack(0, index, classid, 0, 0)
+    return Message(DELETE_CLASS, 0, body, f"delete class {name(classid)}")
+
+
+def as_read(one: HtbClass) -> HtbClass:
+    """The class as the kernel shows it: rates in whole bytes per second, the burst in ticks, and
+    right under the discipline if that is where it is."""
+    parent = one.parent if one.parent & 0xFFFF else ROOT
+    return _class(one.classid, parent, attributes(_class_options(one)))
+
+
+def dscp_matches(dscp: int) -> tuple[Match, Match]:
+    """IPv4 and IPv6 packets of a DSCP. The two bits of ECN are not looked at."""
+    return Match(1, 0x00FC0000, dscp << 18), Match(2, 0x0FC00000, dscp << 22)
+
+
+def filter_message(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
+    """u32: packets to a class; with a handle, the filter that is there leads elsewhere at once."""
+    options = attribute(_U32_CLASS, struct.pack("=I", classid))
+    options += attribute(_U32_SELECTOR, _selector(match.mask, match.value))
+    order = match.priority << 16 | _swapped16(_PROTOCOLS[match.priority])
+    head = _HEAD.pack(0, index, handle, classid & 0xFFFF0000, order)
+    what = f"filter {match.priority} of {match.value:08x} to {name(classid)}"
+    return _u32_message(head, options, what, flags=CHANGE if handle else ADD)
+
+
+def delete_filter_message(one: Filter) -> Message:
+    return Message(DELETE_FILTER, 0, one.removal, f"delete filter {one.handle:x}")
+
+
+def ingress_message(index: int) -> Message:
+    """What an interface receives can have filters."""
+    return qdisc_message(index, "ingress", b"", handle=_INGRESS_HANDLE, flags=ADD, parent=INGRESS)
+
+
+def redirect_message(index: int, to: int) -> Message:
+    """All that an interface receives goes out of another one instead."""
+    parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, to)
+    mirred = attribute(_ACTION_KIND, b"mirred\0")
+    mirred += attribute(_ACTION_OPTIONS, attribute(_MIRRED_PARAMETERS, parameters))
+    options = attribute(_U32_SELECTOR, _selector(0, 0))
+    options += attribute(_U32_ACTIONS, attribute(1, mirred))
+    head = _HEAD.pack(0, index, 0, _INGRESS_HANDLE, 1 << 16 | _swapped16(_ANY_PROTOCOL))
+    return _u32_message(head, options, "redirect of all that is received")
+
+
+def _selector(mask: int, value: int) -> bytes:
+    """u32: packets whose first word is `value` under `mask`."""
+    head = struct.pack("=BBBxHHhhI", _TERMINAL, 0, 1, 0, 0, 0, 0, 0)
+    return head + struct.pack("!II", mask, value) + struct.pack("=ii", 0, 0)
+
+
+def _u32_message(head: bytes, options: bytes, what: str, *, flags: int = ADD) -> Message:
+    body = head + attribute(_KIND, b"u32\0") + attribute(_OPTIONS, options)
+    return Message(NEW_FILTER, flags, body, what)
+
+
+def _rate(bytes_per_s: int) -> bytes:
+    return _RATE.pack(0, _ETHERNET, 0, 0, 0, min(bytes_per_s, _UINT32))
+
+
+def _rate64(kind: int, bytes_per_s: int) -> bytes:
+    return attribute(kind, struct.pack("=Q", bytes_per_s)) if bytes_per_s > _UINT32 else b""
+
+
+def _bytes_per_s(rate_bps: int) -> int:
+    return max(1, rate_bps // 8)
+
+
+def _ticks(burst_bytes: int, bytes_per_s: int) -> int:
+    return -(-burst_bytes * 10**9 // (bytes_per_s * TICK_NS))
+
+
+def _swapped16(number: int) -> int:
+    return int(struct.unpack("=H", struct.pack("!H", number))[0])
+
+
+# ---- Read back --------------------------------------------------------------------------------
+
+
+def qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
+    """Every discipline of an interface, in the kernel's order."""
+    return all_qdiscs(link).get(index, [])
+
+
+def all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
+    """Those of every interface, by its index: the kernel lists them all in any case."""
+    found: dict[int, list[Qdisc]] = {}
+    for body in link.dump(GET_QDISC, _HEAD.pack(0, 0, 0, 0, 0), "list qdiscs"):
+        _, at, handle, parent, _ = _HEAD.unpack_from(body)
+        parts = attributes(body[_HEAD.size :])
+        found.setdefault(at, []).append(
+            Qdisc(
+                kind=parts[_KIND].rstrip(b"\0").decode(),
+                handle=handle,
+                parent=parent,
+                options=parts.get(_OPTIONS, b""),
+                count=_count(parts.get(_STATISTICS, b"")),
+            )
+        )
+    return found
+
+
+def classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Count]]:
+    """HTB's classes by their id."""
+    found = {}
+    for body in link.dump(GET_CLASS, _HEAD.pack(0, index, 0, 0, 0), "list classes"):
+        _, _, classid, parent, _ = _HEAD.unpack_from(body)
+        parts = attributes(body[_HEAD.size :])
+        if parts[_KIND] == b"htb\0":
+            one = _class(classid, parent, attributes(parts[_OPTIONS]))
+            found[classid] = one, _count(parts.get(_STATISTICS, b""))
+    return found
+
+
+def filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
+    """The filters of a discipline; those that `filter_message` does not make are `FOREIGN`.
+
+    Of two that take the same packets the first is asked first, as in the kernel.
+    """
+    found: dict[Match, Filter] = {}
+    for body in link.dump(GET_FILTER, _HEAD.pack(0, index, 0, parent, 0), "list filters"):
+        _, _, handle, _, order = _HEAD.unpack_from(body)
+        parts = attributes(body[_HEAD.size :])
+        options = attributes(parts.get(_OPTIONS, b""))
+        if not handle or (parts[_KIND] == b"u32\0" and _U32_SELECTOR not in options):
+            continue  # a priority as a whole, or u32's table of filters
+        classid = int(struct.unpack("=I", options.get(_U32_CLASS, bytes(4)))[0])
+        match = _match(order >> 16, options.get(_U32_SELECTOR, b""))
+        if match is None or match in found or any(parts.get(_CHAIN, b"")):
+            match = Match(order >> 16, FOREIGN, handle)
+        removal = _HEAD.pack(0, index, handle, parent, order)
+        removal += b"".join(attribute(n, parts[n]) for n in (_KIND, _CHAIN) if n in parts)
+        found[match] = Filter(classid, handle, removal)
+    return found
+
+
+def _match(priority: int, selector: bytes) -> Match | None:
+    one_word = len(selector) == 32 and selector[2] == 1 and not any(selector[24:])
+    return Match(priority, *struct.unpack_from("!II", selector, 16)) if one_word else None
+
+
+def htb_default(options: bytes) -> int:
+    """The minor number of the class that takes what no filter takes."""
+    return int(struct.unpack_from("=3I", attributes(options)[_HTB_INIT])[2])
+
+
+def bucket(options: bytes) -> TokenBucket:
+    """The token bucket of a dumped `tbf`."""
+    parts = attributes(options)
+    head = parts[_TBF_PARAMETERS]
+    limit, ticks, _ = struct.unpack_from("=III", head, 24)
+    rate = _rate_of(head, 0, parts.get(_TBF_RATE64))
+    return TokenBucket(
+        rate_bps=8 * rate, burst_bytes=_burst_bytes(ticks, rate), limit_bytes=int(limit)
+    )
+
+
+def _class(classid: int, parent: int, options: dict[int, bytes]) -> HtbClass:
+    head = options[_HTB_PARAMETERS]
+    burst, _, quantum, _, priority = struct.unpack_from("=IIIII", head, 24)
+    rate = _rate_of(head, 0, options.get(_HTB_RATE64))
+    return HtbClass(
+        classid=classid,
+        parent=parent,
+        rate_bps=8 * rate,
+        ceil_bps=8 * _rate_of(head, 12, options.get(_HTB_CEIL64)),
+        quantum_bytes=int(quantum),
+        burst_bytes=_burst_bytes(burst, rate),
+        priority=int(priority),
+    )
+
+
+def _rate_of(head: bytes, at: int, wide: bytes | None) -> int:
+    if wide is not None:
+        return int(struct.unpack("=Q", wide)[0])
+    return int(_RATE.unpack_from(head, at)[5])
+
+
+def _burst_bytes(ticks: int, bytes_per_s: int) -> int:
+    return ticks * TICK_NS * bytes_per_s // 10**9
+
+
+def _count(statistics: bytes) -> Count:
+    if len(statistics) < _STATS.size:
+        return Count(bytes=0, packets=0, dropped=0, waiting_bytes=0)
+    passed, packets, dropped, _, _, _, _, waiting = _STATS.unpack_from(statistics)
+    return Count(bytes=passed, packets=packets, dropped=dropped, waiting_bytes=waiting)
+
+
+def name(handle: int) -> str:
+    """As tc writes it: 1:, 8001:, 1:10 (hexadecimal)."""
+    minor = handle & 0xFFFF
+    return f"{handle >> 16:x}:{minor:x}" if minor else f"{handle >> 16:x}:"

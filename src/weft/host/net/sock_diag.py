@@ -1,0 +1,110 @@
+"""Which TCP connections a group of processes has, as the kernel lists them.
+
+By netlink's socket diagnosis, with a filter that the kernel applies: the sockets that were made in
+a control group. A list is that of one network namespace. Entry points: `GroupConnections`,
+`connections_of`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.host.net import namespaces
+from weft.host.net.marking import Group
+from weft.host.net.rtnetlink import Rtnetlink, attribute
+
+# Numbers of Linux: include/uapi/linux/{netlink,sock_diag,inet_diag}.h, include/net/tcp_states.h.
+NETLINK_SOCK_DIAG = 4
+_BY_FAMILY = 20
+_ESTABLISHED, _FIN_WAIT_1, _CLOSE_WAIT = 1, 4, 8  # those in which there is, or may be, data to send
+_STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT_1 | 1 << _CLOSE_WAIT
+_BYTECODE, _IN_GROUP = 1, 13
+_REQUEST = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states, any socket
+_CONDITION = struct.Struct("=BBHQ")  # operation, where to go on if so and if not, group
+_SOCKET = struct.Struct("=BBBB2s2s16s16sIQ")  # family, state, -, -, ports, addresses, -, cookie
+
+
+@dataclass(frozen=True, slots=True)
+class TcpConnection:
+    """Addresses and ports of both ends, in numbers."""
+
+    here: str
+    here_port: int
+    there: str
+    there_port: int
+
+
+def connections_of(link: Rtnetlink, group: int) -> list[TcpConnection]:
+    """The connections of a control group's sockets; `link` speaks NETLINK_SOCK_DIAG."""
+    found: list[TcpConnection] = []
+    for family in (socket.AF_INET, socket.AF_INET6):
+        body = request_body(family, group)
+        found += [_connection(data) for data in link.dump(_BY_FAMILY, body, "list connections")]
+    return found
+
+
+def request_body(family: int, group: int) -> bytes:
+    """All TCP sockets of a family that can have data to send and were made in the group."""
+    size = _CONDITION.size
+    # Beyond the end by four: not listed.
+    condition = _CONDITION.pack(_IN_GROUP, size, size + 4, group)
+    return _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + attribute(_BYTECODE, condition)
+
+
+def _connection(data: bytes) -> TcpConnection:
+    family, _, _, _, port, other_port, own, other, _, _ = _SOCKET.unpack_from(data)
+    here, there = _address(family, own), _address(family, other)
+    return TcpConnection(here, int.from_bytes(port), there, int.from_bytes(other_port))
+
+
+def _address(family: int, data: bytes) -> str:
+    """In numbers; IPv4 in IPv6 as IPv4."""
+    if family == socket.AF_INET:
+        return socket.inet_ntop(socket.AF_INET, data[:4])
+    found = ipaddress.IPv6Address(data)
+    return str(found.ipv4_mapped or found)
+
+
+class GroupConnections:
+    """The connections of a group's processes, whichever network namespaces they are in; close it.
+
+    A namespace is looked into as long as a process of the group is in it.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._links: dict[int, Rtnetlink] = {}
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def read(self) -> list[TcpConnection]:
+        self._follow()
+        group = self._group.id
+        return [one for link in self._links.values() for one in connections_of(link, group)]
+
+    def _follow(self) -> None:
+        """A link into every namespace where a process is, none elsewhere."""
+        there = {}
+        for pid in self._group.pids():
+            path = Path(f"/proc/{pid}/ns/net")
+            with suppress(OSError):  # it has ended
+                there[path.stat().st_ino] = path
+        for identity in self._links.keys() - there.keys():
+            self._links.pop(identity).close()
+        for identity in there.keys() - self._links.keys():
+            with suppress(InputError):  # it has ended now
+                self._links[identity] = Rtnetlink(_way(identity, there), protocol=NETLINK_SOCK_DIAG)
+
+
+def _way(identity: int, there: Mapping[int, Path]) -> str | None:
+    return None if identity == namespaces.identity(None) else str(there[identity])

@@ -1,0 +1,1 @@
+"""Testbeds: a network of namespaces on one machine."""

@@ -1,0 +1,270 @@
+"""A network on one machine: namespaces as hosts, on bridges whose ports have a rate.
+
+Each host has one interface, `eth0`, a veth to a bridge in a namespace of its own. A token bucket on
+both ends of every cable gives it its rate in both directions; the one at a bridge's port is the
+port's queue: first in, first out, and what comes on top of its limit is lost, as in an Ethernet
+switch. All that is made lies inside the namespaces, and goes with them. Entry points: `testbed`
+(for the length of a block; `weft.host.testbed.standing` has those that stay), `build_steps`. Units:
+bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.host.net import namespaces, qdisc
+from weft.host.net.ends import End, root_of
+from weft.host.net.qdisc import ADD, Count, TokenBucket
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.wiring import (
+    INTERFACE,
+    SWITCH,
+    WHOLE_BYTES,
+    Cable,
+    Layout,
+    Plug,
+    Wiring,
+    layout,
+)
+
+BRIDGE = "br0"
+_NO_FLOOD = "type bridge_slave flood off mcast_flood off bcast_flood off learning off"
+_SETTINGS = Path("/proc/sys/net")
+_READY_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Testbed:
+    """The network, while it stands: the namespace of each host and switch."""
+
+    __test__ = False  # pytest takes classes of this name for its own
+
+    wiring: Wiring
+    namespaces: Mapping[str, str]
+
+    @cached_property
+    def layout(self) -> Layout:
+        return layout(self.wiring)
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        return self.layout.addresses
+
+    def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Starts a command on a host, or on a switch; the testbed's end ends it."""
+        return namespaces.spawn(self.namespace(host), argv, hostname=host, **options)
+
+    def namespace(self, node: str) -> str:
+        if node not in self.namespaces:
+            there = ", ".join(self.namespaces)
+            raise InputError("testbed", f"no host or switch {node!r}", f"there are {there}")
+        return self.namespaces[node]
+
+    def end(self, plug: Plug) -> End:
+        return End(self.namespace(plug.node), plug.interface)
+
+    def ends(self, host: str) -> tuple[End, End]:
+        """Both ends of a host's cable: its interface, and the port of its switch."""
+        near, far = self.layout.access(host).ends
+        return self.end(near), self.end(far)
+
+    def all_ends(self) -> list[End]:
+        """Of all cables, those between switches too."""
+        return [self.end(plug) for cable in self.layout.cables for plug in cable.ends]
+
+    def port_count(self, host: str) -> Count:
+        """The counters of the switch's port towards a host."""
+        end = self.ends(host)[1]
+        with Rtnetlink(end.namespace) as link:
+            return root_of(link, end, link.index(end.interface)).count
+
+
+def port_of(bed: Testbed, host: str) -> str:
+    """The switch's port of a host."""
+    return bed.layout.access(host).ends[1].interface
+
+
+def planned(wiring: Wiring, full_name: Callable[[str], str]) -> Testbed:
+    """A testbed before it is built, its namespaces named."""
+    nodes = (*layout(wiring).switches, *wiring.hosts)
+    return Testbed(wiring=wiring, namespaces={node: full_name(node) for node in nodes})
+
+
+@contextmanager
+def testbed(wiring: Wiring) -> Iterator[Testbed]:
+    """Builds the network; its end removes everything, processes inside too."""
+    check_possible(wiring)
+    namespaces.remove_leftovers()
+    bed = planned(wiring, namespaces.full_name)
+    try:
+        for step in build_steps(bed):
+            step.run()
+        yield bed
+    finally:
+        for namespace in reversed([*bed.namespaces.values()]):
+            namespaces.remove(namespace)
+
+
+testbed.__test__ = False  # type: ignore[attr-defined]
+
+
+def check_possible(wiring: Wiring) -> None:
+    reason = namespaces.why_not()
+    if reason is not None:
+        raise InputError("testbed", f"cannot be built here: {reason}", "run it as root on Linux")
+    offered = (_SETTINGS / "ipv4/tcp_available_congestion_control").read_text().split()
+    if wiring.congestion not in offered:
+        problem = f"this kernel has no congestion control {wiring.congestion!r} loaded"
+        raise InputError("testbed", problem, f"use one of {', '.join(offered)}")
+
+
+# ---- Building ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to be made; `node` is set where that is a namespace."""
+
+    what: str
+    run: Callable[[], None]
+    node: str | None = None
+
+
+def build_steps(bed: Testbed) -> list[Step]:
+    """All that makes the network, in order."""
+    plan = bed.layout
+    text = _hosts_file(bed)
+    steps = [
+        Step(f"namespace {namespace}", partial(namespaces.create, namespace, text), node)
+        for node, namespace in bed.namespaces.items()
+    ]
+    steps += [
+        Step(f"bridge of {switch}", partial(_bridge, bed, switch)) for switch in plan.switches
+    ]
+    steps += [Step(f"cable {cable}", partial(_plug, bed, cable)) for cable in plan.cables]
+    steps += [Step(f"address of {node}", partial(_address, bed, node)) for node in plan.addresses]
+    steps += [Step(f"ways of {name}", partial(_ways, bed, name)) for name in plan.switches]
+    return [*steps, Step("wait until all links pass packets", partial(_wait, bed))]
+
+
+def _hosts_file(bed: Testbed) -> str:
+    lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in bed.addresses.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _bridge(bed: Testbed, switch: str) -> None:
+    _no_ipv6(bed.namespace(switch))
+    lines = [f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set {BRIDGE} up"]
+    _batch("ip", bed.namespace(switch), lines)
+
+
+def _plug(bed: Testbed, cable: Cable) -> None:
+    near, far = (bed.namespace(plug.node) for plug in cable.ends)
+    first, second = cable.ends
+    mtu, address = f"mtu {bed.wiring.mtu_bytes}", ""
+    if not cable.between_switches:
+        address = f"address {station(bed, first.node)}"
+        _no_ipv6(near)
+    veth = f"link add {first.interface} {address} {mtu}"
+    peer = f"type veth peer name {second.interface} netns {far} {mtu}"
+    _batch("ip", near, [f"{veth} {peer}"])
+    for plug in cable.ends:
+        _switch_on(bed, plug, flooded=not cable.between_switches)
+        _limit(bed.end(plug), cable, plug.limit_bytes)
+
+
+def _switch_on(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
+    name = plug.interface
+    whole = f"gso_max_size {WHOLE_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
+    lines = [f"link set {name} {whole}"]
+    if plug.node in bed.layout.switches:
+        lines.append(f"link set {name} master {BRIDGE}")
+        lines += [] if flooded else [f"link set {name} {_NO_FLOOD}"]
+    _batch("ip", bed.namespace(plug.node), [*lines, f"link set {name} up"])
+
+
+def _limit(end: End, cable: Cable, limit_bytes: int) -> None:
+    bucket = TokenBucket(
+        rate_bps=cable.rate_bps, burst_bytes=cable.burst_bytes, limit_bytes=limit_bytes
+    )
+    options = qdisc.bucket_options(bucket)
+    with Rtnetlink(end.namespace) as link:
+        index = link.index(end.interface)
+        add = qdisc.qdisc_message(index, "tbf", options, handle=0, flags=ADD)
+        link.request([add], str(end))
+
+
+def _address(bed: Testbed, node: str) -> None:
+    """An address, the network's route with its congestion control, no memory of old flows."""
+    network = ipaddress.ip_network(bed.wiring.network)
+    namespace, address = bed.namespace(node), bed.addresses[node]
+    _set(namespace, "ipv4/tcp_no_metrics_save", "1")
+    interface = BRIDGE if node == SWITCH else INTERFACE
+    route = f"dev {interface} src {address} congctl {bed.wiring.congestion}"
+    neighbours = [
+        f"neigh add {bed.addresses[host]} lladdr {station(bed, host)} dev {interface} nud permanent"
+        for host in bed.wiring.hosts
+        if host != node
+    ]
+    _batch(
+        "ip",
+        namespace,
+        [
+            f"addr add {address}/{network.prefixlen} dev {interface} noprefixroute",
+            f"route add {network} {route}",
+            *neighbours,
+        ],
+    )
+
+
+def _ways(bed: Testbed, switch: str) -> None:
+    ways = bed.layout.ways[switch]
+    lines = [f"fdb replace {station(bed, host)} dev {ways[host]} master static" for host in ways]
+    _batch("bridge", bed.namespace(switch), lines)
+
+
+def _wait(bed: Testbed) -> None:
+    """The kernel brings links up in its own time: up to seconds after it was told to."""
+    deadline = time.monotonic() + _READY_S
+    wanted: dict[str, set[str]] = {}
+    for end in bed.all_ends():
+        wanted.setdefault(str(end.namespace), set()).add(end.interface)
+    for namespace, interfaces in wanted.items():
+        with Rtnetlink(namespace) as link:
+            while missing := interfaces - link.ready():
+                if time.monotonic() > deadline:
+                    problem = f"{', '.join(sorted(missing))} did not come up in {_READY_S:g} s"
+                    raise InputError(namespace, problem, "try again")
+                time.sleep(0.01)
+
+
+def station(bed: Testbed, host: str) -> str:
+    """A host's address on the link."""
+    number = bed.wiring.hosts.index(host) + 1
+    return f"02:77:65:66:{number >> 8:02x}:{number & 0xFF:02x}"
+
+
+def _set(namespace: str, name: str, value: str) -> None:
+    """A setting of the kernel, of this namespace alone."""
+    namespaces.inside(namespace, lambda: (_SETTINGS / name).write_text(value))
+
+
+def _no_ipv6(namespace: str) -> None:
+    """No solicitations of routers and neighbours: nothing is sent that no one asked for."""
+    for which in ("all", "default"):
+        setting = f"ipv6/conf/{which}/disable_ipv6"
+        if (_SETTINGS / setting).exists():
+            _set(namespace, setting, "1")
+
+
+def _batch(program: str, namespace: str, lines: Sequence[str]) -> None:
+    namespaces.command([program, "-n", namespace, "-batch", "-"], "\n".join(lines) + "\n")

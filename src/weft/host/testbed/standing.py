@@ -1,0 +1,376 @@
+"""Testbeds that stay: built by one command, used by others, removed by a last one.
+
+What a testbed has is written to a state file before each step that makes something, so that a
+crash at any point leaves nothing that `down` would not find. Everything bears the mark
+`weft-NAME-`, and a namespace is removed only if it is the very one that was made (its inode).
+One process at a time changes or uses a testbed. Entry points: `up`, `down`, `used`, `find`,
+`found_even_damaged`, `names`, `status`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from weft.errors import InputError
+from weft.host.net import caps, ends, namespaces, qdisc
+from weft.host.net.ends import End
+from weft.host.net.lock import held_in_own_folder
+from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.testbed.build import Testbed, build_steps, check_possible, planned
+from weft.host.testbed.wiring import Cable, Wiring
+
+STATES = Path("/run/weft/testbeds")
+DEFAULT_NAME = "default"
+WAIT_S = 20.0
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the state file says. `inodes` has the namespaces whose making has begun."""
+
+    name: str
+    boot: str
+    wiring: Wiring
+    inodes: Mapping[str, int | None]
+    doing: str
+    complete: bool
+
+    @property
+    def bed(self) -> Testbed:
+        return planned(self.wiring, lambda node: _full_name(self.name, node))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """One end of a cable as the kernel has it; `rate_bps` is None without a token bucket."""
+
+    node: str
+    interface: str
+    peer: str
+    discipline: str
+    rate_bps: int | None
+    passed_bytes: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A testbed as it is now; `problems` is empty where it is what was asked for."""
+
+    name: str
+    state: State
+    ports: tuple[Port, ...]
+    processes: Mapping[str, int]
+    problems: tuple[str, ...]
+
+
+# ---- Commands ---------------------------------------------------------------------------------
+
+
+def up(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
+    """Builds a testbed, or finds it as asked for; True if it was built now."""
+    check_name(name)
+    check_possible(wiring)
+    namespaces.remove_leftovers()
+    with _locked(name, "testbed up"):
+        caps.restore_leftovers()
+        state = read_state(name)
+        if state is not None and state.complete and state.boot == _boot():
+            _refuse_difference(state, wiring)
+            return state.bed, False
+        if state is not None:
+            _remove(state)
+        return _build(name, wiring), True
+
+
+def down(name: str) -> list[str]:
+    """Removes all that a testbed has, processes inside too; the names of its namespaces."""
+    check_name(name)
+    if os.geteuid() == 0:
+        namespaces.remove_leftovers()
+    if read_state(name) is None:
+        return []
+    _need_root()
+    with _locked(name, "testbed down"):
+        state = read_state(name)
+        return [] if state is None else _remove(state)
+
+
+@contextmanager
+def used(name: str, purpose: str) -> Iterator[Testbed]:
+    """A testbed that nobody else uses or changes inside the block."""
+    check_name(name)
+    with _locked(name, purpose):
+        yield find(name)
+
+
+def find(name: str) -> Testbed:
+    """A testbed that is up, whole, and can be entered."""
+    return _found(name, _problems)
+
+
+def found_even_damaged(name: str) -> Testbed:
+    """A testbed that is up; some of its nodes and cables may be lost."""
+    return _found(name, _unbuilt)
+
+
+def _found(name: str, problems: Callable[[State], list[str]]) -> Testbed:
+    check_name(name)
+    state = read_state(name)
+    if state is None:
+        remedy = f"run `weft testbed up --name {name} --hosts N --rate RATE`"
+        raise InputError(f"testbed {name}", "is not up", remedy)
+    _need_root()
+    told = problems(state)
+    if told:
+        raise InputError(f"testbed {name}", told[0], _again(name))
+    return state.bed
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in STATES.glob("*.json"))
+
+
+def status(name: str) -> Status | None:
+    """What there is of a testbed, read from the kernel; None if it is not up."""
+    check_name(name)
+    state = read_state(name)
+    if state is None:
+        return None
+    _need_root()
+    problems = _problems(state)
+    ports = () if problems else tuple(_ports(state.bed))
+    own = [namespace for node, namespace in state.bed.namespaces.items() if _is_ours(state, node)]
+    return Status(
+        name=name,
+        state=state,
+        ports=ports,
+        processes={namespace: len(namespaces.pids_in(namespace)) for namespace in own},
+        problems=(*problems, *_changed_rates(state.bed, ports)),
+    )
+
+
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        remedy = "use small letters, digits and -, a letter first, at most 32"
+        raise InputError(f"--name {name!r}", "is not a testbed's name", remedy)
+
+
+# ---- State ------------------------------------------------------------------------------------
+
+
+def read_state(name: str) -> State | None:
+    try:
+        data = json.loads(_path(name).read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        remedy = f"delete it, and the namespaces weft-{name}-* of `ip netns`"
+        raise InputError(str(_path(name)), "is not a testbed's state", remedy) from error
+    if data["schema"] != _SCHEMA:
+        problem = f"schema {data['schema']} is not {_SCHEMA}"
+        raise InputError(str(_path(name)), problem, "remove the testbed with the weft that made it")
+    wiring = data["wiring"] | {"hosts": tuple(data["wiring"]["hosts"])}
+    return State(
+        name=name,
+        boot=data["boot"],
+        wiring=Wiring(**wiring),
+        inodes=data["inodes"],
+        doing=data["doing"],
+        complete=data["complete"],
+    )
+
+
+def _write(state: State) -> None:
+    """The file is exchanged as a whole: a crash leaves the old one or the new one."""
+    data = asdict(state) | {"schema": _SCHEMA}
+    STATES.mkdir(parents=True, exist_ok=True)
+    _fresh_path(state.name).write_text(json.dumps(data))
+    _fresh_path(state.name).replace(_path(state.name))
+
+
+def _path(name: str) -> Path:
+    return STATES / f"{name}.json"
+
+
+def _fresh_path(name: str) -> Path:
+    return STATES / f"{name}.json.new"
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _full_name(name: str, node: str) -> str:
+    return f"weft-{name}-{node}"
+
+
+def _locked(name: str, purpose: str) -> AbstractContextManager[None]:
+    _need_root()
+    lock = STATES / f"{name}.lock"
+    return held_in_own_folder(lock, f"testbed {name}", f"weft {purpose}", WAIT_S)
+
+
+def _need_root() -> None:
+    if os.geteuid() != 0:
+        raise InputError("testbed", "cannot be used: not root", "run it as root")
+
+
+# ---- Building and removing --------------------------------------------------------------------
+
+
+def _build(name: str, wiring: Wiring) -> Testbed:
+    state = State(name=name, boot=_boot(), wiring=wiring, inodes={}, doing="begin", complete=False)
+    for namespace in state.bed.namespaces.values():
+        _refuse_foreign(namespace)
+    try:
+        for step in build_steps(state.bed):
+            begun: dict[str, int | None] = {}
+            if step.node is not None:
+                _refuse_foreign(state.bed.namespaces[step.node])
+                begun = {step.node: None}
+            state = replace(state, doing=step.what, inodes={**state.inodes, **begun})
+            _write(state)
+            step.run()
+            if step.node is not None:
+                made = _inode(state.bed.namespaces[step.node])
+                state = replace(state, inodes={**state.inodes, step.node: made})
+        state = replace(state, doing="", complete=True)
+        _write(state)
+    except BaseException:
+        _remove(state)
+        raise
+    return state.bed
+
+
+def _refuse_foreign(namespace: str) -> None:
+    if _exists(namespace):
+        remedy = f"`ip netns del {namespace}` if it is not needed, or choose another --name"
+        raise InputError(namespace, "is there already, and no testbed has made it", remedy)
+
+
+def _remove(state: State) -> list[str]:
+    """The namespaces go first, the state file when nothing is left."""
+    bed = state.bed
+    gone = [bed.namespaces[node] for node in state.inodes if _is_ours(state, node)]
+    for node in reversed(list(state.inodes)):
+        namespaces.remove_files(bed.namespaces[node])
+        if _is_ours(state, node):
+            namespaces.remove(bed.namespaces[node])
+    _fresh_path(state.name).unlink(missing_ok=True)
+    _path(state.name).unlink(missing_ok=True)
+    return gone
+
+
+def _is_ours(state: State, node: str) -> bool:
+    """The namespace is there and it is the one that was made, or whose making was cut short."""
+    namespace = state.bed.namespaces[node]
+    if node not in state.inodes or not _exists(namespace):
+        return False
+    made = state.inodes[node]
+    stale = state.boot != _boot() and not os.path.ismount(namespaces.DIRECTORY / namespace)
+    return made is None or stale or made == _inode(namespace)
+
+
+def _exists(namespace: str) -> bool:
+    return (namespaces.DIRECTORY / namespace).exists()
+
+
+def _inode(namespace: str) -> int:
+    return (namespaces.DIRECTORY / namespace).stat().st_ino
+
+
+# ---- What is there ----------------------------------------------------------------------------
+
+
+def _refuse_difference(state: State, wiring: Wiring) -> None:
+    had, wanted = asdict(state.wiring), asdict(wiring)
+    differ = [
+        f"{key} {_shown(had[key])}, not {_shown(wanted[key])}"
+        for key in had
+        if had[key] != wanted[key]
+    ]
+    if differ:
+        problem = f"is up with {'; '.join(differ)}"
+        raise InputError(f"testbed {state.name}", problem, _again(state.name))
+    problems = _problems(state) or [*_changed_rates(state.bed, tuple(_ports(state.bed)))]
+    if problems:
+        raise InputError(f"testbed {state.name}", problems[0], _again(state.name))
+
+
+def _shown(value: Any) -> str:
+    return f"{len(value)}" if isinstance(value, (tuple, list)) else f"{value}"
+
+
+def _again(name: str) -> str:
+    return f"run `weft testbed down --name {name}`, then up again"
+
+
+def _unbuilt(state: State) -> list[str]:
+    if state.boot != _boot():
+        return ["was lost when the machine was started again"]
+    return [] if state.complete else [f"was not finished, at: {state.doing}"]
+
+
+def _problems(state: State) -> list[str]:
+    unbuilt = _unbuilt(state)
+    if unbuilt:
+        return unbuilt
+    lost = [node for node in state.bed.namespaces if not _is_ours(state, node)]
+    if lost:
+        return [f"has lost {', '.join(lost)}"]
+    return [f"has lost the cable {cable}" for cable in _lost_cables(state.bed)]
+
+
+def _lost_cables(bed: Testbed) -> list[Cable]:
+    """Those of which an end is not there."""
+    there = {node: _interfaces(namespace) for node, namespace in bed.namespaces.items()}
+    return [
+        cable
+        for cable in bed.layout.cables
+        if any(plug.interface not in there[plug.node] for plug in cable.ends)
+    ]
+
+
+def _interfaces(namespace: str) -> Mapping[str, int]:
+    with Rtnetlink(namespace) as link:
+        return link.interfaces()
+
+
+def _ports(bed: Testbed) -> Iterator[Port]:
+    for cable in bed.layout.cables:
+        for near, far in (cable.ends, cable.ends[::-1]):
+            yield _port(bed.end(near), near.node, f"{far.node} {far.interface}")
+
+
+def _port(end: End, node: str, peer: str) -> Port:
+    with Rtnetlink(end.namespace) as link:
+        root = ends.root_of(link, end, link.index(end.interface))
+    return Port(
+        node=node,
+        interface=end.interface,
+        peer=peer,
+        discipline=root.kind,
+        rate_bps=qdisc.bucket(root.options).rate_bps if root.kind == "tbf" else None,
+        passed_bytes=root.count.bytes,
+        dropped=root.count.dropped,
+    )
+
+
+def _changed_rates(bed: Testbed, ports: tuple[Port, ...]) -> Iterator[str]:
+    """Ends that a cap, queues or someone else has changed."""
+    wanted = [cable.rate_bps for cable in bed.layout.cables for _ in cable.ends]
+    for port, rate in zip(ports, wanted, strict=False):
+        if port.rate_bps is None:
+            yield f"{port.node} {port.interface} has {port.discipline}, not its token bucket"
+        elif port.rate_bps != rate // 8 * 8:
+            yield f"{port.node} {port.interface} is at {port.rate_bps} b/s, not {rate}"

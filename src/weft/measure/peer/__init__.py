@@ -1,0 +1,1 @@
+"""Two programs that measure together: protocol, authentication, client, server, sessions."""

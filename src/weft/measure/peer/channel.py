@@ -1,0 +1,307 @@
+"""What a client asks of a server for one connection, and its check, field by field.
+
+The client's ChannelSpec is turned into what the server opens (sizes swapped) and sent; the server
+turns the JSON back into Served, whatever came, and tells every field that is wrong.
+Entry points: `ChannelSpec`, `to_wire`, `read_channels`. Units: bytes, ns, messages per second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft._core import EndpointConfig, LoopSpec
+from weft.errors import InputError
+from weft.measure.settings.placement import ANYWHERE, AUTO
+
+Value = str | int | float | bool
+_COUNT = range(1 << 32)
+_SLOTS = range(1, 1 << 32)
+_RATE = "rate"  # finite, not negative
+Kind = type[str] | type[bool] | range | str
+
+# Fields of EndpointConfig that a client chooses: the default, and what a value may be.
+CONFIG: Mapping[str, tuple[Value, Kind]] = {
+    "transport": ("", str),
+    "device": ("", str),
+    "endpoint": ("", str),
+    "address": ("", str),
+    "send_bytes": (64, _COUNT),
+    "receive_bytes": (64, _COUNT),
+    "depth": (1, _SLOTS),
+    "receive_depth": (1, _SLOTS),
+    "remote_bytes": (0, range(1 << 48)),
+    "one_buffer": (False, bool),
+    "events": (False, bool),
+    "inline_bytes": (0, _COUNT),
+    "offset": (0, range(1 << 20)),
+    "pages": ("auto", str),
+    "node": (-1, range(-1, 1024)),
+    "port": (1, range(1, 256)),
+    "gid_index": (-1, range(-1, 1 << 16)),
+    "path_mtu": (0, range(1 << 16)),
+    "service_level": (0, range(16)),
+    "traffic_class": (0, range(256)),
+    "priority": (-1, range(-1, 16)),
+    "device_timestamps": (False, bool),
+    "delivery": (False, bool),
+    "congestion": ("", str),
+    "nagle": (False, bool),
+    "busy_poll_us": (0, range(1 << 20)),
+}
+LOOP: Mapping[str, tuple[Value, Kind]] = {
+    "count": (0, range(1 << 63)),
+    "duration_ns": (0, range(1 << 63)),
+    "warmup": (0, range(1 << 63)),
+    "bytes": (64, _COUNT),
+    "op": ("send", str),
+    "block": (False, bool),
+    "validate": (False, bool),
+    "cpu": (ANYWHERE, range(AUTO, 1 << 16)),
+    "loss_timeout_ns": (1_000_000_000, range(5_000_000_001)),
+    "seed": (1, range(1 << 64)),
+}
+OPTIONS: Mapping[str, tuple[Value, Kind]] = {
+    "window": (1, _SLOTS),
+    "post_list": (1, _SLOTS),
+    "signal_every": (1, _SLOTS),
+    "outstanding": (1, _SLOTS),
+    "remote_slots": (1, _SLOTS),
+    "rate": (0.0, _RATE),
+}
+ROLES = ("echo", "sink", "duplex", "window", "transfer")
+_ONE_ENDPOINT = frozenset({"echo", "transfer"})
+ACKNOWLEDGEMENT_BYTES = 8
+OVER_PEERS = ("tcp", "udp", "ofi", "verbs")
+LONGEST_TEXT = 256
+MOST_CHANNELS = 4096
+MOST_TOLD = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelSpec:
+    """One connection: what both sides open, and what the server's loop does with it.
+
+    `config` has fields of EndpointConfig as the client sees them; what differs between the sides
+    is under "client" and "server" (the server's sizes are swapped by themselves). `loop` has fields
+    of LoopSpec and `options` window, post_list, signal_every, outstanding, remote_slots, rate, both
+    for the server's loop. Channels of one `thread` number are served by one thread.
+    """
+
+    config: Mapping[str, Any]
+    role: str
+    loop: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    thread: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A channel as the server opens and serves it: every field present and of its type."""
+
+    where: str
+    config: Mapping[str, Any]
+    role: str
+    loop: Mapping[str, Any]
+    options: Mapping[str, Any]
+    thread: int
+
+
+def client_fields(spec: ChannelSpec) -> dict[str, Any]:
+    """Fields of the client's endpoint."""
+    common = {k: v for k, v in spec.config.items() if k not in ("client", "server")}
+    return common | dict(spec.config.get("client", {}))
+
+
+def server_fields(spec: ChannelSpec) -> dict[str, Any]:
+    """Fields of the server's endpoint: what one side sends, the other receives."""
+    common = {k: v for k, v in spec.config.items() if k not in ("client", "server")}
+    swapped = {"send_bytes": "receive_bytes", "receive_bytes": "send_bytes"}
+    turned = {swapped.get(name, name): value for name, value in common.items()}
+    return turned | dict(spec.config.get("server", {}))
+
+
+def at_address(config: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Data goes where the control connection goes, unless another local address is asked for."""
+    provider = str(config.get("device", "")).partition(";")[0]
+    by_address = config.get("transport") in ("tcp", "udp") or (
+        config.get("transport") == "ofi" and provider in ("tcp", "udp", "sockets", "net")
+    )
+    if config.get("address") or not by_address:
+        return dict(config)
+    return dict(config) | {"address": host}
+
+
+def to_wire(spec: ChannelSpec) -> dict[str, Any]:
+    return {
+        "config": server_fields(spec),
+        "role": spec.role,
+        "loop": dict(spec.loop),
+        "options": dict(spec.options),
+        "thread": spec.thread,
+    }
+
+
+def read_channels(values: Sequence[Any]) -> tuple[list[Served], list[InputError]]:
+    """The channels that a client asks for, and everything that is wrong with them."""
+    found: list[Served] = []
+    problems: list[InputError] = []
+    if len(values) > MOST_CHANNELS:
+        problem = f"{len(values)} of them, at most {MOST_CHANNELS} are possible"
+        return [], [InputError("channels", problem, "ask for fewer")]
+    for number, value in enumerate(values):
+        where = f"channel {number}"
+        wrong = _shape(value, where)
+        if not wrong:
+            channel, wrong = _read(value, where)
+            wrong += _inconsistent(channel) if not wrong else []
+            found.append(channel)
+        problems += wrong
+    if not values:
+        problems.append(InputError("channels", "there are none", "ask for at least one"))
+    return found, problems + ([] if problems else _mixed_threads(found))
+
+
+def first_of(problems: Sequence[InputError]) -> list[InputError]:
+    """As many as can be read, and how many more there are."""
+    more = problems[MOST_TOLD:]
+    counted = [InputError("channels", f"{len(more)} more do not fit")] if more else []
+    return [*problems[:MOST_TOLD], *counted]
+
+
+def _shape(value: Any, where: str) -> list[InputError]:
+    kinds = {"config": dict, "role": str, "loop": dict, "options": dict, "thread": int}
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        return [InputError(where, f"does not have the fields {', '.join(kinds)}")]
+    return [
+        InputError(where, f"{name} is not {kind.__name__}")
+        for name, kind in kinds.items()
+        if type(value[name]) is not kind
+    ]
+
+
+def _read(value: Mapping[str, Any], where: str) -> tuple[Served, list[InputError]]:
+    problems: list[InputError] = []
+    if value["role"] not in ROLES:
+        problems.append(InputError(where, f"role {_shown(value['role'])} is unknown", _one(ROLES)))
+    channel = Served(
+        where=where,
+        config=_fields(value["config"], CONFIG, where, problems),
+        role=value["role"],
+        loop=_fields(value["loop"], LOOP, where, problems),
+        options=_fields(value["options"], OPTIONS, where, problems),
+        thread=value["thread"],
+    )
+    transport = channel.config["transport"]
+    if transport not in OVER_PEERS:
+        problem = f"transport {_shown(transport)} does not go between peers"
+        problems.append(InputError(where, problem, _one(OVER_PEERS)))
+    return channel, problems
+
+
+def _fields(
+    given: Mapping[str, Any],
+    known: Mapping[str, tuple[Value, Kind]],
+    where: str,
+    problems: list[InputError],
+) -> dict[str, Any]:
+    for name in given.keys() - known.keys():
+        problems.append(InputError(where, f"unknown field {_shown(name)}", _one(tuple(known))))
+    values = {}
+    for name, (default, kind) in known.items():
+        values[name] = given.get(name, default)
+        if wrong := _wrong(values[name], kind):
+            problems.append(InputError(where, f"{name} {_shown(values[name])} is not {wrong}"))
+            values[name] = default
+    return values
+
+
+def _wrong(value: object, kind: Kind) -> str:
+    """What the value should be, if it is not."""
+    if isinstance(kind, range):
+        inside = type(value) is int and value in kind
+        return "" if inside else f"a whole number from {kind.start} to {kind.stop - 1}"
+    if kind == _RATE:
+        number = type(value) in (int, float) and math.isfinite(value) and value >= 0  # type: ignore[arg-type,operator]
+        return "" if number else "a number of at least 0"
+    if kind is bool:
+        return "" if type(value) is bool else "true or false"
+    return "" if type(value) is str and len(value) <= LONGEST_TEXT else "a short text"
+
+
+def _inconsistent(channel: Served) -> list[InputError]:
+    """Sizes and windows that the endpoint's slots cannot hold."""
+    config, loop, options = channel.config, channel.loop, channel.options
+    written = options["remote_slots"] * loop["bytes"]
+    bounds = {
+        "echo": [("receive_bytes", config["receive_bytes"], "send_bytes")],
+        "sink": [("bytes", loop["bytes"], "receive_bytes")],
+        "duplex": [
+            ("bytes", loop["bytes"], "receive_bytes"),
+            ("bytes", loop["bytes"], "send_bytes"),
+            ("window", options["window"], "depth"),
+        ],
+        "window": [("bytes", loop["bytes"], "remote_bytes")],
+        "transfer": [
+            ("acknowledgement of bytes", ACKNOWLEDGEMENT_BYTES, "send_bytes"),
+            ("remote_slots times bytes", written, "remote_bytes")
+            if loop["op"] == "write-imm"
+            else ("bytes", loop["bytes"], "receive_bytes"),
+        ],
+    }
+    return [
+        InputError(
+            channel.where,
+            f"{name} {value} exceeds {limit} {config[limit]} of the server's endpoint",
+            f"give it a larger {limit}",
+        )
+        for name, value, limit in bounds[channel.role]
+        if value > config[limit]
+    ]
+
+
+def _mixed_threads(channels: Sequence[Served]) -> list[InputError]:
+    first: dict[int, Served] = {}
+    problems = []
+    for channel in channels:
+        other = first.setdefault(channel.thread, channel)
+        same = (channel.role, channel.loop, channel.options)
+        if other is channel:
+            continue
+        if same != (other.role, other.loop, other.options):
+            problem = f"differs from {other.where} of the same thread in role, loop or options"
+            problems.append(InputError(channel.where, problem, "give it another thread"))
+        elif channel.role in _ONE_ENDPOINT:
+            problem = f"{channel.role} serves one channel per thread"
+            problems.append(InputError(channel.where, problem, "give it another thread"))
+    return problems
+
+
+def endpoint_config(fields: Mapping[str, Any], *, server: bool) -> EndpointConfig:
+    """The core's configuration; unknown or wrong fields are told."""
+    problems: list[InputError] = []
+    values = _fields(fields, CONFIG, "endpoint", problems)
+    if problems:
+        raise problems[0]
+    config = EndpointConfig()
+    for name, value in values.items():
+        setattr(config, name, value)
+    config.server = server
+    return config
+
+
+def loop_spec(values: Mapping[str, Any]) -> LoopSpec:
+    loop = LoopSpec()
+    for name, value in values.items():
+        setattr(loop, name, value)
+    return loop
+
+
+def _one(names: Sequence[str]) -> str:
+    return f"one of {', '.join(names)}"
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:60]

@@ -1,0 +1,1 @@
+"""Plans: flows between many hosts, started together."""

@@ -1,0 +1,140 @@
+"""What the hosts saw in one step, as one record.
+
+`TRAFFIC.half_rtt` (of RPerf `TRAFFIC.rtt`) and `TRAFFIC.throughput` are of all flows of a
+traffic, `TRAFFIC.SOURCE-TARGET.…` of one. `start.spread` is how far apart the hosts really
+started, by clocks compared through the coordinator; `start.error` bounds that comparison.
+Entry point: `step_record`. Units: ps, bits per second, ns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft import __version__
+from weft.measure.plan.generator import Generator
+from weft.measure.plan.plan import Program, Step
+from weft.measure.tests.rperf import BIAS, RperfSettings
+from weft.records import Distribution, Histogram, Plain, Provenance, Quantity, Record, Row, Scalar
+
+Seen = Mapping[str, Mapping[str, Any]]  # by host
+Reports = Sequence[Mapping[str, Any]]
+
+ESTIMATES = ("half_rtt", "rtt")  # of a ping-pong, and of RPerf's pairs
+KERNEL_TAKES = (
+    "tcp and udp: throughput counts payload that the sender's kernel has taken in the timed part"
+)
+
+
+def step_record(
+    program: Program, step: Step, seen: Seen, addresses: Mapping[str, str], interrupted: bool
+) -> Record:
+    """The record of one step."""
+    flows = [report for host in seen.values() for report in host["flows"]]
+    return Record(
+        kind="measurement",
+        name=program.name,
+        settings=_settings(program, step),
+        quantities=dict(_quantities(step, flows)) | dict(_starts(seen)),
+        tables={
+            "flows": [_flow_row(report) for report in flows],
+            "hosts": list(_host_rows(addresses, seen)),
+            "counters": [{"host": h, **row} for h, s in seen.items() for row in s["counters"]],
+        },
+        notes=list(_notes(step, flows, interrupted)),
+        provenance=Provenance(
+            weft_version=__version__, seed=program.seed, scenario_digest=program.digest
+        ),
+    )
+
+
+def _settings(program: Program, step: Step) -> dict[str, Plain]:
+    repeated = any(other.repetition > 1 for other in program.steps)
+    return dict(step.settings) | ({"repetition": step.repetition} if repeated else {})
+
+
+def _quantities(step: Step, flows: Reports) -> Iterator[tuple[str, Quantity]]:
+    for traffic in dict.fromkeys(flow.traffic for flow in step.flows):
+        own = [report for report in flows if report["traffic"] == traffic]
+        yield from _of(traffic, own)
+        if len(own) > 1:
+            for report in own:
+                yield from _of(f"{traffic}.{report['source']}-{report['target']}", [report])
+
+
+def _of(name: str, reports: Reports) -> Iterator[tuple[str, Quantity]]:
+    """Merged distributions and summed rates of some flows of one traffic."""
+    timed = [report for report in reports if report["elapsed_ns"] > 0]
+    messages = sum(r["messages"] * 1e9 / r["elapsed_ns"] for r in timed)
+    estimate = next((e for e in ESTIMATES if all(e in report for report in reports)), None)
+    if estimate:
+        merged = Histogram()
+        for report in reports:
+            merged.merge(_histogram(report[estimate]))
+        yield f"{name}.{estimate}", Distribution("ps", merged)
+        if estimate == "rtt":
+            yield f"{name}.negative", Scalar(sum(report["negative"] for report in reports), "")
+    else:
+        bits = sum(r["messages"] * r["bytes"] * 8e9 / r["elapsed_ns"] for r in timed)
+        yield f"{name}.throughput", Scalar(bits, "b/s")
+    yield f"{name}.message_rate", Scalar(messages, "1/s")
+    if any(report["lost"] for report in reports):
+        yield f"{name}.lost", Scalar(sum(report["lost"] for report in reports), "")
+
+
+def _histogram(values: Mapping[str, Any]) -> Histogram:
+    return Histogram.from_sparse(
+        np.array(values["keys"], np.int32),
+        np.array(values["counts"], np.uint64),
+        values["min"],
+        values["max"],
+        values["sum"],
+    )
+
+
+def _starts(seen: Seen) -> Iterator[tuple[str, Quantity]]:
+    starts = [host["start_ns"] for host in seen.values()]
+    errors = sorted(host["clock_error_ns"] for host in seen.values())
+    yield "start.spread", Scalar(max(starts) - min(starts), "ns")
+    yield "start.error", Scalar(sum(errors[-2:]), "ns")
+    yield "cpu.busy", Scalar(max(host["busy_percent"] for host in seen.values()), "%")
+
+
+def _flow_row(report: Mapping[str, Any]) -> Row:
+    plain = {k: v for k, v in report.items() if k not in (*ESTIMATES, "endpoint")}
+    return plain | {f"endpoint.{k}": v for k, v in report["endpoint"].items()}
+
+
+def _host_rows(addresses: Mapping[str, str], seen: Seen) -> Iterator[Row]:
+    first = min(host["start_ns"] for host in seen.values())
+    for host, saw in seen.items():
+        yield {
+            "host": host,
+            "address": addresses[host],
+            "machine": saw["machine"],
+            "start_after_first_ns": saw["start_ns"] - first,
+            "clock_error_ns": saw["clock_error_ns"],
+            "busy_percent": round(saw["busy_percent"], 1),
+        }
+
+
+def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
+    if interrupted:
+        yield "ended: interrupted"
+    for report in flows:
+        if report["error"]:
+            yield f"{report['source']}-{report['target']}: ended early: {report['error']}"
+    orders = {
+        flow.generator.settings.order
+        for flow in step.flows
+        if isinstance(flow.generator.settings, RperfSettings)
+    }
+    yield from (BIAS[order] for order in sorted(orders))
+    if any(_counts_at_kernel(flow.generator) for flow in step.flows):
+        yield KERNEL_TAKES
+
+
+def _counts_at_kernel(generator: Generator) -> bool:
+    return generator.settings.route.transport in ("tcp", "udp") and not generator.is_probe

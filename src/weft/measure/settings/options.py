@@ -1,0 +1,289 @@
+"""The settings of a test: declared once, read from a command line, a sweep or Python.
+
+Each field of a settings class carries an `Option`: its name outside, how it is read, its help and
+the transports that have it. A field's own name has its unit and is its name in records. Every test
+adds its own fields in a subclass. Entry points: `Settings`, `settings_from`, `options_of`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from weft.errors import InputError
+from weft.measure.settings import values
+from weft.measure.settings.placement import ANYWHERE
+from weft.measure.settings.transport import Over, parse_over
+from weft.measure.settings.values import Reader
+from weft.records import Plain
+
+VERBS, SOCKETS, OFI, DELAY = ("verbs",), ("tcp", "udp"), ("ofi",), ("delay",)
+WARMUP_BYTES = 2**26
+DURATION_NS = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """How a setting is offered: `--NAME METAVAR`, or `--GROUP NAME=VALUE` for GROUP.NAME."""
+
+    name: str
+    read: Reader
+    help: str
+    metavar: str = "N"
+    only: tuple[str, ...] = ()  # transports that have it; empty: all
+
+
+def option(
+    default: object,
+    name: str,
+    read: Reader,
+    help: str,
+    metavar: str = "N",
+    only: tuple[str, ...] = (),
+) -> Any:
+    """A field of a settings class."""
+    declared = Option(name=name, read=read, help=help, metavar=metavar, only=only)
+    return field(default=default, metadata={"option": declared})
+
+
+def other_default(base: type[Settings], name: str, default: object) -> Any:
+    """The field `name` of a base class, with another default."""
+    (found,) = (f for f in dataclasses.fields(base) if f.name == name)
+    return field(default=default, metadata=found.metadata)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What all tests have in common. None is a choice left to the test."""
+
+    over: str = option(
+        "tcp",
+        "over",
+        values.text,
+        "transport: tcp, udp, ofi:PROVIDER, verbs[:DEVICE], delay, mpi (see weft doctor)",
+        "TRANSPORT",
+    )
+    endpoint: str = option(
+        "",
+        "endpoint",
+        values.choice("rc", "uc", "ud", "srd", "rdm", "msg", "dgram"),
+        "kind of endpoint: rc, uc, ud, srd (verbs), rdm, msg, dgram (ofi); rc, ud (delay)",
+        "KIND",
+        only=("verbs", "ofi", "delay"),
+    )
+    size_bytes: int = option(64, "size", values.size(), "bytes of each message", "SIZE")
+    count: int | None = option(
+        None, "count", values.whole(1, 10**12), "timed messages of each connection"
+    )
+    duration_ns: int | None = option(
+        None, "duration", values.time_ns, "time to measure for, instead of a count", "TIME"
+    )
+    warmup: int | None = option(
+        None,
+        "warmup",
+        values.whole(0, 10**9),
+        "messages before the timed ones (default: 1000, at most 64 MiB)",
+    )
+    validate: bool = option(False, "validate", values.flag, "fill each message and check it")
+    wait: str = option(
+        "spin",
+        "wait",
+        values.choice("spin", "block"),
+        "poll for completions, or sleep until an event",
+        "spin|block",
+    )
+    cpu: int = option(
+        ANYWHERE,
+        "cpu",
+        values.processor,
+        "processor of the first timed loop, or auto: a core each, near the device",
+        "N|auto",
+    )
+    pages: str = option(
+        "auto",
+        "pages",
+        values.choice("auto", "2M", "thp", "4K"),
+        "pages of the buffers: auto, 2M, thp or 4K",
+        "PAGES",
+    )
+    numa: int = option(-1, "numa", values.whole(-1, 1023), "NUMA node of the buffers")
+    samples: int = option(0, "samples", values.whole(0, 10**8), "raw samples to keep")
+    address: str = option("", "address", values.text, "local address to use", "ADDRESS")
+    peer_device: str = option(
+        "", "peer-device", values.text, "the peer's device, where it is not ours", "DEVICE", VERBS
+    )
+    dscp: int = option(
+        0, "dscp", values.whole(0, 63), "differentiated services code point", only=(*SOCKETS, *OFI)
+    )
+    traffic_class: int = option(
+        0,
+        "traffic-class",
+        values.whole(0, 255),
+        "traffic class (the whole TOS byte)",
+        only=(*VERBS, *SOCKETS, *OFI),
+    )
+    priority: int = option(-1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS)
+    nagle: bool = option(
+        False, "nagle", values.flag, "small messages may wait to leave together", only=("tcp",)
+    )
+    congestion: str = option(
+        "", "congestion", values.text, "congestion control, such as cubic", "NAME", ("tcp",)
+    )
+    busy_poll_us: int = option(
+        0, "busy-poll", values.whole(0, 10**6), "SO_BUSY_POLL, us", only=SOCKETS
+    )
+    service_level: int = option(0, "sl", values.whole(0, 15), "service level", only=VERBS)
+    gid_index: int = option(
+        -1, "gid-index", values.whole(-1, 255), "entry of the GID table", only=VERBS
+    )
+    port: int = option(1, "port", values.whole(1, 255), "port of the device", only=VERBS)
+    path_mtu_bytes: int = option(0, "mtu", values.size(256, 4096), "path MTU", "SIZE", VERBS)
+    inline_bytes: int = option(
+        0,
+        "inline",
+        values.size(0, 2**16),
+        "largest message sent inline (verbs) or injected (ofi)",
+        "SIZE",
+        ("verbs", "ofi"),
+    )
+    offset_bytes: int = option(
+        0, "offset", values.size(0, 2**20), "of each message from its page-aligned slot", "SIZE"
+    )
+    loss_timeout_ns: int = option(
+        10**9, "loss-timeout", values.time_ns, "after which a datagram counts as lost", "TIME"
+    )
+    seed: int = option(1, "seed", values.whole(0, 2**63 - 1), "of contents and arrivals")
+    delay_wire: str = option(
+        "10 us",
+        "delay.wire",
+        values.text,
+        "one way, such as 10us, uniform(5us,15us), exponential(10us), lognormal(10us,0.5)",
+        "TIME",
+        DELAY,
+    )
+    delay_loopback: str = option(
+        "0 ns", "delay.loopback", values.text, "the adapter's loopback", "TIME", DELAY
+    )
+    delay_host_post: str = option(
+        "0 ns", "delay.host-post", values.text, "post to adapter", "TIME", DELAY
+    )
+    delay_host_complete: str = option(
+        "0 ns", "delay.host-complete", values.text, "adapter to completion", "TIME", DELAY
+    )
+    delay_remote_host: str = option(
+        "0 ns", "delay.remote-host", values.text, "the peer's program", "TIME", DELAY
+    )
+    delay_remote_memory: str = option(
+        "0 ns", "delay.remote-memory", values.text, "the peer's memory", "TIME", DELAY
+    )
+    delay_adapter_ns: int = option(
+        0, "delay.adapter", values.time_ns, "of the adapter per message sent", "TIME", DELAY
+    )
+    delay_receive_ns: int = option(
+        0, "delay.receive", values.time_ns, "of an adapter per message received", "TIME", DELAY
+    )
+    delay_rate_gbps: float = option(
+        0.0, "delay.rate", values.gigabits, "of the adapter; 0: unlimited", "RATE", DELAY
+    )
+    delay_loss: float = option(
+        0.0, "delay.loss", values.share, "share lost (--endpoint ud)", "P", DELAY
+    )
+    delay_stall_every_ns: int = option(
+        0, "delay.stall-every", values.time_ns, "how often the wire stands still", "TIME", DELAY
+    )
+    delay_stall_ns: int = option(
+        0, "delay.stall", values.time_ns, "and for how long", "TIME", DELAY
+    )
+
+    @property
+    def route(self) -> Over:
+        """The transport and its device."""
+        return parse_over(self.over)
+
+    @property
+    def warmup_messages(self) -> int:
+        """As given, or 1000 messages of at most 64 MiB in all, and at least 10."""
+        if self.warmup is not None:
+            return self.warmup
+        return max(10, min(1000, WARMUP_BYTES // self.size_bytes))
+
+    def until(self, default_ns: int = DURATION_NS) -> tuple[int, int]:
+        """(count, duration in ns), one of them 0: a loop ends at one."""
+        if self.count is not None:
+            return self.count, 0
+        return 0, default_ns if self.duration_ns is None else self.duration_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windowed(Settings):
+    """Of tests that keep several messages on their way."""
+
+    depth: int = option(
+        64,
+        "depth",
+        values.whole(1, 65536),
+        "messages outstanding on each connection; 1: synchronous",
+    )
+    qps: int = option(1, "qps", values.whole(1, 4096), "connections (queue pairs) of each thread")
+    threads: int = option(1, "threads", values.whole(1, 1024), "threads, each with its connections")
+    rate: float | None = option(
+        None, "rate", values.per_second, "at most this many messages per second in all"
+    )
+    post_list: int = option(1, "post-list", values.whole(1, 65536), "messages posted at once")
+    signal_every: int = option(
+        1, "signal-every", values.whole(1, 65536), "messages for each completion"
+    )
+
+
+Kind = TypeVar("Kind", bound=Settings)
+
+
+def options_of(kind: type[Settings]) -> dict[str, tuple[str, Option]]:
+    """Name outside -> (name of the field, option), in the order declared."""
+    return {
+        f.metadata["option"].name: (f.name, f.metadata["option"]) for f in dataclasses.fields(kind)
+    }
+
+
+def settings_from(kind: type[Kind], given: Mapping[str, object], prefix: str = "") -> Kind:
+    """Settings read from values by their outside names; `prefix` is for errors ("--")."""
+    options = options_of(kind)
+    read: dict[str, Any] = {}
+    for name, value in _flat(given).items():
+        outside = name.replace("_", "-")
+        if outside not in options:
+            known = ", ".join(options)
+            raise InputError(f"{prefix}{name}", "this test has no such setting", f"known: {known}")
+        field_name, declared = options[outside]
+        read[field_name] = declared.read(value, f"{prefix}{outside}")
+    return kind(**read)
+
+
+def _flat(given: Mapping[str, object]) -> dict[str, object]:
+    """{"delay": {"wire": w}} as {"delay.wire": w}; None is as if not given."""
+    flat: dict[str, object] = {}
+    for name, value in given.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{inner}": v for inner, v in value.items() if v is not None}
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def changed(settings: Settings) -> dict[str, Plain]:
+    """The fields that differ from the test's defaults: what tells one point from another."""
+    return {
+        f.name: getattr(settings, f.name)
+        for f in dataclasses.fields(settings)
+        if getattr(settings, f.name) != f.default
+    }
+
+
+def digest(test: str, settings: Settings, peer: str, repetition: int) -> str:
+    """One text for each point of a test: equal only if everything is."""
+    content = json.dumps([test, dataclasses.asdict(settings), peer, repetition], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()[:16]

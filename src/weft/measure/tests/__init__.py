@@ -1,0 +1,1 @@
+"""The tests of a fabric, one module each, and what they share."""

@@ -1,0 +1,81 @@
+"""Bandwidth: payload per second, one way or both, synchronous (depth 1) or windowed.
+
+`throughput` is what arrived, over the longer of both ends' times; `sender.throughput` is what the
+sender saw completed. Both ways at once, `back.throughput` is what came to us, and
+`both.throughput` is the sum. Entry point: `bandwidth`. Units: b/s, s of processor time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import Observation, throughput, total
+from weft.measure.peer.client import Peer
+from weft.measure.rig import Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.options import Windowed, option, other_default
+from weft.measure.tests.streams import (
+    Streamed,
+    check_streams,
+    duplex_loops,
+    one_way,
+    posted,
+    seen,
+    stream_channels,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthSettings(Streamed):
+    """A stream of messages, or one each way."""
+
+    size_bytes: int = other_default(Windowed, "size_bytes", 32768)
+    bidirectional: bool = option(False, "bidirectional", values.flag, "both ways at once")
+
+
+def run(rig: Rig, settings: BandwidthSettings) -> Observation:
+    """Streams on every thread until their count or duration."""
+    return both_ways(rig, settings) if settings.bidirectional else one_way(rig, settings)
+
+
+def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
+    """As `one_way`, and the peer sends as much as it can at the same time."""
+    count, duration_ns = settings.until()
+    with rig.connected(stream_channels(settings, "duplex", settings.op)) as ends:
+        loops = duplex_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
+        results = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+        sent, received = [s for s, _ in results], [r for _, r in results]
+        theirs = rig.finish(ends, sent, posted(settings, sent))
+    observed = seen(settings, sent, theirs)
+    there, back = total(theirs, beside=sent), total(received)
+    observed.quantities |= throughput("back.throughput", back)
+    observed.quantities |= throughput("both.throughput", there, back)
+    return observed
+
+
+BANDWIDTH = Test(
+    name="bandwidth",
+    help="payload throughput, one way or both",
+    description="Streams of messages, as many outstanding as --depth allows; --depth 1 is "
+    "synchronous. The throughput is payload that arrived, over the longer of both ends' "
+    "times.",
+    settings=BandwidthSettings,
+    run=run,
+    check=check_streams,
+    op=lambda settings: settings.op,
+)
+
+
+def bandwidth(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure throughput: `bandwidth(peer, over="tcp", size="64 KiB", depth=16)`."""
+    return measure(BANDWIDTH, peer, settings, progress)

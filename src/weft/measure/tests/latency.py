@@ -1,0 +1,71 @@
+"""Ping-pong latency: the peer's program sends each message back; every message is timed.
+
+Half of each round trip is one sample. It contains both hosts' software, PCIe and adapters as well
+as the wire: see `rperf` for the wire alone. Entry point: `latency`. Units: ps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from weft._core import ping_pong
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import Observation, Timed, cpu, distributions, flaws, messages
+from weft.measure.peer.client import Peer
+from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
+from weft.measure.rig import Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.options import Settings, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencySettings(Settings):
+    """A ping-pong."""
+
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
+
+
+def run(rig: Rig, settings: LatencySettings) -> Observation:
+    """One ping-pong on one connection."""
+    count, duration_ns = settings.until()
+    spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
+    with rig.connected([echo_channel(settings, op=settings.op)]) as ends:
+        loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)
+        (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
+        rig.finish(ends, [result.counts])
+    return seen(settings, result)
+
+
+def seen(settings: Settings, result: Timed) -> Observation:
+    """The record's content of a ping-pong."""
+    counts = result.counts
+    observed = Observation(samples=result.samples)
+    observed.quantities |= distributions(half_rtt=result.latency)
+    observed.quantities |= messages(counts)
+    observed.quantities |= flaws(counts, is_lossy(settings), settings.validate) | cpu(counts)
+    return observed
+
+
+LATENCY = Test(
+    name="latency",
+    help="ping-pong latency, every message timed",
+    description="Half round trips of a message that the peer's program sends back.",
+    settings=LatencySettings,
+    run=run,
+    op=lambda settings: settings.op,
+)
+
+
+def latency(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure ping-pong latency: `latency(peer, over="tcp", size="64 B", count=10_000)`."""
+    return measure(LATENCY, peer, settings, progress)

@@ -1,0 +1,107 @@
+"""Open-loop latency: messages leave at intended times, and latency counts from those.
+
+A closed loop that waits for each answer sends nothing while the fabric stalls, and so hides the
+stall (coordinated omission). Here `half_rtt` is half of answer minus intended send time, and
+`service.half_rtt` what a closed loop would have called it. Entry point: `paced`. Units: ps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from weft import _core
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import Observation, PacedTimes, cpu, distributions, flaws, messages
+from weft.measure.peer.client import Peer
+from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
+from weft.measure.rig import Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.options import Settings, option
+from weft.records import Scalar, Series
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacedSettings(Settings):
+    """Messages at given times, whatever the answers do."""
+
+    rate: float = option(1000.0, "rate", values.per_second, "messages per second")
+    arrivals: str = option(
+        "fixed",
+        "arrivals",
+        values.choice("fixed", "poisson"),
+        "intervals: all the same, or exponential",
+        "fixed|poisson",
+    )
+    window: int = option(
+        64,
+        "window",
+        values.whole(1, 65536),
+        "unanswered messages allowed; beyond that sends are late",
+    )
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
+
+    @property
+    def warmup_messages(self) -> int:
+        """As given, or a tenth of a second, from 10 to 1000 messages."""
+        return max(10, min(1000, round(self.rate / 10))) if self.warmup is None else self.warmup
+
+
+def run(rig: Rig, settings: PacedSettings) -> Observation:
+    """One open loop on one connection."""
+    count, duration_ns = settings.until()
+    spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
+    with rig.connected([echo_channel(settings, depth=settings.window, op=settings.op)]) as ends:
+        loop = partial(
+            _core.paced,
+            ends.endpoints[0],
+            spec,
+            ends.stop,
+            rate=settings.rate,
+            poisson=settings.arrivals == "poisson",
+            window=settings.window,
+        )
+        (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
+        rig.finish(ends, [result.counts])
+    return seen(settings, result)
+
+
+def seen(settings: PacedSettings, result: PacedTimes) -> Observation:
+    """The record's content of an open loop."""
+    counts = result.counts
+    observed = Observation(samples=result.samples)
+    observed.quantities |= distributions(
+        half_rtt=result.latency, service__half_rtt=result.service, lateness=result.lateness
+    )
+    observed.quantities["offered_rate"] = Scalar(settings.rate / 1e6, "M/s")
+    observed.quantities |= messages(counts)
+    observed.quantities |= flaws(counts, is_lossy(settings), settings.validate) | cpu(counts)
+    if len(result.samples):
+        times_us = (result.intended_ns / 1e3).tolist()
+        observed.quantities["samples"] = Series("us", "ps", times_us, result.samples.tolist())
+    return observed
+
+
+PACED = Test(
+    name="paced",
+    help="open-loop latency, from the intended send time",
+    description="Messages leave at fixed or Poisson times whether or not answers have come; "
+    "latency counts from the intended time, so stalls show.",
+    settings=PacedSettings,
+    run=run,
+    op=lambda settings: settings.op,
+)
+
+
+def paced(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure open-loop latency: `paced(peer, over="udp", rate="10k", arrivals="poisson")`."""
+    return measure(PACED, peer, settings, progress)

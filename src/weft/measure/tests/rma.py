@@ -1,0 +1,143 @@
+"""One-sided operations: read, write, fetch-add, compare-swap; the peer's program does nothing.
+
+Synchronous (depth 1): each operation from its post to its completion is one sample. Windowed:
+throughput and rate with `depth` outstanding. Entry point: `rma`. Units: ps, b/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from weft._core import complete
+from weft.errors import InputError
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    Timed,
+    cpu,
+    distributions,
+    messages,
+    throughput,
+    total,
+)
+from weft.measure.peer.client import Peer
+from weft.measure.rig import Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.options import Windowed, option, other_default
+from weft.measure.tests.streams import check_streams, stream_channels, stream_loops, thread_spec
+from weft.records import Scalar
+
+ATOMICS = ("fetch-add", "compare-swap")
+ATOMIC_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmaSettings(Windowed):
+    """One operation over and over."""
+
+    size_bytes: int = other_default(Windowed, "size_bytes", ATOMIC_BYTES)
+    depth: int = other_default(Windowed, "depth", 1)
+    op: str = option(
+        "write",
+        "op",
+        values.choice("read", "write", *ATOMICS),
+        "read, write, fetch-add or compare-swap",
+        "OP",
+    )
+
+
+def check(settings: RmaSettings) -> None:
+    """Atomics have 8 B; a single operation at a time has one connection."""
+    check_streams(settings)
+    if settings.op in ATOMICS and settings.size_bytes != ATOMIC_BYTES:
+        problem = f"{settings.size_bytes} B, but {settings.op} is of {ATOMIC_BYTES} B"
+        raise InputError("--size", problem, "leave it out")
+    if settings.endpoint == "uc" and settings.op != "write":
+        raise InputError("--endpoint uc", f"has no {settings.op}", "use rc")
+    if settings.depth == 1 and settings.qps * settings.threads > 1:
+        problem = "a synchronous operation has one connection"
+        raise InputError("--qps and --threads", problem, "raise --depth to 2 or more")
+    if settings.depth > 1 and settings.validate:
+        problem = "operations that overlap cannot be checked one by one"
+        raise InputError("--validate", problem, "use --depth 1")
+
+
+def run(rig: Rig, settings: RmaSettings) -> Observation:
+    """Operations on the peer's memory until their count or duration."""
+    return one_at_a_time(rig, settings) if settings.depth == 1 else windowed(rig, settings)
+
+
+def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
+    """Each operation timed from its post to its completion."""
+    count, duration_ns = settings.until()
+    spec = thread_spec(settings, 0, op=settings.op, count=count, duration_ns=duration_ns)
+    with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
+        loop = partial(complete, ends.endpoints[0], spec, ends.stop)
+        (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
+        rig.finish(ends, [result.counts])
+    return seen_timed(settings, result)
+
+
+def windowed(rig: Rig, settings: RmaSettings) -> Observation:
+    """As many operations outstanding as the depth allows."""
+    count, duration_ns = settings.until()
+    with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
+        loops = stream_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
+        done = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+        rig.finish(ends, done)
+    return seen_windowed(done)
+
+
+def seen_timed(settings: RmaSettings, result: Timed) -> Observation:
+    """The record's content of operations one at a time."""
+    observed = Observation(samples=result.samples)
+    observed.quantities |= distributions(operation=result.latency)
+    observed.quantities |= seen_windowed([result.counts]).quantities
+    if settings.validate:
+        observed.quantities["corrupted"] = Scalar(result.counts.corrupted, "")
+    return observed
+
+
+def seen_windowed(counts: Sequence[Counted]) -> Observation:
+    """The record's content of operations that overlap, as their initiator saw them."""
+    ours = total(counts)
+    quantities = throughput("throughput", ours) | messages(ours) | cpu(ours)
+    return Observation(quantities=quantities)
+
+
+NOT_ONE_SIDED = "has no one-sided operations"
+ELSEWHERE = "use --over verbs, or ofi:PROVIDER with RMA (weft doctor lists them)"
+RMA = Test(
+    name="rma",
+    help="one-sided read, write and atomics",
+    description="Operations on the peer's memory without its program: one at a time (latency), or "
+    "--depth outstanding (throughput and rate).",
+    settings=RmaSettings,
+    run=run,
+    check=check,
+    op=lambda settings: settings.op,
+    refused={
+        "tcp": (NOT_ONE_SIDED, ELSEWHERE),
+        "udp": (NOT_ONE_SIDED, ELSEWHERE),
+        "verbs:ud": ("datagrams have no one-sided operations", "use --endpoint rc"),
+        "ofi:dgram": ("datagrams have no one-sided operations", "use --endpoint rdm or msg"),
+        "delay:ud": ("datagrams have no one-sided operations", "use --endpoint rc"),
+    },
+)
+
+
+def rma(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure one-sided operations: `rma(peer, over="ofi:shm", op="read", size="4 KiB")`."""
+    return measure(RMA, peer, settings, progress)

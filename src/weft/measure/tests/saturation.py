@@ -1,0 +1,230 @@
+"""Latency under load: a background of streams in steps to the maximum, and a probe beside it.
+
+First the background alone is measured as fast as it goes; then each step offers a share of that,
+the last one all it can. The probe is a ping-pong with an endpoint and a thread of its own on both
+sides. One record per step (`saturation.step`), and one with p50, p99 and p99.9 of the probe over
+the load that was achieved, as it arrived. Entry point: `saturation`. Units: b/s, ps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from weft._core import Counts, Endpoint, LatencyResult, LoopSpec, StopFlag, ping_pong
+from weft.errors import InputError
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    Total,
+    cpu,
+    distributions,
+    messages,
+    total,
+)
+from weft.measure.peer.client import Peer
+from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
+from weft.measure.rig import Connections, Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.feasibility import SEQUENCE_BYTES, is_lossy
+from weft.measure.settings.options import Windowed, option, other_default
+from weft.measure.tests.streams import (
+    Streamed,
+    check_streams,
+    posted,
+    stream_channels,
+    stream_loops,
+)
+from weft.records import Distribution, Quantity, Scalar, Series, statistic
+
+LEAD_S = 0.1  # of the background before the probe
+LONGEST_NS = 3600 * 10**9
+PROBE_WARMUP = 10  # a long one would outlast the step under load
+PERCENTILES = ("p50", "p99", "p99.9")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaturationSettings(Streamed):
+    """The background's messages; the probe has a size of its own."""
+
+    size_bytes: int = other_default(Windowed, "size_bytes", 4096)
+    probe_bytes: int = option(64, "probe-size", values.size(), "bytes of the probe", "SIZE")
+    steps: int = option(10, "steps", values.whole(1, 1000), "loads from none to the maximum")
+
+
+def check(settings: SaturationSettings) -> None:
+    """Steps end by time, and the rate is theirs."""
+    check_streams(settings)
+    if settings.count is not None:
+        raise InputError("--count", "a step ends by time", "use --duration, of each step")
+    if settings.rate is not None:
+        raise InputError("--rate", "the steps set the rate", "leave it out")
+    if is_lossy(settings) and settings.probe_bytes < SEQUENCE_BYTES:
+        problem = f"{settings.probe_bytes} B cannot carry a sequence number"
+        raise InputError("--probe-size", problem, f"use {SEQUENCE_BYTES} B or more")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one load did: the probe's times, and the background as its receiver saw it."""
+
+    share: float
+    probe: LatencyResult
+    streams: Sequence[Counted]
+    theirs: Sequence[Counted]  # none in process, where a completion is an arrival
+
+    @property
+    def sent(self) -> Total:
+        return total(self.streams)
+
+    @property
+    def received(self) -> Total:
+        return total(self.theirs or self.streams, beside=self.streams)
+
+
+def run(rig: Rig, settings: SaturationSettings) -> Observation:
+    """The maximum, then every step."""
+    most = maximum(rig, settings)
+    done: list[Step] = []
+    for number in range(settings.steps + 1):
+        if rig.ended:
+            break
+        share = number / settings.steps
+        # The last step is not held back: its load is whatever the fabric takes.
+        rate = most.messages_per_second * share if number < settings.steps else None
+        part = partial(_part, (number + 1) / (settings.steps + 2), settings.steps + 2)
+        done.append(step(rig, settings, share, rate, part))
+    observed = Observation(steps=[seen(settings, one) for one in done])
+    observed.quantities["maximum"] = Scalar(most.bits_per_second, "b/s")
+    observed.quantities |= curves(done)
+    return observed
+
+
+def _part(base: float, parts: int, share: float) -> float:
+    return base + share / parts
+
+
+def maximum(rig: Rig, settings: SaturationSettings) -> Total:
+    """The background alone, as fast as it goes."""
+    _, duration_ns = settings.until()
+    with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
+        loops = stream_loops(
+            settings, ends.endpoints, ends.stop, op=settings.op, duration_ns=duration_ns, count=0
+        )
+        share = done_share(ends.stop, 0, duration_ns * (settings.steps + 2))
+        sent = rig.run(loops, share)
+        theirs = rig.finish(ends, sent, posted(settings, sent))
+    return total(theirs or sent, beside=sent)
+
+
+def step(
+    rig: Rig,
+    settings: SaturationSettings,
+    share: float,
+    rate: float | None,
+    progress: Callable[[float], float],
+) -> Step:
+    """The probe beside a background of `rate` messages per second (None: unlimited)."""
+    _, duration_ns = settings.until()
+    background = stream_channels(settings, "sink", settings.op) if share > 0 else []
+    small = dataclasses.replace(settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP)
+    probe = echo_channel(small, thread=settings.threads)
+    with rig.connected([*background, probe]) as ends:
+        loops = _loops(settings, small, ends, rate, duration_ns)
+        elapsed = done_share(ends.stop, 0, duration_ns)
+        *sent, timed = rig.run(loops, lambda: progress(min(1.0, elapsed())))
+        streams = [counts for counts in sent if isinstance(counts, Counts)]
+        assert isinstance(timed, LatencyResult)
+        went = [*(posted(settings, streams) if streams else []), timed.counts.sent + PROBE_WARMUP]
+        theirs = rig.finish(ends, [*streams, timed.counts], went)
+    return Step(share=share, probe=timed, streams=streams, theirs=theirs[:-1])
+
+
+def _loops(
+    settings: SaturationSettings,
+    small: SaturationSettings,
+    ends: Connections,
+    rate: float | None,
+    duration_ns: int,
+) -> list[Callable[[], Counts | LatencyResult]]:
+    """The background's loops, which end with the probe, and the probe's."""
+    *streams, probe = ends.endpoints
+    over = StopFlag()
+    loops: list[Callable[[], Counts | LatencyResult]] = []
+    if streams:
+        # The probe keeps the processor that was asked for; the background takes the next ones.
+        loops += stream_loops(
+            settings,
+            streams,
+            over,
+            rate=rate,
+            op=settings.op,
+            count=0,
+            beside=1,
+            duration_ns=LONGEST_NS,
+        )
+    spec = loop_spec(small, duration_ns=duration_ns)
+    return [*loops, partial(_probe, probe, spec, ends.stop, over, LEAD_S if streams else 0.0)]
+
+
+def _probe(
+    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, over: StopFlag, lead_s: float
+) -> LatencyResult:
+    """Begins when the background has, and ends it."""
+    try:
+        time.sleep(lead_s)
+        return ping_pong(endpoint, spec, stop)
+    finally:
+        over.set()
+
+
+def seen(settings: SaturationSettings, one: Step) -> Observation:
+    """The record of a step."""
+    observed = Observation(samples=one.probe.samples, settings={"load": round(one.share, 6)})
+    observed.quantities |= distributions(probe__half_rtt=one.probe.latency)
+    observed.quantities |= messages(one.probe.counts)
+    observed.quantities["achieved"] = Scalar(one.received.bits_per_second, "b/s")
+    observed.quantities["offered"] = Scalar(
+        one.sent.sent * settings.size_bytes * 8e9 / max(1, one.sent.elapsed_ns), "b/s"
+    )
+    observed.quantities |= cpu(one.sent) | cpu(total(one.theirs), "peer.cpu")
+    return observed
+
+
+def curves(done: Sequence[Step]) -> dict[str, Quantity]:
+    """Percentiles of the probe over the achieved load, in the order of that load."""
+    measured = [one for one in done if one.probe.latency.count]
+    ordered = sorted(measured, key=lambda one: one.received.bits_per_second)
+    loads = [one.received.bits_per_second for one in ordered]
+    return {
+        f"probe.{name}": Series("b/s", "ps", tuple(loads), tuple(_heights(ordered, name)))
+        for name in PERCENTILES
+    }
+
+
+def _heights(steps: Sequence[Step], name: str) -> Iterator[float]:
+    for one in steps:
+        yield statistic(Distribution("ps", one.probe.latency), name) or 0.0
+
+
+SATURATION = Test(
+    name="saturation",
+    help="latency of a probe against the load beside it",
+    description="A background of streams in --steps to the maximum, each for --duration, and a "
+    "ping-pong probe beside it: p50, p99 and p99.9 against the achieved load.",
+    settings=SaturationSettings,
+    run=run,
+    check=check,
+    op=lambda settings: settings.op,
+)
+
+
+def saturation(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure latency under load: `saturation(peer, over="tcp", steps=10, duration="1 s")`."""
+    return measure(SATURATION, peer, settings, progress)

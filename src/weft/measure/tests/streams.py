@@ -1,0 +1,170 @@
+"""Streams over several threads and connections: what bandwidth, rate and saturation share.
+
+Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. Entry points:
+`one_way`, `stream_channels`, `stream_loops`, `seen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
+from weft.errors import InputError
+from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
+from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.endpoint_fields import (
+    endpoint_fields,
+    loop_cpu,
+    loop_fields,
+    loop_spec,
+    receives,
+)
+from weft.measure.rig import Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.feasibility import is_lossy
+from weft.measure.settings.options import Windowed, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Streamed(Windowed):
+    """Messages that follow each other without an answer."""
+
+    op: str = option(
+        "send",
+        "op",
+        values.choice("send", "tagged", "inject", "write-imm"),
+        "send; tagged or inject (ofi); write-imm (verbs)",
+        "OP",
+    )
+
+
+def one_way(rig: Rig, settings: Streamed) -> Observation:
+    """Streams on every thread until their count or duration."""
+    count, duration_ns = settings.until()
+    with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
+        loops = stream_loops(
+            settings,
+            ends.endpoints,
+            ends.stop,
+            op=settings.op,
+            count=count,
+            duration_ns=duration_ns,
+        )
+        sent = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+        theirs = rig.finish(ends, sent, posted(settings, sent))
+    return seen(settings, sent, theirs)
+
+
+def seen(settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]) -> Observation:
+    """The record's content of a stream: the receiver's view first, where it is known."""
+    ours, theirs, carried = total(sent), total(received), total(received, beside=sent)
+    observed = Observation()
+    observed.quantities |= throughput("throughput", carried) | throughput("sender.throughput", ours)
+    observed.quantities |= messages(carried if received else ours)
+    if received:
+        # The receiver's own count of the lost has those of the warm-up in it.
+        lost = max(0, ours.sent - theirs.received)
+        arrived = replace(theirs, sent=ours.sent, lost=lost)
+        observed.quantities |= flaws(arrived, is_lossy(settings), settings.validate)
+    observed.quantities |= cpu(ours) | cpu(theirs, "peer.cpu")
+    if settings.route.transport in ("tcp", "udp"):
+        observed.notes.append(
+            f"{settings.route}: the sender's figures count bytes that the "
+            "kernel has taken, not those that have arrived"
+        )
+    return observed
+
+
+def check_streams(settings: Windowed) -> None:
+    """Memory that no machine should be asked for."""
+    needed = settings.depth * settings.qps * settings.threads * settings.size_bytes
+    if needed > 2**34:
+        problem = f"{needed / 2**30:.0f} GiB of messages outstanding"
+        raise InputError("--depth", problem, "lower --depth, --qps, --threads or --size")
+
+
+def stream_channels(
+    settings: Windowed, role: str, op: str, first_thread: int = 0
+) -> list[ChannelSpec]:
+    """The connections of every thread; role is "sink", "duplex" or "window"."""
+    config = _fields(settings, role)
+    # A peer that sends too ends by itself; the others end when we tell them.
+    count, duration_ns = settings.until()
+    own_count = count if role == "duplex" else 0
+    loop = loop_fields(settings, op=op, count=own_count, duration_ns=duration_ns)
+    options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}
+    one = ChannelSpec(config=config, role=role, loop=loop, options=options)
+    threads = range(first_thread, first_thread + settings.threads)
+    return [replace(one, thread=thread) for thread in threads for _ in range(settings.qps)]
+
+
+def _fields(settings: Windowed, role: str) -> dict[str, Any]:
+    size, depth = settings.size_bytes, settings.depth
+    ahead = receives(size, depth)
+    fields: dict[str, Any] = {"send_bytes": size, "depth": depth, "receive_depth": 1}
+    match role:
+        case "duplex":
+            fields |= {"receive_bytes": size, "receive_depth": ahead}
+        case "window":
+            fields |= {"remote_bytes": size, "receive_bytes": 64, "server": {"depth": 1}}
+        case _:
+            fields |= {"receive_bytes": 64, "server": {"depth": 1, "receive_depth": ahead}}
+    return endpoint_fields(settings, **fields)
+
+
+def window_options(settings: Windowed) -> dict[str, int]:
+    """What both sides' streaming loops take."""
+    return {
+        "window": settings.depth,
+        "post_list": settings.post_list,
+        "signal_every": settings.signal_every,
+    }
+
+
+def by_thread(settings: Windowed, endpoints: Sequence[Endpoint]) -> list[Sequence[Endpoint]]:
+    """Each thread's connections."""
+    qps = settings.qps
+    return [endpoints[first : first + qps] for first in range(0, settings.threads * qps, qps)]
+
+
+def stream_loops(
+    settings: Windowed,
+    endpoints: Sequence[Endpoint],
+    stop: StopFlag,
+    *,
+    rate: float | None = None,
+    beside: int = 0,
+    **more: Any,
+) -> list[Callable[[], Counts]]:
+    """One sending loop per thread, beside so many others of ours; `rate` is of all together."""
+    share = (rate or settings.rate or 0.0) / settings.threads
+    options = window_options(settings)
+    return [
+        partial(stream, ends, thread_spec(settings, n, **more), stop, rate=share, **options)
+        for n, ends in enumerate(by_thread(settings, endpoints), beside)
+    ]
+
+
+def duplex_loops(
+    settings: Windowed, endpoints: Sequence[Endpoint], stop: StopFlag, **more: Any
+) -> list[Callable[[], tuple[Counts, Counts]]]:
+    """One sending and receiving loop per thread."""
+    share, options = (settings.rate or 0.0) / settings.threads, window_options(settings)
+    return [
+        partial(duplex, ends, thread_spec(settings, n, **more), stop, rate=share, **options)
+        for n, ends in enumerate(by_thread(settings, endpoints))
+    ]
+
+
+def thread_spec(settings: Windowed, number: int, **more: Any) -> LoopSpec:
+    """The loop of the number-th thread, on the number-th processor from the one given."""
+    return loop_spec(settings, cpu=loop_cpu(settings, number), **more)
+
+
+def posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:
+    """Messages that left for each of the peer's threads, the warm-up's too: it waits for those."""
+    warmup = settings.warmup_messages * settings.qps
+    return [c.sent + warmup for c in counts]

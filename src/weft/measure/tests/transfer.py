@@ -1,0 +1,180 @@
+"""Bulk transfer as an application does it: WRITE_WITH_IMM, credits by explicit acknowledgement.
+
+The sender keeps B messages outstanding; the receiver acknowledges each message by one of its own,
+and what is acknowledged may be sent again. Every S-th message is signaled. Completions are awaited
+by sleeping (wait-wakeup) or by polling (busy-polling). The figures are throughput, elapsed time and
+processor time for a fixed number of bytes. Entry point: `transfer`. Units: b/s, s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from weft._core import availability, transfer_send
+from weft.errors import InputError
+from weft.measure.measurement import Measurement, Test, measure
+from weft.measure.observation import Counted, Observation, cpu, messages, throughput, total
+from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.client import Peer
+from weft.measure.peer.endpoint_fields import endpoint_fields, loop_fields, loop_spec, receives
+from weft.measure.rig import Progress, Rig, done_share
+from weft.measure.settings import values
+from weft.measure.settings.options import Settings, option, other_default
+from weft.records import Quantity, Scalar
+
+ACK_BYTES = 8
+LEAST_ACKS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSettings(Settings):
+    """A number of bytes, in messages."""
+
+    size_bytes: int = other_default(Settings, "size_bytes", 2**19)
+    total_bytes: int = option(2**28, "total", values.size(1, 2**50), "bytes to transfer", "SIZE")
+    outstanding: int = option(
+        8, "outstanding", values.whole(1, 65536), "B: messages sent and not yet acknowledged"
+    )
+    signal_every: int = option(
+        1, "signal-every", values.whole(1, 65536), "S: messages for each completion"
+    )
+    one_buffer: bool = option(
+        False, "one-buffer", values.flag, "all messages from one buffer, as if always in the cache"
+    )
+    op: str = option(
+        "",
+        "op",
+        values.choice("write-imm", "send"),
+        "write-imm, or send (default: write-imm where the transport has it)",
+        "OP",
+    )
+
+    @property
+    def messages(self) -> int:
+        """As many as the total needs."""
+        return -(-self.total_bytes // self.size_bytes)
+
+    @property
+    def queue_depth(self) -> int:
+        """Room for B messages and for those that wait for a signaled one."""
+        return self.outstanding + self.signal_every
+
+
+def check(settings: TransferSettings) -> None:
+    """What ends a transfer is its total."""
+    for name, value in (("count", settings.count), ("duration", settings.duration_ns)):
+        if value is not None:
+            raise InputError(f"--{name}", "a transfer ends at its total", "use --total")
+    if settings.one_buffer and settings.validate and settings.outstanding > 1:
+        problem = "messages in one buffer overwrite each other"
+        raise InputError("--one-buffer and --validate", problem, "leave one out")
+    if settings.total_bytes < settings.size_bytes:
+        problem = f"{settings.total_bytes} B are less than one message of {settings.size_bytes} B"
+        raise InputError("--total", problem, "raise it, or lower --size")
+    if settings.size_bytes < ACK_BYTES:
+        raise InputError("--size", f"{settings.size_bytes} B", f"use {ACK_BYTES} B or more")
+
+
+def chosen_op(settings: TransferSettings) -> str:
+    """As asked for, else write-imm where the transport offers it."""
+    route = settings.route
+    offered = {
+        op
+        for a in availability(settings.route.transport)
+        if a.transport == route.transport and a.available and route.has(a.device)
+        for op in a.operations
+    }
+    return settings.op or ("write-imm" if "write-imm" in offered else "send")
+
+
+def run(rig: Rig, settings: TransferSettings) -> Observation:
+    """One transfer on one connection."""
+    op = chosen_op(settings)
+    spec = loop_spec(settings, op=op, count=settings.messages, duration_ns=0)
+    every = settings.warmup_messages + settings.messages
+    with rig.connected([_channel(settings, op)]) as ends:
+        loop = partial(transfer_send, ends.endpoints[0], spec, ends.stop, **_options(settings))
+        (sent,) = rig.run([loop], done_share(ends.stop, every, 0))
+        theirs = rig.finish(ends, [sent], [every])
+    observed = Observation(quantities=quantities(sent, theirs), settings={"op": op})
+    if settings.validate and theirs:
+        observed.quantities["corrupted"] = Scalar(total(theirs).corrupted, "")
+    if not settings.op and op != "write-imm":
+        observed.notes.append(f"{settings.route} has no write with immediate data: sends instead")
+    return observed
+
+
+def _options(settings: TransferSettings) -> dict[str, int]:
+    slots = 1 if settings.one_buffer else settings.outstanding
+    return {
+        "outstanding": settings.outstanding,
+        "signal_every": settings.signal_every,
+        "remote_slots": slots,
+    }
+
+
+def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
+    size, options = settings.size_bytes, _options(settings)
+    acks = max(LEAST_ACKS, 2 * settings.outstanding)
+    window = size * options["remote_slots"] if op == "write-imm" else 0
+    server: dict[str, Any] = {
+        "depth": acks,
+        "receive_depth": receives(size, settings.outstanding),
+        "remote_bytes": window,
+        "one_buffer": False,
+    }
+    config = endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=ACK_BYTES,
+        depth=settings.queue_depth,
+        receive_depth=acks,
+        one_buffer=settings.one_buffer,
+        server=server,
+    )
+    if settings.route.transport == "delay":
+        config["remote_bytes"] = window
+    loop = loop_fields(settings, op=op)
+    return ChannelSpec(config=config, role="transfer", loop=loop, options=options)
+
+
+def quantities(sent: Counted, theirs: Sequence[Counted]) -> dict[str, Quantity]:
+    """Throughput as it arrived and as the sender saw it acknowledged, and the costs."""
+    ours, received, carried = total([sent]), total(theirs), total(theirs, beside=[sent])
+    found = throughput("throughput", carried) | throughput("sender.throughput", ours)
+    found["elapsed"] = Scalar(ours.elapsed_ns / 1e9, "s")
+    found |= messages(ours) | cpu(ours) | cpu(received, "peer.cpu")
+    if received.corrupted or received.reordered:
+        found["corrupted"] = Scalar(received.corrupted, "")
+        found["reordered"] = Scalar(received.reordered, "")
+    return found
+
+
+UNRELIABLE = "a transfer must not lose messages"
+TRANSFER = Test(
+    name="transfer",
+    help="bulk transfer with B outstanding, signaling every S",
+    description="A fixed number of bytes by WRITE_WITH_IMM, with credits by explicit "
+    "acknowledgement: --wait block is the wait-wakeup program, --wait spin the busy-polling one.",
+    settings=TransferSettings,
+    run=run,
+    check=check,
+    op=chosen_op,
+    refused={
+        "udp": (UNRELIABLE, "use --over tcp, verbs or ofi:PROVIDER"),
+        "verbs:uc": (UNRELIABLE, "use --endpoint rc"),
+        "verbs:ud": (UNRELIABLE, "use --endpoint rc"),
+        "ofi:dgram": (UNRELIABLE, "use --endpoint rdm or msg"),
+        "delay:ud": (UNRELIABLE, "use --endpoint rc"),
+    },
+)
+
+
+def transfer(
+    peer: Peer | None = None, progress: Progress | None = None, **settings: object
+) -> Measurement:
+    """Measure a bulk transfer: `transfer(peer, over="verbs", total="1G", outstanding=16)`."""
+    return measure(TRANSFER, peer, settings, progress)

@@ -1,0 +1,361 @@
+"""The fabric as it is: nodes and cables by directed routes, then the switches' forwarding tables.
+
+From this host's port the walk goes on through every linked port of every switch that it meets, one
+distance after the other. Nodes are named as in a dump of `ibnetdiscover`: by description, with the
+GUID where two are equal; each linked port of an adapter is a host of its own, and so is a router's.
+Cables have no length here: a subnet does not tell. A neighbour that does not answer is left out and
+told of (`Survey.unanswered`); a node that has answered and then does not is an error, because half
+of a fabric looks like another fabric. Where a host has several LIDs, routes are the output ports of
+all of them. Entry point: `survey`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.errors import InputError
+from weft.fabric import Fabric, Link, Node, Port, Routes, check, link_rate
+from weft.fabric.fabric import MAX_UNICAST_LID
+from weft.switches.infiniband.mad import (
+    LFT_BLOCK,
+    LINEAR_FORWARDING,
+    MOST_HOPS,
+    NO_ROUTE,
+    NODE_DESCRIPTION,
+    NODE_INFO,
+    PORT_INFO,
+    SWITCH_INFO,
+    NodeInfo,
+    PortInfo,
+    Smp,
+    SwitchInfo,
+    node_description,
+    node_info,
+    port_info,
+    switch_info,
+)
+from weft.switches.infiniband.mad_transport import Refusal, Wire
+from weft.switches.tables import PortName
+
+End = tuple[int, int]
+"""A port of a node: GUID and number."""
+
+_UNTOLD = SwitchInfo(top=0, maps_all_inputs=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the tables of a node are; `switch` is None for an adapter."""
+
+    guid: int
+    lid: int | None
+    ports: int
+    switch: SwitchInfo | None
+    info: Mapping[int, PortInfo]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """The fabric, the place of each node by its name, ports whose neighbour did not answer."""
+
+    fabric: Fabric
+    places: Mapping[str, Place]
+    unanswered: tuple[PortName, ...]
+
+
+def survey(wire: Wire) -> Survey:
+    """Everything that can be reached from this host's port."""
+    walk = _Walk(wire)
+    walk.run()
+    nodes = sorted(_named(walk.nodes), key=lambda named: (named.node.kind, named.met.key))
+    index = {end: i for i, named in enumerate(nodes) for end in named.ends}
+    links = [_link(walk, index, a, b) for a, b in sorted(walk.cables)]
+    drawn = Fabric("infiniband", tuple(named.node for named in nodes), tuple(links), _lanes(walk))
+    routes = _routes(wire, drawn, nodes)
+    fabric = Fabric(drawn.name, drawn.nodes, drawn.links, drawn.lanes, routes)
+    return Survey(
+        fabric=check(fabric),
+        places={named.node.name: named.place for named in nodes},
+        unanswered=tuple(PortName(nodes[index[end]].node.name, end[1]) for end in walk.unanswered),
+    )
+
+
+# ---- The walk -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Met:
+    """A node on the way: how it was reached, and what it said."""
+
+    path: tuple[int, ...]
+    info: NodeInfo
+    description: str = ""
+    switch: SwitchInfo | None = None
+    ports: dict[int, PortInfo] = field(default_factory=dict)
+
+    @property
+    def key(self) -> End:
+        """Switches are met once; an adapter once for each port."""
+        return self.info.guid, 0 if self.info.is_switch else self.info.local_port
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    """A path to try, and the port it leaves last."""
+
+    path: tuple[int, ...]
+    behind: End | None
+
+
+class _Walk:
+    """Nodes by their key, cables by their two ends, the lower one first."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.nodes: dict[End, _Met] = {}
+        self.cables: set[tuple[End, End]] = set()
+        self.unanswered: list[End] = []
+        self._cabled: set[End] = set()
+
+    def run(self) -> None:
+        probes = [_Probe((), None)]
+        while probes:
+            met = self._meet(probes)
+            self._ask_about(met)
+            probes = [probe for node in met for probe in self._beyond(node)]
+
+    def _meet(self, probes: Sequence[_Probe]) -> list[_Met]:
+        """Who is at the end of each path; those that were not known."""
+        new: list[_Met] = []
+        answers = _asked(self._wire, [Smp(probe.path, NODE_INFO) for probe in probes])
+        for probe, answer in zip(probes, answers, strict=True):
+            if isinstance(answer, Refusal):
+                self._note_silence(probe, answer)
+                continue
+            node = _Met(probe.path, node_info(answer))
+            if probe.behind is not None:
+                self._lay(probe.behind, (node.info.guid, node.info.local_port))
+            if node.key not in self.nodes:
+                self.nodes[node.key] = node
+                new.append(node)
+        return new
+
+    def _lay(self, here: End, there: End) -> None:
+        if here[0] != there[0]:  # a plug that leads back to its own switch carries nothing
+            self.cables.add((min(here, there), max(here, there)))
+        self._cabled |= {here, there}
+
+    def _note_silence(self, probe: _Probe, why: Refusal) -> None:
+        if probe.behind is None:
+            raise InputError("infiniband", f"this host's port: {why.problem}", "see `ibstat`")
+        self.unanswered.append(probe.behind)
+
+    def _ask_about(self, met: Sequence[_Met]) -> None:
+        """Description, switch information and ports of each; what it does not offer stays empty."""
+        asked = [(node, smp) for node in met for smp in _questions(node)]
+        answers = _asked(self._wire, [smp for _, smp in asked])
+        for (node, smp), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Refusal):
+                _check_not_silent(node, answer)
+                continue
+            if smp.attribute == NODE_DESCRIPTION:
+                node.description = node_description(answer)
+            elif smp.attribute == SWITCH_INFO:
+                node.switch = switch_info(answer)
+            else:
+                node.ports[smp.modifier] = port_info(answer)
+
+    def _beyond(self, node: _Met) -> Iterator[_Probe]:
+        """Paths on through a node: all linked ports of a switch, our own port of this host."""
+        if len(node.path) == MOST_HOPS or (node.path and not node.info.is_switch):
+            return
+        for port, info in sorted(node.ports.items()):
+            end = (node.info.guid, port)
+            if port and info.is_linked and end not in self._cabled:
+                yield _Probe((*node.path, port), end)
+
+
+def _asked(
+    wire: Wire, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
+) -> list[bytes | Refusal]:
+    """The answers; who is silent is asked a second time, another way if there is one."""
+    answers = wire.ask(requests)
+    silent = [n for n, answer in enumerate(answers) if _is_silence(answer)]
+    second = wire.ask([(otherwise or requests)[n] for n in silent])
+    for n, answer in zip(silent, second, strict=True):
+        answers[n] = answer
+    return answers
+
+
+def _is_silence(answer: bytes | Refusal) -> bool:
+    return isinstance(answer, Refusal) and answer.is_silence
+
+
+def _check_not_silent(node: _Met, refusal: Refusal) -> None:
+    if refusal.is_silence:
+        where = f"infiniband {node.description or _id(node.info)}"
+        raise InputError(where, f"answered, and then not: {refusal.problem}", "discover again")
+
+
+def _questions(node: _Met) -> Iterator[Smp]:
+    yield Smp(node.path, NODE_DESCRIPTION)
+    if not node.info.is_switch:
+        yield Smp(node.path, PORT_INFO, node.info.local_port)
+        return
+    yield Smp(node.path, SWITCH_INFO)
+    yield from (Smp(node.path, PORT_INFO, port) for port in range(node.info.ports + 1))
+
+
+# ---- The fabric ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """A node of the fabric, its ends, and how it was met."""
+
+    node: Node
+    ends: tuple[End, ...]
+    met: _Met
+
+    @property
+    def lids(self) -> range:
+        """All LIDs that it answers to, none where it has none."""
+        base = self.node.lid
+        info = self.met.ports.get(self.ends[0][1])
+        if base is None or info is None:
+            return range(0)
+        return range(base, min(base + 2**info.lmc, MAX_UNICAST_LID + 1))
+
+    @property
+    def place(self) -> Place:
+        return Place(
+            guid=self.met.info.guid,
+            lid=self.node.lid,
+            ports=self.met.info.ports,
+            switch=(self.met.switch or _UNTOLD) if self.met.info.is_switch else None,
+            info=self.met.ports,
+        )
+
+
+def _named(met: Mapping[End, _Met]) -> Iterator[_Named]:
+    """Nodes with unique names; the first linked port of an adapter has the adapter's."""
+    descriptions = {node.info.guid: node.description or _id(node.info) for node in met.values()}
+    shared = {name for name, n in Counter(descriptions.values()).items() if n > 1}
+    first: dict[int, int] = {}
+    for guid, port in sorted(met):
+        first.setdefault(guid, port)
+    for node in met.values():
+        name = descriptions[node.info.guid]
+        unique = f"{name} ({_id(node.info)})" if name in shared else name
+        is_first = node.key[1] == first[node.info.guid]
+        yield _switch(unique, node) if node.info.is_switch else _host(unique, node, is_first)
+
+
+def _switch(name: str, met: _Met) -> _Named:
+    guid, ports = met.info.guid, met.info.ports
+    node = Node(name, "switch", ports, _lid(met, 0), _guid(guid))
+    return _Named(node=node, ends=tuple((guid, port) for port in range(1, ports + 1)), met=met)
+
+
+def _host(name: str, met: _Met, is_first: bool) -> _Named:
+    port = met.info.local_port
+    guid = met.info.guid if is_first else met.info.port_guid
+    whole = name if is_first else f"{name} port {port}"
+    node = Node(whole, "host", met.info.ports, _lid(met, port), _guid(guid))
+    return _Named(node=node, ends=((met.info.guid, port),), met=met)
+
+
+def _lid(met: _Met, port: int) -> int | None:
+    """LID 0 means that none was assigned."""
+    return met.ports[port].lid or None if port in met.ports else None
+
+
+def _id(info: NodeInfo) -> str:
+    """As `ibnetdiscover` calls a node."""
+    return f"{'S' if info.is_switch else 'H'}-{info.guid:016x}"
+
+
+def _guid(guid: int) -> str:
+    return f"0x{guid:016x}"
+
+
+def _link(walk: _Walk, index: Mapping[End, int], a: End, b: End) -> Link:
+    rate = next((info.rate for info in _infos(walk, (a, b)) if info.rate), None)
+    if rate is None:
+        where = f"infiniband {_guid(a[0])} port {a[1]}"
+        raise InputError(where, "width or speed of its link is none that is known", "report it")
+    ends = Port(index[a], a[1]), Port(index[b], b[1])
+    return Link(*ends, link_rate(rate).data_bps, 0, rate)
+
+
+def _infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
+    """What is known of the two ends of a cable."""
+    for guid, port in cable:
+        node = walk.nodes.get((guid, 0)) or walk.nodes[guid, port]
+        if port in node.ports:
+            yield node.ports[port]
+
+
+def _lanes(walk: _Walk) -> int:
+    """Data VLs that every linked port has in use."""
+    counts = [info.data_vls for cable in walk.cables for info in _infos(walk, cable)]
+    return max(1, min(counts, default=1))
+
+
+# ---- Routes -------------------------------------------------------------------------------------
+
+
+def _routes(wire: Wire, fabric: Fabric, nodes: Sequence[_Named]) -> Routes:
+    """Output ports of each switch towards each host; none where its table has none linked."""
+    met = [named.met for named in nodes if named.node.kind == "switch"]
+    lids = _lid_rows([named.lids for named in nodes if named.node.kind == "host"])
+    ports = np.zeros((len(met), *lids.shape), dtype=np.int32)
+    for row, table in enumerate(_forwarding(wire, fabric, met)):
+        is_linked = np.zeros(NO_ROUTE + 1, dtype=bool)
+        is_linked[list(fabric.neighbors(fabric.switches[row]))] = True
+        output = np.zeros(MAX_UNICAST_LID + 1, dtype=np.int32)
+        output[: len(table)] = np.frombuffer(table, dtype=np.uint8)
+        output[0] = 0  # a host without a LID
+        ports[row] = np.where(is_linked[output[lids]], output[lids], 0)
+    if lids.shape[0] == 1:
+        return Routes.from_ports(ports[:, 0])
+    groups = [[tuple(sorted({*column} - {0})) for column in of.T.tolist()] for of in ports]
+    return Routes.from_groups(groups, lids.shape[1])
+
+
+def _lid_rows(lids: Sequence[range]) -> NDArray[np.int32]:
+    """[n, host]: each host's LIDs; those of a host with fewer come again, and 0 is none."""
+    most = max((len(of) for of in lids), default=1) or 1
+    rows = [[of[n % len(of)] if of else 0 for of in lids] for n in range(most)]
+    return np.array(rows, dtype=np.int32)
+
+
+def _forwarding(wire: Wire, fabric: Fabric, switches: Sequence[_Met]) -> Iterator[bytes]:
+    """The output port of each LID, switch by switch; where no LID leads to it, by its path."""
+    lids = [fabric.nodes[n].lid for n in fabric.switches]
+    blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _blocks(met)]
+    by_lid = [Smp(lids[i] or path, LINEAR_FORWARDING, n) for i, path, n in blocks]
+    by_path = [Smp(path, LINEAR_FORWARDING, n) for _, path, n in blocks]
+    answers = iter(_asked(wire, by_lid, by_path))
+    for met in switches:
+        table = b"".join(_block(met, next(answers)) for _ in _blocks(met))
+        # Entries after the top are not in use, whatever the last block holds.
+        yield table[: met.switch.top + 1] if met.switch else b""
+
+
+def _block(met: _Met, answer: bytes | Refusal) -> bytes:
+    """A part of a table; no routes where the switch does not offer it."""
+    if isinstance(answer, Refusal):
+        _check_not_silent(met, answer)
+        return bytes([NO_ROUTE]) * LFT_BLOCK
+    return answer
+
+
+def _blocks(met: _Met) -> range:
+    top = min(met.switch.top, MAX_UNICAST_LID) if met.switch else -1
+    return range(top // LFT_BLOCK + 1)

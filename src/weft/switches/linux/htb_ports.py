@@ -1,0 +1,403 @@
+"""The ports of a node as its agent programs them: taken over once, then changed where they are.
+
+The first write of a port takes it over: what it had goes into a file, then its root is exchanged
+for HTB's, and a tree is built under that. Linux cannot build a root beside the one in use: packets
+that wait in the old queue at that moment are lost, those that come while classes are added pass
+without waiting. Every later write changes classes and filters where they are; no packet is lost. A
+write that fails is undone. The file outlives the agent, so that `release` can put back what was
+there. A root is ours if it has our handle and the port a file; whatever else is there is someone
+else's, and stays. Entry points: `Ports`, `release`. Units: bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from weft.errors import InputError
+from weft.host.net import caps, ends, htb, namespaces, qdisc
+from weft.host.net.ends import End, Saved
+from weft.host.net.htb import Found, Tree
+from weft.host.net.lock import held
+from weft.host.net.qdisc import Qdisc
+from weft.host.net.rtnetlink import Message, Rtnetlink
+from weft.host.testbed.wiring import LIMIT_BYTES, burst_bytes
+from weft.switches.linux.agent_connection import ANSWER_S, LEAVE_S, Agent, answers, socket_path
+from weft.switches.linux.agent_connection import Message as AgentMessage
+from weft.switches.linux.htb_tables import ability, one_queue, refusal, tables_of, tree_of
+from weft.switches.tables import Ability, Failed, Foreign, Tables
+
+INTERFACES = Path("/sys/class/net")
+_SCHEMA = 1
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a port had before it was taken over, its rate, and how much may wait in a queue."""
+
+    saved: Saved
+    link_bps: int
+    limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Port:
+    """A port as it is at the moment."""
+
+    number: int
+    end: End
+    index: int
+    root: Qdisc
+    taken: Taken | None
+
+    @property
+    def is_ours(self) -> bool:
+        return self.taken is not None and _is_tree(self.root)
+
+    @property
+    def is_free(self) -> bool:
+        """It has the kernel's default or a token bucket, which can be put back."""
+        return self.root.is_default or self.root.kind == "tbf"
+
+
+def _told(root: Qdisc) -> str:
+    return f"{root.kind} {qdisc.name(root.handle)}"
+
+
+def _is_tree(root: Qdisc) -> bool:
+    return (root.kind, root.handle) == ("htb", htb.MAJOR)
+
+
+class Ports:
+    """Ports by number, each an interface of the namespace that `link` speaks to."""
+
+    def __init__(
+        self,
+        link: Rtnetlink,
+        interfaces: Mapping[int, str],
+        folder: Path,
+        *,
+        rates_bps: Mapping[int, int] | None = None,
+        even_default_route: bool = False,
+    ) -> None:
+        self.interfaces = dict(interfaces)
+        self.folder = folder
+        self._link = link
+        self._rates_bps = dict(rates_bps or {})
+        self._even_default_route = even_default_route
+
+    def abilities(self, numbers: Collection[int]) -> dict[int, Ability | Failed]:
+        kept: set[int] = set() if self._even_default_route else self._link.default_routes()
+
+        def able(port: _Port) -> Ability:
+            if port.index in kept:
+                problem = "carries the default route"
+                raise InputError(str(port.end), problem, "allow it explicitly, or leave it out")
+            return ability(self._link_bps(port))
+
+        return self._each(numbers, able)
+
+    def read(self, numbers: Collection[int]) -> dict[int, Tables | Foreign | Failed]:
+        return self._each(numbers, self._tables)
+
+    def write(self, wanted: Mapping[int, Tables]) -> dict[int, Tables | Failed]:
+        return self._each(wanted, lambda port: self._written(port, wanted[port.number]))
+
+    def forwarding(self) -> dict[str, int]:
+        """The port behind which each station is, as the bridge knows."""
+        there = self._link.interfaces()
+        number_of = {there[name]: n for n, name in self.interfaces.items() if name in there}
+        found = self._link.forwarding()
+        return {mac: number_of[index] for mac, index in found.items() if index in number_of}
+
+    def _each(self, numbers: Collection[int], do: Callable[[_Port], _T]) -> dict[int, _T | Failed]:
+        """What was done for each port; one that fails does not hold up the others."""
+        there, disciplines = self._link.interfaces(), qdisc.all_qdiscs(self._link)
+        found: dict[int, _T | Failed] = {}
+        for number in numbers:
+            try:
+                found[number] = do(self._port(number, there, disciplines))
+            except (InputError, OSError) as error:
+                found[number] = Failed(str(error))
+        return found
+
+    # ---- What is there ------------------------------------------------------------------------
+
+    def _port(
+        self, number: int, there: Mapping[str, int], disciplines: Mapping[int, list[Qdisc]]
+    ) -> _Port:
+        if number not in self.interfaces:
+            known = ", ".join(map(str, self.interfaces))
+            raise InputError(f"port {number}", "is not of this switch", f"there are {known}")
+        interface = self.interfaces[number]
+        if interface not in there:
+            raise InputError(interface, "no such interface", "plug it in again")
+        index = there[interface]
+        roots = [one for one in disciplines.get(index, []) if one.parent == qdisc.ROOT]
+        if not roots:
+            raise InputError(interface, "has no queueing discipline", "set it up first")
+        return _Port(
+            number=number,
+            end=End(self._link.namespace, interface),
+            index=index,
+            root=roots[0],
+            taken=self._taken(interface, index, roots[0]),
+        )
+
+    def _taken(self, interface: str, index: int, root: Qdisc) -> Taken | None:
+        """Unless the interface is another one by now, or someone has given it a root since."""
+        taken = _read(self._path(interface))
+        if taken is None or not (_is_tree(root) or root.is_default):
+            return None
+        netns = namespaces.identity(self._link.namespace)
+        return taken if (taken.saved.index, taken.saved.netns) == (index, netns) else None
+
+    def _path(self, interface: str) -> Path:
+        return self.folder / f"{interface}.json"
+
+    def _link_bps(self, port: _Port) -> int:
+        if port.number in self._rates_bps:
+            return self._rates_bps[port.number]
+        if port.taken is not None:
+            return port.taken.link_bps
+        if port.root.kind == "tbf":
+            return qdisc.bucket(port.root.options).rate_bps
+        speed_bps = _speed_bps(port.end)
+        if speed_bps is None:
+            problem = "has no token bucket and no speed, so its rate is not known"
+            raise InputError(str(port.end), problem, f"give it: --rate {port.number}=RATE")
+        return speed_bps
+
+    def _tables(self, port: _Port) -> Tables | Foreign:
+        if port.is_ours:
+            found = htb.read(self._link, port.index, port.root)
+            return tables_of(found, self._link_bps(port))
+        return one_queue(self._link_bps(port)) if port.is_free else Foreign(_told(port.root))
+
+    # ---- Writing ------------------------------------------------------------------------------
+
+    def _written(self, port: _Port, wanted: Tables) -> Tables:
+        if not (port.is_ours or port.is_free):
+            problem = f"has {_told(port.root)}, which weft could not restore"
+            remedy = f"`tc qdisc del dev {port.end.interface} root` if it is not needed"
+            raise InputError(str(port.end), problem, remedy)
+        link_bps = self._link_bps(port)
+        why = refusal(wanted, ability(link_bps))
+        if why is not None:
+            raise InputError(str(port.end), why)
+        if port.is_ours:
+            self._change(port, wanted, link_bps)
+        elif wanted != one_queue(link_bps):
+            self._take_over(port, wanted, link_bps)
+        return wanted
+
+    def _take_over(self, port: _Port, wanted: Tables, link_bps: int) -> None:
+        taken = port.taken or self._save(port, link_bps)
+        try:
+            self._request(port, _new_batches(port.index, tree_of(wanted, link_bps), taken))
+            self._check(port, wanted, link_bps)
+        except (InputError, OSError) as error:
+            raise self._given_back(port, taken, error) from error
+
+    def _save(self, port: _Port, link_bps: int) -> Taken:
+        with caps.settled([port.end]):
+            saved = ends.save(port.end, even_default_route=self._even_default_route)
+            bucket = saved.bucket
+            limit = bucket.limit_bytes if bucket else max(LIMIT_BYTES, burst_bytes(link_bps))
+            taken = Taken(saved=saved, link_bps=link_bps, limit_bytes=limit)
+            _keep(self._path(port.end.interface), taken)
+        return taken
+
+    def _given_back(self, port: _Port, taken: Taken, error: Exception) -> InputError:
+        try:
+            other = _put_back(taken.saved)
+            self._path(port.end.interface).unlink(missing_ok=True)
+        except (InputError, OSError) as second:
+            problem = f"could not be taken over ({error}), and could not be put back ({second})"
+            return InputError(str(port.end), problem, "see `tc qdisc show`")
+        has = other or "what it had"
+        return InputError(str(port.end), f"could not be taken over, and has {has}: {error}")
+
+    def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
+        found = htb.read(self._link, port.index, port.root)
+        had = tables_of(found, link_bps)
+        if had == wanted:
+            return
+        try:
+            self._go(port, found, wanted, link_bps)
+        except (InputError, OSError) as error:
+            raise self._changed_back(port, had, link_bps, error) from error
+
+    def _go(self, port: _Port, found: Found, wanted: Tables, link_bps: int) -> None:
+        """From whatever is there, in place if that can be."""
+        assert port.taken is not None
+        tree = tree_of(wanted, link_bps)
+        if htb.is_sound(found, tree):
+            limit_bytes = port.taken.limit_bytes
+            self._request(port, htb.change_batches(port.index, tree, found, limit_bytes))
+        else:  # HTB cannot be exchanged for itself
+            delete = [qdisc.delete_message(port.index, handle=htb.MAJOR)]
+            self._request(port, [delete, *_new_batches(port.index, tree, port.taken)])
+        self._check(port, wanted, link_bps)
+
+    def _changed_back(
+        self, port: _Port, had: Tables | Foreign, link_bps: int, error: Exception
+    ) -> InputError:
+        where = str(port.end)
+        if isinstance(had, Foreign):
+            return InputError(where, f"was damaged ({had.what}), and is not mended: {error}")
+        try:
+            now = htb.read(self._link, port.index, port.root)
+            self._go(port, now, had, link_bps)
+        except (InputError, OSError) as second:
+            problem = f"could not be changed ({error}), and could not be put back ({second})"
+            return InputError(where, problem, "write its tables again")
+        return InputError(where, f"could not be changed, and has what it had: {error}")
+
+    def _request(self, port: _Port, batches: Iterable[Sequence[Message]]) -> None:
+        """A batch goes on after a refusal, so what needs an earlier one is in the next."""
+        for batch in batches:
+            self._link.request(batch, str(port.end))
+
+    def _check(self, port: _Port, wanted: Tables, link_bps: int) -> None:
+        """Reads back; a difference is an error."""
+        root = port.root if port.is_ours else self._root(port)
+        now = tables_of(htb.read(self._link, port.index, root), link_bps)
+        if now != wanted:
+            raise InputError(str(port.end), f"reads back as {now}", "write its tables again")
+
+    def _root(self, port: _Port) -> Qdisc:
+        return ends.root_of(self._link, port.end, port.index)
+
+
+def _new_batches(index: int, tree: Tree, taken: Taken) -> list[list[Message]]:
+    """The root alone first: were it refused, the rest would go to the root of someone else."""
+    under = htb.under_root_messages(index, tree, taken.limit_bytes)
+    return [[htb.root_message(index, tree)], under]
+
+
+def _speed_bps(end: End) -> int | None:
+    """Of a device that has a cable, where this process is; virtual ones make theirs up."""
+    folder = INTERFACES / end.interface
+    if end.namespace is not None or not (folder / "device").exists():
+        return None
+    try:
+        megabits = int((folder / "speed").read_text())
+    except (OSError, ValueError):
+        return None  # its link is down
+    return megabits * 10**6 if megabits > 0 else None
+
+
+# ---- What ports had ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """Interfaces that have again what they had, and why others have not, in words."""
+
+    given_back: tuple[str, ...]
+    left_alone: tuple[str, ...]
+
+
+def release(node: str, folder: Path) -> Released:
+    """Gives the ports of a node back, by its agent if that runs."""
+    if not folder.is_dir():
+        return Released(given_back=(), left_alone=())
+    agent = Agent(node, socket_path(folder))
+    answer: AgentMessage | InputError
+    try:
+        agent.ask({"do": "release"}, time.monotonic() + ANSWER_S)
+        answer = answers([agent], ANSWER_S)[node]
+    except InputError as error:
+        answer = error
+    there = agent.is_connected
+    agent.close()
+    if not there:  # nobody listens, or nobody any more: then the lock is free, or will be
+        with held(folder / "lock", f"agent of {node}", "release", LEAVE_S):
+            return give_back(folder)
+    if isinstance(answer, InputError):
+        raise answer
+    return released_from(answer)
+
+
+def released_from(answer: AgentMessage) -> Released:
+    return Released(
+        given_back=tuple(map(str, answer["released"])), left_alone=tuple(map(str, answer["left"]))
+    )
+
+
+def give_back(folder: Path) -> Released:
+    """Every port that was taken over has again what it had, where that is still ours to do."""
+    done: list[str] = []
+    left: list[str] = []
+    failures: list[Exception] = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            other = _restored(path)
+        except (InputError, OSError) as error:
+            failures.append(error)
+        else:
+            done += [path.stem] if other is None else []
+            left += [f"{path.stem} has {other}, not weft's"] if other is not None else []
+    if failures:
+        raise failures[0]
+    return Released(given_back=tuple(done), left_alone=tuple(left))
+
+
+def _restored(path: Path) -> str | None:
+    """What someone else has put there since; None where the port has again what it had."""
+    taken = _read(path)
+    saved = None if taken is None else ends.reachable(taken.saved)
+    other = None if saved is None else _put_back(saved)
+    path.unlink(missing_ok=True)
+    return other
+
+
+def _put_back(saved: Saved) -> str | None:
+    """Unless someone has given the port another root, which then is the answer."""
+    if not ends.exists(saved):
+        return None
+    with Rtnetlink(saved.end.namespace) as link:
+        root = ends.root_of(link, saved.end, saved.index)
+    if _is_tree(root) or root.is_default:
+        ends.restore(saved)
+        return None
+    is_old = (root.kind, root.handle, root.options) == (saved.kind, saved.handle, saved.options)
+    return None if is_old else _told(root)
+
+
+def _keep(path: Path, taken: Taken) -> None:
+    """Whole or not at all."""
+    data = {
+        "schema": _SCHEMA,
+        "saved": taken.saved.as_json(),
+        "link_bps": taken.link_bps,
+        "limit_bytes": taken.limit_bytes,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(data))
+    fresh.replace(path)
+
+
+def _read(path: Path) -> Taken | None:
+    try:
+        data = json.loads(path.read_text())
+        if data["schema"] != _SCHEMA:
+            problem = f"schema {data['schema']} is not {_SCHEMA}"
+            raise InputError(str(path), problem, "give the port back with the weft that took it")
+        return Taken(
+            saved=ends.saved_from(data["saved"]),
+            link_bps=int(data["link_bps"]),
+            limit_bytes=int(data["limit_bytes"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        problem = "does not say what a port had"
+        raise InputError(str(path), problem, "delete it, and see `tc qdisc show`") from error

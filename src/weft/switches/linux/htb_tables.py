@@ -1,0 +1,156 @@
+"""Tables as an HTB tree: a class for each queue, filters for each level. Pure.
+
+A queue's weight is the rate of its class in kbit/s, its ceil the link: a full port is shared by the
+weights, and what a queue leaves the others may use. Level n is DSCP n; level 0 takes every packet
+that bears no other level. A queue of weight 0, which no level may use, has a class below 1 kbit/s.
+The latency lane is the one class of priority 0, its ceil is its rate and its burst the limit; since
+the kernel keeps a burst in ticks, the limit also stands, exactly, in the quantum (one more, as 0 is
+the kernel's own choice), which of a class alone in its priority means nothing. Entry points:
+`tree_of`, `tables_of`, `refusal`, `as_json`, `tables_from`. Units: kbit/s, bits per second, bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from weft.errors import InputError
+from weft.host.net import htb
+from weft.host.net.htb import Found, Tree
+from weft.host.net.qdisc import TICK_NS, HtbClass
+from weft.switches.tables import Ability, Foreign, Lane, Tables, misfit
+
+LEVELS = 16
+QUEUES = 16
+_KBPS = 1000
+_UNUSED_BPS = 992  # reads as 0 kbit/s; a burst's time still fits 32 bits of ticks
+_LANE, _OTHERS = 0, 1
+_MOST_TICKS = 2**32 - 1
+_MOST_BYTES = 2**31 - 2
+
+
+def ability(link_bps: int) -> Ability:
+    units = link_bps // _KBPS
+    return Ability(scheduler="htb", levels=LEVELS, queues=QUEUES, entries=QUEUES, units=units)
+
+
+def dscp_of(level: int) -> int:
+    """The mark of a level's packets."""
+    return level
+
+
+def one_queue(link_bps: int) -> Tables:
+    """What a port does that has no tables: one queue for all."""
+    weights = (link_bps // _KBPS, *[0] * (QUEUES - 1))
+    return Tables(queue_of=(0,) * LEVELS, weights=weights)
+
+
+# ---- To HTB -----------------------------------------------------------------------------------
+
+
+def tree_of(tables: Tables, link_bps: int) -> Tree:
+    return Tree(
+        link_bps=link_bps,
+        queues=tuple(_class(tables, queue, link_bps) for queue in range(QUEUES)),
+        queue_of={dscp_of(level): queue for level, queue in enumerate(tables.queue_of)},
+    )
+
+
+def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
+    rate_bps = tables.weights[queue] * _KBPS or _UNUSED_BPS
+    lane = tables.lane
+    if lane is not None and lane.queue == queue:
+        return htb.queue_class(
+            queue,
+            rate_bps=rate_bps,
+            ceil_bps=rate_bps,
+            quantum_bytes=lane.limit + 1,
+            burst_bytes=max(lane.limit, 1),
+            priority=_LANE,
+        )
+    quantum = htb.quantum_bytes(tables.weights[queue] * _KBPS / link_bps)
+    return htb.queue_class(
+        queue, rate_bps=rate_bps, ceil_bps=link_bps, quantum_bytes=quantum, priority=_OTHERS
+    )
+
+
+def refusal(wanted: Tables, able: Ability) -> str | None:
+    """Why a port cannot be told these tables; None if it can."""
+    if sum(wanted.weights) > able.units:
+        return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
+    return misfit(wanted, able) or _unfit(wanted.lane, wanted.weights)
+
+
+def _unfit(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
+    if lane is None:
+        return None
+    # A burst is told as a time, in ticks of 32 bits.
+    most = min(_MOST_TICKS * TICK_NS * weights[lane.queue] // (8 * 10**6), _MOST_BYTES)
+    if lane.limit <= most:
+        return None
+    return f"a lane of {weights[lane.queue]} kbit/s has a limit of {lane.limit} bytes, not {most}"
+
+
+# ---- From HTB ---------------------------------------------------------------------------------
+
+
+def tables_of(found: Found, link_bps: int) -> Tables | Foreign:
+    """What the kernel has, as tables; foreign where it is not exactly what they mean."""
+    missing = [n for n in range(QUEUES) if htb.classid(n) not in found.classes]
+    if missing:
+        return Foreign(f"queue {missing[0]} has no class")
+    classes = [found.classes[htb.classid(queue)] for queue in range(QUEUES)]
+    try:
+        tables = Tables(
+            queue_of=tuple(_queue(found, level) for level in range(LEVELS)),
+            weights=tuple(one.rate_bps // _KBPS for one in classes),
+            lane=_lane(classes),
+        )
+    except InputError as error:
+        return Foreign(f"{error.where}: {error.problem}")
+    told = htb.difference(found, tree_of(tables, link_bps))
+    return tables if told is None else Foreign(told)
+
+
+def _queue(found: Found, level: int) -> int:
+    return found.class_of(dscp_of(level)) - htb.classid(0)
+
+
+def _lane(classes: Sequence[HtbClass]) -> Lane | None:
+    """Of several the first: then the others differ from what its tables mean."""
+    lanes = (n for n, one in enumerate(classes) if one.priority == _LANE)
+    queue = next(lanes, None)
+    return None if queue is None else Lane(queue=queue, limit=classes[queue].quantum_bytes - 1)
+
+
+# ---- As JSON ----------------------------------------------------------------------------------
+
+
+def as_json(tables: Tables) -> dict[str, Any]:
+    lane = tables.lane
+    return {
+        "queue_of": list(tables.queue_of),
+        "weights": list(tables.weights),
+        "lane": None if lane is None else [lane.queue, lane.limit],
+    }
+
+
+def tables_from(data: Any, where: str) -> Tables:
+    """Tables that someone sent; whatever is none is refused."""
+    if not isinstance(data, dict) or data.keys() != {"queue_of", "weights", "lane"}:
+        raise InputError(where, "are not tables", "send queue_of, weights and lane")
+    lane = data["lane"]
+    whole = _integers(lane, where) if lane is not None else []
+    if len(whole) not in (0, 2) or (lane is not None and not whole):
+        raise InputError(where, f"a lane of {len(whole)} numbers", "send its queue and limit")
+    return Tables(
+        queue_of=tuple(_integers(data["queue_of"], where)),
+        weights=tuple(_integers(data["weights"], where)),
+        lane=Lane(queue=whole[0], limit=whole[1]) if whole else None,
+    )
+
+
+def _integers(data: Any, where: str) -> list[int]:
+    if not isinstance(data, list) or any(type(one) is not int for one in data):
+        raise InputError(where, "are not whole numbers", "send a list of them")
+    return data

@@ -1,0 +1,87 @@
+"""Which fabric a testbed is: its hosts, switches and cables, and the routes that its bridges have.
+
+Nodes have the testbed's names; ports are numbered as the interfaces are (`port3` is 3), a host's
+`eth0` is 1. A route is the port behind which the bridge has the host's address; where it has none,
+or does not answer, it is that of the testbed's wiring, and a note says so. What is lost of a
+testbed is still of its fabric: those ports fail. Entry points: `fabric_of`, `interfaces_of`.
+Units: bits per second, ps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft.errors import InputError
+from weft.fabric import Fabric, Link, Node, Port, Routes, check
+from weft.fabric.fabric import Kind
+from weft.host.testbed.build import Testbed, station
+from weft.host.testbed.wiring import INTERFACE, Cable, Layout, Plug
+
+Forwarding = Mapping[str, Mapping[str, int]]  # of those that answer: station -> number of the port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovered:
+    """A fabric, its hosts' addresses, and what is not known from the switches themselves."""
+
+    fabric: Fabric
+    addresses: Mapping[str, str] = field(default_factory=dict)  # of IP, to the host's name
+    notes: tuple[str, ...] = ()
+
+
+def fabric_of(bed: Testbed, name: str, forwarding: Forwarding) -> Discovered:
+    plan, hosts = bed.layout, bed.wiring.hosts
+    nodes = [*hosts, *plan.switches]
+    index = {node: n for n, node in enumerate(nodes)}
+    routes, notes = _routes(bed, forwarding)
+    fabric = Fabric(
+        name=name,
+        nodes=tuple(_node(plan, bed, node) for node in nodes),
+        links=tuple(_link(cable, index) for cable in plan.cables),
+        routes=routes,
+    )
+    addresses = {bed.addresses[host]: host for host in hosts}
+    return Discovered(fabric=check(fabric), addresses=addresses, notes=tuple(notes))
+
+
+def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
+    """By what the bridges know, and notes on what they do not."""
+    hosts = bed.wiring.hosts
+    rows: list[list[tuple[int, ...]]] = []
+    notes: list[str] = []
+    for switch, ways in bed.layout.ways.items():
+        known = {host: forwarding.get(switch, {}).get(station(bed, host)) for host in hosts}
+        rows.append([(port or _number(ways[host]),) for host, port in known.items()])
+        unknown = ", ".join(host for host, port in known.items() if port is None)
+        if unknown:
+            notes.append(f"{switch}: routes to {unknown} are those of the testbed's wiring")
+    return Routes.from_groups(rows, len(hosts)), notes
+
+
+def interfaces_of(bed: Testbed, node: str) -> dict[int, str]:
+    """The ports of a host or switch: number -> interface."""
+    own = [plug for cable in bed.layout.cables for plug in cable.ends if plug.node == node]
+    if not own:
+        raise InputError("testbed", f"no host or switch {node!r}", "name one of its nodes")
+    return {_number(plug.interface): plug.interface for plug in own}
+
+
+def _number(interface: str) -> int:
+    """port3 is 3; a host's only interface is 1."""
+    return 1 if interface == INTERFACE else int(interface.removeprefix("port"))
+
+
+def _node(plan: Layout, bed: Testbed, name: str) -> Node:
+    kind: Kind = "switch" if name in plan.switches else "host"
+    return Node(name, kind, max(interfaces_of(bed, name)))
+
+
+def _link(cable: Cable, index: Mapping[str, int]) -> Link:
+    first, second = (_port(plug, index) for plug in cable.ends)
+    name = f"{cable.rate_bps} b/s"
+    return Link(first, second, float(cable.rate_bps), 0, name)
+
+
+def _port(plug: Plug, index: Mapping[str, int]) -> Port:
+    return Port(index[plug.node], _number(plug.interface))

@@ -1,0 +1,105 @@
+"""The registers of simulated switches: a file, so that they outlive who writes to them.
+
+Without a file they lie in memory. The file is of fixed-size records, one for each port in the order
+of their names, after a digest of which ports these are; a register is written by one call, so that
+whoever is killed leaves the old value or the new one. Some writes may be made to fail.
+Entry points: `Registers`, `Failing`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft.errors import InputError
+from weft.records.output import file_errors
+from weft.switches.simulated.register_tables import Layout, at_first
+from weft.switches.tables import Ability, PortName, Tables
+
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failing:
+    """Writes of a register that are lost: each with this probability, the same for one seed."""
+
+    probability: float
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.probability <= 1:
+            raise InputError("failures", f"probability {self.probability:g}", "use 0 to 1")
+
+
+class Registers:
+    """What the ports hold, read from the file each time: others may write to it as well."""
+
+    def __init__(
+        self, abilities: Mapping[PortName, Ability], path: Path | None, failing: Failing | None
+    ) -> None:
+        self._abilities = abilities
+        self._layout = Layout(
+            max(able.levels for able in abilities.values()),
+            max(able.queues for able in abilities.values()),
+        )
+        self._place = {port: n for n, port in enumerate(sorted(abilities))}
+        self._probability = failing.probability if failing else 0.0
+        self._random = random.Random(failing.seed if failing else 0)
+        self._file = os.memfd_create("weft-switches") if path is None else _opened(path)
+        self._prepare("switches in memory" if path is None else str(path))
+
+    def close(self) -> None:
+        """Who still asks gets an OSError, never another file that has the same number by then."""
+        file, self._file = self._file, -1
+        os.close(file)
+
+    def read(self, port: PortName) -> Tables:
+        registers = os.pread(self._file, self._layout.size, self._at(port))
+        return self._layout.tables(registers, self._abilities[port])
+
+    def write_map(self, port: PortName, tables: Tables) -> None:
+        self._maybe_fail(port)
+        os.pwrite(self._file, self._layout.map_of(tables), self._at(port))
+
+    def write_weights(self, port: PortName, tables: Tables) -> None:
+        self._maybe_fail(port)
+        registers = self._layout.weights_of(tables)
+        os.pwrite(self._file, registers, self._at(port) + self._layout.levels)
+
+    def _maybe_fail(self, port: PortName) -> None:
+        if self._probability and self._random.random() < self._probability:
+            raise InputError(str(port), "a write was lost, as was asked for")
+
+    def _at(self, port: PortName) -> int:
+        return _DIGEST_BYTES + self._place[port] * self._layout.size
+
+    def _prepare(self, where: str) -> None:
+        digest = self._digest()
+        found = os.pread(self._file, _DIGEST_BYTES, 0)
+        if found == digest:
+            return
+        if any(found):
+            self.close()
+            problem = "has the registers of other switches"
+            raise InputError(where, problem, "delete it, or name another file")
+        first = [
+            self._layout.map_of(tables) + self._layout.weights_of(tables)
+            for tables in (at_first(self._abilities[port]) for port in self._place)
+        ]
+        # The digest last: a file that was not finished is begun anew.
+        os.pwrite(self._file, b"".join(first), _DIGEST_BYTES)
+        os.pwrite(self._file, digest, 0)
+
+    def _digest(self) -> bytes:
+        told = [f"{port} {self._abilities[port]}" for port in self._place]
+        return hashlib.sha256("\n".join(told).encode()).digest()
+
+
+def _opened(path: Path) -> int:
+    with file_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

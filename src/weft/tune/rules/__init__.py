@@ -1,0 +1,1 @@
+"""Design rules, and the evidence behind each."""

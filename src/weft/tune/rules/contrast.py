@@ -1,0 +1,393 @@
+"""Rules that compare two ways of doing the same: inline or not, spin or block, aligned or not.
+
+Rows that differ in one setting alone are paired; the number is the median gain of the other way
+over the plain one, in per cent of speed (throughput, or the inverse of latency). Entry point:
+`contrast_rules`. Units: %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+from weft.measure.settings.placement import ANYWHERE
+from weft.measure.tests.catalog import TESTS
+from weft.records import Plain
+from weft.records.dimension import format_value
+from weft.tune.rules.evidence import Evidence, Row, Spread, families
+from weft.tune.rules.rule import (
+    WORTH,
+    WORTH_PERCENT,
+    Rule,
+    confidence_of,
+    does_not_apply,
+    lacks_setting,
+    unknown,
+)
+
+# A stream and a bulk transfer have the same choices; only rows of the same test are paired.
+SAME_CHOICES = {"bandwidth": ("bandwidth", "transfer")}
+STEP_PERCENT = 5.0
+STEP_WHY = "the FDR study's effects start at 5 % (Sections 3.2, 3.4, 3.7)"
+
+
+class Pair(NamedTuple):
+    """The plain way and the other one, all else equal."""
+
+    plain: Row
+    other: Row
+
+    def gain_percent(self, quantity: str) -> float:
+        """Of speed: more throughput, or less latency."""
+        plain, other = _spread(self.plain, quantity), _spread(self.other, quantity)
+        ratio = other.median / plain.median
+        return 100 * ((1 / ratio if quantity.endswith("_us") else ratio) - 1)
+
+    def scatter_percent(self, quantity: str) -> float:
+        spreads = _spread(self.plain, quantity), _spread(self.other, quantity)
+        return 100 * max(spread.relative for spread in spreads)
+
+
+def _spread(row: Row, quantity: str) -> Spread:
+    found: Spread | None = getattr(row, quantity)
+    assert found is not None
+    return found
+
+
+def _repetitions(pairs: Sequence[Pair], quantity: str) -> int:
+    """Of the row that was measured least often."""
+    return min(_spread(row, quantity).n for pair in pairs for row in pair)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """One choice: where its pairs are, and what is said on either side of the threshold."""
+
+    topic: str
+    test: str  # that would measure it
+    quantity: str
+    setting: str  # the field that differs
+    option: str  # its name outside
+    is_plain: Callable[[Row], bool]
+    is_other: Callable[[Row], bool]
+    yes: str  # the choice when it pays
+    no: str
+    pays: str  # said then
+    does_not: str
+    sweep: str  # what would measure it
+    threshold: float = WORTH_PERCENT
+    why: str = WORTH
+
+
+def _is(setting: str, *values: Plain) -> Callable[[Row], bool]:
+    return lambda row: getattr(row.setting, setting) in values
+
+
+def _is_more(setting: str, than: int) -> Callable[[Row], bool]:
+    return lambda row: getattr(row.setting, setting) > than
+
+
+CONTRASTS = (
+    Contrast(
+        topic="inline",
+        test="latency",
+        quantity="p50_us",
+        setting="inline_bytes",
+        option="inline",
+        is_plain=_is("inline_bytes", 0),
+        is_other=lambda row: row.setting.inline_bytes >= row.setting.size_bytes,
+        yes="inline",
+        no="no inline",
+        pays="send small messages inline",
+        does_not="do not bother to inline",
+        sweep="--size 32 --sweep inline=0,32",
+    ),
+    Contrast(
+        topic="tagged",
+        test="latency",
+        quantity="p50_us",
+        setting="op",
+        option="op",
+        is_plain=_is("op", "tagged"),
+        is_other=_is("op", "send"),
+        yes="avoid tags",
+        no="tags are free",
+        pays="match by tag only where it is needed",
+        does_not="use tags where they help: no cost",
+        sweep="--size 64 --sweep op=send,tagged",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+    Contrast(
+        topic="inject",
+        test="latency",
+        quantity="p50_us",
+        setting="op",
+        option="op",
+        is_plain=_is("op", "send"),
+        is_other=_is("op", "inject"),
+        yes="inject",
+        no="no inject",
+        pays="inject small messages",
+        does_not="do not bother to inject",
+        sweep="--size 64 --sweep op=send,inject",
+    ),
+    Contrast(
+        topic="waiting, latency",
+        test="latency",
+        quantity="p50_us",
+        setting="wait",
+        option="wait",
+        is_plain=_is("wait", "block"),
+        is_other=_is("wait", "spin"),
+        yes="spin",
+        no="block",
+        pays="poll for answers where latency counts",
+        does_not="sleep until an event",
+        sweep="--size 64 --sweep wait=spin,block",
+    ),
+    Contrast(
+        topic="waiting, throughput",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="wait",
+        option="wait",
+        is_plain=_is("wait", "block"),
+        is_other=_is("wait", "spin"),
+        yes="spin",
+        no="block",
+        pays="poll for completions",
+        does_not="sleep until a completion",
+        sweep="--size 32K --depth 16 --sweep wait=spin,block",
+    ),
+    Contrast(
+        topic="signaling",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="signal_every",
+        option="signal-every",
+        is_plain=_is("signal_every", 1),
+        is_other=_is_more("signal_every", 1),
+        yes="signal some",
+        no="signal all",
+        pays="ask for a completion of every few messages only",
+        does_not="a completion for each message costs nothing here",
+        sweep="--size 32K --depth 64 --sweep signal-every=1,4,16",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+    Contrast(
+        topic="post list",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="post_list",
+        option="post-list",
+        is_plain=_is("post_list", 1),
+        is_other=_is_more("post_list", 1),
+        yes="post lists",
+        no="post singly",
+        pays="post several messages at once: the processor is the limit",
+        does_not="post one by one: the processor's posting is not the limit",
+        sweep="--size 64 --depth 64 --sweep post-list=1,16",
+    ),
+    Contrast(
+        topic="alignment",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="offset_bytes",
+        option="offset",
+        is_plain=lambda row: row.setting.offset_bytes % 64 != 0,
+        is_other=lambda row: row.setting.offset_bytes % 64 == 0,
+        yes="align",
+        no="any address",
+        pays="align buffers to the cache line (64 B)",
+        does_not="buffers may begin at any address",
+        sweep="--size LARGE --depth 4 --sweep offset=0,1",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+    Contrast(
+        topic="buffers",
+        test="transfer",
+        quantity="throughput_Bps",
+        setting="one_buffer",
+        option="one-buffer",
+        is_plain=_is("one_buffer", False),
+        is_other=_is("one_buffer", True),
+        yes="stay in the cache",
+        no="any buffers",
+        pays="reuse few buffers: keep size x outstanding within the cache",
+        does_not="separate buffers cost nothing at this window",
+        sweep="--size 1M --outstanding 8 --sweep one-buffer=no,yes",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+    Contrast(
+        topic="processors",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="cpu",
+        option="cpu",
+        is_plain=_is("cpu", ANYWHERE),
+        is_other=lambda row: row.setting.cpu != ANYWHERE,
+        yes="pin",
+        no="leave to the system",
+        pays="give each loop a processor of its own near the device",
+        does_not="the system's own placement is as good",
+        sweep="--size 32K --sweep cpu=-1,auto",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+    Contrast(
+        topic="NUMA",
+        test="bandwidth",
+        quantity="throughput_Bps",
+        setting="numa",
+        option="numa",
+        is_plain=_is("numa", -1),
+        is_other=_is_more("numa", -1),
+        yes="place",
+        no="leave to the system",
+        pays="put buffers on a node of your choice",
+        does_not="the system's own placement is as good",
+        sweep="--size 32K --sweep numa=-1,0,1",
+        threshold=STEP_PERCENT,
+        why=STEP_WHY,
+    ),
+)
+
+
+def contrast_rules(evidence: Evidence) -> Iterator[Rule]:
+    """A rule for each choice, known or not."""
+    for contrast in CONTRASTS:
+        yield _rule(contrast, evidence)
+    yield one_sided_rule(evidence)
+
+
+def _rule(contrast: Contrast, evidence: Evidence) -> Rule:
+    pairs = pairs_of(contrast, evidence.of(*SAME_CHOICES.get(contrast.test, (contrast.test,))))
+    if not pairs:
+        test = TESTS[contrast.test]
+        reason = lacks_setting(evidence, test.settings, contrast.option)
+        if evidence.over in test.refused:
+            reason = f"{evidence.over}: {test.refused[evidence.over][0]}"
+        if contrast.topic in ("tagged", "inject") and not evidence.over.startswith("ofi"):
+            reason = f"{evidence.over} has one kind of send: tagged and inject are libfabric's"
+        if reason:
+            return does_not_apply(contrast.topic, reason)
+        lacks = f"no two runs that differ in {contrast.option} alone"
+        return unknown(evidence, contrast.topic, lacks, f"{contrast.test} {contrast.sweep}")
+    return _judged(contrast, pairs)
+
+
+def pairs_of(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
+    """Each family's plain row and the best of its others."""
+    having = [row for row in rows if getattr(row, contrast.quantity) is not None]
+    found: list[Pair] = []
+    for family in families(having, contrast.setting):
+        plain = [row for row in family if contrast.is_plain(row)]
+        others = [row for row in family if contrast.is_other(row)]
+        if plain and others:
+            pairs = [Pair(plain[0], other) for other in others]
+            found.append(max(pairs, key=lambda pair: pair.gain_percent(contrast.quantity)))
+    return found
+
+
+def _judged(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
+    gains = [pair.gain_percent(contrast.quantity) for pair in pairs]
+    gain = median(gains)
+    does = gain >= contrast.threshold
+    typical = min(pairs, key=lambda pair: abs(pair.gain_percent(contrast.quantity) - gain))
+    scatter = median(pair.scatter_percent(contrast.quantity) for pair in pairs)
+    runs = _repetitions(pairs, contrast.quantity)
+    return Rule(
+        topic=contrast.topic,
+        choice=contrast.yes if does else contrast.no,
+        says=contrast.pays if does else contrast.does_not,
+        because=_because(contrast, typical, gain, len(pairs)),
+        number=gain,
+        unit="%",
+        threshold=contrast.threshold,
+        threshold_why=contrast.why,
+        confidence=confidence_of(gains, contrast.threshold, scatter, runs),
+    )
+
+
+def _because(contrast: Contrast, pair: Pair, gain: float, pairs: int) -> str:
+    values = [getattr(row.setting, contrast.setting) for row in pair]
+    seen = [_shown(_spread(row, contrast.quantity).median, contrast.quantity) for row in pair]
+    size = format_value(pair.plain.setting.size_bytes, "B")
+    told = f"{contrast.option} {values[1]} instead of {values[0]}: {gain:+.1f} %"
+    of_pairs = f", median of {pairs} pairs" if pairs > 1 else ""
+    return f"{told}{of_pairs} ({size}: {seen[0]} to {seen[1]}{_cpu(contrast, pair)})"
+
+
+def _cpu(contrast: Contrast, pair: Pair) -> str:
+    """What the gain costs in processor time, where the choice is about that."""
+    plain, other = pair.plain.cpu_s_per_byte, pair.other.cpu_s_per_byte
+    if contrast.setting != "wait" or plain is None or other is None:
+        return ""
+    return f", for {other.median / plain.median:.1f}x the processor time per byte"
+
+
+def _shown(value: float, quantity: str) -> str:
+    return f"{value:.4g} us" if quantity.endswith("_us") else format_value(8 * value, "b/s")
+
+
+def one_sided_rule(evidence: Evidence) -> Rule:
+    """Read and write against a send of the same size and window."""
+    topic = "one-sided"
+    sends = {
+        row.setting.without("test", "op"): row
+        for row in evidence.of("bandwidth")
+        if row.setting.op == "send" and row.throughput_Bps
+    }
+    pairs = {
+        op: [
+            Pair(sends[key], row)
+            for row in evidence.of("rma")
+            if row.setting.op == op
+            and row.throughput_Bps
+            and (key := row.setting.without("test", "op")) in sends
+        ]
+        for op in ("read", "write")
+    }
+    if not any(pairs.values()):
+        return _no_one_sided(evidence, topic)
+    return _judged_one_sided(topic, {op: found for op, found in pairs.items() if found})
+
+
+def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
+    refused = TESTS["rma"].refused.get(evidence.over)
+    if refused is not None:
+        return does_not_apply(topic, f"{evidence.over} {refused[0]}")
+    lacks = "no read or write with a send of the same size and depth beside it"
+    at = "--size 4K --depth 16"
+    runs = f"rma {at} --sweep op=read,write", f"bandwidth {at}"
+    return unknown(evidence, topic, lacks, *runs)
+
+
+def _judged_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
+    quantity = "throughput_Bps"
+    middles = {op: median(p.gain_percent(quantity) for p in found) for op, found in pairs.items()}
+    op = max(middles, key=lambda name: middles[name])
+    told = ", ".join(f"{name} {middle:+.1f} %" for name, middle in middles.items())
+    does = middles[op] >= WORTH_PERCENT
+    # That one operation pays is said of it alone, that none does of all.
+    used = pairs[op] if does else [pair for found in pairs.values() for pair in found]
+    gains = [pair.gain_percent(quantity) for pair in used]
+    scatter = median(pair.scatter_percent(quantity) for pair in used)
+    runs = _repetitions(used, quantity)
+    return Rule(
+        topic=topic,
+        choice=f"one-sided {op}" if does else "send",
+        says=f"build on one-sided {op}s" if does else "one-sided operations gain nothing: send",
+        because=f"throughput against a send of the same size and depth: {told}",
+        number=middles[op],
+        unit="%",
+        threshold=WORTH_PERCENT,
+        threshold_why=WORTH,
+        confidence=confidence_of(gains, WORTH_PERCENT, scatter, runs),
+    )

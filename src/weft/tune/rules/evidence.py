@@ -1,0 +1,164 @@
+"""What was measured, as a tuner needs it: settings and, for each, what was observed.
+
+Records of any test become `Row`s. Repetitions of the same settings share a row with their `Spread`;
+the same record given twice counts once. Rows of one transport, one kind of endpoint and one set of
+other settings are an `Evidence` (made by `weft.tune.rules.read_evidence`); what was left out of it
+is told. Entry points: `Evidence.of`, `families`, `points`. Units: bytes per second, messages per
+second, us, per cent of one processor, s of it per byte.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from weft.errors import InputError
+from weft.measure.settings.placement import ANYWHERE
+from weft.records import Plain, Record
+from weft.records.record_line import canonical
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What a row was measured at; what a test does not have is as if it were off."""
+
+    test: str  # rate is "bandwidth", whose streams it runs; a step is "saturation.step"
+    over: str
+    endpoint: str = ""
+    op: str = "send"
+    size_bytes: int
+    depth: int = 1  # messages outstanding on each connection
+    qps: int = 1
+    threads: int = 1
+    post_list: int = 1
+    signal_every: int = 1
+    inline_bytes: int = 0
+    wait: str = "spin"
+    offset_bytes: int = 0
+    one_buffer: bool = False
+    pages: str = "auto"
+    cpu: int = ANYWHERE
+    numa: int = -1
+    rate: float | None = None  # messages per second at most, in all
+    load: float | None = None  # share of the maximum, of a step of a saturation
+    other: tuple[tuple[str, Plain], ...] = ()  # whatever else was not left at its default
+
+    def without(self, *names: str) -> str:
+        """Equal for settings that differ in these fields alone."""
+        kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in names}
+        return canonical(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The values of all repetitions, in order of size."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.values)
+
+    @property
+    def low(self) -> float:
+        return self.values[0]
+
+    @property
+    def high(self) -> float:
+        return self.values[-1]
+
+    @property
+    def n(self) -> int:
+        return len(self.values)
+
+    @property
+    def relative(self) -> float:
+        """Half of the range, as a share of the median; 0 of a single value."""
+        return (self.high - self.low) / (2 * self.median) if self.median else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One point: its settings and what was seen there. None: the test does not tell it."""
+
+    setting: Setting
+    origins: tuple[str, ...]
+    records: tuple[Record, ...] = ()  # none of values that a paper printed
+    throughput_Bps: Spread | None = None  # payload, as the receiver saw it
+    messages_per_s: Spread | None = None
+    p50_us: Spread | None = None  # half a round trip; rma: an operation; rperf: a round trip
+    p99_us: Spread | None = None
+    cpu_percent: Spread | None = None  # of this side
+    cpu_s_per_byte: Spread | None = None  # of this side
+    peer_cpu_percent: Spread | None = None
+
+
+UNITS = ("_Bps", "_per_s", "_us", "_percent", "_per_byte")
+QUANTITIES = tuple(f.name for f in dataclasses.fields(Row) if f.name.endswith(UNITS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Rows of one transport, in an order that does not depend on that of the records."""
+
+    over: str
+    endpoint: str
+    peer: str  # "" on this host
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...] = ()  # sentences
+
+    def of(self, *tests: str) -> tuple[Row, ...]:
+        """The rows of these tests that were not held back to a rate."""
+        found = [row for row in self.rows if row.setting.test in tests]
+        return tuple(row for row in found if row.setting.rate is None or "paced" in tests)
+
+    def table(self) -> list[dict[str, Plain]]:
+        """A flat row for each point, for records and JSON."""
+        return [_flat(row) for row in self.rows]
+
+
+def families(rows: Sequence[Row], *varied: str) -> list[tuple[Row, ...]]:
+    """Groups of two rows or more that differ in these settings alone, ordered by them."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.setting.without(*varied), []).append(row)
+    ordered = [sorted(group, key=lambda r: _order(r, varied)) for group in groups.values()]
+    return [tuple(group) for group in ordered if len(group) > 1]
+
+
+def points(
+    rows: Sequence[Row], quantity: str, varied: str, least: int, command: str, where: str
+) -> tuple[Row, ...]:
+    """The largest family over one setting that has the quantity; refused when too small to fit."""
+    having = [row for row in rows if getattr(row, quantity) is not None]
+    found = max(families(having, varied), key=len, default=tuple(having[:1]))
+    if len(found) < least:
+        seen = ", ".join(str(getattr(row.setting, varied)) for row in found) or "none"
+        problem = f"{len(found)} values of {varied} ({seen}), but the fit needs {least}"
+        raise InputError(where, problem, f"measure more: {command}")
+    return found
+
+
+def _order(row: Row, varied: Sequence[str]) -> list[tuple[bool, str, float]]:
+    """Sorts numbers as numbers, text as text, and None first."""
+    keys: list[tuple[bool, str, float]] = []
+    for name in varied:
+        value = getattr(row.setting, name)
+        number = float(value) if isinstance(value, int | float) else 0.0
+        keys.append((value is not None, value if isinstance(value, str) else "", number))
+    return keys
+
+
+def _flat(row: Row) -> dict[str, Plain]:
+    flat: dict[str, Plain] = {
+        k: v for k, v in dataclasses.asdict(row.setting).items() if k != "other"
+    }
+    flat |= dict(row.setting.other)
+    for name in QUANTITIES:
+        spread: Spread | None = getattr(row, name)
+        if spread is not None:
+            flat |= {name: spread.median, f"{name}.low": spread.low, f"{name}.high": spread.high}
+            flat["n"] = max(spread.n, int(flat.get("n") or 0))
+    return flat

@@ -1,0 +1,258 @@
+"""Evidence from records or from files of them; what cannot be one system's is refused.
+
+Refused: nothing measured, several transports, endpoints, peers or hosts of which none is chosen,
+and values of the same settings that contradict each other. Entry points: `evidence_of` (records),
+`read_evidence` (files).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from weft.errors import InputError
+from weft.measure.measurement import ENDED
+from weft.records import Plain, Record, Run, read_records, to_line
+from weft.records.dimension import format_number
+from weft.records.record_line import canonical
+from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread
+from weft.tune.rules.record_row import full_settings, is_test, observed, setting_of
+
+# Repetitions on a shared virtual machine differ by up to a factor of two; three is another system.
+LEAST_CONTRADICTION = 3.0
+SIGMAS = 6.0
+TIME_LOST = "time lost to hiccups, %"  # of weft.measure.surroundings
+MOST_LOST_PERCENT = 90.0
+JUDGED = ("throughput_Bps", "messages_per_s", "p50_us")  # tails and CPU shares vary by themselves
+MEASURE = "measure first, such as: weft bandwidth PEER --sweep size=64..64K*4 depth=1,16 -o FILE"
+
+
+class Sourced(NamedTuple):
+    """A record and where it stands, such as "a.jsonl record 3"."""
+
+    record: Record
+    origin: str
+
+
+def evidence_of(
+    records: Iterable[Record | Sourced],
+    *,
+    over: str = "",
+    endpoint: str = "",
+    where: str = "records",
+) -> Evidence:
+    """Rows of these records; `over` and `endpoint` choose where there are several."""
+    found = _gathered(records, over, endpoint, where)
+    _check_agreement(found.rows, where)
+    return found
+
+
+def _gathered(
+    records: Iterable[Record | Sourced], over: str, endpoint: str, where: str
+) -> Evidence:
+    sourced = list(_once(records))
+    usable = [s for s in sourced if is_test(s.record)]
+    if not usable:
+        raise InputError(
+            where,
+            _nothing(sourced),
+            "give a file of weft latency, bandwidth, rate, "
+            "rma, saturation, transfer, paced or rperf (-o FILE)",
+        )
+    told = full_settings(s.record for s in usable)
+    found = [(s, setting_of(s.record, told)) for s in usable]
+    found, ended = _complete(found, where)
+    foreign = len(sourced) - len(usable)
+    left_out = [f"{counted(foreign)} of no test"] * bool(foreign) + ended
+    found = _chosen(found, "over", over, where)
+    found = _chosen(found, "endpoint", endpoint, where)
+    _check_peers(found, where)
+    found, strange = _alike(found)
+    first = found[0]
+    return Evidence(
+        over=first[1].over,
+        endpoint=first[1].endpoint,
+        peer=_peer(first[0].record),
+        rows=_rows(found),
+        left_out=(*left_out, *strange),
+    )
+
+
+def counted(records: int) -> str:
+    return f"{records} record{'s' * (records != 1)}"
+
+
+def _once(records: Iterable[Record | Sourced]) -> Iterator[Sourced]:
+    """The same record given twice is one observation."""
+    seen: set[str] = set()
+    for number, given in enumerate(records, 1):
+        sourced = given if isinstance(given, Sourced) else Sourced(given, f"record {number}")
+        line = to_line(sourced.record)
+        if line not in seen:
+            seen.add(line)
+            yield sourced
+
+
+def _nothing(sourced: Sequence[Sourced]) -> str:
+    if not sourced:
+        return "no records"
+    kinds = Counter(s.record.kind for s in sourced)
+    listed = ", ".join(f"{n} of kind {kind}" for kind, n in sorted(kinds.items()))
+    return f"no measurements of a test ({listed})"
+
+
+Found = list[tuple[Sourced, Setting]]
+
+
+def _complete(found: Found, where: str) -> tuple[Found, list[str]]:
+    """Runs that reached their end; the others saw an unknown part of their point."""
+    kept = [f for f in found if not any(note.startswith(ENDED) for note in f[0].record.notes)]
+    ended = len(found) - len(kept)
+    if not kept:
+        raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")
+    return kept, [f"{counted(ended)} of runs that ended early"] * bool(ended)
+
+
+def _chosen(found: Found, name: str, wanted: str, where: str) -> Found:
+    """The records with one value of a setting that tells systems apart."""
+    present = sorted({getattr(setting, name) for _, setting in found})
+    listed = ", ".join(value or "default" for value in present)
+    if wanted and wanted not in present:
+        raise InputError(f"--{name} {wanted}", f"no such records in {where}", f"present: {listed}")
+    if not wanted and len(present) > 1:
+        problem = f"records of {len(present)} kinds of {name} ({listed}) have no model in common"
+        raise InputError(where, problem, f"choose one with --{name} {present[-1]}")
+    return [f for f in found if not wanted or getattr(f[1], name) == wanted]
+
+
+def _peer(record: Record) -> str:
+    return str(record.settings.get("peer", ""))
+
+
+def _check_peers(found: Found, where: str) -> None:
+    present = sorted({_peer(s.record) or "local" for s, _ in found})
+    if len(present) > 1:
+        problem = f"records of {len(present)} peers ({', '.join(present)}) have no model in common"
+        raise InputError(where, problem, "give the records of one peer")
+
+
+def _alike(found: Found) -> tuple[Found, list[str]]:
+    """Those with the commonest other settings, and a sentence for each of the rest."""
+    counts = Counter(setting.other for _, setting in found)
+    kept = min(counts, key=lambda other: (-counts[other], canonical(other)))
+    told = [
+        f"{counted(n)} with {_named(other)}, where the others have {_named(kept)}"
+        for other, n in sorted(counts.items(), key=lambda item: canonical(item[0]))
+        if other != kept
+    ]
+    return [f for f in found if f[1].other == kept], told
+
+
+def _named(other: tuple[tuple[str, Plain], ...]) -> str:
+    return ", ".join(f"{k}={v}" for k, v in other) or "defaults"
+
+
+def _rows(found: Found) -> tuple[Row, ...]:
+    groups: dict[Setting, list[Sourced]] = {}
+    for sourced, setting in found:
+        groups.setdefault(setting, []).append(sourced)
+    rows = [_row(setting, group) for setting, group in groups.items()]
+    return tuple(sorted(rows, key=lambda row: row.setting.without()))
+
+
+def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
+    seen = [observed(s.record, setting) for s in group]
+    spreads = {
+        name: Spread(tuple(sorted(one[name] for one in seen if name in one)))
+        for name in QUANTITIES
+        if any(name in one for one in seen)
+    }
+    ordered = sorted(group, key=lambda s: (s.origin, to_line(s.record)))
+    return Row(
+        setting=setting,
+        origins=tuple(s.origin for s in ordered),
+        records=tuple(s.record for s in ordered),
+        **spreads,
+    )
+
+
+def _check_agreement(rows: Sequence[Row], where: str) -> None:
+    """Values of the same settings that lie further apart than repetitions here do."""
+    for quantity in JUDGED:
+        allowed = _allowed_factor(rows, quantity)
+        for row in rows:
+            spread: Spread | None = getattr(row, quantity)
+            if spread is None or not spread.high > LEAST_CONTRADICTION * spread.low > 0:
+                continue
+            if spread.high > spread.low * allowed(row):
+                raise _contradiction(row, quantity, allowed(row), where)
+
+
+def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float]:
+    """From the typical scatter of the other rows' repetitions, and never below the least."""
+    scatter = [
+        (row, math.log(b / a) / math.sqrt(2))
+        for row in rows
+        if (spread := getattr(row, quantity)) is not None and spread.low > 0
+        for a, b in combinations(spread.values, 2)
+    ]
+
+    def factor(row: Row) -> float:
+        others = [sigma for other, sigma in scatter if other is not row]
+        typical = math.exp(SIGMAS * median(others)) if others else 0.0
+        return max(LEAST_CONTRADICTION, typical) * _slowed(row)
+
+    return factor
+
+
+def _slowed(row: Row) -> float:
+    """By how much the host's own noise, as its records tell it, may have slowed a loop."""
+    told = [
+        value
+        for record in row.records
+        for fact in record.tables.get("host", ())
+        if fact["fact"] == TIME_LOST and isinstance(value := fact["value"], int | float)
+    ]
+    return 1 / (1 - min(max(told, default=0.0), MOST_LOST_PERCENT) / 100)
+
+
+def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:
+    sourced = zip(row.records, row.origins, strict=True)
+    told = [(observed(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced]
+    values = sorted((v, origin, label) for v, origin, label in told if v is not None)
+    (low, low_at, label), (high, high_at, _) = values[0], values[-1]
+    problem = (
+        f"{label}: {quantity} is {format_number(low)} in {low_at} and {format_number(high)} in "
+        f"{high_at}, a factor {high / low:.1f} apart where repetitions may be {allowed:.1f}"
+    )
+    return InputError(where, problem, "measure this point again, or leave one of the two out")
+
+
+def read_evidence(paths: Sequence[str | Path], *, over: str = "", endpoint: str = "") -> Evidence:
+    """All records of these files as evidence of one transport between two hosts."""
+    headers: list[tuple[Path, Run]] = []
+    sourced: list[Sourced] = []
+    for path in map(Path, paths):
+        if path.is_file() and not path.stat().st_size:
+            raise InputError(str(path), "the file is empty", MEASURE)
+        file = read_records(path)
+        if not file.records:
+            raise InputError(str(path), "a run header and no records", MEASURE)
+        headers += [(path, header) for header in file.headers]
+        sourced += [Sourced(r, f"{path} record {n}") for n, r in enumerate(file.records, 1)]
+    where = ", ".join(map(str, paths))
+    _check_hosts(headers, where)
+    return evidence_of(sourced, over=over, endpoint=endpoint, where=where)
+
+
+def _check_hosts(headers: Sequence[tuple[Path, Run]], where: str) -> None:
+    hosts = {header.host: path for path, header in headers}
+    if len(hosts) > 1:
+        listed = ", ".join(f"{host} ({path})" for host, path in sorted(hosts.items()))
+        problem = f"records of {len(hosts)} hosts have no model in common: {listed}"
+        raise InputError(where, problem, "give the files of one host")

@@ -1,0 +1,1 @@
+"""The search for the best settings: design, measure, fit, recommend, confirm."""

@@ -1,0 +1,149 @@
+"""The closed forms that the tuner fits: those of `weft.model`, times the effect of other choices.
+
+    y = f(size, depth, qps, threads; p) · Π effect[level] · Π gain^log2(number)
+
+A choice that f does not have (how completions are awaited, placement, lists) is one unknown: the
+factor by which that level changes the value, or by which a doubling does. How to wait and how many
+threads decide together: loops that sleep leave their processor to others. Only factors of which two
+levels were observed are in it. Entry points: `fit_of`, `model_log`. Units: the goal's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from weft.errors import InputError
+from weft.model.fit import Fit, FloatArray, Form, Input, Unknown, fit
+from weft.tune.search.base_forms import base_forms, inputs_of
+from weft.tune.search.goal import Goal
+from weft.tune.search.observed import Observed
+from weft.tune.search.space import Choice, Factor, Space
+
+_LEAST_EFFECT, _MOST_EFFECT = 0.02, 50.0
+_AND = " and "
+
+
+def fit_of(goal: Goal, space: Space, rows: Sequence[Observed], *, held_out: bool) -> Fit:
+    """The first of the goal's forms that fits the medians at the settings that were observed."""
+    values: dict[tuple[object, ...], list[Observed]] = {}
+    for row in rows:
+        values.setdefault(space.key(row.setting), []).append(row)
+    settings = [found[0].setting for found in values.values()]
+    medians = [median(row.value for row in found) for found in values.values()]
+    own = {n.name: _column(n.name, space, settings) for n in inputs_of(goal.name)}
+    problems: list[InputError] = []
+    for base in base_forms(goal.name, space.over, own, np.array(medians)):
+        try:
+            form = with_effects(base, _varied(space, settings, base), len(settings))
+            return fit(
+                form,
+                _inputs(form, space, settings),
+                medians,
+                data=f"{len(rows)} points measured here",
+                where=f"model of {goal.name}",
+                held_out=held_out,
+            )
+        except InputError as error:
+            problems.append(error)
+    raise problems[-1]
+
+
+def model_log(found: Fit | None, space: Space, settings: Sequence[Choice]) -> FloatArray:
+    """ln of the form's value; 0 where there is no fit."""
+    if found is None:
+        return np.zeros(len(settings))
+    inputs = _inputs(found.form, space, settings)
+    return np.log(np.maximum(found.predict(extrapolate=True, **inputs), 1e-300))
+
+
+def with_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
+    """The base form times one unknown per level; as many as the rows leave room for."""
+    room = rows - 1 - len(base.unknowns)
+    unknowns: list[Unknown] = []
+    for names in [*map(_effect_names, factors), *_joint_names(base, factors)]:
+        if len(unknowns) + len(names) <= room:
+            unknowns += map(_effect, names)
+    if room < 0:
+        problem = f"{rows} settings for {len(base.unknowns)} unknowns"
+        raise InputError(base.name, problem, f"measure {len(base.unknowns) + 1} or more")
+    names = [unknown.name for unknown in unknowns]
+
+    def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
+        value = base.evaluate(p, x)
+        for name in names:
+            value = value * p[name] ** x[name]
+        return np.asarray(value)
+
+    return replace(
+        base,
+        formula=" · ".join([base.formula, *(f"[{name}]" for name in names)]),
+        unknowns=(*base.unknowns, *unknowns),
+        inputs=(*base.inputs, *(Input(name=n, unit="", meaning=f"how often {n}") for n in names)),
+        evaluate=evaluate,
+    )
+
+
+def _effect_names(factor: Factor) -> list[str]:
+    """Of each doubling of a number; of each level of a word but the first."""
+    if factor.is_number:
+        return [f"{factor.name} doubled"]
+    return [f"{factor.name}={level}" for level in factor.levels[1:]]
+
+
+def _joint_names(base: Form, factors: Sequence[Factor]) -> list[list[str]]:
+    """Of waiting beside other threads, where both are to be chosen."""
+    threads = any(named.name == "threads" for named in base.inputs)
+    waits = [factor for factor in factors if factor.name == "wait"]
+    return (
+        [[f"{name}{_AND}threads doubled" for name in _effect_names(waits[0])]]
+        if (threads and waits)
+        else []
+    )
+
+
+def _effect(name: str) -> Unknown:
+    return Unknown(
+        name=name,
+        unit="",
+        meaning=f"times the value with {name}",
+        start=1.0,
+        low=_LEAST_EFFECT,
+        high=_MOST_EFFECT,
+    )
+
+
+def _varied(space: Space, settings: Sequence[Choice], base: Form) -> list[Factor]:
+    """Factors beside the form's own inputs, of which more than one level was seen."""
+    own = {named.name for named in base.inputs}
+    return [
+        factor
+        for factor in space.factors
+        if factor.name not in own and len({setting[factor.name] for setting in settings}) > 1
+    ]
+
+
+def _inputs(form: Form, space: Space, settings: Sequence[Choice]) -> dict[str, FloatArray]:
+    """Columns of the form's inputs: numbers as they are, effects as how often they apply."""
+    return {named.name: _column(named.name, space, settings) for named in form.inputs}
+
+
+def _column(name: str, space: Space, settings: Sequence[Choice]) -> FloatArray:
+    return np.array([_input(name, space, setting) for setting in settings], dtype=np.float64)
+
+
+def _input(name: str, space: Space, setting: Choice) -> float:
+    if _AND in name:
+        return math.prod(_input(part, space, setting) for part in name.split(_AND))
+    factor, equals, level = name.partition("=")
+    if equals:
+        return float(str(setting[factor]) == level)
+    if name.endswith(" doubled"):
+        number = name.removesuffix(" doubled")
+        return float(np.log2(float(setting.get(number, space.fixed.get(number, 1)) or 1)))
+    value = setting.get(name, space.fixed.get(name, 1))
+    return float(value) if isinstance(value, int | float) else 1.0

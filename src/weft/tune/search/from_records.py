@@ -1,0 +1,294 @@
+"""A tuning from stored records: the same model and recommendation, with nothing measured.
+
+What may be chosen is what the records vary; all else must be one, so the largest group of records
+that differ in choices alone is used, and the rest is told. Nothing is confirmed: the evidence is
+the error at rows held out, and the records nearest to the recommendation. Where all repetitions of
+a stored setting are better than the model's best is expected to be, the records win over the model.
+Entry points: `tune_records`, `nearest`, `predicted_gain`. Units: the goal's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from weft.errors import InputError
+from weft.measure.peer.client import LOCAL
+from weft.model.fit import Fit
+from weft.records import Plain
+from weft.records.dimension import format_value, split_unit
+from weft.tune.rules.advice import advise
+from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
+from weft.tune.rules.read_evidence import counted
+from weft.tune.search.confirm import CONFIDENCE, Interval
+from weft.tune.search.goal import Goal, loss_percent
+from weft.tune.search.observed import Observed
+from weft.tune.search.recommend import Recommendation, recommend
+from weft.tune.search.space import CHOICES, Factor, Refused, Space
+from weft.tune.search.surface import LEAST_ROWS
+from weft.tune.search.tuning import Tuning
+from weft.tune.search.written import option_words, written
+
+STAGE = "stored"
+LEAST_RUNS = 3  # of a setting that wins over the model
+ONE_SIZE = ("latency", "message-rate")  # goals that the size decides by itself
+SWEEPS = {
+    "throughput": "size=4K..1M*4 depth=1,8,64 wait=spin,block",
+    "cpu": "size=4K..1M*4 depth=1,8,64 wait=spin,block",
+    "message-rate": "depth=1,8,64 qps=1,2 wait=spin,block",
+    "latency": "wait=spin,block cpu=-1,auto offset=0,1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tuning, and what of the evidence it does not use, in sentences."""
+
+    tuning: Tuning
+    peer: str  # "" on this host
+    runs: Spread | None  # of the recommendation, where it was chosen by its records alone
+    left_out: tuple[str, ...]
+
+    @property
+    def by_model(self) -> bool:
+        """False: all repetitions of a stored setting beat what the model expects at best."""
+        return self.runs is None
+
+
+def tune_records(
+    evidence: Evidence, goal: Goal, only: Mapping[str, Sequence[Plain]] | None = None
+) -> Stored:
+    """The recommendation for a goal; `only` limits choices to some of their levels."""
+    limits = dict(only or {})
+    test = "latency" if goal.name == "latency" else "bandwidth"
+    _check_limits(evidence.of(test), limits)
+    rows = [row for row in evidence.of(test) if _is_within(row, limits)]
+    rows, told = _comparable(rows, goal)
+    found = [seen for row in rows for seen in _observed(row, goal)]
+    _check_enough(evidence, goal, found, limits)
+    space = _space(evidence, goal, rows)
+    seen = _placed(space, found)
+    chosen = recommend(space, goal, seen)
+    better = better_stored(space, goal, seen, chosen)
+    tuning = Tuning(
+        goal=goal,
+        space=space,
+        schedule=None,
+        rows=tuple(seen),
+        failed=(),
+        recommendation=better[0] if better else chosen,
+        confirmation=(),
+        advice=advise(evidence, throughput=_fitted(goal, chosen)),
+    )
+    return Stored(
+        tuning=tuning,
+        peer=evidence.peer,
+        runs=better[1] if better else None,
+        left_out=(*evidence.left_out, *told),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Near:
+    """What the records have at a setting, and what the model says there."""
+
+    setting: Mapping[str, Plain]
+    stored: float  # the median of `runs`
+    predicted: float
+    runs: int
+
+
+def nearest(tuning: Tuning, number: int = 3) -> list[Near]:
+    """The settings with records that are nearest to the recommendation, nearest first."""
+    space, found = tuning.space, tuning.recommendation
+    by_setting: dict[tuple[Plain, ...], list[Observed]] = {}
+    for row in tuning.rows:
+        by_setting.setdefault(space.key(row.setting), []).append(row)
+    groups = list(by_setting.values())
+    at = space.coordinates([group[0].setting for group in groups])
+    apart = space.squared_distances(at, space.coordinates([found.setting]))[:, 0]
+    return [
+        Near(
+            setting=group[0].setting,
+            stored=median(row.value for row in group),
+            predicted=found.expected_at(group[0].setting)[0],
+            runs=len(group),
+        )
+        for group in (groups[place] for place in np.argsort(apart, kind="stable")[:number])
+    ]
+
+
+def predicted_gain(tuning: Tuning) -> Interval | None:
+    """Over the default, above 1 where it is better; None: it is the default, or none is known."""
+    space, found = tuning.space, tuning.recommendation
+    if out_of_reach(space) or space.key(found.setting) == space.key(space.default):
+        return None
+    log_ratio, error = found.surface.difference(found.setting, space.default)
+    middle, half = tuning.goal.sign * log_ratio, float(ndtri(0.5 + CONFIDENCE / 2)) * error
+    return Interval(
+        value=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half)
+    )
+
+
+def out_of_reach(space: Space) -> list[Factor]:
+    """Those whose default the records neither have nor surround."""
+    return [factor for factor in space.factors if not _is_reached(factor)]
+
+
+def _is_reached(factor: Factor) -> bool:
+    if not factor.is_number:
+        return factor.default in factor.levels
+    places = [factor.coordinate(level) for level in factor.levels]
+    return min(places) <= factor.coordinate(factor.default) <= max(places)
+
+
+def _fitted(goal: Goal, found: Recommendation) -> Fit | None:
+    return found.surface.fit if goal.name == "throughput" else None
+
+
+def better_stored(
+    space: Space, goal: Goal, rows: Sequence[Observed], chosen: Recommendation
+) -> tuple[Recommendation, Spread] | None:
+    """A setting of which even the worst repetition beats the interval of the recommendation."""
+    scores: dict[tuple[Plain, ...], list[float]] = {}
+    settings = {space.key(row.setting): dict(row.setting) for row in rows}
+    for row in rows:
+        score = goal.sign * math.log(row.value) if row.is_acceptable else -math.inf
+        scores.setdefault(space.key(row.setting), []).append(score)
+    bound = max(goal.sign * math.log(end) for end in chosen.interval)
+    worst = {key: min(found) for key, found in scores.items() if len(found) >= LEAST_RUNS}
+    best = max(worst, key=lambda key: worst[key], default=None)
+    if best is None or worst[best] <= bound:
+        return None
+    runs = Spread(tuple(sorted(math.exp(goal.sign * score) for score in scores[best])))
+    value, interval = chosen.expected_at(settings[best])
+    return replace(chosen, setting=settings[best], predicted=value, interval=interval), runs
+
+
+def _check_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[Plain]]) -> None:
+    for name, levels in limits.items():
+        present = sorted({getattr(row.setting, name) for row in rows}, key=_sorting)
+        absent = [level for level in levels if level not in present]
+        if present and absent:
+            listed = ", ".join(_level(name, level).partition(" ")[2] for level in present)
+            where = f"--{split_unit(name)[0].replace('_', '-')}"
+            raise InputError(where, f"no record has {_level(name, absent[0])}", f"use {listed}")
+
+
+def _is_within(row: Row, limits: Mapping[str, Sequence[Plain]]) -> bool:
+    return all(getattr(row.setting, name) in levels for name, levels in limits.items())
+
+
+def _comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list[str]]:
+    """The largest group that differs in choices alone; the smaller size where that decides."""
+    own = [name for name in CHOICES if name != "size_bytes" or goal.name not in ONE_SIZE]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.setting.without(*own), []).append(row)
+    if not groups:
+        return [], []
+    kept = min(groups.values(), key=lambda group: (-len(group), group[0].setting.size_bytes))
+    told = [
+        f"{counted(sum(len(r.records) for r in group))} with {_difference(group[0], kept[0], own)}"
+        for group in groups.values()
+        if group is not kept
+    ]
+    return kept, told
+
+
+def _difference(ours: Row, kept: Row, own: Sequence[str]) -> str:
+    names = [f.name for f in dataclasses.fields(Setting) if f.name not in own]
+    pairs = [(n, getattr(ours.setting, n), getattr(kept.setting, n)) for n in names]
+    return ", ".join(f"{_level(n, a)} (used: {_level(n, b)})" for n, a, b in pairs if a != b)
+
+
+def _level(name: str, value: object) -> str:
+    plain, unit = split_unit(name)
+    shown = format_value(value, unit) if unit and isinstance(value, int) else str(value)
+    return f"{plain} {shown}"
+
+
+def _observed(row: Row, goal: Goal) -> list[Observed]:
+    """One for each repetition that has the goal's value."""
+    setting = {name: getattr(row.setting, name) for name in CHOICES}
+    return [
+        Observed(
+            setting=setting,
+            value=value,
+            stage=STAGE,
+            record=record,
+            lost_percent=loss_percent(record),
+        )
+        for record in row.records
+        if (value := goal.read(record)) is not None and value > 0
+    ]
+
+
+def _check_enough(
+    evidence: Evidence, goal: Goal, found: Sequence[Observed], limits: Mapping[str, object]
+) -> None:
+    settings = {tuple(row.setting.items()) for row in found}
+    if len(settings) >= LEAST_ROWS:
+        return
+    same = " ".join(option_words(written(evidence, goal.test.name)))
+    sweep = f"--sweep {SWEEPS[goal.name]} --duration 100ms --repeat 3 -o FILE"
+    command = f"weft {goal.test.name} {evidence.peer or LOCAL} {same} {sweep}"
+    within = f" with {', '.join(limits)} as given" if limits else ""
+    problem = f"{len(settings)} settings measured{within}, but a model needs {LEAST_ROWS} or more"
+    raise InputError(f"goal {goal.name}", problem, f"measure more: {command}")
+
+
+def _space(evidence: Evidence, goal: Goal, rows: Sequence[Row]) -> Space:
+    """A factor for each choice that the records vary."""
+    defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(goal.test.settings)}
+    seen = {
+        name: sorted({getattr(row.setting, name) for row in rows}, key=_sorting)
+        for name in CHOICES
+        if name in defaults
+    }
+    factors = tuple(
+        Factor(name=name, levels=tuple(levels), default=defaults[name])
+        for name, levels in seen.items()
+        if len(levels) > 1
+    )
+    if not factors:
+        problem = "the records vary nothing that could be chosen"
+        raise InputError(f"goal {goal.name}", problem, f"sweep some of {', '.join(seen)}")
+    alone = {name: levels[0] for name, levels in seen.items() if len(levels) == 1}
+    return Space(
+        over=evidence.over,
+        factors=factors,
+        refused=_not_varied(list(alone)),
+        written=written(evidence, goal.test.name) | _operation(rows[0].setting),
+        fixed={
+            name: level
+            for name, level in alone.items()
+            if level != defaults[name] or name == "size_bytes"
+        },
+    )
+
+
+def _operation(setting: Setting) -> dict[str, str]:
+    return {} if setting.op == "send" else {"op": setting.op}
+
+
+def _not_varied(names: Sequence[str]) -> tuple[Refused, ...]:
+    reason = "the records have one value of each"
+    return (Refused(name=", ".join(names), reason=reason),) if names else ()
+
+
+def _sorting(level: Plain) -> tuple[str, float]:
+    return (level, 0.0) if isinstance(level, str) else ("", float(level or 0))
+
+
+def _placed(space: Space, found: Sequence[Observed]) -> list[Observed]:
+    """Settings by the space's own factors."""
+    names = [factor.name for factor in space.factors]
+    return [replace(row, setting={name: row.setting[name] for name in names}) for row in found]

@@ -1,0 +1,173 @@
+"""A tuning run for the terminal: what was chosen, why, and what it gave.
+
+Entry point: `tuning_text`. Units: as a reader would write them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from weft.measure.peer.client import LOCAL
+from weft.measure.settings.options import options_of
+from weft.measure.settings.placement import ANYWHERE, AUTO
+from weft.records import Plain
+from weft.records.dimension import format_value, split_unit
+from weft.records.text_table import text_table
+from weft.tune.rules.advice import advice_table
+from weft.tune.search.confirm import Interval
+from weft.tune.search.goal import Goal
+from weft.tune.search.over_fabric import Prepared
+from weft.tune.search.tuning import Tuning
+from weft.tune.search.written import option_words
+
+_SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
+
+
+def tuning_text(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
+    """Everything, the recommendation first; `outcome` stands in for what was not measured."""
+    parts = [
+        _recommendation(tuning, peer),
+        outcome or _confirmation(tuning),
+        _model(tuning),
+        _advice(tuning),
+        _not_considered(tuning),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def value_text(goal: Goal, value: Interval) -> str:
+    """A value with its interval, in the goal's unit."""
+    unit, factor = _SHOWN_UNIT.get(goal.unit, (goal.unit, 1.0))
+    shown = Interval(value=value.value * factor, low=value.low * factor, high=value.high * factor)
+    return f"{shown} {unit}"
+
+
+def level_text(name: str, level: Plain) -> str:
+    """As it is written on the command line."""
+    if name == "cpu" and level == AUTO:
+        return "auto"
+    if name in ("cpu", "numa") and level == ANYWHERE:
+        return "any"
+    unit = split_unit(name)[1]
+    return format_value(level, unit) if unit and isinstance(level, int) else str(level)
+
+
+def command_text(tuning: Tuning, peer: str = LOCAL) -> str:
+    """The command that measures the recommendation."""
+    outside = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
+    there = [] if peer in ("", LOCAL) else [peer]
+    words = [f"weft {tuning.goal.test.name}", *there, *option_words(tuning.space.written)]
+    setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
+    for field, level in setting.items():
+        shown = level_text(field, level)
+        if shown != "any":
+            words.append(f"--{outside[field]} {'auto' if shown == 'auto' else level}")
+    return " ".join(words)
+
+
+def _recommendation(tuning: Tuning, peer: str) -> str:
+    found, space = tuning.recommendation, tuning.space
+    default = space.default
+    rows = [
+        [
+            f.name,
+            level_text(f.name, found.setting[f.name]),
+            level_text(f.name, default[f.name]),
+            ", ".join(level_text(f.name, level) for level in f.levels),
+        ]
+        for f in space.factors
+    ]
+    head = f"recommended for {tuning.goal.name} ({tuning.goal.what}) over {tuning.space.over}"
+    ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
+    table = text_table(("choice", "use", "default", "considered"), rows)
+    return f"{head}{ended}\n\n{table}\n\n{command_text(tuning, peer)}"
+
+
+def _confirmation(tuning: Tuning) -> str:
+    if not tuning.confirmation:
+        return f"{predicted_text(tuning)}; not confirmed by a measurement"
+    rows = [
+        [
+            row.role,
+            value_text(tuning.goal, row.predicted),
+            value_text(tuning.goal, row.measured),
+            "" if row.role == "recommended" else str(row.better),
+            str(len(row.values)),
+        ]
+        for row in tuning.confirmation
+    ]
+    table = text_table(("", "predicted", "measured", "recommended is better by", "n"), rows)
+    return f"{table}\n\n{_gain(tuning)}"
+
+
+def _gain(tuning: Tuning) -> str:
+    space = tuning.space
+    if tuning.gain is None and space.key(tuning.recommendation.setting) != space.key(space.default):
+        return "not compared with the default: too few rounds have both"
+    return gain_text(tuning.gain)
+
+
+def predicted_text(tuning: Tuning) -> str:
+    """What the model expects of the recommendation."""
+    low, high = tuning.recommendation.interval
+    predicted = Interval(value=tuning.recommendation.predicted, low=low, high=high)
+    return f"predicted {value_text(tuning.goal, predicted)} (95 % interval)"
+
+
+def gain_text(gain: Interval | None) -> str:
+    """Over the default; None where that is the recommendation."""
+    if gain is None:
+        return "the default is the recommendation"
+    sure = "" if gain.low > 1 else ": not told from chance" if gain.high >= 1 else ": a loss"
+    return f"{gain} times as good as the default (95 % interval){sure}"
+
+
+def _model(tuning: Tuning) -> str:
+    found = tuning.recommendation.surface
+    if found.fit is None:
+        return f"no model was fitted: {found.why}"
+    rows = [
+        [p.name, f"{p.value:.4g}", f"{p.standard_error:.2g}", p.unit, p.meaning]
+        for p in found.fit.parameters
+    ]
+    head = (
+        f"model: {found.fit.form.formula}\n"
+        f"error on the points: {found.fit.error}; left out one by one: {found.fit.held_out}"
+    )
+    return f"{head}\n\n{text_table(('parameter', 'value', '± (1 s.e.)', 'unit', 'meaning'), rows)}"
+
+
+def _advice(tuning: Tuning) -> str:
+    if tuning.no_advice:
+        return f"no advice: {tuning.no_advice}"
+    known = [rule for rule in tuning.advice if rule.is_known]
+    others = len(tuning.advice) - len(known)
+    more = f"{others} more rules need other measurements: --json names them, or weft tune FILE"
+    table = f"advice\n\n{advice_table(known)}\n\n" if known else ""
+    return f"{table}{more if others else ''}".rstrip()
+
+
+def _not_considered(tuning: Tuning) -> str:
+    return "\n".join(_not_considered_lines(tuning))
+
+
+def _not_considered_lines(tuning: Tuning) -> Iterator[str]:
+    for refused in tuning.space.refused:
+        yield f"{refused.name}: not a choice here, because {refused.reason}"
+    for failed in tuning.failed:
+        yield f"not measured: {failed.reason}"
+    lossy = sum(not row.is_acceptable for row in tuning.rows)
+    if lossy:
+        yield f"{lossy} points lost too many messages to be recommended"
+
+
+def plan_text(prepared: Prepared) -> str:
+    """What will be measured, told before it is."""
+    space = prepared.space
+    head = f"tuning {prepared.goal.name} over {space.over}: {prepared.schedule.text()}"
+    choices = [
+        f"  {f.name}: {', '.join(level_text(f.name, level) for level in f.levels)}"
+        for f in space.factors
+    ]
+    refused = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refused]
+    return "\n".join([head, *choices, *refused])

@@ -1,0 +1,183 @@
+"""What is expected at settings that were not measured: the model, and where it is wrong here.
+
+    ln y(x) = ln f(x; p) + g(x) + drift(turn) + noise
+
+f is the closed form fitted to the rows, g a Gaussian process over the settings (kriging) that
+learns what f misses, such as processors that two spinning loops share. Where it is known in which
+turn each row was measured, a slow drift of the machine is told from the effects of the settings.
+Scale, reach and noise of g are the likeliest on a grid.
+Where no form fits, f is a constant, and `why` says so. Entry point: `surface`. Units: the goal's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import ndtri
+
+from weft.errors import InputError
+from weft.model.fit import Fit, FloatArray
+from weft.tune.search.forms import fit_of, model_log
+from weft.tune.search.goal import Goal
+from weft.tune.search.observed import Observed
+from weft.tune.search.space import Choice, Space
+
+LEAST_ROWS = 4
+_SCALES = (0.06, 0.15, 0.35, 0.8)
+_NOISES = (0.02, 0.05, 0.12, 0.2, 0.3, 0.45, 0.6)
+_REACHES = (0.25, 0.5, 0.8, 1.3, 2.2)
+_DRIFTS = (0.0, 0.15, 0.4)
+_DRIFT_TURNS = 8.0
+_START = (0.35, 0.8, 0.12, 0.0)  # scale, reach, noise, drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Expected:
+    """Logarithms: of the values, their standard errors, and that of one more measurement."""
+
+    log_value: FloatArray
+    log_error: FloatArray
+    log_noise: float
+
+    def value(self, place: int) -> float:
+        return float(np.exp(self.log_value[place]))
+
+    def interval(self, place: int, confidence: float = 0.95) -> tuple[float, float]:
+        """Of the mean of many measurements there."""
+        half = float(ndtri(0.5 + confidence / 2)) * float(self.log_error[place])
+        middle = float(self.log_value[place])
+        return float(np.exp(middle - half)), float(np.exp(middle + half))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Surface:
+    """Rows and what was learnt from them."""
+
+    space: Space
+    fit: Fit | None
+    why: str  # there is no fit; empty when there is
+    level: float
+    rows: FloatArray
+    scale: float
+    reach: float
+    noise: float
+    factor: tuple[FloatArray, bool]
+    weights: FloatArray
+
+    def expected(self, settings: Sequence[Choice]) -> Expected:
+        """At any settings of the space."""
+        at = self.space.coordinates(settings)
+        near = _kernel(self.space, at, self.rows, self.scale, self.reach)
+        mean = self._mean(settings) + near @ self.weights
+        explained = np.sum(near * cho_solve(self.factor, near.T).T, axis=1)
+        error = np.sqrt(np.maximum(self.scale**2 - explained, 1e-12))
+        return Expected(log_value=mean, log_error=error, log_noise=self.noise)
+
+    def difference(self, ours: Choice, theirs: Choice) -> tuple[float, float]:
+        """ln of the ratio of two settings' values, and its standard error."""
+        at = self.space.coordinates([ours, theirs])
+        near = _kernel(self.space, at, self.rows, self.scale, self.reach)
+        among = _kernel(self.space, at, at, self.scale, self.reach)
+        left = among - near @ cho_solve(self.factor, near.T)
+        mean = self._mean([ours, theirs]) + near @ self.weights
+        variance = float(left[0, 0] + left[1, 1] - 2 * left[0, 1])
+        return float(mean[0] - mean[1]), max(variance, 0.0) ** 0.5
+
+    def _mean(self, settings: Sequence[Choice]) -> FloatArray:
+        return model_log(self.fit, self.space, settings) + self.level
+
+
+def surface(
+    space: Space, goal: Goal, rows: Sequence[Observed], *, held_out: bool = False
+) -> Surface:
+    """Through what was observed; `held_out` also tells the model's error on new rows."""
+    if len(rows) < LEAST_ROWS:
+        problem = f"{len(rows)} measured points tell nothing of the others"
+        raise InputError(f"goal {goal.name}", problem, f"measure {LEAST_ROWS} or more")
+    found, why = _fitted(space, goal, rows, held_out)
+    settings = [row.setting for row in rows]
+    values = np.log([row.value for row in rows])
+    mean = model_log(found, space, settings)
+    level = float(np.median(values - mean))
+    residuals = values - mean - level
+    at = space.coordinates(settings)
+    known = _Rows(space.squared_distances(at, at), _together(rows), residuals)
+    scale, reach, noise, drift = known.likeliest()
+    covariance = known.covariance(scale, reach, noise, drift)
+    factor = cho_factor(covariance, lower=True)
+    return Surface(
+        space=space,
+        fit=found,
+        why=why,
+        level=level,
+        rows=at,
+        scale=scale,
+        reach=reach,
+        noise=noise,
+        factor=factor,
+        weights=np.asarray(cho_solve(factor, residuals)),
+    )
+
+
+def _fitted(
+    space: Space, goal: Goal, rows: Sequence[Observed], held_out: bool
+) -> tuple[Fit | None, str]:
+    """The model, or why there is none."""
+    try:
+        return fit_of(goal, space, rows, held_out=held_out), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def _kernel(
+    space: Space, ours: FloatArray, theirs: FloatArray, scale: float, reach: float
+) -> FloatArray:
+    apart = space.squared_distances(ours, theirs)
+    return np.asarray(scale**2 * np.exp(-apart / (2 * reach**2)))
+
+
+def _together(rows: Sequence[Observed]) -> FloatArray:
+    """How much two rows share the machine's state: 1 in one turn, little after `_DRIFT_TURNS`."""
+    turns = [row.turn for row in rows if row.turn is not None]
+    if len(turns) < len(rows):
+        return np.zeros((len(rows), len(rows)))
+    apart = np.subtract.outer(np.array(turns), np.array(turns)) / _DRIFT_TURNS
+    return np.asarray(np.exp(-(apart**2) / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the likelihood of scale, reach, noise and drift depends on."""
+
+    apart: FloatArray
+    together: FloatArray
+    residuals: FloatArray
+
+    def likeliest(self) -> tuple[float, float, float, float]:
+        """On the grid, one coordinate after the other, until none is better elsewhere."""
+        drifts = _DRIFTS if self.together.any() else (0.0,)
+        likelihood = functools.cache(self._log_likelihood)
+        best: tuple[float, ...] = _START
+        before: tuple[float, ...] = ()
+        while best != before:
+            before = best
+            for place, levels in enumerate((_SCALES, _REACHES, _NOISES, drifts)):
+                trials = [(*best[:place], level, *best[place + 1 :]) for level in levels]
+                best = max([best, *trials], key=likelihood)
+        scale, reach, noise, drift = best
+        return scale, reach, noise, drift
+
+    def covariance(self, scale: float, reach: float, noise: float, drift: float) -> FloatArray:
+        near = scale**2 * np.exp(-self.apart / (2 * reach**2))
+        return np.asarray(near + drift**2 * self.together + noise**2 * np.eye(len(self.apart)))
+
+    def _log_likelihood(self, trial: tuple[float, ...]) -> float:
+        scale, reach, noise, drift = trial
+        covariance = self.covariance(scale, reach, noise, drift)
+        factor, lower = cho_factor(covariance, lower=True)
+        fit = float(self.residuals @ cho_solve((factor, lower), self.residuals))
+        return -0.5 * fit - float(np.sum(np.log(np.diag(factor))))

@@ -1,0 +1,143 @@
+"""A tuning run as one record of kind "model": scalars, and tables that tell all of it.
+
+Entry point: `tuning_record`. Units: the goal's, beside each value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from weft import __version__
+from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
+from weft.tune.rules.advice import advice_rows
+from weft.tune.search.confirm import Interval
+from weft.tune.search.forms import model_log
+from weft.tune.search.tuning import Tuning
+
+NAME = "tune"
+
+
+def tuning_record(tuning: Tuning) -> Record:
+    """What was recommended and why, with every point that was measured."""
+    return Record(
+        kind="model",
+        name=NAME,
+        settings={"over": tuning.space.over, "goal": tuning.goal.name, **tuning.space.fixed},
+        quantities=dict(_quantities(tuning)),
+        tables={
+            "recommendation": list(_choices(tuning)),
+            "confirmation": list(_confirmation(tuning)),
+            "parameters": list(_parameters(tuning)),
+            "not considered": [
+                {"choice": r.name, "reason": r.reason} for r in tuning.space.refused
+            ],
+            "advice": advice_rows(tuning.advice),
+            "curves": list(_curves(tuning)),
+            "points": list(_points(tuning)),
+        },
+        notes=tuple(_notes(tuning)),
+        provenance=Provenance(weft_version=__version__),
+    )
+
+
+def _quantities(tuning: Tuning) -> Iterator[tuple[str, Quantity]]:
+    unit = tuning.goal.unit
+    yield "predicted", Scalar(tuning.recommendation.predicted, unit)
+    if tuning.measured is not None:
+        yield "measured", Scalar(tuning.measured.value, unit)
+    if tuning.gain is not None:
+        yield "gain", Scalar(tuning.gain.value, "")
+    yield "points", Scalar(len(tuning.rows), "")
+    yield "elapsed", Scalar(tuning.elapsed_s, "s")
+
+
+def _choices(tuning: Tuning) -> Iterator[Row]:
+    default = tuning.space.default
+    for factor in tuning.space.factors:
+        yield {
+            "choice": factor.name,
+            "use": tuning.recommendation.setting[factor.name],
+            "default": default[factor.name],
+            "considered": ", ".join(str(level) for level in factor.levels),
+        }
+
+
+def _confirmation(tuning: Tuning) -> Iterator[Row]:
+    for row in tuning.confirmation:
+        yield {
+            "what": row.role,
+            **row.setting,
+            **_interval("predicted", row.predicted),
+            **_interval("measured", row.measured),
+            **_interval("recommended is better by", row.better),
+            "n": len(row.values),
+            "unit": tuning.goal.unit,
+        }
+
+
+def _interval(name: str, found: Interval) -> dict[str, Plain]:
+    return {name: found.value, f"{name}, low": found.low, f"{name}, high": found.high}
+
+
+def _parameters(tuning: Tuning) -> Iterator[Row]:
+    found = tuning.recommendation.surface.fit
+    for p in found.parameters if found else ():
+        error = p.standard_error if math.isfinite(p.standard_error) else None
+        yield {
+            "parameter": p.name,
+            "value": p.value,
+            "standard error": error,
+            "unit": p.unit,
+            "meaning": p.meaning,
+        }
+
+
+def _curves(tuning: Tuning) -> Iterator[Row]:
+    """Expected over each number, all else as recommended: what a figure draws."""
+    found, chosen = tuning.recommendation.surface, tuning.recommendation.setting
+    for factor in found.space.factors:
+        if not factor.is_number:
+            continue
+        settings = [found.space.mended({**chosen, factor.name: level}) for level in factor.levels]
+        expected = found.expected(settings)
+        model = model_log(found.fit, found.space, settings)
+        for place, level in enumerate(factor.levels):
+            low, high = expected.interval(place)
+            yield {
+                "choice": factor.name,
+                "level": level,
+                "expected": expected.value(place),
+                "low": low,
+                "high": high,
+                "model": math.exp(float(model[place])) if found.fit else None,
+            }
+
+
+def _points(tuning: Tuning) -> Iterator[Row]:
+    """Every point with what the model alone and the whole surface expect there."""
+    found = tuning.recommendation.surface
+    settings = [row.setting for row in tuning.rows]
+    expected = found.expected(settings)
+    model = model_log(found.fit, found.space, settings)
+    for place, row in enumerate(tuning.rows):
+        yield {
+            "stage": row.stage,
+            **row.setting,
+            "measured": row.value,
+            "expected": expected.value(place),
+            "model": math.exp(float(model[place])) if found.fit else None,
+            "lost %": row.lost_percent,
+        }
+
+
+def _notes(tuning: Tuning) -> Iterator[str]:
+    found = tuning.recommendation.surface
+    if found.fit:
+        yield f"model: {found.fit.form.formula}; error {found.fit.error}"
+    else:
+        yield f"no model was fitted: {found.why}"
+    if tuning.ended:
+        yield f"ended early: {tuning.ended}"
+    for failed in tuning.failed:
+        yield f"not measured: {failed.reason}"

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.cli.testbed_command import link_rate_bps
+from weft.cli.testbed import link_rate_bps
 from weft.errors import InputError
 from weft.host.net.lock import held
 from weft.host.testbed.standing import DEFAULT_NAME

@@ -1,7 +1,7 @@
 """The allocator's part: milliseconds for all ports of the papers' fabric, and for one connection.
 
 1,944 servers, 264 switches, 1,000 applications of 32 instances on servers drawn at random
-(weft.studies.saba_scenario). Timed are the weights of all applications at all ports, given which
+(weft.studies.saba.scenarios). Timed are the weights of all applications at all ports, given which
 applications use which port, without their mapping to levels and queues; and one connection opened
 or closed, from its two ends over the path to the units of every queue that changes, mapping and
 all. Times are CPU times of the one thread; the wall time of the whole is shown as well. SciPy's
@@ -27,7 +27,7 @@ from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.text_table import text_table
 from weft.sensitivity.model import Sensitivity
-from weft.studies.saba_scenario import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
+from weft.studies.saba.scenarios import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
 
 SEED = 5
 APPLICATIONS = 1000

@@ -1,9 +1,9 @@
 """What weights of the whole fabric bring over those of single ports: docs/allocation.md's table.
 
 16 hosts under 4 leaves and 2 spines, HTB at 100 Mbit/s; random convex models
-(weft.studies.saba_scenario); instances of each application on different hosts drawn at random, each
-sending to the next. Gains are in mean slowdown, whole paths counted: over the least share along the
-path, and over ports that use what others leave. Entry point: `wide`.
+(weft.studies.saba.scenarios); instances of each application on different hosts drawn at random,
+each sending to the next. Gains are in mean slowdown, whole paths counted: over the least share
+along the path, and over ports that use what others leave. Entry point: `wide`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.control.policy.wide_plan import Gain, gain
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
 from weft.records.text_table import text_table
-from weft.studies.saba_scenario import models
+from weft.studies.saba.scenarios import models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4
 PORT = PortPolicy(scheduler=Htb(queues=8, rate_kbps=100_000))

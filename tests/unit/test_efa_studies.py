@@ -10,8 +10,8 @@ import pytest
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar, Series
 from weft.studies import NotHere, run_study
 from weft.studies.efa import EFA
-from weft.studies.efa_capability import OFFERS, TABLE2_1, Transport, answered
-from weft.studies.efa_latency_here import (
+from weft.studies.efa.capability_table import OFFERS, TABLE2_1, Transport, answered
+from weft.studies.efa.efa_latency_here import (
     C1_CLAIMS,
     C1_LINES,
     C2_CLAIMS,
@@ -23,10 +23,10 @@ from weft.studies.efa_latency_here import (
     C9_CLAIMS,
     C9_LINES,
 )
-from weft.studies.efa_saturation import CLAIMS as C8_CLAIMS
-from weft.studies.efa_saturation import OVERS as C8_OVERS
-from weft.studies.efa_saturation import STEPS
-from weft.studies.efa_throughput_here import (
+from weft.studies.efa.efa_saturation import CLAIMS as C8_CLAIMS
+from weft.studies.efa.efa_saturation import OVERS as C8_OVERS
+from weft.studies.efa.efa_saturation import STEPS
+from weft.studies.efa.efa_throughput_here import (
     C3_CLAIMS,
     C3_LINES,
     C4_CLAIMS,
@@ -259,7 +259,7 @@ CLAIMS = {
 
 @pytest.fixture
 def many_processors(monkeypatch):
-    monkeypatch.setattr("weft.studies.efa_throughput_here.processors", lambda: 64)
+    monkeypatch.setattr("weft.studies.efa.efa_throughput_here.processors", lambda: 64)
 
 
 @pytest.mark.parametrize("name", CLAIMS)
@@ -282,7 +282,7 @@ def test_a_claim_whose_records_are_missing_is_not_judged(name):
 
 
 def test_claims_of_threads_need_a_processor_for_each_at_both_ends(monkeypatch):
-    monkeypatch.setattr("weft.studies.efa_throughput_here.processors", lambda: 2)
+    monkeypatch.setattr("weft.studies.efa.efa_throughput_here.processors", lambda: 2)
     found = C5_CLAIMS[0].judge(made_up(C5_LINES, lambda _, threads: threads))
     assert found.holds is None
     assert "share 2 processors" in found.evidence

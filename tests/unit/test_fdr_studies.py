@@ -18,13 +18,14 @@ from weft.measure.settings.options import settings_from
 from weft.measure.tests.bandwidth import BANDWIDTH
 from weft.measure.tests.transfer import TRANSFER
 from weft.records import Provenance, Record, Scalar
-from weft.studies import NotHere, Result, Study, interfaces, run_study
-from weft.studies import fdr_completion as completion
-from weft.studies import fdr_outstanding as outstanding
-from weft.studies import fdr_placement as placement
+from weft.studies import NotHere, Result, Study, run_study
+from weft.studies.efa import interfaces
 from weft.studies.fdr import FDR
-from weft.studies.fdr_best_b import BEST_B, EQ1, EQ1_CASES
-from weft.studies.fdr_model import KI, MI, SIZES, TURNAROUND_US, throughput
+from weft.studies.fdr import completion as completion
+from weft.studies.fdr import outstanding as outstanding
+from weft.studies.fdr import placement as placement
+from weft.studies.fdr.best_b import BEST_B, EQ1, EQ1_CASES
+from weft.studies.fdr.fdr_model import KI, MI, SIZES, TURNAROUND_US, throughput
 from weft.studies.rounds import Case, in_round, in_rounds
 from weft.studies.site import Point, Site
 

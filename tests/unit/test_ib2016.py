@@ -12,12 +12,12 @@ from weft.plot import to_svg
 from weft.records import Provenance, Record, Scalar
 from weft.studies import NotHere
 from weft.studies.draw import study_figures
-from weft.studies.fitted import predictions
 from weft.studies.ib2016 import IB2016
-from weft.studies.ib2016_figures import FIG5
-from weft.studies.ib2016_links import TABLE1
+from weft.studies.ib2016.link_rates import TABLE1
+from weft.studies.ib2016.send_throughput import FIG5
 from weft.studies.published import published, stated
 from weft.studies.rounds import ROUNDS, in_round
+from weft.studies.rperf.parameter_sources import predictions
 from weft.studies.site import Site
 from weft.studies.study import Result, Study, run_study
 from weft.studies.tabulated import row_errors

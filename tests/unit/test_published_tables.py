@@ -171,9 +171,9 @@ def test_each_statement_has_a_place_and_a_value_has_a_unit(paper: str) -> None:
 
 def test_keys_of_statements_are_not_given_twice() -> None:
     for paper in STATED:
-        text = (resources.files("weft.studies.published") / f"{paper}-statements.toml").read_text(
-            encoding="utf-8"
-        )
+        text = (
+            resources.files("weft.studies") / paper / "published" / f"{paper}-statements.toml"
+        ).read_text(encoding="utf-8")
         assert text.count("[[statement]]") == len(statements(paper))
 
 

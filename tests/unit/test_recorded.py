@@ -10,7 +10,7 @@ from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import lent_slowdowns, volume_of, weights_with_lending
 from weft.corun.rounds import ways_in
 from weft.corun.ways import ALONE, LEND, MANAGED, WAYS, ways_of
-from weft.studies.recorded import recorded, recorded_coruns, recorded_variants
+from weft.studies.saba.recorded import recorded, recorded_coruns, recorded_variants
 
 
 def test_recorded_applications_were_run_and_say_where_and_when() -> None:

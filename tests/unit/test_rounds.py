@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from weft.measure import bandwidth
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
 from weft.studies import NotHere
-from weft.studies.ib2016_figures import FIG5
+from weft.studies.ib2016.send_throughput import FIG5
 from weft.studies.rounds import (
     CONFIDENCE,
     LEAST_US,

@@ -22,14 +22,20 @@ from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
 from weft.studies import Result, run_study
 from weft.studies.claim import NotHere
-from weft.studies.cohort import Cohort, own_cohort
 from weft.studies.saba import OF_APPLICATIONS
-from weft.studies.saba_changed import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
-from weft.studies.saba_completion import fig3_3, least_utilisation
-from weft.studies.saba_corun import CoRun, foreseen, lower, lower_where_predicted, never_worse
-from weft.studies.saba_pair import fig3_2
-from weft.studies.saba_slowdown import fig3_1
-from weft.studies.saba_times import TIMED, computing_and_sending, stated_times
+from weft.studies.saba.changed_conditions import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
+from weft.studies.saba.cohort import Cohort, own_cohort
+from weft.studies.saba.completion_times import fig3_3, least_utilisation
+from weft.studies.saba.compute_and_send import TIMED, computing_and_sending, stated_times
+from weft.studies.saba.pair import fig3_2
+from weft.studies.saba.recorded_coruns import (
+    CoRun,
+    foreseen,
+    lower,
+    lower_where_predicted,
+    never_worse,
+)
+from weft.studies.saba.slowdown_figure import fig3_1
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 LINK_BPS = 200e6

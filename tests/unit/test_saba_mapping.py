@@ -6,8 +6,8 @@ import pytest
 
 from weft.plot.style import figure
 from weft.studies import Result, Study, run_study
-from weft.studies.saba_levels import FIG4_7, stated_lines
-from weft.studies.saba_mapping import FIG4_8, FIG4_9
+from weft.studies.saba.levels import FIG4_7, stated_lines
+from weft.studies.saba.mapping import FIG4_8, FIG4_9
 
 MAPPING = (FIG4_7, FIG4_8, FIG4_9)
 

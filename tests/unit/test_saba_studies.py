@@ -8,9 +8,9 @@ import pytest
 from weft.sensitivity.curve import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
-from weft.studies.saba_degree import FIG4_3, STATED
-from weft.studies.saba_r_squared import COMPLETED, FIG4_4
-from weft.studies.saba_samples import WORKLOADS, completed, stated_r_squared, stated_samples
+from weft.studies.saba.degree import FIG4_3, STATED
+from weft.studies.saba.r_squared import COMPLETED, FIG4_4
+from weft.studies.saba.samples import WORKLOADS, completed, stated_r_squared, stated_samples
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
 from weft.studies.claim import judge
 from weft.studies.observation import quantile_in
-from weft.studies.saba_scenario import KINDS, Wiring
-from weft.studies.saba_time import fig4_19
+from weft.studies.saba.calculation_time import fig4_19
+from weft.studies.saba.scenarios import KINDS, Wiring
 
 
 @pytest.fixture(scope="module")

@@ -31,10 +31,10 @@ from weft.studies import (
     study_records,
 )
 from weft.studies.catalog import RPERF
-from weft.studies.fitted import FITTED
 from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records, shares
+from weft.studies.rperf.parameter_sources import FITTED
+from weft.studies.rperf.rperf_setups import PAPER
 from weft.studies.study import Study
-from weft.studies.testbed import PAPER
 from weft.studies.text import claims_verdict, paired, standing, study_table, verdict
 
 KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "source", "system"]

@@ -24,8 +24,8 @@ from weft.studies import (
     takes_applications,
     with_applications,
 )
-from weft.studies.cohort import own_cohort
 from weft.studies.page import studies_report
+from weft.studies.saba.cohort import own_cohort
 from weft.studies.text import claims_verdict, standing, study_list, study_table, verdict
 
 

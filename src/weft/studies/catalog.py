@@ -8,20 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.errors import InputError
-from weft.studies.cohort import Cohort, recorded_here
 from weft.studies.efa import EFA
-from weft.studies.efa_advice import ADVICE
+from weft.studies.efa.efa_advice import ADVICE
+from weft.studies.efa.interfaces import INTERFACES
 from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
-from weft.studies.interfaces import INTERFACES
-from weft.studies.rperf_converged import FIG7A, FIG7B, FIG8, FIG9
-from weft.studies.rperf_lanes import FIG12, FIG13
-from weft.studies.rperf_one_to_one import FIG4, FIG5, FIG6
-from weft.studies.rperf_policies import FIG10, FIG11
+from weft.studies.rperf import RPERF
 from weft.studies.saba import OF_APPLICATIONS, SABA
+from weft.studies.saba.cohort import Cohort, recorded_here
 from weft.studies.study import Study
-
-RPERF: tuple[Study, ...] = (FIG4, FIG5, FIG6, FIG7A, FIG7B, FIG8, FIG9, FIG10, FIG11, FIG12, FIG13)
 
 STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR, *SABA)
 

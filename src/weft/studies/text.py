@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 from weft.records.text_table import text_table
 from weft.studies.claim import Claim, Verdict
-from weft.studies.fitted import predictions
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
+from weft.studies.rperf.parameter_sources import predictions
 from weft.studies.study import Result, Study
 
 WIDTH = 98

@@ -14,7 +14,7 @@ import pytest
 
 from weft.records import read_records
 from weft.studies import NotHere, run_study
-from weft.studies.interfaces import EFA_INTERFACES
+from weft.studies.efa.interfaces import EFA_INTERFACES
 from weft.studies.rounds import ROUNDS
 
 TIMEOUT_S = 300
@@ -53,7 +53,7 @@ def test_verbs_and_libfabric_over_verbs_are_measured_and_judged(
     def too_slow(_: str) -> None:
         raise NotHere("two ranks that spin take minutes on one emulated processor")
 
-    monkeypatch.setattr("weft.studies.interfaces._swept", too_slow)
+    monkeypatch.setattr("weft.studies.efa.interfaces._swept", too_slow)
     result = run_study(EFA_INTERFACES)
     assert {r.settings["over"] for r in result.records.values()} == {"verbs", "ofi:verbs"}
     assert len(result.records) == 2 * ROUNDS

@@ -1,0 +1,386 @@
+"""Saba, Figs. 4.5 and 4.6: a model made with one amount of data, or nodes, used with another.
+
+The model is of an application as it was profiled; R² is that of this model on the samples of the
+same application, profiled again after the change. Entry points: `FIG4_5`, `FIG4_6`, `fig4_5`,
+`fig4_6`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+from weft import __version__
+from weft.plot.style import PUBLISHED, legend
+from weft.records import Provenance, Quantity, Record, Scalar
+from weft.sensitivity.application import Application
+from weft.sensitivity.fit import r_squared, unseen_errors
+from weft.sensitivity.model import Sensitivity
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
+from weft.studies.paper import SABA
+from weft.studies.published import published, stated
+from weft.studies.saba.cohort import NOTICED, Changed, Cohort, is_sensitive, recorded_here
+from weft.studies.site import Point, Site
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS, MARKERS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DATA, NODES = published("saba-fig4-5"), published("saba-fig4-6")
+PAPER, CONVEX = "R², degree 3", "R², convex"
+ERROR = "worst error, convex"
+LOWEST = -1.0  # in the figure
+
+
+def _setting(cohort: Cohort, variant: Changed) -> str:
+    return f"{cohort.setting(variant.of)}, {variant.factor:g} × {variant.change}"
+
+
+def _as_profiled(cohort: Cohort, name: str) -> str:
+    return f"{cohort.setting(name)}, as profiled"
+
+
+def _of(cohort: Cohort, change: str) -> list[Changed]:
+    found = [variant for variant in cohort.changed if variant.change == change]
+    return sorted(found, key=lambda variant: (variant.of, variant.factor))
+
+
+# ---- Points -----------------------------------------------------------------------------------
+
+
+def changed_quality(base: Application, after: Application) -> dict[str, float]:
+    """R² and worst error of the base's models on what was observed after the change."""
+    samples = [s for s in after.profile.samples if s.share >= base.floor]
+    models: dict[str, Sensitivity] = {f"R², degree {f.model.degree}": f.model for f in base.paper}
+    models |= {CONVEX: base.convex.model}
+    found = {name: r_squared(model, samples) for name, model in models.items()}
+    return found | {ERROR: unseen_errors(base.convex.model, samples).worst}
+
+
+def _point(cohort: Cohort, setting: str, base: Application, after: Application) -> Point:
+    def run(_: Site) -> Record:
+        quality = changed_quality(base, after)
+        quantities: dict[str, Quantity] = {
+            name: Scalar(value, "1") for name, value in quality.items() if isfinite(value)
+        }
+        return Record(
+            kind="measurement",
+            name=after.name,
+            quantities=quantities,
+            provenance=Provenance(weft_version=__version__),
+        )
+
+    return Point(
+        setting=setting,
+        source="measurement",
+        system=cohort.system,
+        run=run,
+        settings={"application": after.name, "model": base.name},
+    )
+
+
+def _points(cohort: Cohort, change: str) -> list[Point]:
+    variants = _of(cohort, change)
+    bases = {variant.of: variant.base for variant in variants}
+    return [
+        *(_point(cohort, _as_profiled(cohort, name), app, app) for name, app in bases.items()),
+        *(_point(cohort, _setting(cohort, v), v.base, v.application) for v in variants),
+    ]
+
+
+def _value(records: Records, setting: str, quantity: str) -> float:
+    if quantity not in records[setting].quantities:
+        raise NotHere(f"{setting}: no {quantity}")
+    return scalar_in(records[setting], quantity, "1")
+
+
+# ---- Rows -------------------------------------------------------------------------------------
+
+
+def _row(
+    cohort: Cohort,
+    setting: str,
+    quantity: str,
+    read: Callable[[Records], float],
+    theirs: float | None = None,
+    place: str = "",
+) -> Observation:
+    return Observation(
+        setting=setting,
+        quantity=quantity,
+        unit="1",
+        kind="value",
+        read=read,
+        published=theirs,
+        place=place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
+
+
+def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
+    return [
+        _row(
+            cohort,
+            point.setting,
+            quantity,
+            partial(_value, setting=point.setting, quantity=quantity),
+        )
+        for point in _points(cohort, change)
+        for quantity in (PAPER, CONVEX, ERROR)
+    ]
+
+
+def _between(cohort: Cohort, change: str, low: float, high: float) -> list[Changed]:
+    """Variants with a factor in the range, of applications that are sensitive at all."""
+    return [
+        v for v in _of(cohort, change) if low <= v.factor <= high and is_sensitive(v.application)
+    ]
+
+
+def _least(cohort: Cohort, variants: Sequence[Changed], records: Records) -> float:
+    return min(_value(records, _setting(cohort, variant), PAPER) for variant in variants)
+
+
+def _data_rows(cohort: Cohort) -> list[Observation]:
+    """Where R² fell most and least from what it was as profiled, as the thesis names NI and SVM."""
+    rows = []
+    for name, low, high, place in (("less data", 0.0, 0.99, 0), ("more data", 1.01, inf, 2)):
+        there = _between(cohort, "data", low, high)
+        for end, told, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
+            if there:
+                rows.append(
+                    _row(
+                        cohort,
+                        f"{name}{cohort.mark}, {told} impact",
+                        PAPER,
+                        partial(_after_fall, cohort, there, end),
+                        float(DATA.column(column)[place]),
+                        DATA.place,
+                    )
+                )
+    return rows
+
+
+def _after_fall(
+    cohort: Cohort,
+    variants: Sequence[Changed],
+    end: Callable[[list[tuple[float, float]]], tuple[float, float]],
+    records: Records,
+) -> float:
+    """R² after the most or the least fall."""
+    after = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
+    before = [_value(records, _as_profiled(cohort, variant.of), PAPER) for variant in variants]
+    return end([(b - a, a) for a, b in zip(after, before, strict=True)])[1]
+
+
+def _nodes_rows(cohort: Cohort) -> list[Observation]:
+    factor, least = map(float, NODES.rows[0])
+    there = _between(cohort, "nodes", 0.5, factor)
+    row = _row(
+        cohort,
+        f"0.5 to {factor:g} × nodes{cohort.mark}, least",
+        PAPER,
+        partial(_least, cohort, there),
+        least,
+        NODES.place,
+    )
+    return [row] if there else []
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def _stays_above(
+    cohort: Cohort, change: str, least: float, low: float, high: float
+) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        there = _between(cohort, change, low, high)
+        if not there:
+            raise NotHere(f"no application was profiled again with other {change}")
+        told, values = [], []
+        for variant in there:
+            setting = _setting(cohort, variant)
+            paper, convex = (_value(records, setting, name) for name in (PAPER, CONVEX))
+            values.append(paper)
+            told.append(f"{setting} {paper:.2f} ({convex:.2f})")
+        evidence = f"R² of degree 3 (convex): {', '.join(told)}"
+        return Verdict(holds=min(values) > least, evidence=evidence)
+
+    return judge
+
+
+def _falls_below(cohort: Cohort) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        there = _between(cohort, "nodes", 4.0, inf)
+        if not there:
+            raise NotHere("no application was profiled again with four times the nodes")
+        least = stated("saba", "r2-least-nodes").value
+        values = [_value(records, _setting(cohort, variant), PAPER) for variant in there]
+        below = sum(value < least for value in values)
+        evidence = f"R² of degree 3: {', '.join(f'{value:.2f}' for value in values)}"
+        return Verdict(holds=below > len(values) / 2, evidence=evidence)
+
+    return judge
+
+
+def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
+    least = stated("saba", "r2-least-dataset")
+    return (
+        Claim(
+            statement=f"R² of a model stays above {least.value:.2f} when the data are another "
+            "size than when profiled (thesis: a tenth and ten times).",
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_stays_above(cohort, "data", least.value, 0.0, inf),
+        ),
+    )
+
+
+def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
+    least = stated("saba", "r2-least-nodes")
+    return (
+        Claim(
+            statement=f"R² of a model stays above {least.value:.2f} with 0.5 to 3 times the nodes "
+            "that it was profiled on.",
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_stays_above(cohort, "nodes", least.value, 0.5, 3.0),
+        ),
+        Claim(
+            statement=f"With 4 times the nodes R² of most models is below {least.value:.2f}.",
+            place=least.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_falls_below(cohort),
+        ),
+    )
+
+
+# ---- Figures ----------------------------------------------------------------------------------
+
+
+def _draw(
+    cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]]
+) -> Callable[[Axes, Result], None]:
+    def draw(ax: Axes, result: Result) -> None:
+        variants = _of(cohort, change)
+        for number, name in enumerate(dict.fromkeys(variant.of for variant in variants)):
+            places = {1.0: _as_profiled(cohort, name)}
+            places |= {v.factor: _setting(cohort, v) for v in variants if v.of == name}
+            for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
+                points = [
+                    (x, _value(result.records, s, quantity))
+                    for x, s in sorted(places.items())
+                    if quantity in result.records[s].quantities
+                ]
+                ax.plot(
+                    [x for x, _ in points],
+                    [max(y, LOWEST) for _, y in points],
+                    style,
+                    color=COLOURS[number % len(COLOURS)],
+                    marker=".",
+                    label=f"{name}, {quantity.partition(', ')[2]}",
+                )
+        for number, (name, points) in enumerate(marks.items()):
+            ax.plot(
+                [x for x, _ in points],
+                [y for _, y in points],
+                MARKERS[number],
+                markersize=8,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                linestyle="none",
+                label=f"published: {name}",
+                zorder=5,
+            )
+        ax.set_xscale("log")
+        factors = sorted(
+            {1.0, *(v.factor for v in variants), *(x for p in marks.values() for x, _ in p)}
+        )
+        ax.set_xticks(factors, [f"{factor:g}" for factor in factors])
+        ax.minorticks_off()
+        ax.set_ylim(top=1.03)
+        ax.set_xlabel(f"{change}, times that of the profile")
+        ax.set_ylabel(f"R² (not below {LOWEST:g})")
+        legend(ax)
+
+    return draw
+
+
+def fig4_5(cohorts: Sequence[Cohort]) -> Study:
+    """The study of these sets of applications."""
+    marks = {
+        w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
+        for w in ("SVM", "NI")
+    }
+    return _changed(
+        cohorts,
+        "data",
+        marks,
+        _data_rows,
+        _data_claims,
+        name="saba-fig4.5",
+        title="R² of models when the data are another size than when profiled",
+        place="Figure 4.5, 4.2.2",
+    )
+
+
+def fig4_6(cohorts: Sequence[Cohort]) -> Study:
+    """The study of these sets of applications."""
+    marks = {"NW, the least": [(float(x), float(y)) for x, y in NODES.rows]}
+    return _changed(
+        cohorts,
+        "nodes",
+        marks,
+        _nodes_rows,
+        _nodes_claims,
+        name="saba-fig4.6",
+        title="R² of models with more or fewer nodes than when profiled",
+        place="Figure 4.6, 4.2.2",
+    )
+
+
+def _changed(
+    cohorts: Sequence[Cohort],
+    change: str,
+    marks: Mapping[str, list[tuple[float, float]]],
+    rows: Callable[[Cohort], Iterable[Observation]],
+    claims: Callable[[Cohort], Iterable[Claim]],
+    *,
+    name: str,
+    title: str,
+    place: str,
+) -> Study:
+    """Models beside what was observed after one change, for the sets that have it."""
+    had = [cohort for cohort in cohorts if _of(cohort, change)]
+    return Study(
+        name=name,
+        title=title,
+        paper=SABA,
+        place=place,
+        system=cohorts[0].system,
+        points=tuple(point for c in had for point in _points(c, change)),
+        observations=tuple(row for c in had for row in (*rows(c), *_own_rows(c, change))),
+        claims=tuple(claim for c in had for claim in claims(c)),
+        panels=tuple(_draw(c, change, marks) for c in had),
+        notes=NOTES,
+    )
+
+
+NOTES = (
+    "The model is of the application as profiled, and R² of that model on samples observed after "
+    "the change; it is below 0 where the samples' own mean would have been nearer. Slowdowns are "
+    "relative to the whole link after the change.",
+    f"Applications that the least share slows by less than {100 * (NOTICED - 1):.0f} % are told "
+    "and not judged: R² is then about noise. Published values are of other workloads.",
+)
+FIG4_5, FIG4_6 = fig4_5((recorded_here(),)), fig4_6((recorded_here(),))

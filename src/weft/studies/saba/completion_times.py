@@ -1,0 +1,415 @@
+"""Saba, Fig. 3.3: completion times with 75 % and 25 % of the link, and where the time goes.
+
+The thesis states four completion times. Taken as computing and sending apart (`saba_times`) they
+predict slowdowns that it states elsewhere. Beside them what applications here took, and how long
+they computed. Entry points: `FIG3_3`, `fig3_3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.plot.style import INK, PUBLISHED, legend
+from weft.records import Quantity, Record, Scalar, Series
+from weft.sensitivity.application import Application
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
+from weft.studies.paper import SABA
+from weft.studies.published import published, stated
+from weft.studies.saba.cohort import (
+    COMPLETION,
+    CPU,
+    SLOWDOWN,
+    Cohort,
+    mean_at,
+    observed,
+    recorded_here,
+    runs_at,
+)
+from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending, stated_times
+from weft.studies.saba.samples import stated_samples, stated_slowdowns
+from weft.studies.site import Point, modelled
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS, value_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = published("saba-fig3-3")
+HIGH, LOW = 0.75, 0.25
+GROWS = f"{COMPLETION}, 25 % over 75 %"
+COMPUTING, SENDING, EXPOSED = "computing", "sending at the full rate", "part that is sending"
+SLOWED = 1.5  # 25 % over 75 %: below, there is hardly a wait to tell from computing
+AS_LONG = 1.25
+COUNTED = 0.03  # of its time: below, what is on a processor is not the application
+REASONS = {
+    ("TS", LOW): "165 s with 25 % over 138 s with 75 % are 1.20 already: the 1.1 that 3.2 states "
+    "cannot be of the same runs.",
+    ("LR", 0.10): "Time spent on sending grows by 2.5 from 25 % to 10 %; the stated samples of LR "
+    "grow by 1.3, which neither computing nor sending does.",
+}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+# ---- The stated times -------------------------------------------------------------------------
+
+
+def _predicted(workload: str) -> dict[float, tuple[float, str]]:
+    """Slowdowns that other sections state, with their place."""
+    found = {LOW: (stated_slowdowns(LOW)[workload], published("saba-fig3-1").place)}
+    if workload == "LR":
+        opening = stated("saba", "slowdown-75-lr")
+        found[HIGH] = (opening.value, opening.place)
+        (low,) = [s for s in stated_samples("LR") if s.share < LOW]
+        found[low.share] = (low.slowdown, published("saba-fig4-3").place)
+    return dict(sorted(found.items(), reverse=True))
+
+
+def _parts_point(workload: str) -> Point:
+    def quantities() -> Mapping[str, Quantity]:
+        parts = computing_and_sending(workload)
+        shares = np.unique([*np.geomspace(parts.model.floor, 1, 60), *_predicted(workload), HIGH])
+        took = [parts.completion_s(share) for share in shares]
+        return {
+            SLOWDOWN: Series("share", "1", tuple(shares), tuple(parts.model.slowdown(shares))),
+            COMPLETION: Series("share", "s", tuple(shares), tuple(took)),
+            COMPUTING: Scalar(parts.computing_s, "s"),
+            SENDING: Scalar(parts.sending_s, "s"),
+            EXPOSED: Scalar(parts.sending_s / parts.completion_s(1.0), "1"),
+        }
+
+    return modelled(workload, {"workload": workload}, quantities, TIMES)
+
+
+def _model_row(
+    workload: str,
+    share: float,
+    quantity: str,
+    unit: str,
+    theirs: float,
+    place: str,
+    *,
+    predicted: bool,
+) -> Observation:
+    return Observation(
+        setting=f"{workload}, {_percent(share)}",
+        quantity=quantity,
+        unit=unit,
+        kind="value",
+        read=lambda records: value_at(records[workload], share, quantity),
+        published=theirs,
+        place=place,
+        reason=REASONS.get((workload, share), "") if predicted else "",
+        source="model",
+        system=TIMES,
+        tolerance=0.05,
+        predicted=predicted,
+    )
+
+
+def _model_rows(workload: str) -> list[Observation]:
+    return [
+        *(
+            _model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, predicted=False)
+            for share, seconds in reversed(stated_times(workload).items())
+        ),
+        *(
+            _model_row(workload, share, SLOWDOWN, "1", theirs, place, predicted=True)
+            for share, (theirs, place) in _predicted(workload).items()
+        ),
+        *(
+            Observation(
+                setting=f"{workload}, {_percent(1)}",
+                quantity=quantity,
+                unit=unit,
+                kind="value",
+                read=lambda records, q=quantity, u=unit: scalar_in(records[workload], q, u),  # type: ignore[misc]
+                source="model",
+                system=TIMES,
+            )
+            for quantity, unit in ((COMPUTING, "s"), (SENDING, "s"), (EXPOSED, "1"))
+        ),
+    ]
+
+
+# ---- Applications here ------------------------------------------------------------------------
+
+
+def timed(cohort: Cohort) -> list[Application]:
+    """Those with completion times at both shares, the least slowed first."""
+    return [
+        app
+        for app in cohort.by_sensitivity(LOW)
+        if runs_at(app, HIGH) and app.profile.completion_unit == "s"
+    ]
+
+
+def _growth(cohort: Cohort, app: Application, records: Records, quantity: str) -> float:
+    record = records[cohort.setting(app.name)]
+    return mean_at(record, quantity, LOW) / mean_at(record, quantity, HIGH)
+
+
+def _cohort_rows(cohort: Cohort) -> list[Observation]:
+    """Times of each, and how much those grow that do what TS and LR do, or the extremes."""
+    there = timed(cohort)
+    rows = [
+        _observed_row(
+            cohort,
+            f"{cohort.setting(app.name)}, {_percent(share)}",
+            quantity,
+            "s",
+            lambda records, a=app, s=share, q=quantity: mean_at(  # type: ignore[misc]
+                records[cohort.setting(a.name)], q, s
+            ),
+        )
+        for app in there
+        for share in (HIGH, LOW)
+        for quantity in (COMPLETION, CPU)
+    ]
+    if len(there) < 2:
+        return rows
+    alike = [(app, cohort.alike[app.name]) for app in there if app.name in cohort.alike]
+    ends = alike or [(there[0], "TS"), (there[-1], "LR")]
+    return rows + [
+        _observed_row(
+            cohort,
+            cohort.setting(app.name),
+            GROWS,
+            "1",
+            lambda records, a=app: _growth(cohort, a, records, COMPLETION),  # type: ignore[misc]
+            _stated_growth(workload),
+        )
+        for app, workload in ends
+    ]
+
+
+def _stated_growth(workload: str) -> float:
+    times = stated_times(workload)
+    return round(times[LOW] / times[HIGH], 2)
+
+
+def _observed_row(
+    cohort: Cohort,
+    setting: str,
+    quantity: str,
+    unit: str,
+    read: Callable[[Records], float],
+    theirs: float | None = None,
+) -> Observation:
+    return Observation(
+        setting=setting,
+        quantity=quantity,
+        unit=unit,
+        kind="value",
+        read=read,
+        published=theirs,
+        place=TABLE.place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def _mostly_sending(records: Records) -> Verdict:
+    parts = {w: scalar_in(records[w], EXPOSED, "1") for w in TIMED}
+    told = ", ".join(f"{w} {100 * part:.0f} %" for w, part in parts.items())
+    return Verdict(holds=parts["LR"] > 0.5 > parts["TS"], evidence=f"of the whole: {told}")
+
+
+def _computing_stays(cohort: Cohort) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        ratios = {}
+        for app in timed(cohort):
+            slowed = _growth(cohort, app, records, COMPLETION) >= SLOWED
+            if slowed and _is_counted(records[cohort.setting(app.name)]):
+                ratios[app.name] = _growth(cohort, app, records, CPU)
+        if not ratios:
+            raise NotHere("none of the applications is slowed enough to tell")
+        told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {told}"
+        return Verdict(holds=max(ratios.values()) <= AS_LONG, evidence=evidence)
+
+    return judge
+
+
+def _is_counted(record: Record) -> bool:
+    """Whether it computes in processes of its own, and not in a service that runs anyway."""
+    return mean_at(record, CPU, HIGH) >= COUNTED * mean_at(record, COMPLETION, HIGH)
+
+
+def _sends_and_is_not_slowed(cohort: Cohort) -> Callable[[Records], Verdict]:
+    """The traffic of each as a part of what its link could carry, against its slowdown."""
+
+    def judge(records: Records) -> Verdict:
+        told, hidden = [], []
+        for app in timed(cohort):
+            busy = least_utilisation(app)
+            if busy is None:
+                continue
+            record = records[cohort.setting(app.name)]
+            slowdown = mean_at(record, SLOWDOWN, LOW)
+            told.append(f"{app.name} {100 * busy:.0f} % and {slowdown:.2f}")
+            # Were all of it waited for, time would grow by so much of 1/b.
+            hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
+        if not told:
+            raise NotHere("no bytes were recorded")
+        evidence = (
+            f"use of the link alone, at least, and slowdown with {_percent(LOW)}: {'; '.join(told)}"
+        )
+        return Verdict(holds=bool(hidden), evidence=evidence)
+
+    return judge
+
+
+def least_utilisation(app: Application) -> float | None:
+    """Of the link by its runs alone: what its host sent or received, the more of them.
+
+    Where they were not counted apart, as if both were as much.
+    """
+    runs = [run for run in runs_at(app, 1.0) if run.bytes is not None]
+    if not runs or app.profile.link_bps is None:
+        return None
+    one_way_bits = sum(8 * (run.busier_bytes or (run.bytes or 0) / 2) for run in runs)
+    return one_way_bits / (app.profile.link_bps * sum(run.completion for run in runs))
+
+
+def _claims(cohort: Cohort) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            statement="Less bandwidth leaves computing as it is: what grows is the time on the "
+            "network.",
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_computing_stays(cohort),
+        ),
+        Claim(
+            statement="How much is sent does not decide: what is sent while computing hardly slows "
+            "an application.",
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_sends_and_is_not_slowed(cohort),
+        ),
+    )
+
+
+# ---- Figures ----------------------------------------------------------------------------------
+
+
+def _draw_parts(ax: Axes, result: Result) -> None:
+    """Computing and sending of both workloads at each stated share."""
+    bars = [(w, share) for w in TIMED for share in (HIGH, LOW)]
+    for n, (workload, share) in enumerate(bars):
+        record = result.records[workload]
+        computing = scalar_in(record, COMPUTING, "s")
+        sending = scalar_in(record, SENDING, "s") / share
+        first = n == 0
+        ax.bar(n, computing, color=COLOURS[0], width=0.6, label=COMPUTING if first else None)
+        ax.bar(
+            n,
+            sending,
+            bottom=computing,
+            color=COLOURS[4],
+            width=0.6,
+            label="sending" if first else None,
+        )
+        ax.plot(
+            n,
+            stated_times(workload)[share],
+            "o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            label="published" if first else None,
+        )
+    ax.set_xticks(range(len(bars)), [f"{w}, {_percent(share)}" for w, share in bars])
+    ax.set_xlabel("workload and share of the link")
+    ax.set_ylabel("completion time (s)")
+    legend(ax)
+
+
+def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
+    def draw(ax: Axes, result: Result) -> None:
+        there = timed(cohort)
+        for number, share in enumerate((HIGH, LOW)):
+            x = np.arange(len(there)) + 0.4 * (number - 0.5)
+            records = [result.records[cohort.setting(app.name)] for app in there]
+            ax.bar(
+                x,
+                [mean_at(record, COMPLETION, share) for record in records],
+                width=0.37,
+                color=COLOURS[number],
+                label=f"completion, {_percent(share)}",
+            )
+            cpu = [
+                (at, mean_at(record, CPU, share))
+                for at, record in zip(x, records, strict=True)
+                if CPU in record.quantities
+            ]
+            ax.plot(
+                [at for at, _ in cpu],
+                [seconds for _, seconds in cpu],
+                "_",
+                color=INK,
+                markersize=14,
+                markeredgewidth=2,
+                label="processor time" if number else None,
+            )
+        ax.set_xticks(range(len(there)), [app.name for app in there], rotation=30, ha="right")
+        ax.set_xlabel("application")
+        ax.set_ylabel("time (s)")
+        legend(ax)
+
+    return draw
+
+
+def fig3_3(cohorts: Sequence[Cohort]) -> Study:
+    """The study, with these sets of applications beside the stated times."""
+    had = [cohort for cohort in cohorts if timed(cohort)]
+    return Study(
+        name="saba-fig3.3",
+        title="Completion time with three quarters and with a quarter of the link",
+        paper=SABA,
+        place="Figure 3.3, 3.4",
+        system=TIMES,
+        points=(
+            *map(_parts_point, TIMED),
+            *(observed(cohort, app) for cohort in had for app in timed(cohort)),
+        ),
+        observations=(
+            *(row for workload in TIMED for row in _model_rows(workload)),
+            *(row for cohort in had for row in _cohort_rows(cohort)),
+        ),
+        claims=(
+            Claim(
+                statement="LR spends most of its time on communication, TS little.",
+                place=TABLE.place,
+                source="model",
+                system=TIMES,
+                judge=_mostly_sending,
+            ),
+            *(claim for cohort in had for claim in _claims(cohort)),
+        ),
+        panels=(_draw_parts, *map(_draw_cohort, had)),
+        notes=(
+            "From two completion times follow two numbers, computing and sending; slowdowns, "
+            "stated elsewhere, are predictions. The timelines of the figure are in the picture "
+            "only.",
+            "Processor time is that of the command and all that it starts; an application that "
+            "hands its work to a service (Spark) is not judged by it.",
+        ),
+    )
+
+
+FIG3_3 = fig3_3((recorded_here(),))

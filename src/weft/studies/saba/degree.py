@@ -1,0 +1,213 @@
+"""Saba, Fig. 4.3: sensitivity models of SQL and LR by degree of the polynomial.
+
+The text states some of the figure's samples; our fits to those stand beside them. Entry point:
+`FIG4_3`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.plot.style import OURS, PUBLISHED, legend
+from weft.records import Quantity, Series
+from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
+from weft.sensitivity.model import Sensitivity
+from weft.studies.claim import Claim, Verdict
+from weft.studies.observation import Observation, Records
+from weft.studies.paper import SABA
+from weft.studies.published import published
+from weft.studies.saba.samples import WORKLOADS, stated_samples
+from weft.studies.site import Point, modelled
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS, value_at
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STATED = "fits to the samples that the text states"
+CONVEX = "convex"
+SLOWDOWN = "slowdown"
+# A fit with as many coefficients as samples passes through all of them and tells nothing.
+FITTED: Mapping[str, tuple[str, ...]] = {
+    "SQL": ("degree 1", CONVEX),
+    "LR": ("degree 1", "degree 2", CONVEX),
+}
+REASONS = {
+    ("SQL", "degree 1"): "A line cannot bend: the thesis says so of SQL.",
+    ("LR", "degree 1"): "A line cannot bend; R² of a line through the thesis's samples is 0.84.",
+    ("LR", CONVEX): "From 25 % to 10 % LR grows by 1.3 only, where time spent on communication "
+    "grows by 2.5: the stated samples rise more slowly than 1/b, which neither computing nor "
+    "sending nor their overlap does.",
+}
+
+
+def fitted(model: str, samples: Sequence[Sample]) -> Sensitivity:
+    return fit_convex(samples) if model == CONVEX else fit_polynomial(samples, int(model[-1]))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+# ---- Figure 4.3 -------------------------------------------------------------------------------
+
+
+def _curve(workload: str, model: str) -> Point:
+    def quantities() -> Mapping[str, Quantity]:
+        samples = stated_samples(workload)
+        places = np.unique([*np.geomspace(samples[0].share, 1, 60), *(s.share for s in samples)])
+        values = fitted(model, samples).slowdown(places)
+        return {SLOWDOWN: Series("share", "1", tuple(places), tuple(values))}
+
+    return modelled(
+        f"{workload}, {model}", {"workload": workload, "model": model}, quantities, STATED
+    )
+
+
+def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
+    point = f"{workload}, {model}"
+    return Observation(
+        setting=f"{point}, {_percent(sample.share)}",
+        quantity=SLOWDOWN,
+        unit="1",
+        kind="value",
+        read=lambda records: value_at(records[point], sample.share, SLOWDOWN),
+        published=sample.slowdown,
+        place=published("saba-fig4-3").place,
+        source="model",
+        reason=REASONS.get((workload, model), ""),
+        system=STATED,
+        tolerance=0.05,
+    )
+
+
+def _completion_ratio() -> Observation:
+    """Another section gives completion times: no sample of Fig. 4.3 was made from them."""
+    times = published("saba-fig3-3")
+    slow, fast = times.column("LR_s")
+    point = "LR, degree 2"
+    return Observation(
+        setting="LR, degree 2, 25 % over 75 %",
+        quantity="completion time",
+        unit="1",
+        kind="value",
+        read=lambda records: (
+            value_at(records[point], 0.25, SLOWDOWN) / value_at(records[point], 0.75, SLOWDOWN)
+        ),
+        published=round(slow / fast, 2),
+        place=times.place,
+        source="model",
+        system=STATED,
+        tolerance=0.05,
+        predicted=True,
+    )
+
+
+def _errors(records: Records, workload: str, model: str) -> list[float]:
+    record = records[f"{workload}, {model}"]
+    return [
+        abs(value_at(record, s.share, SLOWDOWN) / s.slowdown - 1) for s in stated_samples(workload)
+    ]
+
+
+def _worst(workload: str, model: str, limit: float, *, within: bool) -> Callable[..., Verdict]:
+    def judge(records: Records) -> Verdict:
+        worst = max(_errors(records, workload, model))
+        evidence = f"{model} is off by up to {100 * worst:.1f} % of {workload}'s stated samples"
+        return Verdict(holds=(worst <= limit) == within, evidence=evidence)
+
+    return judge
+
+
+def _third_degree(_: Records) -> Verdict:
+    return Verdict(
+        holds=None,
+        evidence="three samples of SQL are stated, and degree 2 passes through any three",
+    )
+
+
+def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
+    def draw(ax: Axes, result: Result) -> None:
+        for number, model in enumerate(FITTED[workload]):
+            series = result.records[f"{workload}, {model}"].quantities[SLOWDOWN]
+            assert isinstance(series, Series)
+            colour = OURS if model == CONVEX else COLOURS[number + 1]
+            ax.plot(
+                100 * np.array(series.x),
+                series.y,
+                color=colour,
+                label=model,
+                linestyle="-" if model == CONVEX else "--",
+            )
+        samples = stated_samples(workload)
+        ax.plot(
+            [100 * s.share for s in samples],
+            [s.slowdown for s in samples],
+            "o",
+            markersize=8,
+            markerfacecolor="none",
+            markeredgecolor=PUBLISHED,
+            markeredgewidth=1.6,
+            label="published",
+            clip_on=False,
+            zorder=5,
+        )
+        ax.set_xlim(0, 100)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("share of the link (%)")
+        ax.set_ylabel(f"slowdown of {workload}")
+        legend(ax)
+
+    return draw
+
+
+FIG4_3 = Study(
+    name="saba-fig4.3",
+    title="Sensitivity models of SQL and logistic regression",
+    paper=SABA,
+    place="Figure 4.3, 4.2.2",
+    system=STATED,
+    points=tuple(_curve(w, model) for w in WORKLOADS for model in FITTED[w]),
+    observations=(
+        *(
+            _sample_row(w, model, sample)
+            for w in WORKLOADS
+            for model in FITTED[w]
+            for sample in stated_samples(w)
+            if sample.share < 1
+        ),
+        _completion_ratio(),
+    ),
+    claims=(
+        Claim(
+            statement="A polynomial of first degree cannot accommodate the samples of SQL.",
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
+            judge=_worst("SQL", "degree 1", 0.15, within=False),
+        ),
+        Claim(
+            statement="A polynomial of second degree fits the samples of LR perfectly.",
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
+            judge=_worst("LR", "degree 2", 0.02, within=True),
+        ),
+        Claim(
+            statement="SQL needs a polynomial of third degree.",
+            place="4.2.2, Figure 4.3",
+            source="model",
+            system=STATED,
+            judge=_third_degree,
+        ),
+    ),
+    panels=tuple(map(_curves_panel, WORKLOADS)),
+    notes=(
+        "Published are the figure's samples as far as the text states them: SQL at 10, 25 and "
+        "100 %, LR at 10, 25, 75 and 100 %. Fits that pass through any samples are left out.",
+        "Beyond the paper: convex is our default form, 1 + Σ c max(0, t/b − 1).",
+    ),
+)

@@ -1,0 +1,300 @@
+"""Saba, Fig. 3.2: two workloads at the same time, the link shared evenly or by sensitivity.
+
+Each is predicted by a model of it alone, at the share of the link that the scheme gives it; and the
+allocator is asked for its own split. Models of LR and TS come from what other sections state:
+samples (Figs. 4.3, 3.1), or completion times (Fig. 3.3). Beside them the same for the most and the
+least sensitive of the applications profiled here, and what ran together here (`saba_corun`).
+Entry points: `FIG3_2`, `fig3_2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.control.policy.allocate import allocate
+from weft.control.policy.lending import lent_slowdowns, volume
+from weft.plot.style import PUBLISHED, legend
+from weft.records import Quantity, Scalar
+from weft.sensitivity.fit import Sample, fit_polynomial
+from weft.sensitivity.model import Sensitivity
+from weft.studies.claim import Claim, Verdict
+from weft.studies.observation import Observation, Records, scalar_in
+from weft.studies.paper import SABA
+from weft.studies.published import published
+from weft.studies.saba import recorded_coruns
+from weft.studies.saba.cohort import Cohort, recorded_here
+from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending
+from weft.studies.saba.recorded_coruns import CoRun, coruns_here
+from weft.studies.saba.samples import stated_samples, stated_slowdowns
+from weft.studies.site import Point, modelled
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = published("saba-fig3-2")
+SAMPLES = "polynomials through the stated samples"
+UNITS = 1000  # of the link: shares in tenths of a percent
+MEAN, SHARE = "mean slowdown", "share of the link"
+EVEN, SKEWED, BEST = *map(str, TABLE.cells("scheme")), "weft's split"
+SHARES = dict(
+    zip((EVEN, SKEWED), TABLE.column("LR_share_percent") / 100, strict=True)
+)  # of the first of a pair
+MUCH = 0.10  # of slowdown
+REASON = (
+    "Models are of each workload alone, at a fixed share. Together the published pair is slower "
+    "than that in three of four cases; what else the two share (a core each of the same servers, "
+    "half of the memory), and whether alone each had the same, is not stated."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two applications, the more sensitive one first, and models of each alone."""
+
+    names: tuple[str, str]
+    basis: str
+    system: str
+    models: Callable[[], tuple[Sensitivity, Sensitivity]]
+
+    def setting(self, scheme: str) -> str:
+        return f"{' and '.join(self.names)}{self.basis}, {scheme}"
+
+
+def _of_samples() -> tuple[Sensitivity, Sensitivity]:
+    """LR of second degree, which the thesis says fits; of TS one slowdown is stated: a line."""
+    line = [
+        Sample(share=0.25, slowdown=stated_slowdowns(0.25)["TS"]),
+        Sample(share=1.0, slowdown=1.0),
+    ]
+    return fit_polynomial(stated_samples("LR"), 2), fit_polynomial(line, 1)
+
+
+def _of_times() -> tuple[Sensitivity, Sensitivity]:
+    return computing_and_sending("LR").model, computing_and_sending("TS").model
+
+
+THEIRS = (
+    Pair(names=("LR", "TS"), basis=", from samples", system=SAMPLES, models=_of_samples),
+    Pair(names=("LR", "TS"), basis=", from times", system=TIMES, models=_of_times),
+)
+
+
+def pair_of(cohort: Cohort) -> Pair | None:
+    """The most and the least sensitive at a quarter of the link; None of fewer than two."""
+    by_slowdown = cohort.by_sensitivity(0.25)
+    if len(by_slowdown) < 2:
+        return None
+    most, least = by_slowdown[-1], by_slowdown[0]
+    return Pair(
+        names=(most.name, least.name),
+        basis="",
+        system=f"convex models of {cohort.system}",
+        models=lambda: (most.convex.model, least.convex.model),
+    )
+
+
+def _point(pair: Pair, scheme: str) -> Point:
+    def quantities() -> Mapping[str, Quantity]:
+        models = pair.models()
+        first = _best_share(models) if scheme == BEST else SHARES[scheme]
+        slowdowns = [float(m.slowdown(b)) for m, b in zip(models, (first, 1 - first), strict=True)]
+        own = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
+        return {**own, MEAN: Scalar(float(np.mean(slowdowns)), "1"), SHARE: Scalar(first, "1")}
+
+    return modelled(
+        pair.setting(scheme),
+        {"pair": " and ".join(pair.names), "scheme": scheme},
+        quantities,
+        pair.system,
+    )
+
+
+def _best_share(models: Sequence[Sensitivity]) -> float:
+    return float(allocate(models, [(0, 1)], units=UNITS).shares[0])
+
+
+# ---- Rows -------------------------------------------------------------------------------------
+
+
+def _row(pair: Pair, scheme: str, quantity: str, theirs: float | None = None) -> Observation:
+    setting = pair.setting(scheme)
+    share = quantity == SHARE
+    return Observation(
+        setting=setting,
+        quantity=f"{quantity} of {pair.names[0]}" if share else quantity,
+        unit="%" if share else "1",
+        kind="value",
+        published=theirs,
+        read=lambda records: scalar_in(records[setting], quantity, "1") * (100 if share else 1),
+        place=TABLE.place,
+        reason=REASON,
+        source="model",
+        system=pair.system,
+        tolerance=0.10,
+        predicted=True,
+    )
+
+
+def _published_rows(pair: Pair) -> list[Observation]:
+    found = []
+    for scheme, _, first, second, mean in TABLE.rows:
+        theirs = zip((*pair.names, MEAN), (first, second, mean), strict=True)
+        found += [_row(pair, str(scheme), name, float(value)) for name, value in theirs]
+    # The floor of TS from samples leaves LR no other share: only times let the allocator choose.
+    chosen = 100 * SHARES[SKEWED] if pair.system == TIMES else None
+    return [*found, _row(pair, BEST, SHARE, chosen), *_own_rows(pair, (BEST,))]
+
+
+def _own_rows(pair: Pair, schemes: Sequence[str]) -> list[Observation]:
+    return [_row(pair, scheme, name) for scheme in schemes for name in (*pair.names, MEAN)]
+
+
+def _cohort_rows(pair: Pair) -> list[Observation]:
+    return [*_own_rows(pair, (EVEN, SKEWED, BEST)), _row(pair, BEST, SHARE)]
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def _mean_falls(pair: Pair) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        means = [scalar_in(records[pair.setting(s)], MEAN, "1") for s in (EVEN, SKEWED, BEST)]
+        first = scalar_in(records[pair.setting(BEST)], SHARE, "1")
+        evidence = (
+            f"mean slowdown {means[0]:.2f} evenly, {means[1]:.2f} with 75 : 25, {means[2]:.2f} "
+            f"with weft's {100 * first:.0f} : {100 - 100 * first:.0f}"
+        )
+        return Verdict(holds=means[1] < means[0], evidence=evidence)
+
+    return judge
+
+
+def _gains_more(pair: Pair) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        even, skewed = (records[pair.setting(scheme)] for scheme in (EVEN, SKEWED))
+        first, second = ([scalar_in(r, n, "1") for r in (even, skewed)] for n in pair.names)
+        gain, loss = first[0] - first[1], second[1] - second[0]
+        evidence = (
+            f"{pair.names[0]} {first[0]:.2f} → {first[1]:.2f}, "
+            f"{pair.names[1]} {second[0]:.2f} → {second[1]:.2f}"
+        )
+        return Verdict(holds=gain > MUCH and loss < gain / 2, evidence=evidence)
+
+    return judge
+
+
+def _claims(pair: Pair) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            statement=f"A share of 75 % for the more sensitive of two ({pair.names[0]}) and 25 % "
+            f"for the other ({pair.names[1]}) lowers their mean slowdown.",
+            place=TABLE.place,
+            source="model",
+            system=pair.system,
+            judge=_mean_falls(pair),
+        ),
+        Claim(
+            statement="The more sensitive one gains much more than the other loses.",
+            place=TABLE.place,
+            source="model",
+            system=pair.system,
+            judge=_gains_more(pair),
+        ),
+    )
+
+
+# ---- Figure -----------------------------------------------------------------------------------
+
+
+def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]:
+    """Slowdown of both by scheme, a bar for each pair of models."""
+
+    def draw(ax: Axes, result: Result) -> None:
+        columns = [(s, n) for s in (EVEN, SKEWED, BEST) for n in (0, 1)]
+        width = 0.8 / len(pairs)
+        for number, pair in enumerate(pairs):
+            heights = [
+                scalar_in(result.records[pair.setting(s)], pair.names[n], "1") for s, n in columns
+            ]
+            x = np.arange(len(columns)) + (number - (len(pairs) - 1) / 2) * width
+            label = " and ".join(pair.names) + pair.basis
+            ax.bar(x, heights, width=0.92 * width, color=COLOURS[number], label=label)
+        if theirs:
+            marks = [float(value) for row in TABLE.rows for value in row[2:4]]
+            ax.plot(
+                range(len(marks)),
+                marks,
+                "o",
+                markersize=8,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                label="published",
+            )
+        names = [{p.names[n] for p in pairs} for n in (0, 1)]
+        labels = [f"{' / '.join(names[n])}\n{scheme}" for scheme, n in columns]
+        ax.set_xticks(range(len(columns)), labels, fontsize=7.5)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("application and split of the link")
+        ax.set_ylabel("slowdown")
+        legend(ax)
+
+    return draw
+
+
+def _if_lent(_: Result) -> tuple[str, ...]:
+    """What is left if a port hands on whatever TS does not use of its share."""
+    models = [computing_and_sending(workload).model for workload in TIMED]
+    slowdown = lent_slowdowns(models, [0.5, 0.5])[0]
+    return (
+        "A port that serves by weights hands on what one does not use. By the completion times TS "
+        f"sends {100 * volume(models[1]):.0f} % of its time, so that LR would be slowed by "
+        f"{slowdown:.2f} with equal weights, not 2.03. TS would have to send much while it "
+        "computes, as Section 3.4 says it does: times at two shares cannot show that.",
+    )
+
+
+def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> Study:
+    """The study, with a pair of each set of applications and what ran together here."""
+    measured = coruns_here() if coruns is None else coruns
+    own = [pair for pair in map(pair_of, cohorts) if pair is not None]
+    pairs = (*THEIRS, *own)
+    return Study(
+        name="saba-fig3.2",
+        title="Two workloads at once, the link shared evenly or by sensitivity",
+        paper=SABA,
+        place="Figure 3.2, 3.3",
+        system=SAMPLES,
+        points=(
+            *(_point(pair, s) for pair in pairs for s in (EVEN, SKEWED, BEST)),
+            *map(recorded_coruns.point, measured),
+        ),
+        observations=(
+            *(row for pair in THEIRS for row in _published_rows(pair)),
+            *(row for pair in own for row in _cohort_rows(pair)),
+            *(row for corun in measured for row in recorded_coruns.rows(corun)),
+        ),
+        claims=(
+            *(claim for pair in pairs for claim in _claims(pair)),
+            *recorded_coruns.claims(measured),
+        ),
+        panels=(
+            _bars(THEIRS, True),
+            *(_bars([pair], False) for pair in own),
+            *([recorded_coruns.panel(measured)] if measured else []),
+        ),
+        notes=(
+            "weft's split makes the sum of both slowdowns least. From samples TS cannot have less "
+            "than 25 %, the least share that is stated of it, so that LR cannot have more than 75.",
+        ),
+        remarks=_if_lent,
+    )
+
+
+FIG3_2 = fig3_2((recorded_here(),))

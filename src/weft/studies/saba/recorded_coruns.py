@@ -1,0 +1,273 @@
+"""Beside Saba's Fig. 3.2: applications that ran at the same time here, in one queue and in several.
+
+Recorded rounds of `weft corun`: all in one queue, a queue each of equal weights, and of the weights
+that make the total predicted slowdown least. Rows are means of the repetitions, with their 95 %
+intervals in the verdicts, and beside them what was predicted when they were measured. Entry points:
+`CoRun`, `coruns_here`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft import __version__
+from weft.corun.outcome import TITLES, Mean, Outcome, outcome_of
+from weft.corun.rounds import ways_in
+from weft.corun.ways import EQUAL, LEND, ONE, WAYS, WEFT
+from weft.plot.style import legend
+from weft.records import Provenance, Quantity, Record, Scalar
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.observation import ANOTHER_SYSTEM, Kind, Observation, Records, Source, scalar_in
+from weft.studies.published import published
+from weft.studies.saba.recorded import recorded_coruns
+from weft.studies.site import Point, Site
+from weft.studies.study import Result
+from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = published("saba-fig3-2")
+SYSTEM = "co-running on a testbed"
+MODELS = "models of each alone, what one leaves lent to the others"
+OURS = (WEFT, LEND)
+GAIN = 0.10  # predicted: above, the outcome is judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoRun:
+    """Applications that ran together, and what came out."""
+
+    outcome: Outcome
+
+    @property
+    def setting(self) -> str:
+        *others, last = self.outcome.names
+        return f"{', '.join(others)} and {last}"
+
+    def gain(self, way: str) -> Mean | None:
+        """How much lower the mean slowdown is than with equal queues, as a part of it."""
+        return self.outcome.gains.get((way, EQUAL))
+
+    def predicted(self, way: str) -> float:
+        """The same by the models, what one leaves handed on to the others."""
+        return self.outcome.predicted[way][0]
+
+
+def coruns_here() -> tuple[CoRun, ...]:
+    """Those recorded in the project."""
+    return tuple(_corun(*recorded) for recorded in recorded_coruns().items())
+
+
+def _corun(where: str, records: Sequence[Record]) -> CoRun:
+    names = str(records[0].settings["applications"]).split()
+    outcome = outcome_of(names, ways_in(where, records), records)
+    assert outcome is not None
+    return CoRun(outcome=outcome)
+
+
+def _quantity(way: str, name: str) -> str:
+    return f"{name}, {TITLES[way]}"
+
+
+def foreseen(way: str) -> str:
+    return f"predicted {_quantity(way, 'mean slowdown')}"
+
+
+def lower(way: str) -> str:
+    return f"lower than in equal queues, {TITLES[way]}"
+
+
+def point(corun: CoRun) -> Point:
+    def run(_: Site) -> Record:
+        found: dict[str, Quantity] = {}
+        for way, slowdowns in corun.outcome.slowdown.items():
+            means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
+            found |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
+        for way, (lent, _promised) in corun.outcome.expected.items():
+            found[foreseen(way)] = Scalar(lent, "1")
+        return Record(
+            kind="measurement",
+            name=corun.setting,
+            quantities=found,
+            provenance=Provenance(weft_version=__version__),
+        )
+
+    return Point(
+        setting=corun.setting,
+        settings={"applications": corun.setting},
+        run=run,
+        source="measurement",
+        system=SYSTEM,
+    )
+
+
+def rows(corun: CoRun) -> list[Observation]:
+    """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
+    told = [
+        _row(corun, _quantity(way, "mean slowdown")) for way in WAYS if way in corun.outcome.overall
+    ]
+    models = [
+        _row(corun, foreseen(way), source="model", system=MODELS) for way in corun.outcome.expected
+    ]
+    even, skewed = TABLE.column("mean_slowdown")
+    theirs = round(100 * (1 - skewed / even), 1)
+    gains = {way: gain.value for way in OURS if (gain := corun.gain(way)) is not None}
+    lower_by = [
+        _row(
+            corun, lower(way), unit="%", kind="gain", theirs=theirs, read=partial(_in_percent, gain)
+        )
+        for way, gain in gains.items()
+    ]
+    return [*told, *lower_by, *models]
+
+
+def _in_percent(gain: float, _: Records) -> float:
+    return 100 * gain
+
+
+def _row(
+    corun: CoRun,
+    quantity: str,
+    *,
+    unit: str = "1",
+    kind: Kind = "value",
+    read: Callable[[Records], float] | None = None,
+    theirs: float | None = None,
+    source: Source = "measurement",
+    system: str = SYSTEM,
+) -> Observation:
+    return Observation(
+        setting=corun.setting,
+        quantity=quantity,
+        unit=unit,
+        kind=kind,
+        read=read or (lambda records: scalar_in(records[corun.setting], quantity, "1")),
+        published=theirs,
+        place=TABLE.place,
+        source=source,
+        system=system,
+        tolerance=ANOTHER_SYSTEM,
+    )
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def _percent(gain: Mean) -> str:
+    half = f" ± {100 * gain.half:.0f}" if isfinite(gain.half) else ""
+    return f"{100 * gain.value:.0f}{half} %"
+
+
+def _told(corun: CoRun, way: str, gain: Mean) -> str:
+    return f"{corun.setting} {_percent(gain)} ({100 * corun.predicted(way):.0f} % predicted)"
+
+
+def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
+    """Holds if the whole interval is above 0 wherever more than a tenth is predicted."""
+    seen = [(corun, gain) for corun in coruns if (gain := corun.gain(way)) is not None]
+    expected = [(corun, gain) for corun, gain in seen if corun.predicted(way) > GAIN]
+    if not expected:
+        told = ", ".join(_told(corun, way, gain) for corun, gain in seen)
+        return Verdict(holds=None, evidence=f"no such gain is predicted of what ran: {told}")
+    evidence = ", ".join(_told(corun, way, gain) for corun, gain in expected)
+    if any(gain.value + gain.half < 0 for _, gain in expected):
+        return Verdict(holds=False, evidence=evidence)
+    holds = all(gain.value - gain.half > 0 for _, gain in expected)
+    return Verdict(holds=True if holds else None, evidence=evidence)
+
+
+def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
+    """Fails with one interval wholly below 0, against one queue or equal queues."""
+    seen = [
+        (corun.setting, other, gain)
+        for corun in coruns
+        for other in (ONE, EQUAL)
+        if (gain := corun.outcome.gains.get((way, other))) is not None and isfinite(gain.half)
+    ]
+    if not seen:
+        raise NotHere("no group ran often enough in one queue or in equal queues")
+    worse = [one for one in seen if one[2].value + one[2].half < 0]
+    shown = worse or [min(seen, key=lambda one: one[2].value)]
+    told = "; ".join(f"{s} over {TITLES[other]} {_percent(gain)}" for s, other, gain in shown)
+    halves = [100 * gain.half for *_, gain in seen]
+    wide = f"intervals of ± {min(halves):.1f} to {max(halves):.1f} points"
+    how = f"{len(worse)} are worse" if worse else "none is worse, the least gain"
+    return Verdict(holds=not worse, evidence=f"of {len(seen)} comparisons, {wide}, {how}: {told}")
+
+
+def claims(coruns: Sequence[CoRun]) -> list[Claim]:
+    """Two for each way of ours that was measured: lower where predicted, and nowhere worse."""
+    measured = [way for way in OURS if any(corun.gain(way) is not None for corun in coruns)]
+    lowered = [
+        Claim(
+            statement="Shares by sensitivity lower the mean slowdown of applications that run at "
+            f"the same time, against equal shares ({TITLES[way]}; where the models predict more "
+            f"than {GAIN:.0%}).",
+            place=TABLE.place,
+            source="measurement",
+            system=SYSTEM,
+            judge=partial(_judge, lower_where_predicted, coruns, way),
+        )
+        for way in measured
+    ]
+    worse = [
+        Claim(
+            statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
+            f"against one shared queue nor against equal shares ({TITLES[way]}).",
+            place=TABLE.place,
+            source="measurement",
+            system=SYSTEM,
+            judge=partial(_judge, never_worse, coruns, way),
+        )
+        for way in measured
+    ]
+    return [*lowered, *worse]
+
+
+def _judge(
+    judged: Callable[[Sequence[CoRun], str], Verdict], coruns: Sequence[CoRun], way: str, _: Records
+) -> Verdict:
+    return judged(coruns, way)
+
+
+# ---- Figure -----------------------------------------------------------------------------------
+
+
+def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
+    """Mean slowdown of each group in each way, with its interval."""
+
+    def draw(ax: Axes, _: Result) -> None:
+        measured = [way for way in WAYS if any(way in c.outcome.overall for c in coruns)]
+        width = 0.8 / len(measured)
+        for number, way in enumerate(measured):
+            there = [
+                (n, c.outcome.overall[way])
+                for n, c in enumerate(coruns)
+                if way in c.outcome.overall
+            ]
+            x = np.array([n for n, _ in there]) + width * (number - (len(measured) - 1) / 2)
+            halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in there]
+            ax.bar(
+                x,
+                [mean.value for _, mean in there],
+                width=0.92 * width,
+                yerr=halves,
+                capsize=3,
+                color=COLOURS[number],
+                label=TITLES[way],
+            )
+        labels = ["\n".join(c.outcome.names) for c in coruns]
+        ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("applications at the same time, measured")
+        ax.set_ylabel("mean slowdown")
+        legend(ax)
+
+    return draw

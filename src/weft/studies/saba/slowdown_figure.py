@@ -1,0 +1,210 @@
+"""Saba, Fig. 3.1: slowdown with 75 % and 25 % of the link, its workloads and applications here.
+
+Other applications on other links: values stand side by side, and what is judged is what the thesis
+says of them all. Entry points: `FIG3_1`, `fig3_1`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.plot.style import PUBLISHED, legend
+from weft.studies.claim import Claim, NotHere, Verdict
+from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
+from weft.studies.paper import SABA
+from weft.studies.published import published, stated
+from weft.studies.saba.cohort import SLOWDOWN, Cohort, mean_at, observed, recorded_here
+from weft.studies.saba.samples import stated_slowdowns
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import COLOURS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TABLE = published("saba-fig3-1")
+HIGH, LOW = 0.75, 0.25
+APART, NOTICED, UNNOTICED = 2.0, 1.10, 1.05
+
+Summary = Callable[[list[float]], float]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def _all_at(cohort: Cohort, records: Records, share: float) -> list[float]:
+    """Slowdowns of those that were profiled at the share."""
+    names = [app.name for app in cohort.by_sensitivity(share)]
+    return [mean_at(records[cohort.setting(name)], SLOWDOWN, share) for name in names]
+
+
+# ---- Rows -------------------------------------------------------------------------------------
+
+
+def _row(
+    cohort: Cohort, setting: str, read: Callable[[Records], float], theirs: float | None = None
+) -> Observation:
+    return Observation(
+        setting=setting,
+        quantity=SLOWDOWN,
+        unit="1",
+        kind="value",
+        read=read,
+        published=theirs,
+        place=TABLE.place,
+        source="measurement",
+        system=cohort.system,
+        tolerance=ANOTHER_SYSTEM,
+    )
+
+
+def _spread_rows(cohort: Cohort) -> list[Observation]:
+    """The extremes and the mean of all, which the text states of ten workloads with 25 %."""
+    low = stated_slowdowns(LOW).values()
+    told: Sequence[tuple[str, Summary, float]] = (
+        ("least", min, min(low)),
+        ("mean", fmean, stated("saba", "slowdown-25-mean").value),
+        ("most", max, max(low)),
+    )
+    if len(cohort.by_sensitivity(LOW)) < 2:
+        return []
+    return [
+        _row(
+            cohort,
+            f"all{cohort.mark}, {_percent(LOW)}, {name}",
+            lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
+            theirs,
+        )
+        for name, summary, theirs in told
+    ]
+
+
+def _own_rows(cohort: Cohort) -> list[Observation]:
+    """Each application, beside the workload that does the same, if there is one."""
+    return [
+        _row(
+            cohort,
+            f"{cohort.setting(name)}, {_percent(share)}",
+            lambda records, n=name, s=share: mean_at(  # type: ignore[misc]
+                records[cohort.setting(n)], SLOWDOWN, s
+            ),
+            stated_slowdowns(share).get(cohort.alike.get(name, "")),
+        )
+        for name in cohort.applications
+        for share in (HIGH, LOW)
+    ]
+
+
+# ---- Claims -----------------------------------------------------------------------------------
+
+
+def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float, str]:
+    there = cohort.by_sensitivity(share)
+    if len(there) < 2:
+        raise NotHere(f"fewer than two applications were profiled at {_percent(share)} of the link")
+    slowdowns = _all_at(cohort, records, share)
+    told = (
+        f"with {_percent(share)} from {slowdowns[0]:.2f} ({there[0].name}) to "
+        f"{slowdowns[-1]:.2f} ({there[-1].name})"
+    )
+    return slowdowns[0], slowdowns[-1], told
+
+
+def _not_equal(cohort: Cohort) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        least, most, told = _ends(cohort, records, LOW)
+        return Verdict(holds=most >= APART * least, evidence=told)
+
+    return judge
+
+
+def _noticed_by_some(cohort: Cohort) -> Callable[[Records], Verdict]:
+    def judge(records: Records) -> Verdict:
+        least, most, told = _ends(cohort, records, HIGH)
+        return Verdict(holds=most > NOTICED and least < UNNOTICED, evidence=told)
+
+    return judge
+
+
+def _claims(cohort: Cohort) -> tuple[Claim, ...]:
+    return (
+        Claim(
+            statement="Applications are not equally sensitive: with 25 % of the link some take "
+            f"{APART:g} times as long as others, relative to the whole link.",
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_not_equal(cohort),
+        ),
+        Claim(
+            statement="A quarter of the link less slows some considerably and others not at all.",
+            place=TABLE.place,
+            source="measurement",
+            system=cohort.system,
+            judge=_noticed_by_some(cohort),
+        ),
+    )
+
+
+# ---- Figure -----------------------------------------------------------------------------------
+
+
+def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
+    def draw(ax: Axes, result: Result) -> None:
+        names = [app.name for app in cohort.by_sensitivity(LOW)]
+        for number, share in enumerate((HIGH, LOW)):
+            there = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
+            heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in there]
+            x = np.array([names.index(n) for n in there]) + 0.4 * (number - 0.5)
+            ax.bar(x, heights, width=0.37, color=COLOURS[number], label=f"ours, {_percent(share)}")
+        theirs = [str(name) for name in TABLE.cells("workload")]
+        for number, share in enumerate((HIGH, LOW)):
+            seen = stated_slowdowns(share)
+            ax.plot(
+                [len(names) + theirs.index(n) + 0.4 * (number - 0.5) for n in seen],
+                list(seen.values()),
+                "so"[number],
+                markersize=7,
+                markerfacecolor="none",
+                markeredgecolor=PUBLISHED,
+                markeredgewidth=1.6,
+                label=f"published, {_percent(share)}",
+            )
+        ax.axhline(1, color="#9CA3AF", linewidth=0.8)
+        labels = [*names, *theirs]
+        ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel("application")
+        ax.set_ylabel("slowdown")
+        legend(ax)
+
+    return draw
+
+
+def fig3_1(cohorts: Sequence[Cohort]) -> Study:
+    """The study of these sets of applications."""
+    several = [cohort for cohort in cohorts if len(cohort.by_sensitivity(LOW)) > 1]
+    return Study(
+        name="saba-fig3.1",
+        title="Slowdown with three quarters and with a quarter of the link",
+        paper=SABA,
+        place="Figure 3.1, 3.2",
+        system=cohorts[0].system,
+        points=tuple(observed(c, app) for c in cohorts for app in c.applications.values()),
+        observations=tuple(row for c in cohorts for row in (*_spread_rows(c), *_own_rows(c))),
+        claims=tuple(claim for c in several for claim in _claims(c)),
+        panels=tuple(map(_bars, cohorts)),
+        notes=(
+            "Published are ten Spark and Flink jobs on eight servers and 56 Gb/s InfiniBand; the "
+            "text states four of their slowdowns, and with 25 % the extremes and the mean. Ours "
+            "are other applications on another network, two of which do what LR and TS do "
+            "(logistic regression and a sort on Spark): rows are told and not judged.",
+        ),
+    )
+
+
+FIG3_1 = fig3_1((recorded_here(),))

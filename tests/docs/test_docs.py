@@ -5,7 +5,9 @@ one namespace, lines `$ weft …` and `$ (…)` of ```console blocks as processe
 until the end of the document and is then interrupted. Exit status 0 is expected, or that of a
 marker `<!-- exit 1 -->` before the block. Shown output (the lines below a command, or a ```text
 block after a python block) must come in the same order in the real output; `…` stands for anything
-left out, and durations in seconds are not compared.
+left out, and durations in seconds are not compared. After `<!-- numbers vary -->` only the shape of
+a line is compared: numbers and the prefixes of their units may differ. After `<!-- values vary -->`
+only the label of a line is compared: what stands before two spaces or a colon.
 """
 
 from __future__ import annotations
@@ -44,8 +46,11 @@ EXPECTED_STATUS = {"deadlock.toml": 1, "ring-fabric.toml": 1}
 LIMIT_SECONDS = 60
 
 _FENCE = re.compile(r"^```(\w*)\s*$")
-_MARKER = re.compile(r"^<!-- exit (\d+) -->\s*$")
+_MARKER = re.compile(r"^<!-- (?:exit (\d+)|(numbers|values) vary) -->\s*$")
 _SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
+_NUMBER = re.compile(r"[-−+]?\b\d[\d,]*(\.\d+)?(e[-+]?\d+)?\b")
+_UNIT = re.compile(r"# (?:[pnµm]?s|[KMGT]?i?(?:b/s|B/s|B|bit/s)|[kMG]?/s)(?![\w/])")
+_LABEL = re.compile(r"^\s*(.*?)(?:  |:|$)")
 
 
 def name(path: Path) -> str:
@@ -57,30 +62,31 @@ def name(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its language, the line it starts on, the exit status to expect."""
+    """A fenced block: language, first line, expected exit status, what of a line may vary."""
 
     language: str
     line: int
     status: int
     lines: tuple[str, ...]
+    varies: str = ""
 
 
 def blocks(text: str) -> Iterator[Block]:
-    start, language, status, inside = 0, "", 0, False
+    start, language, status, varies, inside = 0, "", 0, "", False
     content: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         fence = _FENCE.match(line)
         if inside and line.startswith("```"):
-            yield Block(language, start, status, tuple(content))
-            inside, status = False, 0
+            yield Block(language, start, status, tuple(content), varies)
+            inside, status, varies = False, 0, ""
         elif inside:
             content.append(line)
         elif fence:
             inside, start, language, content = True, number, fence[1], []
         elif marker := _MARKER.match(line):
-            status = int(marker[1])
+            status, varies = int(marker[1] or status), marker[2] or varies
         elif line.strip():
-            status = 0
+            status, varies = 0, ""
 
 
 def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
@@ -95,11 +101,11 @@ def commands(block: Block) -> Iterator[tuple[str, list[str]]]:
             shown.append(line)
 
 
-def missing(shown: list[str], output: str) -> str | None:
+def missing(shown: list[str], output: str, varies: str = "") -> str | None:
     """The first shown line that does not come in the output, in this order."""
-    real = iter([_comparable(line) for line in output.splitlines()])
+    real = iter([_comparable(line, varies) for line in output.splitlines()])
     for line in shown:
-        wanted = _comparable(line)
+        wanted = _comparable(line, varies)
         if wanted in ("", "…"):
             continue
         pattern = re.sub(r"([\[*?])", r"[\1]", wanted).replace("…", "*")
@@ -108,7 +114,13 @@ def missing(shown: list[str], output: str) -> str | None:
     return None
 
 
-def _comparable(line: str) -> str:
+def _comparable(line: str, varies: str = "") -> str:
+    if varies == "values":
+        label = _LABEL.match(line)
+        return label[1] if label else ""
+    if varies == "numbers":
+        words = " ".join(_UNIT.sub("#", _NUMBER.sub("#", line)).split())
+        return re.sub(r"-{2,}", "--", words)
     return _SECONDS.sub("# s", line.rstrip())
 
 
@@ -128,7 +140,7 @@ def weft(command: str, folder: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def background(command: str, shown: list[str], folder: Path) -> Iterator[None]:
+def background(command: str, shown: list[str], varies: str, folder: Path) -> Iterator[None]:
     """Runs a command from when it has printed what is shown until it is interrupted."""
     _, *arguments = shlex.split(command.removesuffix("&"))
     log = folder / "background.log"
@@ -138,7 +150,7 @@ def background(command: str, shown: list[str], folder: Path) -> Iterator[None]:
         )
     try:
         deadline = time.monotonic() + LIMIT_SECONDS
-        while line := missing(shown, log.read_text()):
+        while line := missing(shown, log.read_text(), varies):
             running = process.poll() is None and time.monotonic() < deadline
             assert running, f"{command}: not in the output: {line!r}\n{log.read_text()}"
             time.sleep(0.01)
@@ -159,11 +171,11 @@ def run_console(
         if not command.startswith("weft "):
             continue
         if command.endswith("&"):
-            until_the_end.enter_context(background(command, shown, folder))
+            until_the_end.enter_context(background(command, shown, block.varies, folder))
             continue
         status, output = weft(command, folder)
         assert status == block.status, f"{where}: {command}: status {status}\n{output}"
-        line = missing(shown, output)
+        line = missing(shown, output, block.varies)
         assert line is None, f"{where}: {command}: not in the output: {line!r}\n{output}"
 
 
@@ -186,7 +198,7 @@ def test_every_example_of_a_document_runs_and_prints_what_is_shown(
         for block in blocks(document.read_text(encoding="utf-8")):
             where = f"{name(document)}:{block.line}"
             if block.language == "text" and printed is not None:
-                line = missing(list(block.lines), printed)
+                line = missing(list(block.lines), printed, block.varies)
                 assert line is None, f"{where}: not printed: {line!r}\n{printed}"
             printed = run_python(block, where, namespace) if block.language == "python" else None
             if block.language == "console":
@@ -200,6 +212,16 @@ def test_output_that_is_shown_but_not_printed_is_found() -> None:
     assert missing(["c 3 in 4.5 s", "a 1"], output) == "a 1"
     assert missing(["a 2"], output) == "a 2"
     assert missing(["[*] x"], "y x") == "[*] x"
+
+
+def test_a_shape_lets_numbers_and_prefixes_vary_but_no_word() -> None:
+    output = "half_rtt   4.75 µs  12,000\n-----  ---\n  95 % interval 4.7 to 4.8 µs\n"
+    shown = ["half_rtt 812.5 ns 7", "-- --------", "95 % interval 1 to 2 ms"]
+    assert missing(shown, output, "numbers") is None
+    assert missing(["full_rtt 4.75 µs 12,000"], output, "numbers") is not None
+    assert missing(["half_rtt 4.75 Gb/s 12,000 more"], output, "numbers") is not None
+    assert missing(["  clock         arm, 1 GHz"], "  clock  tsc\n", "values") is None
+    assert missing(["  timer         tsc"], "  clock  tsc\n", "values") is not None
 
 
 # ---- Files ------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ def linux() -> Iterator[Rig | str]:
 @contextmanager
 def ibsim(folder: Path) -> Iterator[Rig | str]:
     """Four leaves and two spines of ibsim under OpenSM; or why there are none."""
-    harness = import_module("tests.live.ibsim")
+    harness = import_module("tests.support.ibsim")
     why_not = harness.why_not()
     if why_not:
         yield str(why_not)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 def infiniband(quick: bool) -> list[Figure]:
     """Run and print; `quick`: four switches, once."""
-    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "live"))
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
     import ibsim
     from driver_process import RemoteDriver
 

@@ -290,7 +290,7 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlProcess
 
 class ClientProcess:
     def __init__(self, address: str, ttl_s: float) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "support")}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _CLIENT, address, str(ttl_s)],
             stdout=subprocess.PIPE,

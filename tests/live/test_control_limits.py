@@ -30,7 +30,7 @@ CLOCK_S = 0.002  # what the controller gathers is a batch: a call may meet one m
 BURST_S = 1.0  # what a caller may have at once is used up by then
 TRIES = 3
 BUSY = 0.5  # a few calls take less: something else runs here
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,7 +81,7 @@ def flooded(control: ControlProcess, kind: str) -> Iterator[dict[str, int]]:
                 "-n",
                 "19",
                 sys.executable,
-                str(HERE / "control_flood.py"),
+                str(SUPPORT / "control_flood.py"),
                 kind,
                 control.address,
                 id_,

@@ -464,7 +464,7 @@ with open_peer(sys.argv[1]) as peer, peer.open([echo_spec()]) as channels:
 
 
 def client_process(where: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CLIENT, where, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", CLIENT, where, str(Path(__file__).parents[1] / "support")]
     client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert client.stdout is not None
     assert client.stdout.readline() == "running\n"

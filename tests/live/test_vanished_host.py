@@ -69,7 +69,7 @@ class Field:
         wait_until(lambda: "listening" in self.log.read_text(), "the server listens", START_S)
 
     def start_client(self, transport: str, seconds: int) -> subprocess.Popen[bytes]:
-        where, here = self.bed.addresses["server"], str(Path(__file__).parent)
+        where, here = self.bed.addresses["server"], str(Path(__file__).parents[1] / "support")
         arguments = [where, here, transport, str(seconds * 10**9)]
         client = self.bed.spawn(
             "client",

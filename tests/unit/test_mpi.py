@@ -20,7 +20,7 @@ from weft.measure.mpi.mpi_tests import check
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.catalog import TESTS
 
-RANKS = Path(__file__).with_name("mpi_ranks.py")
+RANKS = Path(__file__).parents[1] / "support" / "mpi_ranks.py"
 MPIRUN = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 TIMEOUT_S = 60
 

@@ -6,8 +6,9 @@ until the end of the document and is then interrupted. Exit status 0 is expected
 marker `<!-- exit 1 -->` before the block. Shown output (the lines below a command, or a ```text
 block after a python block) must come in the same order in the real output; `…` stands for anything
 left out, and durations in seconds are not compared. After `<!-- numbers vary -->` only the shape of
-a line is compared: numbers and the prefixes of their units may differ. After `<!-- values vary -->`
-only the label of a line is compared: what stands before two spaces or a colon.
+a line is compared: numbers, how many stand in a row, and prefixes of units may differ. After
+`<!-- values vary -->` only the label of a line is compared: what stands before two spaces or a
+colon.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _MARKER = re.compile(r"^<!-- (?:exit (\d+)|(numbers|values) vary) -->\s*$")
 _SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
 _NUMBER = re.compile(r"[-−+]?\b\d[\d,]*(\.\d+)?(e[-+]?\d+)?\b")
 _UNIT = re.compile(r"# (?:[pnµm]?s|[KMGT]?i?(?:b/s|B/s|B|bit/s)|[kMG]?/s)(?![\w/])")
+_NUMBERS = re.compile(r"#(?:–[#…])?(?: #(?:–[#…])?)*")  # a row may leave cells empty
 _LABEL = re.compile(r"^\s*(.*?)(?:  |:|$)")
 
 
@@ -120,7 +122,7 @@ def _comparable(line: str, varies: str = "") -> str:
         return label[1] if label else ""
     if varies == "numbers":
         words = " ".join(_UNIT.sub("#", _NUMBER.sub("#", line)).split())
-        return re.sub(r"-{2,}", "--", words)
+        return re.sub(r"-{2,}", "--", _NUMBERS.sub("#", words))
     return _SECONDS.sub("# s", line.rstrip())
 
 

@@ -18,14 +18,16 @@ from control_fuzz import bend_bytes, bent_frame, greeting, session_messages
 from serve_process import ServeProcess, serving, still_serves, wait_until
 
 from weft.errors import InputError
-from weft.measure.peer.auth import ClientHandshake, ServerHandshake, seals
-from weft.measure.peer.channel import read_channels
-from weft.measure.peer.limits import Limits, excess
-from weft.measure.peer.protocol import FRAME_BYTES, FrameReader, Message, ProtocolError
+from weft.measure.peer.admission import Limits, find_excess
+from weft.measure.peer.channel_spec import read_channels
+from weft.measure.peer.messages import FRAME_BYTES, REQUESTS, Open
+from weft.wire import ClientHandshake, Decoder, Failure, FrameReader, ProtocolError, ServerHandshake
+from weft.wire.handshake import Welcome
 
 INPUTS = int(os.environ.get("WEFT_FUZZ_INPUTS", "20000"))
 SEED = 20260315
 ANSWER_S = 10.0
+ANSWERS = Decoder(Welcome | Failure)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +58,10 @@ def test_the_session_s_parser_takes_any_bytes_and_only_whole_channels_come_out()
     limits = Limits(size_bytes=1 << 16, duration_s=1, rate_bps=1e9)
     outcomes = {"refused": 0, "wrong": 0, "fits": 0}
     for _ in range(INPUTS - INPUTS // 2):
-        reader = FrameReader(FRAME_BYTES)
+        reader = FrameReader(REQUESTS, FRAME_BYTES)
         try:
             for message in reader.feed(bent_frame(rng, rng.choice(session_messages(rng)))):
-                if message["type"] == "open":
+                if isinstance(message, Open):
                     outcomes[judge(message, limits)] += 1
         except ProtocolError:
             outcomes["refused"] += 1
@@ -67,9 +69,9 @@ def test_the_session_s_parser_takes_any_bytes_and_only_whole_channels_come_out()
     assert all(outcomes.values()), outcomes
 
 
-def judge(message: Message, limits: Limits) -> str:
-    channels, problems = read_channels(message["channels"])
-    problems += excess(channels, limits)
+def judge(message: Open, limits: Limits) -> str:
+    channels, problems = read_channels(message.channels)
+    problems += find_excess(channels, limits)
     for problem in problems:
         assert str(problem).isprintable()
         assert len(str(problem)) < 1000
@@ -105,9 +107,8 @@ def test_a_live_server_answers_any_bytes_with_a_clear_error_or_an_end(server):
     for _ in range(max(100, INPUTS // 50)):
         with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
             answer = closed_with(sock, bend_bytes(rng, greeting(rng)))
-        kinds = [message["type"] for message in FrameReader(FRAME_BYTES).feed(answer)]
-        assert set(kinds) <= {"welcome", "error"}
-        errors += "error" in kinds
+        replies = list(FrameReader(ANSWERS, FRAME_BYTES).feed(answer))
+        errors += any(isinstance(reply, Failure) for reply in replies)
     assert errors > 10
     wait_until(lambda: server.descriptors() <= descriptors, "no descriptor is leaked")
     assert server.memory_kib() < memory_kib + 8192
@@ -127,7 +128,7 @@ def known_client(server: ServeProcess) -> tuple[socket.socket, ClientHandshake]:
 def sealed(frames: bytes, handshake: ClientHandshake) -> bytes:
     """The same frames, as far as they are whole, as a client that knows the token seals them."""
     assert handshake.keys is not None
-    seal, _ = seals(handshake.keys, server=False)
+    seal, _ = handshake.keys.seals(server=False)
     data = b""
     while len(frames) >= 4:
         (length,) = struct.unpack_from(">I", frames)

@@ -29,9 +29,11 @@ from weft import _core
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure import Channels, ChannelSpec, Peer, PeerLost, PeerStopped, open_peer
-from weft.measure.peer.channel import to_wire
-from weft.measure.peer.protocol import FrameReader, encode
+from weft.measure.peer.channel_spec import encode_channel
+from weft.measure.peer.messages import Connect, Connected, Open, Opened
 from weft.records import read_records
+from weft.wire import PROTOCOL, Decoder, Failure, FrameReader, encode
+from weft.wire.handshake import Hello
 
 TOKEN = "correct horse battery staple"
 
@@ -195,12 +197,12 @@ def test_the_server_itself_has_one_thread_and_no_fabric_library(server):
 
 
 def test_both_sides_refuse_what_does_not_fit_and_go_on(server, peer):
-    with pytest.raises(InputError, match=r"2 things do not fit: \(1\) channel 1.*\(2\) channel 0"):
+    with pytest.raises(InputError, match=r"2 problems: \(1\) channel 1.*\(2\) channel 0"):
         peer.open([echo_spec(depth=1 << 20), echo_spec(node="a")])
     wrong = {"config": {"transport": "tcp", "depth": 0}, "role": "x", "loop": {}, "options": {}}
-    peer.send({"type": "open", "channels": [wrong | {"thread": 0}]})
-    with pytest.raises(InputError, match="2 things do not fit"):
-        peer.reply("opened")
+    peer.send(Open([wrong | {"thread": 0}]))
+    with pytest.raises(InputError, match="2 problems"):
+        peer.reply(Opened)
     with pytest.raises(InputError, match="ofi:none: not available"):
         peer.open([echo_spec("ofi:none")])
     ping(peer)
@@ -208,10 +210,10 @@ def test_both_sides_refuse_what_does_not_fit_and_go_on(server, peer):
 
 
 def test_many_things_that_do_not_fit_are_told_in_a_bounded_answer(peer):
-    wrong = to_wire(echo_spec(depth=0))
-    peer.send({"type": "open", "channels": [wrong] * 4000})
-    with pytest.raises(InputError, match=r"9 things do not fit: .*\(9\) channels: 3993 more"):
-        peer.reply("opened")
+    wrong = encode_channel(echo_spec(depth=0))
+    peer.send(Open([wrong] * 4000))
+    with pytest.raises(InputError, match=r"9 problems: .*\(9\) channels: 3993 more"):
+        peer.reply(Opened)
     ping(peer)
 
 
@@ -222,22 +224,23 @@ def test_a_size_over_the_limit_is_refused_by_both_sides(tmp_path):
             InputError, match=r"message bytes 1025 exceeds .* limit 1024.*--max-size"
         ):
             peer.open([echo_spec(size=1025)])
-        peer.send({"type": "open", "channels": [to_wire(echo_spec(size=1025))]})
+        peer.send(Open([encode_channel(echo_spec(size=1025))]))
         with pytest.raises(
             InputError, match=r"message bytes 1025 exceeds .* limit 1024.*--max-size"
         ):
-            peer.reply("opened")
+            peer.reply(Opened)
         ping(peer, size=1024)
 
 
 def test_another_version_is_told_both_versions(server):
     with socket.create_connection(("127.0.0.1", server.port), 5) as sock:
-        greeting = {"type": "hello", "protocol": 99, "weft": "9.9", "nonce": "0" * 64}
-        sock.sendall(encode(greeting))
-        (told,) = FrameReader(4096).feed(sock.recv(4096))
+        sock.sendall(encode(Hello(99, "9.9", "0" * 64)))
+        (refusal,) = FrameReader(Decoder(Failure), 4096).feed(sock.recv(4096))
         assert sock.recv(1) == b""
-    assert told["problem"].startswith("the client speaks 99 (weft 9.9), the server 1 (weft ")
-    assert "install the same weft" in told["remedy"]
+    assert refusal.problem.startswith(
+        f"the client speaks 99 (weft 9.9), the server {PROTOCOL} (weft "
+    )
+    assert "install the same weft" in refusal.remedy
 
 
 def test_a_server_on_ipv6_serves_data_on_ipv6(tmp_path):
@@ -258,12 +261,12 @@ def test_a_wrong_operation_is_told_before_the_test(peer):
 
 
 def test_a_peer_that_connects_to_nothing_is_told_so_in_time(peer):
-    peer.send({"type": "open", "channels": [to_wire(echo_spec())]})
-    peer.reply("opened")
+    peer.send(Open([encode_channel(echo_spec())]))
+    peer.reply(Opened)
     began = time.monotonic()
-    peer.send({"type": "connect", "addresses": [""]})
+    peer.send(Connect([b""]))
     with pytest.raises(InputError, match="tcp"):
-        peer.reply("connected", 10)
+        peer.reply(Connected, 10)
     assert time.monotonic() - began < 10
     ping(peer)
 
@@ -417,7 +420,7 @@ def test_a_session_that_hangs_is_noticed_by_its_silence(server):
     test = LongTest()
     with open_peer(server.where) as peer:
         pid = int(peer.facts["pid"])
-        with pytest.raises(PeerLost, match="silent for 5 s"):
+        with pytest.raises(PeerLost, match="silent for 6 s"):
             test.run(peer, kill=(pid, signal.SIGSTOP))
         assert test.seconds < 10
     os.kill(pid, signal.SIGCONT)

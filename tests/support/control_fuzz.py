@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
 import struct
 from typing import Any
 
+import msgspec
+
 from weft import __version__
-from weft.measure.peer.channel import to_wire
-from weft.measure.peer.protocol import FRAME_BYTES, PROTOCOL, encode
+from weft.measure.peer.channel_spec import encode_channel
+from weft.measure.peer.messages import FRAME_BYTES
+from weft.wire import PROTOCOL
 
 ODD = [
     None,
@@ -64,16 +66,22 @@ def digits(rng: random.Random) -> str:
     return f"{rng.getrandbits(256):064x}"
 
 
+def frame(message: object) -> bytes:
+    """A frame as weft writes it, of any value."""
+    payload = msgspec.json.encode(message)
+    return struct.pack(">I", len(payload)) + payload
+
+
 def greeting(rng: random.Random) -> bytes:
     """What an honest client sends before it is known; the proof is a guess."""
-    return encode(hello(rng)) + encode({"type": "prove", "proof": digits(rng)})
+    return frame(hello(rng)) + frame({"type": "prove", "proof": digits(rng)})
 
 
 def session_messages(rng: random.Random) -> list[dict[str, Any]]:
     """What a client sends afterwards, in an order that mostly makes sense."""
     from serve_process import echo_spec
 
-    channel = to_wire(echo_spec(rng.choice(["tcp", "udp"]), rng.choice([8, 64, 1000])))
+    channel = encode_channel(echo_spec(rng.choice(["tcp", "udp"]), rng.choice([8, 64, 1000])))
     story: list[dict[str, Any]] = [
         {"type": rng.choice(["describe", "survey"])},
         {"type": "open", "channels": [channel] * rng.choice([1, 1, 2])},
@@ -137,9 +145,5 @@ def bent_frame(rng: random.Random, message: dict[str, Any]) -> bytes:
     """One frame of a bent message, sometimes not even JSON any more."""
     for _ in range(rng.choice([1, 1, 2, 3])):
         message = bend_value(rng, message)
-    try:
-        payload = json.dumps(message).encode()
-    except UnicodeEncodeError:
-        payload = b"{}"
-    data = struct.pack(">I", len(payload)) + payload
+    data = frame(message)
     return bend_bytes(rng, data) if rng.random() < 0.2 else data

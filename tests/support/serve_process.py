@@ -15,7 +15,7 @@ from typing import Any
 
 from weft import _core
 from weft.measure import ChannelSpec, Peer, open_peer
-from weft.measure.peer.auth import TOKEN_VARIABLE
+from weft.wire import TOKEN_VARIABLE
 
 DEADLINE_S = 30.0  # to notice, to free, to end
 START_S = 60.0  # Python starts slowly where many tests run

@@ -5,27 +5,27 @@ import json
 import pytest
 
 from weft.errors import InputError
-from weft.measure.peer.channel import (
+from weft.measure.peer.admission import Limits, find_excess
+from weft.measure.peer.channel_spec import (
     CONFIG,
     LOOP,
     ChannelSpec,
     client_fields,
+    encode_channel,
     endpoint_config,
     loop_spec,
     read_channels,
     server_fields,
-    to_wire,
 )
-from weft.measure.peer.limits import Limits, excess
-from weft.measure.peer.protocol import ProtocolError
+from weft.wire import ProtocolError
 
 ECHO = {"transport": "tcp"}
 
 
 def problems(*specs: ChannelSpec, limits: Limits | None = None) -> list[str]:
-    wire = json.loads(json.dumps([to_wire(spec) for spec in specs]))
+    wire = json.loads(json.dumps([encode_channel(spec) for spec in specs]))
     served, wrong = read_channels(wire)
-    return [str(p) for p in wrong or excess(served, limits or Limits())]
+    return [str(p) for p in wrong or find_excess(served, limits or Limits())]
 
 
 def echo(**config) -> ChannelSpec:

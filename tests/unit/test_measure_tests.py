@@ -27,9 +27,9 @@ from weft.measure import (
     transfer,
 )
 from weft.measure.observation import PeerCounts, total
-from weft.measure.peer.channel import read_channels, to_wire
+from weft.measure.peer.admission import Limits, find_excess
+from weft.measure.peer.channel_spec import encode_channel, read_channels
 from weft.measure.peer.endpoint_fields import echo_channel
-from weft.measure.peer.limits import Limits, excess
 from weft.measure.peer.local_server import LocalServer
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.latency import LATENCY
@@ -278,9 +278,9 @@ def test_an_operation_that_fails_at_once_is_an_error_and_not_a_record(peer):
 
 def test_the_peer_is_told_how_long_a_test_will_take():
     settings = settings_from(LATENCY.settings, {"duration": "2 s"})
-    (channel,) = read_channels([to_wire(echo_channel(settings))])[0]
+    (channel,) = read_channels([encode_channel(echo_channel(settings))])[0]
     assert "seconds 2 exceeds the server's limit 1" in str(
-        excess([channel], Limits(duration_s=1))[0]
+        find_excess([channel], Limits(duration_s=1))[0]
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from ofi_pair import config, connected, need
 
 from weft._core import Endpoint
-from weft.measure.peer.shm import DIRECTORY, remove_stale, stale
+from weft.measure.peer.stale_shm import DIRECTORY, remove_stale, stale
 
 HOLDER = """
 import sys, time

@@ -14,7 +14,7 @@ import pytest
 
 from weft.cli import main
 from weft.errors import InputError
-from weft.measure.peer.loss import PeerLost
+from weft.measure.peer.client import PeerLost
 from weft.measure.settings.placement import ANYWHERE
 from weft.records import read_records
 from weft.tune.search import measuring

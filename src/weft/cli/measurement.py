@@ -19,7 +19,6 @@ from weft.host.machine.facts import provenance_facts
 from weft.measure import mpi
 from weft.measure.campaign import Point, finished, plan_points, run_point
 from weft.measure.measurement import ENDED, Measurement, Test
-from weft.measure.peer.auth import read_token
 from weft.measure.peer.client import LOCAL, Peer, open_peer
 from weft.measure.settings.options import Option, Settings, options_of
 from weft.measure.settings.values import flag, whole
@@ -27,6 +26,7 @@ from weft.measure.tests.catalog import TESTS
 from weft.records import Record, RecordWriter, Scalar, check_output, read_records, this_run, to_line
 from weft.records.dimension import format_value, split_unit
 from weft.records.measured import measured_summary, sweep_table
+from weft.wire import read_token
 
 MOST_REPETITIONS = 10_000
 WITHOUT_PEER = {

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from weft import _core
 from weft.errors import InputError
-from weft.measure.peer.auth import MAKE_TOKEN, TOKEN_VARIABLE, read_token
+from weft.measure.peer.admission import Limits
 from weft.measure.peer.client import split_address
-from weft.measure.peer.limits import Limits
-from weft.measure.peer.protocol import DEFAULT_PORT
+from weft.measure.peer.messages import DEFAULT_PORT
 from weft.measure.peer.server import Address, Server
 from weft.units import rate_bps, size_bytes, time_ps
+from weft.wire import MAKE_TOKEN, TOKEN_VARIABLE, read_token
 
 _T = TypeVar("_T", int, float)
 UNLIMITED = "unlimited"

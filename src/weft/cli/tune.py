@@ -15,7 +15,6 @@ from weft.cli.progress import ProgressBar
 from weft.cli.tune_records import are_records, one_peer, run_records
 from weft.errors import InputError
 from weft.host.machine.facts import provenance_facts
-from weft.measure.peer.auth import read_token
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.values import time_ns, whole
 from weft.measure.tests.catalog import TESTS
@@ -26,6 +25,7 @@ from weft.tune.search.report_text import plan_text, tuning_text
 from weft.tune.search.schedule import POINT_S
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import tuning_record
+from weft.wire import read_token
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -10,11 +10,9 @@ The tests take their settings by the names that the command line has, as text or
 
 from weft.measure.interrupt import Interrupt
 from weft.measure.measurement import Measurement
-from weft.measure.peer.channel import ChannelSpec
-from weft.measure.peer.channels import Channels
-from weft.measure.peer.client import Peer, open_peer
-from weft.measure.peer.limits import Limits
-from weft.measure.peer.loss import PeerLost, PeerStopped
+from weft.measure.peer.admission import Limits
+from weft.measure.peer.channel_spec import ChannelSpec
+from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
 from weft.measure.tests.bandwidth import bandwidth
 from weft.measure.tests.latency import latency
 from weft.measure.tests.paced import paced

@@ -18,9 +18,8 @@ from weft._core import Endpoint, EndpointConfig, StopFlag
 from weft.errors import InputError, WeftError
 from weft.measure.interrupt import Interrupt
 from weft.measure.observation import Counted, PeerCounts, peer_counts
-from weft.measure.peer.channel import ChannelSpec
-from weft.measure.peer.client import Peer
-from weft.measure.peer.loss import PeerLost, PeerStopped
+from weft.measure.peer.channel_spec import ChannelSpec
+from weft.measure.peer.client import Peer, PeerLost, PeerStopped
 
 Progress = Callable[[float], None]
 Result = TypeVar("Result")

@@ -48,7 +48,7 @@ class Site:
     @property
     def peer(self) -> Peer:
         """A measuring peer on this machine, opened when asked for first, or after it was lost."""
-        if self._peer is None or self._peer.lost_within(0):
+        if self._peer is None or self._peer.is_lost_within(0):
             self._peer = self._open.enter_context(open_peer("local"))
         return self._peer
 

@@ -30,6 +30,7 @@ from weft.wire.connection import (
     ConnectionLost,
     accept,
     connect,
+    greet,
     tune,
 )
 from weft.wire.frames import (
@@ -78,6 +79,7 @@ __all__ = [
     "connect",
     "encode",
     "encode_refusal",
+    "greet",
     "printable",
     "read_token",
     "tune",

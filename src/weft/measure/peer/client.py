@@ -1,11 +1,11 @@
-"""The client's side of a control connection: open a peer, open channels to it.
+"""The client's side of a measurement: open a peer, open channels to it.
 
     with open_peer("node7") as peer, peer.open([spec]) as channels:
         channels.start()
         result = ping_pong(channels.endpoints[0], loop, channels.stop)
         counts = channels.finish()
 
-A thread answers heartbeats and sets `channels.stop` when the peer is lost.
+A thread keeps the control connection alive and sets `channels.stop` when the peer is lost.
 Entry point: `open_peer`. Units: seconds.
 """
 
@@ -16,24 +16,54 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from queue import Empty, SimpleQueue
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from weft._core import Endpoint, EndpointConfig, StopFlag
 from weft.errors import InputError, WeftError
-from weft.measure.peer.auth import ClientHandshake, Keys, read_token
-from weft.measure.peer.channel import ChannelSpec
-from weft.measure.peer.channels import Channels, all_of
-from weft.measure.peer.control_connection import Connection, ConnectionLost, tune
-from weft.measure.peer.limits import Limits
+from weft.measure.interrupt import Interrupt
+from weft.measure.peer import messages
+from weft.measure.peer.admission import Limits, find_excess, find_missing_transports
+from weft.measure.peer.channel_spec import (
+    ChannelSpec,
+    bind_to_host,
+    client_fields,
+    encode_channel,
+    endpoint_config,
+    read_channels,
+    shorten_problems,
+)
 from weft.measure.peer.local_server import LocalServer
-from weft.measure.peer.loss import PeerLost
-from weft.measure.peer.protocol import DEFAULT_PORT, Message, ProtocolError, error_of
+from weft.wire import (
+    Connection,
+    ConnectionLost,
+    Failure,
+    Keys,
+    Message,
+    ProtocolError,
+    greet,
+    read_token,
+    tune,
+)
 
 CONNECT_S = 5.0
 REPLY_S = 20.0
-_CHUNK = 4096
+CONNECT_MS = 5000
 LOCAL = "local"
+_CONNECTED_S = 10.0
+_FINISHED_S = 9.0
+_NOTICE_S = 0.3
+R = TypeVar("R", bound=Message)
+
+
+class PeerLost(WeftError):
+    """The peer died, or cannot be reached any more; what was measured before is good."""
+
+
+class PeerStopped(WeftError):
+    """The peer ended the test: a bound that its owner set, or a failure of its loop."""
 
 
 def open_peer(where: str = LOCAL, token: bytes | None = None) -> Peer:
@@ -44,20 +74,20 @@ def open_peer(where: str = LOCAL, token: bytes | None = None) -> Peer:
     if where == LOCAL:
         server = LocalServer()
         try:
-            return _connected("127.0.0.1", server.port, server.token, True, server)
+            return _connect("127.0.0.1", server.port, server.token, True, server)
         except WeftError:
             server.close()
             raise
     host, port = split_address(where)
     strict = token is not None or not _is_loopback(host)
-    return _connected(host, port, token if token is not None else read_token(None), strict, None)
+    return _connect(host, port, token if token is not None else read_token(None), strict, None)
 
 
 def split_address(text: str) -> tuple[str, int]:
     """Host and port of HOST, HOST:PORT, [V6]:PORT or a bare V6."""
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(messages.DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InputError(f"peer {text!r}", "is not HOST[:PORT]", "such as node7 or [::1]:9338")
@@ -71,20 +101,22 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _connected(
+def _connect(
     host: str, port: int, token: bytes | None, proof_needed: bool, server: LocalServer | None
 ) -> Peer:
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     sock = _dial(host, port, where)
     try:
-        handshake = ClientHandshake(token, where, proof_needed=proof_needed)
-        keys, limits = _greet(sock, handshake, where)
+        keys, limits = _greet(sock, token, where, proof_needed)
     except WeftError:
         sock.close()
         raise
-    peer = Peer(Connection(sock, keys, server=False), where, limits)
+    connection: Connection[messages.Reply] = Connection(
+        sock, keys, messages.REPLIES, server=False, limit_bytes=messages.FRAME_BYTES
+    )
+    peer = Peer(connection, where, limits)
     try:
-        peer.facts = peer.ask({"type": "describe"}, "description")["facts"]
+        peer.facts = peer.ask(messages.Describe(), messages.Description).facts
     except WeftError:
         peer.close()
         raise
@@ -109,16 +141,15 @@ def _dial(host: str, port: int, where: str) -> socket.socket:
     return sock
 
 
-def _greet(sock: socket.socket, handshake: ClientHandshake, where: str) -> tuple[Keys, Limits]:
+def _greet(
+    sock: socket.socket, token: bytes | None, where: str, proof_needed: bool
+) -> tuple[Keys, Limits]:
     sock.settimeout(CONNECT_S)
     try:
-        sock.sendall(handshake.hello)
-        while handshake.keys is None or handshake.limits is None:
-            data = sock.recv(_CHUNK)
-            if not data:
-                raise InputError(where, "closed the connection", "is it weft serve, not full?")
-            sock.sendall(handshake.feed(data))
-        return handshake.keys, Limits.from_wire(handshake.limits)
+        keys, limits = greet(sock, token, where, proof_needed=proof_needed)
+        return keys, Limits.from_wire(limits)
+    except ConnectionLost as error:
+        raise InputError(where, str(error), "is it weft serve, not full?") from error
     except ProtocolError as error:
         raise InputError(where, f"is not weft serve: {error}", "check host and port") from error
     except OSError as error:
@@ -128,13 +159,13 @@ def _greet(sock: socket.socket, handshake: ClientHandshake, where: str) -> tuple
 class Peer:
     """A `weft serve` that we talk to; close it, or use it as a context."""
 
-    def __init__(self, connection: Connection, where: str, limits: Limits) -> None:
+    def __init__(self, connection: Connection[messages.Reply], where: str, limits: Limits) -> None:
         self.where = where
         self.limits = limits
         self.facts: Mapping[str, str | int | float] = {}
         self.server: LocalServer | None = None  # if it is ours: ended with us
         self._connection = connection
-        self._replies: SimpleQueue[Message | None] = SimpleQueue()
+        self._replies: SimpleQueue[messages.Reply | None] = SimpleQueue()
         self._lost = ""
         self._closing = False
         self._on_stop: Callable[[InputError | None], None] | None = None
@@ -150,8 +181,7 @@ class Peer:
     @cached_property
     def availability(self) -> list[dict[str, Any]]:
         """The peer's transports, devices and providers, and why others cannot be used."""
-        found: list[dict[str, Any]] = self.ask({"type": "survey"}, "surveyed")["availability"]
-        return found
+        return self.ask(messages.Survey(), messages.Surveyed).availability
 
     def open(self, channels: Sequence[ChannelSpec]) -> Channels:
         """Both sides check, open, exchange addresses and connect; says all that does not fit.
@@ -172,7 +202,7 @@ class Peer:
         self._closing = True
         if not self._lost:
             try:
-                self._connection.send({"type": "bye"})
+                self._connection.send(messages.Bye())
             except ConnectionLost as error:
                 self._lose(str(error))
         self._connection.wake()
@@ -197,24 +227,23 @@ class Peer:
             self._lose(str(error))
             self.check()
 
-    def reply(self, kind: str, within_s: float = REPLY_S) -> Message:
+    def reply(self, kind: type[R], within_s: float = REPLY_S) -> R:
         """The next reply, which must be of this kind; a refusal is raised."""
         try:
             message = self._replies.get(timeout=within_s)
         except Empty:
             self._lose(f"no answer within {within_s:g} s")
             message = None
-        if message is None:
-            self.check()
-            raise PeerLost(f"{self.where}: closed here")
-        if message["type"] == "refused":
-            raise all_of(self.where, [error_of(p) for p in message["problems"]])
-        if message["type"] != kind:
-            self._lose(f"answered {message['type']}, not {kind}")
-            self.check()
-        return message
+        if isinstance(message, kind):
+            return message
+        if isinstance(message, messages.Refused):
+            raise combine_errors(self.where, [problem.to_error() for problem in message.problems])
+        if message is not None:
+            self._lose(f"answered {message.kind}, not {kind.__name__.lower()}")
+        self.check()
+        raise PeerLost(f"{self.where}: closed here")
 
-    def ask(self, message: Message, kind: str, within_s: float = REPLY_S) -> Message:
+    def ask(self, message: Message, kind: type[R], within_s: float = REPLY_S) -> R:
         self.send(message)
         return self.reply(kind, within_s)
 
@@ -223,7 +252,7 @@ class Peer:
         if self._lost:
             raise PeerLost(self._lost)
 
-    def lost_within(self, seconds: float) -> bool:
+    def is_lost_within(self, seconds: float) -> bool:
         """Whether the peer turns out to be lost: a data connection may break first."""
         deadline = time.monotonic() + seconds
         while not self._lost and time.monotonic() < deadline:
@@ -240,15 +269,15 @@ class Peer:
         except ConnectionLost as error:
             self._lose(str(error))
         except ProtocolError as error:
-            self._lose(f"is not to be understood: {error}")
+            self._lose(f"sent what no weft of this version sends: {error}")
         self._replies.put(None)
 
-    def _take(self, message: Message) -> None:
-        if message["type"] == "stopped":
+    def _take(self, message: messages.Reply) -> None:
+        if isinstance(message, messages.Stopped):
             if self._on_stop is not None:
-                self._on_stop(error_of(message))
-        elif message["type"] == "error":
-            self._lose(str(error_of(message)))
+                self._on_stop(message.reason.to_error())
+        elif isinstance(message, Failure):
+            self._lose(str(message.to_error()))
         else:
             self._replies.put(message)
 
@@ -258,3 +287,143 @@ class Peer:
             self._connection.wake()
         if self._on_stop is not None:
             self._on_stop(None)
+
+
+class Channels:
+    """Connected endpoints on both sides; close it, or use it as a context.
+
+    `stop` is for the client's loops: it is set when the peer is lost, when the server ends the
+    test, and on Ctrl-C between `start` and `finish` (then `interrupted` is true and `finish` works
+    as usual). A loop's error that comes of a lost peer leaves the context as PeerLost.
+    """
+
+    def __init__(self, peer: Peer, specs: Sequence[ChannelSpec]) -> None:
+        self._peer = peer
+        self._is_open_at_peer = False
+        self._stopped: InputError | None = None
+        self.stop = StopFlag()
+        self._interrupt = Interrupt(self.stop)
+        self.endpoints: list[Endpoint] = []
+        self.descriptions: list[tuple[dict[str, str], dict[str, str]]] = []
+        with ExitStack() as on_failure:
+            on_failure.callback(self.close)
+            self._open(specs)
+            on_failure.pop_all()
+
+    @property
+    def interrupted(self) -> bool:
+        return self._interrupt.is_set
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            if isinstance(error, InputError):
+                self._explain(error)
+        finally:
+            self.close()
+
+    def _explain(self, error: InputError) -> None:
+        """The data connection may break before we know why."""
+        try:
+            if self._peer.is_lost_within(_NOTICE_S):
+                self._peer.check()
+            self._check_stopped()
+        except (PeerLost, PeerStopped) as reason:
+            raise reason from error
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None:
+            raise PeerStopped(f"{self._peer.where}: {self._stopped}")
+
+    def start(self) -> None:
+        """The server's loops run from here on."""
+        self._interrupt.__enter__()
+        self._peer.ask(messages.Start(), messages.Started)
+
+    def finish(self, sent: int | Sequence[int] | None = None) -> list[messages.Counts]:
+        """Ends the server's loops; their counts, one per thread, in the order of thread numbers.
+
+        `sent` is how many messages went to each thread, so that receivers wait for all of
+        them. Counts of a duplex loop are what it received; what it sent is under "sender".
+        """
+        counts = [sent] if isinstance(sent, int) else sent if sent is None else list(sent)
+        try:
+            reply = self._peer.ask(messages.Finish(counts), messages.Finished, _FINISHED_S)
+        finally:
+            self._is_open_at_peer = False
+            self._interrupt.__exit__()
+        self._check_stopped()
+        return reply.counts
+
+    def close(self) -> None:
+        self._interrupt.__exit__()
+        self._peer.watch(None)
+        for endpoint in self.endpoints:
+            endpoint.close()
+        self.endpoints = []
+        if self._is_open_at_peer:
+            self._is_open_at_peer = False
+            with suppress(WeftError):  # lost: then nothing is open there
+                self._peer.ask(messages.Close(), messages.Closed, _CONNECTED_S)
+
+    # ---- Opening ------------------------------------------------------------------------------
+
+    def _open(self, specs: Sequence[ChannelSpec]) -> None:
+        requests = [encode_channel(spec) for spec in specs]
+        self._check(requests)
+        for spec in specs:
+            self.endpoints.append(Endpoint.open(self._config(spec)))
+        reply = self._peer.ask(messages.Open(requests), messages.Opened)
+        self._is_open_at_peer = True
+        self._peer.watch(self._on_stop)
+        self._connect(reply.addresses)
+
+    def _check(self, requests: Sequence[dict[str, Any]]) -> None:
+        """The server checks too; here it costs nothing, and its limits are known."""
+        channels, problems = read_channels(requests)
+        problems += find_excess(channels, self._peer.limits)
+        problems += find_missing_transports(channels) if not problems else []
+        if problems:
+            raise combine_errors(self._peer.where, shorten_problems(problems))
+
+    def _config(self, spec: ChannelSpec) -> EndpointConfig:
+        fields = bind_to_host(client_fields(spec), self._peer.local_host)
+        return endpoint_config(fields, server=False)
+
+    def _connect(self, peer_addresses: Sequence[bytes]) -> None:
+        self._peer.send(messages.Connect([endpoint.address() for endpoint in self.endpoints]))
+        failure: InputError | None = None
+        try:
+            for endpoint, address in zip(self.endpoints, peer_addresses, strict=True):
+                endpoint.connect(address, CONNECT_MS)
+        except InputError as error:
+            failure = error
+        try:
+            reply = self._peer.reply(messages.Connected, _CONNECTED_S)
+        except InputError as error:
+            self._is_open_at_peer = False
+            raise _combine_sides(failure, error) from failure
+        if failure is not None:
+            raise failure
+        for endpoint, description in zip(self.endpoints, reply.descriptions, strict=True):
+            self.descriptions.append((endpoint.describe(), description))
+
+    def _on_stop(self, reason: InputError | None) -> None:
+        self._stopped = self._stopped or reason
+        self.stop.set()
+
+
+def _combine_sides(ours: InputError | None, theirs: InputError) -> InputError:
+    if ours is None:
+        return theirs
+    return InputError(ours.where, f"{ours.problem}; the peer says: {theirs}", ours.remedy)
+
+
+def combine_errors(where: str, errors: Sequence[InputError]) -> InputError:
+    """One error that lists all."""
+    if len(errors) == 1:
+        return InputError(f"{where}: {errors[0].where}", errors[0].problem, errors[0].remedy)
+    listed = "; ".join(f"({n}) {error}" for n, error in enumerate(errors, 1))
+    return InputError(where, f"{len(errors)} problems: {listed}")

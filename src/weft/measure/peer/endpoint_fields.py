@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft._core import LoopSpec
-from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.settings.options import Settings
 from weft.measure.settings.placement import ANYWHERE, AUTO, client_cpu
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 from weft.errors import InputError
-from weft.measure.peer.auth import TOKEN_VARIABLE
+from weft.wire import TOKEN_VARIABLE
 
 _START_S = 60.0
 _END_S = 8.0

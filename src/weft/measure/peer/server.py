@@ -23,16 +23,23 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from weft.errors import InputError
-from weft.measure.peer.auth import Keys, ServerHandshake, refusal
-from weft.measure.peer.control_connection import Connection, tune
-from weft.measure.peer.journal import Journal
-from weft.measure.peer.limits import Limits
-from weft.measure.peer.protocol import ProtocolError, printable
+from weft.measure.peer import messages
+from weft.measure.peer.admission import Limits
 from weft.measure.peer.server_session import STUCK_STATUS, Session
-from weft.measure.peer.shm import remove_stale
+from weft.measure.peer.stale_shm import remove_stale
+from weft.wire import (
+    Connection,
+    Keys,
+    ProtocolError,
+    ServerHandshake,
+    encode_refusal,
+    printable,
+    tune,
+)
 
 GREETING_S = 5.0
-MOST_PENDING = 64
+LINES_PER_S = 20
+MAX_PENDING = 64
 _BACKLOG = 128
 _ACCEPT_PAUSE_S = 0.02
 _CLEAN_AGAIN_S = 1.0
@@ -64,6 +71,36 @@ class _Running:
     started: float = field(default_factory=time.monotonic)
 
 
+class LogThrottle:
+    """Writes at most LINES_PER_S lines a second: a flood is counted, not copied."""
+
+    def __init__(
+        self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._second = 0
+        self._lines = 0
+        self._dropped = 0
+
+    def __call__(self, text: str) -> None:
+        second = int(self._clock())
+        if second != self._second:
+            self._second, self._lines = second, 0
+            self.flush()
+        self._lines += 1
+        if self._lines > LINES_PER_S:
+            self._dropped += 1
+        else:
+            self._write(text)
+
+    def flush(self) -> None:
+        """Writes how many lines were left out."""
+        if self._dropped:
+            self._write(f"{self._dropped} more lines left out")
+            self._dropped = 0
+
+
 class Server:
     def __init__(
         self,
@@ -75,7 +112,7 @@ class Server:
         self._token = token
         self._limits = limits
         self._log = log
-        self._note = Journal(log)  # of strangers, who may be many
+        self._note = LogThrottle(log)  # of strangers, who may be many
         self._clean_at = math.inf
         self._listeners = _listen(addresses)
         self._selector = selectors.DefaultSelector()
@@ -105,7 +142,7 @@ class Server:
             self._end()
 
     def _step(self) -> None:
-        for key, _ in self._selector.select(self._patience_s()):
+        for key, _ in self._selector.select(self._timeout_s()):
             # An earlier event of this round may have closed it, and given its number to another.
             current = self._selector.get_map().get(key.fd)
             if current is not None and current.fileobj is key.fileobj:
@@ -117,7 +154,7 @@ class Server:
             self._clean_at = math.inf
             remove_stale()
 
-    def _patience_s(self) -> float | None:
+    def _timeout_s(self) -> float | None:
         """Until something is due; None: for ever."""
         due = min([self._clean_at, *(pending.deadline for pending in self._pending.values())])
         return None if due == math.inf else max(0.0, due - time.monotonic())
@@ -148,7 +185,7 @@ class Server:
             time.sleep(_ACCEPT_PAUSE_S)
             return
         sock.setblocking(False)
-        if len(self._pending) >= MOST_PENDING:
+        if len(self._pending) >= MAX_PENDING:
             # Real clients are done in milliseconds: the oldest is the least likely to be one.
             self._drop(next(iter(self._pending.values())), "too many wait")
         handshake = ServerHandshake(self._token, self._limits.to_wire())
@@ -181,7 +218,7 @@ class Server:
 
     def _refuse(self, pending: _Pending, error: InputError | ProtocolError) -> None:
         with contextlib.suppress(OSError):
-            pending.sock.send(refusal(error))
+            pending.sock.send(encode_refusal(error))
         self._drop(pending, f"refused: {error}")
 
     def _drop(self, pending: _Pending, why: str) -> None:
@@ -217,12 +254,15 @@ class Server:
     def _in_child(self, sock: socket.socket, keys: Keys, summary: int, parent: int) -> NoReturn:
         status = 1
         try:
-            _live_with(parent)
+            _end_with_parent(parent)
             self._close_all_but(sock)
-            session = Session(Connection(sock, keys, server=True), self._limits)
-            ended = session.run()
+            connection: Connection[messages.Request] = Connection(
+                sock, keys, messages.REQUESTS, server=True, limit_bytes=messages.FRAME_BYTES
+            )
+            session = Session(connection, self._limits)
+            outcome = session.run()
             tests = f"{session.tests} test{'s' if session.tests != 1 else ''}"
-            text = f"{tests}{session.roles and f' ({session.roles})'}, {ended}"
+            text = f"{tests}{session.roles and f' ({session.roles})'}, {outcome}"
             with contextlib.suppress(BrokenPipeError):  # the server is gone already
                 os.write(summary, text.encode()[:_SUMMARY_BYTES])
             status = 0
@@ -233,10 +273,10 @@ class Server:
             sys.stderr.flush()
             os._exit(status)
 
-    def _close_all_but(self, kept: socket.socket) -> None:
+    def _close_all_but(self, client: socket.socket) -> None:
         self._selector.close()
-        others = [p.sock for p in self._pending.values() if p.sock is not kept]
-        for sock in (*self._listeners, *others, self._wake_read, self._wake_write):
+        pending = [p.sock for p in self._pending.values() if p.sock is not client]
+        for sock in (*self._listeners, *pending, self._wake_read, self._wake_write):
             sock.close()
         for running in self._running.values():
             os.close(running.summary)
@@ -247,10 +287,10 @@ class Server:
             if pid == 0:
                 continue
             del self._running[pid]
-            told = printable(os.read(running.summary, _SUMMARY_BYTES).decode(errors="replace"))
+            summary = printable(os.read(running.summary, _SUMMARY_BYTES).decode(errors="replace"))
             os.close(running.summary)
             seconds = time.monotonic() - running.started
-            self._log(f"{running.peer}: {told or _death(status)}, {seconds:.1f} s")
+            self._log(f"{running.peer}: {summary or _explain_death(status)}, {seconds:.1f} s")
             # Shared memory of what was killed; a killed client may be a moment behind its socket.
             remove_stale()
             self._clean_at = time.monotonic() + _CLEAN_AGAIN_S
@@ -278,8 +318,8 @@ class Server:
         remove_stale()
 
 
-def _live_with(parent: int) -> None:
-    """The session ends when the server does, and by the server's word, not by the terminal's."""
+def _end_with_parent(parent: int) -> None:
+    """The session ends when the server does or asks it to, not by Ctrl-C in the terminal."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -289,7 +329,7 @@ def _live_with(parent: int) -> None:
         os._exit(1)
 
 
-def _death(status: int) -> str:
+def _explain_death(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code in (STUCK_STATUS, -signal.SIGALRM):
         return "a loop or driver hung"
@@ -298,19 +338,19 @@ def _death(status: int) -> str:
 
 def _listen(addresses: Sequence[Address]) -> list[socket.socket]:
     """A socket for each address; port 0 takes a free port, the same for all."""
-    found: list[socket.socket] = []
+    listeners: list[socket.socket] = []
     try:
         for host, port in addresses:
-            taken = found[0].getsockname()[1] if found and port == 0 else port
-            found.append(_bound(host, taken))
+            first_port = listeners[0].getsockname()[1] if listeners else port
+            listeners.append(_bind(host, port or first_port))
     except InputError:
-        for listener in found:
+        for listener in listeners:
             listener.close()
         raise
-    return found
+    return listeners
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -8,8 +8,6 @@ Entry point: `Session.run`. Units: seconds, bits per second.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import os
 import signal
@@ -22,12 +20,23 @@ from typing import Any
 
 from weft import _core
 from weft.errors import InputError, WeftError
-from weft.measure.peer.capability import described, facts, not_available
-from weft.measure.peer.channel import Served, at_address, first_of, read_channels
-from weft.measure.peer.control_connection import Connection, ConnectionLost
-from weft.measure.peer.limits import Limits, excess, roles_of
-from weft.measure.peer.protocol import Message, ProtocolError, error_message
-from weft.measure.peer.serving import Serving
+from weft.measure.peer import messages
+from weft.measure.peer.admission import (
+    Limits,
+    collect_facts,
+    count_roles,
+    describe_offer,
+    find_excess,
+    find_missing_transports,
+)
+from weft.measure.peer.channel_spec import (
+    ServedChannel,
+    bind_to_host,
+    read_channels,
+    shorten_problems,
+)
+from weft.measure.peer.served_test import ServedTest
+from weft.wire import Connection, ConnectionLost, Failure, ProtocolError
 
 # What a client may send in each state, besides what it always may.
 _ALLOWED = {
@@ -37,19 +46,18 @@ _ALLOWED = {
     "running": frozenset({"finish"}),
 }
 _ALWAYS = frozenset({"close", "describe", "survey"})
-_LONGEST_ADDRESS = 4096
 _RATE_SLACK = 1.1
 _CLEAN_END_S = 3.0
-_LONGEST_CLOSE_S = 6.0
+_MAX_CLOSE_S = 6.0
 STUCK_STATUS = 70
 
 
 class Session:
-    def __init__(self, connection: Connection, limits: Limits) -> None:
+    def __init__(self, connection: Connection[messages.Request], limits: Limits) -> None:
         self._connection = connection
         self._limits = limits
         self._state = "idle"
-        self._serving: Serving | None = None
+        self._test: ServedTest | None = None
         self._job: threading.Thread | None = None
         self._job_done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started = 0.0
@@ -68,10 +76,10 @@ class Session:
         except ConnectionLost as error:
             return f"client lost: {error}"
         except ProtocolError as error:
-            self._tell(InputError("control connection", str(error)))
+            self._report(InputError("control connection", str(error)))
             return f"client dropped: {error}"
         except InputError as error:
-            self._tell(error)
+            self._report(error)
             return f"ended: {error}"
         finally:
             self._release()
@@ -79,30 +87,25 @@ class Session:
     def _converse(self) -> str:
         while True:
             for message in self._connection.poll():
-                if message["type"] == "bye":
+                if isinstance(message, messages.Bye):
                     return "bye"
                 self._handle(message)
             while not self._job_done.empty():
                 self._job_done.get_nowait()()
             if self._terminated:
                 raise InputError("server", "is ending", "start it again")
-            self._keep_bounds()
+            self._enforce_limits()
 
-    def _handle(self, message: Message) -> None:
-        kind = message["type"]
+    def _handle(self, message: messages.Request) -> None:
+        kind = message.kind
         if self._job is not None or kind not in _ALLOWED[self._state] | _ALWAYS:
             raise ProtocolError(f"{kind} while {'busy' if self._job else self._state}")
         getattr(self, f"_on_{kind}")(message)
 
-    def _reply(self, kind: str, **fields: Any) -> None:
-        self._connection.send({"type": kind, **fields})
-
-    def _tell(self, error: InputError) -> None:
-        """A last word, if it can still be heard."""
-        try:
-            self._connection.send(error_message(error))
-        except ConnectionLost:
-            return
+    def _report(self, error: InputError) -> None:
+        """The reason of the end, if the client can still receive it."""
+        with contextlib.suppress(ConnectionLost):
+            self._connection.send(Failure.from_error(error))
 
     def _on_terminate(self, _signal: int, _frame: object) -> None:
         self._terminated = True
@@ -126,7 +129,7 @@ class Session:
                 result, problems = work(), []
             except InputError as error:
                 problems = [error]
-            except Misfits as error:
+            except Refusals as error:
                 problems = error.problems
             finally:
                 self._job_done.put(lambda: finished(result, problems))
@@ -138,97 +141,96 @@ class Session:
     def _refuse(self, problems: Sequence[InputError]) -> None:
         """Says what does not fit; the session goes on."""
         self._drop_test()
-        told = [error_message(problem, "problem") for problem in first_of(problems)]
-        self._reply("refused", problems=told)
+        shown = [Failure.from_error(problem) for problem in shorten_problems(problems)]
+        self._connection.send(messages.Refused(shown))
 
     def _drop_test(self) -> None:
-        serving, self._serving, self._state = self._serving, None, "idle"
-        with _killed_after(_LONGEST_CLOSE_S):
-            if serving is not None and not serving.close():
+        test, self._test, self._state = self._test, None, "idle"
+        with _kill_after(_MAX_CLOSE_S):
+            if test is not None and not test.close():
                 raise InputError("loop", "does not end", "the session is closed")
 
     # ---- Messages -----------------------------------------------------------------------------
 
-    def _on_describe(self, _: Message) -> None:
-        self._reply("description", facts=facts())
+    def _on_describe(self, _: messages.Describe) -> None:
+        self._connection.send(messages.Description(collect_facts()))
 
-    def _on_survey(self, _: Message) -> None:
+    def _on_survey(self, _: messages.Survey) -> None:
         """Looks at every device and library, which takes a moment."""
         self._in_background(
-            lambda: [described(found) for found in _core.availability()],
-            lambda found: self._reply("surveyed", availability=found),
+            lambda: [describe_offer(offer) for offer in _core.availability()],
+            lambda offers: self._connection.send(messages.Surveyed(offers)),
         )
 
-    def _on_open(self, message: Message) -> None:
-        channels, problems = read_channels(message["channels"])
-        problems += excess(channels, self._limits)
+    def _on_open(self, message: messages.Open) -> None:
+        channels, problems = read_channels(message.channels)
+        problems += find_excess(channels, self._limits)
         if problems:
             self._refuse(problems)
             return
         host = self._connection.local_host
-        bound = [replace(c, config=at_address(c.config, host)) for c in channels]
-        serving = Serving(bound, same_host=self._connection.same_host)
-        self.roles = roles_of(channels)
+        bound = [replace(c, config=bind_to_host(c.config, host)) for c in channels]
+        test = ServedTest(bound, same_host=self._connection.is_same_host)
+        self.roles = count_roles(channels)
 
         def opened(addresses: list[bytes]) -> None:
             self._state = "opened"
-            self._reply("opened", addresses=[base64.b64encode(a).decode() for a in addresses])
+            self._connection.send(messages.Opened(addresses))
 
-        self._serving = serving
-        self._in_background(lambda: _open(serving, channels), opened)
+        self._test = test
+        self._in_background(lambda: _open(test, channels), opened)
 
-    def _on_connect(self, message: Message) -> None:
-        serving = self._test()
-        addresses = read_addresses(message["addresses"])
-        if len(addresses) != serving.channels:
-            raise ProtocolError(f"connect: {len(addresses)} addresses, {serving.channels} channels")
+    def _on_connect(self, message: messages.Connect) -> None:
+        test = self._opened_test()
+        addresses = message.addresses
+        if len(addresses) != test.channel_count:
+            problem = f"{len(addresses)} addresses, {test.channel_count} channels"
+            raise ProtocolError(f"connect: {problem}")
 
         def connected(descriptions: list[dict[str, str]]) -> None:
             self._state = "connected"
-            self._reply("connected", descriptions=descriptions)
+            self._connection.send(messages.Connected(descriptions))
 
-        self._in_background(lambda: serving.connect(addresses), connected)
+        self._in_background(lambda: test.connect(addresses), connected)
 
-    def _on_start(self, _: Message) -> None:
-        self._test().start(self._connection.wake)
+    def _on_start(self, _: messages.Start) -> None:
+        self._opened_test().start(self._connection.wake)
         self._state, self._started, self._stopped = "running", time.monotonic(), False
         self.tests += 1
-        self._reply("started")
+        self._connection.send(messages.Started())
 
-    def _on_finish(self, message: Message) -> None:
-        serving, sent = self._test(), message["sent"]
-        if sent is not None and not (
-            len(sent) == serving.threads and all(type(n) is int and n >= 0 for n in sent)
-        ):
-            raise ProtocolError(f"finish: sent is not {serving.threads} counts, one per thread")
+    def _on_finish(self, message: messages.Finish) -> None:
+        test, sent = self._opened_test(), message.sent
+        if sent is not None and len(sent) != test.thread_count:
+            raise ProtocolError(f"finish: sent is not {test.thread_count} counts, one per thread")
 
         def finished(counts: list[dict[str, Any]]) -> None:
             self._drop_test()
-            self._reply("finished", counts=counts)
+            self._connection.send(messages.Finished(counts))
 
-        self._in_background(lambda: serving.finish(sent), finished)
+        self._in_background(lambda: test.finish(sent), finished)
 
-    def _on_close(self, _: Message) -> None:
+    def _on_close(self, _: messages.Close) -> None:
         self._drop_test()
-        self._reply("closed")
+        self._connection.send(messages.Closed())
 
-    def _test(self) -> Serving:
-        assert self._serving is not None, self._state
-        return self._serving
+    def _opened_test(self) -> ServedTest:
+        assert self._test is not None, self._state
+        return self._test
 
-    # ---- Bounds -------------------------------------------------------------------------------
+    # ---- Limits -------------------------------------------------------------------------------
 
-    def _keep_bounds(self) -> None:
+    def _enforce_limits(self) -> None:
         """Stops a test that fails, lasts too long or is too fast, and says so."""
-        if self._state != "running" or self._stopped or self._serving is None:
+        if self._state != "running" or self._stopped or self._test is None:
             return
-        error = self._serving.failure() or self._broken_bound(self._serving)
+        error = self._test.find_failure() or self._find_broken_limit(self._test)
         if error is not None:
             self._stopped = True
-            self._serving.stop()
-            self._connection.send(error_message(error, "stopped"))
+            self._test.stop()
+            self._connection.send(messages.Stopped(Failure.from_error(error)))
 
-    def _broken_bound(self, serving: Serving) -> InputError | None:
+    def _find_broken_limit(self, test: ServedTest) -> InputError | None:
         limits, elapsed_s = self._limits, time.monotonic() - self._started
         if limits.duration_s is not None and elapsed_s > limits.duration_s:
             return InputError(
@@ -238,7 +240,7 @@ class Session:
             )
         if limits.rate_bps is None or elapsed_s < 1:
             return None
-        rate_bps = serving.progress_bits() / elapsed_s
+        rate_bps = test.progress_bits() / elapsed_s
         if rate_bps <= limits.rate_bps * _RATE_SLACK:
             return None
         return InputError(
@@ -249,46 +251,34 @@ class Session:
 
     def _release(self) -> None:
         """Frees what the test holds; a helper or loop that hangs ends with the process."""
-        if self._serving is not None:
-            self._serving.stop()
+        if self._test is not None:
+            self._test.stop()
         if self._job is not None:
             self._job.join(_CLEAN_END_S)
         alive = self._job is not None and self._job.is_alive()
-        with _killed_after(_LONGEST_CLOSE_S):
-            if self._serving is not None and (alive or not self._serving.close()):
+        with _kill_after(_MAX_CLOSE_S):
+            if self._test is not None and (alive or not self._test.close()):
                 os._exit(STUCK_STATUS)
         self._connection.close()
 
 
 @contextlib.contextmanager
-def _killed_after(seconds: float) -> Iterator[None]:
+def _kill_after(seconds: float) -> Iterator[None]:
     """A driver that hangs in this thread ends the process: nobody else could."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     yield
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-class Misfits(WeftError):
-    """Several things that cannot be had here."""
+class Refusals(WeftError):
+    """Several reasons why channels cannot be opened here."""
 
     def __init__(self, problems: list[InputError]) -> None:
         self.problems = problems
         super().__init__("; ".join(str(p) for p in problems))
 
 
-def _open(serving: Serving, channels: Sequence[Served]) -> list[bytes]:
-    if problems := not_available(channels):
-        raise Misfits(problems)
-    return serving.open()
-
-
-def read_addresses(values: Sequence[Any]) -> list[bytes]:
-    found = []
-    for value in values:
-        if type(value) is not str or len(value) > 2 * _LONGEST_ADDRESS:
-            raise ProtocolError("an address is not a short text")
-        try:
-            found.append(base64.b64decode(value, validate=True))
-        except binascii.Error as error:
-            raise ProtocolError("an address is not base64") from error
-    return found
+def _open(test: ServedTest, channels: Sequence[ServedChannel]) -> list[bytes]:
+    if problems := find_missing_transports(channels):
+        raise Refusals(problems)
+    return test.open()

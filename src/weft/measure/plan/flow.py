@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft._core import Counts, Endpoint, Histogram, StopFlag, ping_pong, post_poll, stream
-from weft.measure.peer.channel import ChannelSpec
-from weft.measure.peer.channels import Channels
-from weft.measure.peer.client import open_peer
+from weft.measure.peer.channel_spec import ChannelSpec
+from weft.measure.peer.client import Channels, open_peer
 from weft.measure.peer.endpoint_fields import (
     echo_channel,
     endpoint_fields,

@@ -14,7 +14,7 @@ from typing import Any
 from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
 from weft.errors import InputError
 from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
-from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.endpoint_fields import (
     endpoint_fields,
     loop_cpu,

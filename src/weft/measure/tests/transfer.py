@@ -17,7 +17,7 @@ from weft._core import availability, transfer_send
 from weft.errors import InputError
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Counted, Observation, cpu, messages, throughput, total
-from weft.measure.peer.channel import ChannelSpec
+from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import endpoint_fields, loop_fields, loop_spec, receives
 from weft.measure.rig import Progress, Rig, done_share

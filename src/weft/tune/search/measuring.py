@@ -13,8 +13,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.measure.measurement import check_point, run_test
-from weft.measure.peer.client import Peer
-from weft.measure.peer.loss import PeerLost, PeerStopped
+from weft.measure.peer.client import Peer, PeerLost, PeerStopped
 from weft.measure.settings.feasibility import is_lossy
 from weft.measure.settings.options import Settings, settings_from
 from weft.records import Plain, Record

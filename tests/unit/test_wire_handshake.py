@@ -6,9 +6,22 @@ import pytest
 
 from weft import __version__
 from weft.errors import InputError
-from weft.measure.peer import auth
-from weft.measure.peer.auth import ClientHandshake, ServerHandshake, derive, read_token, refusal
-from weft.measure.peer.protocol import PROTOCOL, FrameReader, ProtocolError, encode
+from weft.wire import (
+    MAKE_TOKEN,
+    PROTOCOL,
+    TOKEN_VARIABLE,
+    Beat,
+    ClientHandshake,
+    Decoder,
+    Failure,
+    FrameReader,
+    ProtocolError,
+    ServerHandshake,
+    encode,
+    encode_refusal,
+    read_token,
+)
+from weft.wire.handshake import Hello, Prove, Ready, Welcome, derive_keys
 
 TOKEN = b"correct horse battery staple"
 OTHER = b"incorrect horse battery staple"
@@ -59,14 +72,14 @@ def test_recorded_proofs_are_of_no_use_in_another_conversation():
 
 
 def test_a_proof_cannot_be_sent_back_to_who_made_it():
-    keys = derive(TOKEN, "a" * 64, "b" * 64)
+    keys = derive_keys(TOKEN, "a" * 64, "b" * 64)
     assert len({keys.client_proof, keys.server_proof, keys.client_seal, keys.server_seal}) == 4
 
 
 def test_a_server_that_does_not_know_the_token_is_not_believed():
     client, impostor = ClientHandshake(TOKEN, "peer"), ServerHandshake(OTHER, {})
     client.feed(impostor.feed(client.hello))
-    lie = encode({"type": "ready", "proof": "0" * 64, "limits": {}})
+    lie = encode(Ready("0" * 64, {}))
     with pytest.raises(InputError, match="the server does not know the token"):
         client.feed(lie)
 
@@ -79,7 +92,7 @@ def test_a_server_without_a_token_is_not_believed_by_a_client_that_has_one():
 
 
 def hello(protocol: int) -> bytes:
-    return encode({"type": "hello", "protocol": protocol, "weft": "9.9", "nonce": "0" * 64})
+    return encode(Hello(protocol, "9.9", "0" * 64))
 
 
 @pytest.mark.parametrize(("protocol", "older"), [(PROTOCOL + 1, "server"), (0, "client")])
@@ -92,10 +105,10 @@ def test_each_side_says_both_versions_and_which_is_older(protocol, older):
     assert f"the {older}'s is the older one" in text
 
     with pytest.raises(InputError) as told:
-        ClientHandshake(None, "node7").feed(refusal(by_server.value))
+        ClientHandshake(None, "node7").feed(encode_refusal(by_server.value))
     assert str(told.value) == f"node7: {text}"
 
-    welcome = {"type": "welcome", "protocol": protocol, "weft": "9.9", "nonce": "", "token": False}
+    welcome = Welcome(protocol, "9.9", "", False)
     with pytest.raises(InputError, match=f"the server speaks {protocol} "):
         ClientHandshake(None, "node7").feed(encode(welcome))
 
@@ -103,10 +116,10 @@ def test_each_side_says_both_versions_and_which_is_older(protocol, older):
 @pytest.mark.parametrize(
     "data",
     [
-        encode({"type": "prove", "proof": ""}),
-        encode({"type": "beat"}),
+        encode(Prove("")),
+        encode(Beat()),
         hello(PROTOCOL) + hello(PROTOCOL),
-        encode({"type": "hello", "protocol": PROTOCOL, "weft": "", "nonce": "short"}),
+        encode(Hello(PROTOCOL, "", "short")),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
@@ -115,17 +128,17 @@ def test_anything_but_the_handshake_is_refused(data):
     server = ServerHandshake(None, {})
     with pytest.raises(ProtocolError) as error:
         server.feed(data)
-    (told,) = FrameReader(4096).feed(refusal(error.value))
-    assert told["type"] == "error"
+    (answer,) = FrameReader(Decoder(Failure), 4096).feed(encode_refusal(error.value))
+    assert answer.problem == str(error.value)
 
 
 def test_nothing_may_follow_a_proof_before_its_answer():
     nonce = "1" * 64
-    proof = derive(b"", "0" * 64, nonce).client_proof
+    proof = derive_keys(b"", "0" * 64, nonce).client_proof
     server = ServerHandshake(None, {}, new_nonce=lambda: nonce)
     server.feed(hello(PROTOCOL))
     with pytest.raises(ProtocolError, match="before the answer"):
-        server.feed(encode({"type": "prove", "proof": proof}) + b"x")
+        server.feed(encode(Prove(proof)) + b"x")
 
 
 class TestTokenFiles:
@@ -148,16 +161,16 @@ class TestTokenFiles:
             read_token(str(tmp_path / "none"))
 
     def test_a_short_token_is_refused(self, monkeypatch):
-        monkeypatch.setenv(auth.TOKEN_VARIABLE, "secret")
+        monkeypatch.setenv(TOKEN_VARIABLE, "secret")
         with pytest.raises(InputError, match="token of 6 characters, at least 16"):
             read_token(None)
 
     def test_without_file_and_variable_there_is_none(self, monkeypatch):
-        monkeypatch.delenv(auth.TOKEN_VARIABLE, raising=False)
+        monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
         assert read_token(None) is None
 
     def test_the_command_that_makes_one_makes_one(self, tmp_path):
         file = tmp_path / "token"
-        command = auth.MAKE_TOKEN.split("`")[1].replace("FILE", str(file))
+        command = MAKE_TOKEN.split("`")[1].replace("FILE", str(file))
         assert os.system(command) == 0
         assert len(read_token(str(file)) or b"") == 44

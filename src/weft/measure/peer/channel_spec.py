@@ -1,8 +1,8 @@
 """What a client asks of a server for one connection, and its check, field by field.
 
-The client's ChannelSpec is turned into what the server opens (sizes swapped) and sent; the server
-turns the JSON back into Served, whatever came, and tells every field that is wrong.
-Entry points: `ChannelSpec`, `to_wire`, `read_channels`. Units: bytes, ns, messages per second.
+The client sends what the server is to open (its sizes swapped); the server reads it back as a
+ServedChannel and reports every field that is wrong.
+Entry points: `ChannelSpec`, `encode_channel`, `read_channels`. Units: bytes, ns, messages/s.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ ROLES = ("echo", "sink", "duplex", "window", "transfer")
 _ONE_ENDPOINT = frozenset({"echo", "transfer"})
 ACKNOWLEDGEMENT_BYTES = 8
 OVER_PEERS = ("tcp", "udp", "ofi", "verbs")
-LONGEST_TEXT = 256
-MOST_CHANNELS = 4096
-MOST_TOLD = 8
+MAX_TEXT = 256
+MAX_CHANNELS = 4096
+MAX_PROBLEMS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ChannelSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedChannel:
     """A channel as the server opens and serves it: every field present and of its type."""
 
     where: str
@@ -123,7 +123,7 @@ def server_fields(spec: ChannelSpec) -> dict[str, Any]:
     return turned | dict(spec.config.get("server", {}))
 
 
-def at_address(config: Mapping[str, Any], host: str) -> dict[str, Any]:
+def bind_to_host(config: Mapping[str, Any], host: str) -> dict[str, Any]:
     """Data goes where the control connection goes, unless another local address is asked for."""
     provider = str(config.get("device", "")).partition(";")[0]
     by_address = config.get("transport") in ("tcp", "udp") or (
@@ -134,7 +134,7 @@ def at_address(config: Mapping[str, Any], host: str) -> dict[str, Any]:
     return dict(config) | {"address": host}
 
 
-def to_wire(spec: ChannelSpec) -> dict[str, Any]:
+def encode_channel(spec: ChannelSpec) -> dict[str, Any]:
     return {
         "config": server_fields(spec),
         "role": spec.role,
@@ -144,12 +144,12 @@ def to_wire(spec: ChannelSpec) -> dict[str, Any]:
     }
 
 
-def read_channels(values: Sequence[Any]) -> tuple[list[Served], list[InputError]]:
+def read_channels(values: Sequence[Any]) -> tuple[list[ServedChannel], list[InputError]]:
     """The channels that a client asks for, and everything that is wrong with them."""
-    found: list[Served] = []
+    found: list[ServedChannel] = []
     problems: list[InputError] = []
-    if len(values) > MOST_CHANNELS:
-        problem = f"{len(values)} of them, at most {MOST_CHANNELS} are possible"
+    if len(values) > MAX_CHANNELS:
+        problem = f"{len(values)} of them, at most {MAX_CHANNELS} are possible"
         return [], [InputError("channels", problem, "ask for fewer")]
     for number, value in enumerate(values):
         where = f"channel {number}"
@@ -164,11 +164,11 @@ def read_channels(values: Sequence[Any]) -> tuple[list[Served], list[InputError]
     return found, problems + ([] if problems else _mixed_threads(found))
 
 
-def first_of(problems: Sequence[InputError]) -> list[InputError]:
+def shorten_problems(problems: Sequence[InputError]) -> list[InputError]:
     """As many as can be read, and how many more there are."""
-    more = problems[MOST_TOLD:]
-    counted = [InputError("channels", f"{len(more)} more do not fit")] if more else []
-    return [*problems[:MOST_TOLD], *counted]
+    rest = problems[MAX_PROBLEMS:]
+    count = [InputError("channels", f"{len(rest)} more do not fit")] if rest else []
+    return [*problems[:MAX_PROBLEMS], *count]
 
 
 def _shape(value: Any, where: str) -> list[InputError]:
@@ -182,11 +182,11 @@ def _shape(value: Any, where: str) -> list[InputError]:
     ]
 
 
-def _read(value: Mapping[str, Any], where: str) -> tuple[Served, list[InputError]]:
+def _read(value: Mapping[str, Any], where: str) -> tuple[ServedChannel, list[InputError]]:
     problems: list[InputError] = []
     if value["role"] not in ROLES:
         problems.append(InputError(where, f"role {_shown(value['role'])} is unknown", _one(ROLES)))
-    channel = Served(
+    channel = ServedChannel(
         where=where,
         config=_fields(value["config"], CONFIG, where, problems),
         role=value["role"],
@@ -228,10 +228,10 @@ def _wrong(value: object, kind: Kind) -> str:
         return "" if number else "a number of at least 0"
     if kind is bool:
         return "" if type(value) is bool else "true or false"
-    return "" if type(value) is str and len(value) <= LONGEST_TEXT else "a short text"
+    return "" if type(value) is str and len(value) <= MAX_TEXT else "a short text"
 
 
-def _inconsistent(channel: Served) -> list[InputError]:
+def _inconsistent(channel: ServedChannel) -> list[InputError]:
     """Sizes and windows that the endpoint's slots cannot hold."""
     config, loop, options = channel.config, channel.loop, channel.options
     written = options["remote_slots"] * loop["bytes"]
@@ -262,8 +262,8 @@ def _inconsistent(channel: Served) -> list[InputError]:
     ]
 
 
-def _mixed_threads(channels: Sequence[Served]) -> list[InputError]:
-    first: dict[int, Served] = {}
+def _mixed_threads(channels: Sequence[ServedChannel]) -> list[InputError]:
+    first: dict[int, ServedChannel] = {}
     problems = []
     for channel in channels:
         other = first.setdefault(channel.thread, channel)

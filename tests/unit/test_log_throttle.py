@@ -1,12 +1,12 @@
 """The log of strangers: readable under a flood, and honest about what it left out."""
 
-from weft.measure.peer.journal import LINES_PER_S, Journal
+from weft.measure.peer.server import LINES_PER_S, LogThrottle
 
 
 def test_a_flood_is_counted_not_copied():
     lines: list[str] = []
     now = [10.0]
-    note = Journal(lines.append, clock=lambda: now[0])
+    note = LogThrottle(lines.append, clock=lambda: now[0])
     for number in range(1000):
         note(f"stranger {number}")
     assert len(lines) == LINES_PER_S
@@ -17,7 +17,7 @@ def test_a_flood_is_counted_not_copied():
 
 def test_the_last_count_is_told_at_the_end():
     lines: list[str] = []
-    note = Journal(lines.append, clock=lambda: 1.0)
+    note = LogThrottle(lines.append, clock=lambda: 1.0)
     for _ in range(LINES_PER_S + 1):
         note("x")
     note.flush()

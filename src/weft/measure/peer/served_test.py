@@ -1,7 +1,8 @@
 """The server's half of one test: endpoints, and the loops that serve them, a thread each.
 
-Used by one thread at a time, except `stop`, `progress` and `failure`, which any may call. Loops run
-in the core without the GIL and end by their flags. Entry point: `Serving`. Units: seconds, bytes.
+Used by one thread at a time, except `stop`, `progress_bits` and `find_failure`, which any may call.
+Loops run in the core without the GIL and end by their flags.
+Entry point: `ServedTest`. Units: seconds, bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from weft import _core
 from weft.errors import InputError
-from weft.measure.peer.channel import Served, endpoint_config, loop_spec
+from weft.measure.peer.channel_spec import ServedChannel, endpoint_config, loop_spec
 from weft.measure.settings.placement import server_cpu
 
 CONNECT_MS = 5000
@@ -36,10 +37,10 @@ _COUNTS = (
 
 
 class _Loop:
-    """One thread and what came of it."""
+    """One thread, and its counts or error."""
 
     def __init__(
-        self, channels: Sequence[Served], endpoints: Sequence[_core.Endpoint], cpu: int
+        self, channels: Sequence[ServedChannel], endpoints: Sequence[_core.Endpoint], cpu: int
     ) -> None:
         self.channel = channels[0]
         self.cpu = cpu
@@ -56,7 +57,7 @@ class _Loop:
             except InputError as error:
                 self.error = error
             finally:
-                self.error = self.error or self._trouble()
+                self.error = self.error or self._find_error()
                 if self.error:
                     on_error()
 
@@ -64,13 +65,13 @@ class _Loop:
         self.thread = threading.Thread(target=run, name=self.channel.where, daemon=True)
         self.thread.start()
 
-    def _trouble(self) -> InputError | None:
+    def _find_error(self) -> InputError | None:
         if self.counts is None:
-            return InputError(self.channel.where, "its loop broke off", "see the server's log")
+            return InputError(self.channel.where, "its loop crashed", "see the server's log")
         error = self.counts["error"]
         return InputError(self.channel.where, error) if error else None
 
-    def ended(self, deadline: float) -> bool:
+    def join(self, deadline: float) -> bool:
         if self.thread is None:
             return True
         self.thread.join(max(0.0, deadline - time.monotonic()))
@@ -78,31 +79,31 @@ class _Loop:
 
 
 def _run(
-    channel: Served, endpoints: Sequence[_core.Endpoint], cpu: int, stop: _core.StopFlag
+    channel: ServedChannel, endpoints: Sequence[_core.Endpoint], cpu: int, stop: _core.StopFlag
 ) -> dict[str, Any]:
     loop, options = loop_spec({**channel.loop, "cpu": cpu}), channel.options
     stream = {name: options[name] for name in ("window", "post_list", "signal_every", "rate")}
     match channel.role:
         case "echo":
-            return counts_of(_core.echo(endpoints[0], loop, stop))
+            return read_counts(_core.echo(endpoints[0], loop, stop))
         case "sink":
-            return counts_of(_core.sink(endpoints, loop, stop))
+            return read_counts(_core.sink(endpoints, loop, stop))
         case "duplex":
             sent, received = _core.duplex(endpoints, loop, stop, **stream)
-            return counts_of(received) | {"sender": counts_of(sent)}
+            return read_counts(received) | {"sender": read_counts(sent)}
         case "window":
-            return counts_of(_core.serve_window(endpoints, loop, stop))
+            return read_counts(_core.serve_window(endpoints, loop, stop))
         case _:
             bulk = {name: options[name] for name in ("outstanding", "signal_every", "remote_slots")}
-            return counts_of(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
+            return read_counts(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
 
 
-def counts_of(counts: _core.Counts) -> dict[str, Any]:
+def read_counts(counts: _core.Counts) -> dict[str, Any]:
     return {name: getattr(counts, name) for name in _COUNTS}
 
 
-class Serving:
-    def __init__(self, channels: Sequence[Served], *, same_host: bool = False) -> None:
+class ServedTest:
+    def __init__(self, channels: Sequence[ServedChannel], *, same_host: bool = False) -> None:
         self._channels = channels
         self._same_host = same_host
         self._cpus: list[int] = []
@@ -111,7 +112,7 @@ class Serving:
 
     def open(self) -> list[bytes]:
         """Opens every endpoint; their addresses."""
-        self._cpus = self._placed()
+        self._cpus = self._choose_cpus()
         for channel in self._channels:
             try:
                 loop_spec(channel.loop)
@@ -145,7 +146,7 @@ class Serving:
             for number in numbers
         ]
 
-    def _placed(self) -> list[int]:
+    def _choose_cpus(self) -> list[int]:
         """A processor for each thread."""
         firsts = [self._channels[members[0]] for members in self._groups]
         return [
@@ -154,18 +155,18 @@ class Serving:
         ]
 
     @property
-    def channels(self) -> int:
+    def channel_count(self) -> int:
         return len(self._channels)
 
     @property
-    def threads(self) -> int:
+    def thread_count(self) -> int:
         return len({channel.thread for channel in self._channels})
 
     def progress_bits(self) -> int:
         """Payload served so far."""
         return sum(loop.stop.done * loop.channel.loop["bytes"] * 8 for loop in self._loops)
 
-    def failure(self) -> InputError | None:
+    def find_failure(self) -> InputError | None:
         return next((loop.error for loop in self._loops if loop.error), None)
 
     def stop(self) -> None:
@@ -176,9 +177,9 @@ class Serving:
         """Ends the loops: receivers once they have what was sent, or nothing more comes."""
         self._drain(sent)
         self.stop()
-        if not self._ended(END_S):
+        if not self._join(END_S):
             raise InputError("loop", f"did not end within {END_S:g} s", "the session is closed")
-        if error := self.failure():
+        if error := self.find_failure():
             raise error
         return [loop.counts for loop in self._loops if loop.counts is not None]
 
@@ -190,16 +191,16 @@ class Serving:
                 loop.stop.finish_at(messages)
             else:  # all that was sent has been answered, or needs no answer
                 loop.stop.set()
-        self._ended(DRAIN_S)
+        self._join(DRAIN_S)
 
-    def _ended(self, within_s: float) -> bool:
+    def _join(self, within_s: float) -> bool:
         deadline = time.monotonic() + within_s
-        return all(loop.ended(deadline) for loop in self._loops)
+        return all(loop.join(deadline) for loop in self._loops)
 
     def close(self) -> bool:
-        """Ends the loops and frees the endpoints; false when a loop does not let go."""
+        """Ends the loops and frees the endpoints; false when a loop does not end."""
         self.stop()
-        if not self._ended(END_S):
+        if not self._join(END_S):
             return False
         for endpoint in self._endpoints:
             endpoint.close()

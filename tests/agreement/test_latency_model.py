@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.model.headers import header_bytes
 from weft.model.latency import verbs_latency
+from weft.model.link import header_bytes
 from weft.records import Distribution
 from weft.simulate import scenario_from, simulate
 from weft.studies.calibrated import CALIBRATED, LATENCY, Sample, efa_latency_fit, latency_fit

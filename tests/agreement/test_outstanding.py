@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.model.headers import Framing, answer_packet_bytes, on_wire
+from weft.model.link import Framing, answer_packet_bytes, on_wire
 from weft.model.outstanding import Pipe, covering, throughput_gbps
 from weft.records import Scalar
 from weft.simulate import scenario_from, simulate

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from weft.model.headers import Framing, on_wire
+from weft.model.link import Framing, on_wire
 from weft.model.queueing import (
     Hotspot,
     Wait,

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.model.headers import TRANSPORTS, Framing, on_wire
-from weft.model.link import goodput_gbps
+from weft.model.link import TRANSPORTS, Framing, goodput_gbps, on_wire
 from weft.records import Record, Scalar
 from weft.simulate import scenario_from, simulate
 from weft.simulate.traffic import MTUS, OPERATIONS

@@ -126,13 +126,13 @@ def test_what_only_one_row_tells_is_not_known_without_it() -> None:
 
 
 def test_a_known_parameter_is_no_longer_found_but_used() -> None:
-    form = LINE.with_known(base_us=2.0)
+    form = LINE.fix(base_us=2.0)
     found = fit(form, {"size_bytes": SIZES}, 2.0 + 1e-3 * SIZES, data="made up")
     assert [parameter.name for parameter in found.parameters] == ["slope_us"]
     assert found.value("slope_us") == pytest.approx(1e-3)
     assert "base_us = 2" in form.formula
     with pytest.raises(InputError, match=r"'depth'.*base_us, slope_us"):
-        LINE.with_known(depth=1.0)
+        LINE.fix(depth=1.0)
 
 
 def test_a_parameter_stays_within_its_bounds() -> None:
@@ -208,8 +208,8 @@ def test_a_parameter_that_does_not_exist_is_refused_by_name() -> None:
 
 
 def test_a_form_of_which_all_is_known_is_not_fitted() -> None:
-    with pytest.raises(InputError, match="nothing to find"):
-        fit(LINE.with_known(base_us=1, slope_us=1), {"size_bytes": SIZES}, SIZES, data="made up")
+    with pytest.raises(InputError, match="no unknowns"):
+        fit(LINE.fix(base_us=1, slope_us=1), {"size_bytes": SIZES}, SIZES, data="made up")
 
 
 # ---- Fits without a row that do not settle ------------------------------------------------------

@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.model.headers import (
+from weft.model.link import (
     OPERATIONS,
     PLACES,
     TRANSPORTS,
     WIRES,
     Framing,
     answer_packet_bytes,
+    data_rate_gbps,
+    goodput_gbps,
     header_bytes,
+    message_rate_mps,
     on_wire,
 )
-from weft.model.link import data_rate_gbps, goodput_gbps, message_rate_mps
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from weft.model.outstanding import (
     Pipe,
     best_outstanding,
     cached,
-    calibrated_pipe,
+    calibrate_pipe,
     covering,
     equation_1,
     equation_2,
@@ -138,7 +138,7 @@ def rows(
 
 def test_calibration_finds_the_pipe_that_made_the_rows() -> None:
     true = Pipe(line_rate_gbps=49.0, base_latency_us=21.0, cache_bytes=4 * MI)
-    found = calibrated_pipe(*rows(true, 0.06), data="made up")
+    found = calibrate_pipe(*rows(true, 0.06), data="made up")
     assert found.pipe.line_rate_gbps == pytest.approx(49.0, rel=1e-4)
     assert found.pipe.base_latency_us == pytest.approx(21.0, rel=1e-4)
     assert found.pipe.cache_bytes == 4 * MI
@@ -147,7 +147,7 @@ def test_calibration_finds_the_pipe_that_made_the_rows() -> None:
 
 def test_calibration_tells_a_messages_cost_from_its_bytes() -> None:
     true = Pipe(line_rate_gbps=20.0, base_latency_us=12.0, message_us=1.5)
-    found = calibrated_pipe(*rows(true, 0.0), data="made up").pipe
+    found = calibrate_pipe(*rows(true, 0.0), data="made up").pipe
     assert found.message_us == pytest.approx(1.5, rel=1e-3)
     assert found.line_rate_gbps == pytest.approx(20.0, rel=1e-3)
 
@@ -156,7 +156,7 @@ def test_calibration_bears_noise_and_sees_no_cache_where_none_is() -> None:
     true = Pipe(line_rate_gbps=20.0, base_latency_us=12.0)
     missed = 0
     for seed in range(5):
-        found = calibrated_pipe(*rows(true, 0.0, 0.03, seed), data="made up")
+        found = calibrate_pipe(*rows(true, 0.0, 0.03, seed), data="made up")
         assert found.pipe.line_rate_gbps == pytest.approx(20.0, rel=0.05)
         assert found.pipe.base_latency_us == pytest.approx(12.0, rel=0.1)
         missed += found.pipe.cache_bytes < np.inf
@@ -192,4 +192,4 @@ def test_a_pipe_without_a_rate_is_refused() -> None:
 
 def test_too_few_rows_for_a_calibration_are_refused() -> None:
     with pytest.raises(InputError, match="2 rows for the 3 unknowns"):
-        calibrated_pipe([64, 128], [1, 1], [1.0, 2.0], data="two rows")
+        calibrate_pipe([64, 128], [1, 1], [1.0, 2.0], data="two rows")

@@ -18,7 +18,7 @@ from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.settings.values import Reader, size, whole
 from weft.model import Fit, FloatArray, Range
-from weft.model.saturation import doubling_load_MBps
+from weft.model.latency import doubling_load_MBps
 from weft.records.dimension import format_value
 from weft.records.text_table import text_table
 from weft.units import rate_bps

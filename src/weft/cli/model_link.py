@@ -14,7 +14,7 @@ from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
 from weft.measure.settings.values import per_second, size, whole
 from weft.model import link
-from weft.model.headers import OPERATIONS, TRANSPORTS, WIRES, Framing, on_wire
+from weft.model.link import OPERATIONS, TRANSPORTS, WIRES, Framing, on_wire
 
 
 def add_link_rate(command: argparse.ArgumentParser) -> None:

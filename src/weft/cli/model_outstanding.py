@@ -72,7 +72,7 @@ def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
         if _is_given(args, name):
             raise InputError(f"--{name}", "is also found from --records", "keep one of the two")
     rows = bandwidth_rows(args.records)
-    found = outstanding.calibrated_pipe(
+    found = outstanding.calibrate_pipe(
         rows.size_bytes, rows.outstanding, rows.throughput_gbps, data=rows.data, where=rows.data
     )
     if not args.extrapolate:

@@ -9,8 +9,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.model import Fit, FloatArray, fit
-from weft.model.latency import single_packet_latency
-from weft.model.saturation import saturation
+from weft.model.latency import saturation, single_packet_latency
 from weft.model.throughput import host_throughput
 from weft.tune.rules.evidence import Row, families
 from weft.tune.rules.read_evidence import read_evidence

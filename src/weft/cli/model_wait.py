@@ -13,7 +13,7 @@ from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.settings.values import choice, size, time_ns, whole
 from weft.model import FloatArray
-from weft.model.headers import Framing, answer_packet_bytes, on_wire
+from weft.model.link import Framing, answer_packet_bytes, on_wire
 from weft.model.queueing import (
     SOURCE,
     Hotspot,

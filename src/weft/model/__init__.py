@@ -1,4 +1,4 @@
-"""Closed forms of rate, latency, throughput and saturation, and their fits to observed values."""
+"""Closed forms of rate, latency, throughput and queueing, and their fits to observed values."""
 
 from weft.model.fit import (
     ErrorSummary,

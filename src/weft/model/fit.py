@@ -1,9 +1,11 @@
-"""Fits of closed forms to observed values, and predictions that know their range.
+"""Fits of closed forms to observed values, and predictions within the fitted range.
 
-A `Form` is a formula with unknowns p, found in their bounds as the least Σ (ln f(p, x) − ln y)².
-The logarithm makes every row count by its relative error: curves over six decades fit at both
-ends. Standard errors are those of the linearised problem, s² (JᵀJ)⁻¹ with s² = Σ r² / (n − k); each
-leave-one-out error comes from a fit without that row. Entry point: `fit`, then `Fit.predict`.
+A `Form` is a formula with unknowns p. `fit` finds them within their bounds by minimising
+Σ (ln f(p, x) − ln y)². The logarithm weights every row by its relative error, so a curve over six
+decades fits at both ends. Standard errors are those of the linearised problem, s² (JᵀJ)⁻¹ with
+s² = Σ r² / (n − k); each leave-one-out error comes from a fit without that row. Rows must be
+complete, finite, positive and consistent; others are refused with an `InputError` that names the
+row or the input. Entry points: `fit`, `Fit.predict`.
 Units: those that the form gives to its inputs, unknowns and value; errors are |model/observed − 1|.
 """
 
@@ -19,17 +21,16 @@ import numpy as np
 import numpy.typing as npt
 
 from weft.errors import InputError
-from weft.model.fit_checks import check_inputs, check_range, check_rows, input_columns
 
 FloatArray = npt.NDArray[np.float64]
 
-_FINE, _COARSE = 1e-10, 1e-7  # a search that creeps along a bound goes on, held to less
+_FINE, _COARSE = 1e-10, 1e-7  # tolerances; the coarse one is for searches that creep along a bound
 _STEPS_PER_UNKNOWN = 20
-_SMALLEST_RATIO = (
-    1e-12  # of model to observed: keeps the logarithm finite where a trial step goes wrong
-)
-
-_SMALLEST_SCALE = 1e-6  # of the scale before it: less is zero, at its bound
+# Of model to observed: keeps the logarithm finite where a trial step goes wrong.
+_SMALLEST_RATIO = 1e-12
+_SMALLEST_SCALE = 1e-6  # of the previous scale; a smaller unknown is zero, at its bound
+# Rows with the same inputs whose values differ by more than this come from different systems.
+CONTRADICTION_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,28 +69,28 @@ class Form:
         repr=False, compare=False
     )
 
-    def with_known(self, **known: float) -> Form:
-        """The same formula with some unknowns told instead of found."""
+    def fix(self, **fixed: float) -> Form:
+        """The same formula with some unknowns fixed."""
         names = [unknown.name for unknown in self.unknowns]
-        for name in known:
+        for name in fixed:
             if name not in names:
                 raise InputError(self.name, f"no unknown {name!r}", f"it has {', '.join(names)}")
 
-        def evaluate(found: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
-            return self.evaluate({**known, **found}, inputs)
+        def evaluate(values: Mapping[str, float], inputs: Mapping[str, FloatArray]) -> FloatArray:
+            return self.evaluate({**fixed, **values}, inputs)
 
-        told = ", ".join(f"{name} = {value:g}" for name, value in known.items())
+        values = ", ".join(f"{name} = {value:g}" for name, value in fixed.items())
         return replace(
             self,
-            formula=f"{self.formula}, with {told}",
-            unknowns=tuple(unknown for unknown in self.unknowns if unknown.name not in known),
+            formula=f"{self.formula}, with {values}",
+            unknowns=tuple(unknown for unknown in self.unknowns if unknown.name not in fixed),
             evaluate=evaluate,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """A found unknown; the standard error is infinite where the rows do not determine it."""
+    """A fitted unknown; its standard error is infinite where the rows do not determine it."""
 
     name: str
     unit: str
@@ -100,7 +101,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Where the rows of a fit lie along one input."""
+    """The range of one input over the rows of a fit."""
 
     name: str
     unit: str
@@ -110,7 +111,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorSummary:
-    """Of |model/observed − 1| over n rows."""
+    """Quantiles of |model/observed − 1| over n rows."""
 
     median: float
     p90: float
@@ -136,19 +137,19 @@ class ErrorSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut(ErrorSummary):
-    """Of rows that a fit to all others predicts; where such a fit does not settle, only counted."""
+    """Leave-one-out errors; rows without which the fit did not settle are only counted."""
 
     unsettled: int = 0
 
     def __str__(self) -> str:
-        told = ErrorSummary.__str__(self)  # slots make another class than super() knows
-        more = f"; without each of {self.unsettled} more the fit did not settle"
-        return told + more * (self.unsettled > 0)
+        text = ErrorSummary.__str__(self)  # slots make another class than super() knows
+        unsettled = f"; without each of {self.unsettled} more the fit did not settle"
+        return text + unsettled * (self.unsettled > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fit:
-    """A form with its parameters found; residuals are model/observed − 1, row by row."""
+    """A form with fitted parameters; residuals are model/observed − 1, row by row."""
 
     form: Form
     parameters: tuple[Parameter, ...]
@@ -163,12 +164,12 @@ class Fit:
 
     @property
     def held_out(self) -> HeldOut:
-        """Each row predicted by a fit to all others; nan throughout if `fit` was told not to."""
+        """Each row predicted by a fit to all others; nan throughout after `fit(held_out=False)`."""
         settled = ~np.isnan(self.leave_one_out)
         if not settled.any():
             return HeldOut.of(self.leave_one_out)
-        found = HeldOut.of(self.leave_one_out[settled])
-        return replace(found, unsettled=int(np.count_nonzero(~settled)))
+        summary = HeldOut.of(self.leave_one_out[settled])
+        return replace(summary, unsettled=int(np.count_nonzero(~settled)))
 
     @property
     def values(self) -> dict[str, float]:
@@ -184,12 +185,12 @@ class Fit:
     def predict(
         self, *, extrapolate: bool = False, **inputs: float | npt.NDArray[np.generic]
     ) -> FloatArray:
-        """The form's value at `inputs`, which broadcast; past the fitted range only if told to."""
-        rows = input_columns(self.form, inputs, self.form.name)
-        check_inputs(self.form, rows, self.form.name)
+        """The form's value at `inputs`, which broadcast; `extrapolate` allows any range."""
+        rows = _build_columns(self.form, inputs, self.form.name)
+        _check_inputs(self.form, rows, self.form.name)
         if not extrapolate:
-            for within in self.ranges:
-                check_range(within, rows[within.name], f"{self.form.name} of {self.data}")
+            for fitted in self.ranges:
+                _check_range(fitted, rows[fitted.name], f"{self.form.name} of {self.data}")
         shape = next(iter(rows.values())).shape
         flat = {name: column.ravel() for name, column in rows.items()}
         return self.form.evaluate(self.values, flat).reshape(shape)
@@ -204,33 +205,34 @@ def fit(
     where: str = "fit",
     held_out: bool = True,
 ) -> Fit:
-    """The form's unknowns from rows of inputs and observed values; `data` names the rows.
+    """Fit the form's unknowns to rows of inputs and observed values; `data` names the rows.
 
-    Without `held_out` no row is left out in turn, which takes most of the time; they are nan.
+    `held_out=False` skips the leave-one-out fits, which take most of the time; their errors are
+    then nan.
     """
-    rows = input_columns(form, {**inputs}, where)
+    rows = _build_columns(form, {**inputs}, where)
     values = np.asarray(observed, dtype=np.float64)
-    check_rows(form, rows, values, where)
+    _check_rows(form, rows, values, where)
     problem = _Problem(form, rows, values, where)
-    everything = np.ones(values.size, dtype=bool)
-    rough, _ = problem.solve(problem.start(), everything)
+    all_rows = np.ones(values.size, dtype=bool)
+    rough, _ = problem.solve(problem.start(), all_rows)
     problem.rescale(rough)
-    found, jacobian = problem.solve(rough, everything)
-    residuals = problem.ratios(found) - 1.0
+    solution, jacobian = problem.solve(rough, all_rows)
+    residuals = problem.ratios(solution) - 1.0
     return Fit(
         form=form,
-        parameters=_parameters(form, found, problem.standard_errors(found, jacobian)),
-        ranges=tuple(_range_of(rows[named.name], named) for named in form.inputs),
+        parameters=_build_parameters(form, solution, problem.standard_errors(solution, jacobian)),
+        ranges=tuple(_range_of(rows[column.name], column) for column in form.inputs),
         data=data,
         residuals=residuals,
-        leave_one_out=problem.leave_one_out(found, jacobian)
+        leave_one_out=problem.leave_one_out(solution, jacobian)
         if held_out
         else np.full(values.size, np.nan),
     )
 
 
 class _Problem:
-    """Rows and a form, in unknowns divided by a scale so that all are of magnitude one."""
+    """Least squares of a form over rows; unknowns are scaled to magnitude one."""
 
     def __init__(self, form: Form, rows: Mapping[str, FloatArray], values: FloatArray, where: str):
         self.form, self.rows, self.observed, self.where = form, rows, values, where
@@ -248,26 +250,28 @@ class _Problem:
                 )
         return np.array([unknown.start for unknown in self.form.unknowns])
 
-    def rescale(self, found: FloatArray) -> None:
-        """Differences are taken in steps of the scale: it must be near what is found."""
-        size = np.abs(found)
+    def rescale(self, solution: FloatArray) -> None:
+        """Finite differences step by the scale, so it must be near the solution."""
+        size = np.abs(solution)
         self.scale = np.where(size > _SMALLEST_SCALE * self.scale, size, self.scale)
 
-    def ratios(self, found: FloatArray) -> FloatArray:
-        model = self.form.evaluate(dict(zip(self.names, found.tolist(), strict=True)), self.rows)
+    def ratios(self, values: FloatArray) -> FloatArray:
+        """Model over observed, row by row."""
+        model = self.form.evaluate(dict(zip(self.names, values.tolist(), strict=True)), self.rows)
         return np.asarray(model, dtype=np.float64) / self.observed
 
     def solve(
         self,
         start: FloatArray,
-        kept: npt.NDArray[np.bool_],
+        used: npt.NDArray[np.bool_],
         tolerances: Sequence[float] = (_FINE, _COARSE),
     ) -> tuple[FloatArray, FloatArray]:
-        # A quarter of a second to import, which commands that fit nothing do not wait for.
+        """The unknowns that fit the `used` rows best, and the Jacobian there."""
+        # The import takes a quarter of a second, which commands without a fit do not need.
         from scipy.optimize import least_squares
 
         def residuals(scaled: FloatArray) -> FloatArray:
-            ratios = self.ratios(scaled * self.scale)[kept]
+            ratios = self.ratios(scaled * self.scale)[used]
             return np.log(np.maximum(ratios, _SMALLEST_RATIO))
 
         scaled = np.clip(start, *self.bounds) / self.scale
@@ -293,9 +297,9 @@ class _Problem:
             )
         return np.asarray(solution.x * self.scale), np.asarray(solution.jac / self.scale)
 
-    def standard_errors(self, found: FloatArray, jacobian: FloatArray) -> FloatArray:
+    def standard_errors(self, solution: FloatArray, jacobian: FloatArray) -> FloatArray:
         rows, unknowns = jacobian.shape
-        logs = np.log(np.maximum(self.ratios(found), _SMALLEST_RATIO))
+        logs = np.log(np.maximum(self.ratios(solution), _SMALLEST_RATIO))
         variance = float(np.sum(logs**2)) / (rows - unknowns)
         scaled = jacobian * self.scale
         _, singular, directions = np.linalg.svd(scaled, full_matrices=False)
@@ -305,37 +309,37 @@ class _Problem:
         errors = np.sqrt(variance * spread) * self.scale
         return np.where(loose, inf, errors)
 
-    def leave_one_out(self, found: FloatArray, jacobian: FloatArray) -> FloatArray:
-        """From the full fit on, except for what only the row left out could tell.
+    def leave_one_out(self, solution: FloatArray, jacobian: FloatArray) -> FloatArray:
+        """The error at each row of a fit to the others; nan where that fit does not settle.
 
-        nan where the fit without a row does not settle; refused where that is so of every row.
+        Each fit starts from the full one, except for unknowns that only the omitted row determines.
         """
         errors = np.full(self.observed.size, np.nan)
-        kept = np.ones(self.observed.size, dtype=bool)
+        used = np.ones(self.observed.size, dtype=bool)
         for row in range(self.observed.size):
-            kept[row] = False
-            blind = np.all(jacobian[kept] == 0.0, axis=0)
-            start = np.where(blind, self.start(), found)
+            used[row] = False
+            undetermined = np.all(jacobian[used] == 0.0, axis=0)
+            start = np.where(undetermined, self.start(), solution)
             with suppress(InputError):
-                without, _ = self.solve(start, kept, (_COARSE, _COARSE))
-                errors[row] = self.ratios(without)[row] - 1.0
-            kept[row] = True
+                without_row, _ = self.solve(start, used, (_COARSE, _COARSE))
+                errors[row] = self.ratios(without_row)[row] - 1.0
+            used[row] = True
         if np.all(np.isnan(errors)):
             raise InputError(
                 self.where,
                 f"{self.form.name} does not settle without any one of its {errors.size} rows",
-                "give more rows: nothing tells how far this fit is off between them",
+                "give more rows: the error of this fit between them is unknown",
             )
         return errors
 
 
-def _range_of(column: FloatArray, named: Input) -> Range:
+def _range_of(values: FloatArray, column: Input) -> Range:
     return Range(
-        name=named.name, unit=named.unit, low=float(column.min()), high=float(column.max())
+        name=column.name, unit=column.unit, low=float(values.min()), high=float(values.max())
     )
 
 
-def _parameters(form: Form, found: FloatArray, errors: FloatArray) -> tuple[Parameter, ...]:
+def _build_parameters(form: Form, values: FloatArray, errors: FloatArray) -> tuple[Parameter, ...]:
     return tuple(
         Parameter(
             name=unknown.name,
@@ -344,5 +348,101 @@ def _parameters(form: Form, found: FloatArray, errors: FloatArray) -> tuple[Para
             value=float(value),
             standard_error=float(error),
         )
-        for unknown, value, error in zip(form.unknowns, found, errors, strict=True)
+        for unknown, value, error in zip(form.unknowns, values, errors, strict=True)
     )
+
+
+def _build_columns(
+    form: Form, inputs: Mapping[str, npt.ArrayLike], where: str
+) -> dict[str, FloatArray]:
+    """The inputs by name, broadcast to one shape."""
+    names = [column.name for column in form.inputs]
+    unknown = sorted(set(inputs) - set(names))
+    missing = [name for name in names if name not in inputs]
+    remedy = f"give {', '.join(names)}"
+    if unknown:
+        raise InputError(where, f"unknown input {unknown[0]!r}", remedy)
+    if missing:
+        raise InputError(where, f"input {missing[0]!r} is missing", remedy)
+    columns = [np.asarray(inputs[name], dtype=np.float64) for name in names]
+    try:
+        return dict(zip(names, np.broadcast_arrays(*columns), strict=True))
+    except ValueError:
+        shapes = ", ".join(f"{name} {c.shape}" for name, c in zip(names, columns, strict=True))
+        raise InputError(where, f"inputs of unlike shape: {shapes}", "give one length") from None
+
+
+def _check_rows(
+    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
+) -> None:
+    """Refuse rows that cannot be fitted."""
+    if not form.unknowns:
+        raise InputError(where, f"{form.name} has no unknowns", "leave one unknown open")
+    needed = len(form.unknowns) + 1
+    for name, column in rows.items():
+        if column.shape != observed.shape or observed.ndim != 1:
+            raise InputError(
+                where,
+                f"{name} has shape {column.shape}, the observed values {observed.shape}",
+                "give one-dimensional rows of one length",
+            )
+    if observed.size < needed:
+        raise InputError(
+            where,
+            f"{observed.size} rows for the {len(form.unknowns)} unknowns of {form.name}",
+            f"give at least {needed}",
+        )
+    _check_inputs(form, rows, where)
+    bad = np.flatnonzero(~(np.isfinite(observed) & (observed > 0)))
+    if bad.size:
+        raise InputError(
+            where,
+            f"row {bad[0]} has the value {observed[bad[0]]:g}, relative errors need one above 0",
+            "leave the row out",
+        )
+    _check_contradictions(form, rows, observed, where)
+
+
+def _check_contradictions(
+    form: Form, rows: Mapping[str, FloatArray], observed: FloatArray, where: str
+) -> None:
+    extremes: dict[tuple[float, ...], tuple[float, float]] = {}
+    keys = zip(*(rows[column.name].tolist() for column in form.inputs), strict=True)
+    for key, value in zip(keys, observed.tolist(), strict=True):
+        low, high = extremes.get(key, (value, value))
+        extremes[key] = low, high = min(low, value), max(high, value)
+        if high > CONTRADICTION_FACTOR * low:
+            at = ", ".join(
+                f"{column.name} {value:g}" for column, value in zip(form.inputs, key, strict=True)
+            )
+            raise InputError(
+                where,
+                f"rows contradict each other at {at}: {low:g} and {high:g} {form.unit}, "
+                f"more than {CONTRADICTION_FACTOR:g} times apart",
+                "fit one system at a time",
+            )
+
+
+def _check_inputs(form: Form, rows: Mapping[str, FloatArray], where: str) -> None:
+    """Refuse inputs that are not finite or below their least value."""
+    for column in form.inputs:
+        values = rows[column.name].ravel()
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= column.least)))
+        if bad.size:
+            raise InputError(
+                where,
+                f"{column.name} of row {bad[0]} is {values[bad[0]]:g}",
+                f"give finite inputs of at least {column.least:g} {column.unit}",
+            )
+
+
+def _check_range(fitted: Range, column: FloatArray, where: str) -> None:
+    """Refuse values outside the fitted range."""
+    outside = column[(column < fitted.low) | (column > fitted.high)]
+    if outside.size:
+        raise InputError(
+            where,
+            f"{fitted.name} {outside[0]:.10g} {fitted.unit} is outside the fitted range "
+            f"{fitted.low:.10g} to {fitted.high:.10g} {fitted.unit}",
+            "stay within it, or say extrapolate=True (--extrapolate)",
+        )

@@ -16,7 +16,7 @@ base latency t (from posting a message to its credit, less its own time on the l
     B         = max(2, min(covering, cached, most))
     S         = min(⌊SQ / 2⌋, SQ − B), and B − covering + 1 where credit comes with completions
 
-Entry points: `equation_1`, `equation_2`, `best_outstanding`, `signaling_period`, `calibrated_pipe`.
+Entry points: `equation_1`, `equation_2`, `best_outstanding`, `signaling_period`, `calibrate_pipe`.
 Units: bytes, Gb/s, µs.
 """
 
@@ -87,7 +87,7 @@ cache then decides. The study's own 10 Gb/s of single 32 Ki messages make it abo
 
 def equation_1(size_bytes: npt.ArrayLike, *, extrapolate: bool = False) -> FloatArray:
     """The FDR study's best number of outstanding messages."""
-    size = _checked(size_bytes, extrapolate)
+    size = _check_sizes(size_bytes, extrapolate)
     small = np.minimum(np.ceil(3 * MI / size), MOST)
     return np.asarray(np.where(size <= SMALL, small, np.maximum(np.ceil(4 * MI / size), LEAST)))
 
@@ -100,7 +100,7 @@ def equation_2(
     extrapolate: bool = False,
 ) -> FloatArray:
     """The FDR study's signaling period: every S-th message asks for a completion."""
-    size = _checked(size_bytes, extrapolate)
+    size = _check_sizes(size_bytes, extrapolate)
     period = _by_queue(*_queue(outstanding, sq_depth))
     every = (size > 16 * KI) & (size < SMALL)
     return np.asarray(np.where(every, 1.0, period))
@@ -190,7 +190,7 @@ def _sizes(size_bytes: npt.ArrayLike) -> FloatArray:
     return size
 
 
-def _checked(size_bytes: npt.ArrayLike, extrapolate: bool) -> FloatArray:
+def _check_sizes(size_bytes: npt.ArrayLike, extrapolate: bool) -> FloatArray:
     size = _sizes(size_bytes)
     low, high = SIZES
     outside = size[(size < low) | (size > high)]
@@ -214,7 +214,7 @@ class CalibratedPipe:
     fit: Fit
 
 
-def calibrated_pipe(
+def calibrate_pipe(
     size_bytes: npt.ArrayLike,
     outstanding: npt.ArrayLike,
     observed_gbps: npt.ArrayLike,
@@ -232,17 +232,17 @@ def calibrated_pipe(
     )
     rows = {"size_bytes": size, "outstanding": messages}
     fastest = float(np.max(observed, initial=0.0))
-    found = fit(pipe_form(inf, fastest), rows, observed, data=data, where=where)
+    fitted = fit(pipe_form(inf, fastest), rows, observed, data=data, where=where)
     best, volumes = inf, size * messages
     for _ in range(3):  # each fit with a cache shows better where the step is
-        step = _step(volumes, _without_loss(found, volumes, best))
+        step = _step(volumes, _without_loss(fitted, volumes, best))
         if step is None or step == best:
             break
         stepped = fit(pipe_form(step, fastest), rows, observed, data=data, where=where)
-        if _bic(stepped) >= _bic(found):
+        if _bic(stepped) >= _bic(fitted):
             break
-        best, found = step, stepped
-    return CalibratedPipe(pipe=_pipe_of(found, best), fit=found)
+        best, fitted = step, stepped
+    return CalibratedPipe(pipe=_pipe_of(fitted, best), fit=fitted)
 
 
 def pipe_form(cache_bytes: float, line_rate_gbps: float) -> Form:
@@ -297,11 +297,11 @@ def _evaluate(
     return reached * np.where(size * messages > cache_bytes, 1 - values.get("loss", 0.0), 1.0)
 
 
-def _without_loss(found: Fit, volumes: FloatArray, cache_bytes: float) -> FloatArray:
+def _without_loss(fitted: Fit, volumes: FloatArray, cache_bytes: float) -> FloatArray:
     """ln(observed / model), the model without its cache."""
-    loss = found.values.get("loss", 0.0)
+    loss = fitted.values.get("loss", 0.0)
     return np.asarray(
-        -np.log1p(found.residuals) + np.where(volumes > cache_bytes, np.log1p(-loss), 0.0)
+        -np.log1p(fitted.residuals) + np.where(volumes > cache_bytes, np.log1p(-loss), 0.0)
     )
 
 
@@ -318,17 +318,17 @@ def _step(volumes: FloatArray, excess: FloatArray) -> float | None:
     return best if best is not None and gains[best] > 0 else None
 
 
-def _bic(found: Fit) -> float:
-    rows = found.residuals.size
-    squared = max(float(np.sum(np.log1p(found.residuals) ** 2)), 1e-12 * rows)
-    unknowns = len(found.parameters) + ("loss" in found.values)  # the cache's size counts too
+def _bic(fitted: Fit) -> float:
+    rows = fitted.residuals.size
+    squared = max(float(np.sum(np.log1p(fitted.residuals) ** 2)), 1e-12 * rows)
+    unknowns = len(fitted.parameters) + ("loss" in fitted.values)  # the cache's size counts too
     return rows * float(np.log(squared / rows)) + unknowns * float(np.log(rows))
 
 
-def _pipe_of(found: Fit, cache_bytes: float) -> Pipe:
+def _pipe_of(fitted: Fit, cache_bytes: float) -> Pipe:
     return Pipe(
-        line_rate_gbps=found.value("line_rate_gbps"),
-        base_latency_us=found.value("base_latency_us"),
-        message_us=found.value("message_us"),
+        line_rate_gbps=fitted.value("line_rate_gbps"),
+        base_latency_us=fitted.value("base_latency_us"),
+        message_us=fitted.value("message_us"),
         cache_bytes=cache_bytes,
     )

@@ -63,11 +63,11 @@ class Hotspot:
 
     def __post_init__(self) -> None:
         for name in ("packet_bytes", "rate_gbps"):
-            _at_least(name, getattr(self, name), np.nextafter(0, 1))
-        _at_least("senders", self.senders, 2)
-        _at_least("window_packets", self.window_packets, 1)
+            _check_at_least(name, getattr(self, name), np.nextafter(0, 1))
+        _check_at_least("senders", self.senders, 2)
+        _check_at_least("window_packets", self.window_packets, 1)
         for name in ("switch_ns", "flight_ns", "credit_delay_ns", "credit_interval_ns"):
-            _at_least(name, getattr(self, name), 0)
+            _check_at_least(name, getattr(self, name), 0)
         if not np.all(self.packets_held >= 1):
             problem = "the buffer does not hold one packet"
             raise InputError(_WHERE, problem, "use a larger buffer, or smaller packets")
@@ -127,10 +127,10 @@ def closed_loop_round_robin_ns(
     """
     _check_saturated(hotspot)
     cycle = _floats(hotspot.senders) * hotspot.packet_ns
-    own = _wire_ns(probe_bytes, hotspot.rate_gbps)
+    probe_ns = _wire_ns(probe_bytes, hotspot.rate_gbps)
     loop = _floats(loop_ns)
-    cycles = np.maximum(np.ceil((loop - own) / cycle), 1)
-    return np.asarray(own + cycles * cycle - loop)
+    cycles = np.maximum(np.ceil((loop - probe_ns) / cycle), 1)
+    return np.asarray(probe_ns + cycles * cycle - loop)
 
 
 def own_lane_wait(hotspot: Hotspot, *, load_weight: int = 0) -> Wait:
@@ -154,7 +154,7 @@ def two_hop_wait(hotspot: Hotspot, below: npt.ArrayLike, *, order: str = "fcfs")
     if order not in TWO_HOP_ORDERS:
         remedy = f"use {', '.join(TWO_HOP_ORDERS)}"
         raise InputError("order", f"{order!r} has no closed form over two hops", remedy)
-    _at_least("senders below", below, 1)
+    _check_at_least("senders below", below, 1)
     if order == "fcfs-age":
         return _oldest_first(hotspot, _floats(below))
     slot = (_floats(below) + 1) * hotspot.packet_ns
@@ -252,9 +252,9 @@ def _floats(value: npt.ArrayLike) -> FloatArray:
     return np.asarray(value, dtype=np.float64)
 
 
-def _at_least(name: str, value: npt.ArrayLike, least: float) -> None:
-    given = _floats(value)
-    bad = given[~(given >= least)]
+def _check_at_least(name: str, value: npt.ArrayLike, least: float) -> None:
+    values = _floats(value)
+    bad = values[~(values >= least)]
     if bad.size:
         limit = "more than 0" if 0 < least < 1 else f"{least:g} or more"
         raise InputError(_WHERE, f"{name} is {bad.ravel()[0]:g}", f"use {limit}")

@@ -19,6 +19,11 @@ with uncached = 1/(1 + (cache/(n·d·qps·threads))^4): buffers used in turn are
 that holds them all, and none of them in a smaller one. What is not asked for is left out (a cost of
 zero, a limit of infinity). Entry points: `throughput`, a Form of any of these unknowns;
 `host_throughput`, the one for transports whose work the host does.
+
+Datagrams of the host's network stack have forms of their own: each datagram costs a fixed time,
+each further fragment more, each byte a little; above the size up to which received packets are
+copied into small buffers, each datagram costs pages to be mapped. Entry points: `fragmented_rate`,
+`mapped_rate`.
 Units: M/s (messages per us), us, ns/B, GB/s (10^9 bytes), B.
 """
 
@@ -33,6 +38,7 @@ import numpy.typing as npt
 
 from weft.errors import InputError
 from weft.model.fit import FloatArray, Form, Input, Unknown
+from weft.model.link import FRAGMENT_UNIT, IPV4, UDP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,15 +143,15 @@ def throughput(
     known, starts = dict(known or {}), dict(starts or {})
     _check_names([*unknowns, *known, *starts])
     fixed = {name: quantity.absent for name, quantity in _QUANTITIES.items()} | known
-    told = [f"{name} = {value:.4g}" for name, value in known.items()]
+    values = [f"{name} = {value:.4g}" for name, value in known.items()]
     return Form(
         name="throughput",
-        formula=", ".join([FORMULA, f"r = {refill.formula}", *told]),
+        formula=", ".join([FORMULA, f"r = {refill.formula}", *values]),
         source=source,
         unit="M/s",
-        unknowns=tuple(_started(name, starts) for name in unknowns),
+        unknowns=tuple(_with_start(name, starts) for name in unknowns),
         inputs=INPUTS,
-        evaluate=lambda found, x: _rate_Mps({**fixed, **found}, x, refill),
+        evaluate=lambda values, x: _rate_Mps({**fixed, **values}, x, refill),
     )
 
 
@@ -172,10 +178,10 @@ def host_throughput(
     held_bytes = _footprint_bytes(x)
     starts |= {"cache_bytes": float(np.median(held_bytes)), "miss_ns": 0.5 * byte_ns}
     form = throughput(tuple(starts), starts=starts)
-    return replace(form, unknowns=tuple(_within(held_bytes, u) for u in form.unknowns))
+    return replace(form, unknowns=tuple(_bound_cache(held_bytes, u) for u in form.unknowns))
 
 
-def _within(held_bytes: FloatArray, unknown: Unknown) -> Unknown:
+def _bound_cache(held_bytes: FloatArray, unknown: Unknown) -> Unknown:
     """A cache whose size the rows do not straddle cannot be found."""
     if unknown.name != "cache_bytes":
         return unknown
@@ -245,7 +251,7 @@ def _footprint_bytes(x: Mapping[str, FloatArray]) -> FloatArray:
     return np.asarray(x["size_bytes"] * x["depth"] * x["qps"] * x["threads"])
 
 
-def _started(name: str, starts: Mapping[str, float]) -> Unknown:
+def _with_start(name: str, starts: Mapping[str, float]) -> Unknown:
     unknown = _QUANTITIES[name].unknown
     return replace(unknown, start=starts.get(name, unknown.start))
 
@@ -254,3 +260,60 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if name not in _QUANTITIES:
             raise InputError("throughput", f"no quantity {name!r}", f"use {', '.join(QUANTITIES)}")
+
+
+_DATAGRAM_INPUTS = (Input(name="size_bytes", unit="B", meaning="payload of a datagram", least=1.0),)
+_DATAGRAM = Unknown(name="datagram_us", unit="us", meaning="for each datagram", start=2.0)
+_BYTE = Unknown(name="byte_ns", unit="ns/B", meaning="for each byte", start=0.5)
+
+
+def fragments(size_bytes: FloatArray, mtu_bytes: int) -> FloatArray:
+    """Of a UDP datagram in IPv4 packets of that MTU: all but the last carry a multiple of 8."""
+    carried = (mtu_bytes - IPV4) // FRAGMENT_UNIT * FRAGMENT_UNIT
+    return np.ceil((size_bytes + UDP) / carried)
+
+
+def fragmented_rate(mtu_bytes: int) -> Form:
+    """Datagrams that are cut into packets of the MTU."""
+
+    def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
+        further = fragments(x["size_bytes"], mtu_bytes) - 1.0
+        per_byte_us = p["byte_ns"] * x["size_bytes"] / 1e3
+        return np.asarray(1.0 / (p["datagram_us"] + p["fragment_us"] * further + per_byte_us))
+
+    return Form(
+        name="datagram rate",
+        formula=f"1/(datagram + fragment·(f − 1) + byte·n), f fragments of {mtu_bytes} B",
+        source="cost of a network stack, by datagram, fragment and byte",
+        unit="M/s",
+        unknowns=(
+            _DATAGRAM,
+            Unknown(name="fragment_us", unit="us", meaning="for each fragment but one", start=1.0),
+            _BYTE,
+        ),
+        inputs=_DATAGRAM_INPUTS,
+        evaluate=evaluate,
+    )
+
+
+def mapped_rate(copied_below_bytes: int) -> Form:
+    """Datagrams in one packet each, received into mapped pages unless they are small."""
+
+    def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
+        mapped = x["size_bytes"] >= copied_below_bytes
+        per_byte_us = p["byte_ns"] * x["size_bytes"] / 1e3
+        return np.asarray(1.0 / (p["datagram_us"] + p["map_us"] * mapped + per_byte_us))
+
+    return Form(
+        name="datagram rate",
+        formula=f"1/(datagram + map·[n ≥ {copied_below_bytes} B] + byte·n)",
+        source="cost of a network stack, by datagram and byte, and of pages mapped to receive",
+        unit="M/s",
+        unknowns=(
+            _DATAGRAM,
+            Unknown(name="map_us", unit="us", meaning="to map pages, not for copies", start=2.0),
+            _BYTE,
+        ),
+        inputs=_DATAGRAM_INPUTS,
+        evaluate=evaluate,
+    )

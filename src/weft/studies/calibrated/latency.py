@@ -16,13 +16,13 @@ import numpy as np
 from weft.errors import InputError
 from weft.fabric import LinkRate
 from weft.model import Fit, FloatArray, Form
-from weft.model.headers import header_bytes
 from weft.model.latency import (
     segmented_latency,
     single_packet_latency,
     stepped_latency,
     verbs_latency,
 )
+from weft.model.link import header_bytes
 from weft.studies.calibrated.calibration import Calibration, Sample
 from weft.studies.published import published
 
@@ -57,7 +57,7 @@ def latency_sample(service: Service) -> Sample:
     )
     datagram = verbs_latency(
         mtu_bytes=DATAGRAM_MTU_BYTES, inline_limit_bytes=CONNECTX3_INLINE_BYTES
-    ).with_known(packet_bytes=header_bytes("ud"))
+    ).fix(packet_bytes=header_bytes("ud"))
     table, form = {
         "rc": ("ib2016-table2", connected),
         "uc": ("ib2016-table3", connected),
@@ -76,7 +76,7 @@ def ipoib_latency_sample(mode: Mode, protocol: Protocol) -> Sample:
     table = {"datagram": "ib2016-table6", "connected": "ib2016-table8"}[mode]
     form = segmented_latency(packet_bytes=IPOIB_PACKET_BYTES)
     if protocol == "tcp":
-        form = form.with_known(split_us=0.0)  # a stream is not put together before it is read
+        form = form.fix(split_us=0.0)  # a stream is not put together before it is read
     columns = tuple(f"{protocol.upper()}_{tool}_us" for tool in ("Hpcbench", "Qperf"))
     return _by_size(table, columns, form, f"ib2016 {published(table).place}, {protocol.upper()}")
 
@@ -124,7 +124,7 @@ def _edr_sample() -> Sample:
     table = published("efa-c1")
     size = table.column("size_bytes")
     return Sample(
-        form=form.with_known(hop_bytes=0.0, packet_bytes=header_bytes("rc")),
+        form=form.fix(hop_bytes=0.0, packet_bytes=header_bytes("rc")),
         inputs={"size_bytes": size, "data_rate_gbps": np.full(size.shape, _data_rate_gbps("EDR"))},
         observed=table.column("RC_us"),
         data="efa C.1, RC over EDR",

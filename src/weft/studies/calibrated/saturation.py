@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Literal
 
 from weft.model.fit import Fit
-from weft.model.saturation import doubling_load_MBps, saturation
+from weft.model.latency import doubling_load_MBps, saturation
 from weft.studies.calibrated.calibration import Calibration, Sample
 from weft.studies.published import published
 

@@ -17,9 +17,15 @@ from typing import Literal
 import numpy as np
 
 from weft.errors import InputError
-from weft.model.datagrams import fragmented_rate, mapped_rate
 from weft.model.fit import Fit, Form
-from weft.model.throughput import Refill, by_count, by_share, throughput
+from weft.model.throughput import (
+    Refill,
+    by_count,
+    by_share,
+    fragmented_rate,
+    mapped_rate,
+    throughput,
+)
 from weft.studies.calibrated.calibration import Calibration, Sample
 from weft.studies.calibrated.published_rates import (
     Rate,

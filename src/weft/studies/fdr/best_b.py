@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.errors import InputError
-from weft.model.outstanding import best_outstanding, calibrated_pipe, equation_1
+from weft.model.outstanding import best_outstanding, calibrate_pipe, equation_1
 from weft.plot.style import PUBLISHED
 from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.fdr.fdr_model import (
@@ -111,7 +111,7 @@ def _calibrated_here(result: Result) -> tuple[str, ...]:
     try:
         rates = [line.at(result.records, b).median for _, b, line in measured]
         sizes, several = [size for size, _, _ in measured], [b for _, b, _ in measured]
-        pipe = calibrated_pipe(sizes, several, rates, data=f"fdr-eq1, {HERE}").pipe
+        pipe = calibrate_pipe(sizes, several, rates, data=f"fdr-eq1, {HERE}").pipe
     except NotHere:
         return ()
     except InputError as error:

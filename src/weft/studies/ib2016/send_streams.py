@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.model.fit import FloatArray
-from weft.model.headers import Framing
-from weft.model.link import data_rate_gbps, goodput_gbps
+from weft.model.link import Framing, data_rate_gbps, goodput_gbps
 from weft.model.outstanding import FDR_STUDY, cached
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Series

@@ -25,7 +25,7 @@ from weft.control.policy.paper import slsqp
 from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.sensitivity.model import Sensitivity
 from weft.studies.saba.scenarios import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
 
@@ -198,10 +198,10 @@ def _report(
     rows = [_row(kind, own) for kind, own in timings.items()]
     print(
         f"{pattern}: {count:,} ports, {pairs:,} applications on ports ({pairs / count:.1f} a port, "
-        f"at most {most}), {len(sizes):,} scenarios\n\n{text_table(HEADS, rows)}\n"
+        f"at most {most}), {len(sizes):,} scenarios\n\n{format_table(HEADS, rows)}\n"
     )
     compared = [_beside_row(kind, own.beside) for kind, own in timings.items()]
-    print(f"{pattern}, some ports beside SLSQP\n\n{text_table(BESIDE_HEADS, compared)}\n")
+    print(f"{pattern}, some ports beside SLSQP\n\n{format_table(BESIDE_HEADS, compared)}\n")
     return [figure for kind, own in timings.items() for figure in _figures(pattern, kind, own)]
 
 

@@ -36,7 +36,7 @@ from bench.controller import (
 )
 from bench.figure import Figure
 from weft.control.service import weft_pb2 as pb
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 CLIENTS = 8
 EACH = 500  # connections that a client has open
@@ -58,7 +58,7 @@ def control(quick: bool) -> list[Figure]:
     rows = [
         (f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}") for f in figures
     ]
-    print(text_table(("controller", "ours", "unit", "goal"), rows))
+    print(format_table(("controller", "ours", "unit", "goal"), rows))
     return figures
 
 

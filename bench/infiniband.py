@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bench.figure import Figure
 from weft.fabric import Fabric, leaf_spine, papers_1944
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.switches import PortName, Tables
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def infiniband(quick: bool) -> list[Figure]:
     rows = [
         (f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}") for f in figures
     ]
-    print(text_table(("infiniband", "ours", "unit", "goal"), rows))
+    print(format_table(("infiniband", "ours", "unit", "goal"), rows))
     return figures
 
 

@@ -22,7 +22,7 @@ from bench.figure import Figure
 from bench.ours import Round
 from bench.peers import fi_pingpong, qperf, sockperf
 from weft._core import availability, timing_cost
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 ROUNDS = 7
 # Shared memory has two speeds on a virtual machine, as its CPUs lie; rounds are short.
@@ -216,7 +216,7 @@ def measure(quick: bool) -> list[Figure]:
         figures += _figures(case, peers, results)
         print(f"bench   {case.name}", file=sys.stderr, flush=True)
     cost = _timing_cost(1 if quick else ROUNDS)
-    print(f"{text_table(HEADS, [*rows, _cost_row(cost)])}\n\n{LEGEND}")
+    print(f"{format_table(HEADS, [*rows, _cost_row(cost)])}\n\n{LEGEND}")
     return [*figures, _cost_figure(cost)]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 HERE = Path(__file__).parent
 NS3 = HERE / "peers" / "ns3" / "run.sh"
@@ -70,7 +70,7 @@ def simulate(quick: bool) -> list[Figure]:
         ours, theirs = _interleaved(case)
         figures += _figures(case, ours, theirs)
         rows.append(_row(case, ours, theirs))
-    print(f"{text_table(HEADS, rows)}\n\n{LEGEND}")
+    print(f"{format_table(HEADS, rows)}\n\n{LEGEND}")
     return figures
 
 

@@ -25,7 +25,7 @@ from weft.errors import WeftError
 from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.tune.search.confirm import Interval, mean_interval
 from weft.tune.search.measuring import Measuring
 from weft.tune.search.observed import Observed
@@ -137,7 +137,7 @@ def tune(quick: bool) -> list[Figure]:
         "all of it, s",
     )
     rows = [row for outcome in outcomes for row in _rows(outcome, effort)]
-    print(text_table(heads, rows, left=1))
+    print(format_table(heads, rows, left=1))
     for outcome in outcomes:
         print(
             f"\n{outcome.over}: best of the sweep {_words(outcome.swept.best)}; the highest of "

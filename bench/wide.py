@@ -21,7 +21,7 @@ from weft.control.policy.port import Htb, PortPolicy
 from weft.control.policy.wide_plan import Gain, gain
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.studies.saba.scenarios import models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4
@@ -58,7 +58,7 @@ def wide(quick: bool) -> list[Figure]:
         for case in CASES
     }
     rows = [_row(case, gains) for case, gains in found.items()]
-    print(f"fabric-wide weights, lower mean slowdown\n\n{text_table(HEADS, rows)}\n")
+    print(f"fabric-wide weights, lower mean slowdown\n\n{format_table(HEADS, rows)}\n")
     return [figure for case, gains in found.items() for figure in _figures(case, gains)]
 
 

@@ -35,8 +35,8 @@ from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed import standing
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
-from weft.records import Record, Scalar, check_output, this_run, write_records
-from weft.records.text_table import text_table
+from weft.records import Record, Scalar, check_output, describe_run, write_records
+from weft.records.text_table import format_table
 from weft.sensitivity.application_table import AppTable
 from weft.switches import PortName
 from weft.toml_table import Table, load_toml
@@ -359,7 +359,7 @@ def summary(records: Sequence[Record]) -> str:
         "weight, %",
         "share, %",
     ]
-    return text_table(heads, rows)
+    return format_table(heads, rows)
 
 
 def main() -> int:
@@ -375,7 +375,7 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="weft-day-")))
         profile_missing(day, table)
         records = recorded(day, bed, table, folder)
-    write_records(args.output, records, this_run())
+    write_records(args.output, records, describe_run())
     print(summary(records))
     return 0
 

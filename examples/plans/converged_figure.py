@@ -23,8 +23,8 @@ from matplotlib.figure import Figure
 from weft.errors import InputError, WeftError
 from weft.plot import to_png
 from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, SETTINGS
-from weft.records import Record, check_output, read_records, replacing, statistic
-from weft.records.text_table import text_table
+from weft.records import Record, check_output, read_records, replace_file, statistic
+from weft.records.text_table import format_table
 from weft.simulate import load_scenario, simulate
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "converged-ethernet.toml"
@@ -115,7 +115,7 @@ def table(tcp: Points, windows: Points, credits: Points) -> str:
         ]
         for n in tcp
     ]
-    return text_table(heads, rows)
+    return format_table(heads, rows)
 
 
 def draw_rtt(ax: Axes, tcp: Points, windows: Points, credits: Points) -> None:
@@ -188,7 +188,7 @@ def main() -> int:
     windows = simulated(list(tcp), {n: shared_window(n) for n in tcp if n})
     credits = simulated(list(tcp), dict.fromkeys(tcp, CREDITS_WINDOW))
     print(table(tcp, windows, credits))
-    with replacing(args.output) as file:
+    with replace_file(args.output) as file:
         file.write_bytes(to_png(figure(tcp, windows, credits)))
     return 0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from weft.errors import InputError
-from weft.units import rate_bps, size_bytes, time_ps
+from weft.units import parse_rate, parse_size, parse_time
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Table:
     def time_ps(self, key: str, default: Any = _MISSING, low: int = 0) -> int:
         value = self.raw(key, default)
         ps = (
-            time_ps(value, self.place(key))
+            parse_time(value, self.place(key))
             if isinstance(value, str) or default is _MISSING
             else value
         )
@@ -111,7 +111,7 @@ class Table:
         value = self.raw(key, default)
         if value is default and not isinstance(value, str):
             return value  # type: ignore[no-any-return]
-        size = size_bytes(value, self.place(key))
+        size = parse_size(value, self.place(key))
         self._check_range(key, size, low, high, _MISSING)
         return size
 
@@ -119,7 +119,7 @@ class Table:
         value = self.raw(key, default)
         if value is default and not isinstance(value, str):
             return value  # type: ignore[no-any-return]
-        rate = rate_bps(value, self.place(key))
+        rate = parse_rate(value, self.place(key))
         if rate < LEAST_RATE_BPS:
             raise InputError(self.place(key), f"{value!r} is too low", "use 1 kb/s or more")
         return rate

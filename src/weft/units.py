@@ -1,6 +1,6 @@
 """Quantities with units, read and written as people write them.
 
-`time_ps("50 ns")`, `size_bytes("32 KiB")`, `rate_bps("56 Gb/s")`. Plain numbers
+`parse_time("50 ns")`, `parse_size("32 KiB")`, `parse_rate("56 Gb/s")`. Plain numbers
 are refused: a number without a unit is how factors of a thousand are lost.
 Units: integer picoseconds, bytes, bits per second.
 """
@@ -52,16 +52,16 @@ def _read(text: object, table: dict[str, int], what: str, where: str) -> float:
     return value
 
 
-def time_ps(text: object, where: str = "time") -> int:
+def parse_time(text: object, where: str = "time") -> int:
     """Picoseconds of a duration such as "1.5 us"."""
     return round(_read(text, TIME_PS, "time", where))
 
 
-def size_bytes(text: object, where: str = "size") -> int:
+def parse_size(text: object, where: str = "size") -> int:
     """Bytes of a size such as "32 KiB"; KB is 1000, KiB is 1024."""
     return round(_read(text, SIZE_BYTES, "size", where))
 
 
-def rate_bps(text: object, where: str = "rate") -> float:
+def parse_rate(text: object, where: str = "rate") -> float:
     """Bits per second of a rate such as "56 Gb/s" (b = bit, B = byte)."""
     return _read(text, RATE_BPS, "rate", where)

@@ -55,8 +55,8 @@ def parameters() -> tuple[Host, float, float]:
         if isinstance(value, float):
             return value
         if value.endswith("b/s"):
-            return units.rate_bps(value) / 1e9
-        return units.time_ps(value) / 1e3
+            return units.parse_rate(value) / 1e9
+        return units.parse_time(value) / 1e3
 
     host = Host(**{f.name: number(system["host"][f.name]["value"]) for f in fields(Host)})
     return (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rigs import Rig, State
 
 from weft.errors import InputError
-from weft.fabric import check, path
+from weft.fabric import check_fabric, path
 from weft.switches import Ability, Failed, Lane, PortName, Tables
 
 EXAMPLES = settings(
@@ -58,7 +58,7 @@ def as_themselves(able: Ability, heaviest: int) -> Tables:
 
 
 def test_discovery_gives_a_sound_fabric_whose_hosts_reach_each_other(rig: Rig) -> None:
-    fabric = check(rig.switches.discover())
+    fabric = check_fabric(rig.switches.discover())
     assert fabric.routes is not None
     for source in fabric.hosts:
         for target in fabric.hosts:

@@ -17,7 +17,7 @@ from weft.fabric import (
     Link,
     Node,
     Port,
-    check,
+    check_fabric,
     link_rate,
     read_fabric,
     read_ibnetdiscover,
@@ -61,7 +61,7 @@ def stars(draw: st.DrawFn) -> Fabric:
         Node(label, "host" if i < len(places) else "switch", 11) for i, label in enumerate(labels)
     )
     fabric = Fabric(title, nodes, tuple(links), draw(st.integers(1, 15)))
-    return check(with_addresses(fabric) if draw(st.booleans()) else fabric)
+    return check_fabric(with_addresses(fabric) if draw(st.booleans()) else fabric)
 
 
 @examples
@@ -112,7 +112,7 @@ def test_a_toml_file_cut_at_any_byte_is_refused_or_a_sound_fabric(fabric, data):
     text = write_toml(route(fabric, "ecmp"))
     end = data.draw(st.integers(0, len(text)))
     with suppress(InputError):
-        check(read_toml(text[:end]))
+        check_fabric(read_toml(text[:end]))
 
 
 @examples
@@ -122,7 +122,7 @@ def test_a_dump_with_a_changed_byte_is_refused_or_a_sound_fabric(name, data):
     at = data.draw(st.integers(0, len(text) - 1))
     changed = text[:at] + data.draw(st.characters(codec="utf-8")) + text[at + 1 :]
     with suppress(InputError):
-        check(read_ibnetdiscover(changed))
+        check_fabric(read_ibnetdiscover(changed))
 
 
 @examples
@@ -130,6 +130,6 @@ def test_a_dump_with_a_changed_byte_is_refused_or_a_sound_fabric(name, data):
 def test_any_text_is_refused_or_read(text):
     for read in (read_toml, read_ibnetdiscover):
         with suppress(InputError):
-            check(read(text))
+            check_fabric(read(text))
     with suppress(InputError):
         read_lft(text, read_fabric(DATA / "leaf_spine.ibnet"))

@@ -18,8 +18,8 @@ from weft.fabric import (
     Link,
     Node,
     Port,
-    check,
-    describe,
+    check_fabric,
+    describe_cycle,
     dragonfly,
     fat_tree,
     find_cycle,
@@ -53,7 +53,7 @@ def random_fabrics(draw: st.DrawFn) -> Fabric:
         links.append(Link(Port(a, used[a]), Port(b, used[b]), 56e9, 0, "56 Gb/s"))
     nodes = [Node(f"h{i}", "host", 1) for i in range(len(places))]
     nodes += [Node(f"s{i}", "switch", max(1, used[len(places) + i])) for i in range(switches)]
-    return check(Fabric("random", tuple(nodes), tuple(links)))
+    return check_fabric(Fabric("random", tuple(nodes), tuple(links)))
 
 
 trees = st.one_of(
@@ -187,7 +187,7 @@ def test_a_cycle_is_found_exactly_when_the_dependency_graph_has_one(fabric, rout
     assert len(set(cycle)) == len(cycle)
     for held, wanted in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
         assert wanted in graph[held]
-    assert describe(routed, cycle).startswith(f"{len(cycle)} channels")
+    assert describe_cycle(routed, cycle).startswith(f"{len(cycle)} channels")
 
 
 @examples
@@ -213,6 +213,6 @@ def test_a_changed_route_gives_right_paths_or_an_input_error(fabric, data):
     next_hop[row, column] = data.draw(st.integers(-1, len(routes.groups) - 1))
     changed = replace(routed, routes=replace(routes, next_hop=next_hop))
     with suppress(InputError):
-        check(changed)
+        check_fabric(changed)
         for src, dst in pairs(changed):
             assert end_of(changed, path(changed, src, dst)) == dst

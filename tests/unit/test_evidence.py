@@ -17,7 +17,7 @@ from weft.records import (
     Record,
     Run,
     Scalar,
-    this_run,
+    describe_run,
     write_records,
 )
 from weft.tune.rules.evidence import Evidence, Row, families, points
@@ -54,7 +54,7 @@ def timed(half_rtt_ps: int, **settings: Plain) -> Record:
 
 
 def header(host: str) -> Run:
-    run = this_run(["weft"])
+    run = describe_run(["weft"])
     return Run(**{name: getattr(run, name) for name in Run.__slots__} | {"host": host})
 
 

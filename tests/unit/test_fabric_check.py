@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.fabric import Fabric, Link, Node, Port, Routes, check, leaf_spine, one_switch
+from weft.fabric import Fabric, Link, Node, Port, Routes, check_fabric, leaf_spine, one_switch
 
 GOOD = one_switch(2)
 CABLE = GOOD.links[0]
@@ -80,7 +80,7 @@ BROKEN = {
 @pytest.mark.parametrize("problem", BROKEN)
 def test_a_broken_fabric_is_refused_with_place_value_and_remedy(problem):
     with pytest.raises(InputError, match=problem) as caught:
-        check(BROKEN[problem])
+        check_fabric(BROKEN[problem])
     assert caught.value.where.startswith("fabric")
     assert caught.value.remedy
 
@@ -90,11 +90,11 @@ def test_two_links_on_one_host_are_refused():
     ends = [(Port(0, 1), Port(2, 1)), (Port(0, 2), Port(2, 2)), (Port(1, 1), Port(2, 3))]
     links = tuple(cable(a, b) for a, b in ends)
     with pytest.raises(InputError, match="host h0: 2 links, exactly 1 is allowed"):
-        check(Fabric("rails", nodes, links))
+        check_fabric(Fabric("rails", nodes, links))
 
 
 def test_a_sound_fabric_passes_unchanged():
-    assert check(GOOD) is GOOD
+    assert check_fabric(GOOD) is GOOD
 
 
 def test_order_and_direction_of_links_do_not_matter():

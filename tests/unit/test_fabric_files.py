@@ -11,8 +11,8 @@ import pytest
 from weft.errors import InputError
 from weft.fabric import (
     Fabric,
-    by_topology,
-    check,
+    build_topology,
+    check_fabric,
     fat_tree,
     find_cycle,
     leaf_spine,
@@ -166,7 +166,7 @@ def test_toml_by_topology_is_the_builders_fabric(routing):
 
 def test_a_table_without_topology_is_refused():
     with pytest.raises(InputError, match="scenario: key 'topology' is missing"):
-        by_topology("scenario", {"k": 4})
+        build_topology("scenario", {"k": 4})
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_table_without_topology_is_refused():
 def test_what_a_builder_refuses_is_told_with_its_place(key, value, problem):
     about = {"topology": "one_switch", "hosts": 3, key: value}
     with pytest.raises(InputError) as caught:
-        by_topology("lab.toml: fabric", about)
+        build_topology("lab.toml: fabric", about)
     assert str(caught.value).startswith(f"lab.toml: fabric: {problem}")
 
 
@@ -330,7 +330,7 @@ def test_wrong_tables_are_refused_with_their_line(problem):
 def test_a_table_that_says_255_leaves_the_host_unreachable():
     fabric = real("leaf_spine")
     text = LFT.replace("0x0001 004", "0x0001 255", 1)
-    broken = check(replace(fabric, routes=read_lft(text, fabric)))
+    broken = check_fabric(replace(fabric, routes=read_lft(text, fabric)))
     with pytest.raises(InputError, match="node leaf1: has no route to h0"):
         path(broken, broken.index("h3"), broken.index("h0"))
 
@@ -350,7 +350,7 @@ def test_addresses_are_added_only_where_missing():
     assert with_addresses(fabric) == fabric
     nodes = (replace(one_switch(2).nodes[0], lid=2), *one_switch(2).nodes[1:])
     numbered = with_addresses(replace(one_switch(2), nodes=nodes))
-    assert [node.lid for node in check(numbered).nodes] == [2, 1, 3]
+    assert [node.lid for node in check_fabric(numbered).nodes] == [2, 1, 3]
 
 
 def test_files_are_told_apart_by_content(tmp_path):

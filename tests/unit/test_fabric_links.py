@@ -6,8 +6,8 @@ import pytest
 
 from weft.errors import InputError
 from weft.fabric import LinkRate, PlainRate, link_rate
-from weft.fabric.links import SPEEDS, WIDTHS, exact_time
-from weft.units import time_ps
+from weft.fabric.links import SPEEDS, WIDTHS, format_time
+from weft.units import parse_time
 
 # Table 1, "Signal and Data Rates Achieved by InfiniBand in Gbps", of the 2016 study of
 # InfiniBand benchmarks (papers/infiniband-benchmarks-2016). The table prints two decimals,
@@ -82,4 +82,4 @@ def test_a_rate_that_does_not_exist_cannot_be_made():
 
 @pytest.mark.parametrize("ps", [0, 1, 999, 1000, 50_000, 1_500_000, 7 * 10**12])
 def test_exact_time_loses_nothing(ps):
-    assert time_ps(exact_time(ps)) == ps
+    assert parse_time(format_time(ps)) == ps

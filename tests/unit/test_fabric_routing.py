@@ -17,8 +17,8 @@ from weft.fabric import (
     Node,
     Port,
     Routes,
-    check,
-    describe,
+    check_fabric,
+    describe_cycle,
     dragonfly,
     ecmp_choice,
     fat_tree,
@@ -133,7 +133,7 @@ def test_shortest_paths_on_a_ring_can_deadlock(switches):
     fabric = ring(switches)
     cycle = find_cycle(fabric)
     assert cycle is not None
-    text = describe(fabric, cycle)
+    text = describe_cycle(fabric, cycle)
     assert f"{len(cycle)} channels wait for each other" in text
     assert "s1 port" in text
 
@@ -163,7 +163,7 @@ def test_unused_channels_do_not_count():
     links = [Link(Port(switch(i), 2), Port(switch(i + 1), 3), 56e9, 0, "56 Gb/s") for i in range(5)]
     links.append(Link(Port(0, 1), Port(1, 1), 56e9, 0, "56 Gb/s"))
     routes = Routes.from_ports(np.full((5, 1), 2))
-    assert find_cycle(check(Fabric("lonely", nodes, tuple(links), routes=routes))) is None
+    assert find_cycle(check_fabric(Fabric("lonely", nodes, tuple(links), routes=routes))) is None
 
 
 def test_up_down_over_chosen_roots():

@@ -11,7 +11,7 @@ from weft.fabric import (
     TOPOLOGIES,
     Fabric,
     back_to_back,
-    check,
+    check_fabric,
     dragonfly,
     fat_tree,
     leaf_spine,
@@ -132,7 +132,7 @@ def test_every_builder_takes_rate_delay_lanes_and_routing(name):
     fabric = TOPOLOGIES[name](
         *counts.get(name, ()), rate="4xHDR", delay="7 ns", lanes=4, routing="up_down"
     )
-    assert check(fabric).lanes == 4
+    assert check_fabric(fabric).lanes == 4
     assert {(link.rate_name, link.delay_ps) for link in fabric.links} == {("4xHDR", 7000)}
     assert len(path(fabric, 0, len(fabric.hosts) - 1)) >= 1
 

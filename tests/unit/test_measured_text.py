@@ -3,7 +3,7 @@
 import numpy as np
 
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.records.measured import measured_summary, sweep_table
+from weft.records.measured import format_measurement, format_sweep
 
 
 def record(size: int, *, repetition: int | None = None, samples=(), **numbers: float) -> Record:
@@ -24,7 +24,7 @@ def record(size: int, *, repetition: int | None = None, samples=(), **numbers: f
 
 def test_each_quantile_stands_above_its_interval_in_the_same_unit():
     values = np.arange(1, 10_001) * 1_000_000  # 1 us to 10 ms
-    lines = measured_summary(record(64, samples=values)).splitlines()
+    lines = format_measurement(record(64, samples=values)).splitlines()
     (row,) = (line.split() for line in lines if line.startswith("half_rtt"))
     (ends,) = (line.split() for line in lines if line.startswith("  95 %"))
     assert row[:4] == ["half_rtt", "10000", "1", "µs"]
@@ -34,11 +34,11 @@ def test_each_quantile_stands_above_its_interval_in_the_same_unit():
 
 
 def test_an_end_that_the_samples_cannot_bound_is_left_open():
-    assert "–…" in measured_summary(record(64, samples=[1000, 2000, 3000]))
+    assert "–…" in format_measurement(record(64, samples=[1000, 2000, 3000]))
 
 
 def test_a_sweep_names_what_varies_once_and_what_does_not_in_its_title():
-    text = sweep_table([record(64, throughput=1e9), record(128, throughput=2e9)])
+    text = format_sweep([record(64, throughput=1e9), record(128, throughput=2e9)])
     title, _, heads, _, *rows = text.splitlines()
     assert title == "latency (over=tcp)"
     assert heads.split() == ["size_bytes", "throughput"]
@@ -47,11 +47,11 @@ def test_a_sweep_names_what_varies_once_and_what_does_not_in_its_title():
 
 def test_repetitions_are_their_median_and_range():
     runs = [record(64, repetition=n, throughput=n * 1e9) for n in (1, 2, 6)]
-    text = sweep_table(runs)
+    text = format_sweep(runs)
     assert "2 Gb/s (1–6)" in text
     assert "3  2 Gb/s" in text
 
 
 def test_a_quantity_that_a_point_lacks_is_a_dash():
-    text = sweep_table([record(64, throughput=1e9), record(128)])
+    text = format_sweep([record(64, throughput=1e9), record(128)])
     assert text.splitlines()[-1].split() == ["128", "–"]

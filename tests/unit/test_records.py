@@ -23,18 +23,18 @@ from weft.records import (
     TornLineWarning,
     check_directory,
     check_output,
+    describe_run,
     export_parquet,
     flatten,
     from_line,
     read_records,
     statistic,
-    this_run,
     to_line,
     write_records,
     write_text,
 )
-from weft.records.dimension import convert, display_for, format_value
-from weft.records.text_table import text_table
+from weft.records.dimension import choose_unit, convert, format_value
+from weft.records.text_table import format_table
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:
@@ -119,7 +119,7 @@ def test_statistics_by_name():
 
 def test_write_then_read_gives_header_and_records(tmp_path: Path):
     path = tmp_path / "run.jsonl"
-    header = this_run(["weft", "simulate"], clock_error_ns=1.5)
+    header = describe_run(["weft", "simulate"], clock_error_ns=1.5)
     write_records(path, [record(), record(name="other")], header=header)
     headers, records = read_records(path)
     assert headers == (header,)
@@ -130,7 +130,7 @@ def test_write_then_read_gives_header_and_records(tmp_path: Path):
 def test_record_lines_do_not_depend_on_the_run(tmp_path: Path):
     paths = [tmp_path / name for name in ("a", "b")]
     for path, argv in zip(paths, (["x"], ["y"]), strict=True):
-        write_records(path, [record()], header=this_run(argv))
+        write_records(path, [record()], header=describe_run(argv))
     a, b = (path.read_bytes().split(b"\n", 1) for path in paths)
     assert a[0] != b[0]
     assert a[1] == b[1]
@@ -270,11 +270,11 @@ def test_values_are_shown_in_the_unit_people_would_choose():
     assert format_value(0, "ps") == "0 ps"
     assert format_value(32768, "B") == "32 KiB"
     assert format_value(12, "") == "12"
-    assert display_for("ns", 2500).unit == "µs"
+    assert choose_unit("ns", 2500).unit == "µs"
 
 
 def test_text_tables_align_text_left_and_numbers_right():
-    assert text_table(["a", "b"], [["xyz", "1"], ["u", "22"]]).split("\n") == [
+    assert format_table(["a", "b"], [["xyz", "1"], ["u", "22"]]).split("\n") == [
         "a     b",
         "---  --",
         "xyz   1",
@@ -282,8 +282,8 @@ def test_text_tables_align_text_left_and_numbers_right():
     ]
 
 
-def test_this_run_names_the_machine():
-    run = this_run(["weft"])
+def test_a_run_header_names_the_machine():
+    run = describe_run(["weft"])
     assert isinstance(run, Run)
     assert all((run.started, run.host, run.os, run.cpu, run.python, run.weft_version))
 

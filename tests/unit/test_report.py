@@ -16,7 +16,7 @@ from weft.records import (
     Scalar,
     Series,
     Topology,
-    this_run,
+    describe_run,
 )
 
 VOID = {"meta", "br", "hr", "link", "img", "input"}
@@ -79,7 +79,7 @@ def sweep(n: int, **changes: object) -> list[Record]:
 
 
 def test_a_report_shows_everything_a_record_holds():
-    html = render_report([record()], "A run", runs=[this_run(["weft", "simulate", "x.toml"])])
+    html = render_report([record()], "A run", runs=[describe_run(["weft", "simulate", "x.toml"])])
     parsed(html)
     for shown in (
         "probe.rtt",
@@ -128,7 +128,7 @@ def test_every_text_is_escaped():
         for i in range(4)
     ]
     section = Section(title=evil, text=evil, rows=[{evil: evil}])
-    html = render_report(hostile, evil, [section], runs=[this_run([evil], **{evil: evil})])
+    html = render_report(hostile, evil, [section], runs=[describe_run([evil], **{evil: evil})])
     assert "<script" not in html
     assert "&lt;script&gt;" in html
     parsed(html)

@@ -9,7 +9,7 @@ import pytest
 from weft.cli import main
 from weft.control.operators.timeline import NAME, Explanation, Moment, Run, Timeline, records_of
 from weft.control.operators.timeline_figures import timeline_sections
-from weft.records import Record, Scalar, read_records, this_run, write_records
+from weft.records import Record, Scalar, describe_run, read_records, write_records
 
 LINK_BPS = 8e6  # a million bytes a second
 
@@ -71,7 +71,7 @@ def test_means_are_over_the_time_that_it_was_registered() -> None:
 
 def test_a_file_is_enough_for_the_report(tmp_path: Path) -> None:
     file, page = tmp_path / "day.jsonl", tmp_path / "day.html"
-    write_records(file, records_of(TIMELINE), this_run())
+    write_records(file, records_of(TIMELINE), describe_run())
     assert list(read_records(file).records) == records_of(TIMELINE)
     assert main(["report", str(file), "-o", str(page)]) == 0
     shown = page.read_text()

@@ -10,8 +10,8 @@ from weft.errors import InputError
 from weft.measure.accuracy import QUANTILES, Judgement, judge_estimators
 from weft.records import Distribution
 from weft.records.dimension import format_value
-from weft.records.output import check_output, replacing
-from weft.records.text_table import text_table
+from weft.records.output import check_output, replace_file
+from weft.records.text_table import format_table
 
 OMISSION_QUANTILES = (0.5, 0.95, 0.99, 0.999, 0.9999)
 
@@ -67,7 +67,7 @@ def _table(judgements: Sequence[Judgement]) -> str:
             off = f"{100 * (found / true - 1):+.2f} %"
             row += [format_value(true, "ps"), format_value(found, "ps"), off]
         rows.append(row)
-    return text_table(heads, rows)
+    return format_table(heads, rows)
 
 
 def _fields(judgement: Judgement) -> dict[str, object]:
@@ -91,13 +91,13 @@ def _omission(path: str, seed: int, *, quiet: bool) -> None:
     from weft.plot import figure, to_png
 
     seen = coordinated_omission(seed=seed)
-    with replacing(check_output(path)) as file:
+    with replace_file(check_output(path)) as file:
         file.write_bytes(to_png(figure(lambda ax: draw_omission(ax, seen))))
     if quiet:
         return
     ways = {"injected": seen.injected, "open loop": seen.opened, "closed loop": seen.closed}
     heads = ["round trip", *(f"p{100 * q:g}" for q in OMISSION_QUANTILES)]
-    print("\n" + text_table(heads, [[name, *_quantiles(d)] for name, d in ways.items()]))
+    print("\n" + format_table(heads, [[name, *_quantiles(d)] for name, d in ways.items()]))
 
 
 def _quantiles(distribution: Distribution) -> list[str]:

@@ -12,7 +12,7 @@ from math import isfinite
 
 from weft.model import ErrorSummary, Fit, Parameter
 from weft.records.dimension import format_number, format_value
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 Cell = float | str
 
@@ -65,7 +65,7 @@ def _text(answer: Answer) -> str:
         facts += [("data", answer.fit.data), ("error", str(answer.fit.error))]
         facts += [("held out", str(answer.fit.held_out))]
     facts += [("note", note) for note in answer.notes]
-    lines = [text_table(heads, list(zip(*cells, strict=True))), ""]
+    lines = [format_table(heads, list(zip(*cells, strict=True))), ""]
     lines += [f"{name:>8}: {fact}" for name, fact in facts]
     if answer.fit is not None:
         lines += ["", _parameters(answer.fit.parameters)]
@@ -87,7 +87,7 @@ def _parameters(found: Sequence[Parameter]) -> str:
     rows = [
         [p.name, p.meaning, format_number(p.value), _error(p.standard_error), p.unit] for p in found
     ]
-    return text_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
+    return format_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
 
 
 def _error(value: float) -> str:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records import check_output, replacing, write_text
+from weft.records import check_output, replace_file, write_text
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_file import to_json
 from weft.sensitivity.application_table import AppTable, default_directory, read_application
@@ -153,7 +153,7 @@ def _draw(application: Application, path: Path) -> None:
     if path.suffix == ".svg":
         write_text(path, to_svg(made, title=f"Slowdown of {application.name}"))
     else:
-        with replacing(path) as file:
+        with replace_file(path) as file:
             file.write_bytes(to_png(made))
 
 

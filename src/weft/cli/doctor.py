@@ -15,7 +15,7 @@ from weft.host.machine.noise import HostNoise, lost_ns
 from weft.host.machine.transports import OPERATIONS, Transport, reaches_others, transports
 from weft.host.machine.tree import listed
 from weft.records.dimension import format_value
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 WIDTH = 100
 PAGES = {"2M": "2 MiB pages", "thp": "transparent huge pages", "4K": "4 KiB pages"}
@@ -170,7 +170,7 @@ def _rdma_table(host: Examination) -> str:
         for device in host.rdma_devices
         for port in device.ports
     ]
-    return text_table(heads, rows, left=len(heads)) if rows else "none"
+    return format_table(heads, rows, left=len(heads)) if rows else "none"
 
 
 def _interface_table(host: Examination) -> str:
@@ -187,7 +187,7 @@ def _interface_table(host: Examination) -> str:
         )
         for one in host.interfaces
     ]
-    return text_table(heads, rows, left=len(heads)) if rows else "none"
+    return format_table(heads, rows, left=len(heads)) if rows else "none"
 
 
 def _transports(found: Sequence[Transport]) -> Iterator[str]:

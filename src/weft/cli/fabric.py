@@ -11,7 +11,7 @@ from weft.errors import InputError
 from weft.fabric import (
     ROUTINGS,
     Fabric,
-    describe,
+    describe_cycle,
     find_cycle,
     path,
     read_fabric,
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     facts = _facts(fabric)
     cycle = find_cycle(fabric) if fabric.routes is not None else None
-    facts["deadlock"] = describe(fabric, cycle) if cycle else "none possible"
+    facts["deadlock"] = describe_cycle(fabric, cycle) if cycle else "none possible"
     if fabric.routes is None:
         facts["deadlock"] = "unknown: no routes (give --routing, or a dump of forwarding tables)"
     if args.json:

@@ -12,7 +12,7 @@ from weft.measure.plan.conduct import conduct
 from weft.measure.plan.plan import Program, load_plan
 from weft.measure.plan.steps_table import steps_table
 from weft.records import Record, RecordWriter, check_output, to_line
-from weft.records.summary import summary
+from weft.records.summary import format_simulation
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -79,7 +79,7 @@ def _run(program: Program, args: argparse.Namespace, records: list[Record]) -> N
 def _show(records: list[Record], flows: bool) -> None:
     """One step in full, several as a table; in full too where flows are asked for."""
     if len(records) == 1 or flows:
-        print("\n\n".join(summary(record, flows=flows) for record in records))
+        print("\n\n".join(format_simulation(record, flows=flows) for record in records))
     elif records:
         print(f"{records[0].name}\n\n{steps_table(records)}")
         print("", *dict.fromkeys(note for record in records for note in record.notes), sep="\n")

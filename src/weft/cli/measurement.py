@@ -23,9 +23,17 @@ from weft.measure.peer.client import LOCAL, Peer, open_peer
 from weft.measure.settings.options import Option, Settings, options_of
 from weft.measure.settings.values import flag, whole
 from weft.measure.tests.catalog import TESTS
-from weft.records import Record, RecordWriter, Scalar, check_output, read_records, this_run, to_line
+from weft.records import (
+    Record,
+    RecordWriter,
+    Scalar,
+    check_output,
+    describe_run,
+    read_records,
+    to_line,
+)
 from weft.records.dimension import format_value, split_unit
-from weft.records.measured import measured_summary, sweep_table
+from weft.records.measured import format_measurement, format_sweep
 from weft.wire import read_token
 
 MOST_REPETITIONS = 10_000
@@ -219,7 +227,7 @@ def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], No
 
 
 def _writer(output: str) -> RecordWriter:
-    return RecordWriter(output, this_run(sys.argv, **provenance_facts()))
+    return RecordWriter(output, describe_run(sys.argv, **provenance_facts()))
 
 
 def _keep(writer: RecordWriter | None, measured: Measurement) -> None:
@@ -249,9 +257,11 @@ def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
                 print(to_line(record))
     elif len(done) == 1:
         *steps, record = done[0]
-        print(*([f"{sweep_table(steps)}\n"] if steps else []), measured_summary(record), sep="\n")
+        print(
+            *([f"{format_sweep(steps)}\n"] if steps else []), format_measurement(record), sep="\n"
+        )
     elif done:
-        print(sweep_table([records[-1] for records in done]))
+        print(format_sweep([records[-1] for records in done]))
 
 
 def _troubles(test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]) -> int:

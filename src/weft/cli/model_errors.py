@@ -7,7 +7,7 @@ import json
 
 from weft.errors import InputError
 from weft.model import ErrorSummary, Fit
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median", "p90", "worst"]
 
@@ -31,7 +31,7 @@ def _errors(args: argparse.Namespace) -> int:
         for name, quantity, fit in fits:
             print(json.dumps({"system": name, "model": quantity, **_object(fit)}))
     else:
-        print(text_table(HEADS, [_row(*one) for one in fits], left=2))
+        print(format_table(HEADS, [_row(*one) for one in fits], left=2))
         print("\n|model / published − 1|; held out: each row predicted by a fit to the others")
     return 0
 

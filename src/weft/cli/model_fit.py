@@ -20,8 +20,8 @@ from weft.measure.settings.values import Reader, size, whole
 from weft.model import Fit, FloatArray, Range
 from weft.model.latency import doubling_load_MBps
 from weft.records.dimension import format_value
-from weft.records.text_table import text_table
-from weft.units import rate_bps
+from weft.records.text_table import format_table
+from weft.units import parse_rate
 
 if TYPE_CHECKING:
     from weft.studies.calibrated import Calibration
@@ -43,7 +43,7 @@ def _gigabits(value: object, where: str) -> float:
 
 
 def _megabytes(value: object, where: str) -> float:
-    return rate_bps(value, where) / 8e6
+    return parse_rate(value, where) / 8e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def _list(known: Mapping[str, Calibration], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([{"system": name, "about": one.system} for name, one in known.items()]))
     else:
-        print(text_table(["system", "about"], [[n, c.system] for n, c in known.items()], left=2))
+        print(format_table(["system", "about"], [[n, c.system] for n, c in known.items()], left=2))
     return 0
 
 

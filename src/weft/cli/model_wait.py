@@ -26,7 +26,7 @@ from weft.model.queueing import (
     zero_load_ns,
 )
 from weft.simulate.systems import system_names, system_values
-from weft.units import time_ps
+from weft.units import parse_time
 
 FRAMING = Framing(transport="rc", mtu_bytes=4096)
 FORMULAS = {
@@ -100,7 +100,7 @@ def _hotspot(args: argparse.Namespace) -> Hotspot:
         given = getattr(args, option.replace("-", "_"))
         if given is not None:
             return float(time_ns(given, f"--{option}"))
-        return time_ps(values[section][key]) / 1e3
+        return parse_time(values[section][key]) / 1e3
 
     return Hotspot(
         senders=np.array(listed(args, "senders", whole(2, 10_000)), dtype=float),

@@ -18,7 +18,7 @@ from weft.cli.testbed import link_rate_bps
 from weft.errors import InputError
 from weft.host.net.lock import held
 from weft.host.testbed.standing import DEFAULT_NAME
-from weft.records.run import this_run
+from weft.records.run import describe_run
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.application_text import application_text
@@ -160,7 +160,7 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
 def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
     if log.logged.runs:
         _tell(f"goes on after {len(log.logged.runs)} of {len(log.plan.order)} runs")
-    header = this_run()
+    header = describe_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
     with _kept(log), terminable(), place.capping() as links:
 

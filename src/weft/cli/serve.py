@@ -18,7 +18,7 @@ from weft.measure.peer.admission import Limits
 from weft.measure.peer.client import split_address
 from weft.measure.peer.messages import DEFAULT_PORT
 from weft.measure.peer.server import Address, Server
-from weft.units import rate_bps, size_bytes, time_ps
+from weft.units import parse_rate, parse_size, parse_time
 from weft.wire import MAKE_TOKEN, TOKEN_VARIABLE, read_token
 
 _T = TypeVar("_T", int, float)
@@ -124,14 +124,14 @@ def _check_open(
 
 def _limits(args: argparse.Namespace) -> Limits:
     default = Limits()
-    size = _bound(args.max_size, lambda t: size_bytes(t, "--max-size"), default.size_bytes)
+    size = _bound(args.max_size, lambda t: parse_size(t, "--max-size"), default.size_bytes)
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
     memory = min(default.memory_bytes or quarter, quarter)
-    memory_bytes = _bound(args.max_memory, lambda t: size_bytes(t, "--max-memory"), memory)
+    memory_bytes = _bound(args.max_memory, lambda t: parse_size(t, "--max-memory"), memory)
     return Limits(
         size_bytes=size,
         duration_s=_bound(args.max_duration, _seconds, default.duration_s),
-        rate_bps=_bound(args.max_rate, lambda t: rate_bps(t, "--max-rate"), default.rate_bps),
+        rate_bps=_bound(args.max_rate, lambda t: parse_rate(t, "--max-rate"), default.rate_bps),
         memory_bytes=memory_bytes,
         sessions=_bound(args.max_sessions, lambda t: _number(t, "sessions"), default.sessions),
         depth=_bound(args.max_depth, lambda t: _number(t, "depth"), default.depth),
@@ -147,7 +147,7 @@ def _bound(text: str | None, read: Callable[[str], _T], default: _T | None) -> _
 
 
 def _seconds(text: str) -> float:
-    return time_ps(text, "--max-duration") / 1e12
+    return parse_time(text, "--max-duration") / 1e12
 
 
 def _number(text: str, name: str) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.records import Record, RecordWriter, check_output, read_records, to_line
-from weft.records.summary import summary
+from weft.records.summary import format_simulation
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import Parameter, parameters, system_names
 from weft.toml_table import load_toml
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     everything = stored | _run_points(args, source, left)
     ordered = [everything[key] for key in identities if key in everything]
     for record in ordered:
-        print(to_line(record) if args.json else f"{summary(record, flows=args.flows)}\n")
+        print(to_line(record) if args.json else f"{format_simulation(record, flows=args.flows)}\n")
     troubles = [f"{r.label}: {note}" for r in ordered for note in r.notes if _is_trouble(note)]
     if len(ordered) < len(todo):
         troubles.append(f"interrupted with {len(ordered)} of {len(todo)} points done")

@@ -10,7 +10,14 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.plot import to_png, to_svg
-from weft.records import Record, check_directory, check_output, replacing, write_records, write_text
+from weft.records import (
+    Record,
+    check_directory,
+    check_output,
+    replace_file,
+    write_records,
+    write_text,
+)
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.studies import (
     STUDIES,
@@ -128,5 +135,5 @@ def _draw(result: Result, stem: Path) -> None:
     for number, figure in enumerate(study_figures(result), start=1):
         name = stem.name if number == 1 else f"{stem.name}-{number}"
         write_text(stem.with_name(f"{name}.svg"), to_svg(figure, title=result.study.title))
-        with replacing(stem.with_name(f"{name}.png")) as file:
+        with replace_file(stem.with_name(f"{name}.png")) as file:
             file.write_bytes(to_png(figure))

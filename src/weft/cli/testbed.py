@@ -15,8 +15,8 @@ from weft.host.testbed.build import Testbed
 from weft.host.testbed.standing import DEFAULT_NAME, Port, Status
 from weft.host.testbed.wiring import LIMIT_BYTES, SHAPES, Wiring
 from weft.records.dimension import format_value
-from weft.records.text_table import text_table
-from weft.units import rate_bps, size_bytes
+from weft.records.text_table import format_table
+from weft.units import parse_rate, parse_size
 
 _BARE_RATE = re.compile(r"\s*[0-9][0-9_]*(\.[0-9]+)?\s*[kKMGT]")
 _MOST_HOSTS = 253
@@ -128,7 +128,7 @@ def _mtu(text: str) -> int:
 
 def link_rate_bps(text: str, where: str) -> int:
     """As tc writes rates (200M), or with the unit spelled out (200 Mb/s)."""
-    found = rate_bps(f"{text}b/s" if _BARE_RATE.fullmatch(text) else text, where)
+    found = parse_rate(f"{text}b/s" if _BARE_RATE.fullmatch(text) else text, where)
     if not 8_000 <= found <= 1e13:
         raise InputError(f"{where} {text}", "is not in 8 kb/s to 10 Tb/s", "use such a rate")
     return round(found)
@@ -137,7 +137,7 @@ def link_rate_bps(text: str, where: str) -> int:
 def _size(text: str | None, where: str) -> int | None:
     if text is None:
         return None
-    found = size_bytes(text, where)
+    found = parse_size(text, where)
     if not 1 <= found < 2**32:
         raise InputError(f"{where} {text!r}", "is not in 1 B to 4 GiB", "use such a size")
     return found
@@ -156,7 +156,7 @@ def _up_text(name: str, bed: Testbed, built: bool) -> str:
         for host in wiring.hosts
         for far in plan.access(host).ends[1:]
     ]
-    return f"{head}\n\n{text_table(('host', 'address', 'switch', 'port', 'namespace'), rows, 5)}"
+    return f"{head}\n\n{format_table(('host', 'address', 'switch', 'port', 'namespace'), rows, 5)}"
 
 
 def _counted(count: int, one: str, more: str = "") -> str:
@@ -220,7 +220,7 @@ def _status_text(name: str, status: Status | None) -> str:
     how = "not whole" if status.problems else "up"
     lines = [f"testbed {name}: {how}, {_counted(running, 'process', 'processes')} on its hosts"]
     lines += [f"  {problem}" for problem in status.problems]
-    return "\n".join([*lines, "", text_table(heads, rows, 4)] if rows else lines)
+    return "\n".join([*lines, "", format_table(heads, rows, 4)] if rows else lines)
 
 
 def _shown_rate(port: Port) -> str:

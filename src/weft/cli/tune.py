@@ -18,7 +18,7 @@ from weft.host.machine.facts import provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.values import time_ns, whole
 from weft.measure.tests.catalog import TESTS
-from weft.records import RecordWriter, check_output, this_run, to_line
+from weft.records import RecordWriter, check_output, describe_run, to_line
 from weft.tune.search.goal import GOALS
 from weft.tune.search.over_fabric import Prepared, prepare
 from weft.tune.search.report_text import plan_text, tuning_text
@@ -113,7 +113,7 @@ def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
             peer = stack.enter_context(open_peer(args.peer, token))
         writer = None
         if args.output:
-            header = this_run(sys.argv, **provenance_facts())
+            header = describe_run(sys.argv, **provenance_facts())
             writer = stack.enter_context(RecordWriter(args.output, header))
         bar = stack.enter_context(ProgressBar("weft tune"))
         keep = writer.append if writer else lambda _: None

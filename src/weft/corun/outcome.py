@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from weft.corun.rounds import IDLE, UNMARKED, completions_of, part_of
 from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
 from weft.records import Record
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 _CONFIDENCE = 0.975
 _FEW = 0.03  # of the bytes, what connections send before they bear their mark, and more
@@ -186,7 +186,7 @@ def outcome_text(outcome: Outcome, ways: Mapping[str, Way]) -> str:
         if way in outcome.expected:
             lent, promised = outcome.expected[way]
             total.append(f"{lent:.2f} ({promised:.2f})")
-    return "\n".join([text_table(heads, [*rows, total]), "", *verdicts(outcome)]).rstrip()
+    return "\n".join([format_table(heads, [*rows, total]), "", *verdicts(outcome)]).rstrip()
 
 
 def _row(

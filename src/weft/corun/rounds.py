@@ -20,7 +20,7 @@ from weft import __version__
 from weft.corun.ways import ALONE, ONE, WAYS, Way
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
-from weft.records.record_line import canonical
+from weft.records.record_line import canonical_json
 from weft.sensitivity.application import Application
 
 NAME = "corun"
@@ -113,7 +113,7 @@ def identity_of(applications: Sequence[Application], place: str, directory: str)
 
 
 def _digest(value: object) -> str:
-    return sha256(canonical(value).encode()).hexdigest()[:_DIGITS]
+    return sha256(canonical_json(value).encode()).hexdigest()[:_DIGITS]
 
 
 def record_of(

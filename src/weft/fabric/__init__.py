@@ -1,7 +1,6 @@
 """What a fabric is: nodes, ports, links, lanes, routes; topologies, routings and readers."""
 
-from weft.fabric.check import check
-from weft.fabric.deadlock import describe, find_cycle
+from weft.fabric.deadlock import describe_cycle, find_cycle
 from weft.fabric.fabric import Fabric, Link, Node, Port, Routes, with_addresses
 from weft.fabric.ibnetdiscover import read_ibnetdiscover, write_ibnetdiscover
 from weft.fabric.lft import read_lft, write_lft
@@ -10,7 +9,8 @@ from weft.fabric.path import ecmp_choice, path
 from weft.fabric.reach import check_reach
 from weft.fabric.read import read_fabric
 from weft.fabric.routing import ROUTINGS, destination_modulo, ecmp, route, shortest_path, up_down
-from weft.fabric.toml_file import by_topology, read_toml, write_toml
+from weft.fabric.soundness import check_fabric
+from weft.fabric.toml_file import build_topology, read_toml, write_toml
 from weft.fabric.topology import (
     TOPOLOGIES,
     back_to_back,
@@ -35,10 +35,10 @@ __all__ = [
     "Port",
     "Routes",
     "back_to_back",
-    "by_topology",
-    "check",
+    "build_topology",
+    "check_fabric",
     "check_reach",
-    "describe",
+    "describe_cycle",
     "destination_modulo",
     "dragonfly",
     "ecmp",

@@ -42,7 +42,7 @@ def find_cycle(fabric: Fabric) -> list[Port] | None:
     return None if cycle is None else [channels.senders[c] for c in cycle]
 
 
-def describe(fabric: Fabric, cycle: Sequence[Port]) -> str:
+def describe_cycle(fabric: Fabric, cycle: Sequence[Port]) -> str:
     """The cycle in words."""
     hops = [f"{fabric.nodes[c.node].name} port {c.port}" for c in cycle]
     ends = [fabric.nodes[fabric.neighbors(c.node)[c.port].node].name for c in cycle]

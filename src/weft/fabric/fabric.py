@@ -1,7 +1,7 @@
 """What a fabric is: nodes, ports, links, lanes and routes, as values.
 
 Ports are numbered from 1, as in InfiniBand. Hosts come before switches in `nodes`; routes
-count switches and hosts in that order. `weft.fabric.check` says whether a fabric makes
+count switches and hosts in that order. `weft.fabric.soundness` says whether a fabric makes
 sense; the values themselves only hold it. Units: picoseconds, bits per second of data.
 """
 

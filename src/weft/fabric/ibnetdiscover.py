@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.errors import InputError
-from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port
-from weft.fabric.links import exact_time, link_delay, link_rate
+from weft.fabric.links import format_time, link_delay, link_rate
+from weft.fabric.soundness import check_fabric, placed
 
 _HEADER = re.compile(
     r'^(?P<type>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?P<info>#.*)?$'
@@ -80,7 +80,7 @@ def read_ibnetdiscover(
     nodes, index = _nodes(records)
     links = tuple(_links(where, records, index, delay))
     with placed(where):
-        return check(Fabric(name, nodes, links, lanes))
+        return check_fabric(Fabric(name, nodes, links, lanes))
 
 
 def _read_line(where: str, number: int, line: str, records: list[_Record]) -> None:
@@ -236,7 +236,7 @@ def _port_line(fabric: Fabric, here: Port) -> str:
     link = fabric.link_of[here]
     node, other = fabric.nodes[here.node], fabric.nodes[peer.node]
     lid = f"lid {node.lid or 0} lmc 0 " if node.kind == "host" else ""
-    delay = exact_time(link.delay_ps).replace(" ", "")
+    delay = format_time(link.delay_ps).replace(" ", "")
     return (
         f'[{here.port}]\t"{_node_id(other)}"[{peer.port}]\t\t'
         f'# {lid}"{other.name}" lid {other.lid or 0} {link.rate_name} delay={delay}'

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import InputError
-from weft.fabric.check import check
 from weft.fabric.fabric import Fabric, Routes
+from weft.fabric.soundness import check_fabric
 
 HEADING = "Unicast lids"
 
@@ -150,7 +150,7 @@ class _Reader:
 
 def write_lft(fabric: Fabric) -> str:
     """The tables of a fabric with single-path routes and LIDs and GUIDs for all."""
-    check(fabric)
+    check_fabric(fabric)
     if fabric.routes is None:
         raise InputError(f"fabric {fabric.name}", "has no routes", "route it first")
     top = max((_lid(fabric, host) for host in fabric.hosts), default=0)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.units import TIME_PS, rate_bps, time_ps
+from weft.units import TIME_PS, parse_rate, parse_time
 
 WIDTHS = (1, 2, 4, 8, 12)
 
@@ -109,7 +109,7 @@ def link_rate(text: str, where: str = "link rate") -> LinkRate | PlainRate:
     """The rate written as "4xFDR" or as "56 Gb/s"; the latter is a data rate."""
     if isinstance(text, str) and _NAME.match(text):
         return LinkRate.parse(text, where)
-    data_bps = rate_bps(text, where)
+    data_bps = parse_rate(text, where)
     if not SLOWEST_BPS <= data_bps <= FASTEST_BPS:
         raise InputError(where, f"{text!r} is out of range", "use 1 Mb/s to 100 Tb/s")
     return PlainRate(_PLAIN.sub(r"\1 \2", text), data_bps)
@@ -117,10 +117,10 @@ def link_rate(text: str, where: str = "link rate") -> LinkRate | PlainRate:
 
 def link_delay(text: object, where: str = "link delay") -> int:
     """Picoseconds of a link's flight time such as "50 ns"."""
-    return time_ps(text, where)
+    return parse_time(text, where)
 
 
-def exact_time(ps: int) -> str:
+def format_time(ps: int) -> str:
     """The duration in the largest unit that needs no fraction: 1500000 ps is "1500 ns"."""
     factor, unit = max((f, u) for u, f in TIME_PS.items() if ps % f == 0 and u.isascii())
     return f"{ps // factor} {unit}"

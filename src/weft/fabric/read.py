@@ -13,10 +13,10 @@ from os import PathLike
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric
 from weft.fabric.ibnetdiscover import read_ibnetdiscover
 from weft.fabric.lft import HEADING, read_lft
+from weft.fabric.soundness import check_fabric, placed
 from weft.fabric.toml_file import read_toml
 
 _RECORD = re.compile(r'^(Switch|Ca|Hca|Rt)\s+\d+\s+"', re.MULTILINE)
@@ -48,7 +48,7 @@ def read_fabric(
     for at, table in tables.items():
         routes = read_lft(table, fabric, at)
         with placed(at):
-            fabric = check(replace(fabric, routes=routes))
+            fabric = check_fabric(replace(fabric, routes=routes))
     return fabric
 
 

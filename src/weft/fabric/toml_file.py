@@ -29,10 +29,10 @@ from dataclasses import replace
 from typing import Any
 
 from weft.errors import InputError
-from weft.fabric.check import check, placed
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port, Routes
-from weft.fabric.links import exact_time, link_delay, link_rate
+from weft.fabric.links import format_time, link_delay, link_rate
 from weft.fabric.routing import route
+from weft.fabric.soundness import check_fabric, placed
 from weft.fabric.topology import TOPOLOGIES
 
 _FABRIC = {"name": str, "lanes": int, "routing": str, "rate": str, "delay": str}
@@ -49,7 +49,7 @@ def read_toml(text: str, where: str = "fabric.toml") -> Fabric:
     about = _table(f"{where} [fabric]", tables.get("fabric", {}))
     if "topology" in about:
         _check_keys(f"{where} with [fabric] topology", tables, ("fabric",))
-        return by_topology(f"{where} [fabric]", about)
+        return build_topology(f"{where} [fabric]", about)
     return _Explicit(text, where, tables, about).fabric()
 
 
@@ -95,7 +95,7 @@ def _required(where: str, table: Mapping[str, Any], key: str) -> Any:
     return table[key]
 
 
-def by_topology(where: str, about: Mapping[str, Any]) -> Fabric:
+def build_topology(where: str, about: Mapping[str, Any]) -> Fabric:
     """The fabric of a table with `topology`, its counts, and perhaps rate, delay and so on."""
     topology = _required(where, about, "topology")
     if not isinstance(topology, str) or topology not in TOPOLOGIES:
@@ -111,7 +111,7 @@ def by_topology(where: str, about: Mapping[str, Any]) -> Fabric:
     given = {key: value for key, value in about.items() if key in parameters}
     with placed(where):
         fabric = TOPOLOGIES[topology](**given)
-        return check(replace(fabric, name=about["name"])) if "name" in about else fabric
+        return check_fabric(replace(fabric, name=about["name"])) if "name" in about else fabric
 
 
 class _Explicit:
@@ -132,7 +132,7 @@ class _Explicit:
         links = tuple(self._link(where, table) for where, table in self._entries("link"))
         name, lanes = self._about.get("name", "fabric"), self._about.get("lanes", 1)
         with placed(self._file):
-            bare = check(Fabric(name, tuple(nodes), links, lanes))
+            bare = check_fabric(Fabric(name, tuple(nodes), links, lanes))
         return self._routed(bare)
 
     def _entries(self, kind: str) -> list[tuple[str, object]]:
@@ -194,7 +194,7 @@ class _Explicit:
             raise InputError(f"{self._file} [[route]]", "not one per switch", "list each once")
         routes = Routes.from_groups([rows[name] for name in names], len(bare.hosts))
         with placed(self._file):
-            return check(replace(bare, routes=routes))
+            return check_fabric(replace(bare, routes=routes))
 
     def _out(self, where: str, bare: Fabric, table: dict[str, Any]) -> list[tuple[int, ...]]:
         out = _required(where, table, "out")
@@ -222,7 +222,7 @@ def write_toml(fabric: Fabric) -> str:
             _quoted(f"{fabric.nodes[end.node].name}:{end.port}") for end in (link.a, link.b)
         )
         lines += ["", "[[link]]", f"ends = [{ends}]", f"rate = {_quoted(link.rate_name)}"]
-        lines += [f"delay = {_quoted(exact_time(link.delay_ps))}"]
+        lines += [f"delay = {_quoted(format_time(link.delay_ps))}"]
     return "\n".join(lines + _route_lines(fabric)) + "\n"
 
 

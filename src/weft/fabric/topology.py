@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.errors import InputError
-from weft.fabric.check import check
 from weft.fabric.fabric import MAX_PORTS, Fabric, Link, Node, Port
 from weft.fabric.links import link_delay, link_rate
 from weft.fabric.routing import route
+from weft.fabric.soundness import check_fabric
 
 # Far above any fabric built, far below what would fill the memory.
 MAX_NODES = 1_000_000
@@ -75,7 +75,7 @@ class _Draft:
             for i, name in enumerate(self._names)
         )
         bare = Fabric(self._name, nodes, tuple(self._links), lanes)
-        return check(route(check(bare), routing))
+        return check_fabric(route(check_fabric(bare), routing))
 
 
 def _at_least(least: int, **counts: int) -> None:

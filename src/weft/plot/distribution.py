@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.plot.style import MUTED, OURS, PUBLISHED, label_log_axis, legend, line_style
-from weft.records.dimension import Display, display_for
+from weft.records.dimension import Display, choose_unit
 from weft.records.schema import Distribution
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _display(distributions: Distributions) -> Display:
     """A unit in which the medians read well."""
     medians = [d.quantile(0.5) for d in distributions.values()]
     units = [d.unit for d in distributions.values()]
-    return display_for(units[0], max(map(abs, medians))) if units else Display(1, "")
+    return choose_unit(units[0], max(map(abs, medians))) if units else Display(1, "")
 
 
 def _value_axis(ax: Axes, distributions: Distributions, quantity: str, unit: str) -> None:

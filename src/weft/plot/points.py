@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from weft.records.dimension import format_value, split_unit
 from weft.records.schema import Plain, Quantity, Record
-from weft.records.summary import of_one_flow
+from weft.records.summary import is_flow_quantity
 
 REPETITION = "repetition"
 Kind = TypeVar("Kind", bound=Quantity)
@@ -32,7 +32,7 @@ class Points:
         found: dict[str, dict[str, Kind]] = {}
         for label, record in zip(self.labels, self.records, strict=True):
             for name, quantity in record.quantities.items():
-                if isinstance(quantity, kind) and not of_one_flow(name):
+                if isinstance(quantity, kind) and not is_flow_quantity(name):
                     found.setdefault(name, {})[label] = quantity
         return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 

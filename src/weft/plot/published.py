@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.plot.style import MUTED, OURS, PUBLISHED, legend
-from weft.records.dimension import display_for
+from weft.records.dimension import choose_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ def published_and_ours(
     ax: Axes, points: Sequence[PublishedPoint], unit: str, quantity: str
 ) -> None:
     """A row for each point: published (ring), ours (dot), and ours/published at the right."""
-    display = display_for(unit, max((abs(p.published) for p in points), default=0))
+    display = choose_unit(unit, max((abs(p.published) for p in points), default=0))
     rows = range(len(points))
     published = [p.published / display.divisor for p in points]
     ours = [p.ours / display.divisor for p in points]

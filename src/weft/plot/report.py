@@ -25,7 +25,7 @@ from weft.records.compare import format_interval
 from weft.records.dimension import format_value, split_unit
 from weft.records.run import Run
 from weft.records.schema import Distribution, Record, Scalar
-from weft.records.summary import of_one_flow
+from weft.records.summary import is_flow_quantity
 
 SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 MOST_SUMMARY_ROWS = 60
@@ -126,7 +126,7 @@ def _summary(points: Points) -> Markup:
         f"{split_unit(k)[0]} = {setting_text(k, v)}" for k, v in sorted(points.shared.items())
     )
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
-    flows = sum(of_one_flow(name) for record in points.records for name in record.quantities)
+    flows = sum(is_flow_quantity(name) for record in points.records for name in record.quantities)
     left_out = _not_shown(flows, "quantities of single flows") if flows else []
     return join([*remark, *_distribution_summary(points), *_scalar_summary(points), *left_out])
 

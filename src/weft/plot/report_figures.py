@@ -17,7 +17,7 @@ from weft.plot.points import Points, swept_setting, without
 from weft.plot.series import curves, series, sweep
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
 from weft.plot.topology import topology
-from weft.records.dimension import kind_of, split_unit
+from weft.records.dimension import dimension_of, split_unit
 from weft.records.schema import Distribution, Scalar, Series, Topology
 from weft.records.statistic import statistic
 
@@ -113,7 +113,7 @@ def load_figures(points: Points) -> Markup:
     for name, group in points.quantities(Series).items():
         stem, percentile = _percentile(name)
         for label, line in group.items():
-            if percentile and line.x and kind_of(line.x_unit) == "rate":
+            if percentile and line.x and dimension_of(line.x_unit) == "rate":
                 found.setdefault(f"{label}: {stem}", {})[percentile] = line
     shown, remarks = _capped(found, "curves")
     figures = [

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.plot.style import label_log_axis, legend, line_style
-from weft.records.dimension import Display, display_for, format_value, kind_of, split_unit
+from weft.records.dimension import Display, choose_unit, dimension_of, format_value, split_unit
 from weft.records.schema import Series
 
 if TYPE_CHECKING:
@@ -59,14 +59,14 @@ def series(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
     """Points over x; every line shares the first one's units."""
     drawable = {label: line for label, line in lines.items() if line.x}
     first = next(iter(drawable.values()), Series("", "", (), ()))
-    x_display = display_for(first.x_unit, _greatest([line.x for line in drawable.values()]))
-    y_display = display_for(first.y_unit, _greatest([line.y for line in drawable.values()]))
+    x_display = choose_unit(first.x_unit, _greatest([line.x for line in drawable.values()]))
+    y_display = choose_unit(first.y_unit, _greatest([line.y for line in drawable.values()]))
     for i, (label, line) in enumerate(drawable.items()):
         x, y = _thinned(np.array(line.x), np.array(line.y))
         # Dashes would break up a line that changes this fast.
         style = line_style(i) | {"linestyle": "-", "linewidth": 1.1}
         ax.plot(x / x_display.divisor, y / y_display.divisor, label=label, **style)
-    ax.set_xlabel(_label(_X_NAMES[kind_of(first.x_unit)], x_display))
+    ax.set_xlabel(_label(_X_NAMES[dimension_of(first.x_unit)], x_display))
     ax.set_ylabel(_label(quantity, y_display))
     ax.margins(x=0)
     _from_zero(ax, [y / y_display.divisor for line in drawable.values() for y in line.y])
@@ -76,13 +76,13 @@ def series(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
 def curves(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
     """A few points each, marked and joined, on a log axis where they differ much."""
     first = next(iter(lines.values()))
-    x_display = display_for(first.x_unit, _greatest([line.x for line in lines.values()]))
+    x_display = choose_unit(first.x_unit, _greatest([line.x for line in lines.values()]))
     heights = sorted(y for line in lines.values() for y in line.y)
-    y_display = display_for(first.y_unit, heights[len(heights) // 2])
+    y_display = choose_unit(first.y_unit, heights[len(heights) // 2])
     for i, (label, line) in enumerate(lines.items()):
         x, y = np.array(line.x) / x_display.divisor, np.array(line.y) / y_display.divisor
         ax.plot(x, y, label=label, marker="o", markersize=3.5, **line_style(i))
-    ax.set_xlabel(_label(f"achieved {_X_NAMES[kind_of(first.x_unit)]}", x_display))
+    ax.set_xlabel(_label(f"achieved {_X_NAMES[dimension_of(first.x_unit)]}", x_display))
     ax.set_ylabel(_label(quantity, y_display))
     _log_or_from_zero(ax, [y / y_display.divisor for y in heights], _WIDE)
     legend(ax)
@@ -122,7 +122,7 @@ def sweep(
     ax: Axes, lines: Mapping[str, Mapping[float, float]], unit: str, quantity: str, setting: str
 ) -> None:
     """One statistic (a line) at each value of a setting (x)."""
-    display = display_for(unit, _greatest([list(line.values()) for line in lines.values()]))
+    display = choose_unit(unit, _greatest([list(line.values()) for line in lines.values()]))
     for i, (label, line) in enumerate(lines.items()):
         values = [line[x] / display.divisor for x in sorted(line)]
         ax.plot(sorted(line), values, label=label, marker="o", markersize=3.5, **line_style(i))

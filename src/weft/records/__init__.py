@@ -7,10 +7,10 @@ set two of them side by side.
 from weft._core import Histogram
 from weft.records.check import Check, Failure, fail_if, parse_check
 from weft.records.compare import Comparison, Difference, compare, format_comparison
-from weft.records.output import check_directory, check_output, replacing, write_text
+from weft.records.output import check_directory, check_output, replace_file, write_text
 from weft.records.parquet import export_parquet, flatten
 from weft.records.record_line import from_line, to_line
-from weft.records.run import Run, this_run
+from weft.records.run import Run, describe_run
 from weft.records.schema import (
     SCHEMA,
     Distribution,
@@ -55,6 +55,7 @@ __all__ = [
     "check_directory",
     "check_output",
     "compare",
+    "describe_run",
     "export_parquet",
     "fail_if",
     "flatten",
@@ -62,9 +63,8 @@ __all__ = [
     "from_line",
     "parse_check",
     "read_records",
-    "replacing",
+    "replace_file",
     "statistic",
-    "this_run",
     "to_line",
     "write_records",
     "write_text",

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from weft.errors import InputError
-from weft.records.compare import Difference, Pair, difference, matched
+from weft.records.compare import Difference, Pair, difference, match_quantities
 from weft.records.dimension import convert, format_number, format_value
 from weft.records.schema import Record
-from weft.records.statistic import quantile_of
+from weft.records.statistic import parse_percentile
 
 GRAMMAR = (
     "write [QUANTITY:]STAT (>|<|>=|<=) NUMBER[x|%|UNIT], such as 'probe.rtt:p99.9 > 25us', "
@@ -72,7 +72,7 @@ def parse_check(text: str) -> Check:
     if match is None:
         raise InputError(f"check {text!r}", "not a condition", GRAMMAR)
     name = match["statistic"]
-    if name not in _STATISTICS and quantile_of(name) is None:
+    if name not in _STATISTICS and parse_percentile(name) is None:
         raise InputError(f"check {text!r}", f"{name!r} is not a statistic", GRAMMAR)
     return Check(
         text=text,
@@ -111,7 +111,7 @@ def _tested(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float
 
 def fail_if(a: Sequence[Record], b: Sequence[Record], checks: Sequence[str]) -> tuple[Failure, ...]:
     """The failures of B against A under the given conditions; empty when B passes."""
-    pairs = tuple(matched(a, b))
+    pairs = tuple(match_quantities(a, b))
     return tuple(
         Failure(check=check.text, difference=d)
         for check in map(parse_check, checks)

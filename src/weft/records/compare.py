@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from weft.errors import InputError
 from weft.records.dimension import format_number, format_value
-from weft.records.record_line import canonical
+from weft.records.record_line import canonical_json
 from weft.records.schema import Distribution, Quantity, Record
-from weft.records.statistic import names, quantile_of, statistic, unit_of
-from weft.records.text_table import text_table
+from weft.records.statistic import parse_percentile, statistic, statistic_names, statistic_unit
+from weft.records.text_table import format_table
 
 Ends = tuple[int | None, int | None]
 CONFIDENCE = 0.95
@@ -60,7 +60,7 @@ def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
     """Records by name and settings, which must tell them apart."""
     points: dict[str, Record] = {}
     for record in records:
-        point = canonical([record.name, record.settings])
+        point = canonical_json([record.name, record.settings])
         if point in points:
             raise InputError(
                 f"{side}: {record.label}",
@@ -72,7 +72,7 @@ def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
 
 
 def _comparable(a: Quantity, b: Quantity, where: str) -> None:
-    units = unit_of(a, "value"), unit_of(b, "value")
+    units = statistic_unit(a, "value"), statistic_unit(b, "value")
     if type(a) is not type(b) or units[0] != units[1]:
         kinds = [f"{type(q).__name__.lower()} in {u!r}" for q, u in zip((a, b), units, strict=True)]
         raise InputError(
@@ -80,7 +80,7 @@ def _comparable(a: Quantity, b: Quantity, where: str) -> None:
         )
 
 
-def matched(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Pair]:
+def match_quantities(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Pair]:
     """The quantities that A and B have in common, in A's order."""
     theirs = _by_point(b, "B")
     for point, record in _by_point(a, "A").items():
@@ -99,7 +99,7 @@ def ratio(a: float, b: float) -> float | None:
 
 
 def _ends(quantity: Quantity, name: str) -> Ends | None:
-    quantile = quantile_of(name)
+    quantile = parse_percentile(name)
     if quantile is None or not isinstance(quantity, Distribution):
         return None
     return quantity.interval(quantile, CONFIDENCE)
@@ -126,7 +126,7 @@ def difference(pair: Pair, name: str) -> Difference | None:
         record=pair.record,
         quantity=pair.quantity,
         statistic=name,
-        unit=unit_of(pair.a, name),
+        unit=statistic_unit(pair.a, name),
         a=a,
         b=b,
         ratio=ratio(a, b),
@@ -138,7 +138,11 @@ def difference(pair: Pair, name: str) -> Difference | None:
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
     """Every statistic of every common quantity, A beside B."""
-    found = [difference(pair, name) for pair in matched(a, b) for name in names(pair.a)]
+    found = [
+        difference(pair, name)
+        for pair in match_quantities(a, b)
+        for name in statistic_names(pair.a)
+    ]
     in_a, in_b = _by_point(a, "A"), _by_point(b, "B")
     return Comparison(
         differences=tuple(d for d in found if d is not None),
@@ -173,7 +177,7 @@ def _cells(d: Difference) -> list[str]:
 def format_comparison(comparison: Comparison) -> str:
     """A comparison as a text table, then the records that have no partner."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
-    table = text_table(heads, [_cells(d) for d in comparison.differences], left=3)
+    table = format_table(heads, [_cells(d) for d in comparison.differences], left=3)
     alone = [f"only in A: {label}" for label in comparison.only_a]
     alone += [f"only in B: {label}" for label in comparison.only_b]
     return "\n".join([table, *alone])

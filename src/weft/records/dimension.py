@@ -36,7 +36,7 @@ def _dimension(unit: str) -> tuple[str, int] | None:
     return None
 
 
-def kind_of(unit: str) -> str:
+def dimension_of(unit: str) -> str:
     """ "time", "size", "rate", or "" for any other unit."""
     dimension = _dimension(unit)
     return dimension[0] if dimension else ""
@@ -52,7 +52,7 @@ def convert(value: float, unit: str, to: str) -> float | None:
     return value * source[1] / target[1]
 
 
-def display_for(unit: str, typical: float) -> Display:
+def choose_unit(unit: str, typical: float) -> Display:
     """The largest unit in which a typical value is at least 1."""
     dimension = _dimension(unit)
     if dimension is None:
@@ -73,7 +73,7 @@ def split_unit(name: str) -> tuple[str, str]:
 
 def format_value(value: float, unit: str) -> str:
     """A value in the unit people would choose: `format_value(1_500_000, "ps")` is "1.5 µs"."""
-    display = display_for(unit, value)
+    display = choose_unit(unit, value)
     return f"{format_number(value / display.divisor)} {display.unit}".rstrip()
 
 

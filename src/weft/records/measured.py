@@ -1,7 +1,7 @@
 """Measurements for the terminal: one in full, or many as a table with a line for each point.
 
 Quantiles come with their 95 % intervals; repetitions of a point as their median and range.
-Entry points: `measured_summary`, `sweep_table`.
+Entry points: `format_measurement`, `format_sweep`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from weft.records.dimension import display_for, format_number, format_value
-from weft.records.record_line import canonical
+from weft.records.dimension import choose_unit, format_number, format_value
+from weft.records.record_line import canonical_json
 from weft.records.schema import Distribution, Plain, Record, Scalar
-from weft.records.statistic import PERCENTILES, quantile_of, statistic, unit_of
-from weft.records.text_table import text_table
+from weft.records.statistic import PERCENTILES, parse_percentile, statistic, statistic_unit
+from weft.records.text_table import format_table
 
 REPETITION = "repetition"
 # What a line of a table shows: of the first distribution, and of these numbers if there are any.
@@ -31,20 +31,20 @@ NUMBERS = (
 BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 
 
-def measured_summary(record: Record) -> str:
+def format_measurement(record: Record) -> str:
     """One record in full: settings, distributions with intervals, numbers, notes."""
     blocks = [record.label]
     rows = list(_distribution_rows(record))
     if rows:
         heads = ["distribution", "n", "min", *PERCENTILES, "max"]
-        blocks.append(text_table(heads, rows))
+        blocks.append(format_table(heads, rows))
     numbers = [
         [name, format_value(q.value, q.unit)]
         for name, q in record.quantities.items()
         if isinstance(q, Scalar)
     ]
     if numbers:
-        blocks.append(text_table(["quantity", "value"], numbers))
+        blocks.append(format_table(["quantity", "value"], numbers))
     blocks += ["\n".join(record.notes)] if record.notes else []
     return "\n\n".join(blocks)
 
@@ -53,7 +53,7 @@ def _distribution_rows(record: Record) -> Iterator[list[str]]:
     for name, q in record.quantities.items():
         if isinstance(q, Distribution) and q.histogram.count:
             h = q.histogram
-            levels = [quantile_of(p) or 0.0 for p in PERCENTILES]
+            levels = [parse_percentile(p) or 0.0 for p in PERCENTILES]
             values = [h.min, *(q.quantile(level) for level in levels), h.max]
             yield [name, str(h.count), *(format_value(v, q.unit) for v in values)]
             yield ["  95 % interval", "", "", *(_interval(q, level) for level in levels), ""]
@@ -61,18 +61,18 @@ def _distribution_rows(record: Record) -> Iterator[list[str]]:
 
 def _interval(q: Distribution, level: float) -> str:
     """Both ends in the unit that the quantile is shown in; … where the samples are too few."""
-    display = display_for(q.unit, q.quantile(level))
+    display = choose_unit(q.unit, q.quantile(level))
     low, high = (
         "…" if end is None else format_number(end / display.divisor) for end in q.interval(level)
     )
     return f"{low}–{high}"
 
 
-def sweep_table(records: Sequence[Record]) -> str:
+def format_sweep(records: Sequence[Record]) -> str:
     """A line for each point; repetitions of a point share one."""
     points: dict[str, list[Record]] = {}
     for record in records:
-        points.setdefault(canonical(_point(record)), []).append(record)
+        points.setdefault(canonical_json(_point(record)), []).append(record)
     groups = list(points.values())
     varying = _varying([group[0] for group in groups])
     columns = _columns(records)
@@ -88,7 +88,7 @@ def sweep_table(records: Sequence[Record]) -> str:
     ]
     title = _title(records[0], varying)
     spread = "\n\nThe median of the runs, and their range." if repeated else ""
-    return f"{title}\n\n{text_table(heads, rows, left=0)}{spread}{_notes(records)}"
+    return f"{title}\n\n{format_table(heads, rows, left=0)}{spread}{_notes(records)}"
 
 
 def _point(record: Record) -> dict[str, Plain]:
@@ -125,11 +125,11 @@ def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
     values = [value for q in found if (value := statistic(q, name)) is not None]
     if not values:
         return "–"
-    unit = unit_of(found[0], name)
+    unit = statistic_unit(found[0], name)
     middle = median(values)
     if len(values) == 1:
         return format_value(middle, unit)
-    divisor = display_for(unit, middle).divisor
+    divisor = choose_unit(unit, middle).divisor
     low, high = (format_number(end / divisor) for end in (min(values), max(values)))
     return f"{format_value(middle, unit)} ({low}–{high})"
 

@@ -1,6 +1,6 @@
 """Files that weft writes: checked before the work begins, replaced in one step when it is done.
 
-Entry points: `check_output`, `check_directory` before; `replacing`, `write_text` after.
+Entry points: `check_output`, `check_directory` before; `replace_file`, `write_text` after.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.errors import InputError
 
 
 @contextmanager
-def file_errors(path: str | Path) -> Iterator[None]:
+def explain_file_errors(path: str | Path) -> Iterator[None]:
     """What the operating system says of a path, as one line."""
     try:
         yield
@@ -32,7 +32,7 @@ def check_output(path: str | Path) -> Path:
     What exists and is not a regular file is refused: a device or a pipe must not be replaced.
     """
     target = Path(os.path.realpath(path))
-    with file_errors(path):
+    with explain_file_errors(path):
         if target.exists() and not stat.S_ISREG(target.stat().st_mode):
             kind = "a directory" if target.is_dir() else "a device, pipe or socket"
             raise InputError(str(path), f"{kind}, not a file", "name a file")
@@ -54,7 +54,7 @@ def _check_writable_directory(path: str | Path, directory: Path) -> None:
 def check_directory(path: str | Path) -> Path:
     """The directory, made if need be, once it is known that files can be made in it."""
     target = Path(path)
-    with file_errors(path):
+    with explain_file_errors(path):
         if target.exists() and not target.is_dir():
             raise InputError(str(path), "not a directory", "name a directory")
         target.mkdir(parents=True, exist_ok=True)
@@ -63,15 +63,15 @@ def check_directory(path: str | Path) -> Path:
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replace_file(path: str | Path) -> Iterator[Path]:
     """A file to write, which takes the path's name if the block ends without an error."""
     target = check_output(path)
-    with file_errors(path):
+    with explain_file_errors(path):
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".weft-")
     os.close(descriptor)
     temporary = Path(name)
     try:
-        with file_errors(path):
+        with explain_file_errors(path):
             yield temporary
             temporary.chmod(_mode(target))
             sync(temporary)
@@ -84,7 +84,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    with replacing(path) as file:
+    with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", newline="\n")
 
 

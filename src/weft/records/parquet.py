@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records.output import replacing
+from weft.records.output import replace_file
 from weft.records.schema import Distribution, Plain, Quantity, Record
-from weft.records.statistic import names, statistic, unit_of
+from weft.records.statistic import statistic, statistic_names, statistic_unit
 
 
 def _names(quantity: Quantity) -> tuple[str, ...]:
-    shown = names(quantity)
+    shown = statistic_names(quantity)
     return (*shown, "count", "min", "max") if isinstance(quantity, Distribution) else shown
 
 
@@ -33,7 +33,7 @@ def flatten(records: Sequence[Record]) -> Iterator[dict[str, Plain]]:
                         **settings,
                         "quantity": quantity,
                         "statistic": name,
-                        "unit": unit_of(observed, name),
+                        "unit": statistic_unit(observed, name),
                         "value": float(value),
                     }
 
@@ -61,5 +61,5 @@ def export_parquet(path: str | Path, records: Sequence[Record]) -> None:
     settings = sorted({key for row in rows for key in row if key.startswith("settings.")})
     heads = ["name", *settings, "quantity", "statistic", "unit", "value"]
     table = pyarrow.table({head: _column(rows, head) for head in heads})
-    with replacing(path) as file:
+    with replace_file(path) as file:
         pyarrow.parquet.write_table(table, file)

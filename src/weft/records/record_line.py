@@ -33,7 +33,7 @@ Json = dict[str, Any]
 MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)
 
 
-def canonical(value: object) -> str:
+def canonical_json(value: object) -> str:
     """The one JSON text of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -42,7 +42,7 @@ def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
 
 
-def parse(text: str | bytes) -> Json:
+def parse_object(text: str | bytes) -> Json:
     """The JSON object in a line."""
     value = json.loads(text, parse_constant=_refuse_constant)
     if not isinstance(value, dict):
@@ -98,7 +98,7 @@ def to_line(record: Record) -> str:
         "notes": record.notes,
         "provenance": asdict(record.provenance),
     }
-    return canonical(data)
+    return canonical_json(data)
 
 
 def require_schema(data: Mapping[str, Any], where: str) -> None:
@@ -112,7 +112,7 @@ def require_schema(data: Mapping[str, Any], where: str) -> None:
         )
 
 
-def record_from(data: Json) -> Record:
+def record_from_json(data: Json) -> Record:
     """The record in a parsed line."""
     topology = data["topology"]
     return Record(
@@ -128,7 +128,7 @@ def record_from(data: Json) -> Record:
 
 
 @contextmanager
-def located(
+def locate_errors(
     where: str, kind: str = "not a weft record", remedy: str = "mend or delete the line"
 ) -> Iterator[None]:
     """Name the line or file in whatever error its content raises; `kind` is what is wrong."""
@@ -145,7 +145,7 @@ def located(
 
 def from_line(line: str | bytes, where: str = "record") -> Record:
     """The record in one line; `where` names the line in errors."""
-    with located(where):
-        data = parse(line)
+    with locate_errors(where):
+        data = parse_object(line)
         require_schema(data, where)
-        return record_from(data)
+        return record_from_json(data)

@@ -1,6 +1,6 @@
 """The run header: everything about a run that the next run will not repeat.
 
-When, where, on which machine and by which command. Entry point: `this_run`.
+When, where, on which machine and by which command. Entry point: `describe_run`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weft import __version__
-from weft.records.record_line import canonical
+from weft.records.record_line import canonical_json
 from weft.records.schema import SCHEMA, Plain
 
 
@@ -43,7 +43,7 @@ def _cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def this_run(argv: Sequence[str] | None = None, **facts: Plain) -> Run:
+def describe_run(argv: Sequence[str] | None = None, **facts: Plain) -> Run:
     """The header of the present run; `facts` adds what only the caller knows."""
     return Run(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -59,10 +59,10 @@ def this_run(argv: Sequence[str] | None = None, **facts: Plain) -> Run:
 
 def run_to_line(run: Run) -> str:
     """A run header as one line of canonical JSON, without the newline."""
-    return canonical({"weft": "run", "schema": SCHEMA} | asdict(run))
+    return canonical_json({"weft": "run", "schema": SCHEMA} | asdict(run))
 
 
-def run_from(data: Mapping[str, Any]) -> Run:
+def run_from_json(data: Mapping[str, Any]) -> Run:
     """The run header in a parsed line."""
     fields = {key: value for key, value in data.items() if key not in ("weft", "schema")}
     return Run(**(fields | {"argv": tuple(data["argv"])}))

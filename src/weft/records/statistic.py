@@ -13,7 +13,7 @@ from weft.records.schema import Distribution, Quantity, Scalar, Series
 PERCENTILES = ("p50", "p90", "p99", "p99.9", "p99.99")
 
 
-def quantile_of(name: str) -> float | None:
+def parse_percentile(name: str) -> float | None:
     """0.999 for "p99.9"; None when the name is not a percentile from p0 to p100."""
     digits = name[1:]
     if not name.startswith("p") or not digits.replace(".", "", 1).isdecimal():
@@ -22,7 +22,7 @@ def quantile_of(name: str) -> float | None:
     return float(quantile) if quantile <= 1 else None
 
 
-def names(quantity: Quantity) -> tuple[str, ...]:
+def statistic_names(quantity: Quantity) -> tuple[str, ...]:
     """The statistics shown for a quantity when none is asked for."""
     match quantity:
         case Scalar():
@@ -50,7 +50,7 @@ def _of_samples(distribution: Distribution, name: str) -> float | None:
         return histogram.count
     if histogram.count == 0:
         return None
-    quantile = quantile_of(name)
+    quantile = parse_percentile(name)
     if quantile is not None:
         return histogram.quantile(quantile)
     moments = {"mean": histogram.mean, "min": histogram.min, "max": histogram.max}
@@ -64,7 +64,7 @@ def _of_points(series: Series, name: str) -> float | None:
     return moments.get(name)
 
 
-def unit_of(quantity: Quantity, name: str) -> str:
+def statistic_unit(quantity: Quantity, name: str) -> str:
     """The unit of a statistic; counts have none."""
     if name == "count":
         return ""

@@ -16,9 +16,16 @@ from types import TracebackType
 from typing import NamedTuple
 
 from weft.errors import InputError
-from weft.records.output import check_output, file_errors, replacing, sync
-from weft.records.record_line import MALFORMED, located, parse, record_from, require_schema, to_line
-from weft.records.run import Run, run_from, run_to_line, this_run
+from weft.records.output import check_output, explain_file_errors, replace_file, sync
+from weft.records.record_line import (
+    MALFORMED,
+    locate_errors,
+    parse_object,
+    record_from_json,
+    require_schema,
+    to_line,
+)
+from weft.records.run import Run, describe_run, run_from_json, run_to_line
 from weft.records.schema import Record
 
 
@@ -35,11 +42,11 @@ class RecordFile(NamedTuple):
 
 def write_records(path: str | Path, records: Iterable[Record], header: Run | None = None) -> None:
     """Write a file of records, whole or not at all."""
-    _write_values(path, header or this_run(), records)
+    _write_values(path, header or describe_run(), records)
 
 
 def _write_values(path: str | Path, header: Run, values: Iterable[Run | Record]) -> None:
-    with replacing(path) as file, file.open("w", encoding="ascii", newline="\n") as lines:
+    with replace_file(path) as file, file.open("w", encoding="ascii", newline="\n") as lines:
         lines.write(f"{run_to_line(header)}\n")
         lines.writelines(f"{_line(value)}\n" for value in values)
 
@@ -57,14 +64,14 @@ class RecordWriter:
     def __init__(self, path: str | Path, header: Run | None = None) -> None:
         check_output(path)
         self._path = Path(path)
-        self._header = header or this_run()
-        with file_errors(self._path):
+        self._header = header or describe_run()
+        with explain_file_errors(self._path):
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
             self._mend()
             self.alone = os.fstat(self._descriptor).st_size == 0
-            with file_errors(self._path):
+            with explain_file_errors(self._path):
                 self._write(run_to_line(self._header))
         except BaseException:
             self.close()
@@ -73,7 +80,7 @@ class RecordWriter:
 
     def append(self, record: Record) -> None:
         """Add one record; it is on disk when this returns."""
-        with file_errors(self._path):
+        with explain_file_errors(self._path):
             self._write(to_line(record))
 
     def rewrite(self, records: Iterable[Record]) -> None:
@@ -148,7 +155,7 @@ class RecordWriter:
 
 def _is_object(line: bytes) -> bool:
     try:
-        parse(line)
+        parse_object(line)
     except MALFORMED:
         return False
     return True
@@ -162,15 +169,15 @@ def _warn_torn(path: Path, line: int, size: int) -> None:
 
 
 def _line_value(line: bytes, where: str) -> Run | Record:
-    with located(where):
-        data = parse(line)
+    with locate_errors(where):
+        data = parse_object(line)
         require_schema(data, where)
-        return run_from(data) if data.get("weft") == "run" else record_from(data)
+        return run_from_json(data) if data.get("weft") == "run" else record_from_json(data)
 
 
 def _values(path: Path) -> list[Run | Record]:
     """The lines of a file in order; a header is the first."""
-    with file_errors(path):
+    with explain_file_errors(path):
         lines = path.read_bytes().split(b"\n")
     tail = lines.pop()
     if tail and _is_object(tail):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Columns two spaces apart; the first `left` columns are text, the others numbers."""
     lines = [list(heads), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]

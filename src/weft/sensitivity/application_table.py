@@ -16,7 +16,7 @@ from pathlib import Path
 
 from weft.errors import InputError
 from weft.records import check_directory, write_text
-from weft.records.output import file_errors
+from weft.records.output import explain_file_errors
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_file import from_json, to_json
 from weft.sensitivity.profile import check_name, is_name
@@ -35,7 +35,7 @@ def default_directory() -> Path:
 
 def read_application(path: str | Path) -> Application:
     """The application in an exported file."""
-    with file_errors(path):
+    with explain_file_errors(path):
         if Path(path).stat().st_size > _LARGEST_BYTES:
             raise InputError(str(path), "over 64 MiB", "give a file of weft apps export")
         text = Path(path).read_bytes()
@@ -50,7 +50,7 @@ class AppTable:
 
     def names(self) -> tuple[str, ...]:
         """Every application, damaged files too, in alphabetical order; other files are not ours."""
-        with file_errors(self.directory):
+        with explain_file_errors(self.directory):
             if not self.directory.exists():
                 return ()
             if not self.directory.is_dir():
@@ -93,13 +93,13 @@ class AppTable:
     def remove(self, name: str) -> None:
         """Delete an application, damaged or not."""
         path = self.check_there(name)
-        with self._locked(), file_errors(path):
+        with self._locked(), explain_file_errors(path):
             path.unlink(missing_ok=True)
 
     def check_there(self, name: str) -> Path:
         """The file of an application that is in the table."""
         path = self.path(name)
-        with file_errors(path):
+        with explain_file_errors(path):
             there = path.exists()
         if not there:
             known = ", ".join(self.names())
@@ -115,7 +115,7 @@ class AppTable:
     def made(self) -> Iterator[None]:
         """The directory is there; what had to be made of it goes again if it stays empty."""
         folder = self.directory
-        with file_errors(folder):
+        with explain_file_errors(folder):
             new = [one for one in (folder, *folder.parents) if not one.exists()]
         check_directory(folder)
         try:
@@ -128,7 +128,7 @@ class AppTable:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Alone among those who save and remove; readers need no lock."""
-        with file_errors(self.directory):
+        with explain_file_errors(self.directory):
             descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from weft.records.dimension import format_value
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.sensitivity.application import Application, Quality
 from weft.sensitivity.curve import CurveRow
 from weft.sensitivity.model import Hinges
@@ -26,7 +26,7 @@ def percent(share: float) -> str:
 def table_text(applications: Sequence[Application]) -> str:
     """One line per application."""
     heads = ["application", "runs", "shares", "link", "D(50 %)", "D(floor)", "R²", "left out"]
-    return text_table([*heads, "profiled"], [_line(a) for a in applications])
+    return format_table([*heads, "profiled"], [_line(a) for a in applications])
 
 
 def _line(application: Application) -> list[str]:
@@ -89,7 +89,7 @@ def _models(application: Application) -> str:
     ]
     if traced is not None:
         cells.append(["traced, one run", *_quality(traced.quality), _hinges(traced.model)])
-    return text_table(["model", "R²", "left out", "slowdown at the share b"], cells, left=4)
+    return format_table(["model", "R²", "left out", "slowdown at the share b"], cells, left=4)
 
 
 def _quality(quality: Quality) -> tuple[str, str]:
@@ -121,7 +121,7 @@ def _curve(application: Application, rows: Sequence[CurveRow]) -> str:
     degrees = [f"degree {fitted.model.degree}" for fitted in application.paper]
     traced = ["traced"] if application.traced is not None else []
     heads = ["share", "observed", "convex", "95 % from", "to", *degrees, *traced]
-    return text_table(heads, [list(_cells(row)) for row in rows])
+    return format_table(heads, [list(_cells(row)) for row in rows])
 
 
 def _cells(row: CurveRow) -> Iterator[str]:

@@ -15,8 +15,8 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.records import check_directory
-from weft.records.output import file_errors
-from weft.records.record_line import canonical, located, parse
+from weft.records.output import explain_file_errors
+from weft.records.record_line import canonical_json, locate_errors, parse_object
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Run
 from weft.sensitivity.schedule import Plan
@@ -63,17 +63,17 @@ class RunLog:
         check_directory(self.path.parent)
         head = {"weft": KIND, "schema": SCHEMA, "plan": asdict(self.plan)}
         self.logged = replace(self.logged, first=first)
-        self._append(canonical(head), canonical({"first": asdict(first)}))
+        self._append(canonical_json(head), canonical_json({"first": asdict(first)}))
 
     def add(self, run: Run, because: str) -> None:
         self.logged = replace(self.logged, runs=(*self.logged.runs, run))
-        self._append(canonical({"run": asdict(run), "because": because}))
+        self._append(canonical_json({"run": asdict(run), "because": because}))
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
 
     def _append(self, *lines: str) -> None:
-        with file_errors(self.path):
+        with explain_file_errors(self.path):
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
             try:
                 os.lseek(handle, _whole_bytes(self.path), os.SEEK_SET)
@@ -93,13 +93,13 @@ def _read(path: Path) -> Logged | None:
     """None where there is no log, or one that was cut short in its beginning."""
     if not path.exists():
         return None
-    with file_errors(path):
+    with explain_file_errors(path):
         lines = path.read_bytes()[: _whole_bytes(path)].splitlines()
     if len(lines) < 2:
         path.unlink()
         return None
-    with located(str(path), "damaged", _REMEDY):
-        head, first, *runs = map(parse, lines)
+    with locate_errors(str(path), "damaged", _REMEDY):
+        head, first, *runs = map(parse_object, lines)
         if (head.get("weft"), head.get("schema")) != (KIND, SCHEMA):
             raise InputError(str(path), f"not a log of schema {SCHEMA} of weft profile", _REMEDY)
         return Logged(

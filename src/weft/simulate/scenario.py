@@ -18,8 +18,8 @@ from typing import Any
 from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
 from weft.errors import InputError
-from weft.fabric import Fabric, check, check_reach, read_fabric, route
-from weft.fabric.toml_file import by_topology, read_toml
+from weft.fabric import Fabric, check_fabric, check_reach, read_fabric, route
+from weft.fabric.toml_file import build_topology, read_toml
 from weft.simulate.systems import system_names, system_values
 from weft.simulate.traffic import Traffic, read_traffic
 from weft.toml_table import Table, load_toml
@@ -184,7 +184,7 @@ def read_scenario_fabric(table: Table, base: Path) -> Fabric:
         table.done()
         return read_toml(text, f"{table.where}: fabric.toml")
     if not table.has("file"):
-        return by_topology(f"{table.where}: fabric", table.rest())
+        return build_topology(f"{table.where}: fabric", table.rest())
     files = [str(base / file) for file in table.texts("file")]
     routing = table.text("routing", "")
     lanes = table.integer("lanes", 1, 15, None)
@@ -193,7 +193,7 @@ def read_scenario_fabric(table: Table, base: Path) -> Fabric:
     fabric = read_fabric(files if len(files) > 1 else files[0], lanes=lanes, delay=delay)
     if routing or (fabric.routes is None and fabric.switches):
         fabric = route(fabric, routing or "up_down")
-    return check(fabric)
+    return check_fabric(fabric)
 
 
 def _credits(table: Table, switch: Table, host: Table) -> CreditSpec:

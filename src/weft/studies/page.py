@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from weft.plot import Section, render_report, to_svg
 from weft.plot.page import bullets, details, join, picture, pictures, row_table
-from weft.records import this_run
+from weft.records import describe_run
 from weft.studies.claim import Claim, Verdict
 from weft.studies.draw import study_figures
 from weft.studies.observation import Row
@@ -45,7 +45,9 @@ def studies_report(results: Sequence[Result]) -> str:
     )
     sections = [opening, *map(study_section, results)]
     records = [study_records(result)[-1] for result in results]
-    return render_report(records, "weft studies: published values and ours", sections, [this_run()])
+    return render_report(
+        records, "weft studies: published values and ours", sections, [describe_run()]
+    )
 
 
 def _claim_cells(claim: Claim, verdict: Verdict) -> dict[str, object]:

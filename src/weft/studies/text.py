@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
 from weft.studies.rperf.parameter_sources import predictions
@@ -45,7 +45,7 @@ def study_list(studies: Sequence[Study]) -> str:
 
 def _paper_list(paper: str, studies: Sequence[Study]) -> str:
     rows = [[s.name, s.place.partition(",")[0], _ours(s), s.title] for s in studies]
-    return f"{paper}\n\n{text_table(['study', 'place', 'ours', 'title'], rows, left=4)}"
+    return f"{paper}\n\n{format_table(['study', 'place', 'ours', 'title'], rows, left=4)}"
 
 
 def _ours(study: Study) -> str:
@@ -82,7 +82,7 @@ def _row_tables(rows: Sequence[Row]) -> Iterator[str]:
             for row in rows
             if (row.observation.source, row.system) == (source, system)
         ]
-        yield f"ours: {source}, {system}\n\n{text_table(heads, cells, left=3)}"
+        yield f"ours: {source}, {system}\n\n{format_table(heads, cells, left=3)}"
 
 
 def _claim_text(claim: Claim, verdict: Verdict) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from weft.plot import Section, render_report
-from weft.records import Record, this_run
+from weft.records import Record, describe_run
 from weft.studies.page import study_section
 from weft.studies.rperf.lanes import FIG12, FIG13
 from weft.studies.rperf.many_to_one import FIG7A
@@ -41,7 +41,7 @@ def tour_records(results: Sequence[Result]) -> list[Record]:
 def tour_report(results: Sequence[Result]) -> str:
     """The studies as an HTML page, the records behind them below."""
     sections = [_opening(results), *map(study_section, results)]
-    return render_report(tour_records(results), TITLE, sections, [this_run()])
+    return render_report(tour_records(results), TITLE, sections, [describe_run()])
 
 
 def _opening(results: Sequence[Result]) -> Section:

@@ -20,7 +20,7 @@ from weft.control.operators.explain import (
 from weft.control.operators.words import counted, listed, seconds
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 MOST_BESIDE = 10  # that are named
 _PURPOSES = {
@@ -67,7 +67,7 @@ def _queue_table(account: PortAccount) -> str:
         )
         for own in groups.values()
     ]
-    return text_table(("queue", "levels", "weight", "for"), rows, 4)
+    return format_table(("queue", "levels", "weight", "for"), rows, 4)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -107,7 +107,7 @@ def _application_table(found: Sequence[Assigned]) -> str:
         )
         for own in found
     ]
-    return text_table(heads, rows, 1)
+    return format_table(heads, rows, 1)
 
 
 def _slowdown(own: Assigned) -> str:
@@ -203,7 +203,7 @@ def _one(state: State, given: Application, mine: Sequence[tuple[PortAccount, Ass
         for account, own in mine
     ]
     heads = ("port", "queue", "units", "share", "slowdown", "1 % more brings")
-    return "\n".join(lines) + "\n\n" + text_table(heads, rows, 1)
+    return "\n".join(lines) + "\n\n" + format_table(heads, rows, 1)
 
 
 def _beside(state: State, account: PortAccount, id_: str) -> str:

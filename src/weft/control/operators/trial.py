@@ -26,7 +26,7 @@ from weft.control.policy.port import (
 )
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, write_toml
-from weft.fabric.check import MAX_LANES
+from weft.fabric.soundness import MAX_LANES
 from weft.records import Scalar
 from weft.simulate import Scenario, scenario_from, simulate
 from weft.switches import Lane, PortName, Tables

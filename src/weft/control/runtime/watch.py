@@ -10,7 +10,7 @@ from pathlib import Path
 
 from weft.control.state.events import Kind, ModelChanged
 from weft.errors import InputError
-from weft.records.output import file_errors
+from weft.records.output import explain_file_errors
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable
 
@@ -59,7 +59,7 @@ class TableWatch:
         """The model of a file that has changed."""
         path = self._table.path(name)
         try:
-            with file_errors(path):
+            with explain_file_errors(path):
                 stat = path.stat()
             signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
             if self._seen.get(name) == signature:

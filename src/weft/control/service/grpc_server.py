@@ -36,7 +36,7 @@ from weft.control.service.methods import (
 )
 from weft.control.service.refused import Refused, invalid
 from weft.errors import InputError
-from weft.records.output import file_errors
+from weft.records.output import explain_file_errors
 
 _MOST_STREAMS = 32  # calls at once on one connection; more wait on the caller's side
 
@@ -150,7 +150,7 @@ def _bound(made: Any, address: str, tls: Tls | None) -> int:
 
 
 def _credentials(tls: Tls) -> Any:
-    with file_errors(tls.key):
+    with explain_file_errors(tls.key):
         if stat.S_IMODE(os.stat(tls.key).st_mode) & 0o077:
             raise InputError(str(tls.key), "others can read it", "chmod 600 it")
     clients, key, certificate = pem_contents(tls.clients, tls.key, tls.certificate)

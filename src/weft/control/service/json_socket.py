@@ -27,7 +27,7 @@ from weft.control.service.limits import RateLimits
 from weft.control.service.methods import CALL, QUESTIONS, UNARY, request_class
 from weft.control.service.refused import Refused, invalid
 from weft.errors import InputError
-from weft.records.output import file_errors
+from weft.records.output import explain_file_errors
 
 FRAME_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
@@ -127,18 +127,18 @@ def _caller(writer: asyncio.StreamWriter) -> str:
 async def start(server: JsonServer, own: Socket) -> asyncio.Server:
     """Listens on a socket that its owner, or a group, can open; a deserted one is replaced."""
     path, group = own.path, _group_id(own)
-    with file_errors(path):
+    with explain_file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     _check_unused(path)
-    with file_errors(path), suppress(FileNotFoundError):
+    with explain_file_errors(path), suppress(FileNotFoundError):
         path.unlink()
     mask = os.umask(0o177)  # nobody else, until it is known who may
     try:
-        with file_errors(path):
+        with explain_file_errors(path):
             made = await asyncio.start_unix_server(server.serve, path)
     finally:
         os.umask(mask)
-    with file_errors(path):
+    with explain_file_errors(path):
         os.chown(path, -1, group)
         path.chmod(own.mode)
     return made

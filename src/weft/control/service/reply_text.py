@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.control.operators.words import counted, listed, seconds
 from weft.control.service import weft_pb2 as pb
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 
 _MOST_LATE = 20  # ports that are named
 
@@ -58,7 +58,7 @@ def applications_text(found: Sequence[pb.ApplicationState]) -> str:
         )
         for own in found
     ]
-    return text_table(heads, rows, 1)
+    return format_table(heads, rows, 1)
 
 
 def _lease(own: pb.ApplicationState) -> str:
@@ -80,14 +80,14 @@ def ports_text(found: Sequence[pb.PortState]) -> str:
         for own in found
     ]
     problems = [f"{_port(own.port)}: {own.problem}" for own in found if own.problem]
-    return "\n".join([text_table(heads, rows, 2), *problems])
+    return "\n".join([format_table(heads, rows, 2), *problems])
 
 
 def revisions_text(found: Sequence[pb.Revision]) -> str:
     if not found:
         return "No revision yet: no port has been told anything."
     rows = [(str(own.revision), _moment(own.at_s), str(own.ports), own.cause) for own in found]
-    return text_table(("revision", "at", "ports", "cause"), rows, 4)
+    return format_table(("revision", "at", "ports", "cause"), rows, 4)
 
 
 def plan_text(reply: pb.PlanReply) -> str:
@@ -130,7 +130,7 @@ def _applications(found: Sequence[pb.Forecast]) -> str:
             [*row, _rate(own, "simulated_before_bps"), _rate(own, "simulated_after_bps")]
             for row, own in zip(rows, found, strict=True)
         ]
-    return text_table(heads, rows, 1)
+    return format_table(heads, rows, 1)
 
 
 def _ports(found: Sequence[pb.PortChange]) -> str:
@@ -138,7 +138,7 @@ def _ports(found: Sequence[pb.PortChange]) -> str:
         (_port(own.port), listed(own.weights_before) or "-", listed(own.weights_after))
         for own in found
     ]
-    return text_table(("port", "weights before", "weights after"), rows, 3)
+    return format_table(("port", "weights before", "weights after"), rows, 3)
 
 
 def change_text(what: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:

@@ -25,8 +25,8 @@ from weft.control.state.rows import ApplicationRow, ConnectionRow, Row
 from weft.control.store.store_codec import answer_from, kind_from, levels_from, tables_from
 from weft.control.store.store_rows import CREATE, write_rows
 from weft.errors import InputError
-from weft.records.output import check_directory, file_errors
-from weft.records.record_line import located
+from weft.records.output import check_directory, explain_file_errors
+from weft.records.record_line import locate_errors
 from weft.switches import PortName, Tables
 
 SCHEMA = 1
@@ -76,7 +76,7 @@ class Store:
         """The store of a file, made if it is not there; `keep` revisions can be gone back to."""
         path = Path(path)
         check_directory(path.parent)
-        with file_errors(path):
+        with explain_file_errors(path):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
@@ -96,7 +96,7 @@ class Store:
     def load(self) -> Kept:
         """All of it."""
         where = str(self._path)
-        with _refusing(self._path), located(where, "damaged", _RESTORE):
+        with _refusing(self._path), locate_errors(where, "damaged", _RESTORE):
             facts = dict(self._db.execute("SELECT name, told FROM facts"))
             kinds = self._db.execute("SELECT name, told, withdrawn FROM kinds").fetchall()
             return Kept(
@@ -223,7 +223,7 @@ def _create(db: sqlite3.Connection) -> None:
 
 def _sync(directory: Path) -> None:
     """The file's name is on disk too: SQLite sees to what is in it."""
-    with file_errors(directory):
+    with explain_file_errors(directory):
         opened = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(opened)

@@ -11,18 +11,18 @@ from typing import Any
 
 from weft.control.policy.levels import Level, Levels
 from weft.control.state.events import Answer, Applied, Done, Kind, Registered
-from weft.records.record_line import canonical, parse
+from weft.records.record_line import canonical_json, parse_object
 from weft.sensitivity.model import Hinges
 from weft.switches import Lane, PortName, Tables
 
 
 def tables_json(told: Tables) -> str:
     lane = None if told.lane is None else [told.lane.queue, told.lane.limit]
-    return canonical({"queue_of": told.queue_of, "weights": told.weights, "lane": lane})
+    return canonical_json({"queue_of": told.queue_of, "weights": told.weights, "lane": lane})
 
 
 def tables_from(text: str) -> Tables:
-    data = parse(text)
+    data = parse_object(text)
     lane = None if data["lane"] is None else Lane(queue=data["lane"][0], limit=data["lane"][1])
     return Tables(
         queue_of=tuple(map(int, data["queue_of"])),
@@ -32,13 +32,13 @@ def tables_from(text: str) -> Tables:
 
 
 def kind_json(kind: Kind) -> str:
-    return canonical(
+    return canonical_json(
         {"terms": kind.model.terms, "floor": kind.model.floor, "baseline_s": kind.baseline_s}
     )
 
 
 def kind_from(text: str) -> Kind:
-    data = parse(text)
+    data = parse_object(text)
     terms = tuple((float(t), float(c)) for t, c in data["terms"])
     baseline = data["baseline_s"]
     return Kind(
@@ -48,11 +48,11 @@ def kind_from(text: str) -> Kind:
 
 
 def levels_json(levels: Levels) -> str:
-    return canonical(asdict(levels))
+    return canonical_json(asdict(levels))
 
 
 def levels_from(text: str) -> Levels:
-    data = parse(text)
+    data = parse_object(text)
     found = tuple(_level(level) for level in data["levels"])
     return Levels(levels=found, coordinates=str(data["coordinates"]), spread=float(data["spread"]))
 
@@ -70,17 +70,17 @@ def answer_json(answer: Answer) -> str:
     """Of those that are remembered."""
     match answer:
         case Registered():
-            return canonical({"is": "registered", **asdict(answer)})
+            return canonical_json({"is": "registered", **asdict(answer)})
         case Applied():
             ports = [(name.node, name.port) for name in sorted(answer.ports)]
             told = {"ids": answer.ids, "revision": answer.revision, "asked": answer.asked}
-            return canonical({"is": "applied", **told, "ports": ports})
+            return canonical_json({"is": "applied", **told, "ports": ports})
         case _:
-            return canonical({"is": "done"})
+            return canonical_json({"is": "done"})
 
 
 def answer_from(text: str) -> Answer:
-    data = parse(text)
+    data = parse_object(text)
     match data.pop("is"):
         case "registered":
             return Registered(

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from weft.records import Distribution, Record, Scalar, statistic
 from weft.records.dimension import format_value
-from weft.records.summary import of_one_flow
-from weft.records.text_table import text_table
+from weft.records.summary import is_flow_quantity
+from weft.records.text_table import format_table
 
 SHOWN = ("p50", "p99")
 
@@ -27,13 +27,13 @@ def steps_table(records: Sequence[Record]) -> str:
         + [_cell(record, name, stat) for name, stat in columns]
         for record in records
     ]
-    return text_table(heads, rows)
+    return format_table(heads, rows)
 
 
 def _columns(record: Record) -> list[tuple[str, str]]:
     found = []
     for name, quantity in record.quantities.items():
-        if of_one_flow(name):
+        if is_flow_quantity(name):
             continue
         if isinstance(quantity, Distribution):
             found += [(name, stat) for stat in SHOWN]

@@ -15,7 +15,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.measure.settings.placement import ANYWHERE, AUTO
-from weft.units import SIZE_BYTES, TIME_PS, rate_bps
+from weft.units import SIZE_BYTES, TIME_PS, parse_rate
 
 Reader = Callable[[object, str], Any]
 
@@ -67,7 +67,7 @@ def gigabits(value: object, where: str) -> float:
     """Gb/s of "56 Gb/s"; 0 is no limit."""
     if value == 0 or value == "0":
         return 0.0
-    return rate_bps(value, where) / 1e9
+    return parse_rate(value, where) / 1e9
 
 
 def whole(least: int, most: int) -> Reader:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import InputError
-from weft.fabric import Fabric, Link, Node, Port, Routes, check, link_rate
+from weft.fabric import Fabric, Link, Node, Port, Routes, check_fabric, link_rate
 from weft.fabric.fabric import MAX_UNICAST_LID
 from weft.switches.infiniband.mad import (
     LFT_BLOCK,
@@ -79,7 +79,7 @@ def survey(wire: Wire) -> Survey:
     routes = _routes(wire, drawn, nodes)
     fabric = Fabric(drawn.name, drawn.nodes, drawn.links, drawn.lanes, routes)
     return Survey(
-        fabric=check(fabric),
+        fabric=check_fabric(fabric),
         places={named.node.name: named.place for named in nodes},
         unanswered=tuple(PortName(nodes[index[end]].node.name, end[1]) for end in walk.unanswered),
     )

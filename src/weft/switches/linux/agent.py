@@ -33,7 +33,7 @@ from weft.switches.linux.agent_connection import LEAVE_S, Broken, Message, socke
 from weft.switches.linux.htb_ports import Ports, give_back, release
 from weft.switches.linux.htb_tables import as_json, tables_from
 from weft.switches.tables import Ability, Failed, Foreign, Tables
-from weft.units import rate_bps
+from weft.units import parse_rate
 
 Told = Ability | Tables | Foreign | Failed
 
@@ -229,7 +229,7 @@ def _ports(given: argparse.Namespace) -> Ports:
     if not interfaces:
         raise InputError("--port", "none is given", "name each as N=INTERFACE")
     given_rates = _numbered("--rate", given.rate)
-    rates = {number: int(rate_bps(text, "--rate")) for number, text in given_rates.items()}
+    rates = {number: int(parse_rate(text, "--rate")) for number, text in given_rates.items()}
     return Ports(
         Rtnetlink(),
         interfaces,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from weft.errors import InputError
-from weft.fabric import Fabric, check
+from weft.fabric import Fabric, check_fabric
 from weft.host.testbed import standing
 from weft.host.testbed.build import Testbed
 from weft.switches.linux import agent_connection
@@ -199,4 +199,4 @@ def with_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
     if unknown:
         raise InputError(f"agent of {min(unknown)}", "is not of the fabric", "name a node of it")
     agents = [Agent(node, path) for node, path in sockets.items()]
-    return LinuxSwitches(agents, lambda _: Discovered(fabric=check(fabric)))
+    return LinuxSwitches(agents, lambda _: Discovered(fabric=check_fabric(fabric)))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weft.errors import InputError
-from weft.fabric import Fabric, Link, Node, Port, Routes, check
+from weft.fabric import Fabric, Link, Node, Port, Routes, check_fabric
 from weft.fabric.fabric import Kind
 from weft.host.testbed.build import Testbed, station
 from weft.host.testbed.wiring import INTERFACE, Cable, Layout, Plug
@@ -42,7 +42,7 @@ def fabric_of(bed: Testbed, name: str, forwarding: Forwarding) -> Discovered:
         routes=routes,
     )
     addresses = {bed.addresses[host]: host for host in hosts}
-    return Discovered(fabric=check(fabric), addresses=addresses, notes=tuple(notes))
+    return Discovered(fabric=check_fabric(fabric), addresses=addresses, notes=tuple(notes))
 
 
 def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.fabric import Fabric, check, read_fabric, route
+from weft.fabric import Fabric, check_fabric, read_fabric, route
 from weft.switches.tables import PortName
 
 
@@ -18,7 +18,7 @@ def fabric_from(files: str | Sequence[str]) -> Fabric:
 
 def routed(fabric: Fabric) -> Fabric:
     bare = fabric.routes is None and fabric.switches
-    return check(route(fabric, "up_down") if bare else fabric)
+    return check_fabric(route(fabric, "up_down") if bare else fabric)
 
 
 def ports_of(fabric: Fabric) -> list[PortName]:

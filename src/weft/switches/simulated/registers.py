@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records.output import file_errors
+from weft.records.output import explain_file_errors
 from weft.switches.simulated.register_tables import Layout, at_first
 from weft.switches.tables import Ability, PortName, Tables
 
@@ -100,6 +100,6 @@ class Registers:
 
 
 def _opened(path: Path) -> int:
-    with file_errors(path):
+    with explain_file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -13,7 +13,7 @@ from weft.errors import InputError
 from weft.model.fit import Fit, fit
 from weft.model.latency import single_packet_latency
 from weft.records import Row as TableRow
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.tune.rules.contrast import contrast_rules
 from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
 from weft.tune.rules.evidence import Evidence, families
@@ -55,7 +55,7 @@ def advice_table(rules: Sequence[Rule]) -> str:
     known = [rule for rule in rules if rule.is_known]
     others = [rule for rule in rules if not rule.is_known]
     rows = [[r.topic, r.shown(r.number), r.shown(r.threshold), r.confidence, r.says] for r in known]
-    blocks = [text_table(["rule", "number", "threshold", "confidence", "says"], rows, left=5)]
+    blocks = [format_table(["rule", "number", "threshold", "confidence", "says"], rows, left=5)]
     blocks += ["\n".join(f"{r.topic}: {r.because}; {r.threshold_why}" for r in known)]
     blocks += ["\n".join(f"{r.topic}: {r.says}; {r.because}" for r in others)]
     return "\n\n".join(block for block in blocks[not known :] if block)

@@ -17,7 +17,7 @@ from statistics import median
 from weft.errors import InputError
 from weft.measure.settings.placement import ANYWHERE
 from weft.records import Plain, Record
-from weft.records.record_line import canonical
+from weft.records.record_line import canonical_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Setting:
     def without(self, *names: str) -> str:
         """Equal for settings that differ in these fields alone."""
         kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in names}
-        return canonical(kept)
+        return canonical_json(kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from weft.errors import InputError
 from weft.measure.measurement import ENDED
 from weft.records import Plain, Record, Run, read_records, to_line
 from weft.records.dimension import format_number
-from weft.records.record_line import canonical
+from weft.records.record_line import canonical_json
 from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread
 from weft.tune.rules.record_row import full_settings, is_test, observed, setting_of
 
@@ -144,10 +144,10 @@ def _check_peers(found: Found, where: str) -> None:
 def _alike(found: Found) -> tuple[Found, list[str]]:
     """Those with the commonest other settings, and a sentence for each of the rest."""
     counts = Counter(setting.other for _, setting in found)
-    kept = min(counts, key=lambda other: (-counts[other], canonical(other)))
+    kept = min(counts, key=lambda other: (-counts[other], canonical_json(other)))
     told = [
         f"{counted(n)} with {_named(other)}, where the others have {_named(kept)}"
-        for other, n in sorted(counts.items(), key=lambda item: canonical(item[0]))
+        for other, n in sorted(counts.items(), key=lambda item: canonical_json(item[0]))
         if other != kept
     ]
     return [f for f in found if f[1].other == kept], told

@@ -12,7 +12,7 @@ from weft.measure.settings.options import options_of
 from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.records import Plain
 from weft.records.dimension import format_value, split_unit
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.tune.rules.advice import advice_table
 from weft.tune.search.confirm import Interval
 from weft.tune.search.goal import Goal
@@ -79,7 +79,7 @@ def _recommendation(tuning: Tuning, peer: str) -> str:
     ]
     head = f"recommended for {tuning.goal.name} ({tuning.goal.what}) over {tuning.space.over}"
     ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
-    table = text_table(("choice", "use", "default", "considered"), rows)
+    table = format_table(("choice", "use", "default", "considered"), rows)
     return f"{head}{ended}\n\n{table}\n\n{command_text(tuning, peer)}"
 
 
@@ -96,7 +96,7 @@ def _confirmation(tuning: Tuning) -> str:
         ]
         for row in tuning.confirmation
     ]
-    table = text_table(("", "predicted", "measured", "recommended is better by", "n"), rows)
+    table = format_table(("", "predicted", "measured", "recommended is better by", "n"), rows)
     return f"{table}\n\n{_gain(tuning)}"
 
 
@@ -134,7 +134,9 @@ def _model(tuning: Tuning) -> str:
         f"model: {found.fit.form.formula}\n"
         f"error on the points: {found.fit.error}; left out one by one: {found.fit.held_out}"
     )
-    return f"{head}\n\n{text_table(('parameter', 'value', '± (1 s.e.)', 'unit', 'meaning'), rows)}"
+    return (
+        f"{head}\n\n{format_table(('parameter', 'value', '± (1 s.e.)', 'unit', 'meaning'), rows)}"
+    )
 
 
 def _advice(tuning: Tuning) -> str:

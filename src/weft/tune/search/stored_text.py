@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.records import Quantity, Record, Scalar
-from weft.records.text_table import text_table
+from weft.records.text_table import format_table
 from weft.tune.rules.advice import advice_table
 from weft.tune.search.confirm import Interval
 from weft.tune.search.from_records import Stored, nearest, out_of_reach, predicted_gain
@@ -99,7 +99,7 @@ def _support(stored: Stored) -> str:
         ]
         for one in nearest(tuning)
     ]
-    table = text_table([*names, "stored", "predicted", "runs"], rows, left=0)
+    table = format_table([*names, "stored", "predicted", "runs"], rows, left=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
 

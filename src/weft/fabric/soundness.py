@@ -31,7 +31,7 @@ def placed(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from None
 
 
-def check(fabric: Fabric) -> Fabric:
+def check_fabric(fabric: Fabric) -> Fabric:
     """The fabric itself, once it is known to be sound."""
     where = f"fabric {fabric.name}"
     _check_name("fabric", fabric.name)

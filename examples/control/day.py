@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.control.operators.timeline import Explanation, Moment, Run, Timeline, records_of
+from weft.control.operators.timeline import Explanation, Moment, Run, Timeline, build_records
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.remote import Controller, call
 from weft.errors import InputError, WeftError
@@ -319,7 +319,7 @@ def recorded(day: Day, bed: Testbed, table: Path, folder: Path) -> list[Record]:
     with controlling(folder, table) as address:
         watch = watch_of(bed, day, address)
         story = lived(day, watch, folder)
-    return records_of(
+    return build_records(
         Timeline(
             port=f"{watch.port.node}:{watch.port.port}",
             link_bps=bed.wiring.rate_bps,

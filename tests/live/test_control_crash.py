@@ -33,13 +33,13 @@ from control_process import PARTS, Client, ControlProcess, controlling, slowly  
 from needs import need_time  # noqa: E402
 
 from weft.control.policy.plan import kind_of  # noqa: E402
-from weft.control.runtime.restore import restored  # noqa: E402
+from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.runtime.watch import TableWatch  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.state.events import FabricChanged  # noqa: E402
-from weft.control.state.kinds import Settings, clustered  # noqa: E402
+from weft.control.state.kinds import Settings, cluster_levels  # noqa: E402
 from weft.control.state.rows import ApplicationRow, ConnectionRow  # noqa: E402
-from weft.control.state.step import batch  # noqa: E402
+from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store import sqlite_store  # noqa: E402
 from weft.switches import PortName, Tables  # noqa: E402
 from weft.switches.simulated import USUAL, fabric_from  # noqa: E402
@@ -206,11 +206,11 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
     """Tables of every port that a connection passes, from nothing but the connections."""
     watch = TableWatch(folder / "apps")
     watch.changes()
-    rows = sqlite_store.Kept(
+    rows = sqlite_store.StoredState(
         applications=tuple(ApplicationRow(id=id_, name=kind_of(id_)) for id_ in found.applications),
         connections=tuple(found.connections.values()),
         kinds=watch.kinds,
-        levels=clustered(watch.kinds, Settings().levels),
+        levels=cluster_levels(watch.kinds, Settings().levels),
     )
     fabric = fabric_from(str(folder / "fabric.toml"))
     names = [
@@ -219,8 +219,8 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
         for port in fabric.neighbors(n)
     ]
     event = FabricChanged(fabric=fabric, abilities=dict.fromkeys(names, USUAL))
-    state = restored(rows, Settings(), watch.kinds, 0.0).state
-    return dict(batch(state, [event]).state.target)
+    state = restore_state(rows, Settings(), watch.kinds, 0.0).state
+    return dict(run_batch(state, [event]).state.target)
 
 
 def check_kept(found: Kept, loads: list[Load]) -> None:

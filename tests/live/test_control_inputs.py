@@ -29,7 +29,7 @@ from control_rig import Rig  # noqa: E402
 from google.protobuf import json_format  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
 
-from weft.control.operators.proposal import proposed  # noqa: E402
+from weft.control.operators.proposal import evaluate_proposal  # noqa: E402
 from weft.control.runtime.config import read_config  # noqa: E402
 from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402
@@ -170,7 +170,7 @@ def ask(rig: Rig, name: str, message: Any) -> None:
     """What only asks."""
     state = rig.engine.state
     if name == "Plan":
-        proposed(state, read.proposal(message.proposal))
+        evaluate_proposal(state, read.proposal(message.proposal))
     elif name == "Explain" and message.WhichOneof("what") == "port":
         explain_port(state, read.port(message.port))
     elif name == "Explain":

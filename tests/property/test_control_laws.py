@@ -19,14 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.operators.proposal import Planned, proposed
+from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
 from weft.control.policy.connection_ports import Connection as Uses
 from weft.control.policy.connection_ports import connection
 from weft.control.policy.plan import plan
 from weft.control.runtime.engine import RollbackTo
-from weft.control.runtime.restore import restored
-from weft.control.state.desired_tables import default_tables, tables_at
+from weft.control.runtime.restore import restore_state
+from weft.control.state.desired_tables import default_tables, plan_tables
 from weft.control.state.events import (
+    ApplicationModel,
     Applied,
     Apply,
     Connect,
@@ -37,7 +38,6 @@ from weft.control.state.events import (
     Event,
     Expire,
     FabricChanged,
-    Kind,
     ModelChanged,
     NewApplication,
     Proposal,
@@ -49,7 +49,7 @@ from weft.control.state.events import (
 )
 from weft.control.state.kinds import Settings
 from weft.control.state.state import Connection, State
-from weft.control.state.step import batch
+from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, leaf_spine, one_switch, route, two_hops
@@ -183,7 +183,7 @@ class Story:
 
     def model(self, _: State) -> Event:
         name = self.random.choice((*KINDS, "newcomer"))
-        kind = Kind(model=waits(self.random.choice((0.2, 0.5, 1.5))))
+        kind = ApplicationModel(model=waits(self.random.choice((0.2, 0.5, 1.5))))
         return ModelChanged(name=name, kind=self.random.choice((None, kind, kind)))
 
     def apply(self, state: State) -> Event:
@@ -198,7 +198,7 @@ class Story:
 
 def told_from(state: State, events: int, story: Story) -> State:
     for _ in range(events):
-        state = batch(state, [story.next(state)]).state
+        state = run_batch(state, [story.next(state)]).state
     return state
 
 
@@ -243,7 +243,7 @@ def _tables(state: State, name: PortName, told) -> Tables:
     ability = state.abilities[name]
     if told is None:
         return default_tables(state.policies[name], ability, state.settings)
-    return tables_at(told, ability, state.settings)
+    return plan_tables(told, ability, state.settings)
 
 
 @examples(150)
@@ -252,10 +252,10 @@ def test_tables_after_any_events_are_those_of_the_connections_from_scratch(
     random: Random, settings: Settings
 ) -> None:
     story = Story(random)
-    state = batch(empty(settings), [story.fabric(empty(settings))]).state
+    state = run_batch(empty(settings), [story.fabric(empty(settings))]).state
     had: dict[str, set[PortName]] = {}
     for _ in range(25):
-        state = batch(state, [story.next(state)]).state
+        state = run_batch(state, [story.next(state)]).state
         expected = from_scratch(state, had)
         assert {n: t for n, t in state.target.items() if n in expected} == {
             name: expected[name] for name in state.target if name in expected
@@ -271,12 +271,12 @@ def test_a_batch_comes_to_the_same_as_its_events_one_by_one(
     random: Random, settings: Settings
 ) -> None:
     story = Story(random)
-    state = told_from(batch(empty(settings), [story.fabric(empty(settings))]).state, 10, story)
+    state = told_from(run_batch(empty(settings), [story.fabric(empty(settings))]).state, 10, story)
     events = [story.next(state) for _ in range(12)]
-    together = batch(state, events)
+    together = run_batch(state, events)
     one_by_one, answers = state, []
     for event in events:
-        found = batch(one_by_one, [event])
+        found = run_batch(one_by_one, [event])
         one_by_one = found.state
         answers += found.answers
     assert [bare(a) for a in together.answers] == [bare(a) for a in answers]
@@ -296,14 +296,14 @@ def test_a_refusal_changes_nothing_and_a_repeated_request_is_answered_alike(
     random: Random, settings: Settings
 ) -> None:
     story = Story(random)
-    state = told_from(batch(empty(settings), [story.fabric(empty(settings))]).state, 15, story)
+    state = told_from(run_batch(empty(settings), [story.fabric(empty(settings))]).state, 15, story)
     for _ in range(10):
         event = story.next(state)
-        once = batch(state, [event])
+        once = run_batch(state, [event])
         if isinstance(once.answers[0], Refusal):
             assert (once.state, once.rows, once.ports) == (state, (), frozenset())
         elif isinstance(event, Register | Connect | Disconnect | Deregister | Apply):
-            twice = batch(once.state, [event])
+            twice = run_batch(once.state, [event])
             assert (twice.state, twice.rows) == (once.state, ())
             assert twice.answers == once.answers
         state = once.state
@@ -326,14 +326,14 @@ def test_a_plan_for_a_new_application_is_what_apply_then_does_in_every_port(
         rig.settle()
         before, event = dict(switches.held), story.apply(rig.engine.state)
         assert isinstance(event, Apply)
-        planned = proposed(rig.engine.state, event.proposal)
+        planned = evaluate_proposal(rig.engine.state, event.proposal)
         answer = rig.ask(replace(event, key=key(10_000, "operator")))
         rig.settle()
         rig.close()
     if isinstance(planned, Refusal):
         assert (answer, switches.held) == (planned, before)
         return
-    assert isinstance(planned, Planned)
+    assert isinstance(planned, ProposalEffects)
     after = {change.port: change.after for change in planned.ports}
     assert isinstance(answer, Applied)
     assert answer.ports == after.keys()
@@ -349,13 +349,13 @@ def test_a_plan_for_a_new_application_is_what_apply_then_does_in_every_port(
 @given(st.randoms(use_true_random=False))
 def test_a_lease_that_has_ended_never_comes_back(random: Random) -> None:
     story = Story(random)
-    state, until = batch(empty(), [fabric_event()]).state, {}
+    state, until = run_batch(empty(), [fabric_event()]).state, {}
     for _ in range(60):
         event = random.choice((story.register, story.renew, story.expire, story.connect))(state)
         story.number += 1
         story.now_s += random.choice((0.0, 0.5, 3.0))
         event = replace(event, now_s=story.now_s)
-        found = batch(state, [event])
+        found = run_batch(state, [event])
         (answer,) = found.answers
         if isinstance(answer, Registered) and found.rows:
             assert answer.id not in until
@@ -407,20 +407,20 @@ def test_whatever_was_acknowledged_is_there_after_a_kill_and_nothing_twice(rando
         path, told = Path(folder) / "control.db", Acknowledged()
         for _ in range(4):
             store = Store.open(path)
-            found = restored(store.load(), Settings(), KINDS, 0.0)
+            found = restore_state(store.load(), Settings(), KINDS, 0.0)
             store.commit(found.rows, at_s=0.0)
-            state = batch(found.state, [fabric_event()]).state
+            state = run_batch(found.state, [fabric_event()]).state
             assert set(state.applications) == told.applications
             assert {c.id: c.application for c in state.connections.values()} == told.connections
             story.now_s = 0.0
             for _ in range(random.randrange(6)):
                 events = [replace_time(random.choice(kinds)(state)) for _ in range(3)]
                 story.number += 3
-                outcome = batch(state, events)
+                outcome = run_batch(state, events)
                 store.commit(outcome.rows, at_s=0.0)
                 state = outcome.state
                 told.note(events, outcome.answers, state)
-            batch(state, [story.register(state)])  # worked out, and killed before it was kept
+            run_batch(state, [story.register(state)])  # worked out, and killed before it was kept
             store.close()
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from weft.control.runtime.restore import restored
+from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
     Answer,
+    ApplicationModel,
     Connect,
     Event,
     FabricChanged,
-    Kind,
     Register,
     Registered,
 )
 from weft.control.state.key import Key
 from weft.control.state.kinds import Settings
 from weft.control.state.state import State
-from weft.control.state.step import batch
-from weft.control.store.sqlite_store import Kept
+from weft.control.state.step import run_batch
+from weft.control.store.sqlite_store import StoredState
 from weft.fabric import Fabric, Port, leaf_spine
 from weft.sensitivity.model import Hinges
 from weft.switches import Ability, PortName
@@ -34,9 +34,9 @@ def waits(part: float, floor: float = 0.05) -> Hinges:
 
 
 KINDS = {
-    "calm": Kind(model=waits(0.1), baseline_s=100.0),
-    "middling": Kind(model=waits(0.4), baseline_s=50.0),
-    "keen": Kind(model=waits(0.9)),
+    "calm": ApplicationModel(model=waits(0.1), baseline_s=100.0),
+    "middling": ApplicationModel(model=waits(0.4), baseline_s=50.0),
+    "keen": ApplicationModel(model=waits(0.9)),
 }
 FABRIC = leaf_spine(2, 2, 2)  # hosts h0 and h1 on one leaf, h2 and h3 on the other
 
@@ -74,14 +74,14 @@ def fabric_event(fabric: Fabric = FABRIC, ability: Ability = VLARB) -> FabricCha
     return FabricChanged(fabric=fabric, abilities=dict.fromkeys(ports_of(fabric), ability))
 
 
-def empty(settings: Settings | None = None, kinds: Mapping[str, Kind] = KINDS) -> State:
+def empty(settings: Settings | None = None, kinds: Mapping[str, ApplicationModel] = KINDS) -> State:
     """Models and nothing else."""
-    return restored(Kept(), settings or Settings(), kinds, 0.0).state
+    return restore_state(StoredState(), settings or Settings(), kinds, 0.0).state
 
 
 def ready(settings: Settings | None = None, ability: Ability = VLARB) -> State:
     """Models and a fabric."""
-    return batch(empty(settings), [fabric_event(ability=ability)]).state
+    return run_batch(empty(settings), [fabric_event(ability=ability)]).state
 
 
 def key(number: int, client: str = "c") -> Key:
@@ -90,16 +90,16 @@ def key(number: int, client: str = "c") -> Key:
 
 def after(state: State, *events: Event) -> State:
     """The state after events, all of which are carried out."""
-    return batch(state, events).state
+    return run_batch(state, events).state
 
 
 def answer_of(state: State, event: Event) -> Answer:
-    return batch(state, [event]).answers[0]
+    return run_batch(state, [event]).answers[0]
 
 
 def register(state: State, name: str, number: int, ttl_s: float = 10.0) -> tuple[State, str]:
     """One registration more, and its id."""
-    found = batch(state, [Register(key=key(number, "r"), name=name, ttl_s=ttl_s, now_s=0.0)])
+    found = run_batch(state, [Register(key=key(number, "r"), name=name, ttl_s=ttl_s, now_s=0.0)])
     (answer,) = found.answers
     assert isinstance(answer, Registered), answer
     return found.state, answer.id

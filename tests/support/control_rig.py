@@ -11,9 +11,9 @@ from control_parts import FABRIC, KINDS, VLARB, ports_of
 from weft.control.runtime.engine import Engine, RollbackTo, Ticket
 from weft.control.runtime.explore import Explorer
 from weft.control.runtime.reconcile import Pace, Reconciler
-from weft.control.runtime.restore import restored
-from weft.control.state.events import Answer, Event, FabricChanged, Kind, Refusal
-from weft.control.state.fabric_changes import prepared
+from weft.control.runtime.restore import restore_state
+from weft.control.state.events import Answer, ApplicationModel, Event, FabricChanged, Refusal
+from weft.control.state.fabric_changes import find_paths
 from weft.control.state.kinds import Settings
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
@@ -86,14 +86,14 @@ class Rig:
         path: Path,
         switches: Any = None,
         settings: Settings | None = None,
-        kinds: Mapping[str, Kind] = KINDS,
+        kinds: Mapping[str, ApplicationModel] = KINDS,
         pace: Pace | None = None,
     ) -> None:
         self.clock = Clock()
         self.switches: Any = switches or Memory()
         self.told: list[str] = []
         self.store = Store.open(path)
-        found = restored(self.store.load(), settings or Settings(), kinds, 0.0)
+        found = restore_state(self.store.load(), settings or Settings(), kinds, 0.0)
         if found.rows:
             self.store.commit(found.rows, 0.0)
         self.opened = 0
@@ -123,7 +123,7 @@ class Rig:
         return self.switches
 
     def _found(self, event: FabricChanged) -> bool:
-        return not isinstance(self.ask(prepared(self.engine.state, event)), Refusal)
+        return not isinstance(self.ask(find_paths(self.engine.state, event)), Refusal)
 
     def ask(self, event: Event | RollbackTo) -> Answer:
         return self.ask_all([event])[0]

@@ -10,24 +10,29 @@ from weft.control.operators.explain import (
     UNMANAGED,
     WAITING,
     PortAccount,
-    application_accounts,
-    named,
-    port_account,
+    explain_application,
+    explain_port,
+    find_registrations,
 )
-from weft.control.operators.explain_text import application_text, port_text
-from weft.control.operators.forecast import forecast_of, forecasts, gain, mean_slowdown
-from weft.control.operators.proposal import Planned, proposed
+from weft.control.operators.explain_text import format_applications, format_port
+from weft.control.operators.forecast import (
+    forecast_all,
+    forecast_application,
+    marginal_gain,
+    mean_slowdown,
+)
+from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
 from weft.control.policy.plan import kind_of
 from weft.control.state.events import Deregister, NewApplication, Proposal, Refusal
 from weft.control.state.state import State
-from weft.control.state.step import carried_out
+from weft.control.state.step import run_events
 from weft.switches import PortName
 
 PORT = PortName("h0", 1)
 
 
 def account(state: State, name: PortName = PORT) -> PortAccount:
-    found = port_account(state, name)
+    found = explain_port(state, name)
     assert isinstance(found, PortAccount), found
     return found
 
@@ -62,10 +67,10 @@ def test_an_application_that_is_held_back_elsewhere_is_told_where() -> None:
 
 def test_ports_that_are_not_managed_are_not_explained() -> None:
     state, _ = running("calm")
-    refusal = port_account(state, PortName("nowhere", 1))
+    refusal = explain_port(state, PortName("nowhere", 1))
     assert isinstance(refusal, Refusal)
     assert refusal.code == "NOT_FOUND"
-    unknown = application_accounts(state, "keen")
+    unknown = explain_application(state, "keen")
     assert isinstance(unknown, Refusal)
 
 
@@ -77,13 +82,13 @@ def test_a_port_without_applications_has_an_account_too() -> None:
 def test_a_port_that_was_told_nothing_is_said_to_be_so() -> None:
     state, _ = running("calm")
     idle = account(state, PortName("h3", 1))
-    assert "It has been told nothing" in port_text(state, idle)
-    assert "It has been told nothing" not in port_text(state, account(state))
+    assert "It has been told nothing" in format_port(state, idle)
+    assert "It has been told nothing" not in format_port(state, account(state))
 
 
 def test_the_words_name_applications_weights_and_reasons() -> None:
     state, _ = running("calm", "keen")
-    text = port_text(state, account(state))
+    text = format_port(state, account(state))
     for words in (
         "h0 port 1: 2 applications, 255 units (of VL arbitration), revision 2",
         "calm#1",
@@ -99,7 +104,7 @@ def test_the_words_name_applications_weights_and_reasons() -> None:
 
 def test_queues_that_nobody_uses_share_a_row() -> None:
     state, _ = running("keen", ability=HTB)
-    text = port_text(state, account(state))
+    text = format_port(state, account(state))
     (row,) = [line for line in text.splitlines() if "nobody yet" in line]
     assert row.split()[:3] == ["1", "2", "4-7"]
     assert "8 each" in row
@@ -107,9 +112,9 @@ def test_queues_that_nobody_uses_share_a_row() -> None:
 
 def test_an_application_s_words_name_its_bottleneck_and_its_seconds() -> None:
     state, ids = running("calm", "keen")
-    accounts = application_accounts(state, "calm")
+    accounts = explain_application(state, "calm")
     assert isinstance(accounts, list)
-    text = application_text(state, named(state, "calm"), accounts)
+    text = format_applications(state, find_registrations(state, "calm"), accounts)
     assert f"{ids[0]}: level 1, 1 connection" in text
     assert "25.1% of the link beside keen#2" in text
     seconds = 100 * (1 + 0.1 * (255 / 64 - 1))
@@ -118,7 +123,7 @@ def test_an_application_s_words_name_its_bottleneck_and_its_seconds() -> None:
 
 def test_an_application_is_as_fast_as_its_least_share() -> None:
     state, (calm, keen) = running("calm", "keen")
-    found = forecasts(state)
+    found = forecast_all(state)
     assert found[calm].share == pytest.approx(64 / 255)
     assert found[calm].completion_s == pytest.approx(100 * found[calm].slowdown)
     assert (found[keen].completion_s, found[keen].at_least) == (None, False)
@@ -130,32 +135,32 @@ def test_an_application_is_as_fast_as_its_least_share() -> None:
 def test_one_registration_s_forecast_is_that_among_all() -> None:
     state, _ = running("calm", "keen", "calm")
     state = after(state, connect("keen#2", "h1", "h3", 9), connect("calm#3", "h3", "h0", 10))
-    found = forecasts(state)
-    assert {id_: forecast_of(state, id_) for id_ in state.applications} == found
+    found = forecast_all(state)
+    assert {id_: forecast_application(state, id_) for id_ in state.applications} == found
     state, bare = register(state, "keen", 11)
-    assert forecast_of(state, bare) is None
+    assert forecast_application(state, bare) is None
 
 
 def test_of_many_registrations_the_first_are_explained() -> None:
     state, ids = running(*["calm"] * 25)
-    found = named(state, "calm")
+    found = find_registrations(state, "calm")
     assert [own.id for own in found] == ids[:20]
-    accounts = application_accounts(state, "calm")
+    accounts = explain_application(state, "calm")
     assert isinstance(accounts, list)
-    assert "And 5 more: name one by its id." in application_text(state, found, accounts)
+    assert "And 5 more: name one by its id." in format_applications(state, found, accounts)
 
 
 def test_more_than_the_whole_link_brings_nothing() -> None:
     model = running("calm")[0].kinds["calm"].model
-    assert gain(model, 1.0) == 0.0
-    assert gain(model, 0.01) == gain(model, model.floor)
+    assert marginal_gain(model, 1.0) == 0.0
+    assert marginal_gain(model, 0.01) == marginal_gain(model, model.floor)
 
 
 def test_a_plan_says_what_a_new_application_would_cost_the_others() -> None:
     state, (calm,) = running("calm")
     new = NewApplication(name="keen", connections=(("h1", "h2"),))
-    found = proposed(state, Proposal(register=(new,)))
-    assert isinstance(found, Planned)
+    found = evaluate_proposal(state, Proposal(register=(new,)))
+    assert isinstance(found, ProposalEffects)
     assert {kind_of(change.id) for change in found.applications} == {"calm", "keen"}
     (own,) = [change for change in found.applications if change.id == calm]
     assert own.before is not None
@@ -170,7 +175,7 @@ def test_a_plan_says_what_a_new_application_would_cost_the_others() -> None:
 def test_a_plan_that_cannot_be_is_refused_as_apply_would() -> None:
     state, _ = running("calm")
     bad = NewApplication(name="keen", connections=(("h1", "nowhere"),))
-    refused = proposed(state, Proposal(register=(bad,)))
+    refused = evaluate_proposal(state, Proposal(register=(bad,)))
     assert isinstance(refused, Refusal)
     assert refused.where == "host 'nowhere'"
     assert len(FABRIC.hosts) == 4
@@ -178,7 +183,7 @@ def test_a_plan_that_cannot_be_is_refused_as_apply_would() -> None:
 
 def test_what_has_just_gone_and_is_still_planned_is_left_out() -> None:
     state, (gone, left) = running("calm", "keen")
-    lagging = carried_out(state, [Deregister(key=key(9, "d"), application=gone)]).state
+    lagging = run_events(state, [Deregister(key=key(9, "d"), application=gone)]).state
     assert lagging.pending is not None
-    assert set(forecasts(lagging)) == {left}
+    assert set(forecast_all(lagging)) == {left}
     assert [own.id for own in account(lagging).applications] == [left]

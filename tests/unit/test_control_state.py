@@ -27,6 +27,7 @@ from control_parts import (
 
 from weft.control.state.desired_tables import default_tables
 from weft.control.state.events import (
+    ApplicationModel,
     Applied,
     Apply,
     Connected,
@@ -34,7 +35,6 @@ from weft.control.state.events import (
     Disconnect,
     Done,
     Expire,
-    Kind,
     ModelChanged,
     NewApplication,
     Proposal,
@@ -48,8 +48,8 @@ from weft.control.state.events import (
 from weft.control.state.kinds import Settings
 from weft.control.state.persistent_map import PersistentMap
 from weft.control.state.rows import ConnectionRow, RevisionRow
-from weft.control.state.state import Lost, State
-from weft.control.state.step import batch
+from weft.control.state.state import MissingPath, State
+from weft.control.state.step import run_batch
 from weft.fabric import Fabric, leaf_spine, path, route
 from weft.switches import PortName
 
@@ -75,7 +75,7 @@ def test_a_registration_has_an_id_of_its_own_and_the_level_of_its_model() -> Non
 
 def test_an_application_without_a_model_is_refused_and_told_to_be_profiled() -> None:
     state = ready()
-    found = batch(state, [Register(key=key(1), name="stranger", ttl_s=10, now_s=0)])
+    found = run_batch(state, [Register(key=key(1), name="stranger", ttl_s=10, now_s=0)])
     assert refusal(found.answers[0]).code == "NOT_FOUND"
     assert "profile it" in str(found.answers[0])
     assert (found.state, found.rows) == (state, ())
@@ -90,8 +90,8 @@ def test_numbers_of_registrations_are_never_used_again() -> None:
 
 def test_a_key_that_comes_again_is_answered_alike_and_changes_nothing() -> None:
     event = Register(key=key(1), name="calm", ttl_s=10, now_s=0)
-    once = batch(ready(), [event])
-    twice = batch(once.state, [event])
+    once = run_batch(ready(), [event])
+    twice = run_batch(once.state, [event])
     assert twice.answers == once.answers
     assert (twice.state, twice.rows, twice.ports) == (once.state, (), frozenset())
     other = answer_of(once.state, replace(event, name="keen"))
@@ -120,7 +120,7 @@ def test_more_applications_or_connections_than_allowed_are_refused() -> None:
 
 def test_a_connection_programs_exactly_the_ports_of_its_path() -> None:
     state, id_ = register(ready(), "calm", 1)
-    found = batch(state, [connect(id_, "h0", "h2", 1)])
+    found = run_batch(state, [connect(id_, "h0", "h2", 1)])
     hops = path(FABRIC, FABRIC.index("h0"), FABRIC.index("h2"))
     wanted = {PortName(FABRIC.nodes[node].name, port) for node, port in hops}
     assert found.ports == wanted
@@ -140,7 +140,7 @@ def test_with_equal_paths_all_their_ports_are_programmed() -> None:
 def test_a_connection_that_comes_again_is_the_same_one() -> None:
     state, (id_,) = running("calm")
     again = connect(id_, "h0", "h2", 1)
-    found = batch(state, [again])
+    found = run_batch(state, [again])
     assert found.answers == (Connected(connection="c/1"),)
     assert (found.state, found.rows) == (state, ())
     other = answer_of(state, replace(again, destination="h3"))
@@ -157,13 +157,13 @@ def test_a_connection_that_was_closed_does_not_come_back() -> None:
 
 def test_closing_what_is_not_open_is_no_mistake() -> None:
     state, _ = running("calm")
-    found = batch(state, [Disconnect(connection="nobody/7")])
+    found = run_batch(state, [Disconnect(connection="nobody/7")])
     assert (found.answers, found.state, found.rows) == ((Done(),), state, ())
 
 
 def test_a_second_connection_changes_no_table_and_makes_no_revision() -> None:
     state, (id_,) = running("calm")
-    found = batch(state, [connect(id_, "h0", "h2", 2)])
+    found = run_batch(state, [connect(id_, "h0", "h2", 2)])
     assert found.ports == frozenset()
     assert found.state.revision == state.revision
     both = after(found.state, Disconnect(connection="c/1"))
@@ -189,7 +189,7 @@ def test_ports_that_lose_their_last_connection_are_for_unmanaged_traffic_again()
 )
 def test_a_connection_without_a_path_waits_for_one(fabric: Fabric, why: str) -> None:
     state, id_ = register(after(empty(), fabric_event(fabric)), "calm", 1)
-    found = batch(state, [connect(id_, "h0", "h2", 1)])
+    found = run_batch(state, [connect(id_, "h0", "h2", 1)])
     assert found.answers == (Connected(connection="c/1"),)
     assert found.ports == frozenset()
     assert {name: str(lost) for name, lost in found.state.lost.items()} == {"c/1": why}
@@ -200,7 +200,7 @@ def test_a_connection_without_a_path_waits_for_one(fabric: Fabric, why: str) -> 
 
 def test_a_connection_within_a_host_uses_no_port() -> None:
     state, id_ = register(ready(), "calm", 1)
-    found = batch(state, [connect(id_, "h0", "h0", 1)])
+    found = run_batch(state, [connect(id_, "h0", "h0", 1)])
     assert found.answers == (Connected(connection="c/1"),)
     assert found.ports == frozenset()
 
@@ -222,7 +222,9 @@ def test_connections_before_a_fabric_is_known_take_their_paths_when_it_is() -> N
     assert len(state.target) == 0
     state = after(state, fabric_event())
     assert state.target == running("calm")[0].target
-    assert dict(state.lost) == {"c/2": Lost(why="host 'gone': is not in leaf_spine", ports=None)}
+    assert dict(state.lost) == {
+        "c/2": MissingPath(why="host 'gone': is not in leaf_spine", ports=None)
+    }
 
 
 # ---- Leases -----------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def test_a_lease_ends_after_its_time_and_takes_its_connections_along() -> None:
 
 def test_renewal_puts_the_end_off_and_never_brings_it_nearer() -> None:
     state, (id_,) = running("calm")
-    found = batch(state, [Renew(application=id_, now_s=8.0)])
+    found = run_batch(state, [Renew(application=id_, now_s=8.0)])
     assert (found.answers, found.rows) == ((Renewed(ttl_s=10.0),), ())
     late = after(found.state, Renew(application=id_, now_s=3.0))
     assert late.applications[id_].expires_s == 18.0
@@ -271,7 +273,7 @@ def test_without_a_lease_an_application_stays() -> None:
 
 
 def test_while_nothing_is_registered_levels_are_made_anew() -> None:
-    state = after(ready(), ModelChanged(name="wild", kind=Kind(model=waits(0.6))))
+    state = after(ready(), ModelChanged(name="wild", kind=ApplicationModel(model=waits(0.6))))
     assert state.level_of("keen") == 4
     state = after(state, ModelChanged(name="wild", kind=None))
     assert "wild" not in state.kinds
@@ -280,7 +282,7 @@ def test_while_nothing_is_registered_levels_are_made_anew() -> None:
 
 def test_while_something_is_registered_nobody_s_level_changes() -> None:
     state, _ = running("keen", "calm")
-    new = ModelChanged(name="wild", kind=Kind(model=waits(0.6)))
+    new = ModelChanged(name="wild", kind=ApplicationModel(model=waits(0.6)))
     opened = after(state, new)
     assert {name: opened.level_of(name) for name in opened.kinds} == {
         "calm": 1,
@@ -298,7 +300,7 @@ def test_while_something_is_registered_nobody_s_level_changes() -> None:
 
 def test_a_changed_model_changes_the_weights_and_not_the_level() -> None:
     state, _ = running("calm", "middling")
-    found = batch(state, [ModelChanged(name="calm", kind=Kind(model=waits(0.4)))])
+    found = run_batch(state, [ModelChanged(name="calm", kind=ApplicationModel(model=waits(0.4)))])
     assert found.ports == set(state.target)
     assert found.state.level_of("calm") == 1
     weights = next(iter(found.state.target.values())).weights
@@ -328,7 +330,7 @@ def test_the_first_model_of_all_opens_the_first_level() -> None:
 def test_a_fabric_whose_names_stay_keeps_every_table_whatever_its_indices() -> None:
     state, _ = running("calm", "keen")
     turned = replace(FABRIC, nodes=FABRIC.nodes)
-    found = batch(state, [fabric_event(turned)])
+    found = run_batch(state, [fabric_event(turned)])
     assert (found.ports, found.state.target) == (frozenset(), state.target)
 
 
@@ -340,7 +342,7 @@ def test_a_cable_that_fails_changes_the_ports_that_its_connections_leave_and_joi
     ends = {FABRIC.index("leaf0"), FABRIC.index("spine0")}
     left = tuple(link for link in FABRIC.links if {link.a.node, link.b.node} != ends)
     without = route(replace(FABRIC, links=left), "shortest_path")
-    found = batch(state, [fabric_event(without)])
+    found = run_batch(state, [fabric_event(without)])
     up = PortName("leaf0", 4)  # to spine1, now for both
     assert up in found.ports
     assert PortName("h0", 1) not in found.ports
@@ -371,7 +373,7 @@ def test_a_take_over_tells_every_port() -> None:
 def test_what_a_fabric_lacks_changes_no_table_of_what_is_left(gone: str) -> None:
     state, _ = running("calm", "keen")
     part = seen_without(FABRIC, gone)
-    found = batch(state, [fabric_event(part)])
+    found = run_batch(state, [fabric_event(part)])
     there = set(ports_of(part))
     assert {n: t for n, t in found.state.target.items() if n in there} == {
         name: told for name, told in state.target.items() if name in there
@@ -387,7 +389,7 @@ def test_a_connection_without_a_path_counts_where_it_was_until_it_is_closed() ->
     assert {str(lost) for lost in away.lost.values()} == {"host 'h2': is not in leaf_spine"}
     still = after(away, fabric_event(seen_without(FABRIC, "h2", "h3")))
     assert still.target == state.target
-    closed = batch(still, [Disconnect(connection="c/2")])
+    closed = run_batch(still, [Disconnect(connection="c/2")])
     assert PortName("h0", 1) in closed.ports
     alone = running("calm")[0].target
     assert {closed.state.target[name] for name in closed.ports} == {
@@ -397,7 +399,7 @@ def test_a_connection_without_a_path_counts_where_it_was_until_it_is_closed() ->
 
 def test_after_a_restart_what_has_no_path_takes_nothing_from_ports_that_were_told() -> None:
     state, _ = running("calm", "keen")
-    found = batch(restarted(state), [fabric_event(seen_without(FABRIC, "h2"))])
+    found = run_batch(restarted(state), [fabric_event(seen_without(FABRIC, "h2"))])
     assert (found.ports, found.state.target) == (frozenset(), state.target)
     assert after(found.state, fabric_event()).target == state.target
 
@@ -441,15 +443,15 @@ def test_a_proposal_is_carried_out_as_a_whole_or_not_at_all() -> None:
     state = ready()
     good = NewApplication(name="calm", connections=(("h0", "h2"), ("h1", "h3")))
     bad = NewApplication(name="keen", connections=(("h0", "nowhere"),))
-    refused = batch(state, [propose(1, register=(good, bad))])
+    refused = run_batch(state, [propose(1, register=(good, bad))])
     assert refusal(refused.answers[0]).code == "INVALID_ARGUMENT"
     assert (refused.state, refused.rows) == (state, ())
-    found = batch(state, [propose(2, register=(good,))])
+    found = run_batch(state, [propose(2, register=(good,))])
     (answer,) = found.answers
     assert answer == Applied(ids=("calm#1",), revision=1, ports=frozenset(found.state.target))
     assert len(found.state.connections) == 2
     assert found.state.applications["calm#1"].expires_s == inf
-    gone = batch(found.state, [propose(3, deregister=("calm#1",))])
+    gone = run_batch(found.state, [propose(3, deregister=("calm#1",))])
     assert len(gone.state.connections) == 0
 
 
@@ -457,7 +459,7 @@ def test_levels_are_made_anew_only_while_nothing_is_registered() -> None:
     state, (id_,) = running("keen")
     found = refusal(answer_of(state, propose(1, recluster=True)))
     assert (found.code, found.where) == ("FAILED_PRECONDITION", "levels")
-    both = batch(state, [propose(2, deregister=(id_,), recluster=True)])
+    both = run_batch(state, [propose(2, deregister=(id_,), recluster=True)])
     assert isinstance(both.answers[0], Applied)
 
 
@@ -467,7 +469,7 @@ def test_a_rollback_holds_earlier_tables_until_the_next_apply() -> None:
     state = after(state, connect(second, "h0", "h2", 7))
     state = after(state, connect(second, "h1", "h3", 8))
     back = Rollback(key=key(1, "operator"), revision=1, tables=dict(before.target))
-    held = batch(state, [back])
+    held = run_batch(state, [back])
     assert isinstance(held.answers[0], Applied)
     assert held.state.held == 1
     assert held.state.revision == state.revision + 1
@@ -476,7 +478,7 @@ def test_a_rollback_holds_earlier_tables_until_the_next_apply() -> None:
         assert told == before.target[name] if name in before.target else told.weights == default
     still = after(held.state, Deregister(key=key(99), application=id_))
     assert still.target == held.state.target
-    resumed = batch(still, [propose(2)])
+    resumed = run_batch(still, [propose(2)])
     assert resumed.state.held is None
     gone = after(state, Deregister(key=key(99), application=id_))
     assert resumed.state.target == gone.target
@@ -491,7 +493,7 @@ def test_a_batch_gives_the_tables_that_its_events_give_one_by_one() -> None:
         Disconnect(connection="c/1"),
         connect(id_, "h0", "h3", 3),
     ]
-    together = batch(state, events)
+    together = run_batch(state, events)
     one_by_one = state
     for event in events:
         one_by_one = after(one_by_one, event)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
-from weft.control.runtime.restore import restored
+from weft.control.runtime.restore import restore_state
 from weft.control.state.events import Deregister, Disconnect, ModelChanged, Register, Rollback
 from weft.control.state.kinds import Settings
 from weft.control.state.rows import RevisionRow
 from weft.control.state.state import State
-from weft.control.state.step import batch
+from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
 from weft.errors import InputError
 
@@ -26,13 +26,13 @@ def path(tmp_path: Path) -> Path:
 
 
 def committed(store: Store, state: State, *events: object) -> State:
-    found = batch(state, events)  # type: ignore[arg-type]
+    found = run_batch(state, events)  # type: ignore[arg-type]
     store.commit(found.rows, at_s=1000.0)
     return found.state
 
 
 def begun(store: Store) -> State:
-    found = restored(store.load(), Settings(), KINDS, 0.0)
+    found = restore_state(store.load(), Settings(), KINDS, 0.0)
     store.commit(found.rows, at_s=0.0)
     return found.state
 
@@ -40,7 +40,7 @@ def begun(store: Store) -> State:
 def reopened(path: Path, now_s: float = 0.0) -> State:
     store = Store.open(path)
     try:
-        return restored(store.load(), Settings(), KINDS, now_s).state
+        return restore_state(store.load(), Settings(), KINDS, now_s).state
     finally:
         store.close()
 
@@ -67,9 +67,9 @@ def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: P
     kept = store.load()
     store.close()
     table = {name: kind for name, kind in KINDS.items() if name != "calm"}
-    found = restored(kept, Settings(), table, 0.0, unreadable={"calm", "stranger"})
+    found = restore_state(kept, Settings(), table, 0.0, unreadable={"calm", "stranger"})
     assert (found.state.kinds, found.rows) == (KINDS, ())
-    assert set(restored(kept, Settings(), table, 0.0).state.kinds) == set(table)
+    assert set(restore_state(kept, Settings(), table, 0.0).state.kinds) == set(table)
 
 
 def test_tables_revisions_and_what_is_held_are_there_again(path: Path) -> None:
@@ -136,10 +136,10 @@ def test_levels_in_use_outlive_a_restart_and_fewer_are_refused(path: Path) -> No
     store = Store.open(path)
     committed(store, begun(store), Register(key=key(1), name="keen", ttl_s=7.0, now_s=0.0))
     one = {"keen": KINDS["keen"]}
-    found = restored(store.load(), Settings(), one, 0.0).state
+    found = restore_state(store.load(), Settings(), one, 0.0).state
     assert found.level_of("keen") == 3
     with pytest.raises(InputError, match="levels: 2, and level 3 is in use"):
-        restored(store.load(), Settings(levels=2), one, 0.0)
+        restore_state(store.load(), Settings(levels=2), one, 0.0)
     store.close()
 
 

@@ -8,8 +8,8 @@ import pytest
 from control_parts import HTB, VLARB, after, connect, ready, register, running
 
 from weft.control.policy.port import LatencyLane
-from weft.control.state.desired_tables import default_tables, own_queues
-from weft.control.state.kinds import Settings, fitness
+from weft.control.state.desired_tables import default_tables, has_queue_per_level
+from weft.control.state.kinds import Settings, port_policies
 from weft.control.state.state import State
 from weft.switches import Ability, Lane, PortName, Tables
 
@@ -27,7 +27,7 @@ def told(settings: Settings, ability: Ability, *names: str) -> Tables:
 
 
 def default(settings: Settings, ability: Ability) -> Tables:
-    fit, _ = fitness({PORT: ability}, settings)
+    fit, _ = port_policies({PORT: ability}, settings)
     return default_tables(fit[PORT], ability, settings)
 
 
@@ -54,7 +54,7 @@ def test_htb_queues_have_the_least_rate_that_can_be_told() -> None:
 
 def test_levels_beyond_the_queues_share_as_the_plan_has_it() -> None:
     few = replace(VLARB, queues=2, entries=8)
-    assert not own_queues(few, Settings())
+    assert not has_queue_per_level(few, Settings())
     found = told(Settings(managed_share=0.8), few, "calm", "middling", "keen")
     # Queue 0 is unmanaged traffic's, so that one is left for all three.
     assert found.queue_of == (0, 1, 1, 1, 0, 0, 0, 0)
@@ -111,7 +111,7 @@ def test_every_level_lies_in_a_queue_that_is_served() -> None:
 def test_ports_that_cannot_do_it_are_told_apart(
     ability: Ability, settings: Settings, problem: str
 ) -> None:
-    fit, unfit = fitness({PORT: ability}, settings)
+    fit, unfit = port_policies({PORT: ability}, settings)
     assert fit == {}
     assert problem in unfit[PORT]
 

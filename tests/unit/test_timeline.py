@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.control.operators.timeline import NAME, Explanation, Moment, Run, Timeline, records_of
+from weft.control.operators.timeline import NAME, Explanation, Moment, Run, Timeline, build_records
 from weft.control.operators.timeline_figures import timeline_sections
 from weft.records import Record, Scalar, describe_run, read_records, write_records
 
@@ -41,7 +41,7 @@ TIMELINE = Timeline(
 
 
 def own(name: str) -> Record:
-    (found,) = [r for r in records_of(TIMELINE) if r.settings.get("application") == name]
+    (found,) = [r for r in build_records(TIMELINE) if r.settings.get("application") == name]
     return found
 
 
@@ -71,8 +71,8 @@ def test_means_are_over_the_time_that_it_was_registered() -> None:
 
 def test_a_file_is_enough_for_the_report(tmp_path: Path) -> None:
     file, page = tmp_path / "day.jsonl", tmp_path / "day.html"
-    write_records(file, records_of(TIMELINE), describe_run())
-    assert list(read_records(file).records) == records_of(TIMELINE)
+    write_records(file, build_records(TIMELINE), describe_run())
+    assert list(read_records(file).records) == build_records(TIMELINE)
     assert main(["report", str(file), "-o", str(page)]) == 0
     shown = page.read_text()
     assert "Applications over time at switch:1" in shown
@@ -80,11 +80,11 @@ def test_a_file_is_enough_for_the_report(tmp_path: Path) -> None:
 
 
 def test_one_section_draws_weights_shares_and_slowdowns() -> None:
-    (section,) = timeline_sections(records_of(TIMELINE))
+    (section,) = timeline_sections(build_records(TIMELINE))
     assert section.markup.count("<svg") == 3
     assert "explained at 1 s" in section.markup
 
 
 def test_other_records_make_no_section() -> None:
-    (record,) = [r for r in records_of(TIMELINE) if r.name != NAME]
+    (record,) = [r for r in build_records(TIMELINE) if r.name != NAME]
     assert timeline_sections([record]) == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.control.operators.trial import Flow, Scheduler, scenario_of, tried
+from weft.control.operators.trial import Flow, Scheduler, build_scenario, run_trial
 from weft.errors import InputError
 from weft.fabric import Fabric, one_switch, two_hops
 from weft.switches import Lane, PortName, Tables
@@ -51,7 +51,7 @@ def three_to_one() -> list[Flow]:
 def test_a_full_port_is_shared_by_its_weights(
     star: Fabric, weights: tuple[int, ...], scheduler: Scheduler
 ) -> None:
-    found = tried(star, {PORT: told(*weights)}, three_to_one(), scheduler=scheduler)
+    found = run_trial(star, {PORT: told(*weights)}, three_to_one(), scheduler=scheduler)
     goodputs = found.by_application_bps
     total = sum(goodputs.values())
     shares = [goodputs[f"app {n}"] / total for n in range(3)]
@@ -62,13 +62,13 @@ def test_a_full_port_is_shared_by_its_weights(
 
 
 def test_a_port_without_tables_is_one_queue_for_all(star: Fabric) -> None:
-    found = tried(star, {}, three_to_one()).goodputs_bps
+    found = run_trial(star, {}, three_to_one()).goodputs_bps
     assert found == pytest.approx([sum(found) / 3] * 3, rel=0.05)
 
 
 def test_what_an_application_leaves_the_others_have(star: Fabric) -> None:
     alone = [Flow(application="b", source="h1", target="h3", level=2)]
-    found = tried(star, {PORT: told(1, 195, 65)}, alone)
+    found = run_trial(star, {PORT: told(1, 195, 65)}, alone)
     assert found.by_application_bps["b"] > EFFICIENCY * LINK_BPS
 
 
@@ -79,9 +79,9 @@ def test_the_tighter_of_two_ports_decides() -> None:
         Flow(application="a", source="h0", target="h2", level=1),
         Flow(application="b", source="h1", target="h2", level=2),
     ]
-    first = tried(fabric, {uplink: told(1, 195, 65), last: told(1, 65, 65)}, flows)
+    first = run_trial(fabric, {uplink: told(1, 195, 65), last: told(1, 65, 65)}, flows)
     assert first.by_application_bps["a"] / LINK_BPS == pytest.approx(0.74, abs=0.03)
-    other = tried(fabric, {uplink: told(1, 65, 65), last: told(1, 65, 65)}, flows)
+    other = run_trial(fabric, {uplink: told(1, 65, 65), last: told(1, 65, 65)}, flows)
     assert other.by_application_bps["a"] / LINK_BPS == pytest.approx(0.49, abs=0.03)
 
 
@@ -95,7 +95,7 @@ def test_acknowledgements_pass_ports_that_have_no_queue_for_unmanaged_traffic() 
         Flow(application="b", source="h0", target="h2", level=2),
         Flow(application="back", source="h1", target="h0", level=0),
     ]
-    found = tried(fabric, both, flows).by_application_bps
+    found = run_trial(fabric, both, flows).by_application_bps
     assert found["a"] + found["b"] > EFFICIENCY * LINK_BPS
     assert found["back"] > 0.9 * LINK_BPS
 
@@ -103,13 +103,13 @@ def test_acknowledgements_pass_ports_that_have_no_queue_for_unmanaged_traffic() 
 def test_connections_of_one_application_are_summed(star: Fabric) -> None:
     flows = [Flow(application="a", source=f"h{n}", target="h3", level=1) for n in (0, 1)]
     flows.append(Flow(application="b", source="h2", target="h3", level=2))
-    found = tried(star, {PORT: told(1, 65, 65)}, flows).by_application_bps
+    found = run_trial(star, {PORT: told(1, 65, 65)}, flows).by_application_bps
     assert found["a"] == pytest.approx(found["b"], rel=0.05)
 
 
 def test_a_latency_lane_goes_before_the_others_within_its_limit(star: Fabric) -> None:
     port = told(1, 65, 65, 65, lane=Lane(queue=3, limit=0))
-    found = tried(star, {PORT: port}, three_to_one()).by_application_bps
+    found = run_trial(star, {PORT: port}, three_to_one()).by_application_bps
     # Limit 0: a packet of the lane, then one of the others, as long as both wait.
     assert found["app 2"] / sum(found.values()) == pytest.approx(0.5, abs=0.03)
     assert found["app 0"] == pytest.approx(found["app 1"], rel=0.1)
@@ -117,7 +117,7 @@ def test_a_latency_lane_goes_before_the_others_within_its_limit(star: Fabric) ->
 
 def test_ports_are_told_apart_by_name_and_maps_only_where_they_differ(star: Fabric) -> None:
     port = told(1, 65, 65, 65)
-    lanes = scenario_of(star, {PORT: port, PortName("h0", 1): port}, three_to_one()).lanes
+    lanes = build_scenario(star, {PORT: port, PortName("h0", 1): port}, three_to_one()).lanes
     names = {(star.nodes[node].name, number) for node, number, _ in lanes.port_tables}
     there = {(f"h{n}", 1) for n in range(4)} | {("switch0", n) for n in range(1, 5)}
     assert names == there  # there and back
@@ -139,7 +139,7 @@ def test_flows_that_make_no_sense_are_refused(
     star: Fabric, flows: list[Flow], told_of: str
 ) -> None:
     with pytest.raises(InputError, match=told_of):
-        tried(star, {}, flows)
+        run_trial(star, {}, flows)
 
 
 def test_more_queues_than_the_simulator_has_lanes_are_refused() -> None:
@@ -147,4 +147,4 @@ def test_more_queues_than_the_simulator_has_lanes_are_refused() -> None:
     flows = [Flow(application="a", source=f"h{n}", target="h16", level=n) for n in range(16)]
     port = Tables(queue_of=tuple(range(16)), weights=(1,) * 16)
     with pytest.raises(InputError, match="16 queues are used, and the simulator has 15 lanes"):
-        tried(fabric, {PortName("switch0", 17): port}, flows)
+        run_trial(fabric, {PortName("switch0", 17): port}, flows)

@@ -115,7 +115,7 @@ class Switches(Protocol):
     def close(self) -> None: ...
 
 
-def misfit(tables: Tables, ability: Ability) -> str | None:
+def find_misfit(tables: Tables, ability: Ability) -> str | None:
     """Why no port of this ability can be told these tables; None if one may."""
     for what, given, there in (
         ("levels", len(tables.queue_of), ability.levels),

@@ -13,8 +13,8 @@ from heapq import nsmallest
 
 from weft.control.operators.forecast import (
     Forecast,
-    forecast_of,
-    gain,
+    forecast_application,
+    marginal_gain,
     row_of,
     shares_of,
     slowdown_at,
@@ -76,14 +76,14 @@ class PortAccount:
     applications: tuple[Assigned, ...]
 
 
-def port_account(state: State, name: PortName) -> PortAccount | Refusal:
+def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
     """A managed port, with or without applications."""
     if name not in state.policies:
         return _unknown(state, name)
     told = _told(state, name)
     # A plan may for moments count connections of registrations that have just gone.
     ids = [id_ for id_ in (told.names if told else ()) if id_ in state.applications]
-    return _port(state, name, {id_: forecast_of(state, id_) for id_ in ids})
+    return _port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
 
 
 def _told(state: State, name: PortName) -> PortPlan | None:
@@ -162,7 +162,7 @@ def _account(
     share = units / told.policy.units
     kind = state.kinds[state.applications[id_].name]
     level = state.level_of(state.applications[id_].name)
-    brought = gain(kind.model, share)
+    brought = marginal_gain(kind.model, share)
     elsewhere = least if least is not None and least.share < share and least.at != name else None
     return Assigned(
         id=id_,
@@ -190,9 +190,9 @@ def model_text(model: Hinges) -> str:
 # ---- Applications -----------------------------------------------------------------------------
 
 
-def application_accounts(state: State, name: str) -> list[PortAccount] | Refusal:
+def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     """Ports of a registration, or of the first of a name: where it has least first."""
-    ids = [own.id for own in named(state, name)]
+    ids = [own.id for own in find_registrations(state, name)]
     if not ids:
         return Refusal(
             code="NOT_FOUND",
@@ -203,11 +203,11 @@ def application_accounts(state: State, name: str) -> list[PortAccount] | Refusal
     each = MOST_PORTS // len(ids)
     shares = [share for id_ in ids for share in nsmallest(each, shares_of(state, id_))]
     chosen = dict.fromkeys(port for _, port in sorted(shares))
-    found = {id_: forecast_of(state, id_) for id_ in ids}
+    found = {id_: forecast_application(state, id_) for id_ in ids}
     return [_only_used(_port(state, port, found)) for port in chosen]
 
 
-def named(state: State, name: str) -> list[Application]:
+def find_registrations(state: State, name: str) -> list[Application]:
     """The registration of this id, or the first of this name."""
     own = state.applications.get(name)
     if own is not None:

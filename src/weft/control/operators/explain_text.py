@@ -17,7 +17,7 @@ from weft.control.operators.explain import (
     PortAccount,
     QueueAccount,
 )
-from weft.control.operators.words import counted, listed, seconds
+from weft.control.operators.words import format_count, format_list, format_seconds
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
 from weft.records.text_table import format_table
@@ -32,10 +32,10 @@ _PURPOSES = {
 }
 
 
-def port_text(state: State, account: PortAccount) -> str:
+def format_port(state: State, account: PortAccount) -> str:
     """A port: queues, applications, and why."""
     own = state.policies[account.port]
-    count = counted(len(account.applications), "application")
+    count = format_count(len(account.applications), "application")
     head = f"{account.port}: {count}, {account.units} units ({_unit(own)}), revision "
     parts = [f"{head}{state.revision}", _queue_table(account)]
     if account.port not in state.target:
@@ -78,7 +78,7 @@ def _ranges(numbers: Sequence[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else listed(run) for run in runs)
+    return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else format_list(run) for run in runs)
 
 
 def _application_table(found: Sequence[Assigned]) -> str:
@@ -115,7 +115,7 @@ def _slowdown(own: Assigned) -> str:
 
 
 def _gain(own: Assigned) -> str:
-    in_seconds = "" if own.gain_s is None else f" ({seconds(own.gain_s)})"
+    in_seconds = "" if own.gain_s is None else f" ({format_seconds(own.gain_s)})"
     return f"{own.gain:.4f}{in_seconds}"
 
 
@@ -155,7 +155,7 @@ def _levels(state: State, account: PortAccount) -> str:
     return f"There are more levels than queues: those with models most alike share one ({step})."
 
 
-def application_text(
+def format_applications(
     state: State, found: Sequence[Application], accounts: Sequence[PortAccount]
 ) -> str:
     """Registrations of an application: what holds each back."""
@@ -177,14 +177,14 @@ def application_text(
 def _one(state: State, given: Application, mine: Sequence[tuple[PortAccount, Assigned]]) -> str:
     head = (
         f"{given.id}: level {state.level_of(given.name)}, "
-        f"{counted(len(given.connections), 'connection')}"
+        f"{format_count(len(given.connections), 'connection')}"
     )
     if not mine:
         return f"{head}; none of its paths has a managed port"
     place, least = mine[0]
     beside = _beside(state, place, given.id)
     baseline = state.kinds[given.name].baseline_s
-    takes = "" if baseline is None else f", {seconds(baseline * least.slowdown)}"
+    takes = "" if baseline is None else f", {format_seconds(baseline * least.slowdown)}"
     lines = [
         head,
         f"It has least at {place.port}: {least.share:.1%} of the link{beside}.",

@@ -31,7 +31,7 @@ class Forecast:
     completion_s: float | None
 
 
-def forecasts(state: State) -> dict[str, Forecast]:
+def forecast_all(state: State) -> dict[str, Forecast]:
     """Of every registration that has a connection over a managed port."""
     if state.plan is None or state.paths is None:
         return {}
@@ -50,7 +50,7 @@ def forecasts(state: State) -> dict[str, Forecast]:
     }
 
 
-def forecast_of(state: State, id_: str) -> Forecast | None:
+def forecast_application(state: State, id_: str) -> Forecast | None:
     """Of one registration; costs what its own connections have ports, not what the fabric has."""
     shares = shares_of(state, id_)
     return _forecast(state, id_, *min(shares)) if shares else None
@@ -93,7 +93,7 @@ def slowdown_at(model: Sensitivity, share: float) -> float:
     return float(model.slowdown(min(max(share, model.floor), 1.0)))
 
 
-def gain(model: Sensitivity, share: float) -> float:
+def marginal_gain(model: Sensitivity, share: float) -> float:
     """What one per cent of the link more would take off the slowdown."""
     from_share = min(max(share, model.floor), 1.0)
     return slowdown_at(model, from_share) - slowdown_at(model, from_share + PER_CENT)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.control.operators.forecast import Forecast, forecasts, mean_slowdown
+from weft.control.operators.forecast import Forecast, forecast_all, mean_slowdown
 from weft.control.state.events import Apply, Proposal, Refusal
 from weft.control.state.key import Key
 from weft.control.state.state import State
-from weft.control.state.step import batch
+from weft.control.state.step import run_batch
 from weft.switches import PortName, Tables
 
 _KEY = Key("plan", 0)
@@ -39,7 +39,7 @@ class ApplicationChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class ProposalEffects:
     """What would change, and the mean predicted slowdown of all applications."""
 
     ports: tuple[PortChange, ...]
@@ -49,18 +49,18 @@ class Planned:
     after: State
 
 
-def proposed(state: State, proposal: Proposal) -> Planned | Refusal:
+def evaluate_proposal(state: State, proposal: Proposal) -> ProposalEffects | Refusal:
     """What `apply` would come to now."""
-    outcome = batch(state, [Apply(key=_KEY, proposal=proposal, now_s=0.0)])
+    outcome = run_batch(state, [Apply(key=_KEY, proposal=proposal, now_s=0.0)])
     (answer,) = outcome.answers
     if isinstance(answer, Refusal):
         return answer
-    before, after = forecasts(state), forecasts(outcome.state)
+    before, after = forecast_all(state), forecast_all(outcome.state)
     ports = [
         PortChange(port=name, before=state.target.get(name), after=outcome.state.target[name])
         for name in sorted(outcome.ports)
     ]
-    return Planned(
+    return ProposalEffects(
         ports=tuple(ports),
         applications=_changes(state, outcome.state, before, after),
         slowdown_before=mean_slowdown(before),

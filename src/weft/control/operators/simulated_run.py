@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from subprocess import PIPE
 
-from weft.control.operators.trial import Flow, Scheduler, tried
+from weft.control.operators.trial import Flow, Scheduler, run_trial
 from weft.control.state.state import Connection, State
 from weft.errors import InputError, WeftError
 from weft.fabric import Fabric
@@ -42,7 +42,7 @@ class Run:
     scheduler: Scheduler
 
 
-def run_of(state: State) -> Run | None:
+def build_run(state: State) -> Run | None:
     """Of every connection over managed ports; None where there is none."""
     if state.paths is None:
         return None
@@ -77,7 +77,7 @@ def _flow(state: State, own: Connection) -> Flow:
     return Flow(application=own.application, source=source, target=target, level=level)
 
 
-async def simulated(*runs: Run | None) -> list[Rates]:
+async def simulate_run(*runs: Run | None) -> list[Rates]:
     """What each registration gets in each run; cancelled, the process ends."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE
@@ -113,7 +113,7 @@ def main() -> int:
 def _rates(run: Run | None) -> Rates:
     if run is None:
         return {}
-    found = tried(run.fabric, run.tables, run.flows, scheduler=run.scheduler)
+    found = run_trial(run.fabric, run.tables, run.flows, scheduler=run.scheduler)
     return found.by_application_bps
 
 

@@ -64,7 +64,7 @@ class Timeline:
     explanations: Sequence[Explanation] = ()
 
 
-def records_of(timeline: Timeline) -> list[Record]:
+def build_records(timeline: Timeline) -> list[Record]:
     """One for each application, and one of what was explained."""
     own = [_application(timeline, name) for name in timeline.baselines_s]
     return [*own, _explained(timeline)] if timeline.explanations else own

@@ -67,7 +67,7 @@ class Trial:
         return total
 
 
-def tried(
+def run_trial(
     fabric: Fabric,
     tables: Mapping[PortName, Tables],
     flows: Sequence[Flow],
@@ -76,7 +76,7 @@ def tried(
     seed: int = 1,
 ) -> Trial:
     """What these flows get of a fabric whose ports have these tables."""
-    outcome = simulate(scenario_of(fabric, tables, flows, scheduler=scheduler, seed=seed))
+    outcome = simulate(build_scenario(fabric, tables, flows, scheduler=scheduler, seed=seed))
     found = outcome.record.quantities
     goodputs = [found.get(f"{_name(n)}.goodput") for n in range(len(flows))]
     return Trial(
@@ -86,7 +86,7 @@ def tried(
     )
 
 
-def scenario_of(
+def build_scenario(
     fabric: Fabric,
     tables: Mapping[PortName, Tables],
     flows: Sequence[Flow],

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from weft.records.dimension import format_number
 
 
-def counted(count: int, one: str) -> str:
+def format_count(count: int, one: str) -> str:
     """Such as "3 ports"."""
     return f"{count} {one}{'' if count == 1 else 's'}"
 
 
-def listed(values: Iterable[int]) -> str:
+def format_list(values: Iterable[int]) -> str:
     return " ".join(map(str, values))
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """Four digits, and nothing below a millisecond."""
     return f"{format_number(round(value, 3) if value >= 0.01 else value)} s"

@@ -23,14 +23,14 @@ from typing import Any
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
 
-from weft.control.operators.words import counted
+from weft.control.operators.words import format_count
 from weft.control.runtime.config import Config
-from weft.control.runtime.drivers import caveat, released, remarks_of
+from weft.control.runtime.drivers import release_ports, remarks_of, unverified_note
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explore import Explorer
 from weft.control.runtime.log import Log
 from weft.control.runtime.reconcile import Reconciler
-from weft.control.runtime.restore import restored
+from weft.control.runtime.restore import restore_state
 from weft.control.runtime.watch import TableWatch
 from weft.control.service import grpc_server, json_socket
 from weft.control.service.bridge import Bridge
@@ -38,7 +38,7 @@ from weft.control.service.calls import Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.refused import Refused, refusing
 from weft.control.state.events import Answer, FabricChanged, ModelChanged, Refusal
-from weft.control.state.fabric_changes import prepared
+from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
@@ -59,7 +59,7 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     store = Store.open(config.store, keep=config.keep)
     log = Log(tell)
     try:
-        if told := caveat(config.driver, config.switches):
+        if told := unverified_note(config.driver, config.switches):
             log.tell(told)
         controller = _Controller(config, store, opened, log.tell)
         _spare_the_collector()
@@ -83,7 +83,7 @@ def give_back(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, ...]]
     try:
         driver = config.open_switches()
         try:
-            return released(driver, f"driver {config.driver}"), remarks_of(driver)
+            return release_ports(driver, f"driver {config.driver}"), remarks_of(driver)
         finally:
             driver.close()
     finally:
@@ -103,9 +103,9 @@ def _opener(config: Config) -> Callable[[], Switches]:
 
 def _summary(state: State, table: Path) -> str:
     counts = [
-        counted(len(state.applications), "application"),
-        counted(len(state.connections), "connection"),
-        f"{counted(len(state.kinds), 'model')} ({table})",
+        format_count(len(state.applications), "application"),
+        format_count(len(state.connections), "connection"),
+        f"{format_count(len(state.kinds), 'model')} ({table})",
     ]
     return f"{', '.join(counts)}, revision {state.revision}"
 
@@ -121,7 +121,7 @@ class _Controller:
     def __post_init__(self) -> None:
         self.watch = TableWatch(self.config.table)
         self.watch.changes()
-        outcome = restored(
+        outcome = restore_state(
             self.store.load(),
             self.config.settings,
             self.watch.kinds,
@@ -165,7 +165,7 @@ class _Controller:
             done.set()
 
         try:
-            self.engine.submit(Ticket([prepared(self.engine.state, event)], told))
+            self.engine.submit(Ticket([find_paths(self.engine.state, event)], told))
         except Busy:
             return False
         while not done.wait(_ENGINE_S):
@@ -174,7 +174,7 @@ class _Controller:
         if isinstance(answers[0], Refusal):
             return False
         for name, why in islice(self.engine.state.unfit.items(), 1):
-            count = counted(len(self.engine.state.unfit), "port")
+            count = format_count(len(self.engine.state.unfit), "port")
             self.tell(f"{count} cannot be managed: {name} {why}")
         return True
 

@@ -56,7 +56,7 @@ def learn(driver: Switches, scout: Switches) -> None:
         driver.learn(scout)
 
 
-def caveat(name: str, keys: Collection[str]) -> str:
+def unverified_note(name: str, keys: Collection[str]) -> str:
     """What to know of a driver, opened by these keys, before anything else."""
     if name == "infiniband":
         from weft.switches import infiniband
@@ -69,7 +69,7 @@ def caveat(name: str, keys: Collection[str]) -> str:
     return ""
 
 
-def released(driver: Switches, where: str) -> Mapping[str, list[str]]:
+def release_ports(driver: Switches, where: str) -> Mapping[str, list[str]]:
     """Ports that have again what they had before they were taken over, by node."""
     if not hasattr(driver, "release"):
         problem = "keeps no record of what ports had before"

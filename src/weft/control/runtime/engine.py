@@ -30,10 +30,10 @@ from weft.control.state.events import (
     Rollback,
 )
 from weft.control.state.key import Key
-from weft.control.state.requests import over
+from weft.control.state.requests import find_expired
 from weft.control.state.rows import RevisionRow
 from weft.control.state.state import Application, State
-from weft.control.state.step import Outcome, carried_out, settle
+from weft.control.state.step import Outcome, run_events, settle_outcome
 from weft.control.store.sqlite_store import CannotWrite, Revision, Store
 from weft.errors import InputError, WeftError
 from weft.switches import PortName
@@ -211,13 +211,13 @@ class Engine:
         else:
             named = {event.application for event in events if isinstance(event, Renew | Connect)}
             looked = [applications[name] for name in named if name in applications]
-        return [Expire(application=id_, now_s=now_s) for id_ in over(looked, now_s)]
+        return [Expire(application=id_, now_s=now_s) for id_ in find_expired(looked, now_s)]
 
     def _kept(self, events: Sequence[Event]) -> Outcome:
-        outcome = carried_out(self.state, events)
+        outcome = run_events(self.state, events)
         self._unsettled += len(events)
         if len(events) < MANY or self._unsettled >= TOGETHER:
-            outcome, self._unsettled = settle(outcome, MOST_PORTS), 0
+            outcome, self._unsettled = settle_outcome(outcome, MOST_PORTS), 0
         if not outcome.rows:
             return outcome
         at_s = self._time_of_day()
@@ -242,7 +242,7 @@ class Engine:
             code="RESOURCE_EXHAUSTED", where=error.where, problem=error.problem, remedy=error.remedy
         )
         renewals = [event for event in events if isinstance(event, Renew)]
-        outcome = carried_out(self.state, renewals)
+        outcome = run_events(self.state, renewals)
         renewed = {
             id(event): answer
             for event, answer in zip(renewals, outcome.answers, strict=True)

@@ -14,21 +14,21 @@ from math import inf
 
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import plan
-from weft.control.state.events import Answer, Kind, ModelChanged
+from weft.control.state.events import Answer, ApplicationModel, ModelChanged
 from weft.control.state.key import Key
-from weft.control.state.kinds import Settings, clustered, policy_for
+from weft.control.state.kinds import Settings, build_policy, cluster_levels
 from weft.control.state.persistent_map import PersistentMap, Recent
-from weft.control.state.rows import ApplicationRow, ConnectionRow, KindRow, LevelsRow, Row
+from weft.control.state.rows import ApplicationRow, ConnectionRow, LevelsRow, ModelRow, Row
 from weft.control.state.state import REMEMBERED, Application, Connection, State
-from weft.control.state.step import Outcome, batch
-from weft.control.store.sqlite_store import Kept
+from weft.control.state.step import Outcome, run_batch
+from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
 
 
-def restored(
-    kept: Kept,
+def restore_state(
+    kept: StoredState,
     settings: Settings,
-    table: Mapping[str, Kind],
+    table: Mapping[str, ApplicationModel],
     now_s: float,
     unreadable: Collection[str] = (),
 ) -> Outcome:
@@ -64,7 +64,7 @@ def _connection(row: ConnectionRow) -> Connection:
     )
 
 
-def _applications(kept: Kept, now_s: float) -> PersistentMap[str, Application]:
+def _applications(kept: StoredState, now_s: float) -> PersistentMap[str, Application]:
     owned: dict[str | None, dict[str, None]] = {row.id: {} for row in kept.applications}
     for row in kept.connections:
         if row.application not in owned:
@@ -90,7 +90,7 @@ def _application(row: ApplicationRow, owned: dict[str, None], now_s: float) -> A
     )
 
 
-def _answered(kept: Kept) -> Recent[Key, Answer]:
+def _answered(kept: StoredState) -> Recent[Key, Answer]:
     found: Recent[Key, Answer] = Recent(most=REMEMBERED)
     for key, answer in kept.answers:
         found = found.put(key, answer)
@@ -104,27 +104,27 @@ def _check_levels(levels: Levels | None, settings: Settings) -> None:
         raise InputError("levels", problem, "keep as many until nothing is registered")
 
 
-def _with_table(state: State, kept: Kept, table: Mapping[str, Kind]) -> Outcome:
+def _with_table(state: State, kept: StoredState, table: Mapping[str, ApplicationModel]) -> Outcome:
     """Nobody's packets carry a level: all are made anew."""
-    levels = clustered(table, state.settings.levels)
-    policy = policy_for(table, levels, {})
+    levels = cluster_levels(table, state.settings.levels)
+    policy = build_policy(table, levels, {})
     after = replace(
         state, kinds=dict(table), levels=levels, plan=None if policy is None else plan(policy, [])
     )
-    rows: list[Row] = [KindRow(name=n, kind=None) for n in sorted(kept.kinds) if n not in table]
-    rows += [KindRow(name=n, kind=k) for n, k in table.items() if _is_new(kept, n, k)]
+    rows: list[Row] = [ModelRow(name=n, kind=None) for n in sorted(kept.kinds) if n not in table]
+    rows += [ModelRow(name=n, kind=k) for n, k in table.items() if _is_new(kept, n, k)]
     if levels is not None and levels != kept.levels:
         rows.append(LevelsRow(levels=levels))
     return Outcome(state=after, rows=tuple(rows), answers=(), ports=frozenset())
 
 
-def _is_new(kept: Kept, name: str, kind: Kind) -> bool:
+def _is_new(kept: StoredState, name: str, kind: ApplicationModel) -> bool:
     return kept.kinds.get(name) != kind or name in kept.withdrawn
 
 
-def _with_levels(state: State, kept: Kept, table: Mapping[str, Kind]) -> Outcome:
+def _with_levels(state: State, kept: StoredState, table: Mapping[str, ApplicationModel]) -> Outcome:
     """Running packets carry the levels that were kept."""
-    policy = policy_for(kept.kinds, kept.levels, {})
+    policy = build_policy(kept.kinds, kept.levels, {})
     before = replace(
         state,
         kinds=kept.kinds,
@@ -134,4 +134,4 @@ def _with_levels(state: State, kept: Kept, table: Mapping[str, Kind]) -> Outcome
     )
     gone = [ModelChanged(name=name, kind=None) for name in sorted(kept.kinds) if name not in table]
     come = [ModelChanged(name=name, kind=kind) for name, kind in sorted(table.items())]
-    return batch(before, [*gone, *come])
+    return run_batch(before, [*gone, *come])

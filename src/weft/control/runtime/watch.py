@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weft.control.state.events import Kind, ModelChanged
+from weft.control.state.events import ApplicationModel, ModelChanged
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
 from weft.sensitivity.application import Application
@@ -18,10 +18,10 @@ _Signature = tuple[int, int, int]
 _NEVER: _Signature = (0, 0, 0)
 
 
-def kind_of_application(application: Application) -> Kind:
+def kind_of_application(application: Application) -> ApplicationModel:
     """Its convex model, and its run time where the profile has one."""
     timed = application.profile.completion_unit == "s"
-    return Kind(
+    return ApplicationModel(
         model=application.convex.model, baseline_s=application.profile.baseline if timed else None
     )
 
@@ -32,7 +32,7 @@ class TableWatch:
     def __init__(self, directory: Path) -> None:
         self._table = AppTable(directory)
         self._seen: dict[str, _Signature] = {}
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, ApplicationModel] = {}
         self.problems: dict[str, str] = {}
 
     def changes(self) -> list[ModelChanged]:
@@ -55,7 +55,7 @@ class TableWatch:
         self._seen[name] = _NEVER
         self.kinds.pop(name, None)
 
-    def _read(self, name: str) -> Kind | None:
+    def _read(self, name: str) -> ApplicationModel | None:
         """The model of a file that has changed."""
         path = self._table.path(name)
         try:

@@ -16,8 +16,8 @@ from typing import Any
 
 import grpc
 
-from weft.control.operators.proposal import proposed
-from weft.control.operators.simulated_run import Rates, run_of
+from weft.control.operators.proposal import evaluate_proposal
+from weft.control.operators.simulated_run import Rates, build_run
 from weft.control.runtime.engine import Engine, RollbackTo
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests as read
@@ -185,13 +185,17 @@ class Calls:
 
     async def _plan(self, asked: Asked, request: pb.PlanRequest) -> pb.PlanReply:
         state, wanted = self._engine.state, read.proposal(request.proposal)
-        planned = await self.questions.answer(asked.caller, lambda: proposed(state, wanted))
+        planned = await self.questions.answer(
+            asked.caller, lambda: evaluate_proposal(state, wanted)
+        )
         if isinstance(planned, Refusal):
             raise Refused(planned.code, str(planned))
         after, rates = planned.after, list[Rates]()
         if request.simulate:
-            runs = await self.questions.answer(asked.caller, lambda: (run_of(state), run_of(after)))
-            rates = await self.questions.simulated(*runs)
+            runs = await self.questions.answer(
+                asked.caller, lambda: (build_run(state), build_run(after))
+            )
+            rates = await self.questions.simulate_run(*runs)
         return await self.questions.answer(asked.caller, lambda: plan_reply(planned, *rates))
 
     async def _apply(self, asked: Asked, request: pb.ApplyRequest) -> pb.ApplyReply:

@@ -9,16 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from weft.control.operators.explain import (
-    Assigned,
-    PortAccount,
-    application_accounts,
-    named,
-    port_account,
-)
-from weft.control.operators.explain_text import application_text, port_text
-from weft.control.operators.forecast import Forecast, forecasts
-from weft.control.operators.proposal import ApplicationChange, Planned, PortChange
+from weft.control.operators import explain
+from weft.control.operators.explain import Assigned, PortAccount, find_registrations
+from weft.control.operators.explain_text import format_applications, format_port
+from weft.control.operators.forecast import Forecast, forecast_all
+from weft.control.operators.proposal import ApplicationChange, PortChange, ProposalEffects
 from weft.control.runtime.book import PortReport, Report
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.refused import Refused
@@ -101,7 +96,7 @@ def _problems(now: Situation) -> list[str]:
 
 
 def _applications(now: Situation) -> Iterable[pb.ApplicationState]:
-    state, found = now.state, forecasts(now.state)
+    state, found = now.state, forecast_all(now.state)
     ports: dict[str, int] = {}
     for told in () if state.plan is None else state.plan.ports.values():
         for id_ in told.names:
@@ -156,7 +151,7 @@ def _port(state: State, name: PortName, report: PortReport) -> pb.PortState:
 
 
 def plan_reply(
-    planned: Planned,
+    planned: ProposalEffects,
     before_bps: Mapping[str, float] | None = None,
     after_bps: Mapping[str, float] | None = None,
 ) -> pb.PlanReply:
@@ -173,7 +168,7 @@ def plan_reply(
     )
 
 
-def _port_change(planned: Planned, change: PortChange) -> pb.PortChange:
+def _port_change(planned: ProposalEffects, change: PortChange) -> pb.PortChange:
     levels = planned.after.settings.all_levels
     before, after = change.before, change.after
     return pb.PortChange(
@@ -207,17 +202,17 @@ def _application_change(
 
 
 def explain_port(state: State, name: PortName) -> pb.ExplainReply:
-    account = port_account(state, name)
+    account = explain.explain_port(state, name)
     if isinstance(account, Refusal):
         raise Refused(account.code, str(account))
-    return pb.ExplainReply(text=port_text(state, account), ports=[_account(account)])
+    return pb.ExplainReply(text=format_port(state, account), ports=[_account(account)])
 
 
 def explain_application(state: State, name: str) -> pb.ExplainReply:
-    accounts = application_accounts(state, name)
+    accounts = explain.explain_application(state, name)
     if isinstance(accounts, Refusal):
         raise Refused(accounts.code, str(accounts))
-    text = application_text(state, named(state, name), accounts)
+    text = format_applications(state, find_registrations(state, name), accounts)
     return pb.ExplainReply(text=text, ports=[_account(account) for account in accounts])
 
 

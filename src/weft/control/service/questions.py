@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from weft.control.operators.simulated_run import Rates, Run, simulated
+from weft.control.operators.simulated_run import Rates, Run, simulate_run
 from weft.control.service.limits import Caller
 from weft.control.service.refused import Refused
 from weft.errors import InputError
@@ -47,13 +47,13 @@ class Questions:
             finally:
                 self._waiting -= 1
 
-    async def simulated(self, *runs: Run | None) -> list[Rates]:
+    async def simulate_run(self, *runs: Run | None) -> list[Rates]:
         """What registrations get in each run; one caller's at a time."""
         if self._simulating:
             raise Refused("RESOURCE_EXHAUSTED", "a simulation runs already; try again later")
         self._simulating = True
         try:
-            return await simulated(*runs)
+            return await simulate_run(*runs)
         except InputError as error:
             raise Refused("FAILED_PRECONDITION", str(error)) from error
         finally:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.control.operators.words import counted, listed, seconds
+from weft.control.operators.words import format_count, format_list, format_seconds
 from weft.control.service import weft_pb2 as pb
 from weft.records.text_table import format_table
 
@@ -20,12 +20,12 @@ _MOST_LATE = 20  # ports that are named
 def status_text(reply: pb.StatusReply) -> str:
     lines = [
         f"revision {reply.revision}{_held(reply)}; every port has {reply.programmed}",
-        f"{counted(reply.applications, 'application')}, "
-        f"{counted(reply.connections, 'connection')}{_pathless(reply)}",
-        f"{counted(reply.ports, 'port')}: {reply.ports_pending} to be written, "
-        f"{reply.ports_failing} failing; {counted(reply.drifts, 'drift')} repaired or found",
-        f"{counted(reply.models, 'model')} in {counted(reply.levels, 'level')}; "
-        f"up for {seconds(reply.up_s)}",
+        f"{format_count(reply.applications, 'application')}, "
+        f"{format_count(reply.connections, 'connection')}{_pathless(reply)}",
+        f"{format_count(reply.ports, 'port')}: {reply.ports_pending} to be written, "
+        f"{reply.ports_failing} failing; {format_count(reply.drifts, 'drift')} repaired or found",
+        f"{format_count(reply.models, 'model')} in {format_count(reply.levels, 'level')}; "
+        f"up for {format_seconds(reply.up_s)}",
     ]
     return "\n".join([*lines, *(f"problem: {problem}" for problem in reply.problems)])
 
@@ -73,9 +73,9 @@ def ports_text(found: Sequence[pb.PortState]) -> str:
         (
             _port(own.port),
             own.state,
-            seconds(own.since_s),
+            format_seconds(own.since_s),
             str(own.applications),
-            listed(own.weights),
+            format_list(own.weights),
         )
         for own in found
     ]
@@ -135,14 +135,14 @@ def _applications(found: Sequence[pb.Forecast]) -> str:
 
 def _ports(found: Sequence[pb.PortChange]) -> str:
     rows = [
-        (_port(own.port), listed(own.weights_before) or "-", listed(own.weights_after))
+        (_port(own.port), format_list(own.weights_before) or "-", format_list(own.weights_after))
         for own in found
     ]
     return format_table(("port", "weights before", "weights after"), rows, 3)
 
 
 def change_text(what: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:
-    head = f"{what}: revision {reply.revision}, {counted(reply.ports, 'port')} changed"
+    head = f"{what}: revision {reply.revision}, {format_count(reply.ports, 'port')} changed"
     late = [f"not yet: {_port(one.port)}: {one.problem}" for one in reply.problems]
     more = [f"and {len(late) - _MOST_LATE} more ports"] if len(late) > _MOST_LATE else []
     return "\n".join([head, *late[:_MOST_LATE], *more])

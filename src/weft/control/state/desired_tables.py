@@ -17,7 +17,7 @@ from weft.control.state.kinds import Settings, least_units
 from weft.switches import Ability, Lane, Tables
 
 
-def own_queues(ability: Ability, settings: Settings) -> bool:
+def has_queue_per_level(ability: Ability, settings: Settings) -> bool:
     """Whether every level has a queue of its own at such a port."""
     return settings.all_levels <= ability.queues
 
@@ -26,13 +26,13 @@ def default_tables(own: PortPolicy, ability: Ability, settings: Settings) -> Tab
     """Of a port without applications: the link is for unmanaged traffic, and the lane's."""
     weights = _empty(own)
     weights[0] = own.units - own.lane_units
-    levels = _themselves(ability, settings) if own_queues(ability, settings) else {}
+    levels = _themselves(ability, settings) if has_queue_per_level(ability, settings) else {}
     return _tables(_queue_of(levels, own, ability, settings), weights, own)
 
 
-def tables_at(told: PortPlan, ability: Ability, settings: Settings) -> Tables:
+def plan_tables(told: PortPlan, ability: Ability, settings: Settings) -> Tables:
     """Of a port with applications."""
-    if not own_queues(ability, settings):
+    if not has_queue_per_level(ability, settings):
         return _shared(told, ability, settings)
     own, weights = told.policy, _empty(told.policy)
     weights[0] = own.unmanaged_units

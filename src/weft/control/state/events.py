@@ -18,7 +18,7 @@ from weft.switches import Ability, PortName, Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class ApplicationModel:
     """An application of the table: its model, and how long it runs with the whole link."""
 
     model: Hinges
@@ -133,7 +133,7 @@ class ModelChanged:
     """The table has this application now, or has it no longer (None)."""
 
     name: str
-    kind: Kind | None
+    kind: ApplicationModel | None
 
 
 Event = (

@@ -14,30 +14,30 @@ from dataclasses import replace
 from weft.control.policy.connection_ports import Connection as Uses
 from weft.control.policy.plan import Plan, Policy, PortPlan, plan, with_changes
 from weft.control.state.events import FabricChanged
-from weft.control.state.kinds import fitness, policy_for
+from weft.control.state.kinds import build_policy, port_policies
 from weft.control.state.paths import Paths
 from weft.control.state.persistent_map import PersistentMap
-from weft.control.state.programming import reprogrammed, settled
-from weft.control.state.requests import way_of
-from weft.control.state.state import Connection, Lost, State, Stepped, then
+from weft.control.state.programming import reprogram, settle
+from weft.control.state.requests import find_path
+from weft.control.state.state import Connection, MissingPath, State, Step, then
 from weft.fabric import Port
 from weft.switches import PortName
 
 _Ways = Mapping[str, tuple[Port, ...]]  # ports that count each connection
 
 
-def fabric_changed(state: State, event: FabricChanged) -> Stepped:
+def change_fabric(state: State, event: FabricChanged) -> Step:
     """Every connection takes the paths of the new fabric; one without a path waits for one."""
-    counted = settled(state)
+    counted = settle(state)
     return then(counted, _in_fabric(counted.state, event))
 
 
-def prepared(state: State, event: FabricChanged) -> FabricChanged:
+def find_paths(state: State, event: FabricChanged) -> FabricChanged:
     """With the paths of all connections: of 10^5 that takes seconds, for which nobody need wait."""
-    fit, _ = fitness(event.abilities, state.settings)
+    fit, _ = port_policies(event.abilities, state.settings)
     paths = _paths(event, fit)
     for own in state.connections.values():
-        way_of(paths, own)
+        find_path(paths, own)
     return replace(event, paths=paths)
 
 
@@ -47,8 +47,8 @@ def _paths(event: FabricChanged, managed: Collection[PortName]) -> Paths:
     return Paths(event.fabric, ports, event.aliases)
 
 
-def _in_fabric(state: State, event: FabricChanged) -> Stepped:
-    fit, unfit = fitness(event.abilities, state.settings)
+def _in_fabric(state: State, event: FabricChanged) -> Step:
+    fit, unfit = port_policies(event.abilities, state.settings)
     paths = event.paths or _paths(event, fit)
     ways, lost = _ways(state, paths)
     after = replace(
@@ -61,18 +61,18 @@ def _in_fabric(state: State, event: FabricChanged) -> Stepped:
         plan=None,
     )
     policies = {paths.ports[name]: own for name, own in fit.items()}
-    policy = policy_for(state.kinds, state.levels, policies)
+    policy = build_policy(state.kinds, state.levels, policies)
     if policy is not None:
         after = replace(after, plan=_plan(state, after, policy, ways))
-    return reprogrammed(after, _to_tell(state, after), "the fabric changed")
+    return reprogram(after, _to_tell(state, after), "the fabric changed")
 
 
-def _ways(state: State, paths: Paths) -> tuple[_Ways, PersistentMap[str, Lost]]:
+def _ways(state: State, paths: Paths) -> tuple[_Ways, PersistentMap[str, MissingPath]]:
     """Ports that count each connection, and those connections that have no path."""
     ways, lost = {}, {}
     for own in state.connections.values():
-        ports = way_of(paths, own)
-        if isinstance(ports, Lost):
+        ports = find_path(paths, own)
+        if isinstance(ports, MissingPath):
             lost[own.id] = replace(ports, ports=_had(state, own))
             ports = paths.still_there(lost[own.id].ports or ())
         ways[own.id] = ports
@@ -115,7 +115,7 @@ def _are_alike(before: State, after: State) -> bool:
 
 
 def _to_tell(before: State, after: State) -> list[PortName]:
-    found = told_ports(after)
+    found = programmed_ports(after)
     if _has_unknown(after):
         # They may be those of a connection without a path: what they were told stands.
         return [name for name in found if name not in before.target or _told(after, name)]
@@ -145,7 +145,7 @@ def _told(state: State, name: PortName) -> PortPlan | None:
     return state.plan.ports.get(state.paths.ports[name])
 
 
-def told_ports(state: State) -> list[PortName]:
+def programmed_ports(state: State) -> list[PortName]:
     """Managed ports that have applications, were told something before, or are taken over."""
     if state.settings.take_over:
         return list(state.policies)

@@ -25,7 +25,7 @@ from weft.control.policy.port import (
     VlArbitration,
 )
 from weft.control.policy.queues import hierarchy_of
-from weft.control.state.events import Kind
+from weft.control.state.events import ApplicationModel
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.host.testbed.wiring import LEAST_RATE_BPS
@@ -66,12 +66,12 @@ class Settings:
 # ---- Levels -----------------------------------------------------------------------------------
 
 
-def clustered(kinds: Mapping[str, Kind], most: int) -> Levels | None:
+def cluster_levels(kinds: Mapping[str, ApplicationModel], most: int) -> Levels | None:
     """Levels of all of them, nobody considered; None where there are no models."""
     return levels_of(_models(kinds), most) if kinds else None
 
 
-def joined(levels: Levels | None, name: str, model: Hinges, most: int) -> Levels:
+def add_to_levels(levels: Levels | None, name: str, model: Hinges, most: int) -> Levels:
     """The levels with one application more, everyone else where it was."""
     if levels is None:
         return levels_of({name: model}, most)
@@ -102,15 +102,15 @@ def _coordinates(model: Hinges) -> FloatArray:
     return np.asarray(model.slowdown(np.maximum(SHARES, model.floor)))
 
 
-def _models(kinds: Mapping[str, Kind]) -> dict[str, Hinges]:
+def _models(kinds: Mapping[str, ApplicationModel]) -> dict[str, Hinges]:
     return {name: kind.model for name, kind in kinds.items()}
 
 
 # ---- Ports ------------------------------------------------------------------------------------
 
 
-def policy_for(
-    kinds: Mapping[str, Kind], levels: Levels | None, ports: Mapping[Port, PortPolicy]
+def build_policy(
+    kinds: Mapping[str, ApplicationModel], levels: Levels | None, ports: Mapping[Port, PortPolicy]
 ) -> Policy | None:
     """The policy of these applications and ports; None as long as there are no models."""
     if levels is None:
@@ -121,11 +121,11 @@ def policy_for(
     )
 
 
-def fitness(
+def port_policies(
     abilities: Mapping[PortName, Ability], settings: Settings
 ) -> tuple[dict[PortName, PortPolicy], dict[PortName, str]]:
     """The policy of every port that can do what the settings ask, and what the others lack."""
-    judged = {ability: _judged(ability, settings) for ability in set(abilities.values())}
+    judged = {ability: _port_policy(ability, settings) for ability in set(abilities.values())}
     fit, unfit = {}, {}
     for name, ability in abilities.items():
         own = judged[ability]
@@ -136,7 +136,7 @@ def fitness(
     return fit, unfit
 
 
-def _judged(ability: Ability, settings: Settings) -> PortPolicy | str:
+def _port_policy(ability: Ability, settings: Settings) -> PortPolicy | str:
     if settings.all_levels > ability.levels:
         asked = f"{settings.all_levels} are asked for"
         return f"has {ability.levels} levels, and {asked}; lower levels of [policy]"

@@ -11,18 +11,18 @@ from itertools import islice
 
 from weft.control.policy.plan import Plan, with_moved
 from weft.control.state.rows import RevisionRow
-from weft.control.state.state import Owed, State, Stepped
+from weft.control.state.state import PendingCounts, State, Step
 from weft.fabric import Port
 from weft.switches import PortName, Tables
 
 
-def settled(state: State, cause: str = "", most: int | None = None) -> Stepped:
+def settle(state: State, cause: str = "", most: int | None = None) -> Step:
     """With a plan that counts every connection: each port is solved once.
 
     `most`: of so many ports only; the others stay pending.
     """
     if state.pending is None:
-        return Stepped(state=state)
+        return Step(state=state)
     before = state.plan
     assert before is not None, "a connection belongs to an application with a model"
     assert state.paths is not None, "a connection with ports has a path"
@@ -32,8 +32,8 @@ def settled(state: State, cause: str = "", most: int | None = None) -> Stepped:
         del left[port]
     plan = with_moved(before, moved)
     names = [state.paths.names[port] for port in moved if _differs(before, plan, port)]
-    counted = replace(state, plan=plan, pending=Owed(left) if left else None)
-    return reprogrammed(counted, names, cause or _cause(moved))
+    counted = replace(state, plan=plan, pending=PendingCounts(left) if left else None)
+    return reprogram(counted, names, cause or _cause(moved))
 
 
 def _cause(moved: Mapping[Port, Mapping[str, int]]) -> str:
@@ -47,18 +47,18 @@ def _differs(before: Plan, after: Plan, port: Port) -> bool:
     return old is None or new is None or old.weights is not new.weights
 
 
-def reprogrammed(state: State, names: Iterable[PortName], cause: str) -> Stepped:
+def reprogram(state: State, names: Iterable[PortName], cause: str) -> Step:
     """With the plan's tables as the target of these ports, unless a revision is held."""
     if state.held is not None:
-        return Stepped(state=state)
-    return retargeted(state, {name: state.tables_of(name) for name in names}, cause)
+        return Step(state=state)
+    return retarget(state, {name: state.tables_of(name) for name in names}, cause)
 
 
-def retargeted(state: State, tables: dict[PortName, Tables], cause: str) -> Stepped:
+def retarget(state: State, tables: dict[PortName, Tables], cause: str) -> Step:
     """A new revision with these tables, if they differ from what ports are to have."""
     changed = {name: told for name, told in tables.items() if state.target.get(name) != told}
     if not changed:
-        return Stepped(state=state)
+        return Step(state=state)
     after = replace(state, revision=state.revision + 1, target=state.target.changed(changed))
     row = RevisionRow(
         revision=after.revision,
@@ -67,4 +67,4 @@ def retargeted(state: State, tables: dict[PortName, Tables], cause: str) -> Step
         held=state.held,
         before={name: state.target.get(name) for name in changed},
     )
-    return Stepped(state=after, rows=(row,), ports=frozenset(changed))
+    return Step(state=after, rows=(row,), ports=frozenset(changed))

@@ -28,16 +28,24 @@ from weft.control.state.events import (
 from weft.control.state.key import Key
 from weft.control.state.paths import Paths
 from weft.control.state.rows import AnswerRow, ApplicationRow, ConnectionRow, CountRow, Row
-from weft.control.state.state import Application, Connection, Lost, Owed, Pending, State, Stepped
+from weft.control.state.state import (
+    Application,
+    Connection,
+    MissingPath,
+    PendingConnection,
+    PendingCounts,
+    State,
+    Step,
+)
 from weft.errors import InputError
 from weft.fabric import Port
 
 
-def refused(state: State, refusal: Refusal) -> Stepped:
-    return Stepped(state=state, answer=refusal)
+def refuse(state: State, refusal: Refusal) -> Step:
+    return Step(state=state, answer=refusal)
 
 
-def remembered(found: Stepped, key: Key) -> Stepped:
+def remember_answer(found: Step, key: Key) -> Step:
     """The answer stands for the key from now on; refusals may be tried again."""
     if isinstance(found.answer, Refusal):
         return found
@@ -46,13 +54,13 @@ def remembered(found: Stepped, key: Key) -> Stepped:
     return replace(found, state=replace(found.state, answered=answered), rows=(*found.rows, row))
 
 
-def answered_before(state: State, key: Key, kind: type[Answer]) -> Answer | None:
+def find_answer(state: State, key: Key, kind: type[Answer]) -> Answer | None:
     """What the key was answered, if it is no other request's."""
     found = state.answered.get(key)
-    return found if found is None or isinstance(found, kind) else of_another(key)
+    return found if found is None or isinstance(found, kind) else refuse_reused_key(key)
 
 
-def of_another(key: Key) -> Refusal:
+def refuse_reused_key(key: Key) -> Refusal:
     return Refusal(
         code="ALREADY_EXISTS",
         where=f"key {key}",
@@ -64,8 +72,8 @@ def of_another(key: Key) -> Refusal:
 # ---- Registrations ----------------------------------------------------------------------------
 
 
-def register(state: State, event: Register) -> Stepped:
-    before = answered_before(state, event.key, Registered)
+def register(state: State, event: Register) -> Step:
+    before = find_answer(state, event.key, Registered)
     if before is not None:
         if isinstance(before, Registered) and kind_of(before.id) != event.name:
             problem = f"has registered {kind_of(before.id)}"
@@ -75,15 +83,15 @@ def register(state: State, event: Register) -> Stepped:
                 problem=problem,
                 remedy="count requests up",
             )
-        return Stepped(state=state, answer=before)
-    return remembered(registered(state, event.name, event.ttl_s, event.now_s), event.key)
+        return Step(state=state, answer=before)
+    return remember_answer(add_registration(state, event.name, event.ttl_s, event.now_s), event.key)
 
 
-def registered(state: State, name: str, ttl_s: float, now_s: float) -> Stepped:
+def add_registration(state: State, name: str, ttl_s: float, now_s: float) -> Step:
     """One registration more."""
-    refusal = _no_room(state, name)
+    refusal = _check_registration(state, name)
     if refusal is not None:
-        return refused(state, refusal)
+        return refuse(state, refusal)
     ttl_s = min(ttl_s, state.settings.longest_ttl_s)
     number = state.registered + 1
     own = Application(
@@ -92,10 +100,10 @@ def registered(state: State, name: str, ttl_s: float, now_s: float) -> Stepped:
     after = replace(state, registered=number, applications=state.applications.put(own.id, own))
     rows = (CountRow(registered=number), ApplicationRow(id=own.id, name=name, ttl_s=ttl_s))
     answer = Registered(id=own.id, level=state.level_of(name), ttl_s=ttl_s)
-    return Stepped(state=after, rows=rows, answer=answer)
+    return Step(state=after, rows=rows, answer=answer)
 
 
-def _no_room(state: State, name: str) -> Refusal | None:
+def _check_registration(state: State, name: str) -> Refusal | None:
     if name not in state.kinds or name in state.withdrawn:
         return Refusal(
             code="NOT_FOUND",
@@ -114,34 +122,34 @@ def _no_room(state: State, name: str) -> Refusal | None:
     return None
 
 
-def deregister(state: State, event: Deregister) -> Stepped:
-    before = answered_before(state, event.key, Done)
+def deregister(state: State, event: Deregister) -> Step:
+    before = find_answer(state, event.key, Done)
     own = state.applications.get(event.application)
     if before is not None:  # who was given back is not there
-        return Stepped(state=state, answer=before if own is None else of_another(event.key))
+        return Step(state=state, answer=before if own is None else refuse_reused_key(event.key))
     if own is None:
-        return refused(state, _no_lease(event.application))
-    return remembered(deregistered(state, own), event.key)
+        return refuse(state, _refuse_unregistered(event.application))
+    return remember_answer(remove_registration(state, own), event.key)
 
 
-def deregistered(state: State, own: Application) -> Stepped:
+def remove_registration(state: State, own: Application) -> Step:
     """Without a registration and its connections."""
     rows: list[Row] = [ApplicationRow(id=own.id, name=None)]
     connections, lost = state.connections, state.lost
     pending = state.pending
     for id_ in own.connections:
         gone = connections[id_]
-        pending = _counted(gone, state.ports_of(gone), -1, pending)
+        pending = _add_pending(gone, state.ports_of(gone), -1, pending)
         connections, lost = connections.without(id_), lost.without(id_)
         rows.append(ConnectionRow(id=id_, application=None))
     applications = state.applications.without(own.id)
     after = replace(
         state, applications=applications, connections=connections, lost=lost, pending=pending
     )
-    return Stepped(state=after, rows=tuple(rows))
+    return Step(state=after, rows=tuple(rows))
 
 
-def _no_lease(application: str) -> Refusal:
+def _refuse_unregistered(application: str) -> Refusal:
     problem = "no such registration: its lease expired or it was given back"
     return Refusal(
         code="FAILED_PRECONDITION",
@@ -154,11 +162,11 @@ def _no_lease(application: str) -> Refusal:
 # ---- Leases -----------------------------------------------------------------------------------
 
 
-def alive(state: State, application: str, now_s: float) -> Application | Refusal:
+def find_alive(state: State, application: str, now_s: float) -> Application | Refusal:
     """The registration, unless its lease is over: that is so before anybody has looked."""
     own = state.applications.get(application)
     if own is None:
-        return _no_lease(application)
+        return _refuse_unregistered(application)
     if not own.is_alive(now_s):
         return Refusal(
             code="FAILED_PRECONDITION",
@@ -169,27 +177,27 @@ def alive(state: State, application: str, now_s: float) -> Application | Refusal
     return own
 
 
-def renew(state: State, event: Renew) -> Stepped:
-    own = alive(state, event.application, event.now_s)
+def renew(state: State, event: Renew) -> Step:
+    own = find_alive(state, event.application, event.now_s)
     if isinstance(own, Refusal):
-        return refused(state, own)
+        return refuse(state, own)
     if not own.ttl_s:
-        return Stepped(state=state, answer=Renewed(ttl_s=0.0))
+        return Step(state=state, answer=Renewed(ttl_s=0.0))
     # Requests may overtake each other: a lease is never made shorter.
     until = max(own.expires_s, event.now_s + own.ttl_s)
     applications = state.applications.put(own.id, replace(own, expires_s=until))
     after = state.having(applications=applications)
-    return Stepped(state=after, answer=Renewed(ttl_s=own.ttl_s))
+    return Step(state=after, answer=Renewed(ttl_s=own.ttl_s))
 
 
-def expire(state: State, event: Expire) -> Stepped:
+def expire(state: State, event: Expire) -> Step:
     own = state.applications.get(event.application)
     if own is None or own.is_alive(event.now_s):
-        return Stepped(state=state)
-    return deregistered(state, own)
+        return Step(state=state)
+    return remove_registration(state, own)
 
 
-def over(applications: Iterable[Application], now_s: float) -> list[str]:
+def find_expired(applications: Iterable[Application], now_s: float) -> list[str]:
     """Registrations whose lease has ended."""
     return [own.id for own in applications if not own.is_alive(now_s)]
 
@@ -197,49 +205,51 @@ def over(applications: Iterable[Application], now_s: float) -> list[str]:
 # ---- Connections ------------------------------------------------------------------------------
 
 
-def connect(state: State, event: Connect) -> Stepped:
-    own = alive(state, event.application, event.now_s)
+def connect(state: State, event: Connect) -> Step:
+    own = find_alive(state, event.application, event.now_s)
     if isinstance(own, Refusal):
-        return refused(state, own)
+        return refuse(state, own)
     made = Connection(
         id=str(event.key), application=own.id, source=event.source, destination=event.destination
     )
-    return connected(state, own, made)
+    return add_connection(state, own, made)
 
 
-def connected(state: State, own: Application, made: Connection) -> Stepped:
+def add_connection(state: State, own: Application, made: Connection) -> Step:
     """One connection more, or the same as before if it is there; without a path it waits."""
     before = state.connections.get(made.id)
     if before == made:
-        return Stepped(state=state, answer=Connected(connection=made.id))
-    refusal = _unusable(state, made, before)
+        return Step(state=state, answer=Connected(connection=made.id))
+    refusal = _check_connection(state, made, before)
     if refusal is not None:
-        return refused(state, refusal)
-    way = way_of(state.paths, made)
+        return refuse(state, refusal)
+    way = find_path(state.paths, made)
     more = replace(own, connections=own.connections.put(made.id, None))
     after = state.having(
         connections=state.connections.put(made.id, made),
         applications=state.applications.put(own.id, more),
-        lost=state.lost.put(made.id, way) if isinstance(way, Lost) else state.lost,
-        pending=state.pending if isinstance(way, Lost) else _counted(made, way, 1, state.pending),
+        lost=state.lost.put(made.id, way) if isinstance(way, MissingPath) else state.lost,
+        pending=state.pending
+        if isinstance(way, MissingPath)
+        else _add_pending(made, way, 1, state.pending),
     )
     row = ConnectionRow(
         id=made.id, application=own.id, source=made.source, destination=made.destination
     )
-    return Stepped(state=after, rows=(row,), answer=Connected(connection=made.id))
+    return Step(state=after, rows=(row,), answer=Connected(connection=made.id))
 
 
-def way_of(paths: Paths | None, own: Connection) -> tuple[Port, ...] | Lost:
+def find_path(paths: Paths | None, own: Connection) -> tuple[Port, ...] | MissingPath:
     """The managed ports of a connection's paths, or why it has none."""
     if paths is None:
         return ()
     try:
         return paths.between(own.source, own.destination)
     except InputError as error:
-        return Lost(why=f"{error.where}: {error.problem}")
+        return MissingPath(why=f"{error.where}: {error.problem}")
 
 
-def _unusable(state: State, made: Connection, before: Connection | None) -> Refusal | None:
+def _check_connection(state: State, made: Connection, before: Connection | None) -> Refusal | None:
     where = f"connection {made.id}"
     if before is not None:
         return Refusal(
@@ -263,27 +273,30 @@ def _unusable(state: State, made: Connection, before: Connection | None) -> Refu
     return None
 
 
-def disconnect(state: State, event: Disconnect) -> Stepped:
+def disconnect(state: State, event: Disconnect) -> Step:
     """Closing what is not open is no mistake: it may be asked for twice."""
     gone = state.connections.get(event.connection)
     if gone is None:
-        return Stepped(state=state)
+        return Step(state=state)
     own = state.applications[gone.application]
     fewer = replace(own, connections=own.connections.without(gone.id))
     after = state.having(
         connections=state.connections.without(gone.id),
         applications=state.applications.put(own.id, fewer),
         lost=state.lost.without(gone.id),
-        pending=_counted(gone, state.ports_of(gone), -1, state.pending),
+        pending=_add_pending(gone, state.ports_of(gone), -1, state.pending),
         closed=state.closed.put(gone.id, True),
     )
-    return Stepped(state=after, rows=(ConnectionRow(id=gone.id, application=None),))
+    return Step(state=after, rows=(ConnectionRow(id=gone.id, application=None),))
 
 
-def _counted(
-    own: Connection, ports: tuple[Port, ...], by: int, pending: Pending | Owed | None
-) -> Pending | Owed | None:
+def _add_pending(
+    own: Connection,
+    ports: tuple[Port, ...],
+    by: int,
+    pending: PendingConnection | PendingCounts | None,
+) -> PendingConnection | PendingCounts | None:
     """One more (1) or one less (-1) that the plan does not count yet."""
     if not ports:
         return pending
-    return Pending(Uses(application=own.application, ports=ports), by, pending)
+    return PendingConnection(Uses(application=own.application, ports=ports), by, pending)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import Answer, Kind
+from weft.control.state.events import Answer, ApplicationModel
 from weft.control.state.key import Key
 from weft.switches import PortName, Tables
 
@@ -35,11 +35,11 @@ class ConnectionRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindRow:
+class ModelRow:
     """An application of the table; None: it is forgotten."""
 
     name: str
-    kind: Kind | None
+    kind: ApplicationModel | None
     withdrawn: bool = False
 
 
@@ -79,4 +79,4 @@ class CountRow:
     registered: int
 
 
-Row = ApplicationRow | ConnectionRow | KindRow | LevelsRow | AnswerRow | RevisionRow | CountRow
+Row = ApplicationRow | ConnectionRow | ModelRow | LevelsRow | AnswerRow | RevisionRow | CountRow

@@ -18,8 +18,8 @@ from weft.control.policy.connection_ports import Connection as Uses
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import Plan
 from weft.control.policy.port import PortPolicy
-from weft.control.state.desired_tables import default_tables, tables_at
-from weft.control.state.events import Answer, Done, Kind
+from weft.control.state.desired_tables import default_tables, plan_tables
+from weft.control.state.events import Answer, ApplicationModel, Done
 from weft.control.state.key import Key
 from weft.control.state.kinds import Settings
 from weft.control.state.paths import Paths
@@ -56,7 +56,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class MissingPath:
     """Why a connection has no path, and the ports of the last one.
 
     They go on counting it: its packets may still come, as a fabric may have been seen in part.
@@ -71,25 +71,25 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingCounts:
     """By how many connections each application has more at each port than the plan counts."""
 
     moved: Mapping[Port, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingConnection:
     """A connection more or less that the plan does not count yet, and those before it."""
 
     uses: Uses
     by: int
-    before: Pending | Owed | None
+    before: PendingConnection | PendingCounts | None
 
 
 @dataclass(frozen=True, kw_only=True)  # without slots: `having` copies all fields at once
 class State:
     settings: Settings
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, ApplicationModel] = field(default_factory=dict)
     withdrawn: frozenset[str] = frozenset()  # kinds that the table no longer has
     levels: Levels | None = None
     applications: PersistentMap[str, Application] = field(default_factory=PersistentMap)
@@ -99,9 +99,9 @@ class State:
     abilities: Mapping[PortName, Ability] = field(default_factory=dict)  # of managed ports
     policies: Mapping[PortName, PortPolicy] = field(default_factory=dict)  # of the same ports
     unfit: Mapping[PortName, str] = field(default_factory=dict)  # ports, and what they lack
-    lost: PersistentMap[str, Lost] = field(default_factory=PersistentMap)  # by connection
+    lost: PersistentMap[str, MissingPath] = field(default_factory=PersistentMap)  # by connection
     plan: Plan | None = None  # as long as there are no models
-    pending: Pending | Owed | None = None
+    pending: PendingConnection | PendingCounts | None = None
     target: PersistentMap[PortName, Tables] = field(default_factory=PersistentMap)
     revision: int = 0
     held: int | None = None  # the revision that was rolled back to
@@ -135,13 +135,13 @@ class State:
         told = None if self.plan is None else self.plan.ports.get(self.paths.ports[name])
         if told is None:
             return default_tables(own, ability, self.settings)
-        return tables_at(told, ability, self.settings)
+        return plan_tables(told, ability, self.settings)
 
     def owed(self) -> dict[Port, Mapping[str, int]]:
         """All that is pending, as `Owed`; ports that have waited longest first."""
-        latest_first: list[Pending] = []
+        latest_first: list[PendingConnection] = []
         ahead = self.pending
-        while isinstance(ahead, Pending):
+        while isinstance(ahead, PendingConnection):
             latest_first.append(ahead)
             ahead = ahead.before
         found = {} if ahead is None else dict(ahead.moved)
@@ -156,7 +156,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stepped:
+class Step:
     """A state after an event, what to keep and to answer, and the ports whose target changed."""
 
     state: State
@@ -165,6 +165,6 @@ class Stepped:
     ports: frozenset[PortName] = frozenset()
 
 
-def then(before: Stepped, after: Stepped) -> Stepped:
+def then(before: Step, after: Step) -> Step:
     """Two steps as one; the answer is the second's."""
     return replace(after, rows=(*before.rows, *after.rows), ports=before.ports | after.ports)

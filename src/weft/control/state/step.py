@@ -26,20 +26,20 @@ from weft.control.state.events import (
     Renew,
     Rollback,
 )
-from weft.control.state.programming import settled
+from weft.control.state.programming import settle
 from weft.control.state.rows import Row
-from weft.control.state.state import State, Stepped
+from weft.control.state.state import State, Step
 from weft.switches import PortName
 
-_STEPS: dict[type[Any], Callable[[State, Any], Stepped]] = {
+_STEPS: dict[type[Any], Callable[[State, Any], Step]] = {
     Connect: requests.connect,
     Disconnect: requests.disconnect,
     Renew: requests.renew,
     Register: requests.register,
     Deregister: requests.deregister,
     Expire: requests.expire,
-    FabricChanged: fabric_changes.fabric_changed,
-    ModelChanged: operator_changes.model_changed,
+    FabricChanged: fabric_changes.change_fabric,
+    ModelChanged: operator_changes.change_model,
     Apply: operator_changes.apply,
     Rollback: operator_changes.rollback,
 }
@@ -58,12 +58,12 @@ class Outcome:
     ports: frozenset[PortName]
 
 
-def batch(state: State, events: Sequence[Event]) -> Outcome:
+def run_batch(state: State, events: Sequence[Event]) -> Outcome:
     """Events in order; connections are counted together, at the end."""
-    return settle(carried_out(state, events))
+    return settle_outcome(run_events(state, events))
 
 
-def carried_out(state: State, events: Sequence[Event]) -> Outcome:
+def run_events(state: State, events: Sequence[Event]) -> Outcome:
     """Events in order; connections may be left that the plan does not count yet."""
     rows: list[Row] = []
     answers: list[Answer] = []
@@ -77,9 +77,9 @@ def carried_out(state: State, events: Sequence[Event]) -> Outcome:
     return Outcome(state=state, rows=tuple(rows), answers=tuple(answers), ports=ports)
 
 
-def settle(outcome: Outcome, most: int | None = None) -> Outcome:
+def settle_outcome(outcome: Outcome, most: int | None = None) -> Outcome:
     """With a plan that counts every connection, of `most` ports if so many are too many."""
-    last = settled(outcome.state, most=most)
+    last = settle(outcome.state, most=most)
     return replace(
         outcome,
         state=last.state,

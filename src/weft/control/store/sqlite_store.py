@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import Answer, Kind
+from weft.control.state.events import Answer, ApplicationModel
 from weft.control.state.key import Key
 from weft.control.state.rows import ApplicationRow, ConnectionRow, Row
 from weft.control.store.store_codec import answer_from, kind_from, levels_from, tables_from
@@ -40,12 +40,12 @@ class CannotWrite(InputError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredState:
     """What a store holds."""
 
     applications: tuple[ApplicationRow, ...] = ()
     connections: tuple[ConnectionRow, ...] = ()
-    kinds: dict[str, Kind] = field(default_factory=dict)
+    kinds: dict[str, ApplicationModel] = field(default_factory=dict)
     withdrawn: frozenset[str] = frozenset()
     levels: Levels | None = None
     answers: tuple[tuple[Key, Answer], ...] = ()  # the latest last
@@ -93,13 +93,13 @@ class Store:
 
     # ---- Reading ------------------------------------------------------------------------------
 
-    def load(self) -> Kept:
+    def load(self) -> StoredState:
         """All of it."""
         where = str(self._path)
         with _refusing(self._path), locate_errors(where, "damaged", _RESTORE):
             facts = dict(self._db.execute("SELECT name, told FROM facts"))
             kinds = self._db.execute("SELECT name, told, withdrawn FROM kinds").fetchall()
-            return Kept(
+            return StoredState(
                 applications=tuple(self._applications()),
                 connections=tuple(self._connections()),
                 kinds={name: kind_from(told) for name, told, _ in kinds},

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from weft.control.policy.levels import Level, Levels
-from weft.control.state.events import Answer, Applied, Done, Kind, Registered
+from weft.control.state.events import Answer, ApplicationModel, Applied, Done, Registered
 from weft.records.record_line import canonical_json, parse_object
 from weft.sensitivity.model import Hinges
 from weft.switches import Lane, PortName, Tables
@@ -31,17 +31,17 @@ def tables_from(text: str) -> Tables:
     )
 
 
-def kind_json(kind: Kind) -> str:
+def kind_json(kind: ApplicationModel) -> str:
     return canonical_json(
         {"terms": kind.model.terms, "floor": kind.model.floor, "baseline_s": kind.baseline_s}
     )
 
 
-def kind_from(text: str) -> Kind:
+def kind_from(text: str) -> ApplicationModel:
     data = parse_object(text)
     terms = tuple((float(t), float(c)) for t, c in data["terms"])
     baseline = data["baseline_s"]
-    return Kind(
+    return ApplicationModel(
         model=Hinges(terms=terms, floor=float(data["floor"])),
         baseline_s=None if baseline is None else float(baseline),
     )

@@ -15,8 +15,8 @@ from weft.control.state.rows import (
     ApplicationRow,
     ConnectionRow,
     CountRow,
-    KindRow,
     LevelsRow,
+    ModelRow,
     RevisionRow,
     Row,
 )
@@ -89,7 +89,7 @@ def _name(row: Row) -> object:
     match row:
         case ApplicationRow() | ConnectionRow():
             return row.id
-        case KindRow():
+        case ModelRow():
             return row.name
         case AnswerRow():
             return row.key
@@ -115,7 +115,7 @@ def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> Non
     db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", here)
 
 
-def _write_kinds(db: sqlite3.Connection, rows: list[KindRow]) -> None:
+def _write_kinds(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
     gone = [(row.name,) for row in rows if row.kind is None]
     here = [(row.name, kind_json(row.kind), row.withdrawn) for row in rows if row.kind is not None]
     db.executemany("DELETE FROM kinds WHERE name = ?", gone)
@@ -142,7 +142,7 @@ def _write_count(db: sqlite3.Connection, rows: list[CountRow]) -> None:
 _WRITERS: dict[type, Callable[[sqlite3.Connection, list[Any]], None]] = {
     ApplicationRow: _write_applications,
     ConnectionRow: _write_connections,
-    KindRow: _write_kinds,
+    ModelRow: _write_kinds,
     AnswerRow: _write_answers,
     LevelsRow: _write_levels,
     CountRow: _write_count,

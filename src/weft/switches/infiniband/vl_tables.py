@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.switches.infiniband.mad import LEVELS, Entry, PortInfo
-from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, misfit
+from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
 MOST_KEPT = 1 << 14  # answers of a pure function that are kept, of any one
@@ -80,7 +80,7 @@ def refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
         return f"limit {lane.limit} of high priority, {MOST_LIMIT} is the most"
     low, high = _weights(wanted)
     return (
-        misfit(wanted, able)
+        find_misfit(wanted, able)
         or _too_long(low, info.low_entries)
         or _too_long(high, info.high_entries, "high-priority ")
     )

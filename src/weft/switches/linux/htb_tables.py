@@ -18,7 +18,7 @@ from weft.errors import InputError
 from weft.host.net import htb
 from weft.host.net.htb import Found, Tree
 from weft.host.net.qdisc import TICK_NS, HtbClass
-from weft.switches.tables import Ability, Foreign, Lane, Tables, misfit
+from weft.switches.tables import Ability, Foreign, Lane, Tables, find_misfit
 
 LEVELS = 16
 QUEUES = 16
@@ -78,7 +78,7 @@ def refusal(wanted: Tables, able: Ability) -> str | None:
     """Why a port cannot be told these tables; None if it can."""
     if sum(wanted.weights) > able.units:
         return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
-    return misfit(wanted, able) or _unfit(wanted.lane, wanted.weights)
+    return find_misfit(wanted, able) or _unfit(wanted.lane, wanted.weights)
 
 
 def _unfit(lane: Lane | None, weights: tuple[int, ...]) -> str | None:

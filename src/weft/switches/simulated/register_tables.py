@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
-from weft.switches.tables import Ability, Lane, Tables, misfit
+from weft.switches.tables import Ability, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
 MOST_LIMIT = 254  # of high priority: 255 is none
@@ -25,7 +25,7 @@ def at_first(able: Ability) -> Tables:
 
 def refusal(wanted: Tables, able: Ability) -> str | None:
     """Why a port cannot be told these tables; None if it can."""
-    return misfit(wanted, able) or (
+    return find_misfit(wanted, able) or (
         _unfit_vlarb(wanted, able) if able.scheduler == "vlarb" else _unfit_htb(wanted, able)
     )
 

@@ -8,7 +8,7 @@
 
 #include "bind_endpoint.hpp"
 #include "probe/timing_cost.hpp"
-#include "transport/delay.hpp"
+#include "transport/delay/endpoint.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;

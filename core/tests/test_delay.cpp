@@ -7,8 +7,8 @@
 #include "base/error.hpp"
 #include "probe/payload.hpp"
 #include "tests/check.hpp"
-#include "transport/delay.hpp"
-#include "transport/delay_adapter.hpp"
+#include "transport/delay/adapter.hpp"
+#include "transport/delay/endpoint.hpp"
 
 namespace weft::transport {
 namespace {

@@ -9,7 +9,7 @@
 #include "probe/loops.hpp"
 #include "probe/recorder.hpp"
 #include "tests/check.hpp"
-#include "transport/delay.hpp"
+#include "transport/delay/endpoint.hpp"
 
 namespace weft::probe {
 namespace {

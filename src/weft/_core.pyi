@@ -385,7 +385,7 @@ def availability(transport: str = "") -> list[Availability]:
 # --- bindings/bind_delay.cpp ---
 
 class DelayTruth:
-    """What a delay endpoint has injected so far, in ps; core/transport/delay.hpp."""
+    """What a delay endpoint has injected so far, in ps; core/transport/delay/endpoint.hpp."""
 
     @property
     def messages(self) -> int: ...

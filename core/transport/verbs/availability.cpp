@@ -2,8 +2,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "transport/verbs_device.hpp"
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/device.hpp"
+#include "transport/verbs/errors.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 namespace weft::transport::verbs {

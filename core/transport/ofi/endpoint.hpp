@@ -8,7 +8,7 @@
 // ofi_endpoint (post, poll).
 #pragma once
 
-#include "transport/ofi_info.hpp"
+#include "transport/ofi/info.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fi_cm.h>
@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
-#include "transport/ofi_marks.hpp"
+#include "transport/ofi/traffic_class.hpp"
 
 namespace weft::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/ofi_endpoint.hpp"
+#include "transport/ofi/endpoint.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fi_atomic.h>

@@ -1,7 +1,7 @@
 // What providers offer, and which offer an endpoint takes.
 #pragma once
 
-#include "transport/ofi_library.hpp"
+#include "transport/ofi/library.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fi_domain.h>

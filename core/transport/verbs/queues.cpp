@@ -1,4 +1,4 @@
-#include "transport/verbs_queues.hpp"
+#include "transport/verbs/queues.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/errors.hpp"
 
 namespace weft::transport::verbs {
 

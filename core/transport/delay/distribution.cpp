@@ -1,4 +1,4 @@
-#include "transport/delay_distribution.hpp"
+#include "transport/delay/distribution.hpp"
 
 #include <algorithm>
 #include <array>

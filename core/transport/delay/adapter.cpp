@@ -1,4 +1,4 @@
-#include "transport/delay_adapter.hpp"
+#include "transport/delay/adapter.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "transport/ofi_info.hpp"
+#include "transport/ofi/info.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fi_atomic.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "base/error.hpp"
-#include "transport/ofi_marks.hpp"
+#include "transport/ofi/traffic_class.hpp"
 
 namespace weft::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/errors.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <sys/resource.h>

@@ -11,7 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/rng.hpp"
-#include "transport/delay_distribution.hpp"
+#include "transport/delay/distribution.hpp"
 #include "transport/endpoint.hpp"
 
 namespace weft::transport {

@@ -5,7 +5,7 @@
 // holds the descriptors, which is this process.
 #pragma once
 
-#include "transport/ofi_library.hpp"
+#include "transport/ofi/library.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fabric.h>

@@ -1,7 +1,7 @@
 // What went wrong, in words: errno values and completion statuses of verbs.
 #pragma once
 
-#include "transport/verbs_library.hpp"
+#include "transport/verbs/library.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 namespace weft::transport::verbs {

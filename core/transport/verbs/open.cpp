@@ -1,7 +1,7 @@
 // The verbs transport's way in, and what stands in for it where it could not be built.
 #include "base/error.hpp"
 #include "transport/endpoint.hpp"
-#include "transport/verbs_endpoint.hpp"
+#include "transport/verbs/endpoint.hpp"
 
 namespace weft::transport {
 

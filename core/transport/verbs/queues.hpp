@@ -1,7 +1,7 @@
 // A queue pair with its completion queue, and the way from INIT to connected.
 #pragma once
 
-#include "transport/verbs_device.hpp"
+#include "transport/verbs/device.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 namespace weft::transport::verbs {

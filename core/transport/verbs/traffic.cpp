@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
-#include "transport/verbs_endpoint.hpp"
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/endpoint.hpp"
+#include "transport/verbs/errors.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 namespace weft::transport::verbs {

@@ -1,7 +1,7 @@
 // An RDMA device and one of its ports: opened, with what the device and sysfs say about it.
 #pragma once
 
-#include "transport/verbs_library.hpp"
+#include "transport/verbs/library.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <array>

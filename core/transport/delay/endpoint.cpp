@@ -1,4 +1,4 @@
-#include "transport/delay.hpp"
+#include "transport/delay/endpoint.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "base/buffer.hpp"
 #include "base/error.hpp"
 #include "probe/payload.hpp"
-#include "transport/delay_adapter.hpp"
+#include "transport/delay/adapter.hpp"
 
 namespace weft::transport {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/verbs_library.hpp"
+#include "transport/verbs/library.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <dlfcn.h>

@@ -21,7 +21,7 @@
 #include "base/clock.hpp"
 #include "base/error.hpp"
 #include "transport/slots.hpp"
-#include "transport/socket.hpp"
+#include "transport/socket/socket.hpp"
 
 namespace weft::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/verbs_device.hpp"
+#include "transport/verbs/device.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <arpa/inet.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <set>
 
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/errors.hpp"
 
 namespace weft::transport::verbs {
 

@@ -1,5 +1,5 @@
 #if defined(__linux__)
-#include "transport/socket.hpp"
+#include "transport/socket/socket.hpp"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

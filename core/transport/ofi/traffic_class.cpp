@@ -1,4 +1,4 @@
-#include "transport/ofi_marks.hpp"
+#include "transport/ofi/traffic_class.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <dirent.h>
@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "base/error.hpp"
-#include "transport/ofi_info.hpp"
-#include "transport/socket.hpp"
+#include "transport/ofi/info.hpp"
+#include "transport/socket/socket.hpp"
 
 namespace weft::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/verbs_endpoint.hpp"
+#include "transport/verbs/endpoint.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <cerrno>
 
 #include "base/clock.hpp"
-#include "transport/verbs_words.hpp"
+#include "transport/verbs/errors.hpp"
 
 namespace weft::transport::verbs {
 

@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "transport/endpoint.hpp"
-#include "transport/ofi_info.hpp"
+#include "transport/ofi/info.hpp"
 
 namespace weft::transport {
 

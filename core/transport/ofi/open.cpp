@@ -4,7 +4,7 @@
 
 #include "base/error.hpp"
 #include "transport/endpoint.hpp"
-#include "transport/ofi_endpoint.hpp"
+#include "transport/ofi/endpoint.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <rdma/fi_rma.h>

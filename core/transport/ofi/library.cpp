@@ -1,4 +1,4 @@
-#include "transport/ofi_library.hpp"
+#include "transport/ofi/library.hpp"
 
 #ifdef WEFT_HAVE_OFI
 #include <dlfcn.h>

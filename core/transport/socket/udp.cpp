@@ -16,7 +16,7 @@
 
 #include "base/error.hpp"
 #include "transport/slots.hpp"
-#include "transport/socket.hpp"
+#include "transport/socket/socket.hpp"
 
 namespace weft::transport {
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/error.hpp"
-#include "transport/ofi_endpoint.hpp"
+#include "transport/ofi/endpoint.hpp"
 
 #ifdef WEFT_HAVE_OFI
 

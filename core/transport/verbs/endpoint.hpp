@@ -8,7 +8,7 @@
 // the 40 B header that the device writes there.
 #pragma once
 
-#include "transport/verbs_queues.hpp"
+#include "transport/verbs/queues.hpp"
 
 #ifdef WEFT_HAVE_VERBS
 #include <array>

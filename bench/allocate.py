@@ -25,7 +25,7 @@ from weft.control.policy.paper import slsqp
 from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.sensitivity.model import Sensitivity
 from weft.studies.saba.scenarios import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
 

@@ -36,7 +36,7 @@ from bench.controller import (
 )
 from bench.figure import Figure
 from weft.control.service import weft_pb2 as pb
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 CLIENTS = 8
 EACH = 500  # connections that a client has open

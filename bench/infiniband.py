@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bench.figure import Figure
 from weft.fabric import Fabric, leaf_spine, papers_1944
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.switches import PortName, Tables
 
 if TYPE_CHECKING:

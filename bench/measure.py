@@ -22,7 +22,7 @@ from bench.figure import Figure
 from bench.ours import Round
 from bench.peers import fi_pingpong, qperf, sockperf
 from weft._core import availability, timing_cost
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 ROUNDS = 7
 # Shared memory has two speeds on a virtual machine, as its CPUs lie; rounds are short.

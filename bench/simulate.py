@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 HERE = Path(__file__).parent
 NS3 = HERE / "peers" / "ns3" / "run.sh"

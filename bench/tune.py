@@ -25,7 +25,7 @@ from weft.errors import WeftError
 from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.tune.search.confirm import Interval, mean_interval
 from weft.tune.search.measuring import Measuring
 from weft.tune.search.observed import Observed

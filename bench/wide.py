@@ -21,7 +21,7 @@ from weft.control.policy.port import Htb, PortPolicy
 from weft.control.policy.wide_plan import Gain, gain
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.studies.saba.scenarios import models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4

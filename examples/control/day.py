@@ -36,7 +36,7 @@ from weft.host.testbed import standing
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.records import Record, Scalar, check_output, describe_run, write_records
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.sensitivity.application_table import AppTable
 from weft.switches import PortName
 from weft.toml_table import Table, load_toml

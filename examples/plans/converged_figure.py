@@ -24,7 +24,7 @@ from weft.errors import InputError, WeftError
 from weft.plot import to_png
 from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, SETTINGS
 from weft.records import Record, check_output, read_records, replace_file, statistic
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.simulate import load_scenario, simulate
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "converged-ethernet.toml"

@@ -3,7 +3,7 @@
 import numpy as np
 
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.records.measured import format_measurement, format_sweep
+from weft.records.record_text import format_measurement, format_sweep
 
 
 def record(size: int, *, repetition: int | None = None, samples=(), **numbers: float) -> Record:

@@ -33,8 +33,8 @@ from weft.records import (
     write_records,
     write_text,
 )
-from weft.records.dimension import choose_unit, convert, format_value
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
+from weft.units import choose_unit, convert, format_value
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from math import isfinite
 
 from weft.model import ErrorSummary, Fit, Parameter
-from weft.records.dimension import format_number, format_value
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
+from weft.units import format_number, format_value
 
 Cell = float | str
 

@@ -14,8 +14,8 @@ from weft.host import Examination, Finding, Memory, examine
 from weft.host.machine.noise import HostNoise, lost_ns
 from weft.host.machine.transports import OPERATIONS, Transport, reaches_others, transports
 from weft.host.machine.tree import listed
-from weft.records.dimension import format_value
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
+from weft.units import format_value
 
 WIDTH = 100
 PAGES = {"2M": "2 MiB pages", "thp": "transparent huge pages", "4K": "4 KiB pages"}

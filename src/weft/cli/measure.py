@@ -12,7 +12,7 @@ from weft.measure.plan.conduct import conduct
 from weft.measure.plan.plan import Program, load_plan
 from weft.measure.plan.steps_table import steps_table
 from weft.records import Record, RecordWriter, check_output, to_line
-from weft.records.summary import format_simulation
+from weft.records.record_text import format_simulation
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -32,8 +32,8 @@ from weft.records import (
     read_records,
     to_line,
 )
-from weft.records.dimension import format_value, split_unit
-from weft.records.measured import format_measurement, format_sweep
+from weft.records.record_text import format_measurement, format_sweep
+from weft.units import format_value, split_unit
 from weft.wire import read_token
 
 MOST_REPETITIONS = 10_000

@@ -7,7 +7,7 @@ import json
 
 from weft.errors import InputError
 from weft.model import ErrorSummary, Fit
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median", "p90", "worst"]
 

@@ -19,9 +19,8 @@ from weft.fabric import link_rate
 from weft.measure.settings.values import Reader, size, whole
 from weft.model import Fit, FloatArray, Range
 from weft.model.latency import doubling_load_MBps
-from weft.records.dimension import format_value
-from weft.records.text_table import format_table
-from weft.units import parse_rate
+from weft.records.record_text import format_table
+from weft.units import format_value, parse_rate
 
 if TYPE_CHECKING:
     from weft.studies.calibrated import Calibration

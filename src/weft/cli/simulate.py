@@ -17,7 +17,7 @@ from typing import Any
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.records import Record, RecordWriter, check_output, read_records, to_line
-from weft.records.summary import format_simulation
+from weft.records.record_text import format_simulation
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import Parameter, parameters, system_names
 from weft.toml_table import load_toml

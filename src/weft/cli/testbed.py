@@ -14,9 +14,8 @@ from weft.host.testbed import standing
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.standing import DEFAULT_NAME, Port, Status
 from weft.host.testbed.wiring import LIMIT_BYTES, SHAPES, Wiring
-from weft.records.dimension import format_value
-from weft.records.text_table import format_table
-from weft.units import parse_rate, parse_size
+from weft.records.record_text import format_table
+from weft.units import format_value, parse_rate, parse_size
 
 _BARE_RATE = re.compile(r"\s*[0-9][0-9_]*(\.[0-9]+)?\s*[kKMGT]")
 _MOST_HOSTS = 253

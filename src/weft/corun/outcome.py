@@ -17,7 +17,7 @@ from statistics import fmean, stdev
 from weft.corun.rounds import IDLE, UNMARKED, completions_of, part_of
 from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
 from weft.records import Record
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 _CONFIDENCE = 0.975
 _FEW = 0.03  # of the bytes, what connections send before they bear their mark, and more

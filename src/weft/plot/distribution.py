@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.plot.style import MUTED, OURS, PUBLISHED, label_log_axis, legend, line_style
-from weft.records.dimension import Display, choose_unit
 from weft.records.schema import Distribution
+from weft.units import Display, choose_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from weft.records.dimension import format_value, split_unit
+from weft.records.record_text import is_flow_quantity
 from weft.records.schema import Plain, Quantity, Record
-from weft.records.summary import is_flow_quantity
+from weft.units import format_value, split_unit
 
 REPETITION = "repetition"
 Kind = TypeVar("Kind", bound=Quantity)

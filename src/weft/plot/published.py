@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.plot.style import MUTED, OURS, PUBLISHED, legend
-from weft.records.dimension import choose_unit
+from weft.units import choose_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

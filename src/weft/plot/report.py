@@ -22,10 +22,10 @@ from weft.plot.report_figures import (
     topology_figures,
 )
 from weft.records.compare import format_interval
-from weft.records.dimension import format_value, split_unit
+from weft.records.record_text import is_flow_quantity
 from weft.records.run import Run
 from weft.records.schema import Distribution, Record, Scalar
-from weft.records.summary import is_flow_quantity
+from weft.units import format_value, split_unit
 
 SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 MOST_SUMMARY_ROWS = 60

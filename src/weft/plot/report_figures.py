@@ -17,9 +17,9 @@ from weft.plot.points import Points, swept_setting, without
 from weft.plot.series import curves, series, sweep
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
 from weft.plot.topology import topology
-from weft.records.dimension import dimension_of, split_unit
 from weft.records.schema import Distribution, Scalar, Series, Topology
 from weft.records.statistic import statistic
+from weft.units import dimension_of, split_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.plot.style import label_log_axis, legend, line_style
-from weft.records.dimension import Display, choose_unit, dimension_of, format_value, split_unit
 from weft.records.schema import Series
+from weft.units import Display, choose_unit, dimension_of, format_value, split_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

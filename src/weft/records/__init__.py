@@ -5,10 +5,17 @@ set two of them side by side.
 """
 
 from weft._core import Histogram
-from weft.records.check import Check, Failure, fail_if, parse_check
-from weft.records.compare import Comparison, Difference, compare, format_comparison
+from weft.records.compare import (
+    Check,
+    Comparison,
+    Difference,
+    Failure,
+    compare,
+    fail_if,
+    format_comparison,
+    parse_check,
+)
 from weft.records.output import check_directory, check_output, replace_file, write_text
-from weft.records.parquet import export_parquet, flatten
 from weft.records.record_line import from_line, to_line
 from weft.records.run import Run, describe_run
 from weft.records.schema import (
@@ -23,7 +30,7 @@ from weft.records.schema import (
     Series,
     Topology,
 )
-from weft.records.statistic import statistic
+from weft.records.statistic import export_parquet, flatten, statistic
 from weft.records.store import (
     RecordFile,
     RecordWriter,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from weft.records.dimension import format_value
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.sensitivity.application import Application, Quality
 from weft.sensitivity.curve import CurveRow
 from weft.sensitivity.model import Hinges
+from weft.units import format_value
 
 _NONE = "–"
 _WIDTH = 98

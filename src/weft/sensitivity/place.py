@@ -20,9 +20,9 @@ from weft.host.machine.tree import ROOT, number
 from weft.host.net import namespaces
 from weft.host.testbed import standing
 from weft.host.testbed.wiring import INTERFACE, LEAST_RATE_BPS, Wiring
-from weft.records.dimension import format_value
 from weft.sensitivity.links import Links, interface_ends, our_links
 from weft.sensitivity.run_command import Ran, host_bytes, run_command
+from weft.units import format_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from weft.errors import InputError
 from weft.records import Plain
-from weft.records.dimension import format_value
 from weft.sensitivity.application import Application, application_of
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Profile, Run
@@ -20,6 +19,7 @@ from weft.sensitivity.run_command import Ran
 from weft.sensitivity.run_log import First, RunLog
 from weft.sensitivity.schedule import Judged, Next, Plan, expected_s, judged, kept, left_s, next_run
 from weft.sensitivity.trace import Estimate, estimate
+from weft.units import format_value
 
 LEAST_S = 0.5
 FIRST_LIMIT_S = 600.0

@@ -15,10 +15,10 @@ from weft import __version__
 from weft.plot import PublishedPoint, figure, published_and_ours, quantile_bars
 from weft.plot.style import MUTED, PUBLISHED, legend
 from weft.records import Distribution, Plain, Record
-from weft.records.dimension import convert
 from weft.studies.observation import MEDIAN_RTT, TAIL, TAIL_RTT, quantile_in
 from weft.studies.site import SEED, Point
 from weft.studies.study import Result
+from weft.units import convert
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Literal
 
 from weft.records import Distribution, Record, Scalar
-from weft.records.dimension import convert
+from weft.units import convert
 
 Kind = Literal["median", "tail", "bandwidth", "latency", "rate", "value", "gain"]
 Source = Literal["simulation", "model", "measurement"]  # what our column is

@@ -18,7 +18,7 @@ from statistics import median
 
 from weft.measure import Measurement
 from weft.records import Plain, Record
-from weft.records.measured import REPETITION
+from weft.records.record_text import REPETITION
 from weft.studies.claim import NotHere, Verdict
 from weft.studies.observation import (
     ANOTHER_SYSTEM,

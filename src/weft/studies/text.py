@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
 from weft.studies.rperf.parameter_sources import predictions

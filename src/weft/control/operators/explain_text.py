@@ -20,7 +20,7 @@ from weft.control.operators.explain import (
 from weft.control.operators.words import format_count, format_list, format_seconds
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 MOST_BESIDE = 10  # that are named
 _PURPOSES = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weft.records.dimension import format_number
+from weft.units import format_number
 
 
 def format_count(count: int, one: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.control.operators.words import format_count, format_list, format_seconds
 from weft.control.service import weft_pb2 as pb
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 
 _MOST_LATE = 20  # ports that are named
 

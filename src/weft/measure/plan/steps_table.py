@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.records import Distribution, Record, Scalar, statistic
-from weft.records.dimension import format_value
-from weft.records.summary import is_flow_quantity
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table, is_flow_quantity
+from weft.units import format_value
 
 SHOWN = ("p50", "p99")
 

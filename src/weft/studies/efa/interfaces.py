@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from weft.measure import bandwidth
 from weft.records import Record, read_records
-from weft.records.measured import REPETITION
+from weft.records.record_text import REPETITION
 from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
 from weft.studies.paper import EFA

@@ -13,7 +13,7 @@ from weft.errors import InputError
 from weft.model.fit import Fit, fit
 from weft.model.latency import single_packet_latency
 from weft.records import Row as TableRow
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.tune.rules.contrast import contrast_rules
 from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
 from weft.tune.rules.evidence import Evidence, families

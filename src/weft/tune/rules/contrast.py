@@ -15,7 +15,6 @@ from typing import NamedTuple
 from weft.measure.settings.placement import ANYWHERE
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain
-from weft.records.dimension import format_value
 from weft.tune.rules.evidence import Evidence, Row, Spread, families
 from weft.tune.rules.rule import (
     WORTH,
@@ -26,6 +25,7 @@ from weft.tune.rules.rule import (
     lacks_setting,
     unknown,
 )
+from weft.units import format_value
 
 # A stream and a bulk transfer have the same choices; only rows of the same test are paired.
 SAME_CHOICES = {"bandwidth": ("bandwidth", "transfer")}

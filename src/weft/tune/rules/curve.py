@@ -13,9 +13,9 @@ from statistics import fmean, median
 import numpy as np
 
 from weft.model.fit import Fit
-from weft.records.dimension import format_value
 from weft.tune.rules.evidence import Evidence, Row, Spread, families
 from weft.tune.rules.rule import FIRM, SINGLE, WEAK, WORTH_PERCENT, Rule, unknown
+from weft.units import format_value
 
 ENOUGH = 0.9
 PAYLOAD_BYTES = 512  # a record, a key and its value: what piggybacking would add

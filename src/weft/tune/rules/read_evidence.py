@@ -18,10 +18,10 @@ from typing import NamedTuple
 from weft.errors import InputError
 from weft.measure.measurement import ENDED
 from weft.records import Plain, Record, Run, read_records, to_line
-from weft.records.dimension import format_number
 from weft.records.record_line import canonical_json
 from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread
 from weft.tune.rules.record_row import full_settings, is_test, observed, setting_of
+from weft.units import format_number
 
 # Repetitions on a shared virtual machine differ by up to a factor of two; three is another system.
 LEAST_CONTRADICTION = 3.0

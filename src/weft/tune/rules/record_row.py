@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from weft.measure.settings.placement import AUTO
 from weft.measure.tests.catalog import TESTS
 from weft.records import Distribution, Plain, Record, Scalar, statistic
-from weft.records.dimension import convert
 from weft.tune.rules.evidence import Setting
+from weft.units import convert
 
 STEP = ".step"
 # `rate` runs the streams of `bandwidth`, of small messages.

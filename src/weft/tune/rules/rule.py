@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.records import Plain
-from weft.records.dimension import format_number, format_value
 from weft.tune.rules.evidence import Evidence
 from weft.tune.search.written import option_words, written
+from weft.units import format_number, format_value
 
 UNKNOWN, NOT_HERE = "unknown", "not here"
 WORTH_PERCENT = 10.0

@@ -23,7 +23,6 @@ from weft.errors import InputError
 from weft.measure.peer.client import LOCAL
 from weft.model.fit import Fit
 from weft.records import Plain
-from weft.records.dimension import format_value, split_unit
 from weft.tune.rules.advice import advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
 from weft.tune.rules.read_evidence import counted
@@ -35,6 +34,7 @@ from weft.tune.search.space import CHOICES, Factor, Refused, Space
 from weft.tune.search.surface import LEAST_ROWS
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.written import option_words, written
+from weft.units import format_value, split_unit
 
 STAGE = "stored"
 LEAST_RUNS = 3  # of a setting that wins over the model

@@ -11,14 +11,14 @@ from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.records import Plain
-from weft.records.dimension import format_value, split_unit
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table
 from weft.tune.search.confirm import Interval
 from weft.tune.search.goal import Goal
 from weft.tune.search.over_fabric import Prepared
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.written import option_words
+from weft.units import format_value, split_unit
 
 _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.records import Quantity, Record, Scalar
-from weft.records.text_table import format_table
+from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table
 from weft.tune.search.confirm import Interval
 from weft.tune.search.from_records import Stored, nearest, out_of_reach, predicted_gain

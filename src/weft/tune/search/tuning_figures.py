@@ -14,8 +14,8 @@ from weft.plot import Section, figure, to_svg
 from weft.plot.page import join, picture, pictures, row_table
 from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Plain, Record, Row
-from weft.records.dimension import format_value, split_unit
 from weft.tune.search.tuning_record import NAME
+from weft.units import format_value, split_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

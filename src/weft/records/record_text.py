@@ -1,19 +1,65 @@
-"""Measurements for the terminal: one in full, or many as a table with a line for each point.
-
-Quantiles come with their 95 % intervals; repetitions of a point as their median and range.
-Entry points: `format_measurement`, `format_sweep`.
-"""
+"""Aligned text tables for the terminal: the first column left, the others right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
-from weft.records.dimension import choose_unit, format_number, format_value
 from weft.records.record_line import canonical_json
-from weft.records.schema import Distribution, Plain, Record, Scalar
+from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar
 from weft.records.statistic import PERCENTILES, parse_percentile, statistic, statistic_unit
-from weft.records.text_table import format_table
+from weft.units import choose_unit, format_number, format_value
+
+
+def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Columns two spaces apart; the first `left` columns are text, the others numbers."""
+    lines = [list(heads), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(_line(line, widths, left) for line in (lines[0], rule, *lines[1:]))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+    aligned = [
+        cell.ljust(width) if i < left else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    ]
+    return "  ".join(aligned).rstrip()
+
+
+QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999))
+
+
+def format_simulation(record: Record, *, flows: bool = False) -> str:
+    """The record's distributions and numbers as text tables; flow by flow if asked."""
+    blocks = [record.label]
+    shown = {k: q for k, q in record.quantities.items() if flows or not is_flow_quantity(k)}
+    rows = list(_simulated_rows(shown))
+    if rows:
+        blocks.append(
+            format_table(["distribution", "n", *(name for name, _ in QUANTILES), "max"], rows)
+        )
+    numbers = [
+        [name, format_value(q.value, q.unit)] for name, q in shown.items() if isinstance(q, Scalar)
+    ]
+    if numbers:
+        blocks.append(format_table(["quantity", "value"], numbers))
+    blocks += ["\n".join(record.notes)] if record.notes else []
+    return "\n\n".join(blocks)
+
+
+def is_flow_quantity(name: str) -> bool:
+    """Quantities of a single flow are named part.SRC-DST.quantity."""
+    return any("-" in step for step in name.split(".")[1:-1])
+
+
+def _simulated_rows(quantities: Mapping[str, Quantity]) -> Iterator[list[str]]:
+    for name, q in quantities.items():
+        if isinstance(q, Distribution) and q.histogram.count:
+            cells = [format_value(q.quantile(level), q.unit) for _, level in QUANTILES]
+            top = format_value(q.histogram.max, q.unit)
+            yield [name, str(q.histogram.count), *cells, top]
+
 
 REPETITION = "repetition"
 # What a line of a table shows: of the first distribution, and of these numbers if there are any.

@@ -19,10 +19,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.figure import Figure
+from bench.slsqp import slsqp
 from weft.control.policy.allocate import Models, Ports, allocate
-from weft.control.policy.connection_ports import Connection
-from weft.control.policy.paper import slsqp
-from weft.control.policy.plan import Plan, plan, policy_of, with_connection, without_connection
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.plan import (
+    Plan,
+    add_connection,
+    build_plan,
+    build_policy,
+    remove_connection,
+)
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.record_text import format_table
@@ -113,13 +119,13 @@ def _planned(own: Sequence[Sensitivity], ports: Ports, names: list[tuple[int, in
     for place, name in enumerate(names):
         for app in ports.applications[ports.offsets[place] : ports.offsets[place + 1]].tolist():
             paths.setdefault(app, []).append(name)
-    policy = policy_of({str(app): model for app, model in enumerate(own)}, PORT, LEVELS)
-    return plan(policy, [_connection(app, hops) for app, hops in paths.items()])
+    policy = build_policy({str(app): model for app, model in enumerate(own)}, PORT, LEVELS)
+    return build_plan(policy, [_connection(app, hops) for app, hops in paths.items()])
 
 
-def _connection(application: int, hops: Sequence[tuple[int, int]]) -> Connection:
+def _connection(application: int, hops: Sequence[tuple[int, int]]) -> ConnectionPath:
     """Of a job, named as the controller names them."""
-    return Connection(application=f"{application}#1", ports=tuple(Port(*hop) for hop in hops))
+    return ConnectionPath(application=f"{application}#1", ports=tuple(Port(*hop) for hop in hops))
 
 
 def _time_changes(
@@ -129,7 +135,7 @@ def _time_changes(
     for _ in range(changes):
         application = int(rng.integers(APPLICATIONS))
         source, target = rng.choice(wiring.hosts, 2, replace=False).tolist()
-        for change in (with_connection, without_connection):
+        for change in (add_connection, remove_connection):
             begin = time.thread_time()
             connection = _connection(application, path(wiring.fabric, source, target))
             told = change(told, connection)

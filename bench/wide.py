@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.figure import Figure
-from weft.control.policy.connection_ports import Connection, connection
-from weft.control.policy.plan import policy_of
+from weft.control.policy.connection_path import ConnectionPath, find_connection_path
+from weft.control.policy.fabric_wide import Gain, gain
+from weft.control.policy.plan import build_policy
 from weft.control.policy.port import Htb, PortPolicy
-from weft.control.policy.wide_plan import Gain, gain
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
 from weft.records.record_text import format_table
@@ -67,13 +67,15 @@ def _gain(fabric: Fabric, case: Case, seed: int) -> Gain:
     convex = models(rng, case.applications)["convex"]
     named = {f"app{n}": model for n, model in enumerate(convex)}
     ring = [one for name in named for one in _ring(rng, fabric, name, case.instances)]
-    return gain(policy_of(named, PORT, LEVELS), ring)
+    return gain(build_policy(named, PORT, LEVELS), ring)
 
 
-def _ring(rng: np.random.Generator, fabric: Fabric, name: str, instances: int) -> list[Connection]:
+def _ring(
+    rng: np.random.Generator, fabric: Fabric, name: str, instances: int
+) -> list[ConnectionPath]:
     hosts = rng.choice(np.array(fabric.hosts), instances, replace=False)
     pairs = zip(hosts.tolist(), np.roll(hosts, -1).tolist(), strict=True)
-    return [connection(fabric, name, source, target) for source, target in pairs]
+    return [find_connection_path(fabric, name, source, target) for source, target in pairs]
 
 
 def _settled(gains: Sequence[Gain]) -> list[float]:

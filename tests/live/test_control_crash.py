@@ -32,7 +32,7 @@ grpc = pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 from control_process import PARTS, Client, ControlProcess, controlling, slowly  # noqa: E402
 from needs import need_time  # noqa: E402
 
-from weft.control.policy.plan import kind_of  # noqa: E402
+from weft.control.policy.plan import application_name  # noqa: E402
 from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.runtime.watch import TableWatch  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
@@ -207,7 +207,9 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
     watch = TableWatch(folder / "apps")
     watch.changes()
     rows = sqlite_store.StoredState(
-        applications=tuple(ApplicationRow(id=id_, name=kind_of(id_)) for id_ in found.applications),
+        applications=tuple(
+            ApplicationRow(id=id_, name=application_name(id_)) for id_ in found.applications
+        ),
         connections=tuple(found.connections.values()),
         kinds=watch.kinds,
         levels=cluster_levels(watch.kinds, Settings().levels),

@@ -15,9 +15,9 @@ from allocation_instances import (
     total_slowdown,
     unit_by_unit,
 )
+from bench.slsqp import slsqp
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.paper import slsqp
 
 # Of each kind; `make test-optimal` sets more, which takes minutes.
 SLSQP_PORTS = int(os.environ.get("WEFT_SLSQP_PORTS", "5"))

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from some_examples import examples
 
 from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
-from weft.control.policy.connection_ports import Connection as Uses
-from weft.control.policy.connection_ports import connection
-from weft.control.policy.plan import plan
+from weft.control.policy.connection_path import ConnectionPath as Uses
+from weft.control.policy.connection_path import find_connection_path
+from weft.control.policy.plan import build_plan
 from weft.control.runtime.engine import RollbackTo
 from weft.control.runtime.restore import restore_state
 from weft.control.state.desired_tables import default_tables, plan_tables
@@ -222,7 +222,7 @@ def from_scratch(state: State, had: dict[str, set[PortName]]) -> dict[PortName, 
         ports = tuple(managed[name] for name in had.get(own.id, ()) if name in managed)
         if ports:
             uses.append(Uses(application=own.application, ports=ports))
-    told = plan(state.plan.policy, uses).ports if state.plan is not None else {}
+    told = build_plan(state.plan.policy, uses).ports if state.plan is not None else {}
     return {name: _tables(state, name, told.get(port)) for name, port in managed.items()}
 
 
@@ -234,7 +234,9 @@ def way(fabric: Fabric, own: Connection) -> tuple[Port, ...] | None:
     if own.source == own.destination:
         return ()
     try:
-        return connection(fabric, own.application, hosts[own.source], hosts[own.destination]).ports
+        return find_connection_path(
+            fabric, own.application, hosts[own.source], hosts[own.destination]
+        ).ports
     except InputError:
         return None
 

@@ -8,13 +8,19 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.policy.connection_ports import Connection
-from weft.control.policy.fabric_wide import fabric_wide
-from weft.control.policy.plan import Policy, plan, policy_of
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.demand import Responses
+from weft.control.policy.fabric_wide import (
+    fabric_wide,
+    fabric_wide_plan,
+    gain,
+    path_slowdowns,
+    promised_gap,
+    promised_rates,
+    working_rates,
+)
+from weft.control.policy.plan import Policy, build_plan, build_policy
 from weft.control.policy.port import Htb, PortPolicy, VlArbitration
-from weft.control.policy.rates import promised_rates, working_rates
-from weft.control.policy.response import Responses
-from weft.control.policy.wide_plan import fabric_wide_plan, gain, path_slowdowns, promised_gap
 from weft.fabric import Port
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
@@ -95,12 +101,12 @@ def test_no_random_split_is_below_the_bound(seed: int) -> None:
 
 def random_policy(random: np.random.Generator, scheduler: VlArbitration | Htb) -> Policy:
     models: dict[str, Sensitivity] = {f"a{i}": random_hinges(random) for i in range(10)}
-    return policy_of(models, PortPolicy(scheduler=scheduler, managed_share=0.9), 4)
+    return build_policy(models, PortPolicy(scheduler=scheduler, managed_share=0.9), 4)
 
 
-def random_connections(random: np.random.Generator, policy: Policy) -> list[Connection]:
+def random_connections(random: np.random.Generator, policy: Policy) -> list[ConnectionPath]:
     paths, _ = random_fabric(random, dict(policy.models))
-    return [Connection(application=name, ports=tuple(ports)) for name, ports in paths.items()]
+    return [ConnectionPath(application=name, ports=tuple(ports)) for name, ports in paths.items()]
 
 
 @examples(12)
@@ -113,7 +119,7 @@ def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed:
     for port in wide.ports.values():
         assert sum(port.units.values()) == port.policy.units
         assert all(a.share >= a.model.floor - 1e-12 for a in port.applications)
-    local = path_slowdowns(plan(policy, connections)).promised
+    local = path_slowdowns(build_plan(policy, connections)).promised
     ours = path_slowdowns(wide).promised
     assert ours <= found.slowdown / len(connections) * (1 + 1e-3)
     assert ours <= local * (1 + 1e-3)
@@ -141,14 +147,14 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
     (1 + √2)², at x = 1/(1 + √2).
     """
     sends = Hinges(terms=((1.0, 1.0),), floor=FLOOR)
-    policy = policy_of(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
+    policy = build_policy(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
     one, two = Port(0, 1), Port(0, 2)
     found = gain(
         policy,
         [
-            Connection(application="a", ports=(one, two)),
-            Connection(application="b", ports=(one,)),
-            Connection(application="c", ports=(two,)),
+            ConnectionPath(application="a", ports=(one, two)),
+            ConnectionPath(application="b", ports=(one,)),
+            ConnectionPath(application="c", ports=(two,)),
         ],
     )
     assert found.local.promised == pytest.approx(2.0)
@@ -176,7 +182,7 @@ def test_coarse_weights_stay_within_a_unit_of_each_port(seed: int) -> None:
 def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed: int) -> None:
     random = np.random.default_rng(seed)
     policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
-    told = plan(policy, random_connections(random, policy))
+    told = build_plan(policy, random_connections(random, policy))
     capacity = {port: own.policy.capacity for port, own in told.ports.items()}
     rates = working_rates(told.shares, capacity)
     assume(rates is not None)
@@ -220,6 +226,6 @@ def test_working_rates_of_random_fabrics_settle() -> None:
     for seed in range(40):
         random = np.random.default_rng(seed)
         policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
-        told = plan(policy, random_connections(random, policy))
+        told = build_plan(policy, random_connections(random, policy))
         unsettled += path_slowdowns(told).working is None
     assert unsettled <= 2

@@ -12,19 +12,27 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 from some_examples import examples
 
-from weft.control.policy.connection_ports import Connection
+from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.kmeans import partition
-from weft.control.policy.levels import Level, Levels, coordinates_of, levels_kept, levels_of
+from weft.control.policy.levels import (
+    Hierarchy,
+    Level,
+    Levels,
+    build_hierarchy,
+    cluster_levels,
+    coordinates_of,
+    keep_levels,
+    map_queues,
+)
 from weft.control.policy.plan import (
     Plan,
-    plan,
-    policy_of,
-    with_changes,
-    with_connection,
-    without_connection,
+    add_connection,
+    build_plan,
+    build_policy,
+    change_connections,
+    remove_connection,
 )
 from weft.control.policy.port import Htb, LatencyLane, PortPolicy, VlArbitration
-from weft.control.policy.queues import Hierarchy, hierarchy_of, queues_at
 from weft.fabric import Port
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
@@ -106,7 +114,9 @@ def test_the_order_of_applications_changes_no_level(
 ) -> None:
     names = list(models)
     random.shuffle(names)
-    assert levels_of({name: models[name] for name in names}, most) == levels_of(models, most)
+    assert cluster_levels({name: models[name] for name in names}, most) == cluster_levels(
+        models, most
+    )
 
 
 @examples(100)
@@ -114,7 +124,7 @@ def test_the_order_of_applications_changes_no_level(
 def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
     models: dict[str, Sensitivity], most: int
 ) -> None:
-    levels = levels_of(models, most).levels
+    levels = cluster_levels(models, most).levels
     members = [name for level in levels for name in level.applications]
     assert sorted(members) == sorted(models)
     assert [level.number for level in levels] == list(range(1, len(levels) + 1))
@@ -128,11 +138,11 @@ def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
 def test_who_had_a_level_keeps_it_when_others_come_and_go(
     models: dict[str, Sensitivity], more: dict[str, Sensitivity], most: int, data: st.DataObject
 ) -> None:
-    before = levels_of(models, most)
+    before = cluster_levels(models, most)
     stay = data.draw(st.sets(st.sampled_from(sorted(models)), min_size=1))
     new = {f"new {name}": model for name, model in more.items()}
     after = {name: models[name] for name in sorted(stay)} | new
-    kept = levels_kept(before, after, most)
+    kept = keep_levels(before, after, most)
     assert sorted(kept.levels.assignment) == sorted(after)
     assert all(kept.levels.assignment[name] == before.assignment[name] for name in stay)
     assert {level.number for level in kept.levels.levels} <= set(range(1, most + 1))
@@ -143,8 +153,8 @@ def test_who_had_a_level_keeps_it_when_others_come_and_go(
 @examples(100)
 @given(applications(), st.integers(1, 6))
 def test_nobody_moves_when_nobody_came(models: dict[str, Sensitivity], most: int) -> None:
-    before = levels_of(models, most)
-    kept = levels_kept(before, models, most)
+    before = cluster_levels(models, most)
+    kept = keep_levels(before, models, most)
     assert (kept.levels, kept.movers, kept.cost) == (before, (), 0.0)
 
 
@@ -156,7 +166,7 @@ def hierarchy(points: np.ndarray) -> Hierarchy:
         Level(number=i, applications=(str(i),), centroid=tuple(point.tolist()), sensitivity=1.0)
         for i, point in enumerate(points, start=1)
     ]
-    return hierarchy_of(Levels(levels=tuple(levels), coordinates="any", spread=0.0))
+    return build_hierarchy(Levels(levels=tuple(levels), coordinates="any", spread=0.0))
 
 
 random_points = st.tuples(st.integers(1, 12), st.integers(0, 2**32 - 1)).map(
@@ -197,7 +207,7 @@ def test_a_port_takes_the_first_step_that_fits_its_queues(
 ) -> None:
     found = hierarchy(points)
     present = data.draw(st.sets(st.sampled_from(found.levels), min_size=1))
-    mapped = queues_at(found, present, queues)
+    mapped = map_queues(found, present, queues)
     clusters = [sum(1 for cluster in step if present & set(cluster.levels)) for step in found.steps]
     assert mapped.step == 1 + next(i for i, count in enumerate(clusters) if count <= queues)
     assert sorted(level for queue in mapped.queues for level in queue) == sorted(present)
@@ -220,11 +230,11 @@ PORT_POLICIES = (
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[dict[str, Sensitivity], list[Connection]]:
+def situations(draw: st.DrawFn) -> tuple[dict[str, Sensitivity], list[ConnectionPath]]:
     """Applications by their names alone, and jobs of them."""
     models = draw(applications(most=8))
     uses = st.builds(
-        lambda name, job, ports: Connection(application=name + job, ports=tuple(sorted(ports))),
+        lambda name, job, ports: ConnectionPath(application=name + job, ports=tuple(sorted(ports))),
         st.sampled_from(sorted(models)),
         st.sampled_from(("", "#1", "#2")),
         st.sets(st.sampled_from(PORTS), min_size=1),
@@ -232,15 +242,15 @@ def situations(draw: st.DrawFn) -> tuple[dict[str, Sensitivity], list[Connection
     return models, draw(st.lists(uses, max_size=12))
 
 
-def planned(models: dict[str, Sensitivity], connections: Sequence[Connection]) -> Plan:
+def planned(models: dict[str, Sensitivity], connections: Sequence[ConnectionPath]) -> Plan:
     ports = dict(zip(PORTS, PORT_POLICIES, strict=True))
-    return plan(policy_of(models, PORT_POLICIES[0], 4, ports), connections)
+    return build_plan(build_policy(models, PORT_POLICIES[0], 4, ports), connections)
 
 
 @examples(100)
 @given(situations())
 def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
-    situation: tuple[dict[str, Sensitivity], list[Connection]],
+    situation: tuple[dict[str, Sensitivity], list[ConnectionPath]],
 ) -> None:
     told = planned(*situation)
     assert set(told.ports) == {port for c in situation[1] for port in c.ports}
@@ -259,7 +269,7 @@ def test_units_sum_to_the_ports_units_and_queues_to_their_applications(
 @examples(100)
 @given(situations())
 def test_no_application_and_no_queue_is_below_the_floor(
-    situation: tuple[dict[str, Sensitivity], list[Connection]],
+    situation: tuple[dict[str, Sensitivity], list[ConnectionPath]],
 ) -> None:
     for port in planned(*situation).ports.values():
         weight = {queue.number: queue.units for queue in port.queues}
@@ -271,7 +281,7 @@ def test_no_application_and_no_queue_is_below_the_floor(
 @examples(40)
 @given(situations(), st.randoms(use_true_random=False))
 def test_the_order_of_connections_and_applications_changes_nothing(
-    situation: tuple[dict[str, Sensitivity], list[Connection]], random: Random
+    situation: tuple[dict[str, Sensitivity], list[ConnectionPath]], random: Random
 ) -> None:
     models, connections = situation
     names, shuffled = list(models), list(connections)
@@ -283,22 +293,22 @@ def test_the_order_of_connections_and_applications_changes_nothing(
 @examples(30)
 @given(situations())
 def test_one_connection_at_a_time_gives_the_plan_of_all(
-    situation: tuple[dict[str, Sensitivity], list[Connection]],
+    situation: tuple[dict[str, Sensitivity], list[ConnectionPath]],
 ) -> None:
     models, connections = situation
     told = planned(models, [])
     for count, connection in enumerate(connections, start=1):
-        told = with_connection(told, connection)
+        told = add_connection(told, connection)
         assert told == planned(models, connections[:count])
     for count, connection in enumerate(connections, start=1):
-        told = without_connection(told, connection)
+        told = remove_connection(told, connection)
         assert told == planned(models, connections[count:])
 
 
 @examples(60)
 @given(situations(), st.data())
 def test_a_batch_of_changes_gives_the_plan_of_the_connections_that_are_left(
-    situation: tuple[dict[str, Sensitivity], list[Connection]], data: st.DataObject
+    situation: tuple[dict[str, Sensitivity], list[ConnectionPath]], data: st.DataObject
 ) -> None:
     models, connections = situation
     number = st.sets(st.sampled_from(range(len(connections)))) if connections else st.just(set())
@@ -306,7 +316,7 @@ def test_a_batch_of_changes_gives_the_plan_of_the_connections_that_are_left(
     come = [(connections[n], 1) for n in after - before]
     go = [(connections[n], -1) for n in before - after]
     changes = data.draw(st.permutations([*come, *go]))
-    told = with_changes(planned(models, [connections[n] for n in before]), changes)
+    told = change_connections(planned(models, [connections[n] for n in before]), changes)
     assert told == planned(models, [connections[n] for n in after])
     assert len(told.ports) == len(list(told.ports))
 
@@ -318,7 +328,7 @@ def test_however_many_jobs_a_port_has_all_its_managed_units_are_given(
 ) -> None:
     names = [f"{data.draw(st.sampled_from(sorted(models)))}#{n}" for n in range(min(jobs, 8))]
     names += [f"app0#{n}" for n in range(len(names), jobs)]
-    uses = [Connection(application=name, ports=(PORTS[0],)) for name in names]
-    port = plan(policy_of(models, own, 4), uses).ports[PORTS[0]]
+    uses = [ConnectionPath(application=name, ports=(PORTS[0],)) for name in names]
+    port = build_plan(build_policy(models, own, 4), uses).ports[PORTS[0]]
     assert sum(port.weights) == own.managed_units
     assert min(port.weights) >= (1 if len(names) <= own.managed_units // 2 else 0)

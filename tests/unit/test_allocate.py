@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from bench.slsqp import slsqp
 
 from weft._core import Allocator
 from weft.control.policy.allocate import Ports, allocate
-from weft.control.policy.paper import slsqp
 from weft.errors import InputError
 from weft.sensitivity.model import Hinges, Polynomial
 

@@ -22,7 +22,7 @@ from weft.control.operators.forecast import (
     mean_slowdown,
 )
 from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
-from weft.control.policy.plan import kind_of
+from weft.control.policy.plan import application_name
 from weft.control.state.events import Deregister, NewApplication, Proposal, Refusal
 from weft.control.state.state import State
 from weft.control.state.step import run_events
@@ -161,7 +161,7 @@ def test_a_plan_says_what_a_new_application_would_cost_the_others() -> None:
     new = NewApplication(name="keen", connections=(("h1", "h2"),))
     found = evaluate_proposal(state, Proposal(register=(new,)))
     assert isinstance(found, ProposalEffects)
-    assert {kind_of(change.id) for change in found.applications} == {"calm", "keen"}
+    assert {application_name(change.id) for change in found.applications} == {"calm", "keen"}
     (own,) = [change for change in found.applications if change.id == calm]
     assert own.before is not None
     assert own.after is not None

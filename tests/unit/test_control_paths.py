@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from control_parts import FABRIC, seen_without
 
-from weft.control.policy.connection_ports import connection
+from weft.control.policy.connection_path import find_connection_path
 from weft.control.state.paths import Paths
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, fat_tree, leaf_spine
@@ -23,7 +23,9 @@ def test_every_pair_of_hosts_has_the_ports_of_its_own_search(fabric: Fabric) -> 
         for destination in fabric.hosts:
             names = fabric.nodes[source].name, fabric.nodes[destination].name
             own = (
-                () if source == destination else connection(fabric, "a", source, destination).ports
+                ()
+                if source == destination
+                else find_connection_path(fabric, "a", source, destination).ports
             )
             assert paths.between(*names) == tuple(sorted(own))
 

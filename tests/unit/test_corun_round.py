@@ -15,10 +15,10 @@ from scipy.stats import t as student
 from weft.cli import main
 from weft.control.policy.lending import (
     Lending,
-    lent_slowdowns,
-    volume,
-    volume_of,
-    weights_with_lending,
+    choose_weights,
+    measured_volume,
+    model_volume,
+    predict_slowdowns,
 )
 from weft.corun.outcome import mean_of, outcome_of, outcome_text
 from weft.corun.rounds import (
@@ -197,7 +197,7 @@ def test_queues_of_a_way_take_every_mark_and_what_bears_none() -> None:
 def test_one_that_always_sends_gets_what_the_other_leaves() -> None:
     """Closed form: the other, at its weight, uses V / D of the link."""
     other = 1 + 0.4 * (1 / 0.5 - 1)
-    found = lent_slowdowns([SENDS, WAITS], [0.5, 0.5])
+    found = predict_slowdowns([SENDS, WAITS], [0.5, 0.5])
     assert found == pytest.approx([1 / (1 - 0.4 / other), other], rel=1e-5)
 
 
@@ -215,16 +215,16 @@ def test_lending_agrees_with_a_fluid_simulation_of_sender_and_alternator() -> No
             if sending <= 0:
                 computing_s, sending, ended = 0.6, 0.4, ended + 1
         now_s += step_s
-    found = lent_slowdowns([SENDS, WAITS], [1 - weight, weight])
+    found = predict_slowdowns([SENDS, WAITS], [1 - weight, weight])
     assert found[1] == pytest.approx(now_s / 50, rel=0.01)
     assert found[0] == pytest.approx(now_s / sent_by_other, rel=0.01)
 
 
 def test_one_that_hides_is_not_helped_by_what_is_left_at_another_time() -> None:
     """Beside one that always sends it has its weight and no more."""
-    found = lent_slowdowns([SENDS, HIDES], [0.9, 0.1])
+    found = predict_slowdowns([SENDS, HIDES], [0.9, 0.1])
     assert found[1] == pytest.approx(float(HIDES.slowdown(0.1)), rel=1e-5)
-    found = lent_slowdowns([WAITS, HIDES], [0.9, 0.1])
+    found = predict_slowdowns([WAITS, HIDES], [0.9, 0.1])
     assert 1.2 < found[1] < float(HIDES.slowdown(0.1))
 
 
@@ -239,17 +239,17 @@ def test_lending_never_makes_anyone_slower_than_its_weight_does() -> None:
             for _ in range(count)
         ]
         weights = (random.dirichlet(np.ones(count)) * 0.9 + 0.1 / count).tolist()
-        found = lent_slowdowns(models, weights)
+        found = predict_slowdowns(models, weights)
         promised = [float(m.slowdown(w)) for m, w in zip(models, weights, strict=True)]
         assert (found <= np.array(promised) + 1e-6).all()
         assert (found >= 1 - 1e-9).all()
-    assert lent_slowdowns([SENDS], [0.5])[0] == pytest.approx(1.0)
+    assert predict_slowdowns([SENDS], [0.5])[0] == pytest.approx(1.0)
 
 
 def test_volume_is_the_time_the_link_is_busy_alone() -> None:
-    assert volume(SENDS) == 1
-    assert volume(WAITS) == pytest.approx(0.4)
-    assert volume(HIDES) == pytest.approx(0.25)
+    assert model_volume(SENDS) == 1
+    assert model_volume(WAITS) == pytest.approx(0.4)
+    assert model_volume(HIDES) == pytest.approx(0.25)
 
 
 def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> float:
@@ -264,7 +264,7 @@ def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> floa
         )
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
     )
-    return volume_of(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
+    return measured_volume(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
 def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None:
@@ -286,7 +286,7 @@ def test_volume_is_that_of_the_busier_direction_where_they_were_counted_apart() 
 
 def test_who_sends_less_than_its_model_says_leaves_more() -> None:
     told, less = (
-        lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes) for volumes in ((), (1.0, 0.2))
+        predict_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes) for volumes in ((), (1.0, 0.2))
     )
     assert less[0] == pytest.approx(1 / (1 - 0.2 / 1.4), rel=1e-5)
     assert less[0] < told[0]
@@ -296,12 +296,12 @@ def test_who_sends_less_than_its_model_says_leaves_more() -> None:
 @pytest.mark.parametrize("volumes", [[0.5], [0.5, 1.1], [-0.1, 0.5]])
 def test_volumes_that_cannot_be_are_refused(volumes: list[float]) -> None:
     with pytest.raises(InputError, match="volumes"):
-        lent_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes)
+        predict_slowdowns([SENDS, WAITS], [0.5, 0.5], 1.0, volumes)
 
 
 def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
     for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
-        found = weights_with_lending(models)
+        found = choose_weights(models)
         assert found.sum() == pytest.approx(1)
         total = Lending(models).total
         every = [total(np.array([w, 1 - w])) for w in np.arange(0.05, 0.951, 0.01)]
@@ -311,12 +311,12 @@ def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
 def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
     """0.6 of the link is the least that one was profiled at: two others share the rest."""
     wide = Hinges(terms=((1.0, 0.4),), floor=0.6)
-    found = weights_with_lending([wide, SENDS, WAITS])
+    found = choose_weights([wide, SENDS, WAITS])
     assert found.sum() == pytest.approx(1)
     assert found[0] >= 0.6 - 1e-9
     assert (found[1:] >= 0.05 - 1e-9).all()
     full = [Hinges(terms=((1.0, 0.4),), floor=floor) for floor in (0.6, 0.39)]
-    assert weights_with_lending(full, MANAGED) == pytest.approx([0.6, 0.39])
+    assert choose_weights(full, MANAGED) == pytest.approx([0.6, 0.39])
     assert tuple(ways_of(full, 200e6)) == WAYS
 
 
@@ -325,13 +325,13 @@ def test_floors_that_exceed_the_capacity_are_refused_with_both_numbers() -> None
     with pytest.raises(
         InputError, match="2 applications take 1200000 units, the capacity is 1000000;"
     ):
-        weights_with_lending([wide, wide])
+        choose_weights([wide, wide])
 
 
 @pytest.mark.parametrize("weights", [[0.5], [0.5, -0.1], [0.6, 0.6]])
 def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
     with pytest.raises(InputError, match="weights"):
-        lent_slowdowns([SENDS, WAITS], weights)
+        predict_slowdowns([SENDS, WAITS], weights)
 
 
 # ---- Rounds -----------------------------------------------------------------------------------

@@ -6,24 +6,27 @@ from math import nan
 
 import pytest
 
-from weft.control.policy.connection_ports import Connection, connection
+from weft.control.policy.connection_path import ConnectionPath, find_connection_path
+from weft.control.policy.fabric_wide import fabric_wide_plan, gain
 from weft.control.policy.levels import (
     COEFFICIENTS,
     SLOWDOWNS,
     Level,
     Levels,
-    levels_kept,
-    levels_of,
+    build_hierarchy,
+    cluster_levels,
+    keep_levels,
+    map_queues,
 )
 from weft.control.policy.plan import (
     Policy,
     PortPlan,
-    plan,
-    policy_of,
-    under_policy,
-    with_changes,
-    with_connection,
-    without_connection,
+    add_connection,
+    build_plan,
+    build_policy,
+    change_connections,
+    remove_connection,
+    replan,
 )
 from weft.control.policy.port import (
     Htb,
@@ -32,8 +35,6 @@ from weft.control.policy.port import (
     VlArbitration,
     arbitration_entries,
 )
-from weft.control.policy.queues import hierarchy_of, queues_at
-from weft.control.policy.wide_plan import fabric_wide_plan, gain
 from weft.errors import InputError
 from weft.fabric import Port, path, route
 from weft.fabric.topology import back_to_back, leaf_spine
@@ -65,7 +66,7 @@ def levels_at(*places: float) -> Levels:
 
 def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() -> None:
     models = {"far": line(3.0), "a": line(0.1), "b": line(0.2), "mid": line(1.0)}
-    found = levels_of(models, 3)
+    found = cluster_levels(models, 3)
     assert [level.applications for level in found.levels] == [("a", "b"), ("mid",), ("far",)]
     assert found.levels[0].centroid == pytest.approx((1.15, -0.15))
     assert found.coordinates == COEFFICIENTS
@@ -74,7 +75,7 @@ def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() ->
 
 def test_lower_degrees_are_filled_up_with_zeros() -> None:
     bent = Polynomial(coefficients=(1.1, -0.1, 0.0), floor=0.05)
-    assert levels_of({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
+    assert cluster_levels({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
         "line": 1,
         "bent": 1,
         "far": 2,
@@ -82,44 +83,44 @@ def test_lower_degrees_are_filled_up_with_zeros() -> None:
 
 
 def test_a_convex_model_makes_all_stand_by_their_slowdowns() -> None:
-    found = levels_of({"line": line(0.5), "convex": waits(0.5)}, 2)
+    found = cluster_levels({"line": line(0.5), "convex": waits(0.5)}, 2)
     assert found.coordinates == SLOWDOWNS
     assert found.of("convex").centroid == pytest.approx((5.5, 2.5, 1.5, 1 + 0.5 / 3))
 
 
 def test_a_share_below_the_floor_stands_at_the_floor() -> None:
-    found = levels_of({"a": waits(1.0, floor=0.5)}, 1)
+    found = cluster_levels({"a": waits(1.0, floor=0.5)}, 1)
     assert found.levels[0].centroid == pytest.approx((2, 2, 2, 4 / 3))
 
 
 def test_more_levels_than_applications_are_one_each_and_equal_ones_share() -> None:
-    assert len(levels_of({"a": waits(0.1), "b": waits(0.2)}, 16).levels) == 2
-    assert len(levels_of({"a": waits(0.1), "b": waits(0.1)}, 16).levels) == 1
-    assert levels_of({"a": waits(0.1)}, 1).levels[0].applications == ("a",)
+    assert len(cluster_levels({"a": waits(0.1), "b": waits(0.2)}, 16).levels) == 2
+    assert len(cluster_levels({"a": waits(0.1), "b": waits(0.1)}, 16).levels) == 1
+    assert cluster_levels({"a": waits(0.1)}, 1).levels[0].applications == ("a",)
 
 
 def test_models_whose_distances_vanish_have_levels_all_the_same() -> None:
     models: dict[str, Sensitivity] = {
         f"a{n}": Polynomial(coefficients=(1.0, -n * 1e-170), floor=0.05) for n in range(17)
     }
-    assert levels_of(models, 16).assignment.keys() == models.keys()
+    assert cluster_levels(models, 16).assignment.keys() == models.keys()
 
 
 def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
-    before = levels_of({"a": line(0.1), "b": line(2.0)}, 3)
+    before = cluster_levels({"a": line(0.1), "b": line(2.0)}, 3)
     three = {"a": line(0.1), "b": line(2.0), "c": line(1.0)}
-    kept = levels_kept(before, three, 3)
+    kept = keep_levels(before, three, 3)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 3}
     assert (kept.movers, kept.cost) == ((), 0.0)
     assert kept.anew.assignment == {"a": 1, "b": 2, "c": 3}
-    more = levels_kept(kept.levels, {**three, "d": line(1.9)}, 3)
+    more = keep_levels(kept.levels, {**three, "d": line(1.9)}, 3)
     assert more.levels.assignment["d"] == 2
 
 
 def test_what_keeping_costs_is_told_with_who_would_move() -> None:
-    before = levels_of({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
+    before = cluster_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
     assert before.assignment == {"a": 1, "b": 2, "c": 2}
-    kept = levels_kept(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
+    kept = keep_levels(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 2, "d": 2}
     assert kept.anew.assignment["d"] != kept.anew.assignment["b"] == kept.anew.assignment["a"]
     assert kept.movers == ("a",)
@@ -128,14 +129,14 @@ def test_what_keeping_costs_is_told_with_who_would_move() -> None:
 
 def test_levels_without_applications_or_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="no applications; register"):
-        levels_of({}, 3)
+        cluster_levels({}, 3)
     with pytest.raises(InputError, match="0 levels; use at least 1"):
-        levels_of({"a": waits(0.1)}, 0)
+        cluster_levels({"a": waits(0.1)}, 0)
     with pytest.raises(InputError, match="application b: has no level"):
-        levels_of({"a": waits(0.1)}, 1).of("b")
+        cluster_levels({"a": waits(0.1)}, 1).of("b")
     models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.5)}
     with pytest.raises(InputError, match="level 2 is in use, and 1 are allowed"):
-        levels_kept(levels_of(models, 2), models, 1)
+        keep_levels(cluster_levels(models, 2), models, 1)
 
 
 # ---- Queues -----------------------------------------------------------------------------------
@@ -143,7 +144,7 @@ def test_levels_without_applications_or_numbers_are_refused() -> None:
 
 def test_a_joined_cluster_stands_at_the_midpoint_whatever_it_holds() -> None:
     # {3, 4} stands at 2.45: 5 at 4.3 is 1.85 away, {1, 2} at 0.5 is 1.95 away.
-    steps = hierarchy_of(levels_at(0, 1, 2, 2.9, 4.3)).steps
+    steps = build_hierarchy(levels_at(0, 1, 2, 2.9, 4.3)).steps
     assert [[cluster.levels for cluster in step] for step in steps] == [
         [(1,), (2,), (3,), (4,), (5,)],
         [(1,), (2,), (3, 4), (5,)],
@@ -156,22 +157,22 @@ def test_a_joined_cluster_stands_at_the_midpoint_whatever_it_holds() -> None:
 
 
 def test_a_port_joins_no_more_levels_than_its_queues_ask_for() -> None:
-    found = hierarchy_of(levels_at(0, 1, 3, 7, 15))
-    assert queues_at(found, {1, 4}, 2).step == 1
-    assert queues_at(found, {1, 2, 3}, 2).queues == ((1, 2), (3,))
-    assert queues_at(found, {1, 2, 3, 4, 5}, 9).queues == ((1,), (2,), (3,), (4,), (5,))
-    assert queues_at(found, {1, 3, 5}, 1).queues == ((1, 3, 5),)
-    assert queues_at(hierarchy_of(levels_at(1)), {1}, 1).queues == ((1,),)
+    found = build_hierarchy(levels_at(0, 1, 3, 7, 15))
+    assert map_queues(found, {1, 4}, 2).step == 1
+    assert map_queues(found, {1, 2, 3}, 2).queues == ((1, 2), (3,))
+    assert map_queues(found, {1, 2, 3, 4, 5}, 9).queues == ((1,), (2,), (3,), (4,), (5,))
+    assert map_queues(found, {1, 3, 5}, 1).queues == ((1, 3, 5),)
+    assert map_queues(build_hierarchy(levels_at(1)), {1}, 1).queues == ((1,),)
 
 
 def test_ports_without_queues_or_levels_are_refused() -> None:
-    found = hierarchy_of(levels_at(0, 1))
+    found = build_hierarchy(levels_at(0, 1))
     with pytest.raises(InputError, match="queues of a port: 0; use at least 1"):
-        queues_at(found, {1}, 0)
+        map_queues(found, {1}, 0)
     with pytest.raises(InputError, match="no level is present"):
-        queues_at(found, set(), 2)
+        map_queues(found, set(), 2)
     with pytest.raises(InputError, match="level 7: is not in the hierarchy"):
-        queues_at(found, {1, 7}, 2)
+        map_queues(found, {1, 7}, 2)
 
 
 # ---- Ports ------------------------------------------------------------------------------------
@@ -248,11 +249,13 @@ def test_weights_above_an_entry_come_back_in_later_rounds() -> None:
 
 def policy(port: PortPolicy = VL8, levels: int = 16) -> Policy:
     models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.4), "c": waits(0.9)}
-    return policy_of(models, port, levels)
+    return build_policy(models, port, levels)
 
 
 def at_one_port(told: Policy, *names: str) -> PortPlan:
-    return plan(told, [Connection(application=name, ports=(AT,)) for name in names]).ports[AT]
+    return build_plan(
+        told, [ConnectionPath(application=name, ports=(AT,)) for name in names]
+    ).ports[AT]
 
 
 def test_weights_go_as_the_root_of_what_communication_costs() -> None:
@@ -306,20 +309,20 @@ def test_without_a_lane_the_high_table_is_empty_and_htb_has_no_tables() -> None:
 
 
 def test_a_second_connection_of_an_application_changes_its_count_alone() -> None:
-    both = Connection(application="a", ports=(AT, Port(0, 2)))
-    before = plan(policy(), [both])
-    after = with_connection(before, Connection(application="a", ports=(AT,)))
+    both = ConnectionPath(application="a", ports=(AT, Port(0, 2)))
+    before = build_plan(policy(), [both])
+    after = add_connection(before, ConnectionPath(application="a", ports=(AT,)))
     assert after.ports[AT].of("a").connections == 2
     assert before.ports[AT].of("a").connections == 1
     assert after.ports[AT].units == before.ports[AT].units
-    gone = without_connection(before, both).ports
+    gone = remove_connection(before, both).ports
     assert (set(gone), len(gone), len(before.ports)) == (set(), 0, 2)
 
 
 def test_a_port_where_nobody_came_or_went_keeps_the_very_weights() -> None:
-    once, twice = (Connection(application=name, ports=(AT,)) for name in ("a", "b"))
-    before = plan(policy(), [once, twice])
-    after = with_changes(before, [(once, 1), (twice, 1), (twice, -1)])
+    once, twice = (ConnectionPath(application=name, ports=(AT,)) for name in ("a", "b"))
+    before = build_plan(policy(), [once, twice])
+    after = change_connections(before, [(once, 1), (twice, 1), (twice, -1)])
     assert after.ports[AT].weights is before.ports[AT].weights
     assert after.ports[AT].counts == (2, 1)
 
@@ -332,33 +335,33 @@ def test_a_level_that_opens_changes_queues_of_ports_whose_own_levels_stay() -> N
     def among(*places: float) -> Policy:
         levels = levels_at(*places)
         own = {name: models[name] for name in levels.assignment}
-        return Policy(models=own, levels=levels, hierarchy=hierarchy_of(levels), port=two)
+        return Policy(models=own, levels=levels, hierarchy=build_hierarchy(levels), port=two)
 
-    uses = [Connection(application=f"a{n}", ports=(AT,)) for n in (1, 2, 3)]
-    before, opened = plan(among(0, 4, 10), uses), among(0, 4, 10, 6.9)
+    uses = [ConnectionPath(application=f"a{n}", ports=(AT,)) for n in (1, 2, 3)]
+    before, opened = build_plan(among(0, 4, 10), uses), among(0, 4, 10, 6.9)
     assert before.ports[AT].mapped.queues == ((1, 2), (3,))
-    after = under_policy(before, opened)
+    after = replan(before, opened)
     assert after.ports[AT].mapped.queues == ((1,), (2, 3))
-    assert after == plan(opened, uses)
+    assert after == build_plan(opened, uses)
 
 
 def test_applications_and_connections_that_are_unknown_are_refused() -> None:
-    told = plan(policy(), [Connection(application="a", ports=(AT,))])
+    told = build_plan(policy(), [ConnectionPath(application="a", ports=(AT,))])
     with pytest.raises(InputError, match="application z: is not registered"):
-        with_connection(told, Connection(application="z", ports=(AT,)))
+        add_connection(told, ConnectionPath(application="z", ports=(AT,)))
     with pytest.raises(InputError, match="node 0 port 1: no connection of b to take away"):
-        without_connection(told, Connection(application="b", ports=(AT,)))
+        remove_connection(told, ConnectionPath(application="b", ports=(AT,)))
     with pytest.raises(InputError, match="application b: is not at this port"):
         told.ports[AT].of("b")
     with pytest.raises(InputError, match="no port, or one twice"):
-        Connection(application="a", ports=(AT, AT))
+        ConnectionPath(application="a", ports=(AT, AT))
     with pytest.raises(InputError, match="application a: has a model or a level, not both"):
         Policy(models={}, levels=told.policy.levels, hierarchy=told.policy.hierarchy, port=VL8)
 
 
 def test_floors_that_exceed_the_managed_share_are_halved_until_they_fit() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
-    port = at_one_port(policy_of(crowd, VL8, 4), *crowd)
+    port = at_one_port(build_policy(crowd, VL8, 4), *crowd)
     assert sum(port.weights) == 255
     assert min(port.weights) >= 0.15 * 255 - 1
     assert list(port.weights) == sorted(port.weights)
@@ -368,30 +371,30 @@ def test_floors_that_exceed_the_managed_share_are_halved_until_they_fit() -> Non
 def test_more_applications_than_units_are_split_in_finer_ones_and_folded() -> None:
     crowd: dict[str, Sensitivity] = {"calm": waits(0.1), "keen": waits(0.9)}
     jobs = [f"{name}#{n}" for name in crowd for n in range(300)]
-    port = at_one_port(policy_of(crowd, VL8, 2), *jobs)
+    port = at_one_port(build_policy(crowd, VL8, 2), *jobs)
     assert sum(port.weights) == 255
     assert port.units[1] > port.units[0] > 0
 
 
 def test_ports_with_room_are_solved_alike_beside_a_crowded_one() -> None:
-    told = policy_of({"a": waits(0.1, floor=0.4), "b": waits(0.4, floor=0.4)}, VL8, 4)
-    crowd = [Connection(application=f"a#{n}", ports=(AT,)) for n in range(3)]
-    roomy = [Connection(application=name, ports=(Port(0, 2),)) for name in ("a", "b")]
-    both = plan(told, [*crowd, *roomy])
-    assert both.ports[Port(0, 2)] == plan(told, roomy).ports[Port(0, 2)]
+    told = build_policy({"a": waits(0.1, floor=0.4), "b": waits(0.4, floor=0.4)}, VL8, 4)
+    crowd = [ConnectionPath(application=f"a#{n}", ports=(AT,)) for n in range(3)]
+    roomy = [ConnectionPath(application=name, ports=(Port(0, 2),)) for name in ("a", "b")]
+    both = build_plan(told, [*crowd, *roomy])
+    assert both.ports[Port(0, 2)] == build_plan(told, roomy).ports[Port(0, 2)]
     assert sum(both.ports[AT].weights) == 255
 
 
 def test_the_fabric_wide_split_names_the_port_that_is_crowded() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
-    uses = [Connection(application=name, ports=(AT,)) for name in crowd]
+    uses = [ConnectionPath(application=name, ports=(AT,)) for name in crowd]
     for ask in (fabric_wide_plan, gain):
         with pytest.raises(InputError, match=r"^node 0 port 1: the floors of 4 applications take"):
-            ask(policy_of(crowd, VL8, 4), uses)
+            ask(build_policy(crowd, VL8, 4), uses)
 
 
 def test_the_fabric_wide_split_has_a_part_for_each_job() -> None:
-    uses = [Connection(application=name, ports=(AT,)) for name in ("a#1", "a#2", "b#3")]
+    uses = [ConnectionPath(application=name, ports=(AT,)) for name in ("a#1", "a#2", "b#3")]
     told, found = fabric_wide_plan(policy(), uses)
     assert found.shares["a#1"] == pytest.approx(found.shares["a#2"])
     assert sum(told.ports[AT].weights) == 255
@@ -410,7 +413,7 @@ def test_jobs_of_one_application_have_a_part_each() -> None:
 def test_the_steepest_model_that_may_be_has_a_level_of_its_own() -> None:
     steep = Polynomial(coefficients=(1.0, -LARGEST), floor=0.05)
     models: dict[str, Sensitivity] = {f"a{n}": line(0.1 * n) for n in range(16)}
-    found = policy_of({**models, "steep": steep}, VL8, 16)
+    found = build_policy({**models, "steep": steep}, VL8, 16)
     assert found.levels.of("steep").applications == ("steep",)
     assert found.levels.spread < 0.02
 
@@ -418,13 +421,13 @@ def test_the_steepest_model_that_may_be_has_a_level_of_its_own() -> None:
 def test_a_connection_uses_the_ports_of_its_path() -> None:
     fabric = leaf_spine(2, 2, 2)
     src, dst = fabric.hosts[0], fabric.hosts[-1]
-    found = connection(fabric, "a", src, dst)
+    found = find_connection_path(fabric, "a", src, dst)
     assert set(found.ports) == {Port(*hop) for hop in path(fabric, src, dst)}
 
 
 def test_where_paths_are_equal_all_their_ports_count() -> None:
     fabric = route(leaf_spine(2, 3, 2), "ecmp")
-    found = connection(fabric, "a", fabric.hosts[0], fabric.hosts[-1])
+    found = find_connection_path(fabric, "a", fabric.hosts[0], fabric.hosts[-1])
     assert len(found.ports) == 1 + 3 + 3 + 1
     ways = {
         hop for flow in range(64) for hop in path(fabric, fabric.hosts[0], fabric.hosts[-1], flow)
@@ -435,5 +438,5 @@ def test_where_paths_are_equal_all_their_ports_count() -> None:
 def test_a_connection_to_the_same_host_is_refused_and_a_cable_has_one_port() -> None:
     fabric = back_to_back()
     with pytest.raises(InputError, match="to itself; leave it out"):
-        connection(fabric, "a", 0, 0)
-    assert connection(fabric, "a", 0, 1).ports == (Port(0, 1),)
+        find_connection_path(fabric, "a", 0, 0)
+    assert find_connection_path(fabric, "a", 0, 1).ports == (Port(0, 1),)

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_slowdowns, volume_of, weights_with_lending
+from weft.control.policy.lending import choose_weights, measured_volume, predict_slowdowns
 from weft.corun.rounds import ways_in
 from weft.corun.ways import ALONE, LEND, MANAGED, WAYS, ways_of
 from weft.studies.saba.recorded import recorded, recorded_coruns, recorded_variants
@@ -59,7 +59,7 @@ def test_a_recorded_corun_had_the_weights_of_the_recorded_models(name: str) -> N
     link_bps = applications[0].profile.link_bps
     assert link_bps is not None
     models = [application.convex.model for application in applications]
-    wanted = ways_of(models, link_bps, [*map(volume_of, applications)])
+    wanted = ways_of(models, link_bps, [*map(measured_volume, applications)])
     found = ways_in(name, recorded_coruns()[name])
     assert found.keys() == wanted.keys()
     for way in found.keys() - {LEND}:
@@ -73,10 +73,10 @@ def test_a_recorded_corun_lent_by_weights_as_good_as_todays_but_for_a_hundredth(
     """They were measured before weights with lending had to be no worse than Eq. 4.2's."""
     applications = [recorded()[one] for one in name.split("+")]
     models = [application.convex.model for application in applications]
-    volumes = [*map(volume_of, applications)]
+    volumes = [*map(measured_volume, applications)]
     had = ways_in(name, recorded_coruns()[name])[LEND]
-    today = weights_with_lending(models, MANAGED, volumes).tolist()
-    then, now = (lent_slowdowns(models, w, MANAGED, volumes) for w in (had.weights, today))
+    today = choose_weights(models, MANAGED, volumes).tolist()
+    then, now = (predict_slowdowns(models, w, MANAGED, volumes) for w in (had.weights, today))
     assert had.lent == pytest.approx(then.tolist(), rel=1e-4)
     assert then.mean() <= 1.01 * now.mean()
 
@@ -87,12 +87,12 @@ def test_weights_by_sensitivity_gain_no_group_of_the_recorded_more_than_a_hundre
     for count in range(2, 6):
         for group in combinations(recorded().values(), count):
             models = [application.convex.model for application in group]
-            volumes = [*map(volume_of, group)]
+            volumes = [*map(measured_volume, group)]
             equal = [MANAGED / count] * count
             ports = [range(count)]
             weft = allocate(models, ports, units=100_000, capacity=MANAGED).shares.tolist()
             before, after = (
-                lent_slowdowns(models, weights, MANAGED, volumes).mean()
+                predict_slowdowns(models, weights, MANAGED, volumes).mean()
                 for weights in (equal, weft)
             )
             gains.append(1 - after / before)

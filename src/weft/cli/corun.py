@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 
 from weft.cli.profile import number, seconds, terminable
-from weft.control.policy.lending import volume_of
+from weft.control.policy.lending import measured_volume
 from weft.corun.outcome import outcome_of, outcome_text, unmarked_text
 from weft.corun.rounds import (
     UNMARKED,
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
     plan = replace(plan, identity=identity_of(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
-    ways = ways_of(models, link_bps, [*map(volume_of, applications)])
+    ways = ways_of(models, link_bps, [*map(measured_volume, applications)])
     if args.dry_run:
         _foretell(plan, applications, ways, as_json=args.json)
         return 0

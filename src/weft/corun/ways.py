@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_slowdowns, weights_with_lending
+from weft.control.policy.lending import choose_weights, predict_slowdowns
 from weft.host.net.queues import Queue
 from weft.sensitivity.model import Hinges
 
@@ -58,7 +58,7 @@ def ways_of(
     answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)
     weft = [answer[n] / units for n in everyone]
     equal = [MANAGED / len(models)] * len(models)
-    lend = weights_with_lending(models, MANAGED, volumes, units=units).tolist()
+    lend = choose_weights(models, MANAGED, volumes, units=units).tolist()
     return {
         ONE: Way(name=ONE),
         EQUAL: _predicted(EQUAL, models, equal, volumes),
@@ -74,7 +74,7 @@ def _predicted(
         name=name,
         weights=tuple(weights),
         promised=_slowdowns(models, weights),
-        lent=tuple(lent_slowdowns(models, weights, MANAGED, volumes).tolist()),
+        lent=tuple(predict_slowdowns(models, weights, MANAGED, volumes).tolist()),
     )
 
 

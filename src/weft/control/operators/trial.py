@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from weft.control.policy.connection_ports import connection
+from weft.control.policy.connection_path import find_connection_path
 from weft.control.policy.port import (
     ENTRY_UNITS,
     LIMIT_BYTES,
-    MOST_ENTRIES,
+    MAX_ENTRIES,
     MOST_LIMIT,
     arbitration_entries,
 )
@@ -133,7 +133,7 @@ def _used(fabric: Fabric, flows: Sequence[Flow]) -> dict[Port, set[int]]:
             raise InputError(where, f"level {flow.level}", f"use 0 to {_LEVELS - 1}")
         source, target = fabric.index(flow.source), fabric.index(flow.target)
         for ends in ((source, target), (target, source)):
-            for port in connection(fabric, flow.application, *ends).ports:
+            for port in find_connection_path(fabric, flow.application, *ends).ports:
                 found.setdefault(port, set()).add(flow.level)
     return found
 
@@ -181,7 +181,7 @@ def _told(told: Tables | None, lane_of: Mapping[int, int], scheduler: Scheduler)
 
 def _scaled(weights: Mapping[int, int]) -> dict[int, int]:
     """As large as the table takes: then a share of one per cent is two packets of a round."""
-    room = ENTRY_UNITS * (MOST_ENTRIES - len(weights))
+    room = ENTRY_UNITS * (MAX_ENTRIES - len(weights))
     total = sum(weights.values())
     return {lane: max(1, weight * room // total) for lane, weight in weights.items()}
 

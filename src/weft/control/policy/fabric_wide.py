@@ -13,19 +13,49 @@ no split of these ports is better by more. For convex models it goes to nought; 
 that are not convex a gap may stay, as the bound is that of their convex envelopes.
 
 Entry point: `fabric_wide`. Shares are of a link, prices slowdown per whole link.
+
+What rates the splits of single ports give along whole paths.
+
+An application with the shares w_ip along its path is promised the least of them. Ports that serve
+by weights leave no room unused, so that it has more where others are held back elsewhere:
+
+    r_i = min over its ports of θ_p w_ip,   Σ_i min(r_i, θ_p w_ip) = C_p  wherever θ_p is finite,
+
+found by setting each θ_p in turn until none changes. Entry points: `promised_rates`,
+`working_rates`.
+
+A plan whose weights are those of the fabric-wide split, and what it gains over the local rule.
+
+At each port an application has the share that the fabric as a whole gives it, and what the port has
+left goes to its applications in proportion. Weights are whole units and no floor is cut: an
+application may have less than that share by up to a unit per application at the port. How far the
+plan itself can be from the best is therefore said on its own (`promised_gap`). Entry points:
+`fabric_wide_plan`, `promised_gap`, `path_slowdowns`, `gain`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
+from weft.control.policy.allocate import least_units
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.demand import Responses
 from weft.control.policy.kmeans import IntArray
-from weft.control.policy.response import Responses
+from weft.control.policy.plan import (
+    Plan,
+    Policy,
+    PortMap,
+    PortPlan,
+    application_name,
+    build_plan,
+    port_name,
+)
+from weft.control.policy.port import PortPolicy
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.sensitivity.model import FloatArray, Sensitivity
@@ -163,3 +193,171 @@ class _Problem:
     def _ports(self, application: int) -> IntArray:
         by = self.by_application
         return np.asarray(by.indices[by.indptr[application] : by.indptr[application + 1]])
+
+
+Shares = Mapping[Port, Mapping[str, float]]  # of each application at each port
+
+_SWEEPS = 1000
+_SETTLED = 1e-10
+
+
+def promised_rates(shares: Shares) -> dict[str, float]:
+    """The least share of each application along its path."""
+    rates: dict[str, float] = {}
+    for port in shares.values():
+        for name, share in port.items():
+            rates[name] = min(share, rates.get(name, 1.0))
+    return rates
+
+
+def working_rates(shares: Shares, capacity: Mapping[Port, float]) -> dict[str, float] | None:
+    """Rates if all send as much as they can, at most a whole link; None if they do not settle."""
+    names = sorted({name for port in shares.values() for name in port})
+    weights = np.array([[port.get(name, np.inf) for name in names] for port in shares.values()])
+    offers = weights.copy()
+    for _ in range(_SWEEPS):
+        before = offers.copy()
+        for p, (port, weight) in enumerate(zip(shares, weights, strict=True)):
+            here = np.isfinite(weight)
+            elsewhere = np.minimum(np.delete(offers, p, axis=0).min(axis=0, initial=np.inf), 1.0)
+            level = _level(weight[here], elsewhere[here], capacity[port])
+            offers[p, here] = weight[here] * level
+        if np.allclose(offers, before, rtol=_SETTLED, atol=0.0):
+            return dict(zip(names, np.minimum(offers.min(axis=0), 1.0).tolist(), strict=True))
+    return None
+
+
+def _level(weights: FloatArray, limits: FloatArray, capacity: float) -> float:
+    """θ with Σ min(limit, θ · weight) = capacity; without bound where the limits leave room."""
+    if limits.sum() <= capacity:
+        return float("inf")
+    order = np.argsort(limits / weights)
+    limits, weights = limits[order], weights[order]
+    taken = np.concatenate([[0.0], np.cumsum(limits)[:-1]])
+    level = (capacity - taken) / np.cumsum(weights[::-1])[::-1]
+    return float(level[np.argmax(level * weights <= limits)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathSlowdowns:
+    """Mean slowdown of a fabric's applications under a plan, whole paths counted.
+
+    `promised`: each has the least of its shares. `working`: what others leave is used too, as ports
+    do that serve by weights; None where those rates do not settle.
+    """
+
+    promised: float
+    working: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Plans of the same connections by the local rule and fabric-wide.
+
+    `gap`: no split could promise a total slowdown below the fabric-wide plan's by more than this
+    part of it.
+    """
+
+    local: PathSlowdowns
+    wide: PathSlowdowns
+    gap: float
+
+    @property
+    def promised(self) -> float:
+        """By what part the promised mean slowdown is lower fabric-wide."""
+        return 1 - self.wide.promised / self.local.promised
+
+    @property
+    def working(self) -> float | None:
+        """The same where ports use what others leave; None where rates do not settle."""
+        if self.local.working is None or self.wide.working is None:
+            return None
+        return 1 - self.wide.working / self.local.working
+
+
+def fabric_wide_plan(
+    policy: Policy, connections: Iterable[ConnectionPath]
+) -> tuple[Plan, FabricWide]:
+    """The plan with fabric-wide weights, and the split that they follow."""
+    local = build_plan(policy, connections)
+    _check_room(local)
+    paths = paths_of(local)
+    models = {name: policy.models[application_name(name)] for name in paths}
+    found = fabric_wide(models, paths, _capacities(local))
+    ports = {port: _weighted(told, found) for port, told in local.ports.items()}
+    return Plan(policy=policy, ports=PortMap(ports)), found
+
+
+def promised_gap(told: Plan, found: FabricWide) -> float:
+    """What a plan of those connections promises in all is at most this part above the least."""
+    rates = promised_rates(told.shares)
+    total = _mean_slowdown(told.policy, rates) * len(rates)
+    return max(0.0, total - found.bound) / abs(total)
+
+
+def gain(policy: Policy, connections: Iterable[ConnectionPath]) -> Gain:
+    """What the fabric-wide weights of these connections bring over the local ones."""
+    once = tuple(connections)
+    wide, found = fabric_wide_plan(policy, once)
+    return Gain(
+        local=path_slowdowns(build_plan(policy, once)),
+        wide=path_slowdowns(wide),
+        gap=promised_gap(wide, found),
+    )
+
+
+def path_slowdowns(told: Plan) -> PathSlowdowns:
+    """Mean slowdowns that a plan gives along whole paths."""
+    working = working_rates(told.shares, _capacities(told))
+    return PathSlowdowns(
+        promised=_mean_slowdown(told.policy, promised_rates(told.shares)),
+        working=None if working is None else _mean_slowdown(told.policy, working),
+    )
+
+
+def paths_of(told: Plan) -> dict[str, list[Port]]:
+    """Ports of each application that has a connection."""
+    paths: dict[str, list[Port]] = {}
+    for port, counts in told.present.items():
+        for name in counts:
+            paths.setdefault(name, []).append(port)
+    return paths
+
+
+def _capacities(told: Plan) -> dict[Port, float]:
+    return {port: own.policy.capacity for port, own in told.ports.items()}
+
+
+def _check_room(told: Plan) -> None:
+    """The local rule squeezes a crowded port; what a model says below its floor is no optimum."""
+    for port, own in told.ports.items():
+        need, room = own.least_units, own.policy.managed_units
+        if need > room:
+            floors = f"the floors of {len(own.names)} applications take {need} units"
+            remedy = "profile at lower shares or admit fewer applications"
+            raise InputError(port_name(port), f"{floors}, the capacity is {room}", remedy)
+
+
+def _mean_slowdown(policy: Policy, rates: Mapping[str, float]) -> float:
+    models = policy.models
+    return float(
+        np.mean([models[application_name(name)].slowdown(rate) for name, rate in rates.items()])
+    )
+
+
+def _weighted(told: PortPlan, found: FabricWide) -> PortPlan:
+    wanted = [(a.model, found.shares[a.application]) for a in told.applications]
+    return replace(told, weights=tuple(_units(told.policy, wanted)), gap=None)
+
+
+def _units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
+    """Whole units in proportion to the shares, floors kept, the largest remainders rounded up."""
+    least = np.array([least_units(model, own.units) for model, _ in applications])
+    shares = np.array([share for _, share in applications])
+    spare = own.managed_units - int(least.sum())
+    wanted = np.maximum(shares * own.managed_units / shares.sum() - least, 1e-12)
+    exact = wanted * spare / wanted.sum()
+    units = np.floor(exact + 1e-9).astype(int)
+    short = spare - int(units.sum())
+    units[np.argsort(units - exact, kind="stable")[:short]] += 1
+    return [int(unit) for unit in least + units]

@@ -33,12 +33,12 @@ def partition(points: FloatArray, weights: npt.NDArray[Any], groups: int) -> Int
     return _lloyd(points, weights.astype(float), groups)
 
 
-def squares(points: FloatArray, centre: FloatArray) -> float:
+def sum_squares(points: FloatArray, centre: FloatArray) -> float:
     """Squared distances to a centre, summed."""
     return float(((points - centre) ** 2).sum())
 
 
-def nearest(points: FloatArray, centres: FloatArray) -> IntArray:
+def find_nearest(points: FloatArray, centres: FloatArray) -> IntArray:
     """Index of the nearest centre of each point, the first of equals."""
     return np.asarray(_distances(points, centres).argmin(axis=1))
 
@@ -123,10 +123,10 @@ def _start(
 
 
 def _settled(points: FloatArray, weights: FloatArray, centres: FloatArray) -> IntArray:
-    group = nearest(points, centres)
+    group = find_nearest(points, centres)
     for _ in range(_ROUNDS):
         centres = _means(points, weights, group, centres)
-        moved = nearest(points, centres)
+        moved = find_nearest(points, centres)
         if np.array_equal(moved, group):
             break
         group = moved

@@ -12,7 +12,7 @@ of its bytes (`volume_of`), or of its model. In a convex model a term c max(0, t
 communication of volume c t, so that V = sum of c t (what is hidden at every share of the profile is
 not known and left out). Progress is averaged, not shares: that is right where the others' phases
 last long beside what an application can hide.
-Entry points: `lent_slowdowns`, `weights_with_lending`. Shares are fractions of the link.
+Entry points: `predict_slowdowns`, `weights_with_lending`. Shares are fractions of the link.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from statistics import median
 import numpy as np
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.response import Responses
+from weft.control.policy.demand import Responses
 from weft.errors import InputError
 from weft.sensitivity.application import Application
 from weft.sensitivity.model import FloatArray, Hinges
@@ -42,12 +42,12 @@ _AS_GOOD = 0.005
 _WORTH = 1e-4  # of slowdown, below which a step is not worth it
 
 
-def volume(model: Hinges) -> float:
+def model_volume(model: Hinges) -> float:
     """What the model says is sent in a run, as a fraction of a run's time with the whole link."""
     return min(1.0, sum(c * t for t, c in model.terms))
 
 
-def volume_of(application: Application) -> float:
+def measured_volume(application: Application) -> float:
     """The same by the bytes of its runs with the whole link, where they tell.
 
     A profile has the bytes that the host of the command sent and received. Those of the busier
@@ -55,7 +55,7 @@ def volume_of(application: Application) -> float:
     is nearer to what the model says. Where that is not within a factor of the root of 2, other
     hosts sent the rest, and the model says more than the bytes.
     """
-    profile, said = application.profile, volume(application.convex.model)
+    profile, said = application.profile, model_volume(application.convex.model)
     counted = [run for run in profile.runs if run.share == 1 and run.bytes]
     if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
         return said
@@ -95,7 +95,7 @@ class Lending:
         if not 1 <= count <= MOST:
             raise InputError("lending", f"{count} applications", f"use 1 to {MOST}")
         object.__setattr__(self, "responses", Responses.of(self.models))
-        sent = np.array(self.volumes or [volume(model) for model in self.models])
+        sent = np.array(self.volumes or [model_volume(model) for model in self.models])
         if sent.shape != (count,) or not ((sent >= 0) & (sent <= 1)).all():
             problem = f"{[*self.volumes]} of {count} applications"
             raise InputError("volumes", problem, "give one of 0 to 1 for each")
@@ -145,7 +145,7 @@ class Lending:
         return np.asarray(before * behind[..., ::-1])
 
 
-def lent_slowdowns(
+def predict_slowdowns(
     models: Sequence[Hinges],
     weights: Sequence[float],
     capacity: float = 1.0,
@@ -161,7 +161,7 @@ def lent_slowdowns(
     return Lending(models, capacity, volumes).slowdowns(given)
 
 
-def weights_with_lending(
+def choose_weights(
     models: Sequence[Hinges],
     capacity: float = 1.0,
     volumes: Sequence[float] = (),

@@ -7,18 +7,29 @@ floor where that is higher). Distance is Euclidean, unscaled.
 
 Equal applications are one point with a weight, and points are taken in the order of their
 coordinates, so that neither the order of applications nor their names change a level. Levels are
-numbered from 1 by sensitivity, the least sensitive first. Entry points: `levels_of`, `levels_kept`.
+numbered from 1 by sensitivity, the least sensitive first. Entry points: `cluster_levels`, `keep_levels`.
+
+Priority levels to queues: a hierarchy of clusters, and its first step that fits a port.
+
+Saba, 4.3.3.2. Step 1 has every level in a cluster of its own; each further step joins the two
+clusters that are nearest (Euclidean) and gives the new one the midpoint of their coordinates, down
+to one cluster. (The paper calls this average linkage; with midpoints it is what others call median
+linkage, WPGMC. Joins may come at smaller distances than earlier ones; steps are in the order of
+joining, so that a later step never splits a cluster.) At a port the first step counts at which the
+levels present there are in at most as many clusters as it has queues.
+Entry points: `build_hierarchy`, `map_queues`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from math import fsum, inf
+from itertools import combinations
+from math import dist, fsum, inf
 
 import numpy as np
 
-from weft.control.policy.kmeans import IntArray, nearest, partition, squares
+from weft.control.policy.kmeans import IntArray, find_nearest, partition, sum_squares
 from weft.errors import InputError
 from weft.sensitivity.model import FloatArray, Polynomial, Sensitivity
 
@@ -59,7 +70,7 @@ class Levels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptLevels:
     """Levels after applications came or went, with nobody moved, and what that costs.
 
     `anew` is K-means from the beginning, its levels numbered so that the fewest applications
@@ -79,7 +90,7 @@ class Kept:
         return excess / self.anew.spread if self.anew.spread > 0 else inf
 
 
-def levels_of(models: Mapping[str, Sensitivity], most: int) -> Levels:
+def cluster_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
     """At most `most` levels; fewer where fewer applications differ."""
     members = _members(models, most)
     distinct, which, count = np.unique(
@@ -90,7 +101,7 @@ def levels_of(models: Mapping[str, Sensitivity], most: int) -> Levels:
     return _with_numbers(found, {level.number: rank for rank, level in enumerate(ranked, start=1)})
 
 
-def levels_kept(before: Levels, models: Mapping[str, Sensitivity], most: int) -> Kept:
+def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) -> KeptLevels:
     """Levels for the applications of `models`, each that had a level keeping it.
 
     A new application opens a level while fewer than `most` are in use, or joins the nearest.
@@ -104,9 +115,9 @@ def levels_kept(before: Levels, models: Mapping[str, Sensitivity], most: int) ->
     numbers = np.array([old.get(name, 0) for name in members.names])
     for row in np.flatnonzero(numbers == 0).tolist():
         numbers[row] = _place(members.points, numbers, row, most)
-    anew = _renumbered(levels_of(models, most), before, most)
+    anew = _renumbered(cluster_levels(models, most), before, most)
     movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)
-    return Kept(levels=_levels(members, numbers), anew=anew, movers=tuple(movers))
+    return KeptLevels(levels=_levels(members, numbers), anew=anew, movers=tuple(movers))
 
 
 def coordinates_of(models: Mapping[str, Sensitivity]) -> tuple[str, FloatArray]:
@@ -151,7 +162,7 @@ def _levels(members: _Members, numbers: IntArray) -> Levels:
     for number in np.unique(numbers).tolist():
         rows = np.flatnonzero(numbers == number)
         centroid = members.points[rows].mean(axis=0)
-        spreads.append(squares(members.points[rows], centroid))
+        spreads.append(sum_squares(members.points[rows], centroid))
         levels.append(
             Level(
                 number=number,
@@ -171,8 +182,8 @@ def _place(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
         return free[0]
     centroids = np.array([points[numbers == number].mean(axis=0) for number in used])
     own = points[row : row + 1]
-    best = int(nearest(own, centroids)[0])
-    return free[0] if free and squares(own, centroids[best]) > 0 else used[best]
+    best = int(find_nearest(own, centroids)[0])
+    return free[0] if free and sum_squares(own, centroids[best]) > 0 else used[best]
 
 
 # ---- Numbers ----------------------------------------------------------------------------------
@@ -196,3 +207,77 @@ def _renumbered(levels: Levels, before: Levels, most: int) -> Levels:
     rows, numbers = linear_sum_assignment(shared, maximize=True)
     named = dict(zip(rows.tolist(), (numbers + 1).tolist(), strict=True))
     return _with_numbers(levels, {level.number: named[i] for i, level in enumerate(levels.levels)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Levels that share a queue where they must, and the coordinates that stand for them."""
+
+    levels: tuple[int, ...]
+    coordinates: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """Clusters of each step, in the order of their first level; step 1 is `steps[0]`."""
+
+    steps: tuple[tuple[Cluster, ...], ...]
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        return tuple(cluster.levels[0] for cluster in self.steps[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueMap:
+    """Levels of each queue of a port, and the step of the hierarchy that they come from."""
+
+    step: int
+    queues: tuple[tuple[int, ...], ...]
+
+
+def build_hierarchy(levels: Levels) -> Hierarchy:
+    """All steps, from one cluster per level to one of all."""
+    clusters = tuple(
+        Cluster(levels=(level.number,), coordinates=level.centroid) for level in levels.levels
+    )
+    steps = [clusters]
+    while len(clusters) > 1:
+        clusters = _joined(clusters)
+        steps.append(clusters)
+    return Hierarchy(steps=tuple(steps))
+
+
+def _joined(clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
+    """The nearest two as one; of equally near ones those with the lowest levels."""
+    a, b = min(combinations(clusters, 2), key=lambda two: _distance(*two))
+    midpoint = tuple((x + y) / 2 for x, y in zip(a.coordinates, b.coordinates, strict=True))
+    both = Cluster(levels=tuple(sorted(a.levels + b.levels)), coordinates=midpoint)
+    return tuple(both if cluster is a else cluster for cluster in clusters if cluster is not b)
+
+
+def _distance(a: Cluster, b: Cluster) -> float:
+    return dist(a.coordinates, b.coordinates)
+
+
+def map_queues(hierarchy: Hierarchy, present: Collection[int], queues: int) -> QueueMap:
+    """Queues of the levels present at a port, in the order of their first level."""
+    if queues < 1:
+        raise InputError("queues of a port", f"{queues}", "use at least 1")
+    if not present:
+        raise InputError("queues of a port", "no level is present", "leave the port out")
+    here = frozenset(present)
+    unknown = here.difference(hierarchy.levels)
+    if unknown:
+        raise InputError(f"level {min(unknown)}", "is not in the hierarchy", "cluster all levels")
+    # A step joins two clusters: fewer steps than levels beyond the queues cannot do.
+    number = max(0, len(here) - queues)
+    while True:
+        used = [c.levels for c in hierarchy.steps[number] if not here.isdisjoint(c.levels)]
+        number += 1
+        if len(used) <= queues:
+            return QueueMap(step=number, queues=tuple(sorted([_within(own, here) for own in used])))
+
+
+def _within(levels: tuple[int, ...], present: frozenset[int]) -> tuple[int, ...]:
+    return levels if present.issuperset(levels) else tuple([n for n in levels if n in present])

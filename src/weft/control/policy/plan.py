@@ -1,37 +1,104 @@
-"""The plan of a fabric: for every port its queues, their weights, and who is in which and why.
+"""A mapping from ports that gives a changed one without being copied as a whole.
+
+Its entries lie by node, so that a change copies those of the nodes it concerns and one reference
+per other node: on a fabric of 11,000 ports 2,208 references, which the garbage collector visits.
+Entry points: `PortMap`, `PortMap.changed`.
+
+The plan of a fabric: for every port its queues, their weights, and who is in which and why.
 
 A plan follows from the policy (models, levels, hierarchy, ports) and the connections alone. Each
 port is split on its own (Saba, Eq. 4.2): its applications' weights make their total slowdown least,
 in the scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum
 of its applications' weights. A connection that comes or goes concerns only the ports of its path.
 Jobs of one application are told apart by a number after its name, `LR#3`: each has a part of its
-own. Entry points: `policy_of`, `plan`, `with_connection`, `without_connection`, `with_changes`.
+own. Entry points: `build_policy`, `plan`, `add_connection`, `remove_connection`, `with_changes`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
+from typing import Any, TypeVar, overload
 
-from weft.control.policy.by_port import ByPort
-from weft.control.policy.connection_ports import Connection
-from weft.control.policy.crowded import Kinds, split
-from weft.control.policy.levels import Levels, levels_of
-from weft.control.policy.port import ArbitrationTables, PortPolicy, arbitration_of
-from weft.control.policy.queues import Hierarchy, QueueMap, hierarchy_of, queues_at
+from weft.control.policy.allocate import Kinds, split
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.levels import (
+    Hierarchy,
+    Levels,
+    QueueMap,
+    build_hierarchy,
+    cluster_levels,
+    map_queues,
+)
+from weft.control.policy.port import ArbitrationTables, PortPolicy, build_arbitration
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.sensitivity.model import Sensitivity
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class PortMap(Mapping[Port, T]):
+    """A value per port; immutable."""
+
+    __slots__ = ("_count", "_nodes")
+
+    def __init__(self, entries: Mapping[Port, T]) -> None:
+        self._nodes: dict[int, dict[Port, T]] = {}
+        self._count = len(entries)
+        for port, value in entries.items():
+            self._nodes.setdefault(port.node, {})[port] = value
+
+    def __getitem__(self, port: Port) -> T:
+        return self._nodes.get(port.node, {})[port]
+
+    @overload
+    def get(self, port: Port, /) -> T | None: ...
+
+    @overload
+    def get(self, port: Port, /, default: T | D) -> T | D: ...
+
+    def get(self, port: Port, default: Any = None) -> Any:
+        own = self._nodes.get(port.node)
+        return default if own is None else own.get(port, default)
+
+    def __iter__(self) -> Iterator[Port]:
+        return (port for own in self._nodes.values() for port in own)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def update(self, entries: Mapping[Port, T | None]) -> PortMap[T]:
+        """With these entries; None takes one away."""
+        nodes = dict(self._nodes)
+        count = self._count
+        for node in {port.node for port in entries}:
+            nodes[node] = dict(nodes.get(node, {}))
+            count -= len(nodes[node])
+        for port, value in entries.items():
+            if value is None:
+                nodes[port.node].pop(port, None)
+            else:
+                nodes[port.node][port] = value
+        count += sum(len(nodes[node]) for node in {port.node for port in entries})
+        found: PortMap[T] = PortMap({})
+        found._nodes, found._count = nodes, count
+        return found
+
 
 Present = Mapping[Port, Mapping[str, int]]  # connections of each application at each port
 Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
 
 
 @lru_cache(1 << 17)  # a port is split anew thousands of times a second, with a hundred of them
-def kind_of(application: str) -> str:
+def application_name(application: str) -> str:
     """What its model and its level go by."""
     return application.partition("#")[0]
 
@@ -64,7 +131,7 @@ class Policy:
 
     def rows_of(self, names: Sequence[str]) -> list[int]:
         """Of each application's model, among `kinds`."""
-        return [*map(self.rows.__getitem__, map(kind_of, names))]
+        return [*map(self.rows.__getitem__, map(application_name, names))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +201,7 @@ class PortPlan:
         return tuple(
             Assigned(
                 application=name,
-                model=self.whole.models[kind_of(name)],
+                model=self.whole.models[application_name(name)],
                 connections=count,
                 level=level,
                 queue=queue_of[level],
@@ -149,7 +216,7 @@ class PortPlan:
     @property
     def levels(self) -> tuple[int, ...]:
         """Level of each application."""
-        return tuple(map(self.whole.level_of.__getitem__, map(kind_of, self.names)))
+        return tuple(map(self.whole.level_of.__getitem__, map(application_name, self.names)))
 
     @property
     def connections(self) -> dict[str, int]:
@@ -190,7 +257,7 @@ class PortPlan:
     @property
     def arbitration(self) -> ArbitrationTables:
         """What an InfiniBand port is told: both tables and the limit of high priority."""
-        return arbitration_of(self.policy, self.units)
+        return build_arbitration(self.policy, self.units)
 
     def of(self, application: str) -> Assigned:
         """Where an application is, and why."""
@@ -205,7 +272,7 @@ class Plan:
     """Every port that carries a connection."""
 
     policy: Policy
-    ports: ByPort[PortPlan]
+    ports: PortMap[PortPlan]
 
     @property
     def present(self) -> Present:
@@ -218,24 +285,24 @@ class Plan:
         return {port: told.shares for port, told in self.ports.items()}
 
 
-def policy_of(
+def build_policy(
     models: Mapping[str, Sensitivity],
     port: PortPolicy,
     levels: int,
     ports: Mapping[Port, PortPolicy] | None = None,
 ) -> Policy:
     """The policy for these applications, in at most so many levels."""
-    found = levels_of(models, levels)
+    found = cluster_levels(models, levels)
     return Policy(
         models=dict(models),
         levels=found,
-        hierarchy=hierarchy_of(found),
+        hierarchy=build_hierarchy(found),
         port=port,
         ports=dict(ports or {}),
     )
 
 
-def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:
+def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
     """The plan of all ports that these connections use."""
     present: dict[Port, dict[str, int]] = {}
     for connection in connections:
@@ -244,29 +311,29 @@ def plan(policy: Policy, connections: Iterable[Connection]) -> Plan:
             here = present.setdefault(port, {})
             here[connection.application] = here.get(connection.application, 0) + 1
     columns = {port: _columns(counts) for port, counts in present.items()}
-    return Plan(policy=policy, ports=ByPort(_planned(policy, columns, {})))
+    return Plan(policy=policy, ports=PortMap(_planned(policy, columns, {})))
 
 
-def with_connection(before: Plan, connection: Connection) -> Plan:
+def add_connection(before: Plan, connection: ConnectionPath) -> Plan:
     """The plan with one connection more: the same as that of all connections anew."""
-    return with_changes(before, [(connection, 1)])
+    return change_connections(before, [(connection, 1)])
 
 
-def without_connection(before: Plan, connection: Connection) -> Plan:
+def remove_connection(before: Plan, connection: ConnectionPath) -> Plan:
     """The plan with one connection less: the same as that of the others anew.
 
     A plan knows how many connections an application has at a port, not which: whoever calls keeps
     the connections, and takes away only one that was made.
     """
-    return with_changes(before, [(connection, -1)])
+    return change_connections(before, [(connection, -1)])
 
 
-def with_changes(before: Plan, changes: Iterable[tuple[Connection, int]]) -> Plan:
+def change_connections(before: Plan, changes: Iterable[tuple[ConnectionPath, int]]) -> Plan:
     """The plan with some connections more (1) and others less (-1)."""
-    return with_moved(before, _moved(before.policy, changes))
+    return shift_counts(before, _moved(before.policy, changes))
 
 
-def with_moved(before: Plan, moved: Present) -> Plan:
+def shift_counts(before: Plan, moved: Present) -> Plan:
     """The plan with so many connections more of each application at each port.
 
     Ports are solved again, once, where an application came or went; elsewhere the very weights
@@ -285,22 +352,24 @@ def with_moved(before: Plan, moved: Present) -> Plan:
         if columns[0]:
             anew[port] = columns
     changed |= _planned(before.policy, anew, before.ports)
-    return Plan(policy=before.policy, ports=before.ports.changed(changed))
+    return Plan(policy=before.policy, ports=before.ports.update(changed))
 
 
-def under_policy(before: Plan, policy: Policy) -> Plan:
+def replan(before: Plan, policy: Policy) -> Plan:
     """The same connections under another policy: neither weights nor queues are taken over."""
     columns = {port: (told.names, told.counts) for port, told in before.ports.items()}
-    return Plan(policy=policy, ports=ByPort(_planned(policy, columns, {})))
+    return Plan(policy=policy, ports=PortMap(_planned(policy, columns, {})))
 
 
-def _check_application(policy: Policy, connection: Connection) -> None:
-    if kind_of(connection.application) not in policy.models:
+def _check_application(policy: Policy, connection: ConnectionPath) -> None:
+    if application_name(connection.application) not in policy.models:
         where = f"application {connection.application}"
         raise InputError(where, "is not registered", "register it first")
 
 
-def _moved(policy: Policy, changes: Iterable[tuple[Connection, int]]) -> dict[Port, dict[str, int]]:
+def _moved(
+    policy: Policy, changes: Iterable[tuple[ConnectionPath, int]]
+) -> dict[Port, dict[str, int]]:
     """By how many connections each application has more at each port."""
     moved: dict[Port, dict[str, int]] = {}
     for connection, by in changes:
@@ -380,10 +449,10 @@ def _planned(
 def _mapped(
     policy: Policy, own: PortPolicy, names: Sequence[str], before: PortPlan | None
 ) -> QueueMap:
-    levels = frozenset(map(policy.level_of.__getitem__, map(kind_of, names)))
+    levels = frozenset(map(policy.level_of.__getitem__, map(application_name, names)))
     if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
         return before.mapped
-    return queues_at(policy.hierarchy, levels, own.managed_queues)
+    return map_queues(policy.hierarchy, levels, own.managed_queues)
 
 
 def port_name(port: Port) -> str:

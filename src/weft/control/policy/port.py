@@ -23,8 +23,8 @@ from math import ceil, floor
 from weft.errors import InputError
 
 ENTRY_UNITS = 255
-MOST_ENTRIES = 64  # of a table
-MOST_LANES = 15  # for data: VL15 is for management
+MAX_ENTRIES = 64  # of a table
+MAX_LANES = 15  # for data: VL15 is for management
 LIMIT_BYTES = 4096
 MOST_LIMIT = 254  # 255 means no limit
 _ROUNDING = 1e-9
@@ -40,8 +40,8 @@ class VlArbitration:
 
     def __post_init__(self) -> None:
         _check_at_least("virtual lanes", self.queues, 1)
-        _check_at_most("virtual lanes", self.queues, MOST_LANES)
-        _check_at_most("entries of an arbitration table", self.entries, MOST_ENTRIES)
+        _check_at_most("virtual lanes", self.queues, MAX_LANES)
+        _check_at_most("entries of an arbitration table", self.entries, MAX_ENTRIES)
         # A queue's last entry may be all but empty: in the worst case one entry per queue is lost.
         most = ENTRY_UNITS * (self.entries - self.queues + 1)
         if not 1 <= self.units <= most:
@@ -170,7 +170,7 @@ class ArbitrationTables:
     high_limit: int = 0
 
 
-def arbitration_of(own: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
+def build_arbitration(own: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
     """Both tables of a port whose queues have these units; a latency lane is in the high one."""
     if isinstance(own.scheduler, Htb):
         raise InputError("port", "HTB has no arbitration tables", "use the units of its queues")

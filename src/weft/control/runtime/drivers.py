@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from weft.control.policy.port import MOST_ENTRIES, MOST_LANES
+from weft.control.policy.port import MAX_ENTRIES, MAX_LANES
 from weft.control.state.kinds import Settings
 from weft.errors import InputError
 from weft.fabric import Fabric, read_fabric
@@ -118,8 +118,8 @@ def _simulated(table: Table, base: Path, _: Settings) -> Switches:
     ability = Ability(
         scheduler=scheduler,
         levels=table.integer("levels", 1, 64, USUAL.levels),
-        queues=table.integer("queues", 1, 64 if scheduler == "htb" else MOST_LANES, USUAL.queues),
-        entries=table.integer("entries", 1, MOST_ENTRIES, USUAL.entries),
+        queues=table.integer("queues", 1, 64 if scheduler == "htb" else MAX_LANES, USUAL.queues),
+        entries=table.integer("entries", 1, MAX_ENTRIES, USUAL.entries),
         units=table.integer("units", 1, 2**31, USUAL.units),
     )
     registers = table.text("registers", "")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import inf
 
 from weft.control.policy.levels import Levels
-from weft.control.policy.plan import plan
+from weft.control.policy.plan import build_plan
 from weft.control.state.events import Answer, ApplicationModel, ModelChanged
 from weft.control.state.key import Key
 from weft.control.state.kinds import Settings, build_policy, cluster_levels
@@ -109,7 +109,10 @@ def _with_table(state: State, kept: StoredState, table: Mapping[str, Application
     levels = cluster_levels(table, state.settings.levels)
     policy = build_policy(table, levels, {})
     after = replace(
-        state, kinds=dict(table), levels=levels, plan=None if policy is None else plan(policy, [])
+        state,
+        kinds=dict(table),
+        levels=levels,
+        plan=None if policy is None else build_plan(policy, []),
     )
     rows: list[Row] = [ModelRow(name=n, kind=None) for n in sorted(kept.kinds) if n not in table]
     rows += [ModelRow(name=n, kind=k) for n, k in table.items() if _is_new(kept, n, k)]
@@ -130,7 +133,7 @@ def _with_levels(state: State, kept: StoredState, table: Mapping[str, Applicatio
         kinds=kept.kinds,
         withdrawn=kept.withdrawn,
         levels=kept.levels,
-        plan=None if policy is None else plan(policy, []),
+        plan=None if policy is None else build_plan(policy, []),
     )
     gone = [ModelChanged(name=name, kind=None) for name in sorted(kept.kinds) if name not in table]
     come = [ModelChanged(name=name, kind=kind) for name, kind in sorted(table.items())]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from weft.control.policy.connection_ports import Connection as Uses
-from weft.control.policy.plan import Plan, Policy, PortPlan, plan, with_changes
+from weft.control.policy.connection_path import ConnectionPath as Uses
+from weft.control.policy.plan import Plan, Policy, PortPlan, build_plan, change_connections
 from weft.control.state.events import FabricChanged
 from weft.control.state.kinds import build_policy, port_policies
 from weft.control.state.paths import Paths
@@ -95,14 +95,14 @@ def _plan(before: State, after: State, policy: Policy, ways: _Ways) -> Plan:
             for own in after.connections.values()
             if ways[own.id]
         ]
-        return plan(policy, uses)
+        return build_plan(policy, uses)
     changes: list[tuple[Uses, int]] = []
     for own in after.connections.values():
         had, has = before.ports_of(own), ways[own.id]
         if had != has:
             moves = ((had, -1), (has, 1))
             changes += [(Uses(application=own.application, ports=p), by) for p, by in moves if p]
-    return with_changes(Plan(policy=policy, ports=before.plan.ports), changes)
+    return change_connections(Plan(policy=policy, ports=before.plan.ports), changes)
 
 
 def _are_alike(before: State, after: State) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.control.policy.kmeans import nearest, squares
-from weft.control.policy.levels import SHARES, Level, Levels, levels_of
+from weft.control.policy.kmeans import find_nearest, sum_squares
+from weft.control.policy.levels import SHARES, Level, Levels, build_hierarchy, cluster_levels
 from weft.control.policy.plan import Policy
 from weft.control.policy.port import (
     ENTRY_UNITS,
@@ -24,7 +24,6 @@ from weft.control.policy.port import (
     Scheduler,
     VlArbitration,
 )
-from weft.control.policy.queues import hierarchy_of
 from weft.control.state.events import ApplicationModel
 from weft.errors import InputError
 from weft.fabric import Port
@@ -68,17 +67,17 @@ class Settings:
 
 def cluster_levels(kinds: Mapping[str, ApplicationModel], most: int) -> Levels | None:
     """Levels of all of them, nobody considered; None where there are no models."""
-    return levels_of(_models(kinds), most) if kinds else None
+    return cluster_levels(_models(kinds), most) if kinds else None
 
 
 def add_to_levels(levels: Levels | None, name: str, model: Hinges, most: int) -> Levels:
     """The levels with one application more, everyone else where it was."""
     if levels is None:
-        return levels_of({name: model}, most)
+        return cluster_levels({name: model}, most)
     own, used = _coordinates(model), [level.number for level in levels.levels]
     centroids = np.array([level.centroid for level in levels.levels])
-    place = int(nearest(own[None], centroids)[0])
-    away = squares(own, centroids[place])
+    place = int(find_nearest(own[None], centroids)[0])
+    away = sum_squares(own, centroids[place])
     free = next((n for n in range(1, most + 1) if n not in used), None)
     if free is not None and away > 0:
         opened = Level(
@@ -115,7 +114,7 @@ def build_policy(
     """The policy of these applications and ports; None as long as there are no models."""
     if levels is None:
         return None
-    hierarchy = hierarchy_of(levels)
+    hierarchy = build_hierarchy(levels)
     return Policy(
         models=_models(kinds), levels=levels, hierarchy=hierarchy, port=_NEVER_USED, ports=ports
     )

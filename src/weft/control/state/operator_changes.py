@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from weft.control.policy.by_port import ByPort
-from weft.control.policy.plan import Plan, Policy, under_policy
+from weft.control.policy.plan import Plan, Policy, PortMap, replan
 from weft.control.state.desired_tables import default_tables
 from weft.control.state.events import (
     Answer,
@@ -110,13 +109,13 @@ def _replanned(state: State, kinds: Mapping[str, ApplicationModel], policy: Poli
     """Ports are solved again where a model in use or the queues of levels have changed."""
     before = state.plan
     if before is None:
-        return Plan(policy=policy, ports=ByPort({}))
+        return Plan(policy=policy, ports=PortMap({}))
     used = {own.name for own in state.applications.values()}
     if policy.hierarchy == before.policy.hierarchy and all(
         state.kinds[name].model == kinds[name].model for name in used
     ):
         return Plan(policy=policy, ports=before.ports)
-    return under_policy(before, policy)
+    return replan(before, policy)
 
 
 # ---- Proposals and rollbacks ------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Which managed ports lie between two hosts, and what hosts and ports are called.
 
-All equal paths count (Saba, 4.3), as in `weft.control.policy.connection_ports`, which says what is
+All equal paths count (Saba, 4.3), as in `weft.control.policy.connection_path`, which says what is
 found here for one pair; a controller asks for many of one fabric, so forwarding tables are kept as
 lists and answers are remembered. Ports that no driver can program are left out. Entry point:
 `Paths`.

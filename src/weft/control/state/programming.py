@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 
-from weft.control.policy.plan import Plan, with_moved
+from weft.control.policy.plan import Plan, shift_counts
 from weft.control.state.rows import RevisionRow
 from weft.control.state.state import PendingCounts, State, Step
 from weft.fabric import Port
@@ -30,7 +30,7 @@ def settle(state: State, cause: str = "", most: int | None = None) -> Step:
     moved = dict(islice(left.items(), most))
     for port in moved:
         del left[port]
-    plan = with_moved(before, moved)
+    plan = shift_counts(before, moved)
     names = [state.paths.names[port] for port in moved if _differs(before, plan, port)]
     counted = replace(state, plan=plan, pending=PendingCounts(left) if left else None)
     return reprogram(counted, names, cause or _cause(moved))

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from weft.control.policy.connection_ports import Connection as Uses
-from weft.control.policy.plan import kind_of
+from weft.control.policy.connection_path import ConnectionPath as Uses
+from weft.control.policy.plan import application_name
 from weft.control.state.events import (
     Answer,
     Connect,
@@ -75,8 +75,8 @@ def refuse_reused_key(key: Key) -> Refusal:
 def register(state: State, event: Register) -> Step:
     before = find_answer(state, event.key, Registered)
     if before is not None:
-        if isinstance(before, Registered) and kind_of(before.id) != event.name:
-            problem = f"has registered {kind_of(before.id)}"
+        if isinstance(before, Registered) and application_name(before.id) != event.name:
+            problem = f"has registered {application_name(before.id)}"
             before = Refusal(
                 code="ALREADY_EXISTS",
                 where=f"key {event.key}",

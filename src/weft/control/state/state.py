@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from weft.control.policy.connection_ports import Connection as Uses
+from weft.control.policy.connection_path import ConnectionPath as Uses
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import Plan
 from weft.control.policy.port import PortPolicy

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from weft.control.policy.connection_ports import Connection
-from weft.control.policy.levels import levels_of
-from weft.control.policy.plan import Plan, plan, policy_of
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.levels import Hierarchy, build_hierarchy, cluster_levels
+from weft.control.policy.plan import Plan, build_plan, build_policy
 from weft.control.policy.port import PortPolicy, VlArbitration
-from weft.control.policy.queues import Hierarchy, hierarchy_of
 from weft.fabric import Port
 from weft.plot.style import MUTED
 from weft.records import Quantity, Scalar
@@ -49,7 +48,7 @@ def example() -> Mapping[str, Sensitivity]:
 
 @cache
 def example_hierarchy() -> Hierarchy:
-    return hierarchy_of(levels_of(example(), LEVELS))
+    return build_hierarchy(cluster_levels(example(), LEVELS))
 
 
 def _hierarchy_quantities() -> Mapping[str, Quantity]:
@@ -131,13 +130,13 @@ def _numbers(text: object) -> tuple[int, ...]:
 @cache
 def example_plan() -> Plan:
     """Both ports with the levels that the text puts there: level n is that of App n."""
-    policy = policy_of(example(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS)
+    policy = build_policy(example(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS)
     connections = [
-        Connection(application=f"App{level}", ports=(Port(0, number),))
+        ConnectionPath(application=f"App{level}", ports=(Port(0, number),))
         for number, (_, present, *_) in enumerate(PORTS.rows, start=1)
         for level in _numbers(present)
     ]
-    return plan(policy, connections)
+    return build_plan(policy, connections)
 
 
 def _port_quantities(number: int) -> Mapping[str, Quantity]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import lent_slowdowns, volume
+from weft.control.policy.lending import model_volume, predict_slowdowns
 from weft.plot.style import PUBLISHED, legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
@@ -251,10 +251,10 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
 def _if_lent(_: Result) -> tuple[str, ...]:
     """What is left if a port hands on whatever TS does not use of its share."""
     models = [computing_and_sending(workload).model for workload in TIMED]
-    slowdown = lent_slowdowns(models, [0.5, 0.5])[0]
+    slowdown = predict_slowdowns(models, [0.5, 0.5])[0]
     return (
         "A port that serves by weights hands on what one does not use. By the completion times TS "
-        f"sends {100 * volume(models[1]):.0f} % of its time, so that LR would be slowed by "
+        f"sends {100 * model_volume(models[1]):.0f} % of its time, so that LR would be slowed by "
         f"{slowdown:.2f} with equal weights, not 2.03. TS would have to send much while it "
         "computes, as Section 3.4 says it does: times at two shares cannot show that.",
     )

@@ -12,7 +12,7 @@ from weft.fabric import Fabric, Port, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ConnectionPath:
     """Traffic of an application from one host to another, by the output ports it may take."""
 
     application: str
@@ -24,7 +24,7 @@ class Connection:
             raise InputError(where, "no port, or one twice", "name each port of its path once")
 
 
-def connection(fabric: Fabric, application: str, src: int, dst: int) -> Connection:
+def find_connection_path(fabric: Fabric, application: str, src: int, dst: int) -> ConnectionPath:
     """The connection from host `src` to host `dst` (indices in the fabric's nodes)."""
     if not path(fabric, src, dst):
         problem = f"from {fabric.nodes[src].name} to itself"
@@ -40,7 +40,7 @@ def connection(fabric: Fabric, application: str, src: int, dst: int) -> Connecti
             if following not in reached:
                 reached.add(following)
                 ahead.append(following)
-    return Connection(application=application, ports=tuple(sorted(found)))
+    return ConnectionPath(application=application, ports=tuple(sorted(found)))
 
 
 def _outputs(fabric: Fabric, node: int, dst: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ floor where that is higher). Distance is Euclidean, unscaled.
 
 Equal applications are one point with a weight, and points are taken in the order of their
 coordinates, so that neither the order of applications nor their names change a level. Levels are
-numbered from 1 by sensitivity, the least sensitive first. Entry points: `cluster_levels`, `keep_levels`.
+numbered from 1 by sensitivity, the least sensitive first.
 
 Priority levels to queues: a hierarchy of clusters, and its first step that fits a port.
 
@@ -17,7 +17,7 @@ to one cluster. (The paper calls this average linkage; with midpoints it is what
 linkage, WPGMC. Joins may come at smaller distances than earlier ones; steps are in the order of
 joining, so that a later step never splits a cluster.) At a port the first step counts at which the
 levels present there are in at most as many clusters as it has queues.
-Entry points: `build_hierarchy`, `map_queues`.
+Entry points: `cluster_levels`, `keep_levels`, `build_hierarchy`, `map_queues`.
 """
 
 from __future__ import annotations

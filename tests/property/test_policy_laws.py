@@ -18,8 +18,8 @@ from weft.control.policy.levels import (
     Hierarchy,
     Level,
     Levels,
+    assign_levels,
     build_hierarchy,
-    cluster_levels,
     coordinates_of,
     keep_levels,
     map_queues,
@@ -114,7 +114,7 @@ def test_the_order_of_applications_changes_no_level(
 ) -> None:
     names = list(models)
     random.shuffle(names)
-    assert cluster_levels({name: models[name] for name in names}, most) == cluster_levels(
+    assert assign_levels({name: models[name] for name in names}, most) == assign_levels(
         models, most
     )
 
@@ -124,7 +124,7 @@ def test_the_order_of_applications_changes_no_level(
 def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
     models: dict[str, Sensitivity], most: int
 ) -> None:
-    levels = cluster_levels(models, most).levels
+    levels = assign_levels(models, most).levels
     members = [name for level in levels for name in level.applications]
     assert sorted(members) == sorted(models)
     assert [level.number for level in levels] == list(range(1, len(levels) + 1))
@@ -138,7 +138,7 @@ def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
 def test_who_had_a_level_keeps_it_when_others_come_and_go(
     models: dict[str, Sensitivity], more: dict[str, Sensitivity], most: int, data: st.DataObject
 ) -> None:
-    before = cluster_levels(models, most)
+    before = assign_levels(models, most)
     stay = data.draw(st.sets(st.sampled_from(sorted(models)), min_size=1))
     new = {f"new {name}": model for name, model in more.items()}
     after = {name: models[name] for name in sorted(stay)} | new
@@ -153,7 +153,7 @@ def test_who_had_a_level_keeps_it_when_others_come_and_go(
 @examples(100)
 @given(applications(), st.integers(1, 6))
 def test_nobody_moves_when_nobody_came(models: dict[str, Sensitivity], most: int) -> None:
-    before = cluster_levels(models, most)
+    before = assign_levels(models, most)
     kept = keep_levels(before, models, most)
     assert (kept.levels, kept.movers, kept.cost) == (before, (), 0.0)
 

@@ -13,8 +13,8 @@ from weft.control.policy.levels import (
     SLOWDOWNS,
     Level,
     Levels,
+    assign_levels,
     build_hierarchy,
-    cluster_levels,
     keep_levels,
     map_queues,
 )
@@ -66,7 +66,7 @@ def levels_at(*places: float) -> Levels:
 
 def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() -> None:
     models = {"far": line(3.0), "a": line(0.1), "b": line(0.2), "mid": line(1.0)}
-    found = cluster_levels(models, 3)
+    found = assign_levels(models, 3)
     assert [level.applications for level in found.levels] == [("a", "b"), ("mid",), ("far",)]
     assert found.levels[0].centroid == pytest.approx((1.15, -0.15))
     assert found.coordinates == COEFFICIENTS
@@ -75,7 +75,7 @@ def test_near_coefficients_share_a_level_and_the_least_sensitive_come_first() ->
 
 def test_lower_degrees_are_filled_up_with_zeros() -> None:
     bent = Polynomial(coefficients=(1.1, -0.1, 0.0), floor=0.05)
-    assert cluster_levels({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
+    assert assign_levels({"line": line(0.1), "bent": bent, "far": line(2)}, 2).assignment == {
         "line": 1,
         "bent": 1,
         "far": 2,
@@ -83,31 +83,31 @@ def test_lower_degrees_are_filled_up_with_zeros() -> None:
 
 
 def test_a_convex_model_makes_all_stand_by_their_slowdowns() -> None:
-    found = cluster_levels({"line": line(0.5), "convex": waits(0.5)}, 2)
+    found = assign_levels({"line": line(0.5), "convex": waits(0.5)}, 2)
     assert found.coordinates == SLOWDOWNS
     assert found.of("convex").centroid == pytest.approx((5.5, 2.5, 1.5, 1 + 0.5 / 3))
 
 
 def test_a_share_below_the_floor_stands_at_the_floor() -> None:
-    found = cluster_levels({"a": waits(1.0, floor=0.5)}, 1)
+    found = assign_levels({"a": waits(1.0, floor=0.5)}, 1)
     assert found.levels[0].centroid == pytest.approx((2, 2, 2, 4 / 3))
 
 
 def test_more_levels_than_applications_are_one_each_and_equal_ones_share() -> None:
-    assert len(cluster_levels({"a": waits(0.1), "b": waits(0.2)}, 16).levels) == 2
-    assert len(cluster_levels({"a": waits(0.1), "b": waits(0.1)}, 16).levels) == 1
-    assert cluster_levels({"a": waits(0.1)}, 1).levels[0].applications == ("a",)
+    assert len(assign_levels({"a": waits(0.1), "b": waits(0.2)}, 16).levels) == 2
+    assert len(assign_levels({"a": waits(0.1), "b": waits(0.1)}, 16).levels) == 1
+    assert assign_levels({"a": waits(0.1)}, 1).levels[0].applications == ("a",)
 
 
 def test_models_whose_distances_vanish_have_levels_all_the_same() -> None:
     models: dict[str, Sensitivity] = {
         f"a{n}": Polynomial(coefficients=(1.0, -n * 1e-170), floor=0.05) for n in range(17)
     }
-    assert cluster_levels(models, 16).assignment.keys() == models.keys()
+    assert assign_levels(models, 16).assignment.keys() == models.keys()
 
 
 def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
-    before = cluster_levels({"a": line(0.1), "b": line(2.0)}, 3)
+    before = assign_levels({"a": line(0.1), "b": line(2.0)}, 3)
     three = {"a": line(0.1), "b": line(2.0), "c": line(1.0)}
     kept = keep_levels(before, three, 3)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 3}
@@ -118,7 +118,7 @@ def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
 
 
 def test_what_keeping_costs_is_told_with_who_would_move() -> None:
-    before = cluster_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
+    before = assign_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
     assert before.assignment == {"a": 1, "b": 2, "c": 2}
     kept = keep_levels(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 2, "d": 2}
@@ -129,14 +129,14 @@ def test_what_keeping_costs_is_told_with_who_would_move() -> None:
 
 def test_levels_without_applications_or_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="no applications; register"):
-        cluster_levels({}, 3)
+        assign_levels({}, 3)
     with pytest.raises(InputError, match="0 levels; use at least 1"):
-        cluster_levels({"a": waits(0.1)}, 0)
+        assign_levels({"a": waits(0.1)}, 0)
     with pytest.raises(InputError, match="application b: has no level"):
-        cluster_levels({"a": waits(0.1)}, 1).of("b")
+        assign_levels({"a": waits(0.1)}, 1).of("b")
     models: dict[str, Sensitivity] = {"a": waits(0.1), "b": waits(0.5)}
     with pytest.raises(InputError, match="level 2 is in use, and 1 are allowed"):
-        keep_levels(cluster_levels(models, 2), models, 1)
+        keep_levels(assign_levels(models, 2), models, 1)
 
 
 # ---- Queues -----------------------------------------------------------------------------------

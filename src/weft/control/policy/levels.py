@@ -17,7 +17,7 @@ to one cluster. (The paper calls this average linkage; with midpoints it is what
 linkage, WPGMC. Joins may come at smaller distances than earlier ones; steps are in the order of
 joining, so that a later step never splits a cluster.) At a port the first step counts at which the
 levels present there are in at most as many clusters as it has queues.
-Entry points: `cluster_levels`, `keep_levels`, `build_hierarchy`, `map_queues`.
+Entry points: `assign_levels`, `keep_levels`, `build_hierarchy`, `map_queues`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class KeptLevels:
         return excess / self.anew.spread if self.anew.spread > 0 else inf
 
 
-def cluster_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
+def assign_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
     """At most `most` levels; fewer where fewer applications differ."""
     members = _members(models, most)
     distinct, which, count = np.unique(
@@ -115,7 +115,7 @@ def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) ->
     numbers = np.array([old.get(name, 0) for name in members.names])
     for row in np.flatnonzero(numbers == 0).tolist():
         numbers[row] = _place(members.points, numbers, row, most)
-    anew = _renumbered(cluster_levels(models, most), before, most)
+    anew = _renumbered(assign_levels(models, most), before, most)
     movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)
     return KeptLevels(levels=_levels(members, numbers), anew=anew, movers=tuple(movers))
 

@@ -29,8 +29,8 @@ from weft.control.policy.levels import (
     Hierarchy,
     Levels,
     QueueMap,
+    assign_levels,
     build_hierarchy,
-    cluster_levels,
     map_queues,
 )
 from weft.control.policy.port import ArbitrationTables, PortPolicy, build_arbitration
@@ -292,7 +292,7 @@ def build_policy(
     ports: Mapping[Port, PortPolicy] | None = None,
 ) -> Policy:
     """The policy for these applications, in at most so many levels."""
-    found = cluster_levels(models, levels)
+    found = assign_levels(models, levels)
     return Policy(
         models=dict(models),
         levels=found,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.control.policy.kmeans import find_nearest, sum_squares
-from weft.control.policy.levels import SHARES, Level, Levels, build_hierarchy, cluster_levels
+from weft.control.policy.levels import SHARES, Level, Levels, assign_levels, build_hierarchy
 from weft.control.policy.plan import Policy
 from weft.control.policy.port import (
     ENTRY_UNITS,
@@ -67,13 +67,13 @@ class Settings:
 
 def cluster_levels(kinds: Mapping[str, ApplicationModel], most: int) -> Levels | None:
     """Levels of all of them, nobody considered; None where there are no models."""
-    return cluster_levels(_models(kinds), most) if kinds else None
+    return assign_levels(_models(kinds), most) if kinds else None
 
 
 def add_to_levels(levels: Levels | None, name: str, model: Hinges, most: int) -> Levels:
     """The levels with one application more, everyone else where it was."""
     if levels is None:
-        return cluster_levels({name: model}, most)
+        return assign_levels({name: model}, most)
     own, used = _coordinates(model), [level.number for level in levels.levels]
     centroids = np.array([level.centroid for level in levels.levels])
     place = int(find_nearest(own[None], centroids)[0])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from weft.control.policy.levels import Levels, cluster_levels
+from weft.control.policy.levels import Levels, assign_levels
 from weft.plot.style import legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
@@ -54,7 +54,7 @@ def stated_lines() -> Mapping[str, Polynomial]:
 @cache
 def stated_levels() -> Levels:
     """As many levels as the stated workloads are in, in the figure."""
-    return cluster_levels(stated_lines(), len({_group(name) for name in stated_lines()}))
+    return assign_levels(stated_lines(), len({_group(name) for name in stated_lines()}))
 
 
 def _levels_quantities() -> Mapping[str, Quantity]:
@@ -122,7 +122,7 @@ class Mapped:
 
     @property
     def levels(self) -> Levels:
-        return cluster_levels(self.models, FIGURE_LEVELS)
+        return assign_levels(self.models, FIGURE_LEVELS)
 
 
 def _mapped(cohort: Cohort) -> Mapped | None:

@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from weft.control.policy.connection_path import ConnectionPath
-from weft.control.policy.levels import Hierarchy, build_hierarchy, cluster_levels
+from weft.control.policy.levels import Hierarchy, assign_levels, build_hierarchy
 from weft.control.policy.plan import Plan, build_plan, build_policy
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port
@@ -48,7 +48,7 @@ def example() -> Mapping[str, Sensitivity]:
 
 @cache
 def example_hierarchy() -> Hierarchy:
-    return build_hierarchy(cluster_levels(example(), LEVELS))
+    return build_hierarchy(assign_levels(example(), LEVELS))
 
 
 def _hierarchy_quantities() -> Mapping[str, Quantity]:

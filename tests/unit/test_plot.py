@@ -18,9 +18,9 @@ from weft.plot import (
     to_svg,
     topology,
 )
-from weft.plot.distribution import percentile_label
+from weft.plot.quantities import percentile_label
 from weft.plot.style import label_log_axis
-from weft.plot.topology import Graph, layers_of, layout, with_hosts_grouped
+from weft.plot.topology import Graph, group_hosts, layout, split_layers
 from weft.records import Distribution, Histogram, Series
 
 
@@ -163,13 +163,13 @@ def fat_tree(hosts: int, leaves: int, spines: int):
 
 
 def test_layers_are_distances_from_the_hosts():
-    layers = layers_of(Graph(*fat_tree(4, 3, 2)))
+    layers = split_layers(Graph(*fat_tree(4, 3, 2)))
     assert [len(layer) for layer in layers] == [12, 3, 2]
 
 
 def test_switches_that_no_host_reaches_are_still_drawn():
     nodes = [("h", "host"), ("s", "switch"), ("lost", "switch")]
-    assert layers_of(Graph(nodes, [(0, 1)])) == [[0], [1], [2]]
+    assert split_layers(Graph(nodes, [(0, 1)])) == [[0], [1], [2]]
     assert len(layout(Graph([("s1", "switch"), ("s2", "switch")], [(0, 1)]))) == 2
 
 
@@ -187,7 +187,7 @@ def test_a_tree_is_laid_out_without_crossings_whatever_the_order_of_its_hosts():
 
 
 def test_more_than_200_nodes_are_drawn_with_the_hosts_of_a_switch_as_one():
-    grouped = with_hosts_grouped(Graph(*fat_tree(40, 10, 2)))
+    grouped = group_hosts(Graph(*fat_tree(40, 10, 2)))
     assert sorted(name for name, kind in grouped.nodes if kind == "hosts") == ["40 hosts"] * 10
     made = figure(lambda ax: topology(ax, *fat_tree(40, 10, 2)))
     assert texts(made).count("40 hosts") == 10

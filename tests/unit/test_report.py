@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from weft.plot import Section, render_report
-from weft.plot.page import row_table
-from weft.plot.points import points_of, swept_setting
+from weft.plot.html_page import row_table
+from weft.plot.report_figures import label_records, swept_setting
 from weft.records import (
     Distribution,
     Histogram,
@@ -194,7 +194,7 @@ def test_records_without_samples_or_without_anything_still_make_a_page():
 
 def test_labels_name_only_the_settings_that_differ():
     records = [record(settings={"load": x, "mtu": "4 KiB"}) for x in (0.1, 0.2, 0.2)]
-    points = points_of(records)
+    points = label_records(records)
     assert points.labels == ("load=0.1", "load=0.2", "load=0.2 #2")
     assert points.shared == {"mtu": "4 KiB"}
 
@@ -203,7 +203,7 @@ def test_labels_name_only_the_settings_that_differ():
     ("values", "swept"), [((1, 2, 3), "x"), ((1, 2), None), (("a", "b", "c"), None)]
 )
 def test_a_sweep_needs_three_values_of_a_number(values, swept):
-    assert swept_setting(points_of([record(settings={"x": v}) for v in values])) == swept
+    assert swept_setting(label_records([record(settings={"x": v}) for v in values])) == swept
 
 
 def test_percentiles_over_a_load_are_one_figure_against_that_load():

@@ -4,10 +4,16 @@ A drawing function draws one quantity on given axes; `figure` makes styled axes,
 `to_png` files of them, `render_report` a whole page.
 """
 
-from weft.plot.distribution import cdf, cdf_tail, quantile_bars
-from weft.plot.published import PublishedPoint, published_and_ours
+from weft.plot.quantities import (
+    PublishedPoint,
+    cdf,
+    cdf_tail,
+    published_and_ours,
+    quantile_bars,
+    series,
+    sweep,
+)
 from weft.plot.report import Section, render_report
-from weft.plot.series import series, sweep
 from weft.plot.style import figure, to_png, to_svg
 from weft.plot.topology import topology
 

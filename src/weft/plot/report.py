@@ -11,13 +11,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from weft.plot.page import Markup, bullets, details, escape, join, page, paragraph, row_table, table
-from weft.plot.points import Points, points_of, setting_text
+from weft.plot.html_page import (
+    Markup,
+    bullets,
+    escape,
+    fold,
+    html_table,
+    join,
+    page,
+    paragraph,
+    row_table,
+)
 from weft.plot.report_figures import (
+    LabelledRecords,
     by_interest,
     distribution_figures,
+    label_records,
     load_figures,
     series_figures,
+    setting_text,
     sweep_figures,
     topology_figures,
 )
@@ -70,7 +82,7 @@ def _distribution_row(label: str, name: str, d: Distribution) -> list[object]:
     return [label, name, count, *cells, format_value(d.histogram.max, d.unit)]
 
 
-def _distribution_summary(points: Points) -> Iterator[Markup]:
+def _distribution_summary(points: LabelledRecords) -> Iterator[Markup]:
     found = [
         (label, name, d)
         for name, group in points.quantities(Distribution).items()
@@ -78,7 +90,9 @@ def _distribution_summary(points: Points) -> Iterator[Markup]:
     ]
     if found:
         heads = ["record", "quantity", "samples", *SHOWN, "max"]
-        yield table(heads, [_distribution_row(*row) for row in found[:MOST_SUMMARY_ROWS]], left=2)
+        yield html_table(
+            heads, [_distribution_row(*row) for row in found[:MOST_SUMMARY_ROWS]], left=2
+        )
         remark = (
             "In grey: 95 % confidence interval of each quantile, from the order statistics; "
             "“…” where the samples are too few to bound it."
@@ -91,7 +105,7 @@ def _not_shown(count: int, what: str) -> list[Markup]:
     return [paragraph(f"{count} more {what} not shown", "muted")] if count > 0 else []
 
 
-def _scalar_summary(points: Points) -> Iterator[Markup]:
+def _scalar_summary(points: LabelledRecords) -> Iterator[Markup]:
     groups = points.quantities(Scalar)
     names = by_interest(groups)[:MOST_SCALAR_COLUMNS]
     labels = [label for label in points.labels if any(label in groups[name] for name in names)]
@@ -100,28 +114,28 @@ def _scalar_summary(points: Points) -> Iterator[Markup]:
         for label in labels[:MOST_SUMMARY_ROWS]
     ]
     if rows:
-        yield table(["record", *names], rows)
+        yield html_table(["record", *names], rows)
     yield from _not_shown(len(labels) - MOST_SUMMARY_ROWS, "rows")
     if len(groups) > len(names):
-        yield details(f"{len(groups) - len(names)} more quantities", _scalar_list(points, names))
+        yield fold(f"{len(groups) - len(names)} more quantities", _scalar_list(points, names))
 
 
 def _scalar_text(scalar: Scalar | None) -> str:
     return "" if scalar is None else format_value(scalar.value, scalar.unit)
 
 
-def _scalar_list(points: Points, shown: Sequence[str]) -> Markup:
+def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
     rows = [
         [label, name, _scalar_text(scalar)]
         for name, group in points.quantities(Scalar).items()
         for label, scalar in group.items()
         if name not in shown
     ]
-    shown = table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
+    shown = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
     return join([shown, *_not_shown(len(rows) - MOST_TABLE_ROWS, "rows")])
 
 
-def _summary(points: Points) -> Markup:
+def _summary(points: LabelledRecords) -> Markup:
     shared = ", ".join(
         f"{split_unit(k)[0]} = {setting_text(k, v)}" for k, v in sorted(points.shared.items())
     )
@@ -131,7 +145,7 @@ def _summary(points: Points) -> Markup:
     return join([*remark, *_distribution_summary(points), *_scalar_summary(points), *left_out])
 
 
-def _tables(points: Points) -> Markup:
+def _tables(points: LabelledRecords) -> Markup:
     found = [
         (label, {name: rows for name, rows in record.tables.items() if rows})
         for label, record in zip(points.labels, points.records, strict=True)
@@ -145,12 +159,12 @@ def _folded(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) ->
     """A record's tables under one line."""
     told = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
     if len(tables) == 1:
-        return details(f"{label}: {told}", join(_capped_rows(rows) for rows in tables.values()))
+        return fold(f"{label}: {told}", join(_capped_rows(rows) for rows in tables.values()))
     parts = [
         join([Markup(f"<h3>{escape(name)}</h3>"), _capped_rows(rows)])
         for name, rows in tables.items()
     ]
-    return details(f"{label}: {told}", join(parts))
+    return fold(f"{label}: {told}", join(parts))
 
 
 def _capped_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
@@ -158,7 +172,7 @@ def _capped_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
     return join([row_table(rows[:MOST_TABLE_ROWS]), *omitted])
 
 
-def _notes(points: Points) -> Markup:
+def _notes(points: LabelledRecords) -> Markup:
     """Each note once, with the record that made it when not all did."""
     makers: dict[str, list[str]] = {}
     for label, record in zip(points.labels, points.records, strict=True):
@@ -175,7 +189,7 @@ def _notes(points: Points) -> Markup:
     return bullets(items) if items else Markup("")
 
 
-def _provenance(points: Points, runs: Sequence[Run]) -> Markup:
+def _provenance(points: LabelledRecords, runs: Sequence[Run]) -> Markup:
     origins = Counter(
         (record.kind, *asdict(record.provenance).values()) for record in points.records
     )
@@ -183,7 +197,7 @@ def _provenance(points: Points, runs: Sequence[Run]) -> Markup:
     rows = [
         [str(count), *(v if v is not None else "–" for v in key)] for key, count in origins.items()
     ]
-    parts = [table(heads, rows, left=len(heads))] if rows else []
+    parts = [html_table(heads, rows, left=len(heads))] if rows else []
     parts += [_run_details(run) for run in runs]
     return join(parts)
 
@@ -198,14 +212,14 @@ def _run_details(run: Run) -> Markup:
         ["weft", run.weft_version],
         *run.facts.items(),
     ]
-    return details(f"run of {run.started}", table(["", ""], rows, left=2))
+    return fold(f"run of {run.started}", html_table(["", ""], rows, left=2))
 
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _subtitle(points: Points) -> str:
+def _subtitle(points: LabelledRecords) -> str:
     kinds = Counter(record.kind for record in points.records)
     seeds = {r.provenance.seed for r in points.records if r.provenance.seed is not None}
     versions = sorted({r.provenance.weft_version for r in points.records})
@@ -222,7 +236,7 @@ def render_report(
     runs: Sequence[Run] = (),
 ) -> str:
     """The HTML file that shows these records, the given sections first."""
-    points = points_of(records)
+    points = label_records(records)
     own = [(section.title, _section_body(section)) for section in sections]
     ours = [
         ("Summary", _summary(points)),

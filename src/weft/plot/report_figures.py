@@ -8,21 +8,114 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from weft.plot.distribution import cdf, cdf_tail
-from weft.plot.page import Markup, escape, join, paragraph, picture, pictures
-from weft.plot.points import Points, swept_setting, without
-from weft.plot.series import curves, series, sweep
+from weft.plot.html_page import Markup, escape, join, paragraph, picture, pictures
+from weft.plot.quantities import cdf, cdf_tail, curves, series, sweep
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
 from weft.plot.topology import topology
-from weft.records.schema import Distribution, Scalar, Series, Topology
+from weft.records.record_text import is_flow_quantity
+from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series, Topology
 from weft.records.statistic import statistic
-from weft.units import dimension_of, split_unit
+from weft.units import dimension_of, format_value, split_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+REPETITION = "repetition"
+Kind = TypeVar("Kind", bound=Quantity)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRecords:
+    """Records with a short label each."""
+
+    records: tuple[Record, ...]
+    labels: tuple[str, ...]
+    varying: tuple[str, ...]
+    named: bool  # whether the names differ too
+    shared: Mapping[str, Plain]
+
+    def quantities(self, kind: type[Kind]) -> dict[str, dict[str, Kind]]:
+        """Quantities of one kind: name, then label. Those of most records come first.
+
+        Single flows are left out: their sums say what a reader looks for first.
+        """
+        found: dict[str, dict[str, Kind]] = {}
+        for label, record in zip(self.labels, self.records, strict=True):
+            for name, quantity in record.quantities.items():
+                if isinstance(quantity, kind) and not is_flow_quantity(name):
+                    found.setdefault(name, {})[label] = quantity
+        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
+
+def _differing_settings(records: Sequence[Record]) -> tuple[str, ...]:
+    keys = dict.fromkeys(key for record in records for key in record.settings)
+    return tuple(
+        k for k in keys if len({repr(record.settings.get(k, ...)) for record in records}) > 1
+    )
+
+
+def setting_text(key: str, value: Plain) -> str:
+    """A setting's value as people write it, with the unit that its name tells."""
+    _, unit = split_unit(key)
+    if unit and _is_number(value):
+        return format_value(float(value or 0), unit)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _setting_label(key: str, value: Plain) -> str:
+    """A text speaks for itself; a number needs its name."""
+    name, unit = split_unit(key)
+    if isinstance(value, str):
+        return value
+    return f"{name}{' ' if unit else '='}{setting_text(key, value)}"
+
+
+def _record_label(record: Record, varying: Sequence[str], named: bool) -> str:
+    settings = [_setting_label(k, record.settings[k]) for k in varying if k in record.settings]
+    return ", ".join(([record.name] if named or not settings else []) + settings)
+
+
+def label_records(records: Sequence[Record]) -> LabelledRecords:
+    """Label records by what differs among them; equal labels are numbered."""
+    varying = _differing_settings(records)
+    named = len({record.name for record in records}) > 1
+    labels: list[str] = []
+    for record in records:
+        label = _record_label(record, varying, named)
+        same = sum(1 for other in labels if other == label or other.startswith(f"{label} #"))
+        labels.append(f"{label} #{same + 1}" if same else label)
+    shared = records[0].settings if records else {}
+    return LabelledRecords(
+        tuple(records),
+        tuple(labels),
+        varying,
+        named,
+        {k: v for k, v in shared.items() if k not in varying},
+    )
+
+
+def swept_setting(points: LabelledRecords) -> str | None:
+    """The numeric setting with most values, if it has three or more: the x axis of a sweep."""
+    varying = [key for key in points.varying if key != REPETITION]
+    values = {key: {r.settings.get(key) for r in points.records} for key in varying}
+    numeric = {key: seen for key, seen in values.items() if all(map(_is_number, seen))}
+    widest = max(numeric, key=lambda key: len(numeric[key]), default=None)
+    return widest if widest is not None and len(numeric[widest]) >= 3 else None
+
+
+def _is_number(value: Plain) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def label_without(record: Record, setting: str, points: LabelledRecords) -> str:
+    """A record's label apart from one setting: the line of a sweep it belongs to."""
+    others = [key for key in points.varying if key != setting]
+    return _record_label(record, others, points.named) if others or points.named else ""
+
 
 MOST_LINES = 8
 MOST_GROUPS = 12
@@ -31,12 +124,12 @@ MOST_TOPOLOGIES = 3
 Value = TypeVar("Value")
 
 
-def drawn(name: str, draw: Callable[[Axes], None], caption: str) -> Markup:
+def draw_picture(name: str, draw: Callable[[Axes], None], caption: str) -> Markup:
     """A picture in the page; `name` must be unique there."""
     return picture(to_svg(figure(draw), salt=name, title=name), caption)
 
 
-def spaced(items: Mapping[str, Value], most: int) -> dict[str, Value]:
+def pick_evenly(items: Mapping[str, Value], most: int) -> dict[str, Value]:
     """At most `most` items, evenly spread from the first to the last."""
     keys = list(items)
     if len(keys) <= most:
@@ -64,7 +157,7 @@ def _heading(name: str) -> Markup:
     return Markup(f"<h3>{escape(name)}</h3>")
 
 
-def distribution_figures(points: Points) -> Markup:
+def distribution_figures(points: LabelledRecords) -> Markup:
     """For each distribution its CDF and the CDF's tail."""
     groups, remarks = _capped(points.quantities(Distribution), "distributions")
     parts: list[Markup] = []
@@ -72,12 +165,14 @@ def distribution_figures(points: Points) -> Markup:
         if not any(d.histogram.count for d in group.values()):
             parts += [_heading(name), paragraph("no samples", "muted")]
             continue
-        lines, rest = spaced(group, MOST_LINES), _omitted_lines(len(group))
+        lines, rest = pick_evenly(group, MOST_LINES), _omitted_lines(len(group))
         whole = partial(cdf, distributions=lines, quantity=name)
         tail = partial(cdf_tail, distributions=lines, quantity=name)
         shown = [
-            drawn(f"cdf of {name}", whole, f"All samples. {rest}"),
-            drawn(f"tail of {name}", tail, f"The tail: equal height for each further nine. {rest}"),
+            draw_picture(f"cdf of {name}", whole, f"All samples. {rest}"),
+            draw_picture(
+                f"tail of {name}", tail, f"The tail: equal height for each further nine. {rest}"
+            ),
         ]
         parts += [_heading(name), pictures(shown)]
     return join([*parts, *remarks])
@@ -107,7 +202,7 @@ def by_interest(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: order.get(name, len(order)))
 
 
-def load_figures(points: Points) -> Markup:
+def load_figures(points: LabelledRecords) -> Markup:
     """Percentiles over an achieved load, all in one figure for each record."""
     found: dict[str, dict[str, Series]] = {}
     for name, group in points.quantities(Series).items():
@@ -117,7 +212,7 @@ def load_figures(points: Points) -> Markup:
                 found.setdefault(f"{label}: {stem}", {})[percentile] = line
     shown, remarks = _capped(found, "curves")
     figures = [
-        drawn(
+        draw_picture(
             f"{title} against load",
             partial(curves, lines=lines, quantity=title.split(": ")[-1]),
             f"{title}, against the load that was achieved beside it.",
@@ -133,35 +228,35 @@ def _percentile(name: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else (name, "")
 
 
-def series_figures(points: Points) -> Markup:
+def series_figures(points: LabelledRecords) -> Markup:
     """Each recorded series, the records as lines."""
     every = points.quantities(Series)
     plain = {name: group for name, group in every.items() if not _percentile(name)[1]}
     groups, remarks = _capped(plain, "series")
     shown = []
     for name, group in groups.items():
-        draw = partial(series, lines=spaced(group, MOST_LINES), quantity=name)
-        shown.append(drawn(f"series of {name}", draw, _omitted_lines(len(group))))
+        draw = partial(series, lines=pick_evenly(group, MOST_LINES), quantity=name)
+        shown.append(draw_picture(f"series of {name}", draw, _omitted_lines(len(group))))
     return join([pictures(shown), *remarks]) if shown else Markup("")
 
 
 Lines = dict[str, dict[float, float]]
 
 
-def _swept(points: Points, setting: str, quantity: str, name: str) -> Lines:
+def _swept(points: LabelledRecords, setting: str, quantity: str, name: str) -> Lines:
     """One statistic over the setting: a line for each combination of the other settings."""
     lines: Lines = {}
     for record in points.records:
         observed, x = record.quantities.get(quantity), record.settings.get(setting)
         value = None if observed is None else statistic(observed, name)
         if value is not None and isinstance(x, int | float):
-            lines.setdefault(without(record, setting, points), {})[float(x)] = value
+            lines.setdefault(label_without(record, setting, points), {})[float(x)] = value
     return lines
 
 
-def _sweep_lines(points: Points, setting: str, quantity: str) -> dict[str, Lines]:
+def _sweep_lines(points: LabelledRecords, setting: str, quantity: str) -> dict[str, Lines]:
     """Figures by title: percentiles of a single sweep in one, median and tail of several apart."""
-    several = len({without(record, setting, points) for record in points.records}) > 1
+    several = len({label_without(record, setting, points) for record in points.records}) > 1
     if any(isinstance(record.quantities.get(quantity), Scalar) for record in points.records):
         return {quantity: _swept(points, setting, quantity, "value")}
     if several:
@@ -174,7 +269,7 @@ def _sweep_lines(points: Points, setting: str, quantity: str) -> dict[str, Lines
     return {quantity: {name: line for name, lines in found.items() for line in lines.values()}}
 
 
-def _units(points: Points) -> dict[str, str]:
+def _units(points: LabelledRecords) -> dict[str, str]:
     """The quantities that a sweep can show, and their units."""
     distributions = points.quantities(Distribution)
     scalars = points.quantities(Scalar)
@@ -189,7 +284,7 @@ def _is_constant(lines: Lines) -> bool:
     return len({value for line in lines.values() for value in line.values()}) <= 1
 
 
-def sweep_figures(points: Points) -> Markup:
+def sweep_figures(points: LabelledRecords) -> Markup:
     """Each quantity over the swept setting; empty when the records are not a sweep."""
     setting = swept_setting(points)
     if setting is None:
@@ -206,12 +301,12 @@ def sweep_figures(points: Points) -> Markup:
     for title, (quantity, lines) in shown.items():
         draw = partial(
             sweep,
-            lines=spaced(lines, MOST_LINES),
+            lines=pick_evenly(lines, MOST_LINES),
             unit=units[quantity],
             quantity=title,
             setting=setting,
         )
-        figures.append(drawn(f"{title} over {setting}", draw, _omitted_lines(len(lines))))
+        figures.append(draw_picture(f"{title} over {setting}", draw, _omitted_lines(len(lines))))
     if constant:
         remarks.append(
             paragraph(f"The same at each {split_unit(setting)[0]}: {', '.join(constant)}.", "muted")
@@ -219,7 +314,7 @@ def sweep_figures(points: Points) -> Markup:
     return join([pictures(figures), *remarks]) if figures else Markup("")
 
 
-def topology_figures(points: Points) -> Markup:
+def topology_figures(points: LabelledRecords) -> Markup:
     """Each distinct fabric once."""
     seen: dict[Topology, list[str]] = {}
     for label, record in zip(points.labels, points.records, strict=True):

@@ -41,7 +41,7 @@ class Graph:
         return near
 
 
-def layers_of(graph: Graph) -> list[list[int]]:
+def split_layers(graph: Graph) -> list[list[int]]:
     """Nodes by distance from the nearest host; what no host reaches is put on top."""
     near = graph.neighbours()
     hosts = [i for i, (_, kind) in enumerate(graph.nodes) if kind != "switch"]
@@ -71,7 +71,7 @@ def _spread(layer: Sequence[int]) -> dict[int, float]:
 
 def layout(graph: Graph) -> dict[int, tuple[float, float]]:
     """Where each node goes: x in 0..1, y its layer."""
-    near, layers = graph.neighbours(), layers_of(graph)
+    near, layers = graph.neighbours(), split_layers(graph)
     place: dict[int, float] = _spread(layers[0]) if layers else {}
     for upward in (True, False, True):
         for layer in layers if upward else reversed(layers):
@@ -81,7 +81,7 @@ def layout(graph: Graph) -> dict[int, tuple[float, float]]:
     return {i: (place[i], float(y)) for y, layer in enumerate(layers) for i in layer}
 
 
-def with_hosts_grouped(graph: Graph) -> Graph:
+def group_hosts(graph: Graph) -> Graph:
     """The graph with the hosts of each switch as one node."""
     near = graph.neighbours()
     kept = [i for i, (_, kind) in enumerate(graph.nodes) if kind == "switch"]
@@ -100,7 +100,7 @@ def with_hosts_grouped(graph: Graph) -> Graph:
 def topology(ax: Axes, nodes: Nodes, links: Links) -> None:
     """Draw a fabric, aggregated as far as its size demands."""
     graph = Graph(nodes, links)
-    grouped = with_hosts_grouped(graph) if len(nodes) > MOST_NODES else graph
+    grouped = group_hosts(graph) if len(nodes) > MOST_NODES else graph
     ax.set_axis_off()
     if len(grouped.nodes) <= MOST_NODES:
         _draw_nodes(ax, grouped)
@@ -109,7 +109,7 @@ def topology(ax: Axes, nodes: Nodes, links: Links) -> None:
 
 
 def _draw_nodes(ax: Axes, graph: Graph) -> None:
-    places, layers = layout(graph), layers_of(graph)
+    places, layers = layout(graph), split_layers(graph)
     for (i, j), count in Counter((min(link), max(link)) for link in graph.links).items():
         _draw_link(ax, places[i], places[j], count)
     for layer in layers:
@@ -169,7 +169,7 @@ def _draw_layers(ax: Axes, graph: Graph) -> None:
     """One box for each layer, and how many links join two of them."""
     from matplotlib.patches import FancyBboxPatch
 
-    layers = layers_of(graph)
+    layers = split_layers(graph)
     level = {i: y for y, layer in enumerate(layers) for i in layer}
     between = Counter(tuple(sorted((level[i], level[j]))) for i, j in graph.links)
     for y, layer in enumerate(layers):

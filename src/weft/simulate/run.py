@@ -14,6 +14,7 @@ import numpy as np
 
 from weft import __version__
 from weft._core import (
+    BlockedLane,
     BrokenInvariant,
     FlowSpec,
     Histogram,
@@ -27,7 +28,6 @@ from weft.fabric import Fabric
 from weft.records import Distribution, Provenance, Quantity, Record, Scalar, Series, Topology
 from weft.records.schema import Row
 from weft.simulate.scenario import Scenario
-from weft.simulate.stuck import stuck_report
 from weft.simulate.traffic import NEVER_PS
 
 EVENTS_PER_SLICE = 200_000
@@ -145,7 +145,7 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
 
 def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
     notes = [f"ended: {ended} at {sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"]
-    notes += stuck_report(scenario.fabric, sim, ended)
+    notes += explain_stall(scenario.fabric, sim, ended)
     quantities = dict(_quantities(scenario, sim, groups))
     for name in dict.fromkeys(group.part for group in groups):
         if f"{name}.goodput" not in quantities:
@@ -273,3 +273,46 @@ def _topology(fabric: Fabric) -> Topology | None:
         return None
     nodes = tuple((node.name, node.kind) for node in fabric.nodes)
     return Topology(nodes, tuple((link.a.node, link.b.node) for link in fabric.links))
+
+
+STARVED_SHARE = 0.1  # of the simulated time, and no more than these on the slowest link:
+STARVED_BITS = 56_000_000  # 1 ms of 56 Gb/s; buffers drain more slowly where links are slow
+SHOWN_LANES = 8
+
+
+def explain_stall(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
+    """Sentences about a deadlock's cycle, or about lanes that wait too long."""
+    longest_ps = round(1e12 * STARVED_BITS / min(link.rate_bps for link in fabric.links))
+    limit = 0 if ended == "deadlock" else min(longest_ps, round(STARVED_SHARE * sim.now_ps))
+    cycle = sim.deadlock_cycle()
+    if cycle and all(lane.waited_ps >= limit for lane in cycle):
+        return [f"deadlock: {_cycle_text(fabric, sim, cycle)}"]
+    return list(_starved_lanes(fabric, sim, sim.blocked(limit)))
+
+
+def _cycle_text(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
+    steps = [_lane_text(fabric, sim, lane) for lane in cycle]
+    return " waits for ".join([*steps, steps[0]]) + "; change routing or separate lanes"
+
+
+def _lane_text(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
+    node, _, to = sim.link(lane.link)
+    if lane.link == lane.out_link:
+        return f"{fabric.nodes[node].name} vl{lane.vl}"
+    return f"{fabric.nodes[to].name} from {fabric.nodes[node].name} vl{lane.vl}"
+
+
+def _starved_lanes(fabric: Fabric, sim: Simulation, blocked: list[BlockedLane]) -> Iterator[str]:
+    for lane in blocked[:SHOWN_LANES]:
+        _, port, _ = sim.link(lane.out_link)
+        why = (
+            "no credit"
+            if lane.no_credit
+            else "never chosen: is its lane in the arbitration tables?"
+        )
+        yield (
+            f"starved: head at {_lane_text(fabric, sim, lane)} has waited "
+            f"{lane.waited_ps / 1e6:.4g} us for port {port} vl{lane.out_vl}: {why}"
+        )
+    if len(blocked) > SHOWN_LANES:
+        yield f"and {len(blocked) - SHOWN_LANES} more lanes like these"

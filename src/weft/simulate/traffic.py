@@ -6,6 +6,7 @@ Entry point: `read_traffic`. Units: ps, bytes, bits per second.
 
 from __future__ import annotations
 
+import csv
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,73 @@ from pathlib import Path
 from weft._core import Estimator, FlowSpec, Op, Pattern, Transport, largest_header
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.simulate.hosts import host_list, host_number, host_order
-from weft.simulate.trace import trace_number, trace_rows
 from weft.toml_table import Table
+
+
+def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
+    """Host numbers of names; "h0..h4" is a range in the fabric's order, "all" every host."""
+    order = host_order(fabric)
+    hosts: list[int] = []
+    for name in names:
+        if name == "all":
+            hosts += order.values()
+        elif ".." in name:
+            first, last = (host_number(order, n, place) for n in name.split("..", 1))
+            if last < first:
+                raise InputError(place, f"{name!r} is an empty range", "put the lower host first")
+            hosts += range(first, last + 1)
+        else:
+            hosts.append(host_number(order, name, place))
+    if not hosts:
+        raise InputError(place, "names no host", "name at least one")
+    return hosts
+
+
+def host_order(fabric: Fabric) -> dict[str, int]:
+    """The number of each host, by name."""
+    return {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
+
+
+def host_number(order: dict[str, int], name: str, place: str) -> int:
+    if name not in order:
+        some = list(order)
+        known = ", ".join(some[:3]) + (f" … {some[-1]}" if len(some) > 3 else "")
+        raise InputError(place, f"{name!r} is not a host of the fabric", f"hosts are {known}")
+    return order[name]
+
+
+def trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    columns = ["time_ns", "from", "to", "bytes"]
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if reader.fieldnames != columns:
+                raise InputError(
+                    f"{path} line 1", f"columns are {reader.fieldnames}", f"use {','.join(columns)}"
+                )
+            for row in reader:
+                if None in row.values() or None in row:
+                    raise InputError(
+                        f"{path} line {reader.line_num}", "has not 4 fields", "fill it"
+                    )
+                yield reader.line_num, row
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), "check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(
+            str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8"
+        ) from error
+
+
+def trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:
+    try:
+        value = round(float(row[key]) * scale)
+    except (ValueError, OverflowError):
+        value = -1
+    if not 0 <= value < 2**60:
+        raise InputError(place, f"{key} is {row[key]!r}", "use a number, 0 or more")
+    return value
+
 
 MTUS = (256, 512, 1024, 2048, 4096)
 MAX_SIZE = 2**40

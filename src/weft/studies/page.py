@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.plot import Section, render_report, to_svg
-from weft.plot.page import bullets, details, join, picture, pictures, row_table
+from weft.plot.html_page import bullets, fold, join, picture, pictures, row_table
 from weft.records import describe_run
 from weft.studies.claim import Claim, Verdict
 from weft.studies.draw import study_figures
@@ -29,7 +29,7 @@ def study_section(result: Result) -> Section:
     shown = pictures(drawn) if len(drawn) > 1 else join(drawn)
     claims = [row_table([_claim_cells(*pair) for pair in result.judged])] if result.judged else []
     rows = [_cells(rows) for rows in paired(result.rows)]
-    many = [details(f"{len(rows)} rows", row_table(rows))] if len(rows) > FOLDED else []
+    many = [fold(f"{len(rows)} rows", row_table(rows))] if len(rows) > FOLDED else []
     return Section(
         title=f"{study.name}: {study.title}",
         markup=join([shown, *claims, bullets(result.remarks), *many]),

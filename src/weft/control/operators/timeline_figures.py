@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from weft.control.operators.timeline import EXPLAINED, NAME, number
 from weft.plot import Section, figure, to_svg
-from weft.plot.page import Markup, escape, join, picture, pictures, row_table
+from weft.plot.html_page import Markup, escape, join, picture, pictures, row_table
 from weft.plot.style import legend, line_style
 from weft.records import Plain, Record, Row
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from weft.plot import Section, figure, to_svg
-from weft.plot.page import join, picture, pictures, row_table
+from weft.plot.html_page import join, picture, pictures, row_table
 from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Plain, Record, Row
 from weft.tune.search.tuning_record import NAME

@@ -79,7 +79,7 @@ def bullets(items: Sequence[str]) -> Markup:
     return Markup("<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>")
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1) -> Markup:
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[object]], left: int = 1) -> Markup:
     """A table whose first `left` columns are text and whose others are numbers."""
     return _table(heads, rows, set(range(left, len(heads))))
 
@@ -126,7 +126,7 @@ def pictures(figures: Sequence[str]) -> Markup:
     return Markup('<div class="figures">' + "\n".join(figures) + "</div>")
 
 
-def details(summary: str, body: str) -> Markup:
+def fold(summary: str, body: str) -> Markup:
     """Content folded away until it is asked for."""
     return Markup(f"<details><summary>{escape(summary)}</summary>{escape(body)}</details>")
 

@@ -1,4 +1,4 @@
-"""Fleets of local processes, and the conductor that starts and stops them together."""
+"""Fleets of local processes, and the coordinator that starts and stops them together."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 from weft.errors import InputError
-from weft.fleet import Conductor, HostLost, Invitation, join, local_fleet
+from weft.fleet import Coordinator, HostLost, Invitation, join, local_fleet
 from weft.fleet.cluster import Worker, choose, dask_fleet
-from weft.fleet.member import Stopped
+from weft.fleet.member import Join, Stopped, compare_clocks
+from weft.wire import PROTOCOL, encode
+from weft.wire.handshake import Hello, Prove
 
 WAIT_S = 30.0
 
@@ -64,29 +66,32 @@ def test_each_host_is_a_process_of_its_own_with_its_own_loopback_address() -> No
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids.values())
 
 
-def test_a_host_whose_process_died_is_told() -> None:
+def test_a_host_whose_process_died_is_named() -> None:
     with local_fleet(["a", "b"]) as fleet:
         with pytest.raises(BrokenProcessPool):
             fleet.executors["a"].submit(_die).result(WAIT_S)
         deadline = time.monotonic() + 5
-        while not (lost := fleet.lost()) and time.monotonic() < deadline:
+        while not (lost := fleet.find_lost()) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert list(lost) == ["a"]
         assert "has died" in lost["a"]
 
 
 def test_members_go_together_and_their_starts_can_be_compared() -> None:
-    with local_fleet(["a", "b"]) as fleet, Conductor(["a", "b"], fleet.coordinator) as conductor:
+    with (
+        local_fleet(["a", "b"]) as fleet,
+        Coordinator(["a", "b"], fleet.coordinator) as coordinator,
+    ):
         running = {
-            host: executor.submit(_take_part, conductor.invitation(host))
+            host: executor.submit(_take_part, coordinator.invitation(host))
             for host, executor in fleet.executors.items()
         }
-        assert conductor.gather("ready", WAIT_S) == {"a": "a", "b": "b"}
+        assert coordinator.gather("ready", WAIT_S) == {"a": "a", "b": "b"}
         before = time.monotonic_ns()
-        conductor.tell("go", 7)
-        starts = conductor.gather("done", WAIT_S)
+        coordinator.announce("go", 7)
+        starts = coordinator.gather("done", WAIT_S)
         after = time.monotonic_ns()
-        conductor.tell("end")
+        coordinator.announce("end")
         for host, future in running.items():
             start, error, told = future.result(WAIT_S)
             assert told == 7
@@ -95,36 +100,35 @@ def test_members_go_together_and_their_starts_can_be_compared() -> None:
             assert before - error <= start <= after + error
 
 
-def test_the_end_of_the_conductor_stops_its_members() -> None:
+def test_the_end_of_the_coordinator_stops_its_members() -> None:
     with local_fleet(["a"]) as fleet:
-        with Conductor(["a"], fleet.coordinator) as conductor:
-            future = fleet.executors["a"].submit(_wait_to_be_stopped, conductor.invitation("a"))
-            conductor.gather("ready", WAIT_S)
+        with Coordinator(["a"], fleet.coordinator) as coordinator:
+            future = fleet.executors["a"].submit(_wait_to_be_stopped, coordinator.invitation("a"))
+            coordinator.gather("ready", WAIT_S)
         assert future.result(WAIT_S)
 
 
 def test_a_member_that_dies_is_lost_within_seconds() -> None:
-    with local_fleet(["a"]) as fleet, Conductor(["a"], fleet.coordinator) as conductor:
+    with local_fleet(["a"]) as fleet, Coordinator(["a"], fleet.coordinator) as coordinator:
         pid = fleet.executors["a"].submit(_pid).result(WAIT_S)
-        fleet.executors["a"].submit(_wait_to_be_stopped, conductor.invitation("a"))
-        conductor.gather("ready", WAIT_S)
+        fleet.executors["a"].submit(_wait_to_be_stopped, coordinator.invitation("a"))
+        coordinator.gather("ready", WAIT_S)
         os.kill(pid, signal.SIGKILL)
         started = time.monotonic()
         with pytest.raises(HostLost, match="a: "):
-            conductor.gather("done", WAIT_S)
+            coordinator.gather("done", WAIT_S)
         assert time.monotonic() - started < 10
 
 
 GARBAGE = (
     b"\xff\x00garbage\n",
     b"x" * 100_000,
-    b"[" * 4000 + b"\n",
-    b"17\n",
-    b'{"kind": 1}\n',
-    b'{"kind": "ready"}\n',
-    b'{"kind": "join"}\n',
-    b'{"kind": "join", "value": [1]}\n',
-    b'{"kind": "join", "value": {"member": "a", "proof": "\xc3\xa9"}}\n',
+    b"\0\0\0\x04[[[[",
+    b'\0\0\0\x0f{"type":"join"}',
+    b'\0\0\0\x0f{"type":"beat"}',
+    encode(Join("a")),
+    encode(Hello(PROTOCOL + 1, "9.9", "0" * 64)),
+    encode(Hello(PROTOCOL, "9.9", "0" * 64)) + encode(Prove("0" * 64)),
 )
 
 
@@ -138,8 +142,8 @@ def _send_and_wait(where: Invitation, garbage: bytes) -> None:
 
 
 def test_a_stranger_without_the_token_is_refused() -> None:
-    with Conductor(["a"], "127.0.0.1") as conductor:
-        good = conductor.invitation("a")
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        good = coordinator.invitation("a")
         bad = Invitation(member="a", host=good.host, port=good.port, token="guess")
         with pytest.raises((Stopped, OSError)), join(bad):
             pass
@@ -147,15 +151,42 @@ def test_a_stranger_without_the_token_is_refused() -> None:
             _send_and_wait(good, garbage)
         with join(good) as member:
             member.report("ready")
-            conductor.gather("ready", WAIT_S)
+            coordinator.gather("ready", WAIT_S)
+
+
+def test_a_second_join_does_not_take_over_a_member() -> None:
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        with join(coordinator.invitation("a")) as first:
+            refused = pytest.raises(Stopped, match="host a: has already joined")
+            with refused, join(coordinator.invitation("a")):
+                pass
+            first.report("ready", "of the first")
+            assert coordinator.gather("ready", WAIT_S) == {"a": "of the first"}
+            coordinator.announce("go", 5)
+            assert first.wait_for("go", WAIT_S) == 5
+            assert coordinator.lost_members == frozenset()
+        with pytest.raises(HostLost, match="a: it has left"):
+            coordinator.gather("done", WAIT_S)
+
+
+def test_a_host_that_is_not_of_the_step_is_refused_by_name() -> None:
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        refused = pytest.raises(Stopped, match="host b: is not a host of this step")
+        with refused, join(coordinator.invitation("b")):
+            pass
+        assert not coordinator.all_joined
+
+
+def test_the_shortest_round_trip_bounds_the_clock_s_offset_by_half_its_length() -> None:
+    assert compare_clocks([(900, 70), (100, 5), (500, -30)]) == (5, 50)
 
 
 def test_a_host_that_never_comes_is_named() -> None:
     with (
-        Conductor(["a"], "127.0.0.1") as conductor,
+        Coordinator(["a"], "127.0.0.1") as coordinator,
         pytest.raises(HostLost, match="a: not ready within"),
     ):
-        conductor.gather("ready", 0.3)
+        coordinator.gather("ready", 0.3)
 
 
 WORKERS = [

@@ -46,7 +46,7 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None] | None = None) -
     """
     client = _connect(scheduler)
     try:
-        chosen = _chosen(_workers(client), wanted, f"--cluster {scheduler}")
+        chosen = _match_workers(_workers(client), wanted, f"--cluster {scheduler}")
         yield Fleet(
             executors={
                 host: client.get_executor(workers=[w.address], pure=False, retries=0)
@@ -54,7 +54,7 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None] | None = None) -
             },
             addresses={host: worker.ip for host, worker in chosen.items()},
             coordinator=_our_address(client),
-            lost=lambda: _gone(client, chosen),
+            find_lost=lambda: _find_lost(client, chosen),
         )
     finally:
         client.close(timeout=2)
@@ -64,10 +64,10 @@ def _check_address(scheduler: str) -> None:
     """Dask takes what it cannot use for a while before it complains."""
     try:
         parts = urlsplit(scheduler)
-        good = parts.scheme in SCHEMES and parts.hostname and parts.port
+        is_valid = parts.scheme in SCHEMES and parts.hostname and parts.port
     except ValueError:  # a port that is none
-        good = False
-    if not good:
+        is_valid = False
+    if not is_valid:
         raise InputError(
             f"--cluster {scheduler}", "not the address of a scheduler", "write tcp://HOST:PORT"
         )
@@ -93,7 +93,7 @@ def _connect(scheduler: str) -> Any:
 
 def _workers(client: Any) -> list[Worker]:
     """The cluster's workers; all must have this weft."""
-    names = {a: str(info["name"]) for a, info in _info(client).items()}
+    names = {a: str(info["name"]) for a, info in _read_workers(client).items()}
     machines = client.run(socket.gethostname)
     found = [
         Worker(address=address, name=name, machine=machines[address])
@@ -113,7 +113,7 @@ def _workers(client: Any) -> list[Worker]:
     return found
 
 
-def _chosen(
+def _match_workers(
     workers: list[Worker], wanted: Mapping[str, str | None] | None, where: str
 ) -> dict[str, Worker]:
     if wanted is not None:
@@ -129,9 +129,9 @@ def choose(
     """The one worker of each host; refuses hosts without one and workers taken twice."""
     chosen: dict[str, Worker] = {}
     for host, address in wanted.items():
-        worker = _worker_of(host, address, workers, where)
-        for other, taken in chosen.items():
-            if taken == worker:
+        worker = _find_worker(host, address, workers, where)
+        for other, matched in chosen.items():
+            if matched == worker:
                 raise InputError(
                     where,
                     f"{other} and {host} are both on worker {worker.name}",
@@ -141,7 +141,7 @@ def choose(
     return chosen
 
 
-def _worker_of(host: str, address: str | None, workers: list[Worker], where: str) -> Worker:
+def _find_worker(host: str, address: str | None, workers: list[Worker], where: str) -> Worker:
     for match in (
         [w for w in workers if w.name == host],
         [w for w in workers if w.machine == host],
@@ -156,41 +156,41 @@ def _worker_of(host: str, address: str | None, workers: list[Worker], where: str
             )
         if match:
             return match[0]
-    there = ", ".join(sorted(f"{w.name} (on {w.machine}, {w.ip})" for w in workers)) or "none"
+    present = ", ".join(sorted(f"{w.name} (on {w.machine}, {w.ip})" for w in workers)) or "none"
     raise InputError(
         where,
         f"no worker for host {host}",
-        f"start one with `dask worker --name {host}`; workers there: {there}",
+        f"start one with `dask worker --name {host}`; workers there: {present}",
     )
 
 
-def _info(client: Any) -> Mapping[str, Mapping[str, Any]]:
+def _read_workers(client: Any) -> Mapping[str, Mapping[str, Any]]:
     workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
     return workers
 
 
 def _our_address(client: Any) -> str:
     """Our address on the way to the scheduler: the one that workers are told."""
-    there = urlsplit(client.scheduler.address)
-    family = socket.AF_INET6 if ":" in (there.hostname or "") else socket.AF_INET
+    scheduler = urlsplit(client.scheduler.address)
+    family = socket.AF_INET6 if ":" in (scheduler.hostname or "") else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((there.hostname, there.port or 1))
+        probe.connect((scheduler.hostname, scheduler.port or 1))
         return str(probe.getsockname()[0])
 
 
-def _gone(client: Any, chosen: Mapping[str, Worker]) -> dict[str, str]:
+def _find_lost(client: Any, chosen: Mapping[str, Worker]) -> dict[str, str]:
     """Hosts whose workers have left the cluster, or have been silent for too long."""
     try:
-        present = _info(client)
+        present = _read_workers(client)
     except OSError as error:
         return dict.fromkeys(chosen, f"the Dask scheduler does not answer ({error})")
     # The scheduler's clock is not ours: the newest sign of life tells its time.
     now = max((info["last_seen"] for info in present.values()), default=0.0)
-    gone: dict[str, str] = {}
+    lost: dict[str, str] = {}
     for host, worker in chosen.items():
         info = present.get(worker.address)
         if info is None:
-            gone[host] = f"its Dask worker {worker.address} has left the cluster"
+            lost[host] = f"its Dask worker {worker.address} has left the cluster"
         elif now - info["last_seen"] > SILENT_S:
-            gone[host] = f"its Dask worker {worker.address} is silent"
-    return gone
+            lost[host] = f"its Dask worker {worker.address} is silent"
+    return lost

@@ -29,16 +29,16 @@ FIRST = ipaddress.ip_address("127.0.0.1")
 
 @contextmanager
 def local_fleet(hosts: Sequence[str]) -> Iterator[Fleet]:
-    """A process for each host; all are gone when the context ends."""
+    """A process for each host; all end with the context."""
     pools = {host: _pool() for host in hosts}
     pids: dict[str, int] = {}
     try:
         pids |= _start(pools)
         yield Fleet(
             executors=pools,
-            addresses={host: _loopback(number) for number, host in enumerate(hosts)},
+            addresses={host: _loopback_address(number) for number, host in enumerate(hosts)},
             coordinator=str(FIRST),
-            lost=lambda: _gone(pids),
+            find_lost=lambda: _find_dead(pids),
         )
     finally:
         _end(pools, set(pids.values()))
@@ -62,8 +62,8 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _start(pools: Mapping[str, ProcessPoolExecutor]) -> dict[str, int]:
-    """The process of each host, once all are there."""
-    with _interrupts_held():
+    """Process ids by host, once all processes run."""
+    with _block_interrupts():
         futures = {host: pool.submit(os.getpid) for host, pool in pools.items()}
     try:
         return {host: future.result(START_S) for host, future in futures.items()}
@@ -74,30 +74,30 @@ def _start(pools: Mapping[str, ProcessPoolExecutor]) -> dict[str, int]:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C, not even while they load; ours comes after."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _block_interrupts() -> Iterator[None]:
+    """Processes started inside never get Ctrl-C, not even while they load; ours gets it after."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _loopback(number: int) -> str:
+def _loopback_address(number: int) -> str:
     """127.0.0.1, 127.0.0.2, ...: all are this machine on Linux; elsewhere only the first is."""
     return str(FIRST + number) if sys.platform == "linux" else str(FIRST)
 
 
-def _gone(pids: Mapping[str, int]) -> dict[str, str]:
-    return {host: f"its process {pid} has died" for host, pid in pids.items() if not _lives(pid)}
+def _find_dead(pids: Mapping[str, int]) -> dict[str, str]:
+    return {host: f"its process {pid} has died" for host, pid in pids.items() if not _is_alive(pid)}
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     return any(child.pid == pid for child in multiprocessing.active_children())
 
 
 def _end(pools: Mapping[str, ProcessPoolExecutor], pids: Set[int]) -> None:
-    """Processes leave by themselves; those that do not within END_S are killed."""
+    """Processes end by themselves; those that do not within END_S are killed."""
     for pool in pools.values():
         pool.shutdown(wait=False, cancel_futures=True)
     deadline = time.monotonic() + END_S

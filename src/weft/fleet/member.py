@@ -1,9 +1,9 @@
-"""A host's side of a step: join the coordinator, report, wait for its word, stop when told.
+"""A host's side of a step: join the coordinator, report, wait for its orders, stop on request.
 
 On joining, the host's clock is compared with the coordinator's: of many round trips the shortest
 bounds the offset by half its length, so starts on different hosts can be compared afterwards.
-The connection is the life line. "stop" ends what runs: `stopped` is set and the stop callbacks
-run; "end", or the end of the connection, is also the end of the host's part: `ended` is set.
+The connection (`weft.wire`) is the life line. "stop" ends what runs: `stopped` is set and the stop
+callbacks run; "end", or a lost connection, also ends the host's part: `ended` is set.
 Entry point: `join`. Units: ns, seconds.
 """
 
@@ -13,16 +13,54 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from weft.errors import WeftError
-from weft.fleet.messages import SILENT_S, Lines, Message, packed, proof
+from weft.errors import InputError, WeftError
+from weft.wire import (
+    Beat,
+    Connection,
+    ConnectionLost,
+    Decoder,
+    Failure,
+    Message,
+    ProtocolError,
+    connect,
+    tune,
+)
 
 CLOCK_ROUNDS = 50
 CONNECT_S = 10.0
+
+
+class Join(Message):
+    member: str
+
+
+class Clock(Message):
+    """Asks for the coordinator's clock, or answers with it."""
+
+    ns: int
+
+
+class Report(Message):
+    """What a member says under a name."""
+
+    name: str
+    value: Any
+
+
+class Order(Message):
+    """What the coordinator tells all members under a name."""
+
+    name: str
+    value: Any
+
+
+FROM_MEMBER: Decoder[Any] = Decoder(Join | Clock | Report | Beat)
+FROM_COORDINATOR: Decoder[Any] = Decoder(Clock | Order | Failure | Beat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,111 +74,111 @@ class Invitation:
 
 
 class Stopped(WeftError):
-    """The coordinator has ended the step."""
+    """The coordinator has ended the step, or cannot be reached."""
 
 
 @contextmanager
 def join(invitation: Invitation) -> Iterator[Member]:
     """The step's member of this host, until the context ends."""
-    where = (invitation.host, invitation.port)
-    with socket.create_connection(where, timeout=CONNECT_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        member = Member(connection, invitation)
-        try:
-            yield member
-        finally:
-            member.close()
+    with socket.create_connection((invitation.host, invitation.port), CONNECT_S) as sock:
+        tune(sock)
+        with closing(_greet(sock, invitation)) as connection:
+            member = Member(connection, invitation.member)
+            try:
+                yield member
+            finally:
+                member.close()
+
+
+def _greet(sock: socket.socket, invitation: Invitation) -> Connection[Any]:
+    try:
+        return connect(sock, invitation.token.encode(), "coordinator", FROM_COORDINATOR)
+    except (InputError, ProtocolError, ConnectionLost) as error:
+        raise Stopped(f"the coordinator refused this host: {error}") from error
 
 
 class Member:
     """One host in one step."""
 
-    def __init__(self, connection: socket.socket, invitation: Invitation) -> None:
-        self._socket = connection
-        self._lines = Lines()
-        self._heard: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._sending = threading.Lock()
+    def __init__(self, connection: Connection[Any], name: str) -> None:
+        self._connection = connection
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         self._on_stop: Sequence[Callable[[], None]] = ()
+        self._closing = False
         self.stopped = threading.Event()
         self.ended = threading.Event()
-        nonce = self._next()["value"]
-        answer = {"member": invitation.member, "proof": proof(invitation.token, nonce)}
-        self._send(packed("join", answer))
-        self.clock_offset_ns, self.clock_error_ns = self._compare_clocks()
-        connection.settimeout(SILENT_S)
-        threading.Thread(target=self._listen, name="member", daemon=True).start()
+        self._send(Join(name))
+        rounds = [self._time_round_trip() for _ in range(CLOCK_ROUNDS)]
+        self.clock_offset_ns, self.clock_error_ns = compare_clocks(rounds)
+        self._thread = threading.Thread(target=self._listen, name="member", daemon=True)
+        self._thread.start()
 
-    def report(self, kind: str, value: object = None) -> None:
-        self._send(packed(kind, value))
+    def report(self, name: str, value: object = None) -> None:
+        self._send(Report(name, value))
 
-    def wait_for(self, kind: str, timeout_s: float | None = None) -> Any:
-        """The value that the coordinator tells under this name; Stopped when it ends the step."""
+    def wait_for(self, name: str, timeout_s: float | None = None) -> Any:
+        """The value of the order of this name; Stopped when the coordinator ends the step."""
         while True:
             try:
-                message = self._heard.get(timeout=timeout_s)
+                order = self._orders.get(timeout=timeout_s)
             except queue.Empty:
-                raise Stopped(f"no {kind!r} from the coordinator in {timeout_s:g} s") from None
-            if message["kind"] == kind:
-                return message["value"]
-            if message["kind"] == "stop":
+                raise Stopped(f"no {name!r} from the coordinator in {timeout_s:g} s") from None
+            if order.name == name:
+                return order.value
+            if order.name == "stop":
                 raise Stopped("the coordinator ended the step")
 
     def on_stop(self, callbacks: Sequence[Callable[[], None]]) -> None:
-        """These run when the step is ended from outside; at once if it has been."""
+        """These run when the step is ended from outside; at once if it already was."""
         self._on_stop = callbacks
         if self.stopped.is_set():
             for callback in callbacks:
                 callback()
 
     def close(self) -> None:
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # the coordinator was faster
-            return
+        self._closing = True
+        self._connection.wake()
+        self._thread.join()
 
-    def _compare_clocks(self) -> tuple[int, int]:
-        """(coordinator's clock less ours, bound of its error)."""
-        rounds = [self._clock_round() for _ in range(CLOCK_ROUNDS)]
-        length, offset = min(rounds)
-        return offset, length // 2
-
-    def _clock_round(self) -> tuple[int, int]:
+    def _time_round_trip(self) -> tuple[int, int]:
+        """(length of a round trip, coordinator's clock less ours)."""
         start = time.monotonic_ns()
-        self._send(packed("clock"))
-        theirs = self._next()["value"]
+        self._send(Clock(0))
+        coordinator_ns = self._await_clock()
         end = time.monotonic_ns()
-        return end - start, theirs - (start + end) // 2
+        return end - start, coordinator_ns - (start + end) // 2
 
-    def _next(self) -> Message:
-        while self._heard.empty():
-            if not self._receive():
-                raise Stopped("the coordinator refused this host, or is gone")
-        return self._heard.get()
+    def _await_clock(self) -> int:
+        try:
+            while (message := self._connection.next(CONNECT_S)) is not None:
+                if isinstance(message, Clock):
+                    return message.ns
+                self._take(message)
+        except (ConnectionLost, ProtocolError) as error:
+            raise Stopped(f"the coordinator refused this host, or is lost: {error}") from error
+        raise Stopped(f"no answer from the coordinator in {CONNECT_S:g} s")
 
-    def _receive(self) -> bool:
-        data = self._socket.recv(65536)
-        for message in self._lines.feed(data):
-            match message["kind"]:
-                case "beat":
-                    self._send(packed("beat"))
-                case "stop":
-                    self._stop()
-                case "end":
-                    self._end()
-                case _:
-                    self._heard.put(message)
-        return bool(data)
+    def _take(self, message: Clock | Order | Failure) -> None:
+        if isinstance(message, Failure):
+            raise Stopped(f"the coordinator refused this host: {message.to_error()}")
+        if isinstance(message, Order) and message.name == "stop":
+            self._stop()
+        elif isinstance(message, Order) and message.name == "end":
+            self._end()
+        elif isinstance(message, Order):
+            self._orders.put(message)
 
     def _listen(self) -> None:
         try:
-            while self._receive():
-                pass
-        except (OSError, ValueError):
-            pass  # a lost coordinator ends the step as its word would
+            while not self._closing:
+                for message in self._connection.poll():
+                    self._take(message)
+        except (ConnectionLost, ProtocolError, Stopped):
+            pass  # a lost coordinator ends the step as its order would
         self._end()
 
     def _stop(self) -> None:
-        self._heard.put({"kind": "stop", "value": None})
+        self._orders.put(Order("stop", None))
         self.stopped.set()
         for callback in self._on_stop:
             callback()
@@ -149,6 +187,14 @@ class Member:
         self._stop()
         self.ended.set()
 
-    def _send(self, data: bytes) -> None:
-        with self._sending:
-            self._socket.sendall(data)
+    def _send(self, message: Message) -> None:
+        try:
+            self._connection.send(message)
+        except ConnectionLost as error:
+            raise Stopped(f"the coordinator is lost: {error}") from error
+
+
+def compare_clocks(rounds: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """(coordinator's clock less ours, bound of its error) by the shortest round trip."""
+    length, offset = min(rounds)
+    return offset, length // 2

@@ -49,5 +49,5 @@ def _obey(member: Member, links: Links) -> None:
             else:
                 links.check(share)
             member.report(f"did {number}")
-    except (Stopped, ConnectionError):
+    except Stopped:
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.errors import InputError
-from weft.fleet import Conductor, HostLost, Stage, dask_fleet
+from weft.fleet import Coordinator, HostCalls, HostLost, dask_fleet
 from weft.sensitivity.cluster_host import Held, hold
 from weft.sensitivity.links import Links
 from weft.sensitivity.place import Place, known_interfaces, speed_bps
@@ -54,18 +54,18 @@ def on_cluster(
 def _cluster_links(scheduler: str, held: Held) -> Iterator[Links]:
     with (
         dask_fleet(scheduler) as fleet,
-        Conductor(list(fleet.executors), fleet.coordinator) as conductor,
+        Coordinator(list(fleet.executors), fleet.coordinator) as coordinator,
     ):
-        playing = {
-            host: executor.submit(hold, conductor.invitation(host), held)
+        calls = {
+            host: executor.submit(hold, coordinator.invitation(host), held)
             for host, executor in fleet.executors.items()
         }
-        links = _ClusterLinks(Stage(conductor, fleet, playing))
+        links = _ClusterLinks(HostCalls(coordinator, fleet, calls))
         try:
             links.wait("holding", JOIN_S)
             yield links
         finally:
-            late = links.stage.close(ANSWER_S)
+            late = links.calls.close(ANSWER_S)
         if late:
             problem = f"not done within {ANSWER_S:g} s"
             raise InputError(f"restoring {', '.join(late)}", problem, "see `tc qdisc show` there")
@@ -73,7 +73,7 @@ def _cluster_links(scheduler: str, held: Held) -> Iterator[Links]:
 
 @dataclass(slots=True)
 class _ClusterLinks:
-    stage: Stage
+    calls: HostCalls
     asked: int = 0
 
     def cap(self, share: float) -> None:
@@ -84,12 +84,12 @@ class _ClusterLinks:
 
     def _ask(self, what: str, share: float) -> None:
         self.asked += 1
-        self.stage.conductor.tell("do", [self.asked, what, share])
+        self.calls.coordinator.announce("do", [self.asked, what, share])
         self.wait(f"did {self.asked}", ANSWER_S)
 
     def wait(self, kind: str, timeout_s: float) -> None:
         try:
-            self.stage.gather(kind, timeout_s)
+            self.calls.gather(kind, timeout_s)
         except HostLost as lost:
             remedy = "its links are restored there; start its worker again"
-            raise InputError(f"host {lost.host}", lost.why, remedy) from lost
+            raise InputError(f"host {lost.host}", lost.reason, remedy) from lost

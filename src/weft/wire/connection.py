@@ -99,8 +99,10 @@ class Connection(Generic[M]):
         *,
         server: bool,
         limit_bytes: int = FRAME_BYTES,
+        send_s: float = SILENCE_S,
     ) -> None:
-        sock.settimeout(SILENCE_S)  # of sends; receives wait in poll
+        sock.settimeout(send_s)  # of sends; receives wait in poll
+        self._send_s = send_s
         self._socket = sock
         self._send_seal, receive_seal = keys.seals(server=server)
         self._reader = FrameReader(decoder, limit_bytes, receive_seal)
@@ -130,7 +132,7 @@ class Connection(Generic[M]):
             try:
                 self._socket.sendall(encode(message, self._send_seal))
             except TimeoutError as error:
-                raise ConnectionLost(f"takes no data for {SILENCE_S:g} s") from error
+                raise ConnectionLost(f"takes no data for {self._send_s:g} s") from error
             except OSError as error:
                 raise ConnectionLost(f"{error.strerror or error}") from error
 

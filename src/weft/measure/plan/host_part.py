@@ -1,8 +1,8 @@
 """A host's part in a plan: serve the flows that end here, send those that start here.
 
-Runs in the host's worker as one call for the whole plan. The coordinator says which step is next
-and when to go; if it is gone, or says stop, loops end at once and the server with them.
-Entry point: `play`. Units: ns.
+Runs in the host's worker as one call for the whole plan. The coordinator orders each step and its
+start; when it is lost or orders a stop, loops end at once and the server with them.
+Entry point: `run_part`. Units: ns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.measure.peer.local_server import LocalServer
 from weft.measure.plan.flow import open_flow
 from weft.measure.plan.plan import Step
 
-PATIENCE_S = 3600.0  # for the next word of a coordinator that lives
+ORDER_S = 3600.0  # for the next order of a coordinator that lives
 END_S = 30.0
 
 
@@ -37,7 +37,7 @@ class Part:
     steps: tuple[Step, ...]
 
 
-def play(invitation: Invitation, part: Part) -> None:
+def run_part(invitation: Invitation, part: Part) -> None:
     """The whole plan, from this host's side."""
     with join(invitation) as member, ExitStack() as stack:
         port = None
@@ -46,15 +46,15 @@ def play(invitation: Invitation, part: Part) -> None:
             port = stack.enter_context(closing(server)).port
         member.report("serving", {"port": port})
         try:
-            servers = member.wait_for("servers", PATIENCE_S)
+            servers = member.wait_for("servers", ORDER_S)
             while True:
-                _step(member, part, member.wait_for("step", PATIENCE_S), servers)
-        except (Stopped, ConnectionError):
-            # Others may still have flows that end here: the server stays until all are done.
+                _run_step(member, part, member.wait_for("step", ORDER_S), servers)
+        except Stopped:
+            # Other hosts may still have flows that end here: the server stays until all are done.
             member.ended.wait(END_S)
 
 
-def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> None:
+def _run_step(member: Member, part: Part, number: int, servers: dict[str, str]) -> None:
     step = part.steps[number]
     with ThreadPoolExecutor(max(1, len(step.flows))) as pool, ExitStack() as stack:
         opening = [
@@ -67,13 +67,13 @@ def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> N
         flows = [future.result() for future in opening]
         member.on_stop([flow.stop.set for flow in flows])
         member.report(f"ready {number}")
-        member.wait_for("go", PATIENCE_S)
+        member.wait_for("go", ORDER_S)
         start_ns = time.monotonic_ns()
         running = [pool.submit(flow.run, step.warmup_ns, step.duration_ns) for flow in flows]
-        seen = _watch(member, step) | {"flows": [future.result() for future in running]}
+        report = _watch_host(member, step) | {"flows": [future.result() for future in running]}
     member.report(
         f"done {number}",
-        seen
+        report
         | {
             "machine": platform.node(),
             "start_ns": start_ns + member.clock_offset_ns,
@@ -82,19 +82,19 @@ def _step(member: Member, part: Part, number: int, servers: dict[str, str]) -> N
     )
 
 
-def _watch(member: Member, step: Step) -> dict[str, Any]:
+def _watch_host(member: Member, step: Step) -> dict[str, Any]:
     """The host's counters over the timed part."""
     member.stopped.wait(step.warmup_ns / 1e9)
-    before, busy_before = snapshot(), _jiffies()
+    before, busy_before = snapshot(), _read_jiffies()
     member.stopped.wait(step.duration_ns / 1e9)
-    after, busy_after = snapshot(), _jiffies()
+    after, busy_after = snapshot(), _read_jiffies()
     return {
         "counters": rows(changes(before, after)),
-        "busy_percent": _share(busy_before, busy_after),
+        "busy_percent": _busy_percent(busy_before, busy_after),
     }
 
 
-def _jiffies() -> tuple[int, int]:
+def _read_jiffies() -> tuple[int, int]:
     """(busy, all) of this machine's processors since boot; zeros where there is no /proc."""
     stat = Path("/proc/stat")
     if not stat.exists():
@@ -104,5 +104,5 @@ def _jiffies() -> tuple[int, int]:
     return sum(ticks) - idle, sum(ticks)
 
 
-def _share(before: tuple[int, int], after: tuple[int, int]) -> float:
+def _busy_percent(before: tuple[int, int], after: tuple[int, int]) -> float:
     return 100 * (after[0] - before[0]) / max(1, after[1] - before[1])

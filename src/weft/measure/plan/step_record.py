@@ -3,7 +3,7 @@
 `TRAFFIC.half_rtt` (of RPerf `TRAFFIC.rtt`) and `TRAFFIC.throughput` are of all flows of a
 traffic, `TRAFFIC.SOURCE-TARGET.…` of one. `start.spread` is how far apart the hosts really
 started, by clocks compared through the coordinator; `start.error` bounds that comparison.
-Entry point: `step_record`. Units: ps, bits per second, ns.
+Entry point: `build_step_record`. Units: ps, bits per second, ns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ KERNEL_TAKES = (
 )
 
 
-def step_record(
+def build_step_record(
     program: Program, step: Step, seen: Seen, addresses: Mapping[str, str], interrupted: bool
 ) -> Record:
     """The record of one step."""

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from weft.cli.model_errors import add_errors
-from weft.cli.model_fit import FITTED, add_fitted
-from weft.cli.model_link import add_goodput, add_link_rate
+from weft.cli.model_fit import FITTED, add_errors, add_fitted
+from weft.cli.model_link import add_goodput, add_link_rate, add_wait
 from weft.cli.model_outstanding import add_best_b, add_signaling
-from weft.cli.model_wait import add_wait
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

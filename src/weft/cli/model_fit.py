@@ -1,4 +1,7 @@
-"""`weft model latency|throughput|saturation`: forms fitted to published tables or own records."""
+"""`weft model latency|throughput|saturation|errors`: forms fitted to tables or records.
+
+The rows are a paper's published tables (`--system`) or the user's own records (`--records`).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.cli.answer import Answer, Column, emit, misfit
-from weft.cli.model_records import latency_of_records, saturation_of_records, throughput_of_records
-from weft.cli.model_values import listed
+from weft.cli.model_answer import Answer, Column, emit, read_list, warn_of_misfit
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.settings.values import Reader, size, whole
@@ -24,16 +25,16 @@ from weft.units import format_value, parse_rate
 
 if TYPE_CHECKING:
     from weft.studies.calibrated import Calibration
+from weft.model import ErrorSummary, fit
+from weft.model.latency import saturation, single_packet_latency
+from weft.model.throughput import host_throughput
+from weft.tune.rules.evidence import Row, families
+from weft.tune.rules.read_evidence import read_evidence
 
 FITTED = {
     "latency": "latency of a message by its size, fitted to measured rows",
     "throughput": "message rate by size, depth, connections and threads, fitted to measured rows",
     "saturation": "latency of a probe beside load, fitted to measured rows",
-}
-OF_RECORDS: dict[str, Callable[[Sequence[str]], Fit]] = {
-    "latency": latency_of_records,
-    "throughput": throughput_of_records,
-    "saturation": saturation_of_records,
 }
 
 
@@ -74,8 +75,8 @@ def add_fitted(command: argparse.ArgumentParser, quantity: str) -> None:
     command.add_argument("--system", metavar="NAME", help="one of those listed without it")
     command.add_argument("--records", nargs="+", metavar="FILE", help="fit to own records instead")
     for name in OF_QUANTITY[quantity]:
-        one = INPUTS[name]
-        command.add_argument(f"--{one.option}", metavar=one.metavar, help=one.help)
+        option = INPUTS[name]
+        command.add_argument(f"--{option.option}", metavar=option.metavar, help=option.help)
     command.add_argument("--extrapolate", action="store_true", help="past the fitted range too")
     command.set_defaults(run=lambda args: _run(args, quantity))
 
@@ -84,54 +85,56 @@ def _run(args: argparse.Namespace, quantity: str) -> int:
     if args.system and args.records:
         raise InputError("--system", "is given beside --records", "keep one of the two")
     if args.records:
-        found = OF_RECORDS[quantity](args.records)
+        fitted = RECORD_FITS[quantity](args.records)
     else:
-        known = _calibrated(quantity)
+        systems = _calibrations(quantity)
         if args.system is None:
-            return _list(known, as_json=args.json)
-        if args.system not in known:
+            return _list(systems, as_json=args.json)
+        if args.system not in systems:
             problem = f"no {quantity} model of {args.system!r}"
-            raise InputError("--system", problem, f"use one of {', '.join(known)}")
-        found = known[args.system].fit()
-    return emit(_answer(found, quantity, args), as_json=args.json)
+            raise InputError("--system", problem, f"use one of {', '.join(systems)}")
+        fitted = systems[args.system].fit()
+    return emit(_answer(fitted, quantity, args), as_json=args.json)
 
 
-def _calibrated(quantity: str) -> Mapping[str, Calibration]:
-    # The studies bring matplotlib: half a second that no other model needs.
+def _calibrations(quantity: str) -> Mapping[str, Calibration]:
+    # The studies import matplotlib: half a second that no other model needs.
     from weft.studies.calibrated import CALIBRATED
 
-    return {name: one for name, one in CALIBRATED.items() if one.quantity == quantity}
+    return {name: system for name, system in CALIBRATED.items() if system.quantity == quantity}
 
 
-def _list(known: Mapping[str, Calibration], *, as_json: bool) -> int:
+def _list(systems: Mapping[str, Calibration], *, as_json: bool) -> int:
     if as_json:
-        print(json.dumps([{"system": name, "about": one.system} for name, one in known.items()]))
+        print(json.dumps([{"system": name, "about": c.system} for name, c in systems.items()]))
     else:
-        print(format_table(["system", "about"], [[n, c.system] for n, c in known.items()], left=2))
+        print(
+            format_table(["system", "about"], [[n, c.system] for n, c in systems.items()], left=2)
+        )
     return 0
 
 
-def _answer(found: Fit, quantity: str, args: argparse.Namespace) -> Answer:
-    inputs = _inputs(found, quantity, args)
-    values = found.predict(extrapolate=args.extrapolate, **inputs)
+def _answer(fitted: Fit, quantity: str, args: argparse.Namespace) -> Answer:
+    inputs = _inputs(fitted, quantity, args)
+    values = fitted.predict(extrapolate=args.extrapolate, **inputs)
     columns = [
         Column(INPUTS[name].option, name, _unit(name), column.tolist())
         for name, column in inputs.items()
     ]
-    columns += _results(found, inputs, values)
+    columns += _results(fitted, inputs, values)
     return Answer(
         model=quantity,
         columns=columns,
-        formula=found.form.formula,
-        source=found.form.source,
-        range=_ranges(found.ranges),
-        notes=[*([_doubling(found)] if quantity == "saturation" else []), *misfit(found)],
-        fit=found,
+        formula=fitted.form.formula,
+        source=fitted.form.source,
+        range=_ranges(fitted.ranges),
+        notes=[*([_doubling(fitted)] if quantity == "saturation" else []), *warn_of_misfit(fitted)],
+        fit=fitted,
     )
 
 
-def _results(found: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) -> list[Column]:
-    if found.form.unit == "us":
+def _results(fitted: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) -> list[Column]:
+    if fitted.form.unit == "us":
         return [Column("latency", "latency_us", "us", values.tolist())]
     moved = values * inputs["size_bytes"] * 8e-3
     return [
@@ -140,49 +143,186 @@ def _results(found: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) -
     ]
 
 
-def _doubling(found: Fit) -> str:
-    (within,) = found.ranges
-    load = doubling_load_MBps(found, within.high)
+def _doubling(fitted: Fit) -> str:
+    (loads,) = fitted.ranges
+    load = doubling_load_MBps(fitted, loads.high)
     if load is None:
-        return f"the latency does not double up to {format_value(within.high, 'MB/s')}"
+        return f"the latency does not double up to {format_value(loads.high, 'MB/s')}"
     return f"the latency doubles at a load of {format_value(load, 'MB/s')}"
 
 
-def _inputs(found: Fit, quantity: str, args: argparse.Namespace) -> dict[str, FloatArray]:
-    """Every combination of the values given; an input that never varied needs none."""
-    ranges = {one.name: one for one in found.ranges}
-    _check_known(found, quantity, args)
-    columns = [_given(ranges[one.name], args) for one in found.form.inputs]
+def _inputs(fitted: Fit, quantity: str, args: argparse.Namespace) -> dict[str, FloatArray]:
+    """Every combination of the options' values; an input that never varied needs none."""
+    ranges = {fitted_range.name: fitted_range for fitted_range in fitted.ranges}
+    _check_unused(fitted, quantity, args)
+    columns = [_read_input(ranges[column.name], args) for column in fitted.form.inputs]
     rows = np.array(list(product(*columns)), dtype=np.float64)
-    return {one.name: rows[:, i] for i, one in enumerate(found.form.inputs)}
+    return {column.name: rows[:, i] for i, column in enumerate(fitted.form.inputs)}
 
 
-def _given(within: Range, args: argparse.Namespace) -> list[float]:
-    one = INPUTS[within.name]
-    if getattr(args, one.option) is not None:
-        return listed(args, one.option, one.read)
-    if within.low == within.high:
-        return [within.low]
-    raise InputError(f"--{one.option}", "is missing", f"fitted from {_span(within)}")
+def _read_input(fitted_range: Range, args: argparse.Namespace) -> list[float]:
+    option = INPUTS[fitted_range.name]
+    if getattr(args, option.option) is not None:
+        return read_list(args, option.option, option.read)
+    if fitted_range.low == fitted_range.high:
+        return [fitted_range.low]
+    raise InputError(f"--{option.option}", "is missing", f"fitted from {_span(fitted_range)}")
 
 
-def _check_known(found: Fit, quantity: str, args: argparse.Namespace) -> None:
-    used = {one.name for one in found.form.inputs}
+def _check_unused(fitted: Fit, quantity: str, args: argparse.Namespace) -> None:
+    used = {column.name for column in fitted.form.inputs}
     for name in OF_QUANTITY[quantity]:
         option = INPUTS[name].option
         if name not in used and getattr(args, option) is not None:
-            problem = f"the model of {found.data} does not depend on it"
+            problem = f"the model of {fitted.data} does not depend on it"
             raise InputError(f"--{option}", problem, "leave it out")
 
 
 def _ranges(ranges: Sequence[Range]) -> str:
-    return "; ".join(f"{INPUTS[one.name].option} {_span(one)}" for one in ranges)
+    return "; ".join(f"{INPUTS[r.name].option} {_span(r)}" for r in ranges)
 
 
-def _span(one: Range) -> str:
-    low, high = (format_value(value, _unit(one.name)) for value in (one.low, one.high))
-    return low if one.low == one.high else f"{low} to {high}"
+def _span(fitted: Range) -> str:
+    low, high = (format_value(value, _unit(fitted.name)) for value in (fitted.low, fitted.high))
+    return low if fitted.low == fitted.high else f"{low} to {high}"
 
 
 def _unit(name: str) -> str:
     return {"size_bytes": "B", "data_rate_gbps": "Gb/s", "load_MBps": "MB/s"}.get(name, "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthRows:
+    """Size, messages outstanding over all connections, and throughput; `data` names the files."""
+
+    size_bytes: FloatArray
+    outstanding: FloatArray
+    throughput_gbps: FloatArray
+    data: str
+
+
+def bandwidth_rows(files: Sequence[str]) -> BandwidthRows:
+    rows = _largest_family(files, "throughput_Bps", ("size_bytes", "depth"), "bandwidth")
+    return BandwidthRows(
+        size_bytes=_column(rows, "size_bytes"),
+        outstanding=_column(rows, "depth") * rows[0].setting.qps * rows[0].setting.threads,
+        throughput_gbps=_observed(rows, "throughput_Bps") * 8e-9,
+        data=_join_names(files),
+    )
+
+
+def fit_latency(files: Sequence[str]) -> Fit:
+    """Half the round trip by size: a base and a time per byte."""
+    rows = _largest_family(files, "p50_us", ("size_bytes",), "latency", "rma")
+    return fit(
+        single_packet_latency(),
+        {"size_bytes": _column(rows, "size_bytes")},
+        _observed(rows, "p50_us"),
+        data=_join_names(files),
+        where=_join_names(files),
+    )
+
+
+def fit_throughput(files: Sequence[str]) -> Fit:
+    """The message rate by size, depth, connections and threads."""
+    names = ("size_bytes", "depth", "qps", "threads")
+    rows = _largest_family(files, "throughput_Bps", names, "bandwidth")
+    inputs = {name: _column(rows, name) for name in names}
+    rates = _observed(rows, "throughput_Bps") / inputs["size_bytes"] / 1e6
+    form = host_throughput(inputs, rates)
+    return fit(form, inputs, rates, data=_join_names(files), where=_join_names(files))
+
+
+def fit_saturation(files: Sequence[str]) -> Fit:
+    """The probe's median by the load that arrived; the test's maximum is the capacity."""
+    steps = _largest_family(files, "p50_us", ("load",), "saturation.step")
+    loads = _observed(steps, "throughput_Bps") / 1e6
+    tops = [row for row in read_evidence(files).of("saturation") if row.throughput_Bps]
+    capacity = max([*_observed(tops, "throughput_Bps") / 1e6, *loads])
+    latency_us = _observed(steps, "p50_us")
+    return fit(
+        saturation(capacity, unloaded_us=float(latency_us.min())),
+        {"load_MBps": loads},
+        latency_us,
+        data=_join_names(files),
+        where=_join_names(files),
+    )
+
+
+RECORD_FITS: dict[str, Callable[[Sequence[str]], Fit]] = {
+    "latency": fit_latency,
+    "throughput": fit_throughput,
+    "saturation": fit_saturation,
+}
+
+
+def _largest_family(
+    files: Sequence[str], quantity: str, varied: Sequence[str], *tests: str
+) -> tuple[Row, ...]:
+    """The largest group of rows that differ in these settings alone."""
+    evidence = read_evidence(files)
+    having = [row for row in evidence.of(*tests) if getattr(row, quantity) is not None]
+    family = max(families(having, *varied), key=len, default=())
+    if not family:
+        sweep = varied[0].removesuffix("_bytes")
+        raise InputError(
+            _join_names(files),
+            f"no two records of {' or '.join(tests)} differ in {', '.join(varied)} alone",
+            f"measure a sweep: weft {tests[0]} PEER --sweep {sweep}=64..64K*4 -o FILE",
+        )
+    return family
+
+
+def _join_names(files: Sequence[str]) -> str:
+    return ", ".join(files)
+
+
+def _column(rows: Sequence[Row], name: str) -> FloatArray:
+    return np.array([getattr(row.setting, name) for row in rows], dtype=np.float64)
+
+
+def _observed(rows: Sequence[Row], name: str) -> FloatArray:
+    return np.array([getattr(row, name).median for row in rows], dtype=np.float64)
+
+
+HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median", "p90", "worst"]
+
+
+def add_errors(command: argparse.ArgumentParser) -> None:
+    command.add_argument("systems", nargs="*", metavar="SYSTEM", help="all if none is named")
+    command.set_defaults(run=_errors)
+
+
+def _errors(args: argparse.Namespace) -> int:
+    # The studies bring matplotlib: half a second that no other model needs.
+    from weft.studies.calibrated import CALIBRATED
+
+    for name in args.systems:
+        if name not in CALIBRATED:
+            names = ", ".join(CALIBRATED)
+            raise InputError("system", f"{name!r} is not known", f"use one of {names}")
+    systems = [CALIBRATED[name] for name in args.systems or CALIBRATED]
+    fits = [(system.name, system.quantity, system.fit()) for system in systems]
+    if args.json:
+        for name, quantity, fit in fits:
+            print(json.dumps({"system": name, "model": quantity, **_error_object(fit)}))
+    else:
+        print(format_table(HEADS, [_error_row(*row) for row in fits], left=2))
+        print("\n|model / published − 1|; held out: each row predicted by a fit to the others")
+    return 0
+
+
+def _error_row(name: str, quantity: str, fit: Fit) -> list[str]:
+    return [name, quantity, str(fit.error.n), *_percent(fit.error), *_percent(fit.held_out)]
+
+
+def _percent(error: ErrorSummary) -> list[str]:
+    return [f"{100 * value:.1f} %" for value in (error.median, error.p90, error.worst)]
+
+
+def _error_object(fit: Fit) -> dict[str, object]:
+    return {
+        "data": fit.data,
+        **{f"error_{k}": getattr(fit.error, k) for k in ("median", "p90", "worst", "n")},
+        **{f"held_out_{k}": getattr(fit.held_out, k) for k in ("median", "p90", "worst")},
+    }

@@ -1,4 +1,4 @@
-"""`weft model link-rate` and `weft model goodput`: what a link carries at most."""
+"""`weft model link-rate|goodput|wait`: what a link carries, and the wait at a saturated switch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ from math import inf
 
 import numpy as np
 
-from weft.cli.answer import Answer, Column, emit
-from weft.cli.model_values import listed, single
+from weft.cli.model_answer import Answer, Column, emit, read_list, read_value
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
-from weft.measure.settings.values import per_second, size, whole
-from weft.model import link
-from weft.model.link import OPERATIONS, TRANSPORTS, WIRES, Framing, on_wire
+from weft.measure.settings.values import choice, per_second, size, time_ns, whole
+from weft.model import FloatArray, link
+from weft.model.link import OPERATIONS, TRANSPORTS, WIRES, Framing, answer_packet_bytes, on_wire
+from weft.model.queueing import (
+    SOURCE,
+    Hotspot,
+    Wait,
+    closed_loop_round_robin_ns,
+    fcfs_wait,
+    own_lane_wait,
+    round_robin_wait,
+    two_hop_wait,
+    zero_load_ns,
+)
+from weft.simulate.systems import system_names, system_values
+from weft.units import parse_time
 
 
 def add_link_rate(command: argparse.ArgumentParser) -> None:
@@ -64,8 +76,8 @@ def _framing(args: argparse.Namespace) -> Framing:
         transport=args.transport,
         operation=args.operation,
         wire=args.wire or usual,
-        mtu_bytes=int(single(args, "mtu", size(0))),
-        packets_per_ack=int(single(args, "packets-per-ack", whole(0, 2**20))),
+        mtu_bytes=int(read_value(args, "mtu", size(0))),
+        packets_per_ack=int(read_value(args, "packets-per-ack", whole(0, 2**20))),
     )
 
 
@@ -75,14 +87,14 @@ def _engines(args: argparse.Namespace) -> tuple[float, int]:
         if args.engines is not None:
             raise InputError("--engines", "has no meaning without --engine-rate", "give it too")
         return inf, 1
-    engines = 1 if args.engines is None else int(single(args, "engines", whole(1, 4096)))
+    engines = 1 if args.engines is None else int(read_value(args, "engines", whole(1, 4096)))
     return per_second(args.engine_rate, "--engine-rate") / 1e6, engines
 
 
 def _goodput(args: argparse.Namespace) -> int:
     framing = _framing(args)
     rate = link_rate(args.rate, "--rate").data_bps / 1e9
-    sizes = np.array(listed(args, "size", size(1)), dtype=float)
+    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
     cost = on_wire(sizes, framing)
     engine, engines = _engines(args)
     goodput = link.goodput_gbps(sizes, rate, framing, both_ways=args.both_ways)
@@ -113,3 +125,144 @@ def _goodput(args: argparse.Namespace) -> int:
         ),
         as_json=args.json,
     )
+
+
+FRAMING = Framing(transport="rc", mtu_bytes=4096)
+FORMULAS = {
+    "fcfs-age": "as fcfs over one switch; (N + M + 1) P T − 2 τ, up to τ more, over two",
+    "fcfs": "N P T − τ to N P T − τ + T, or N W T − τ' with windows if that is less",
+    "round-robin": "0 to N T; with --think t + k N T less the probe's loop",
+    "own-lane": "0 to T, or the load lane's turn of ⌈weight / blocks⌉ T",
+}
+TWO_HOPS = "(M + 1) P T − τ at the second switch, and at the first the above with (M + 1) T for T"
+
+
+def add_wait(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--senders", default="2..8", metavar="NUMBERS", help="N; 2..8")
+    orders = ", ".join(sorted(FORMULAS))
+    command.add_argument("--order", default="fcfs", metavar="ORDER", help=f"{orders}; fcfs")
+    command.add_argument("--rate", default="4xFDR", metavar="RATE", help="of every link; 4xFDR")
+    command.add_argument("--flight", default="10 ns", metavar="TIME", help="of a cable; 10 ns")
+    command.add_argument("--size", default="4096", metavar="SIZE", help="senders' packets; 4096")
+    command.add_argument("--probe-size", default="64", metavar="SIZE", help="64")
+    command.add_argument("--think", metavar="TIME", help="round robin: from an ACK to the next")
+    command.add_argument("--window", metavar="N", help="packets a sender keeps outstanding")
+    command.add_argument("--weight", default="0", metavar="N", help="own lane: the load's; 0: high")
+    command.add_argument("--below", metavar="M", help="two hops: senders at the second switch")
+    system = command.add_argument_group("the switch")
+    systems = ", ".join(system_names())
+    system.add_argument("--system", default="ideal", metavar="NAME", help=f"{systems}; ideal")
+    for name, meaning in (
+        ("buffer", "per input and lane"),
+        ("switch-latency", "head in to head out"),
+        ("credit-delay", "from a credit's arrival to its use"),
+        ("credit-interval", "least time between credits"),
+    ):
+        metavar = "SIZE" if name == "buffer" else "TIME"
+        system.add_argument(f"--{name}", metavar=metavar, help=f"{meaning}; the system's")
+    command.set_defaults(run=_wait)
+
+
+def _wait(args: argparse.Namespace) -> int:
+    read_value(args, "order", choice(*sorted(FORMULAS)))
+    read_value(args, "system", choice(*system_names()))
+    hotspot = _hotspot(args)
+    wait, formula = _wait_by_order(args, hotspot)
+    idle = _idle_ns(args, hotspot)
+    senders = np.asarray(hotspot.senders, dtype=float)
+    return emit(
+        Answer(
+            model="wait",
+            columns=[
+                Column("senders", "senders", "", senders.tolist()),
+                Column("least wait", "low_ns", "ns", wait.low_ns.tolist()),
+                Column("greatest wait", "high_ns", "ns", wait.high_ns.tolist()),
+                Column("least round trip", "rtt_low_ns", "ns", (wait.low_ns + idle).tolist()),
+                Column("greatest", "rtt_high_ns", "ns", (wait.high_ns + idle).tolist()),
+            ],
+            formula=f"{formula}; N senders, P = {float(hotspot.packets_held):g} packets a buffer, "
+            f"T = {float(hotspot.packet_ns):.4g} ns, τ = {float(hotspot.credit_loop_ns):.4g} ns",
+            source=SOURCE,
+            range="2 senders or more that saturate the output; links of one rate; agrees with "
+            "weft simulate (tests/agreement)",
+            notes=[f"round trip: {idle:.4g} ns at zero load and the wait, hosts without cost"],
+        ),
+        as_json=args.json,
+    )
+
+
+def _hotspot(args: argparse.Namespace) -> Hotspot:
+    values = system_values(args.system)
+    load = read_value(args, "size", size(1, FRAMING.mtu_bytes))
+
+    def of_system(option: str, section: str, key: str) -> float:
+        text = getattr(args, option.replace("-", "_"))
+        if text is not None:
+            return float(time_ns(text, f"--{option}"))
+        return parse_time(values[section][key]) / 1e3
+
+    return Hotspot(
+        senders=np.array(read_list(args, "senders", whole(2, 10_000)), dtype=float),
+        buffer_bytes=size(1)(args.buffer or values["switch"]["buffer"], "--buffer"),
+        packet_bytes=float(on_wire(load, FRAMING).data_bytes),
+        rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
+        switch_ns=of_system("switch-latency", "switch", "latency"),
+        flight_ns=float(read_value(args, "flight", time_ns)),
+        credit_delay_ns=of_system("credit-delay", "credits", "delay"),
+        credit_interval_ns=of_system("credit-interval", "credits", "interval"),
+        window_packets=read_value(args, "window", whole(1, 2**20)) if args.window else inf,
+        ack_bytes=answer_packet_bytes("rc"),
+    )
+
+
+def _wait_by_order(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
+    weight = read_value(args, "weight", whole(0, 255))
+    _check_options(args, weight)
+    if args.below:
+        below = read_value(args, "below", whole(1, 10_000))
+        formula = FORMULAS["fcfs-age"] if args.order == "fcfs-age" else TWO_HOPS
+        return two_hop_wait(hotspot, below, order=args.order), f"{formula}, M = {below}"
+    if args.order == "own-lane":
+        wait = own_lane_wait(hotspot, load_weight=weight)
+        same = np.ones_like(np.asarray(hotspot.senders))
+        return Wait(low_ns=wait.low_ns * same, high_ns=wait.high_ns * same), FORMULAS[args.order]
+    if args.order in ("fcfs", "fcfs-age"):
+        return fcfs_wait(hotspot), FORMULAS[args.order]
+    if args.think is None:
+        return round_robin_wait(hotspot), FORMULAS[args.order]
+    loop = _idle_ns(args, hotspot) + read_value(args, "think", time_ns)
+    wait_ns = closed_loop_round_robin_ns(hotspot, _probe_bytes(args), loop)
+    return Wait(low_ns=wait_ns, high_ns=wait_ns), FORMULAS[args.order]
+
+
+def _check_options(args: argparse.Namespace, weight: int) -> None:
+    for value, name, order in (
+        (args.think, "think", "round-robin"),
+        (weight, "weight", "own-lane"),
+    ):
+        if value and (args.order != order or args.below):
+            raise InputError(
+                f"--{name}", f"has no meaning for {args.order}", f"use --order {order}"
+            )
+    if args.below and args.order == "own-lane":
+        raise InputError("--below", "has no meaning for own-lane", "use fcfs or round-robin")
+
+
+def _probe_bytes(args: argparse.Namespace) -> float:
+    return float(on_wire(read_value(args, "probe-size", size(1, 4096)), FRAMING).data_bytes)
+
+
+def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
+    links = 3 if args.below else 2
+    rates = [float(np.asarray(hotspot.rate_gbps))] * links
+    flights = [float(np.asarray(hotspot.flight_ns))] * links
+    times: list[FloatArray] = [
+        zero_load_ns(
+            wire,
+            rates_gbps=rates,
+            flights_ns=flights,
+            switch_ns=float(np.asarray(hotspot.switch_ns)),
+        )
+        for wire in (_probe_bytes(args), float(np.asarray(hotspot.ack_bytes)))
+    ]
+    return float(sum(map(float, times)))

@@ -7,9 +7,8 @@ from math import inf, isfinite
 
 import numpy as np
 
-from weft.cli.answer import Answer, Column, emit, misfit
-from weft.cli.model_records import bandwidth_rows
-from weft.cli.model_values import listed, single
+from weft.cli.model_answer import Answer, Column, emit, read_list, read_value, warn_of_misfit
+from weft.cli.model_fit import bandwidth_rows
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.measure.settings.values import size, time_ns, whole
@@ -23,19 +22,21 @@ STUDY_RANGE = "messages of 32 KiB to 64 MiB, as in the study (--extrapolate for 
 def add_best_b(command: argparse.ArgumentParser) -> None:
     command.add_argument("--size", default="32K..64M*2", metavar="SIZES", help="32K..64M*2")
     command.add_argument("--extrapolate", action="store_true", help="past the study's sizes too")
-    own = command.add_argument_group(
+    group = command.add_argument_group(
         "a machine of your own", "instead of the FDR study's equation: its values, or records"
     )
-    own.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
-    own.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
-    own.add_argument("--message-cost", metavar="TIME", help="of each message; 0")
-    own.add_argument("--cache", metavar="SIZE", help="what outstanding messages may fill; no limit")
-    own.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
+    group.add_argument("--rate", metavar="RATE", help="what a full line moves, such as 50Gb/s")
+    group.add_argument("--latency", metavar="TIME", help="posting to credit, less its line time")
+    group.add_argument("--message-cost", metavar="TIME", help="of each message; 0")
+    group.add_argument(
+        "--cache", metavar="SIZE", help="what outstanding messages may fill; no limit"
+    )
+    group.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
     command.set_defaults(run=_best_b)
 
 
 def _best_b(args: argparse.Namespace) -> int:
-    sizes = np.array(listed(args, "size", size(1)), dtype=float)
+    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
     if args.records:
         return _by_records(args, sizes)
     if any(_is_given(args, name) for name in PIPE_OPTIONS):
@@ -61,9 +62,9 @@ def _pipe(args: argparse.Namespace) -> Pipe:
             raise InputError(f"--{name}", "is missing", "give --rate and --latency, or --records")
     return Pipe(
         line_rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
-        base_latency_us=single(args, "latency", time_ns) / 1e3,
-        message_us=single(args, "message-cost", time_ns) / 1e3 if args.message_cost else 0.0,
-        cache_bytes=single(args, "cache", size(1)) if args.cache else inf,
+        base_latency_us=read_value(args, "latency", time_ns) / 1e3,
+        message_us=read_value(args, "message-cost", time_ns) / 1e3 if args.message_cost else 0.0,
+        cache_bytes=read_value(args, "cache", size(1)) if args.cache else inf,
     )
 
 
@@ -72,7 +73,7 @@ def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
         if _is_given(args, name):
             raise InputError(f"--{name}", "is also found from --records", "keep one of the two")
     rows = bandwidth_rows(args.records)
-    found = outstanding.calibrate_pipe(
+    calibrated = outstanding.calibrate_pipe(
         rows.size_bytes, rows.outstanding, rows.throughput_gbps, data=rows.data, where=rows.data
     )
     if not args.extrapolate:
@@ -80,7 +81,7 @@ def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
         for outside in sizes[(sizes < low) | (sizes > high)]:
             problem = f"{outside:.10g} B is outside the records' {low:.10g} to {high:.10g} B"
             raise InputError("--size", problem, "stay within it, or say --extrapolate")
-    return emit(_by_pipe(sizes, found.pipe, found.fit), as_json=args.json)
+    return emit(_by_pipe(sizes, calibrated.pipe, calibrated.fit), as_json=args.json)
 
 
 def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
@@ -104,7 +105,7 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
         f"m = {pipe.message_us:.4g} us" + cache,
         source="weft; generalises the FDR study (2014), Equation 1",
         range="any size while R, t and C hold; the throughput is a bound within the cache",
-        notes=misfit(fit) if fit else [],
+        notes=warn_of_misfit(fit) if fit else [],
         fit=fit,
     )
 
@@ -133,12 +134,12 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
 def _signaling(args: argparse.Namespace) -> int:
     if args.sq_depth is None:
         raise InputError("--sq-depth", "is missing", "give the entries of the send queue")
-    sizes = np.array(listed(args, "size", size(1)), dtype=float)
-    depth = single(args, "sq-depth", whole(1, 2**20))
+    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
+    depth = read_value(args, "sq-depth", whole(1, 2**20))
     if args.outstanding is None:
         messages = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
     else:
-        messages = np.full_like(sizes, single(args, "outstanding", whole(1, 2**20)))
+        messages = np.full_like(sizes, read_value(args, "outstanding", whole(1, 2**20)))
     if args.needed is not None:
         return _by_completion(args, sizes, messages, depth)
     period = outstanding.equation_2(sizes, messages, depth, extrapolate=args.extrapolate)
@@ -156,7 +157,7 @@ def _signaling(args: argparse.Namespace) -> int:
 def _by_completion(
     args: argparse.Namespace, sizes: FloatArray, messages: FloatArray, depth: int
 ) -> int:
-    needed = single(args, "needed", whole(1, 2**20))
+    needed = read_value(args, "needed", whole(1, 2**20))
     period = outstanding.signaling_period(messages, depth, needed=needed)
     answer = Answer(
         model="signaling",

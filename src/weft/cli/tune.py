@@ -1,6 +1,6 @@
 """`weft tune PEER --over TRANSPORT --goal GOAL`: measure little, fit, recommend, confirm.
 
-`weft tune FILE ...` does the same with stored records, without measuring.
+`weft tune FILE ...` recommends from stored records, without measuring.
 """
 
 from __future__ import annotations
@@ -9,23 +9,33 @@ import argparse
 import contextlib
 import math
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from weft.cli.measurement import WITHOUT_PEER, add_settings, given_settings
 from weft.cli.progress import ProgressBar
-from weft.cli.tune_records import are_records, one_peer, run_records
 from weft.errors import InputError
 from weft.host.machine.facts import provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
+from weft.measure.settings.options import options_of
+from weft.measure.settings.sweep import listed_values
 from weft.measure.settings.values import time_ns, whole
 from weft.measure.tests.catalog import TESTS
-from weft.records import RecordWriter, check_output, describe_run, to_line
-from weft.tune.search.goal import GOALS
+from weft.records import Plain, RecordWriter, check_output, describe_run, to_line, write_records
+from weft.tune.rules.read_evidence import read_evidence
+from weft.tune.search.from_records import tune_records
+from weft.tune.search.goal import GOALS, goal_named
 from weft.tune.search.over_fabric import Prepared, prepare
 from weft.tune.search.report_text import plan_text, tuning_text
 from weft.tune.search.schedule import POINT_S
+from weft.tune.search.space import CHOICES
+from weft.tune.search.stored_text import stored_record, stored_text
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import tuning_record
 from weft.wire import read_token
+
+MEASURING_OPTIONS = ("budget", "token_file", "dry_run")
+SUFFIX = ".jsonl"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -40,7 +50,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         allow_abbrev=False,
     )
     command.add_argument(
-        "given",
+        "targets",
         nargs="*",
         metavar="PEER | RECORDS",
         help="HOST[:PORT] of a weft serve, or local: one is started for this command; or files of "
@@ -52,7 +62,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     )
     command.add_argument("--budget", metavar="SECONDS", help="time for everything")
     command.add_argument("--point", metavar="TIME", help=f"timed part of each point [{POINT_S} s]")
-    command.add_argument("--dry-run", action="store_true", help="tell the plan; measure nothing")
+    command.add_argument("--dry-run", action="store_true", help="print the plan; measure nothing")
     command.add_argument("-o", "--output", metavar="FILE", help="keep the records (JSON lines)")
     command.add_argument("--json", action="store_true", help="the result as a record")
     command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
@@ -62,18 +72,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if are_records(args.given):
+    if _are_records(args.targets):
         if args.point is not None:
             raise InputError(
                 "--point", "nothing is measured when tuning from records", "leave it out"
             )
-        return run_records(args)
-    args.peer = one_peer(args.given)
-    given = given_settings(args, TESTS["bandwidth"])
-    seed = int(whole(0, 2**63 - 1)(given.get("seed", 1), "--seed"))
+        return _run_records(args)
+    args.peer = _check_one_peer(args.targets)
+    settings = given_settings(args, TESTS["bandwidth"])
+    seed = int(whole(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
     budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
     prepared = prepare(
-        given,
+        settings,
         goal=args.goal,
         budget_s=budget_s,
         seed=seed,
@@ -93,16 +103,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _seconds(text: str | None, where: str) -> float | None:
-    """Seconds of "20", "20 s" or "500ms": a time that ends, and is not 0."""
+    """Seconds of "20", "20 s" or "500ms"; finite and above 0."""
     if text is None:
         return None
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = int(time_ns(text, where)) / 1e9
-    if not (math.isfinite(found) and found > 0):
+        seconds = int(time_ns(text, where)) / 1e9
+    if not (math.isfinite(seconds) and seconds > 0):
         raise InputError(where, f"{text!r} is no time to measure for", "write such as 20 or 500ms")
-    return found
+    return seconds
 
 
 def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
@@ -121,3 +131,48 @@ def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
         if writer:
             writer.append(tuning_record(tuning))
     return tuning
+
+
+def _are_records(targets: Sequence[str]) -> bool:
+    """Whether the words name files rather than a peer."""
+    return any(word.endswith(SUFFIX) or "/" in word or Path(word).is_file() for word in targets)
+
+
+def _check_one_peer(targets: Sequence[str]) -> str:
+    if len(targets) > 1:
+        problem = f"{len(targets)} peers, and none is a file of records"
+        raise InputError(" ".join(targets), problem, "tune with one peer at a time")
+    return targets[0] if targets else LOCAL
+
+
+def _run_records(args: argparse.Namespace) -> int:
+    for name in MEASURING_OPTIONS:
+        if getattr(args, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InputError(option, "nothing is measured when tuning from records", "leave it out")
+    if args.output:
+        check_output(args.output)
+        if Path(args.output).resolve() in {Path(path).resolve() for path in args.targets}:
+            raise InputError(args.output, "also an input, and would be lost", "name another file")
+    settings = given_settings(args, TESTS["bandwidth"])
+    over, endpoint = (str(settings.pop(name, "")) for name in ("over", "endpoint"))
+    evidence = read_evidence(args.targets, over=over, endpoint=endpoint)
+    stored = tune_records(evidence, goal_named(args.goal), _limits(settings))
+    record = stored_record(stored)
+    if args.output:
+        write_records(args.output, [record])
+    print(to_line(record) if args.json else stored_text(stored))
+    return 0
+
+
+def _limits(settings: dict[str, object]) -> dict[str, list[Plain]]:
+    """The levels that options allow, by field; only choices can be limited."""
+    options = options_of(TESTS["bandwidth"].settings)
+    limits: dict[str, list[Plain]] = {}
+    for name, text in settings.items():
+        field, option = options[name]
+        if field not in CHOICES:
+            problem = "is not a choice, and the records are as they were measured"
+            raise InputError(f"--{name}", problem, "leave it out, or give other files")
+        limits[field] = listed_values(option.read, str(text), f"--{name}")
+    return limits

@@ -1,15 +1,21 @@
-"""What a model answers: values, formula, source, range; as text or as JSON.
+"""What the commands of `weft model` share: reading their options, and printing their answers.
 
-Entry points: `Answer`, `emit`.
+Values are written as in the options of the tests: one, or a list with ranges (64..4K*2). An answer
+has values, formula, source and range, and is printed as text or as JSON. Entry points:
+`read_value`, `read_list`, `Answer`, `emit`.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import Any
 
+from weft.measure.settings.sweep import listed_values
+from weft.measure.settings.values import Reader
 from weft.model import ErrorSummary, Fit, Parameter
 from weft.records.record_text import format_table
 from weft.units import format_number, format_value
@@ -29,7 +35,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The columns of equal length and where they come from."""
+    """Columns of equal length, and where they come from."""
 
     model: str
     columns: Sequence[Column]
@@ -43,12 +49,12 @@ class Answer:
 MISFIT = 0.25
 
 
-def misfit(found: Fit) -> list[str]:
+def warn_of_misfit(fitted: Fit) -> list[str]:
     """A warning where the form does not describe the rows."""
-    if found.error.median <= MISFIT:
+    if fitted.error.median <= MISFIT:
         return []
     return [
-        f"half of the rows are more than {100 * found.error.median:.0f} % off: do not rely on it"
+        f"half of the rows are more than {100 * fitted.error.median:.0f} % off: do not rely on it"
     ]
 
 
@@ -68,7 +74,7 @@ def _text(answer: Answer) -> str:
     lines = [format_table(heads, list(zip(*cells, strict=True))), ""]
     lines += [f"{name:>8}: {fact}" for name, fact in facts]
     if answer.fit is not None:
-        lines += ["", _parameters(answer.fit.parameters)]
+        lines += ["", _parameter_table(answer.fit.parameters)]
     return "\n".join(lines)
 
 
@@ -83,9 +89,10 @@ def _cell(value: Cell, unit: str) -> str:
     return f"{value:.0f}" if whole else format_number(value)
 
 
-def _parameters(found: Sequence[Parameter]) -> str:
+def _parameter_table(parameters: Sequence[Parameter]) -> str:
     rows = [
-        [p.name, p.meaning, format_number(p.value), _error(p.standard_error), p.unit] for p in found
+        [p.name, p.meaning, format_number(p.value), _error(p.standard_error), p.unit]
+        for p in parameters
     ]
     return format_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
 
@@ -99,13 +106,13 @@ def _object(answer: Answer) -> dict[str, object]:
         dict(zip([c.key for c in answer.columns], map(_plain, row), strict=True))
         for row in zip(*(column.values for column in answer.columns), strict=True)
     ]
-    found: dict[str, object] = {"model": answer.model, "rows": rows}
-    found |= {"formula": answer.formula, "source": answer.source, "range": answer.range}
+    content: dict[str, object] = {"model": answer.model, "rows": rows}
+    content |= {"formula": answer.formula, "source": answer.source, "range": answer.range}
     if answer.notes:
-        found["notes"] = list(answer.notes)
+        content["notes"] = list(answer.notes)
     if answer.fit is not None:
-        found |= _fit_object(answer.fit)
-    return found
+        content |= _fit_object(answer.fit)
+    return content
 
 
 def _fit_object(fit: Fit) -> dict[str, object]:
@@ -136,3 +143,13 @@ def _plain(value: Cell) -> Cell | None:
     if not isfinite(value):
         return None
     return int(value) if float(value).is_integer() else float(value)
+
+
+def read_list(args: argparse.Namespace, name: str, read: Reader) -> list[Any]:
+    """The values of `--NAME`, such as 64,4K or 64..4K*2."""
+    return listed_values(read, getattr(args, name.replace("-", "_")), f"--{name}")
+
+
+def read_value(args: argparse.Namespace, name: str, read: Reader) -> Any:
+    """The one value of `--NAME`."""
+    return read(getattr(args, name.replace("-", "_")), f"--{name}")

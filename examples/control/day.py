@@ -27,7 +27,7 @@ from typing import Any
 
 from weft.control.operators.timeline import Explanation, Moment, Run, Timeline, build_records
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.remote import Controller, call
+from weft.control.service.operator_client import Controller, call
 from weft.errors import InputError, WeftError
 from weft.host.net import htb, qdisc
 from weft.host.net.ends import End

@@ -35,8 +35,8 @@ from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.service.json_socket import read_frame  # noqa: E402
-from weft.control.service.messages import explain_application, explain_port  # noqa: E402
-from weft.control.service.refused import Refused  # noqa: E402
+from weft.control.service.refusals import Refused  # noqa: E402
+from weft.control.service.replies import explain_application, explain_port  # noqa: E402
 from weft.control.state.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
 from weft.control.state.key import Key  # noqa: E402
 from weft.errors import InputError  # noqa: E402

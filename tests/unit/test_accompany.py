@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.control.client.accompany import LINGER_S, HostPairs
-from weft.control.client.held import held
+from weft.control.client.managed_run import LINGER_S, HostPairs, held
 
 START = [sys.executable, "-m", "weft.cli", "run", "--app", "sort", "--controller", "127.0.0.1:1"]
 SIGNALLED = """

@@ -11,10 +11,9 @@ pytest.importorskip("google.protobuf", reason="protobuf: pip install 'weft[contr
 
 from weft.control.runtime.config import Limits
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.limits import RateLimits
+from weft.control.service.limits import RateLimits, Room
 from weft.control.service.methods import extra_cost
-from weft.control.service.refused import Refused
-from weft.control.service.room import Room
+from weft.control.service.refusals import Refused
 
 LIMITS = Limits(rate_per_s=100.0, burst=400.0)  # a newcomer begins with 50
 

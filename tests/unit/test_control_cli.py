@@ -12,7 +12,7 @@ pytest.importorskip("grpc", reason="grpc: pip install 'weft[control]'")
 
 from weft.cli import main
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.remote import Controller, call
+from weft.control.service.operator_client import Controller, call
 from weft.errors import InputError
 
 

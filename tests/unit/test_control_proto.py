@@ -53,7 +53,7 @@ def test_every_call_of_the_paper_is_there() -> None:
 def test_who_writes_a_frame_wrongly_is_sent_to_the_page_that_says_how() -> None:
     pytest.importorskip("google.protobuf")
     from weft.control.service.json_socket import read_frame
-    from weft.control.service.refused import Refused
+    from weft.control.service.refusals import Refused
 
     page = Path(__file__).parents[2] / "docs" / "control-protocol.md"
     with pytest.raises(Refused, match=f"see docs/{page.name}"):

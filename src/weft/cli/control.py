@@ -6,7 +6,7 @@ import argparse
 import os
 from importlib import import_module
 
-from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, check_address, load_service
+from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, check_address, load_service
 from weft.errors import InputError
 
 _NEEDS = "pip install 'weft[control]'"

@@ -14,10 +14,10 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from weft.control.client.link import tls_from
+from weft.control.client.grpc_link import tls_from
 from weft.control.service import reply_text
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.remote import Controller, call, new_key
+from weft.control.service.operator_client import Controller, call, new_key
 from weft.errors import InputError
 
 _SIMULATION_S = 3600.0  # the controller ends it earlier

@@ -6,9 +6,9 @@ import argparse
 from functools import partial
 
 from weft.control.client import register
-from weft.control.client.accompany import accompany
 from weft.control.client.app import TTL_S
-from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, check_address, tls_from
+from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, check_address, tls_from
+from weft.control.client.managed_run import accompany
 from weft.errors import InputError
 
 

@@ -1,7 +1,6 @@
 """The library that applications use: registration, connections that bear its level, leases."""
 
-from weft.control.client.app import App, UnmanagedWarning, register
-from weft.control.client.app_connection import Connection
-from weft.control.client.link import Tls
+from weft.control.client.app import App, Connection, UnmanagedWarning, register
+from weft.control.client.grpc_link import Tls
 
 __all__ = ["App", "Connection", "Tls", "UnmanagedWarning", "register"]

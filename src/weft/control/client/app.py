@@ -1,10 +1,10 @@
-"""An application registered with a controller: what it opens bears its level.
+"""A registered application and its connections, whose packets bear its level.
 
-Whatever the controller does, the program goes on: without one, connections are opened as if there
-were none, with one warning; when it comes (back), open connections are marked and told. Telling is
-asynchronous. A connection counts until it is closed, or nobody has its socket any more. A process
-that was forked keeps the marks, but tells nothing: the registration is its parent's.
-Entry point: `register`. Units: seconds.
+The program goes on whatever the controller does. Without a controller, connections open as usual,
+with one warning; when it comes (back), open connections are marked and reported. Reports go out in
+the background. A connection counts until it is closed or its socket is garbage. A forked process
+keeps the marks but reports nothing: the registration is its parent's.
+Entry points: `register`, `App`, `Connection`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,69 @@ from typing import Self
 from weakref import WeakSet, finalize
 
 from weft._core import Endpoint, EndpointConfig
-from weft.control.client.app_connection import Connection
 from weft.control.client.client_session import Registration, Wanted
-from weft.control.client.link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
+from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
 from weft.control.client.sockets import Kind, check_host, ends_of, opened, set_mark
 from weft.control.client.worker import Worker
 from weft.errors import InputError
+
+
+class Connection:
+    """Close it, or use it as a context; its socket or endpoint is closed with it.
+
+    Both are None where the program has opened something else and only declared its ends. `number`
+    is None where there is nothing to tell: packets that stay on the host, a socket without another
+    end, a process that was forked.
+    """
+
+    def __init__(self, app: App, made: socket.socket | Endpoint | None, number: int | None) -> None:
+        self.app, self._number = app, number
+        self.socket = made if isinstance(made, socket.socket) else None
+        self.endpoint = None if isinstance(made, socket.socket) else made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """So that `select` and its like take it."""
+        return -1 if self.socket is None else self.socket.fileno()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the controller counts it."""
+        own = self.app.wanted(self._number)
+        return own is not None and own.is_told
+
+    @property
+    def id(self) -> str | None:
+        """The controller's name for it."""
+        own = self.app.wanted(self._number)
+        return None if own is None or own.key is None else str(own.key)
+
+    @property
+    def problem(self) -> str:
+        """Why the controller does not have it; empty while it may."""
+        own = self.app.wanted(self._number)
+        return "" if own is None else own.problem
+
+    def wait_told(self, timeout_s: float) -> bool:
+        """Waits until the controller counts it, or will not, or is gone; whether it does."""
+        if self._number is not None:
+            self.app.await_told(self._number, timeout_s)
+        return self.is_told
+
+    def close(self) -> None:
+        """Closes the socket or endpoint; the controller is told in the background."""
+        for made in (self.socket, self.endpoint):
+            if made is not None:
+                made.close()
+        if self._number is not None:
+            self.app.forget(self._number)
+        self._number = None
+
 
 TTL_S = 10.0
 WAIT_S, CLOSE_S, CONNECT_S = 1.0, 1.0, 10.0

@@ -5,8 +5,7 @@ The tag that a registration gives is an `App`; the priority level behind it is `
 
 from __future__ import annotations
 
-from weft.control.client.app import App, register
-from weft.control.client.app_connection import Connection
+from weft.control.client.app import App, Connection, register
 from weft.control.client.sockets import Kind
 
 

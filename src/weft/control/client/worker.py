@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from weft.control.client.client_session import Ack, Event, OutOfStep, Registration, Session
-from weft.control.client.link import Link, Refused, Stream, Unreachable
+from weft.control.client.grpc_link import Link, Refused, Stream, Unreachable
 
 ANSWER_S = 5.0
 AGAIN_S, LONGEST_AGAIN_S, REFUSED_S = 0.1, 5.0, 30.0

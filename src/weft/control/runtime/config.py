@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weft.control.client.link import DEFAULT_CONTROLLER
+from weft.control.client.grpc_link import DEFAULT_CONTROLLER
 from weft.control.policy.port import LatencyLane
 from weft.control.runtime.drivers import DRIVERS, open_driver
 from weft.control.runtime.reconcile import Pace

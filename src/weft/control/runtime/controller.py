@@ -33,10 +33,9 @@ from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import restore_state
 from weft.control.runtime.watch import TableWatch
 from weft.control.service import grpc_server, json_socket
-from weft.control.service.bridge import Bridge
-from weft.control.service.calls import Calls
+from weft.control.service.calls import Bridge, Calls
 from weft.control.service.limits import RateLimits
-from weft.control.service.refused import Refused, refusing
+from weft.control.service.refusals import Refused, refusing
 from weft.control.state.events import Answer, FabricChanged, ModelChanged, Refusal
 from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State

@@ -1,30 +1,35 @@
-"""The controller's calls, whichever way they come: a request in, a reply out or `Refused`.
+"""The controller's calls, over gRPC or JSON alike: a request in, a reply out or `Refused`.
 
-What changes something goes through the engine, few events of one caller at a time; what only asks
-is computed beside it, from the state as it is. Entry points: `Calls.answer`, `Calls.acks`.
-Units: seconds.
+Changes go through the engine's thread (`Bridge`), a few events of one caller at a time. Queries are
+computed beside it from a snapshot, in one thread (`Queries`): one of each caller at a time, so that
+all queries together take only part of Python's time. Simulations run as processes, one at a time,
+and end with their call. Entry points: `Calls.answer`, `Calls.acks`. Units: seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from weft.control.operators.proposal import evaluate_proposal
-from weft.control.operators.simulated_run import Rates, build_run
-from weft.control.runtime.engine import Engine, RollbackTo
+from weft.control.operators.simulated_run import Rates, Run, build_run, simulate_run
+from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests as read
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.bridge import Bridge
 from weft.control.service.limits import AT_ONCE, Caller, RateLimits
-from weft.control.service.messages import (
+from weft.control.service.methods import extra_cost
+from weft.control.service.refusals import Refused, invalid, refusing
+from weft.control.service.replies import (
     Situation,
     explain_application,
     explain_port,
@@ -32,9 +37,6 @@ from weft.control.service.messages import (
     port_problems,
     status_reply,
 )
-from weft.control.service.methods import extra_cost
-from weft.control.service.questions import Questions
-from weft.control.service.refused import Refused, invalid, refusing
 from weft.control.state.events import (
     Answer,
     Applied,
@@ -44,7 +46,91 @@ from weft.control.state.events import (
     Registered,
     Renewed,
 )
+from weft.errors import InputError
 from weft.switches import PortName
+
+_Answers = Sequence[Answer]
+
+
+class Bridge:
+    """Used from one event loop."""
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine, self._loop = engine, loop
+        self._answers: deque[tuple[asyncio.Future[_Answers], _Answers]] = deque()
+        self._called = False
+
+    async def ask(self, events: Sequence[Event | RollbackTo]) -> _Answers:
+        """Answers to these events, once they are on disk."""
+        future: asyncio.Future[_Answers] = self._loop.create_future()
+        ticket = Ticket(events, partial(self._done, future))
+        try:
+            self._engine.submit(ticket)
+        except Busy as error:
+            raise Refused("UNAVAILABLE", str(error)) from error
+        try:
+            return await future
+        except asyncio.CancelledError:
+            ticket.abandoned = True
+            raise
+
+    def _done(self, future: asyncio.Future[_Answers], answers: _Answers) -> None:
+        """In the engine's thread: the loop is woken once for all that comes until it looks."""
+        self._answers.append((future, answers))
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._called = False
+        while self._answers:
+            future, answers = self._answers.popleft()
+            if not future.done():
+                future.set_result(answers)
+
+
+T = TypeVar("T")
+
+MOST_WAITING = 64
+
+
+class Questions:
+    """Used from one event loop."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="weft-read")
+        self._waiting = 0
+        self._simulating = False
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def answer(self, caller: Caller, compute: Callable[[], T]) -> T:
+        """What comes of it; each caller has one question at a time."""
+        async with caller.questions.places():
+            if self._waiting >= MOST_WAITING:
+                problem = f"{MOST_WAITING} questions wait; ask again later"
+                raise Refused("RESOURCE_EXHAUSTED", problem)
+            self._waiting += 1
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, compute)
+            except InputError as error:
+                raise Refused("FAILED_PRECONDITION", str(error)) from error
+            finally:
+                self._waiting -= 1
+
+    async def simulate_run(self, *runs: Run | None) -> list[Rates]:
+        """What registrations get in each run; one caller's at a time."""
+        if self._simulating:
+            raise Refused("RESOURCE_EXHAUSTED", "a simulation runs already; try again later")
+        self._simulating = True
+        try:
+            return await simulate_run(*runs)
+        except InputError as error:
+            raise Refused("FAILED_PRECONDITION", str(error)) from error
+        finally:
+            self._simulating = False
+
 
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.1
 _FEW_PORTS = 64

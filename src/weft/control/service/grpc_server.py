@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from weft.control.client.link import pem_contents
+from weft.control.client.grpc_link import pem_contents
 from weft.control.runtime.config import Limits, Tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.calls import Asked, Calls
@@ -34,7 +34,7 @@ from weft.control.service.methods import (
     reply_class,
     request_class,
 )
-from weft.control.service.refused import Refused, invalid
+from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
 

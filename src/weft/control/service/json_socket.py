@@ -25,7 +25,7 @@ from weft.control.runtime.config import Limits, Socket
 from weft.control.service.calls import Asked, Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.methods import CALL, QUESTIONS, UNARY, request_class
-from weft.control.service.refused import Refused, invalid
+from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
 

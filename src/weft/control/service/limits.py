@@ -1,24 +1,64 @@
-"""How much a caller may ask for: a bucket of tokens, and so many events and questions at a time.
+"""How much a caller may ask for: a token bucket, and a quota of concurrent events and queries.
 
-Tokens come at a rate, up to a burst. A call within what will be there in a moment waits for it, so
-that a little too fast is only slowed down; one beyond that is refused, after a pause that keeps a
-caller that does not care from taking the service's time. Streams are slowed down and never refused:
-what is not read yet waits on the caller's side. Few events of one caller are in the engine at a
-time: others wait for those and no longer, however fast it sends. Newcomers share what they begin
-with, so that coming again and again brings no more than staying. Entry point: `RateLimits`.
+Tokens arrive at a rate, up to a burst. A call that needs tokens due within a moment waits for them;
+beyond that it is refused, after a pause, so that an impatient caller costs little. Streams are
+slowed down and never refused: unread batches wait on the caller's side. Only a few events of one
+caller are in the engine at a time, so that others wait for those and no longer. New callers share
+their first tokens, so that reconnecting brings no more than staying. Entry point: `RateLimits`.
 Units: seconds, tokens.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from weft.control.runtime.config import Limits
-from weft.control.service.refused import Refused
-from weft.control.service.room import Room
+from weft.control.service.refusals import Refused
+
+
+class Room:
+    """Used from one event loop. Nobody may ask for more places than there are."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._ahead: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def places(self, count: int = 1) -> AsyncIterator[None]:
+        await self._enter(count)
+        try:
+            yield
+        finally:
+            self._leave(count)
+
+    async def _enter(self, count: int) -> None:
+        if not self._ahead and count <= self._free:
+            self._free -= count
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._ahead.append((count, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # let in at the same moment
+                self._leave(count)
+            raise
+
+    def _leave(self, count: int) -> None:
+        self._free += count
+        while self._ahead:
+            wanted, turn = self._ahead[0]
+            if not turn.done() and wanted > self._free:
+                return
+            self._ahead.popleft()
+            if not turn.done():
+                self._free -= wanted
+                turn.set_result(None)
+
 
 AT_ONCE = 32  # events of one caller in the engine
 _MOST_CALLERS = 4096

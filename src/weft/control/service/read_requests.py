@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.control.runtime.engine import RollbackTo
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.refused import Refused, invalid
+from weft.control.service.refusals import Refused, invalid
 from weft.control.state.events import (
     Apply,
     Connect,

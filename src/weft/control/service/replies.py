@@ -16,7 +16,7 @@ from weft.control.operators.forecast import Forecast, forecast_all
 from weft.control.operators.proposal import ApplicationChange, PortChange, ProposalEffects
 from weft.control.runtime.book import PortReport, Report
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.refused import Refused
+from weft.control.service.refusals import Refused
 from weft.control.state.events import Refusal
 from weft.control.state.state import Application, State
 from weft.control.store.sqlite_store import Revision

@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from weft.control.client.link import Tls
+from weft.control.client.grpc_link import Tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import TOLD, path, reply_class
 from weft.errors import InputError

@@ -1,23 +1,22 @@
-"""An unmodified command, registered and marked: what it opens bears the application's level.
+"""`weft run`: an unmodified command as a registered application, its connections marked.
 
-The command is in a control group whose connections the kernel marks; every moment the kernel is
-asked which there are, and the controller is told between which hosts. Its process is made before
-gRPC has threads, and held until the level is known. Nothing that goes wrong with any of it is the
-command's concern: it runs, its status is ours, and signals to us are passed on. What it leaves
-running goes on. Entry point: `accompany`. Units: seconds.
+The command is forked at once and waits at a gate, so that later threads (gRPC's among them) do not
+concern it. It joins its control group and takes over its signal mask just before it becomes the
+command. While it runs, the connections of the group are marked and reported.
+Entry point: `accompany`. Units: seconds.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Protocol
 
 from weft.control.client.app import App, UnmanagedWarning
-from weft.control.client.held import Held, held
 from weft.control.client.sockets import crosses
 from weft.errors import InputError, WeftError
 from weft.host.net.marking import Group, accompanied
@@ -146,3 +145,86 @@ def _attended(process: Held, escort: Escort | None) -> int:
 
 def _warn(problem: str) -> None:
     warnings.warn(f"run: {problem}", UnmanagedWarning, stacklevel=3)
+
+
+_NOT_RUN = 127
+
+
+class Held:
+    """What `held` gives."""
+
+    def __init__(self, pid: int, gate: int, failure: int) -> None:
+        self.pid, self._gate, self._failure = pid, gate, failure
+        self._status: int | None = None
+        self._is_command = False
+
+    def let_go(self) -> None:
+        """Returns when it is the command; OSError, as of `os.execvp`, when it cannot be."""
+        with suppress(BrokenPipeError):  # somebody has ended it: its status tells
+            os.write(self._gate, b"!")
+        told = os.read(self._failure, 16)  # nothing: what it had of us was closed
+        if told:
+            raise OSError(int(told), os.strerror(int(told)))
+        self._is_command = True
+
+    def status(self) -> int | None:
+        """That of `subprocess`: below zero, the signal that ended it; None while it runs."""
+        if self._status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = os.waitstatus_to_exitcode(status) if pid else None
+        return self._status
+
+    def send_signal(self, number: int) -> None:
+        if self.status() is None:
+            os.kill(self.pid, number)
+
+    def end(self) -> None:
+        """One that has not become the command ends; the command goes on."""
+        os.close(self._gate)
+        os.close(self._failure)
+        if not self._is_command and self._status is None:
+            os.waitpid(self.pid, 0)
+
+
+@contextmanager
+def held(command: Sequence[str], group: Group | None, mask: Set[int]) -> Iterator[Held]:
+    """`mask`: the signals that the command begins with as blocked."""
+    (entry, gate), (failure, problem) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(gate)
+        os.close(failure)
+        _become(command, group, mask, entry, problem)
+    os.close(entry)
+    os.close(problem)
+    made = Held(pid, gate, failure)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def _become(
+    command: Sequence[str], group: Group | None, mask: Set[int], entry: int, problem: int
+) -> None:
+    """In the new process: never returns."""
+    try:
+        if os.read(entry, 1):
+            if group is not None:
+                with suppress(OSError):  # then it runs unmarked
+                    group.join()
+            _handle_as_a_command()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.execvp(command[0], list(command))
+    except OSError as error:
+        os.write(problem, str(error.errno).encode())
+    finally:
+        os._exit(_NOT_RUN)
+
+
+def _handle_as_a_command() -> None:
+    """What Python does with signals is not the command's; what our caller ignores stays ignored."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -26,7 +26,7 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import path, reply_class
 from weft.errors import InputError
 from weft.fabric import leaf_spine, papers_1944, write_toml
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import application_of
 from weft.sensitivity.application_table import AppTable
@@ -80,14 +80,14 @@ def linux() -> Iterator[Rig | str]:
     """A testbed of eight hosts behind two switches; or why there is none."""
     names = tuple(f"h{n}" for n in range(1, 9))
     try:
-        standing.up(_BED, Wiring(hosts=names, rate_bps=10**9, switches="two-hops"))
+        persistent.build_testbed(_BED, Wiring(hosts=names, rate_bps=10**9, switches="two-hops"))
     except InputError as error:
         yield str(error)
         return
     try:
         yield Rig(switches=f'driver = "linux"\ntestbed = "{_BED}"\n', hosts=names)
     finally:
-        standing.down(_BED)
+        persistent.remove_testbed(_BED)
 
 
 @contextmanager

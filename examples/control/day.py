@@ -30,9 +30,9 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.operator_client import Controller, call
 from weft.errors import InputError, WeftError
 from weft.host.net import htb, qdisc
-from weft.host.net.ends import End
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.records import Record, Scalar, check_output, describe_run, write_records
@@ -110,11 +110,11 @@ def _commands(path: Path) -> dict[str, tuple[str, ...]]:
 
 @contextmanager
 def built(wiring: Wiring) -> Iterator[Testbed]:
-    bed, _ = standing.up(BED, wiring)
+    bed, _ = persistent.build_testbed(BED, wiring)
     try:
         yield bed
     finally:
-        standing.down(BED)
+        persistent.remove_testbed(BED)
 
 
 def profile_missing(day: Day, table: Path) -> None:
@@ -169,7 +169,7 @@ class Watch:
 
     controller: Controller
     port: PortName
-    end: End
+    end: LinkEnd
     queues: dict[str, int] = field(default_factory=dict)
 
     def moment(self, at_s: float) -> Moment:
@@ -196,8 +196,8 @@ class Watch:
 
     def _passed(self) -> dict[str, int]:
         with Rtnetlink(self.end.namespace) as link:
-            found = qdisc.classes(link, link.index(self.end.interface))
-        ids = {name: htb.classid(queue) for name, queue in self.queues.items()}
+            found = qdisc.read_classes(link, link.index(self.end.interface))
+        ids = {name: htb.build_classid(queue) for name, queue in self.queues.items()}
         return {name: found[id_][1].bytes for name, id_ in ids.items() if id_ in found}
 
 

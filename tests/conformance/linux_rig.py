@@ -15,8 +15,8 @@ from pathlib import Path
 from needs import need_namespaces
 from rigs import EVER, State
 
-from weft.host.net import ends, htb
-from weft.host.net.ends import End
+from weft.host.net import htb, link_ends
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import KernelRefusal, Message, Rtnetlink
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
@@ -26,7 +26,7 @@ from weft.switches.linux.agent_connection import Agent, socket_path
 from weft.switches.linux.driver import LinuxSwitches
 from weft.switches.linux.htb_ports import Ports
 from weft.switches.linux.htb_tables import LEVELS, QUEUES, dscp_of
-from weft.switches.linux.testbed_discovery import fabric_of, interfaces_of
+from weft.switches.linux.testbed_discovery import discover_testbed, list_interfaces
 
 WIRING = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=100_000_000, switches="leaf-spine")
 NODES = ("leaf1", "leaf2", "spine1", "spine2", "h3")
@@ -68,7 +68,7 @@ class LinuxRig:
         self._bed = bed
         self._directory = directory
         self._states: list[State] = []
-        self._traced: End | None = None
+        self._traced: LinkEnd | None = None
         self._links = {node: self._served(node, stack) for node in NODES}
         self._driver = self.again()
         stack.callback(self._driver.close)
@@ -77,7 +77,7 @@ class LinuxRig:
         link = stack.enter_context(_Watched(self._bed.namespace(node), self._changed))
         folder = self._directory / node
         folder.mkdir(mode=0o700)
-        ports = Ports(link, interfaces_of(self._bed, node), folder)
+        ports = Ports(link, list_interfaces(self._bed, node), folder)
         server = stack.enter_context(Server(folder, Desk(node, ports)))
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
@@ -100,7 +100,7 @@ class LinuxRig:
 
     def again(self) -> LinuxSwitches:
         agents = [Agent(node, socket_path(self._directory / node)) for node in NODES]
-        return LinuxSwitches(agents, lambda known: fabric_of(self._bed, "rig", known))
+        return LinuxSwitches(agents, lambda known: discover_testbed(self._bed, "rig", known))
 
     @contextmanager
     def refusing(self, port: PortName, first: int = 1, last: int = EVER) -> Iterator[None]:
@@ -118,17 +118,19 @@ class LinuxRig:
         self._traced = None
         return written, self._states
 
-    def _end(self, port: PortName) -> End:
-        return End(self._bed.namespace(port.node), interfaces_of(self._bed, port.node)[port.port])
+    def _end(self, port: PortName) -> LinkEnd:
+        return LinkEnd(
+            self._bed.namespace(port.node), list_interfaces(self._bed, port.node)[port.port]
+        )
 
 
-def _state(end: End) -> State:
+def _state(end: LinkEnd) -> State:
     """From the kernel: the class of each DSCP, and classes with a rate to speak of."""
     with Rtnetlink(end.namespace) as link:
         index = link.index(end.interface)
-        found = htb.read(link, index, ends.root_of(link, end, index))
-    served = {q for q in range(QUEUES) if found.classes[htb.classid(q)].rate_bps >= ONE_KBPS}
-    queue_of = [found.class_of(dscp_of(level)) - htb.classid(0) for level in range(LEVELS)]
+        found = htb.read_tree(link, index, link_ends.read_root(link, end, index))
+    served = {q for q in range(QUEUES) if found.classes[htb.build_classid(q)].rate_bps >= ONE_KBPS}
+    queue_of = [found.class_of(dscp_of(level)) - htb.build_classid(0) for level in range(LEVELS)]
     return State(queues_of=[tuple(queue_of)], served=frozenset(served))
 
 

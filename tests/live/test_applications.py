@@ -16,7 +16,7 @@ import pytest
 from needs import need_namespaces
 from restored import roots, wait_capped, wait_restored
 
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
@@ -52,11 +52,11 @@ def commands() -> dict[str, tuple[str, ...]]:
 def bed() -> Iterator[Testbed]:
     need_namespaces()
     hosts = tuple(f"h{n}" for n in range(1, 5))
-    made, _ = standing.up(NAME, Wiring(hosts=hosts, rate_bps=100_000_000))
+    made, _ = persistent.build_testbed(NAME, Wiring(hosts=hosts, rate_bps=100_000_000))
     try:
         yield made
     finally:
-        standing.down(NAME)
+        persistent.remove_testbed(NAME)
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from traffic import RATE_BPS, rate_bps, streams, when_full
 
 from weft.errors import InputError
 from weft.host.net import caps, namespaces, qdisc
-from weft.host.net.caps import capped, changing
-from weft.host.net.ends import End
+from weft.host.net.caps import cap_links, change_ends
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.qdisc import ADD, TokenBucket
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.build import Testbed, testbed
@@ -37,27 +37,27 @@ def bed() -> Iterator[Testbed]:
         yield made
 
 
-def tc(end: End, verb: str, *words: str) -> str:
+def tc(end: LinkEnd, verb: str, *words: str) -> str:
     assert end.namespace is not None
     where = ["qdisc", verb, "dev", end.interface]
-    return namespaces.command(["tc", "-j", "-n", end.namespace, *where, *words])
+    return namespaces.run_command(["tc", "-j", "-n", end.namespace, *where, *words])
 
 
 @pytest.fixture
-def spare(bed: Testbed) -> Iterator[list[End]]:
+def spare(bed: Testbed) -> Iterator[list[LinkEnd]]:
     """A veth of two ends in a's namespace that no one has limited."""
     inside = bed.namespaces["a"]
-    namespaces.command(
+    namespaces.run_command(
         ["ip", "-n", inside, "link", "add", "v0", "type", "veth", "peer", "name", "v1"]
     )
     for name in ("v0", "v1"):
-        namespaces.command(["ip", "-n", inside, "link", "set", name, "up"])
-    yield [End(inside, "v0"), End(inside, "v1")]
-    namespaces.command(["ip", "-n", inside, "link", "del", "v0"])
+        namespaces.run_command(["ip", "-n", inside, "link", "set", name, "up"])
+    yield [LinkEnd(inside, "v0"), LinkEnd(inside, "v1")]
+    namespaces.run_command(["ip", "-n", inside, "link", "del", "v0"])
 
 
 def test_a_capped_link_passes_its_rate(bed: Testbed) -> None:
-    with streams(bed, "b", {"a": 0}), changing(bed.ends("b")) as links:
+    with streams(bed, "b", {"a": 0}), change_ends(bed.ends("b")) as links:
         for percent in (100, 50, 10):
             links.cap(percent=percent)
             wanted = RATE_BPS * percent / 100
@@ -70,8 +70,8 @@ def test_a_capped_link_passes_its_rate(bed: Testbed) -> None:
             assert when_full(look) == pytest.approx(wanted, rel=0.05)
 
 
-def test_what_tc_shows_is_what_was_asked_for(spare: list[End]) -> None:
-    with capped(spare, rate_bps=40_000_000):
+def test_what_tc_shows_is_what_was_asked_for(spare: list[LinkEnd]) -> None:
+    with cap_links(spare, rate_bps=40_000_000):
         for end in spare:
             (shown,) = json.loads(tc(end, "show"))
             assert shown["kind"] == "tbf"
@@ -91,11 +91,11 @@ with socket.socket(type=socket.SOCK_DGRAM) as there, socket.socket(type=socket.S
 
 def test_a_cap_lets_the_largest_packet_of_the_interface_pass(bed: Testbed) -> None:
     argv = [sys.executable, "-c", LARGE]
-    with capped([End(bed.namespaces["a"], "lo")], rate_bps=8_000_000):
+    with cap_links([LinkEnd(bed.namespaces["a"], "lo")], rate_bps=8_000_000):
         assert bed.spawn("a", argv).wait(20) == 0
 
 
-def test_limits_made_by_tc_come_back_byte_for_byte(spare: list[End]) -> None:
+def test_limits_made_by_tc_come_back_byte_for_byte(spare: list[LinkEnd]) -> None:
     tc(
         spare[0],
         "add",
@@ -116,7 +116,7 @@ def test_limits_made_by_tc_come_back_byte_for_byte(spare: list[End]) -> None:
     )
     before = roots(spare)
     shown = tc(spare[0], "show")
-    with capped(spare, rate_bps=1_000_000):
+    with cap_links(spare, rate_bps=1_000_000):
         assert roots(spare) != before
     assert roots(spare) == before
     assert tc(spare[0], "show") == shown
@@ -127,7 +127,7 @@ def test_an_error_inside_the_block_restores_too(bed: Testbed) -> None:
     before = roots(places)
 
     def profile() -> None:
-        with changing(places) as links:
+        with change_ends(places) as links:
             links.cap(rate_bps=1_000_000)
             links.cap(percent=101)
 
@@ -137,11 +137,13 @@ def test_an_error_inside_the_block_restores_too(bed: Testbed) -> None:
     assert not is_held(places)
 
 
-def test_what_could_not_be_restored_is_refused_before_anything_changes(spare: list[End]) -> None:
+def test_what_could_not_be_restored_is_refused_before_anything_changes(
+    spare: list[LinkEnd],
+) -> None:
     tc(spare[1], "add", "root", "handle", "1:", "htb", "default", "1")
     before = roots(spare)
     told = "v1: has htb 1:, which weft could not restore; `tc qdisc del dev v1 root`"
-    with pytest.raises(InputError, match=told), capped(spare, rate_bps=10**6):
+    with pytest.raises(InputError, match=told), cap_links(spare, rate_bps=10**6):
         pass
     tc(spare[1], "del", "root")
     tc(
@@ -159,24 +161,26 @@ def test_what_could_not_be_restored_is_refused_before_anything_changes(spare: li
         "9k",
     )
     tc(spare[1], "add", "parent", "1:1", "handle", "2:", "pfifo")
-    with pytest.raises(InputError, match="has tbf 1:, pfifo 2:"), capped(spare, rate_bps=10**6):
+    with pytest.raises(InputError, match="has tbf 1:, pfifo 2:"), cap_links(spare, rate_bps=10**6):
         pass
     tc(spare[1], "del", "root")
     assert before[0] == roots(spare)[0]
 
 
-def test_the_interface_of_the_default_route_is_capped_only_when_allowed(spare: list[End]) -> None:
+def test_the_interface_of_the_default_route_is_capped_only_when_allowed(
+    spare: list[LinkEnd],
+) -> None:
     inside = spare[0].namespace
     for words in ("addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.2"):
-        namespaces.command(["ip", "-n", str(inside), *words.split()])
+        namespaces.run_command(["ip", "-n", str(inside), *words.split()])
     told = "v0: carries the default route"
-    with pytest.raises(InputError, match=told), capped(spare[:1], rate_bps=10**6):
+    with pytest.raises(InputError, match=told), cap_links(spare[:1], rate_bps=10**6):
         pass
-    with capped(spare[:1], rate_bps=10**6, even_default_route=True) as links:
+    with cap_links(spare[:1], rate_bps=10**6, allow_default_route=True) as links:
         assert links.rates_bps() == {spare[0]: 10**6}
 
 
-def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[End]) -> None:
+def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[LinkEnd]) -> None:
     inside = str(spare[0].namespace)
     for words in (
         "link add br9 type bridge",
@@ -185,22 +189,22 @@ def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[
         "addr add 192.0.2.1/24 dev br9",
         "route add default via 192.0.2.2",
     ):
-        namespaces.command(["ip", "-n", inside, *words.split()])
+        namespaces.run_command(["ip", "-n", inside, *words.split()])
     try:
         for end in spare:  # v1 is where v0 leads to
             told = f"{end.interface}: carries the default route"
-            with pytest.raises(InputError, match=told), capped([end], rate_bps=10**6):
+            with pytest.raises(InputError, match=told), cap_links([end], rate_bps=10**6):
                 pass
         with Rtnetlink(inside) as link:
             assert link.index("eth0") not in link.default_routes()  # its peer is elsewhere
     finally:
-        namespaces.command(["ip", "-n", inside, "link", "del", "br9"])
-    with capped(spare, rate_bps=10**6) as links:
+        namespaces.run_command(["ip", "-n", inside, "link", "del", "br9"])
+    with cap_links(spare, rate_bps=10**6) as links:
         assert len(links.rates_bps()) == 2
 
 
-def test_a_cap_that_someone_else_changes_is_told(spare: list[End]) -> None:
-    with capped(spare, rate_bps=10**6) as links:
+def test_a_cap_that_someone_else_changes_is_told(spare: list[LinkEnd]) -> None:
+    with cap_links(spare, rate_bps=10**6) as links:
         links.check(rate_bps=10**6)
         tc(spare[1], "change", "root", "tbf", "rate", "2mbit", "burst", "32k", "limit", "99k")
         told = "v1: was given 1 Mb/s and has 2 Mb/s: someone else changed it"
@@ -208,22 +212,22 @@ def test_a_cap_that_someone_else_changes_is_told(spare: list[End]) -> None:
             links.check(rate_bps=10**6)
 
 
-def test_an_end_is_changed_by_one_process_at_a_time(spare: list[End]) -> None:
-    with capped(spare[:1], rate_bps=10**6):
+def test_an_end_is_changed_by_one_process_at_a_time(spare: list[LinkEnd]) -> None:
+    with cap_links(spare[:1], rate_bps=10**6):
         told = f"v0: is being changed by process {os.getpid()}"
-        with pytest.raises(InputError, match=told), changing(spare):
+        with pytest.raises(InputError, match=told), change_ends(spare):
             pass
-    with changing(spare):
+    with change_ends(spare):
         pass
 
 
 PROFILER = """
 import itertools, os, sys, time
-from weft.host.net.caps import changing
-from weft.host.net.ends import End
-places = [End(*text.split()) for text in sys.argv[1:]]
+from weft.host.net.caps import change_ends
+from weft.host.net.link_ends import LinkEnd
+places = [LinkEnd(*text.split()) for text in sys.argv[1:]]
 print("begin", flush=True)
-with changing(places) as links:
+with change_ends(places) as links:
     for n in itertools.count():
         links.cap(percent=5 + n % 90)
         if n == 3:
@@ -234,7 +238,7 @@ with changing(places) as links:
 """
 
 
-def start_profiler(places: list[End]) -> subprocess.Popen[bytes]:
+def start_profiler(places: list[LinkEnd]) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-c", PROFILER, *map(str, places)]
     profiler = subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
     assert profiler.stdout is not None
@@ -294,9 +298,9 @@ def test_when_the_watchdog_is_killed_as_well_the_next_one_restores(bed: Testbed)
     assert not is_held(places)
 
 
-def test_without_its_watchdog_the_process_restores_by_itself(spare: list[End]) -> None:
+def test_without_its_watchdog_the_process_restores_by_itself(spare: list[LinkEnd]) -> None:
     before = roots(spare)
-    with capped(spare, rate_bps=10**6):
+    with cap_links(spare, rate_bps=10**6):
         (watchdog,) = _watchdogs(os.getpid())
         os.kill(watchdog, signal.SIGKILL)
     assert roots(spare) == before
@@ -305,29 +309,29 @@ def test_without_its_watchdog_the_process_restores_by_itself(spare: list[End]) -
 def test_links_that_are_gone_need_no_restoring(bed: Testbed) -> None:
     inside = bed.namespaces["a"]
     for words in ("add gone type veth peer name peer", "set gone up", "set peer up"):
-        namespaces.command(["ip", "-n", inside, "link", *words.split()])
-    with capped([End(inside, "gone")], rate_bps=10**6):
-        namespaces.command(["ip", "-n", inside, "link", "del", "gone"])
-    assert not is_held([End(inside, "gone")])
+        namespaces.run_command(["ip", "-n", inside, "link", *words.split()])
+    with cap_links([LinkEnd(inside, "gone")], rate_bps=10**6):
+        namespaces.run_command(["ip", "-n", inside, "link", "del", "gone"])
+    assert not is_held([LinkEnd(inside, "gone")])
 
 
-def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[End]) -> None:
+def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[LinkEnd]) -> None:
     """Tens of thousands per second are expected (docs/testbed.md); here only that all are made."""
     count = 20_000
     with Rtnetlink(spare[0].namespace) as link:
         index = link.index("v0")
         bucket = TokenBucket(rate_bps=10**6, burst_bytes=32_768, limit_bytes=10**5)
-        options = qdisc.bucket_options(bucket)
-        link.request([qdisc.qdisc_message(index, "tbf", options, handle=0, flags=ADD)], "v0")
+        options = qdisc.pack_bucket(bucket)
+        link.request([qdisc.pack_qdisc(index, "tbf", options, handle=0, flags=ADD)], "v0")
         started = time.monotonic()
         link.request(
             [
-                qdisc.qdisc_message(
+                qdisc.pack_qdisc(
                     index,
                     "tbf",
                     handle=0,
                     flags=qdisc.CHANGE,
-                    options=qdisc.bucket_options(
+                    options=qdisc.pack_bucket(
                         TokenBucket(rate_bps=8 * (10**6 + n), burst_bytes=32_768, limit_bytes=10**5)
                     ),
                 )
@@ -336,6 +340,6 @@ def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[End]) -> 
             "v0",
         )
         print(f"{count / (time.monotonic() - started):.0f} changes per second, packed and sent")
-        (root,) = qdisc.qdiscs(link, index)
-        assert qdisc.bucket(root.options).rate_bps == 8 * (10**6 + count - 1)
-        link.request([qdisc.delete_message(index)], "v0")
+        (root,) = qdisc.read_qdiscs(link, index)
+        assert qdisc.unpack_bucket(root.options).rate_bps == 8 * (10**6 + count - 1)
+        link.request([qdisc.pack_qdisc_deletion(index)], "v0")

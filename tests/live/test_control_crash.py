@@ -42,7 +42,7 @@ from weft.control.state.rows import ApplicationRow, ConnectionRow  # noqa: E402
 from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store import sqlite_store  # noqa: E402
 from weft.switches import PortName, Tables  # noqa: E402
-from weft.switches.simulated import USUAL, fabric_from  # noqa: E402
+from weft.switches.simulated import DEFAULT_ABILITY, read_routed_fabric  # noqa: E402
 
 KILLS = int(os.environ.get("WEFT_CONTROL_KILLS", "6"))
 CLIENT_KILLS = int(os.environ.get("WEFT_CLIENT_KILLS", "4"))
@@ -214,13 +214,13 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
         kinds=watch.kinds,
         levels=cluster_levels(watch.kinds, Settings().levels),
     )
-    fabric = fabric_from(str(folder / "fabric.toml"))
+    fabric = read_routed_fabric(str(folder / "fabric.toml"))
     names = [
         PortName(node.name, port)
         for n, node in enumerate(fabric.nodes)
         for port in fabric.neighbors(n)
     ]
-    event = FabricChanged(fabric=fabric, abilities=dict.fromkeys(names, USUAL))
+    event = FabricChanged(fabric=fabric, abilities=dict.fromkeys(names, DEFAULT_ABILITY))
     state = restore_state(rows, Settings(), watch.kinds, 0.0).state
     return dict(run_batch(state, [event]).state.target)
 

@@ -13,7 +13,7 @@ import pytest
 from needs import need_namespaces
 
 from weft.control.operators.timeline import EXPLAINED, NAME
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.records import Record, Row, read_records
 from weft.sensitivity.application import application_of
 from weft.sensitivity.application_table import AppTable
@@ -69,7 +69,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Record]]:
     try:
         yield lived(folder)
     finally:
-        standing.down(BED)
+        persistent.remove_testbed(BED)
         shutil.rmtree(place(folder), ignore_errors=True)
 
 
@@ -180,4 +180,4 @@ def test_each_explanation_names_who_was_there(records: list[Record]) -> None:
 
 def test_nothing_is_left_of_it(records: list[Record]) -> None:
     assert records
-    assert BED not in standing.names()
+    assert BED not in persistent.list_testbeds()

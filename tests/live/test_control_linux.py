@@ -28,12 +28,12 @@ from traffic import RECEIVE, TRIES, watched, when_full
 
 from weft.control.client import App, register
 from weft.fabric import path
-from weft.host.net.ends import End
-from weft.host.testbed import standing
+from weft.host.net.link_ends import LinkEnd
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.switches import PortName
-from weft.switches.linux.testbed_discovery import fabric_of
+from weft.switches.linux.testbed_discovery import discover_testbed
 
 NAME, HOPS = "live-control", "live-control-hops"
 # Part of its time that each application communicates.
@@ -49,11 +49,11 @@ JOBS, ROUNDS = 9, 5
 @contextmanager
 def standing_bed(name: str, wiring: Wiring) -> Iterator[Testbed]:
     need_namespaces()
-    made, _ = standing.up(name, wiring)
+    made, _ = persistent.build_testbed(name, wiring)
     try:
         yield made
     finally:
-        standing.down(name)
+        persistent.remove_testbed(name)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def weights_of(client: Client, port: PortName, levels: Sequence[int]) -> list[fl
     return [weight / sum(weights) for weight in weights]
 
 
-def check_passing(end: End, levels: Sequence[int], wanted: Sequence[float]) -> None:
+def check_passing(end: LinkEnd, levels: Sequence[int], wanted: Sequence[float]) -> None:
     """What passes is within two points of the weights."""
     within = pytest.approx(list(wanted), abs=0.02)
 
@@ -255,12 +255,12 @@ def test_both_hops_of_a_path_are_shared_by_the_weights(tmp_path: Path) -> None:
         for sender in made:
             sender.send()
         for port in (first, second):
-            end = End(bed.namespace(port.node), f"port{port.port}")
+            end = LinkEnd(bed.namespace(port.node), f"port{port.port}")
             check_passing(end, levels, weights_of(client, port, levels))
 
 
 def hops(bed: Testbed, source: str, destination: str) -> list[PortName]:
     """By the testbed's wiring."""
-    fabric = fabric_of(bed, "wiring", {switch: {} for switch in bed.layout.switches}).fabric
+    fabric = discover_testbed(bed, "wiring", {switch: {} for switch in bed.layout.switches}).fabric
     found = path(fabric, fabric.index(source), fabric.index(destination))
     return [PortName(fabric.nodes[node].name, port) for node, port in found]

@@ -19,9 +19,9 @@ from traffic import watched
 from weft.corun.stage import Job, staged
 from weft.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
 from weft.host.net import marking
-from weft.host.net.caps import changing
-from weft.host.net.queues import Queue, queues, set_queues
-from weft.host.testbed import standing
+from weft.host.net.caps import change_ends
+from weft.host.net.weighted_queues import Queue, read_queues, set_queues
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.records import read_records
@@ -94,11 +94,11 @@ class Bench:
 def bed() -> Iterator[Testbed]:
     need_namespaces()
     wiring = Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS)
-    made, _ = standing.up(NAME, wiring)
+    made, _ = persistent.build_testbed(NAME, wiring)
     try:
         yield made
     finally:
-        standing.down(NAME)
+        persistent.remove_testbed(NAME)
 
 
 @pytest.fixture
@@ -111,18 +111,20 @@ def bench(bed: Testbed, tmp_path: Path) -> Bench:
 
 def groups() -> list[Path]:
     return [
-        path for path in marking.mount().glob("weft-*") if path.name.endswith(("left", "right"))
+        path
+        for path in marking.find_mount().glob("weft-*")
+        if path.name.endswith(("left", "right"))
     ]
 
 
 def test_both_ends_of_a_groups_connections_bear_its_mark(bed: Testbed) -> None:
     ends = [bed.ends("h1")[0], bed.ends("h2")[0]]
-    with changing(ends) as held, marking.marked("try", 7) as group:
+    with change_ends(ends) as held, marking.open_marked_group("try", 7) as group:
         for port in held.saved:
             set_queues(port, [Queue(weight=1, dscps=(0,)), Queue(weight=1, dscps=(7,))])
         process = bed.spawn("h1", fetch(bed, 5003, 500_000), join=group.join)
         assert process.wait(LIMIT_S) == 0
-        asked, served = ([queue.count for queue in queues(end)] for end in ends)
+        asked, served = ([queue.count for queue in read_queues(end)] for end in ends)
     assert served[1].bytes > 500_000
     assert served[0].bytes < 5_000  # answers to openings, before the mark
     assert asked[1].bytes > asked[0].bytes
@@ -130,7 +132,7 @@ def test_both_ends_of_a_groups_connections_bear_its_mark(bed: Testbed) -> None:
 
 def test_the_end_of_a_group_ends_what_its_commands_left_running() -> None:
     need_namespaces()
-    with marking.marked("try", 1) as group:
+    with marking.open_marked_group("try", 1) as group:
         process = subprocess.Popen(["sh", "-c", "setsid sleep 1000 & echo"], preexec_fn=group.join)
         process.wait()
         left = (group.path / "cgroup.procs").read_text().split()
@@ -162,14 +164,14 @@ def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> 
         for way in (ways[EQUAL], ways[LEND], ways[WEFT]):
             stage.share(way)
             for end in bench.bed.all_ends():
-                found = {queue.dscps: queue.share for queue in queues(end)}
+                found = {queue.dscps: queue.share for queue in read_queues(end)}
                 wanted = {(mark(n),): weight for n, weight in enumerate(way.weights)}
                 assert found == pytest.approx({(0,): 0.01, **wanted}, rel=1e-3)
         stage.start(1)
         ended = stage.next_end(LIMIT_S)
         assert ended is not None
         assert ended[0] == 1
-        passed = {queue.dscps: queue.count.bytes for queue in queues(sender)}
+        passed = {queue.dscps: queue.count.bytes for queue in read_queues(sender)}
         assert passed[mark(1),] > BYTES
         assert passed[mark(0),] == 0
         unmarked = stage.unmarked()
@@ -232,7 +234,7 @@ def started(bench: Bench, *words: str) -> subprocess.Popen[str]:
     assert process.stderr is not None
     assert " s left" in process.stderr.readline()
     deadline = time.monotonic() + 10
-    while not queues(bench.bed.ends("h1")[0]) and time.monotonic() < deadline:
+    while not read_queues(bench.bed.ends("h1")[0]) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.5)
     return process
@@ -265,13 +267,13 @@ def test_a_series_of_another_testbed_or_command_is_not_gone_on_with(bench: Bench
     assert done.returncode == 2
     assert "has records of another command of right; give another file" in done.stderr
     bench.save("right", fetch(bench.bed, 5002, BYTES))
-    standing.down(NAME)
+    persistent.remove_testbed(NAME)
     try:
-        standing.up(NAME, replace(bench.bed.wiring, limit_bytes=300_000))
+        persistent.build_testbed(NAME, replace(bench.bed.wiring, limit_bytes=300_000))
         done = bench.corun(*words)
     finally:
-        standing.down(NAME)
-        standing.up(NAME, bench.bed.wiring)
+        persistent.remove_testbed(NAME)
+        persistent.build_testbed(NAME, bench.bed.wiring)
     assert done.returncode == 2
     assert "limit 400000 B" in done.stderr
     assert "limit 300000 B" in done.stderr

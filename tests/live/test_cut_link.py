@@ -37,7 +37,7 @@ wait = "block"
 
 def _servers(bed: Testbed, host: str) -> list[str]:
     """Commands of weft that run on a host."""
-    pids = namespaces.command(["ip", "netns", "pids", bed.namespaces[host]]).split()
+    pids = namespaces.run_command(["ip", "netns", "pids", bed.namespaces[host]]).split()
     lines = [Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in pids]
     return [line for line in lines if "weft.cli" in line]
 
@@ -57,7 +57,7 @@ def test_it_is_named_within_seconds_and_nothing_runs_on(tmp_path: Path) -> None:
             deadline = time.monotonic() + 60
             while not output.exists() and time.monotonic() < deadline:
                 time.sleep(0.1)
-            namespaces.command(["ip", "-n", bed.namespaces["b"], "link", "set", "eth0", "down"])
+            namespaces.run_command(["ip", "-n", bed.namespaces["b"], "link", "set", "eth0", "down"])
             cut = time.monotonic()
             _, told = process.communicate(timeout=60)
             assert time.monotonic() - cut < 30

@@ -19,8 +19,8 @@ from traffic import RATE_BPS, streams, when_full
 
 from weft.errors import InputError
 from weft.host.net import caps, namespaces, qdisc
-from weft.host.net.caps import capped, changing
-from weft.host.net.ends import End
+from weft.host.net.caps import cap_links, change_ends
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import INTERFACE, Wiring
@@ -30,11 +30,11 @@ RESTORED_S = 15
 
 CAPPING = """
 import itertools, sys
-from weft.host.net.caps import changing
-from weft.host.net.ends import End
-places = [End(None, sys.argv[1]), End(None, sys.argv[1], receiving=True)]
+from weft.host.net.caps import change_ends
+from weft.host.net.link_ends import LinkEnd
+places = [LinkEnd(None, sys.argv[1]), LinkEnd(None, sys.argv[1], receiving=True)]
 print("begin", flush=True)
-with changing(places) as links:
+with change_ends(places) as links:
     for n in itertools.count():
         links.cap(rate_bps=10e6 + 1e5 * (n % 90))
         if n == 3:
@@ -49,25 +49,25 @@ def bed() -> Iterator[Testbed]:
         yield made
 
 
-def received(bed: Testbed, host: str) -> End:
-    return End(bed.namespaces[host], INTERFACE, receiving=True)
+def received(bed: Testbed, host: str) -> LinkEnd:
+    return LinkEnd(bed.namespaces[host], INTERFACE, receiving=True)
 
 
 def looks(bed: Testbed, host: str) -> str:
     """Everything that tc and ip show of a host."""
     inside = bed.namespaces[host]
-    shown = [namespaces.command(["ip", "-n", inside, "-br", "link"])]
-    shown.append(namespaces.command(["tc", "-n", inside, "qdisc"]))
+    shown = [namespaces.run_command(["ip", "-n", inside, "-br", "link"])]
+    shown.append(namespaces.run_command(["tc", "-n", inside, "qdisc"]))
     return "".join(shown)
 
 
-def delivered_bps(end: End, seconds: float) -> float:
+def delivered_bps(end: LinkEnd, seconds: float) -> float:
     """What the capped interface hands on, by the counter of the device in between."""
 
     def count() -> int:
         with Rtnetlink(end.namespace) as link:
             device = link.index(f"weft-in-{link.index(end.interface)}")
-            return next(q.count.bytes for q in qdisc.qdiscs(link, device) if q.kind == "tbf")
+            return next(q.count.bytes for q in qdisc.read_qdiscs(link, device) if q.kind == "tbf")
 
     started, before = time.monotonic(), count()
     time.sleep(seconds)
@@ -76,7 +76,7 @@ def delivered_bps(end: End, seconds: float) -> float:
 
 def test_what_comes_in_is_capped_though_the_sender_is_not(bed: Testbed) -> None:
     end = received(bed, "b")
-    with streams(bed, "b", {"a": 0}), changing([end]) as links:
+    with streams(bed, "b", {"a": 0}), change_ends([end]) as links:
         for rate in (10e6, 4e6):
             links.cap(rate_bps=rate)
             assert links.rates_bps() == {end: rate}
@@ -90,7 +90,7 @@ def test_what_comes_in_is_capped_though_the_sender_is_not(bed: Testbed) -> None:
 
 def test_afterwards_nothing_of_it_is_left(bed: Testbed) -> None:
     before = looks(bed, "a")
-    with capped([received(bed, "a")], rate_bps=30e6):
+    with cap_links([received(bed, "a")], rate_bps=30e6):
         during = looks(bed, "a")
     assert "ifb" not in before
     assert "qdisc ingress" in during
@@ -100,13 +100,13 @@ def test_afterwards_nothing_of_it_is_left(bed: Testbed) -> None:
 
 def test_rules_of_others_for_what_comes_in_are_refused_and_stay(bed: Testbed) -> None:
     inside = bed.namespaces["a"]
-    namespaces.command(["tc", "-n", inside, "qdisc", "add", "dev", INTERFACE, "clsact"])
+    namespaces.run_command(["tc", "-n", inside, "qdisc", "add", "dev", INTERFACE, "clsact"])
     before = looks(bed, "a")
     told = "eth0, receiving: has rules for what it receives, which weft could not restore"
-    with pytest.raises(InputError, match=told), capped([received(bed, "a")], rate_bps=1e6):
+    with pytest.raises(InputError, match=told), cap_links([received(bed, "a")], rate_bps=1e6):
         pass
     assert looks(bed, "a") == before
-    namespaces.command(["tc", "-n", inside, "qdisc", "del", "dev", INTERFACE, "clsact"])
+    namespaces.run_command(["tc", "-n", inside, "qdisc", "del", "dev", INTERFACE, "clsact"])
 
 
 def start_capping(bed: Testbed) -> subprocess.Popen[bytes]:
@@ -164,7 +164,7 @@ def test_when_all_who_knew_are_killed_another_namespace_s_next_command_restores(
     assert caps.restore_leftovers() >= 1
     assert looks(bed, "a") == before
     abandon(start_capping(bed))
-    with changing([End(bed.namespaces["b"], INTERFACE)]):
+    with change_ends([LinkEnd(bed.namespaces["b"], INTERFACE)]):
         assert looks(bed, "a") == before
 
 
@@ -174,13 +174,13 @@ def test_a_namespace_without_a_name_is_found_by_a_process_inside() -> None:
     while os.stat(f"/proc/{keeper.pid}/ns/net") == os.stat("/proc/self/ns/net"):
         time.sleep(0.01)
     place = f"/proc/{keeper.pid}/ns/net"
-    namespaces.command(["nsenter", f"--net={place}", "ip", "link", "set", "lo", "up"])
-    before = roots([End(place, "lo")])
+    namespaces.run_command(["nsenter", f"--net={place}", "ip", "link", "set", "lo", "up"])
+    before = roots([LinkEnd(place, "lo")])
     argv = ["nsenter", f"--net={place}", sys.executable, "-c", CAPPING, "lo"]
     abandon(subprocess.Popen(argv, stdout=subprocess.PIPE))
-    assert roots([End(place, "lo")]) != before
+    assert roots([LinkEnd(place, "lo")]) != before
     caps.restore_leftovers()
-    assert roots([End(place, "lo")]) == before
+    assert roots([LinkEnd(place, "lo")]) == before
     keeper.kill()
     keeper.wait()
 
@@ -189,10 +189,10 @@ def test_an_end_in_use_is_known_whatever_its_namespace_is_called(bed: Testbed) -
     process = start_capping(bed)
     wait_until(process, b"capped")
     told = f"is being changed by process {process.pid}"
-    with pytest.raises(InputError, match=told), changing([received(bed, "a")]):
+    with pytest.raises(InputError, match=told), change_ends([received(bed, "a")]):
         pass
     # Its like on another host is another end.
-    with changing([received(bed, "b")]):
+    with change_ends([received(bed, "b")]):
         pass
     process.kill()
     process.communicate()

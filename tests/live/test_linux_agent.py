@@ -26,14 +26,14 @@ from needs import need_namespaces
 from restored import Root, roots
 from traffic import streams
 
-from weft.host.net import ends, namespaces
-from weft.host.net.caps import capped
-from weft.host.net.ends import End
+from weft.host.net import link_ends, namespaces
+from weft.host.net.caps import cap_links
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.qdisc import Qdisc
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.build import Testbed, testbed
 from weft.switches import Failed, Foreign, Tables
-from weft.switches.linux import LinuxSwitches, agent, on_bed
+from weft.switches.linux import LinuxSwitches, agent, open_testbed
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_an_agent_that_is_killed_changes_nothing_and_is_started_again(
 
 
 def test_a_second_agent_of_a_node_is_refused(bed: Testbed, tmp_path: Path) -> None:
-    driver = on_bed(bed, tmp_path, adapters=False)
+    driver = open_testbed(bed, tmp_path, adapters=False)
     try:
         driver.discover()
         argv = [sys.executable, "-m", "weft.switches.linux.agent", "switch"]
@@ -91,7 +91,7 @@ def test_a_driver_that_comes_later_uses_the_agent_that_is_there(
     port, wanted = port_to(bed, "sink"), weighted(40, 60)
     switches.write({port: wanted})
     pid = agent_pid(bed)
-    later = on_bed(bed, tmp_path, adapters=False)
+    later = open_testbed(bed, tmp_path, adapters=False)
     assert later.read([port]) == {port: wanted}
     later.close()
     assert agent_pid(bed) == pid
@@ -100,8 +100,8 @@ def test_a_driver_that_comes_later_uses_the_agent_that_is_there(
 # ---- What others do to ports ------------------------------------------------------------------
 
 
-def tc(end: End, *words: str) -> None:
-    namespaces.command(["tc", "-n", str(end.namespace), *words])
+def tc(end: LinkEnd, *words: str) -> None:
+    namespaces.run_command(["tc", "-n", str(end.namespace), *words])
 
 
 def test_drift_is_seen_and_repaired(bed: Testbed, switches: LinuxSwitches) -> None:
@@ -192,9 +192,9 @@ DRIFT = [
 ]
 
 
-def root_now(end: End) -> Qdisc:
+def root_now(end: LinkEnd) -> Qdisc:
     with Rtnetlink(end.namespace) as link:
-        return ends.root_of(link, end, link.index(end.interface))
+        return link_ends.read_root(link, end, link.index(end.interface))
 
 
 def sent(bed: Testbed, host: str, packets: int) -> None:
@@ -205,15 +205,15 @@ def sent(bed: Testbed, host: str, packets: int) -> None:
 
 
 @pytest.fixture
-def spare(bed: Testbed) -> Iterator[End]:
+def spare(bed: Testbed) -> Iterator[LinkEnd]:
     """The port to a8, which has its token bucket again afterwards."""
     end = bed.ends("a8")[1]
-    saved = ends.save(end)
+    saved = link_ends.save(end)
     yield end
-    ends.restore(saved)
+    link_ends.restore(saved)
 
 
-def replaced(end: End, *words: str) -> Root:
+def replaced(end: LinkEnd, *words: str) -> Root:
     """The end's root is someone else's now."""
     tc(end, "qdisc", "replace", "dev", end.interface, "root", *words)
     return roots([end])[0]
@@ -224,10 +224,10 @@ BUCKET = ("tbf", "rate", "200mbit", "burst", "100kb", "limit", "400kb")
 
 @pytest.mark.parametrize("handle", ["1:", "5:"])
 def test_a_bucket_of_whatever_handle_is_taken_over_and_given_back(
-    bed: Testbed, spare: End, tmp_path: Path, handle: str
+    bed: Testbed, spare: LinkEnd, tmp_path: Path, handle: str
 ) -> None:
     had = replaced(spare, "handle", handle, *BUCKET)
-    port, driver = port_to(bed, "a8"), on_bed(bed, tmp_path, adapters=False)
+    port, driver = port_to(bed, "a8"), open_testbed(bed, tmp_path, adapters=False)
     try:
         assert driver.write({port: weighted(50, 50)}) == {port: weighted(50, 50)}
         assert driver.release() == {"switch": ["port8"]}
@@ -238,10 +238,10 @@ def test_a_bucket_of_whatever_handle_is_taken_over_and_given_back(
 
 
 def test_a_port_that_is_told_what_it_does_already_is_not_taken_over(
-    bed: Testbed, spare: End, tmp_path: Path
+    bed: Testbed, spare: LinkEnd, tmp_path: Path
 ) -> None:
     had = roots([spare])
-    port, driver = port_to(bed, "a8"), on_bed(bed, tmp_path, adapters=False)
+    port, driver = port_to(bed, "a8"), open_testbed(bed, tmp_path, adapters=False)
     try:
         found = driver.read([port])
         assert isinstance(found[port], Tables)
@@ -253,29 +253,29 @@ def test_a_port_that_is_told_what_it_does_already_is_not_taken_over(
 
 
 def test_a_root_that_the_kernel_does_not_exchange_is_left_as_it_was(
-    bed: Testbed, spare: End, tmp_path: Path
+    bed: Testbed, spare: LinkEnd, tmp_path: Path
 ) -> None:
     replaced(spare, "handle", "7765:", *BUCKET)
     shown = ["tc", "-n", str(spare.namespace), "qdisc", "show", "dev", spare.interface]
-    had = namespaces.command(shown)
-    port, driver = port_to(bed, "a8"), on_bed(bed, tmp_path, adapters=False)
+    had = namespaces.run_command(shown)
+    port, driver = port_to(bed, "a8"), open_testbed(bed, tmp_path, adapters=False)
     try:
         told = driver.write({port: weighted(50, 50)})[port]
         assert isinstance(told, Failed)
         assert "could not be taken over, and has what it had" in told.problem
-        assert namespaces.command(shown) == had
+        assert namespaces.run_command(shown) == had
     finally:
         driver.close()
 
 
 @pytest.mark.parametrize("handle", ["1:", "5:"])
 def test_a_discipline_of_someone_else_is_told_and_left_alone(
-    bed: Testbed, spare: End, tmp_path: Path, handle: str
+    bed: Testbed, spare: LinkEnd, tmp_path: Path, handle: str
 ) -> None:
     """Before a port is taken over, and after it: also by a release, with and without its agent."""
     port = port_to(bed, "a8")
     for takes_over in (False, True):
-        driver = on_bed(bed, tmp_path, adapters=False)
+        driver = open_testbed(bed, tmp_path, adapters=False)
         try:
             if takes_over:
                 tc(spare, "qdisc", "del", "dev", spare.interface, "root")
@@ -315,7 +315,7 @@ def test_an_interface_with_the_default_route_is_refused(
 ) -> None:
     port, end = port_to(bed, "a7"), bed.ends("a7")[1]
     route = ["default", "dev", end.interface]
-    namespaces.command(["ip", "-n", str(end.namespace), "route", "add", *route])
+    namespaces.run_command(["ip", "-n", str(end.namespace), "route", "add", *route])
     try:
         for told in (
             switches.abilities([port])[port],
@@ -324,7 +324,7 @@ def test_an_interface_with_the_default_route_is_refused(
             assert isinstance(told, Failed)
             assert "carries the default route" in told.problem
     finally:
-        namespaces.command(["ip", "-n", str(end.namespace), "route", "del", *route])
+        namespaces.run_command(["ip", "-n", str(end.namespace), "route", "del", *route])
 
 
 def test_ports_are_given_back_with_and_without_their_agent(
@@ -333,7 +333,7 @@ def test_ports_are_given_back_with_and_without_their_agent(
     before = roots(bed.all_ends())
     names = [port_to(bed, host) for host in ("a1", "sink")]
     for kills in (False, True):
-        driver = on_bed(bed, tmp_path, adapters=False)
+        driver = open_testbed(bed, tmp_path, adapters=False)
         try:
             wanted = dict.fromkeys(names, weighted(60, 40))
             assert driver.write(wanted) == wanted
@@ -350,7 +350,7 @@ def test_ports_are_given_back_with_and_without_their_agent(
 
 def test_a_capped_port_is_not_taken_over(bed: Testbed, switches: LinuxSwitches) -> None:
     port, end = port_to(bed, "a6"), bed.ends("a6")[1]
-    with capped([end], percent=50):
+    with cap_links([end], percent=50):
         told = switches.write({port: Tables(queue_of=(0,) * 16, weights=(500,) * 16)})[port]
         assert isinstance(told, Failed)
         assert "is being changed by process" in told.problem

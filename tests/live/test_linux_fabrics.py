@@ -14,13 +14,13 @@ from traffic import streams
 
 from weft.fabric import path
 from weft.host.net import namespaces
-from weft.host.net.ends import End
-from weft.host.testbed import standing
+from weft.host.net.link_ends import LinkEnd
+from weft.host.testbed import persistent
 from weft.host.testbed.build import testbed
 from weft.host.testbed.wiring import SHAPES, Wiring
 from weft.switches import Failed, PortName, Tables
 from weft.switches.linux import driver as driver_module
-from weft.switches.linux import on_bed, on_testbed
+from weft.switches.linux import open_persistent_testbed, open_testbed
 from weft.switches.linux.driver import FOLDERS
 
 TWO_HOPS = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=RATE_BPS, switches="two-hops")
@@ -34,7 +34,7 @@ def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
     hosts = tuple(f"h{n}" for n in range(1, 7))
     wiring = Wiring(hosts=hosts, rate_bps=RATE_BPS, switches=shape, uplink_bps=2 * RATE_BPS)  # type: ignore[arg-type]
     with testbed(wiring) as bed:
-        driver = on_bed(bed, tmp_path, adapters=False)
+        driver = open_testbed(bed, tmp_path, adapters=False)
         try:
             fabric = driver.discover()
             assert driver.notes == ()
@@ -47,7 +47,7 @@ def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
                     assert f"port{port}" == bed.layout.ways[switch][host]
             forget = ["bridge", "-n", bed.namespace(bed.layout.switches[0]), "fdb", "del"]
             at = bed.layout.ways[bed.layout.switches[0]]["h1"]
-            namespaces.command([*forget, "02:77:65:66:00:01", "dev", at, "master"])
+            namespaces.run_command([*forget, "02:77:65:66:00:01", "dev", at, "master"])
             assert driver.discover() == fabric
             (note,) = driver.notes
             told = "routes to h1 are those of the testbed's wiring"
@@ -59,7 +59,7 @@ def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
 def test_two_hops_are_both_shared_by_the_weights(tmp_path: Path) -> None:
     need_namespaces()
     with testbed(TWO_HOPS) as bed:
-        driver = on_bed(bed, tmp_path)
+        driver = open_testbed(bed, tmp_path)
         try:
             fabric = driver.discover()
             hops = path(fabric, fabric.index("h1"), fabric.index("h4"))
@@ -67,7 +67,7 @@ def test_two_hops_are_both_shared_by_the_weights(tmp_path: Path) -> None:
             assert [port.node for port in way] == ["h1", "switch1", "switch2"]
             wanted = dict.fromkeys(way, weighted(65, 35))
             assert driver.write(wanted) == wanted
-            uplink = End(bed.namespace("switch1"), f"port{way[1].port}")
+            uplink = LinkEnd(bed.namespace("switch1"), f"port{way[1].port}")
             with streams(bed, "h4", {"h1": 1, "h2": 2}):
                 check_shares(uplink, (65, 35))
                 check_shares(bed.ends("h4")[1], (65, 35))
@@ -81,7 +81,7 @@ def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(
     need_namespaces()
     answer_s = 3.0
     with testbed(TWO_HOPS) as bed:
-        driver = on_bed(bed, tmp_path)
+        driver = open_testbed(bed, tmp_path)
         stopped, other = [PortName("switch1", 1), PortName("h1", 1)], PortName("h2", 1)
         try:
             driver.read([*stopped, other])
@@ -116,11 +116,11 @@ def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(
 def test_a_testbed_that_has_lost_a_cable_is_driven_without_it() -> None:
     need_namespaces()
     name = f"cut{os.getpid()}"
-    bed, _ = standing.up(name, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    bed, _ = persistent.build_testbed(name, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
     try:
         end = bed.ends("h1")[1]
-        namespaces.command(["ip", "-n", str(end.namespace), "link", "del", end.interface])
-        driver = on_testbed(name, adapters=False)
+        namespaces.run_command(["ip", "-n", str(end.namespace), "link", "del", end.interface])
+        driver = open_persistent_testbed(name, adapters=False)
         try:
             assert len(driver.discover().hosts) == 2
             lost, other = PortName("switch", 1), PortName("switch", 2)
@@ -133,4 +133,4 @@ def test_a_testbed_that_has_lost_a_cable_is_driven_without_it() -> None:
             driver.close()
         assert not (FOLDERS / name).exists()
     finally:
-        standing.down(name)
+        persistent.remove_testbed(name)

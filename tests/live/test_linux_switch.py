@@ -35,7 +35,7 @@ from traffic import TRIES, streams, watched, when_full
 
 from weft.host.testbed.build import Testbed, testbed
 from weft.switches import Ability, PortName
-from weft.switches.linux import LinuxSwitches, on_bed
+from weft.switches.linux import LinuxSwitches, open_testbed
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_no_packet_is_lost_by_changes_of_weights_and_of_the_map(
 def test_ports_of_switches_and_hosts_have_the_units_of_their_links(
     bed: Testbed, tmp_path: Path
 ) -> None:
-    driver = on_bed(bed, tmp_path)
+    driver = open_testbed(bed, tmp_path)
     try:
         ports = [port_to(bed, "sink"), PortName("a1", 1)]
         for able in driver.abilities(ports).values():

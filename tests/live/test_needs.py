@@ -13,7 +13,7 @@ from weft.host.net import namespaces
 
 @pytest.fixture(autouse=True)
 def _not_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespaces, "why_not", lambda: "not root")
+    monkeypatch.setattr(namespaces, "find_obstacle", lambda: "not root")
     monkeypatch.setenv("WEFT_LIVE", "1")
 
 

@@ -15,7 +15,7 @@ from needs import need_namespaces
 from restored import Root, roots, wait_capped, wait_restored
 
 from weft.errors import InputError
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application_table import AppTable
@@ -98,7 +98,7 @@ class Bench:
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Testbed]:
     need_namespaces()
-    made, _ = standing.up(NAME, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
+    made, _ = persistent.build_testbed(NAME, Wiring(hosts=("h1", "h2"), rate_bps=RATE_BPS))
     try:
         with made.spawn("h2", [sys.executable, "-c", SINK], stdout=subprocess.PIPE) as sink:
             assert sink.stdout is not None
@@ -106,7 +106,7 @@ def bed() -> Iterator[Testbed]:
             yield made
             sink.kill()
     finally:
-        standing.down(NAME)
+        persistent.remove_testbed(NAME)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_a_share_of_a_slow_uplink_below_the_least_cap_is_refused() -> None:
     name = f"{NAME}-slow"
     need_namespaces()
     hosts = ("h1", "h2")
-    standing.up(
+    persistent.build_testbed(
         name, Wiring(hosts=hosts, rate_bps=RATE_BPS, switches="two-hops", uplink_bps=100_000)
     )
     try:
@@ -232,7 +232,7 @@ def test_a_share_of_a_slow_uplink_below_the_least_cap_is_refused() -> None:
             with pytest.raises(InputError, match="7 % of a link of 100 kb/s is below 8 kb/s"):
                 place.check_share(0.07)
     finally:
-        standing.down(name)
+        persistent.remove_testbed(name)
 
 
 def test_a_dry_run_says_how_long_it_takes_and_changes_nothing(bench: Bench) -> None:

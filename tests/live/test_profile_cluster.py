@@ -18,7 +18,7 @@ from restored import is_held
 from test_profile import BYTES, FETCH, SINK
 
 from weft.host.net import namespaces
-from weft.host.net.ends import End
+from weft.host.net.link_ends import LinkEnd
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import INTERFACE, Wiring
 from weft.sensitivity.application_table import AppTable
@@ -59,12 +59,12 @@ class Cluster:
         while looks(self.bed) != self.before and time.monotonic() < deadline:
             time.sleep(0.1)
         assert looks(self.bed) == self.before
-        assert not is_held([End(None, INTERFACE), End(None, INTERFACE, receiving=True)])
+        assert not is_held([LinkEnd(None, INTERFACE), LinkEnd(None, INTERFACE, receiving=True)])
 
 
 def looks(bed: Testbed) -> list[str]:
     """What tc shows of every host."""
-    return [namespaces.command(["tc", "-n", bed.namespaces[host], "qdisc"]) for host in HOSTS]
+    return [namespaces.run_command(["tc", "-n", bed.namespaces[host], "qdisc"]) for host in HOSTS]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def wait_for(process: subprocess.Popen[bytes], words: bytes) -> None:
 
 
 def worker_of(bed: Testbed, host: str) -> int:
-    for pid in namespaces.pids_in(bed.namespaces[host]):
+    for pid in namespaces.list_pids(bed.namespaces[host]):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"worker" in words:
             return pid
@@ -136,15 +136,15 @@ def test_killed_every_host_restores_its_own_links(cluster: Cluster) -> None:
 def test_what_a_host_lacks_is_one_line_that_names_the_host(cluster: Cluster) -> None:
     inside = cluster.bed.namespaces["h1"]
     link = ["ip", "-n", inside, "link"]
-    namespaces.command([*link, "add", "only", "type", "veth", "peer", "name", "other"])
+    namespaces.run_command([*link, "add", "only", "type", "veth", "peer", "name", "other"])
     for name in ("only", "other"):
-        namespaces.command([*link, "set", name, "up"])
+        namespaces.run_command([*link, "set", name, "up"])
     try:
         argv = [word if word != INTERFACE else "only" for word in cluster.argv()]
         with cluster.bed.spawn("h1", argv, stderr=subprocess.PIPE) as process:
             _, told = process.communicate(timeout=LIMIT_S)
     finally:
-        namespaces.command([*link, "del", "only"])
+        namespaces.run_command([*link, "del", "only"])
     assert process.returncode == 2
     (line,) = told.decode().splitlines()
     assert "no such interface" in line

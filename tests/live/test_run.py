@@ -15,8 +15,8 @@ from controller_server import GrpcController, grpc_controller
 from needs import need_namespaces
 
 from weft.host.net import marking
-from weft.host.net.caps import changing
-from weft.host.net.queues import Queue, queues, set_queues
+from weft.host.net.caps import change_ends
+from weft.host.net.weighted_queues import Queue, read_queues, set_queues
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
 
@@ -92,20 +92,22 @@ def running(bed: Testbed, controller: GrpcController) -> Iterator[subprocess.Pop
 
 def groups(run: subprocess.Popen[bytes]) -> list[marking.Group]:
     """Those that a `weft run` has made."""
-    return [marking.Group(path) for path in marking.mount().rglob(f"accompanied-weft-{run.pid}-*")]
+    return [
+        marking.Group(path) for path in marking.find_mount().rglob(f"accompanied-weft-{run.pid}-*")
+    ]
 
 
 def test_packets_of_an_unmodified_command_bear_its_level(
     bed: Testbed, controller: GrpcController
 ) -> None:
     wanted = [Queue(weight=1, dscps=(0,)), Queue(weight=1, dscps=(LEVEL,))]
-    with changing([bed.ends("a")[0]]) as held:
+    with change_ends([bed.ends("a")[0]]) as held:
         set_queues(held.saved[0], wanted)
-        before = [one.count.bytes for one in queues(held.saved[0].end)]
+        before = [one.count.bytes for one in read_queues(held.saved[0].end)]
         subprocess.run(
             argv(controller, *sending(bed)), stdin=subprocess.DEVNULL, check=True, timeout=60
         )
-        after = [one.count.bytes for one in queues(held.saved[0].end)]
+        after = [one.count.bytes for one in read_queues(held.saved[0].end)]
     unmarked, marked = (now - then for now, then in zip(after, before, strict=True))
     assert marked > BYTES
     assert unmarked < BYTES / 10

@@ -19,8 +19,8 @@ from needs import need_namespaces
 from weft.cli import main
 from weft.errors import InputError
 from weft.host.net import namespaces
-from weft.host.net.caps import capped
-from weft.host.testbed import standing
+from weft.host.net.caps import cap_links
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import SHAPES, Wiring
 
@@ -34,14 +34,14 @@ LIMIT_S = 60
 def _nothing_is_left() -> Iterator[None]:
     need_namespaces()
     yield
-    standing.down(NAME)
+    persistent.remove_testbed(NAME)
     assert traces() == []
 
 
 def traces(dead: int = 0) -> list[Path]:
     """All that a testbed of this name could leave, or that process, which is dead."""
     marks = (f"weft-{NAME}-*", f"{NAME}.*", f"weft-{dead}-*")
-    places = (namespaces.DIRECTORY, namespaces.FILES, standing.STATES)
+    places = (namespaces.DIRECTORY, namespaces.FILES, persistent.STATES)
     return [path for place in places for mark in marks for path in place.glob(mark)]
 
 
@@ -63,7 +63,7 @@ def all_reach_all(bed: Testbed) -> None:
     with ExitStack() as opened:
         ends = {}
         for host in bed.wiring.hosts:
-            made = namespaces.inside(
+            made = namespaces.run_inside(
                 bed.namespaces[host], lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             )
             ends[host] = opened.enter_context(made)
@@ -85,7 +85,9 @@ def test_in_every_shape_all_hosts_reach_all_others(shape: str) -> None:
         all_reach_all(bed)
         # A frame to no one's address must not go round and round in a ring of switches.
         inside = bed.namespaces["h1"]
-        lost = namespaces.inside(inside, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        lost = namespaces.run_inside(
+            inside, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        )
         with lost:
             lost.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
             lost.sendto(b"all", ("10.77.0.255", 7000))
@@ -98,10 +100,10 @@ def test_in_every_shape_all_hosts_reach_all_others(shape: str) -> None:
 
 
 def test_up_twice_is_up_and_other_parameters_are_refused_with_the_difference() -> None:
-    assert standing.up(NAME, WIRING)[1]
-    before = standing.read_state(NAME)
-    assert not standing.up(NAME, WIRING)[1]
-    assert standing.read_state(NAME) == before
+    assert persistent.build_testbed(NAME, WIRING)[1]
+    before = persistent.read_state(NAME)
+    assert not persistent.build_testbed(NAME, WIRING)[1]
+    assert persistent.read_state(NAME) == before
     refused = weft(*UP[:-1], "100M")
     assert refused.returncode == 2
     assert refused.stderr == (
@@ -122,11 +124,11 @@ def test_commands_run_on_hosts_with_their_names_and_give_their_status() -> None:
 
 
 def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    bed, _ = standing.up(NAME, WIRING)
+    bed, _ = persistent.build_testbed(NAME, WIRING)
     assert main(["testbed", "status", "--name", NAME, "--json"]) == 0
     (shown,) = json.loads(capsys.readouterr().out)["testbeds"]
     assert {port["rate_bps"] for port in shown["ports"]} == {200_000_000}
-    with capped(bed.ends("h2"), percent=25):
+    with cap_links(bed.ends("h2"), percent=25):
         assert main(["testbed", "status", "--name", NAME]) == 1
         told = capsys.readouterr().out
         assert told.startswith(f"testbed {NAME}: not whole, ")
@@ -135,8 +137,8 @@ def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    bed, _ = standing.up(NAME, WIRING)
-    namespaces.command(["ip", "-n", bed.namespaces["h1"], "link", "del", "eth0"])
+    bed, _ = persistent.build_testbed(NAME, WIRING)
+    namespaces.run_command(["ip", "-n", bed.namespaces["h1"], "link", "del", "eth0"])
     lost = "has lost the cable h1 eth0 - switch port1"
     assert main(["testbed", "status", "--name", NAME]) == 1
     head, problem = capsys.readouterr().out.splitlines()
@@ -151,7 +153,7 @@ def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixt
 
 
 def test_down_ends_what_runs_on_the_hosts() -> None:
-    bed, _ = standing.up(NAME, WIRING)
+    bed, _ = persistent.build_testbed(NAME, WIRING)
     with bed.spawn("h1", ["sleep", "100"]) as sleeper:
         time.sleep(0.2)
         assert weft("testbed", "down", "--name", NAME).returncode == 0
@@ -161,24 +163,24 @@ def test_down_ends_what_runs_on_the_hosts() -> None:
 def test_two_testbeds_stand_side_by_side() -> None:
     other = f"{NAME}-b"
     try:
-        first, _ = standing.up(NAME, WIRING)
-        second, _ = standing.up(other, WIRING)
+        first, _ = persistent.build_testbed(NAME, WIRING)
+        second, _ = persistent.build_testbed(other, WIRING)
         all_reach_all(first)
         all_reach_all(second)
-        assert {NAME, other} <= set(standing.names())
+        assert {NAME, other} <= set(persistent.list_testbeds())
     finally:
-        standing.down(other)
-    all_reach_all(standing.find(NAME))
+        persistent.remove_testbed(other)
+    all_reach_all(persistent.find_testbed(NAME))
 
 
 def test_a_testbed_in_use_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standing, "WAIT_S", 0.1)
-    standing.up(NAME, WIRING)
-    with standing.used(NAME, "profile"):
+    monkeypatch.setattr(persistent, "WAIT_S", 0.1)
+    persistent.build_testbed(NAME, WIRING)
+    with persistent.use_testbed(NAME, "profile"):
         told = f"testbed {NAME}: is in use by process {os.getpid()}"
         with pytest.raises(InputError, match=told):
-            standing.down(NAME)
-    assert len(standing.down(NAME)) == 3
+            persistent.remove_testbed(NAME)
+    assert len(persistent.remove_testbed(NAME)) == 3
 
 
 def test_ups_at_the_same_time_build_it_once() -> None:
@@ -192,7 +194,7 @@ def test_ups_at_the_same_time_build_it_once() -> None:
 
 CRASHING = """
 import os, signal, subprocess, sys
-from weft.host import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.wiring import Wiring
 left = int(sys.argv[2])
 print(os.getpid(), flush=True)
@@ -205,9 +207,9 @@ def dying(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return call
-standing._write = dying(standing._write)
+persistent._write = dying(persistent._write)
 subprocess.run = dying(subprocess.run)
-standing.up(sys.argv[1], Wiring(hosts=("h1", "h2"), rate_bps=200_000_000))
+persistent.build_testbed(sys.argv[1], Wiring(hosts=("h1", "h2"), rate_bps=200_000_000))
 """
 
 
@@ -222,7 +224,7 @@ def test_after_a_crash_at_any_step_down_leaves_nothing() -> None:
     steps = 0
     while dead := crash(steps + 1):
         steps += 1
-        standing.down(NAME)
+        persistent.remove_testbed(NAME)
         left = [path for path in traces(dead) if path.suffix != ".lock"]
         assert left == [], f"after {steps} steps"
     print(f"{steps} points of crashing")
@@ -231,30 +233,30 @@ def test_after_a_crash_at_any_step_down_leaves_nothing() -> None:
 
 def test_after_a_crash_up_builds_it_anew() -> None:
     assert crash(15)
-    problems = standing.status(NAME)
+    problems = persistent.read_status(NAME)
     assert problems is not None
     assert "was not finished, at: " in problems.problems[0]
     assert weft("testbed", "status", "--name", NAME).stdout.startswith(
         f"testbed {NAME}: not whole, "
     )
     with pytest.raises(InputError, match="was not finished"):
-        standing.find(NAME)
-    bed, built = standing.up(NAME, WIRING)
+        persistent.find_testbed(NAME)
+    bed, built = persistent.build_testbed(NAME, WIRING)
     assert built
     all_reach_all(bed)
 
 
 def test_an_error_while_building_removes_what_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = namespaces.command
+    real = namespaces.run_command
 
     def failing(argv: list[str], text: str | None = None) -> str:
         if "fdb" in (text or ""):
             raise InputError("bridge", "no memory")
         return real(argv, text)
 
-    monkeypatch.setattr(namespaces, "command", failing)
+    monkeypatch.setattr(namespaces, "run_command", failing)
     with pytest.raises(InputError, match="no memory"):
-        standing.up(NAME, WIRING)
+        persistent.build_testbed(NAME, WIRING)
     assert traces() == []
 
 
@@ -264,16 +266,16 @@ def test_an_error_while_building_removes_what_was_made(monkeypatch: pytest.Monke
 @pytest.fixture
 def foreign() -> Iterator[str]:
     name = f"foreign-{os.getpid()}"
-    namespaces.command(["ip", "netns", "add", name])
+    namespaces.run_command(["ip", "netns", "add", name])
     yield name
-    namespaces.command(["ip", "netns", "del", name])
+    namespaces.run_command(["ip", "netns", "del", name])
 
 
 def test_namespaces_of_others_stay(foreign: str) -> None:
     others = {path: path.stat().st_ino for path in namespaces.DIRECTORY.iterdir()}
     with subprocess.Popen(["ip", "netns", "exec", foreign, "sleep", "100"]) as sleeper:
-        standing.up(NAME, WIRING)
-        standing.down(NAME)
+        persistent.build_testbed(NAME, WIRING)
+        persistent.remove_testbed(NAME)
         assert sleeper.poll() is None
         sleeper.kill()
     assert others == {path: path.stat().st_ino for path in others}
@@ -281,29 +283,29 @@ def test_namespaces_of_others_stay(foreign: str) -> None:
 
 def test_a_namespace_that_has_our_name_but_is_not_ours_is_refused_and_stays() -> None:
     taken = f"weft-{NAME}-h2"
-    namespaces.command(["ip", "netns", "add", taken])
+    namespaces.run_command(["ip", "netns", "add", taken])
     try:
         with pytest.raises(InputError, match=f"{taken}: is there already, and no testbed"):
-            standing.up(NAME, WIRING)
-        standing.down(NAME)
+            persistent.build_testbed(NAME, WIRING)
+        persistent.remove_testbed(NAME)
         assert (namespaces.DIRECTORY / taken).exists()
     finally:
-        namespaces.command(["ip", "netns", "del", taken])
+        namespaces.run_command(["ip", "netns", "del", taken])
 
 
 def test_a_namespace_that_was_exchanged_is_told_and_stays() -> None:
     taken = f"weft-{NAME}-h2"
-    standing.up(NAME, WIRING)
+    persistent.build_testbed(NAME, WIRING)
     # Another one first, or the kernel may give the new one the same number again.
-    namespaces.command(["ip", "netns", "add", f"{taken}-new"])
-    namespaces.command(["ip", "netns", "del", taken])
+    namespaces.run_command(["ip", "netns", "add", f"{taken}-new"])
+    namespaces.run_command(["ip", "netns", "del", taken])
     place = namespaces.DIRECTORY / taken
-    namespaces.command(["ip", "netns", "add", taken])
+    namespaces.run_command(["ip", "netns", "add", taken])
     try:
         with pytest.raises(InputError, match="has lost h2; run `weft testbed down"):
-            standing.up(NAME, WIRING)
-        assert standing.down(NAME) == [f"weft-{NAME}-switch", f"weft-{NAME}-h1"]
+            persistent.build_testbed(NAME, WIRING)
+        assert persistent.remove_testbed(NAME) == [f"weft-{NAME}-switch", f"weft-{NAME}-h1"]
         assert place.exists()
     finally:
-        namespaces.command(["ip", "netns", "del", taken])
-        namespaces.command(["ip", "netns", "del", f"{taken}-new"])
+        namespaces.run_command(["ip", "netns", "del", taken])
+        namespaces.run_command(["ip", "netns", "del", f"{taken}-new"])

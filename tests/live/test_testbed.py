@@ -48,7 +48,7 @@ def _needs() -> None:
 
 
 def ours() -> set[str]:
-    return {path.name for path in namespaces.DIRECTORY.glob(f"{namespaces.full_name('')}*")}
+    return {path.name for path in namespaces.DIRECTORY.glob(f"{namespaces.build_name('')}*")}
 
 
 def test_a_port_passes_its_rate_and_no_more() -> None:
@@ -74,7 +74,7 @@ def test_a_port_passes_its_rate_and_no_more() -> None:
 def test_the_route_has_the_congestion_control_that_was_asked_for() -> None:
     with testbed(WIRING) as bed:
         for host in ("a", "b", SWITCH):
-            routes = namespaces.command(["ip", "-n", bed.namespaces[host], "route"])
+            routes = namespaces.run_command(["ip", "-n", bed.namespaces[host], "route"])
             assert "congctl cubic" in routes
 
 

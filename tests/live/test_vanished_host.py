@@ -16,7 +16,7 @@ from needs import need_namespaces
 from serve_process import START_S, children_of, wait_until
 
 from weft.host.net import namespaces
-from weft.host.testbed.build import Testbed, port_of, testbed
+from weft.host.testbed.build import Testbed, find_port, testbed
 from weft.host.testbed.wiring import SWITCH, Wiring
 
 WIRING = Wiring(hosts=("client", "server"), rate_bps=100_000_000, limit_bytes=64 * 1514)
@@ -88,10 +88,17 @@ class Field:
     @contextmanager
     def cut(self) -> Iterator[None]:
         """The server's cable is out."""
-        port = ["ip", "-n", self.bed.namespaces[SWITCH], "link", "set", port_of(self.bed, "server")]
-        namespaces.command([*port, "down"])
+        port = [
+            "ip",
+            "-n",
+            self.bed.namespaces[SWITCH],
+            "link",
+            "set",
+            find_port(self.bed, "server"),
+        ]
+        namespaces.run_command([*port, "down"])
         yield
-        namespaces.command([*port, "up"])
+        namespaces.run_command([*port, "up"])
 
 
 @pytest.mark.parametrize("transport", ["tcp", "udp"])

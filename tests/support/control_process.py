@@ -23,7 +23,7 @@ from weft.sensitivity.application import application_of
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.profile import Profile, Run
 from weft.switches import PortName, Tables
-from weft.switches.simulated import SimulatedSwitches, fabric_from
+from weft.switches.simulated import SimulatedSwitches, read_routed_fabric
 
 PARTS = {"calm": 0.1, "middling": 0.4, "keen": 0.9}
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
@@ -112,7 +112,7 @@ class ControlProcess:
 
     def held(self) -> dict[PortName, Tables]:
         """What the switches hold, read past the controller."""
-        fabric = fabric_from(str(self.folder / "fabric.toml"))
+        fabric = read_routed_fabric(str(self.folder / "fabric.toml"))
         switches = SimulatedSwitches(fabric, path=self.folder / "registers")
         try:
             names = [

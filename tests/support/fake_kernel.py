@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from weft.host.net import htb
-from weft.host.net.htb import Found, Tree
+from weft.host.net.htb import HtbTree, KernelTree
 from weft.host.net.qdisc import (
     DELETE_CLASS,
     DELETE_FILTER,
@@ -16,10 +16,10 @@ from weft.host.net.qdisc import (
     NEW_CLASS,
     NEW_FILTER,
     NEW_QDISC,
-    Count,
+    Counters,
     Qdisc,
 )
-from weft.host.net.rtnetlink import CREATE, Message, attribute, attributes
+from weft.host.net.rtnetlink import CREATE, Message, pack_attribute, unpack_attributes
 
 INDEX = 7
 HEAD = struct.Struct("=BxxxiIII")
@@ -27,8 +27,8 @@ ROOT = Qdisc(
     kind="htb",
     handle=htb.MAJOR,
     parent=0xFFFFFFFF,
-    options=attribute(2, bytes(20)),
-    count=Count(bytes=0, packets=0, dropped=0, waiting_bytes=0),
+    options=pack_attribute(2, bytes(20)),
+    count=Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0),
 )
 
 
@@ -40,12 +40,12 @@ class FakeKernel:
         self.filters: dict[int, bytes] = {}
         self._handles = itertools.count(0x80000800)
 
-    def built(self, tree: Tree) -> FakeKernel:
-        self.request(htb.under_root_messages(INDEX, tree, 400_000), "")
+    def built(self, tree: HtbTree) -> FakeKernel:
+        self.request(htb.pack_under_root(INDEX, tree, 400_000), "")
         return self
 
-    def found(self) -> Found:
-        return htb.read(self, INDEX, ROOT)  # type: ignore[arg-type]
+    def found(self) -> KernelTree:
+        return htb.read_tree(self, INDEX, ROOT)  # type: ignore[arg-type]
 
     def request(self, messages: Sequence[Message], _: str) -> None:
         for message in messages:
@@ -87,4 +87,4 @@ class FakeKernel:
 
 
 def _selector(body: bytes) -> bytes:
-    return attributes(attributes(body[HEAD.size :])[2])[5]
+    return unpack_attributes(unpack_attributes(body[HEAD.size :])[2])[5]

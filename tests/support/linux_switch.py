@@ -12,12 +12,12 @@ from restored import roots
 from traffic import RATE_BPS, when_full
 
 from weft.host.net import htb, namespaces, qdisc
-from weft.host.net.ends import End
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.switches import PortName, Tables
-from weft.switches.linux import LinuxSwitches, on_bed
+from weft.switches.linux import LinuxSwitches, open_testbed
 
 UNITS = RATE_BPS // 1000
 LEAST = 8
@@ -55,7 +55,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
 def driven(bed: Testbed, folder: Path) -> Iterator[LinuxSwitches]:
     """With an agent for the switch alone; afterwards every port has what it had."""
     before = roots(bed.all_ends())
-    driver = on_bed(bed, folder, adapters=False)
+    driver = open_testbed(bed, folder, adapters=False)
     try:
         yield driver
         driver.release()
@@ -70,7 +70,7 @@ def port_to(bed: Testbed, host: str) -> PortName:
 
 
 def agent_pid(bed: Testbed, node: str = "switch") -> int:
-    (pid,) = namespaces.pids_in(bed.namespace(node))
+    (pid,) = namespaces.list_pids(bed.namespace(node))
     return pid
 
 
@@ -85,19 +85,19 @@ def weighted(*shares: float) -> Tables:
 class Meter:
     """Bytes that left each queue of a port so far."""
 
-    def __init__(self, end: End) -> None:
+    def __init__(self, end: LinkEnd) -> None:
         self._link = Rtnetlink(end.namespace)
         self._index = self._link.index(end.interface)
 
     def passed(self) -> list[int]:
-        found = qdisc.classes(self._link, self._index)
-        return [found[htb.classid(queue)][1].bytes for queue in range(16)]
+        found = qdisc.read_classes(self._link, self._index)
+        return [found[htb.build_classid(queue)][1].bytes for queue in range(16)]
 
     def close(self) -> None:
         self._link.close()
 
 
-def measured(end: End, seconds: float = 1.5) -> tuple[list[float], float]:
+def measured(end: LinkEnd, seconds: float = 1.5) -> tuple[list[float], float]:
     """Each queue's share of what passed, and the port's use."""
     with closing(Meter(end)) as meter:
         started, before = time.monotonic(), meter.passed()
@@ -123,7 +123,7 @@ def crossing_s(meter: Meter, begun: float, queue: int, *, upwards: bool) -> floa
     return float("inf")
 
 
-def check_shares(end: End, shares: Sequence[float]) -> None:
+def check_shares(end: LinkEnd, shares: Sequence[float]) -> None:
     wanted = pytest.approx([share / sum(shares) for share in shares], abs=0.02)
 
     def look() -> tuple[list[float], float]:

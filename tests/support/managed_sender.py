@@ -87,7 +87,7 @@ def stream(connection: Connection, is_sending: threading.Event) -> None:
 def main() -> None:
     name, controller, namespace, address = sys.argv[1:]
     with register(name, controller=controller, wait_s=60.0) as app:
-        namespaces.inside(namespace, lambda: serve(app, address))
+        namespaces.run_inside(namespace, lambda: serve(app, address))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def need_namespaces() -> None:
     """Skips by name and reason; WEFT_REQUIRE=netns makes that a failure."""
     need_time()
     required = "netns" in _required()
-    reason = namespaces.why_not()
+    reason = namespaces.find_obstacle()
     if reason is None:
         return
     if required:

@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Sequence
 
-from weft.host.net import caps, ends
-from weft.host.net.ends import End
+from weft.host.net import caps, link_ends
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
 
 RESTORED_S = 15
@@ -16,21 +16,21 @@ CAPPED_S = 30
 Root = tuple[str, int, bytes]
 
 
-def roots(places: Sequence[End]) -> list[Root]:
+def roots(places: Sequence[LinkEnd]) -> list[Root]:
     """Kind, handle and options of each end's root discipline."""
     found = []
     for end in places:
         with Rtnetlink(end.namespace) as link:
-            root = ends.root_of(link, end, link.index(end.interface))
+            root = link_ends.read_root(link, end, link.index(end.interface))
         found.append((root.kind, root.handle, root.options if root.handle else b""))
     return found
 
 
-def is_held(places: Sequence[End]) -> bool:
+def is_held(places: Sequence[LinkEnd]) -> bool:
     """A journal of caps lists one of them; others may be capping other links meanwhile."""
     for path in caps.JOURNALS.glob("weft-*.json"):
         try:
-            saved = [ends.saved_from(data) for data in json.loads(path.read_text())]
+            saved = [link_ends.decode_saved(data) for data in json.loads(path.read_text())]
         except FileNotFoundError:
             continue
         if {one.end for one in saved} & set(places):
@@ -38,7 +38,7 @@ def is_held(places: Sequence[End]) -> bool:
     return False
 
 
-def wait_capped(places: Sequence[End], before: Sequence[Root]) -> None:
+def wait_capped(places: Sequence[LinkEnd], before: Sequence[Root]) -> None:
     """Until one of them has something else than it had: a share below 100 % has begun."""
     deadline = time.monotonic() + CAPPED_S
     while roots(places) == before:
@@ -46,7 +46,7 @@ def wait_capped(places: Sequence[End], before: Sequence[Root]) -> None:
         time.sleep(0.01)
 
 
-def wait_restored(places: Sequence[End], before: Sequence[Root]) -> None:
+def wait_restored(places: Sequence[LinkEnd], before: Sequence[Root]) -> None:
     deadline = time.monotonic() + RESTORED_S
     while (roots(places) != before or is_held(places)) and time.monotonic() < deadline:
         time.sleep(0.02)

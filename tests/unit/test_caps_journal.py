@@ -9,7 +9,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.host.net import caps, namespaces
-from weft.host.net.ends import End, Saved, saved_from
+from weft.host.net.link_ends import LinkEnd, SavedEnd, decode_saved
 from weft.host.net.rtnetlink import Rtnetlink
 
 DEAD = "weft-1-1-0"  # process 1 did not start at that time
@@ -27,9 +27,9 @@ def loopback(**fields: object) -> dict[str, object]:
     """Loopback as saved with the kernel's own discipline, but for these fields."""
     with Rtnetlink() as link:
         index = link.index("lo")
-    saved = Saved(
-        end=End(None, "lo"),
-        netns=namespaces.identity(None),
+    saved = SavedEnd(
+        end=LinkEnd(None, "lo"),
+        netns=namespaces.read_identity(None),
         index=index,
         kind="noqueue",
         handle=0,
@@ -45,9 +45,9 @@ def write(journals: Path, *ends: dict[str, object]) -> Path:
 
 
 def test_a_saved_end_survives_its_journal() -> None:
-    for end in (End(None, "lo"), End("weft-x-h1", "eth0", receiving=True)):
-        saved = Saved(end=end, netns=7, index=3, kind="tbf", handle=1 << 16, options=b"\0\1")
-        assert saved_from(json.loads(json.dumps(saved.as_json()))) == saved
+    for end in (LinkEnd(None, "lo"), LinkEnd("weft-x-h1", "eth0", receiving=True)):
+        saved = SavedEnd(end=end, netns=7, index=3, kind="tbf", handle=1 << 16, options=b"\0\1")
+        assert decode_saved(json.loads(json.dumps(saved.as_json()))) == saved
 
 
 def test_what_is_as_it_was_needs_only_its_journal_removed(journals: Path) -> None:

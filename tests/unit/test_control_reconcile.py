@@ -18,7 +18,7 @@ from weft.control.state.events import Deregister, Register, Registered
 from weft.control.state.kinds import Settings
 from weft.fabric import leaf_spine
 from weft.switches import Failed, Foreign, PortName, Tables
-from weft.switches.simulated import USUAL, Failing, SimulatedSwitches
+from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches, WriteFailures
 
 PACE = Pace(check_s=10.0, topology_s=60.0)
 
@@ -474,9 +474,9 @@ def test_whatever_part_of_writes_fails_a_port_has_its_old_tables_or_its_new_ones
     tmp_path: Path, part: float
 ) -> None:
     # Three queues for seven levels: maps change with who is there, so that a write has steps.
-    ability = replace(USUAL, queues=3, entries=16)
+    ability = replace(DEFAULT_ABILITY, queues=3, entries=16)
     switches = SimulatedSwitches(
-        FABRIC, ability, path=tmp_path / "registers", failing=Failing(probability=part)
+        FABRIC, ability, path=tmp_path / "registers", failing=WriteFailures(probability=part)
     )
     rig = Rig(tmp_path / "control.db", switches, Settings(take_over=True))
     held = switches.read(ports_of(FABRIC))

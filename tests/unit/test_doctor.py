@@ -11,9 +11,16 @@ from host_tree import plant
 
 from weft._core import Histogram
 from weft.cli import main
-from weft.host import Examination, clock, interfaces, memory, processors, rdma_devices
-from weft.host.machine.noise import Distance, look
-from weft.host.machine.transports import Transport, transports
+from weft.host import (
+    Examination,
+    list_interfaces,
+    list_rdma_devices,
+    read_clock,
+    read_memory,
+    read_processors,
+)
+from weft.host.machine.noise import Distance, measure_noise
+from weft.host.machine.transports import Transport, list_transports
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
 DELAY = Transport(over="delay", available=True)
@@ -26,13 +33,13 @@ def examination(root: Path) -> Examination:
     return Examination(
         host="node17",
         kernel="Linux 5.14.0 x86_64",
-        clock=clock(),
-        processors=processors(root),
-        memory=memory(root),
+        clock=read_clock(),
+        processors=read_processors(root),
+        memory=read_memory(root),
         pages="2M",
-        rdma_devices=rdma_devices(root),
-        interfaces=interfaces(root),
-        noise=look(0.001),
+        rdma_devices=list_rdma_devices(root),
+        interfaces=list_interfaces(root),
+        noise=measure_noise(0.001),
         distances=(Distance(0, 8, "one core", 21_400), Distance(0, 1, "node 0", None)),
     )
 
@@ -45,7 +52,7 @@ def doctor(tmp_path, monkeypatch, capsys):
         root = tmp_path / host
         seen = replace(examination(root if root.exists() else plant(host, root)), **changes)
         monkeypatch.setattr("weft.cli.doctor.examine", lambda _seconds: seen)
-        monkeypatch.setattr("weft.cli.doctor.transports", lambda: found)
+        monkeypatch.setattr("weft.cli.doctor.list_transports", lambda: found)
         return main(["doctor", *options]), capsys.readouterr().out
 
     return run
@@ -104,14 +111,16 @@ def test_the_status_tells_whether_anything_can_be_measured_over(doctor, found, s
 
 
 def test_a_quiet_host_has_nothing_to_mend(doctor):
-    seen = replace(processors(), governors={}, cpu_limit=None, allowed=(0, 1), core_of={0: 0, 1: 1})
+    seen = replace(
+        read_processors(), governors={}, cpu_limit=None, allowed=(0, 1), core_of={0: 0, 1: 1}
+    )
     _, out = doctor(
         [TCP],
-        clock=replace(clock(), invariant=True),
+        clock=replace(read_clock(), invariant=True),
         processors=seen,
         rdma_devices=(),
         interfaces=(),
-        noise=replace(look(0.001), gaps=Histogram()),
+        noise=replace(measure_noise(0.001), gaps=Histogram()),
     )
     assert "TO MEND: nothing found" in out
 
@@ -141,7 +150,7 @@ def test_a_time_that_makes_no_sense_is_refused(seconds, capsys):
 
 
 def mpi() -> Transport:
-    (found,) = (transport for transport in transports() if transport.over == "mpi")
+    (found,) = (transport for transport in list_transports() if transport.over == "mpi")
     return found
 
 

@@ -6,17 +6,19 @@ import pytest
 from host_tree import plant
 
 from weft.errors import InputError
-from weft.host import interfaces, memory, numa_node_of, pick_cpus, processors, rdma_devices
-from weft.host.machine.cgroup import cpu_limit, memory_limit_bytes
-from weft.host.machine.cpu import cpu_times
-from weft.host.machine.findings import (
-    cpu_findings,
-    device_findings,
-    interface_findings,
-    memory_findings,
+from weft.host import (
+    find_numa_node,
+    list_interfaces,
+    list_rdma_devices,
+    pick_cpus,
+    read_memory,
+    read_processors,
 )
-from weft.host.machine.memory import transparent_mode
-from weft.host.machine.noise import distance_pairs, relation
+from weft.host.machine.cgroup import read_cpu_limit, read_memory_limit_bytes
+from weft.host.machine.cpu import read_cpu_times
+from weft.host.machine.findings import check_cpus, check_devices, check_interfaces, check_memory
+from weft.host.machine.memory import parse_transparent_mode
+from weft.host.machine.noise import choose_cpu_pairs, describe_relation
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def efa(tmp_path: Path) -> Path:
 
 
 def test_processors_of_a_two_socket_host(mlx5):
-    host = processors(mlx5)
+    host = read_processors(mlx5)
     assert host.model == "Intel(R) Xeon(R) Gold 6244 CPU @ 3.60GHz"
     assert host.online == host.allowed == tuple(range(16))
     assert host.isolated == (6, 7, 14, 15)
@@ -45,7 +47,7 @@ def test_processors_of_a_two_socket_host(mlx5):
 
 
 def test_processors_of_an_arm_host_in_a_container(efa):
-    host = processors(efa)
+    host = read_processors(efa)
     assert host.model == "Arm part 0xd40"
     assert host.allowed == (0, 2, 3)
     assert host.isolated == ()
@@ -55,14 +57,14 @@ def test_processors_of_an_arm_host_in_a_container(efa):
 
 
 def test_a_host_without_any_file_has_no_processors_and_no_devices(tmp_path):
-    assert processors(tmp_path).online == ()
-    assert rdma_devices(tmp_path) == interfaces(tmp_path) == ()
-    assert memory(tmp_path).memlock_bytes is None
-    assert cpu_times(tmp_path) == {}
+    assert read_processors(tmp_path).online == ()
+    assert list_rdma_devices(tmp_path) == list_interfaces(tmp_path) == ()
+    assert read_memory(tmp_path).memlock_bytes is None
+    assert read_cpu_times(tmp_path) == {}
 
 
 def test_steal_is_the_eighth_column_and_guest_time_is_not_counted_twice(efa):
-    (times,) = cpu_times(efa).values()
+    (times,) = read_cpu_times(efa).values()
     assert times.steal_s / times.total_s == pytest.approx(0.1)
 
 
@@ -109,10 +111,10 @@ def test_an_unknown_device_is_refused_with_the_known_ones(mlx5):
 
 
 def test_pairs_of_cpus_begin_with_one_of_each_relation(mlx5):
-    host = processors(mlx5)
-    pairs = distance_pairs(host)
+    host = read_processors(mlx5)
+    pairs = choose_cpu_pairs(host)
     assert len(pairs) == 15
-    relations = [relation(host, *pair) for pair in pairs[:3]]
+    relations = [describe_relation(host, *pair) for pair in pairs[:3]]
     assert sorted(relations) == ["node 0", "nodes 0 and 1", "one core"]
 
 
@@ -120,7 +122,7 @@ def test_pairs_of_cpus_begin_with_one_of_each_relation(mlx5):
 
 
 def test_memory_of_a_host_with_huge_pages_and_a_low_memlock(mlx5):
-    found = memory(mlx5)
+    found = read_memory(mlx5)
     assert found.total_bytes == 196608000 * 1024
     assert (found.huge_total, found.huge_free) == (1024, 512)
     assert found.transparent == "madvise"
@@ -130,9 +132,9 @@ def test_memory_of_a_host_with_huge_pages_and_a_low_memlock(mlx5):
 
 
 def test_the_tightest_limit_on_the_way_to_the_root_holds(efa):
-    assert memory(efa).memlock_bytes is None
-    assert memory_limit_bytes(efa) == 8 * 2**30
-    assert cpu_limit(efa) == 1.5
+    assert read_memory(efa).memlock_bytes is None
+    assert read_memory_limit_bytes(efa) == 8 * 2**30
+    assert read_cpu_limit(efa) == 1.5
 
 
 def test_limits_of_the_first_cgroup_version_are_read(tmp_path):
@@ -148,22 +150,22 @@ def test_limits_of_the_first_cgroup_version_are_read(tmp_path):
     for path, content in files.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
-    assert memory_limit_bytes(tmp_path) == 1048576
-    assert cpu_limit(tmp_path) == 2.0
+    assert read_memory_limit_bytes(tmp_path) == 1048576
+    assert read_cpu_limit(tmp_path) == 2.0
 
 
 @pytest.mark.parametrize(
     ("line", "mode"), [("[always] madvise never", "always"), ("x", ""), ("", "")]
 )
 def test_the_mode_of_transparent_pages_is_the_word_in_brackets(line, mode):
-    assert transparent_mode(line) == mode
+    assert parse_transparent_mode(line) == mode
 
 
 # ---- Devices ----------------------------------------------------------------------------------
 
 
 def test_rdma_devices_with_ports_node_and_bus(mlx5):
-    hdr, roce = rdma_devices(mlx5)
+    hdr, roce = list_rdma_devices(mlx5)
     assert (hdr.name, hdr.driver, hdr.firmware, hdr.numa_node) == (
         "mlx5_0",
         "mlx5_core",
@@ -179,14 +181,14 @@ def test_rdma_devices_with_ports_node_and_bus(mlx5):
 
 
 def test_an_efa_device_without_a_node_or_a_lid(efa):
-    (device,) = rdma_devices(efa)
+    (device,) = list_rdma_devices(efa)
     assert (device.driver, device.numa_node) == ("efa", None)
     assert device.ports[0].link_layer == "Unspecified"
-    assert numa_node_of("eth0", efa) is None
+    assert find_numa_node("eth0", efa) is None
 
 
 def test_interfaces_by_kind_and_ipoib_by_mode(mlx5):
-    found = {interface.name: interface for interface in interfaces(mlx5)}
+    found = {interface.name: interface for interface in list_interfaces(mlx5)}
     assert {name: i.kind for name, i in found.items()} == {
         "br0": "virtual",
         "enp3s0": "ethernet",
@@ -204,12 +206,12 @@ def test_interfaces_by_kind_and_ipoib_by_mode(mlx5):
 
 
 def test_what_spoils_measurements_on_the_mlx5_host_is_found(mlx5):
-    devices = rdma_devices(mlx5)
+    devices = list_rdma_devices(mlx5)
     found = [
-        *cpu_findings(processors(mlx5)),
-        *memory_findings(memory(mlx5), "2M", devices),
-        *device_findings(devices),
-        *interface_findings(interfaces(mlx5)),
+        *check_cpus(read_processors(mlx5)),
+        *check_memory(read_memory(mlx5), "2M", devices),
+        *check_devices(devices),
+        *check_interfaces(list_interfaces(mlx5)),
     ]
     assert [finding.what for finding in found] == [
         "governor powersave on CPUs 0-3,8-11",
@@ -224,11 +226,11 @@ def test_what_spoils_measurements_on_the_mlx5_host_is_found(mlx5):
 def test_a_low_memlock_does_not_bind_who_may_exceed_it(mlx5):
     status = mlx5 / "proc/self/status"
     status.write_text(status.read_text().replace("0000000000000000", "0000000000004000"))
-    assert memory(mlx5).may_exceed_memlock
-    assert list(memory_findings(memory(mlx5), "2M", rdma_devices(mlx5))) == []
+    assert read_memory(mlx5).may_exceed_memlock
+    assert list(check_memory(read_memory(mlx5), "2M", list_rdma_devices(mlx5))) == []
 
 
 def test_a_low_memlock_matters_only_where_there_is_rdma(mlx5):
-    assert list(memory_findings(memory(mlx5), "2M", ())) == []
-    (finding,) = memory_findings(memory(mlx5), "4K", ())
+    assert list(check_memory(read_memory(mlx5), "2M", ())) == []
+    (finding,) = check_memory(read_memory(mlx5), "4K", ())
     assert finding.what == "message buffers get 4 KiB pages"

@@ -6,13 +6,13 @@ import pytest
 
 from weft._core import Clock, core_distance, hiccups, huge_pages_of
 from weft.errors import InputError
-from weft.host import clock, processors, provenance_facts, watch_noise
-from weft.host.machine.noise import distances, look, lost_ns
+from weft.host import read_clock, read_processors, read_provenance_facts, watch_noise
+from weft.host.machine.noise import measure_distances, measure_noise, sum_gaps_ns
 from weft.records.schema import Plain
 
 
 def test_the_clock_is_calibrated_and_says_how_well():
-    facts = clock()
+    facts = read_clock()
     assert facts.source in ("tsc", "cntvct", "clock_gettime")
     assert facts.hz > 1e6
     assert 0 < facts.error_ppm < 10_000
@@ -56,19 +56,19 @@ def test_one_cpu_has_no_distance_to_itself():
 
 
 def test_hiccups_are_longer_than_the_threshold_and_fit_into_the_time():
-    noise = look(0.05, processors().allowed[-1])
+    noise = measure_noise(0.05, read_processors().allowed[-1])
     assert noise.watched_ns >= 49_000_000
-    assert lost_ns(noise.gaps) <= noise.watched_ns * 1.001
+    assert sum_gaps_ns(noise.gaps) <= noise.watched_ns * 1.001
     if noise.gaps.count:
         assert noise.gaps.min >= 999_000
         assert 0 < noise.lost_share <= 1.001
 
 
 def test_the_hiccups_of_others_are_seen_while_they_take_the_cpu():
-    cpu = processors().allowed[-1]
+    cpu = read_processors().allowed[-1]
     beside = threading.Thread(target=hiccups, args=(0.3, cpu))
     beside.start()
-    noise = look(0.2, cpu)
+    noise = measure_noise(0.2, cpu)
     beside.join()
     # Two spinning threads on one CPU: each misses the slices that the other gets.
     assert noise.lost_share > 0.05
@@ -85,13 +85,13 @@ def test_noise_is_watched_around_a_run():
 
 
 def test_distances_of_cores_are_bounded_in_number():
-    found = distances(processors(), most=1, seconds=0.05)
+    found = measure_distances(read_processors(), most=1, seconds=0.05)
     assert len(found) <= 1
     assert all(distance.p50_ps is None or distance.p50_ps > 0 for distance in found)
 
 
 def test_facts_for_provenance_can_be_stored_and_name_the_clock():
-    facts = provenance_facts()
+    facts = read_provenance_facts()
     assert {
         "clock_source",
         "clock_hz",
@@ -106,5 +106,5 @@ def test_facts_for_provenance_can_be_stored_and_name_the_clock():
 
 
 def test_steal_of_a_cpu_that_proc_stat_does_not_show_is_zero(monkeypatch):
-    monkeypatch.setattr("weft.host.machine.noise.cpu_times", dict)
-    assert look(0.001, processors().allowed[-1]).steal_ns == 0
+    monkeypatch.setattr("weft.host.machine.noise.read_cpu_times", dict)
+    assert measure_noise(0.001, read_processors().allowed[-1]).steal_ns == 0

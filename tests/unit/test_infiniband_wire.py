@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.switches.infiniband import infiniband, mad_transport, open_switches
+from weft.switches.infiniband import mad_transport, open_subnet, open_switches
 from weft.switches.infiniband.mad import PORT_INFO, Address, Smp
 from weft.switches.infiniband.mad_transport import Arrival, Refusal, Smps, read_m_key
 from weft.toml_table import Table
@@ -183,7 +183,7 @@ def test_without_the_library_the_driver_says_what_is_missing(
 ) -> None:
     monkeypatch.setattr(mad_transport, "LIBRARY", "libibumad-that-is-not.so.3")
     with pytest.raises(InputError, match=r"not available, because there is no libibumad-that"):
-        infiniband()
+        open_subnet()
 
 
 def test_a_controllers_file_names_the_drivers_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, PortName
-from weft.switches.linux import LinuxSwitches, agent_connection, driver, with_agents
+from weft.switches.linux import LinuxSwitches, agent_connection, driver, open_agents
 from weft.switches.linux.agent import Desk, Server
 from weft.switches.linux.agent_connection import receive, send, socket_path
 from weft.switches.linux.htb_ports import Ports
@@ -65,7 +65,7 @@ def switches(stack: ExitStack, tmp_path: Path) -> LinuxSwitches:
     for path in sockets.values():
         listening(stack, path)
     sockets["leaf0"] = socket_path(tmp_path / "leaf0")
-    made = with_agents(leaf_spine(2, 2, 1), sockets)
+    made = open_agents(leaf_spine(2, 2, 1), sockets)
     stack.callback(made.close)
     return made
 
@@ -101,7 +101,7 @@ def test_a_fabric_of_which_no_agent_answers_is_not_discovered(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     listening(stack, tmp_path / "socket")
-    made = with_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"})
     stack.callback(made.close)
     with pytest.raises(InputError, match="agent of switch0: does not answer"):
         made.discover()
@@ -111,7 +111,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     listener = listening(stack, tmp_path / "socket")
-    made = with_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"})
     stack.callback(made.close)
     port = PortName("switch0", 1)
     made.read([port])

@@ -63,7 +63,7 @@ def read(kernel: FakeKernel) -> Tables | Foreign:
 
 
 def batches_to(kernel: FakeKernel, wanted: Tables) -> list[list[Message]]:
-    return htb.change_batches(INDEX, tree_of(wanted, LINK_BPS), kernel.found(), 400_000)
+    return htb.pack_changes(INDEX, tree_of(wanted, LINK_BPS), kernel.found(), 400_000)
 
 
 def messages_to(kernel: FakeKernel, wanted: Tables) -> list[Message]:
@@ -135,7 +135,7 @@ def test_a_change_of_the_map_serves_new_queues_then_leads_there_then_leaves_the_
 def test_ipv4_and_ipv6_packets_of_a_level_have_its_dscp_where_their_headers_have_it() -> None:
     # RFC 791: version 4, header length 5, DSCP 6 bits, ECN 2. RFC 8200: version 6, DSCP 6, ECN 2.
     headers = 0x45 << 24 | 9 << 18 | 3 << 16 | 40, 6 << 28 | 9 << 22 | 3 << 20 | 0xABCDE
-    for header, match in zip(headers, qdisc.dscp_matches(9), strict=True):
+    for header, match in zip(headers, qdisc.match_dscp(9), strict=True):
         assert header & match.mask == match.value
         assert (header ^ 1 << match.value.bit_length()) & match.mask != match.value
 
@@ -163,7 +163,7 @@ def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
 ) -> None:
     kernel = kernel_with(PLAIN)
     bent = replace(tree_of(PLAIN, LINK_BPS).queues[2], **change)
-    kernel.take(qdisc.class_message(INDEX, bent, flags=qdisc.CHANGE))
+    kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
     found = read(kernel)
     assert isinstance(found, Foreign)
     assert found.what.startswith(told)
@@ -175,17 +175,17 @@ def test_a_changed_rate_reads_as_another_weight() -> None:
     kernel = kernel_with(PLAIN)
     wanted = replace(PLAIN, weights=(90_000, *PLAIN.weights[1:]))
     first = tree_of(wanted, LINK_BPS).queues[0]
-    kernel.take(qdisc.class_message(INDEX, first, flags=qdisc.CHANGE))
+    kernel.take(qdisc.pack_class(INDEX, first, flags=qdisc.CHANGE))
     assert read(kernel) == wanted
 
 
 def test_a_tree_that_lacks_a_part_or_has_one_more_is_foreign_and_is_mended_where_it_is() -> None:
     tree = tree_of(PLAIN, LINK_BPS)
     lacks_class, lacks_filter, has_more, has_twice = (kernel_with(PLAIN) for _ in range(4))
-    del lacks_class.classes[htb.classid(3)]
+    del lacks_class.classes[htb.build_classid(3)]
     del lacks_filter.filters[next(iter(lacks_filter.filters))]
-    has_more.take(qdisc.filter_message(INDEX, qdisc.dscp_matches(46)[0], htb.classid(0)))
-    has_twice.take(qdisc.filter_message(INDEX, qdisc.dscp_matches(3)[0], htb.classid(5)))
+    has_more.take(qdisc.pack_filter(INDEX, qdisc.match_dscp(46)[0], htb.build_classid(0)))
+    has_twice.take(qdisc.pack_filter(INDEX, qdisc.match_dscp(3)[0], htb.build_classid(5)))
     for kernel, told in (
         (lacks_class, "queue 3 has no class"),
         (lacks_filter, "1 filters are missing, 0 are not weft's"),
@@ -193,7 +193,7 @@ def test_a_tree_that_lacks_a_part_or_has_one_more_is_foreign_and_is_mended_where
         (has_twice, "0 filters are missing, 1 are not weft's"),
     ):
         assert read(kernel) == Foreign(told)
-        assert htb.is_sound(kernel.found(), tree)
+        assert htb.is_changeable(kernel.found(), tree)
         assert len(messages_to(kernel, PLAIN)) == (2 if kernel is lacks_class else 1)
         kernel.request(messages_to(kernel, PLAIN), "")
         assert read(kernel) == PLAIN
@@ -211,10 +211,10 @@ def damaged(draw: Callable[..., object], told: Tables) -> FakeKernel:
         del kernel.classes[key]
     for minor in draw(st.sets(st.integers(0x80, 0x84))):
         strange = replace(tree_of(told, LINK_BPS).queues[0], classid=htb.MAJOR | minor)
-        kernel.take(qdisc.class_message(INDEX, strange, flags=qdisc.ADD))
+        kernel.take(qdisc.pack_class(INDEX, strange, flags=qdisc.ADD))
     for dscp in draw(st.sets(st.integers(1, 63))):
         to = draw(st.sampled_from(sorted(kernel.classes)))
-        kernel.take(qdisc.filter_message(INDEX, qdisc.dscp_matches(dscp)[0], to))
+        kernel.take(qdisc.pack_filter(INDEX, qdisc.match_dscp(dscp)[0], to))
     return kernel
 
 
@@ -225,7 +225,7 @@ def test_whatever_was_added_to_a_tree_or_removed_it_is_mended_where_it_is(
 ) -> None:
     before, wanted = data.draw(tables()), data.draw(tables())
     kernel = data.draw(damaged(before))
-    assert htb.is_sound(kernel.found(), tree_of(wanted, LINK_BPS))
+    assert htb.is_changeable(kernel.found(), tree_of(wanted, LINK_BPS))
     kernel.request(messages_to(kernel, wanted), "")
     assert read(kernel) == wanted
 
@@ -234,12 +234,12 @@ def test_a_tree_without_its_link_or_with_a_class_elsewhere_must_be_built_anew() 
     tree = tree_of(PLAIN, LINK_BPS)
     without, elsewhere = kernel_with(PLAIN), kernel_with(PLAIN)
     del without.classes[htb.LINK]
-    del elsewhere.classes[htb.classid(2)]
-    misplaced = replace(tree.queues[2], parent=htb.classid(1))
-    elsewhere.take(qdisc.class_message(INDEX, misplaced, flags=qdisc.ADD))
-    assert htb.is_sound(kernel_with(PLAIN).found(), tree)
-    assert not htb.is_sound(without.found(), tree)
-    assert not htb.is_sound(elsewhere.found(), tree)
+    del elsewhere.classes[htb.build_classid(2)]
+    misplaced = replace(tree.queues[2], parent=htb.build_classid(1))
+    elsewhere.take(qdisc.pack_class(INDEX, misplaced, flags=qdisc.ADD))
+    assert htb.is_changeable(kernel_with(PLAIN).found(), tree)
+    assert not htb.is_changeable(without.found(), tree)
+    assert not htb.is_changeable(elsewhere.found(), tree)
 
 
 # ---- Refusals ---------------------------------------------------------------------------------

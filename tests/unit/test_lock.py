@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 
 from weft.errors import InputError
-from weft.host.net.lock import held, held_in_own_folder
+from weft.host.net.file_lock import hold_lock, hold_lock_in_folder
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from weft.host.net.lock import held
-with held(Path(sys.argv[1]), "bed", "test", 5):
+from weft.host.net.file_lock import hold_lock
+with hold_lock(Path(sys.argv[1]), "bed", "test", 5):
     print("held", flush=True)
     time.sleep(60)
 """
 ADDER = """
 import sys
 from pathlib import Path
-from weft.host.net.lock import held_in_own_folder
+from weft.host.net.file_lock import hold_lock_in_folder
 lock, number = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(100):
-    with held_in_own_folder(lock, "bed", "test", 30):
+    with hold_lock_in_folder(lock, "bed", "test", 30):
         number.write_text(str(int(number.read_text()) + 1))
 """
 
@@ -38,18 +38,18 @@ def test_the_second_is_told_who_holds_it_and_a_killed_holder_lets_go(tmp_path: P
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         told = rf"bed: is in use by process {holder.pid} \(test\)"
-        with pytest.raises(InputError, match=told), held(path, "bed", "us", 0.1):
+        with pytest.raises(InputError, match=told), hold_lock(path, "bed", "us", 0.1):
             pass
         holder.kill()
         holder.wait()
-        with held_in_own_folder(path, "bed", "us", 5):
+        with hold_lock_in_folder(path, "bed", "us", 5):
             assert path.exists()
     assert not path.parent.exists()
 
 
 def test_a_folder_that_is_not_the_locks_own_stays(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "bed.lock"
-    with held(path, "bed", "us", 5):
+    with hold_lock(path, "bed", "us", 5):
         assert path.exists()
     assert [*path.parent.iterdir()] == []
 
@@ -60,7 +60,7 @@ def test_a_folder_that_cannot_be_is_refused_at_once(folder: str, tmp_path: Path)
     (tmp_path / "file").write_text("")
     path = tmp_path / folder / "bed.lock"
     told = r"bed\.lock: cannot be made: .*; check the path"
-    with pytest.raises(InputError, match=told), held(path, "bed", "us", 5):
+    with pytest.raises(InputError, match=told), hold_lock(path, "bed", "us", 5):
         pass
 
 

@@ -8,13 +8,13 @@ import subprocess
 import pytest
 
 from weft.errors import InputError
-from weft.host.machine.process_times import started_ticks
+from weft.host.machine.process_times import read_start_ticks
 from weft.host.net import namespaces
 from weft.host.testbed.wiring import Wiring
 
 
 def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
-    ours = namespaces.full_name("a")
+    ours = namespaces.build_name("a")
     assert ours.startswith(f"weft-{os.getpid()}-")
     assert not namespaces.is_orphan(ours)
     with subprocess.Popen(["true"]) as gone:
@@ -22,7 +22,7 @@ def test_a_name_is_an_orphan_only_when_its_maker_is_gone() -> None:
     assert namespaces.is_orphan(f"weft-{gone.pid}-1-a")
     # Dead, though nobody has waited for it yet.
     with subprocess.Popen(["sleep", "60"]) as zombie:
-        its = f"weft-{zombie.pid}-{started_ticks(zombie.pid)}-a"
+        its = f"weft-{zombie.pid}-{read_start_ticks(zombie.pid)}-a"
         assert not namespaces.is_orphan(its)
         zombie.kill()
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)

@@ -17,22 +17,28 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.host.net import qdisc
 from weft.host.net.qdisc import ADD, HtbClass, TokenBucket
-from weft.host.net.rtnetlink import GET_LINK, KernelRefusal, Rtnetlink, attribute, attributes
+from weft.host.net.rtnetlink import (
+    GET_LINK,
+    KernelRefusal,
+    Rtnetlink,
+    pack_attribute,
+    unpack_attributes,
+)
 
 
 @given(st.dictionaries(st.integers(1, 0x3FFF), st.binary(max_size=40), max_size=8))
 def test_attributes_come_back_whatever_their_length(data: dict[int, bytes]) -> None:
-    packed = b"".join(attribute(kind, value) for kind, value in data.items())
+    packed = b"".join(pack_attribute(kind, value) for kind, value in data.items())
     assert len(packed) % 4 == 0
-    assert attributes(packed) == data
+    assert unpack_attributes(packed) == data
 
 
 def test_an_attribute_is_a_length_a_kind_and_padded_data() -> None:
-    assert attribute(3, b"eth0\0") == struct.pack("=HH", 9, 3) + b"eth0\0" + bytes(3)
+    assert pack_attribute(3, b"eth0\0") == struct.pack("=HH", 9, 3) + b"eth0\0" + bytes(3)
 
 
 def test_attributes_that_are_cut_short_are_not_read_past_their_end() -> None:
-    assert attributes(struct.pack("=HH", 0, 7) + b"abcd") == {}
+    assert unpack_attributes(struct.pack("=HH", 0, 7) + b"abcd") == {}
 
 
 def test_a_tick_of_the_kernel_is_what_it_says_itself() -> None:
@@ -41,22 +47,22 @@ def test_a_tick_of_the_kernel_is_what_it_says_itself() -> None:
 
 
 def test_a_redirect_is_packed_as_u32_with_struct_tc_mirred() -> None:
-    message = qdisc.redirect_message(7, 9)
+    message = qdisc.pack_redirect(7, 9)
     _, index, _, parent, info = struct.unpack_from("=BxxxiIII", message.body)
     assert (index, parent) == (7, 0xFFFF0000)
     assert info == 1 << 16 | int.from_bytes(b"\x00\x03", sys.byteorder)  # first, every protocol
-    parts = attributes(message.body[20:])
-    options = attributes(parts[2])
-    (action,) = attributes(options[7]).values()
-    assert (parts[1], attributes(action)[1]) == (b"u32\0", b"mirred\0")
+    parts = unpack_attributes(message.body[20:])
+    options = unpack_attributes(parts[2])
+    (action,) = unpack_attributes(options[7]).values()
+    assert (parts[1], unpack_attributes(action)[1]) == (b"u32\0", b"mirred\0")
     # index, capab, action (stolen), refcnt, bindcnt, eaction (redirect out), interface
-    stolen = attributes(attributes(action)[2])[2]
+    stolen = unpack_attributes(unpack_attributes(action)[2])[2]
     assert stolen == struct.pack("=IIiiiiI", 0, 0, 4, 0, 0, 1, 9)
 
 
 def test_a_token_bucket_is_packed_as_struct_tc_tbf_qopt() -> None:
     wanted = TokenBucket(rate_bps=200_000_000, burst_bytes=100_000, limit_bytes=400_000)
-    parts = attributes(qdisc.bucket_options(wanted))
+    parts = unpack_attributes(qdisc.pack_bucket(wanted))
     # two tc_ratespec (cell_log, linklayer, overhead, cell_align, mpu, rate), limit, buffer, mtu:
     # 100 kB at 25 MB/s are 4 ms, which are 62,500 ticks of 64 ns.
     rate = struct.pack("=BBHhHI", 0, 1, 0, 0, 0, 25_000_000)
@@ -71,7 +77,7 @@ def test_a_token_bucket_that_is_packed_reads_as_what_it_was(
     rate_bps: int, burst_bytes: int, limit_bytes: int
 ) -> None:
     wanted = TokenBucket(rate_bps=rate_bps, burst_bytes=burst_bytes, limit_bytes=limit_bytes)
-    found = qdisc.bucket(qdisc.bucket_options(wanted))
+    found = qdisc.unpack_bucket(qdisc.pack_bucket(wanted))
     assert found.limit_bytes == limit_bytes
     assert found.rate_bps == rate_bps // 8 * 8
     tick_bytes = 64e-9 * rate_bps / 8 + 1
@@ -81,7 +87,7 @@ def test_a_token_bucket_that_is_packed_reads_as_what_it_was(
 
 def test_rates_beyond_32_bits_of_bytes_per_second_have_their_wide_attribute() -> None:
     fast = TokenBucket(rate_bps=400 * 10**9, burst_bytes=10**6, limit_bytes=10**6)
-    parts = attributes(qdisc.bucket_options(fast))
+    parts = unpack_attributes(qdisc.pack_bucket(fast))
     assert struct.unpack("=Q", parts[4]) == (50 * 10**9,)
     assert struct.unpack_from("=I", parts[1], 8) == (2**32 - 1,)
 
@@ -95,26 +101,30 @@ def test_a_class_of_htb_is_packed_as_struct_tc_htb_opt() -> None:
         quantum_bytes=262_160,
         burst_bytes=15_000,
     )
-    body = qdisc.class_message(7, one, flags=ADD).body
+    body = qdisc.pack_class(7, one, flags=ADD).body
     assert struct.unpack_from("=BxxxiIII", body) == (0, 7, 0x10010, 0x10001, 0)
-    options = attributes(attributes(body[20:])[2])
+    options = unpack_attributes(unpack_attributes(body[20:])[2])
     numbers = struct.unpack_from("=5I", options[1], 24)
     # 15 kB are 1.5 ms at 10 MB/s; as long at 25 MB/s.
     assert numbers == (23_438, 23_438, 262_160, 0, 0)
 
 
 def test_a_filter_looks_at_the_six_bits_of_the_dscp_in_network_order() -> None:
-    message = qdisc.filter_message(7, qdisc.dscp_matches(46)[0], 0x10012)
+    message = qdisc.pack_filter(7, qdisc.match_dscp(46)[0], 0x10012)
     _, _, handle, parent, info = struct.unpack_from("=BxxxiIII", message.body)
     assert (handle, parent, info >> 16) == (0, 0x10000, 1)
     assert struct.pack("=H", info & 0xFFFF) == b"\x08\x00"
-    selector = attributes(attributes(message.body[20:])[2])[5]
+    selector = unpack_attributes(unpack_attributes(message.body[20:])[2])[5]
     assert selector[2] == 1
     assert selector[16:24] == b"\x00\xfc\x00\x00" + b"\x00\xb8\x00\x00"  # TOS 0xb8 is DSCP 46
 
 
 def test_handles_are_written_as_tc_does() -> None:
-    assert [qdisc.name(h) for h in (0x10000, 0x80010000, 0x1001A)] == ["1:", "8001:", "1:1a"]
+    assert [qdisc.format_handle(h) for h in (0x10000, 0x80010000, 0x1001A)] == [
+        "1:",
+        "8001:",
+        "1:1a",
+    ]
 
 
 def test_loopback_is_listed_and_carries_no_default_route() -> None:
@@ -133,7 +143,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
     """
 
     def number(kind: int, value: int) -> bytes:
-        return attribute(kind, struct.pack("=i", value))
+        return pack_attribute(kind, struct.pack("=i", value))
 
     parts = {
         1: b"",
@@ -150,7 +160,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
     def dump(_link: Rtnetlink, kind: int, body: bytes, _what: str) -> Iterator[bytes]:
         if kind == GET_LINK:
             for index, data in parts.items():
-                name = attribute(3, f"eth{index}\0".encode())
+                name = pack_attribute(3, f"eth{index}\0".encode())
                 yield struct.pack("=BxHiII", 0, 0, index, 0, 0) + name + data
         elif body[0] == socket.AF_INET:
             yield struct.pack("=BBBBBBBBI", body[0], 0, 0, 0, 254, 3, 0, 1, 0) + number(4, 1)
@@ -166,7 +176,7 @@ def test_what_is_under_the_interface_of_the_default_route_carries_it(links: Rtne
 
 def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:
     nowhere = 2**30
-    delete = qdisc.delete_message(nowhere)
+    delete = qdisc.pack_qdisc_deletion(nowhere)
     with Rtnetlink() as link, pytest.raises(KernelRefusal) as refused:
         link.request([delete], "interface 2^30")
     told = str(refused.value)

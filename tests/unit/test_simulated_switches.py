@@ -14,7 +14,12 @@ import pytest
 from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch, write_toml
 from weft.switches import Ability, Failed, Lane, PortName, Tables
-from weft.switches.simulated import USUAL, Failing, SimulatedSwitches, fabric_from
+from weft.switches.simulated import (
+    DEFAULT_ABILITY,
+    SimulatedSwitches,
+    WriteFailures,
+    read_routed_fabric,
+)
 from weft.switches.simulated.register_tables import Layout, at_first, refusal, steps
 from weft.switches.simulated.registers import Registers
 
@@ -26,8 +31,8 @@ HTB = Ability(scheduler="htb", levels=16, queues=16, entries=16, units=200_000)
 
 def test_a_port_that_was_told_nothing_has_one_queue() -> None:
     switches = SimulatedSwitches(one_switch(2))
-    assert switches.read([PORT]) == {PORT: at_first(USUAL)}
-    assert at_first(USUAL).weights == (255, 0, 0, 0, 0, 0, 0, 0)
+    assert switches.read([PORT]) == {PORT: at_first(DEFAULT_ABILITY)}
+    assert at_first(DEFAULT_ABILITY).weights == (255, 0, 0, 0, 0, 0, 0, 0)
     switches.close()
 
 
@@ -35,7 +40,7 @@ def test_every_port_with_a_cable_can_be_told_and_no_other() -> None:
     switches = SimulatedSwitches(leaf_spine(2, 2, 3))
     ports = [PortName("leaf0", 4), PortName("h5", 1), PortName("leaf0", 9), PortName("x", 1)]
     found = list(switches.abilities(ports).values())
-    assert found[:2] == [USUAL, USUAL]
+    assert found[:2] == [DEFAULT_ABILITY, DEFAULT_ABILITY]
     assert found[2] == Failed("is not of the fabric")
     assert isinstance(found[3], Failed)
     switches.close()
@@ -84,7 +89,7 @@ def test_a_writer_that_is_killed_leaves_tables_that_serve_every_level(tmp_path: 
 
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.5])
 def test_a_port_whose_writes_are_lost_has_the_old_tables_or_the_new(probability: float) -> None:
-    switches = SimulatedSwitches(one_switch(4), failing=Failing(probability=probability))
+    switches = SimulatedSwitches(one_switch(4), failing=WriteFailures(probability=probability))
     ports = [PortName("switch0", n) for n in (1, 2, 3, 4)]
     had = switches.read(ports)
     failed = 0
@@ -102,7 +107,9 @@ def test_a_port_whose_writes_are_lost_has_the_old_tables_or_the_new(probability:
 
 def test_the_same_seed_loses_the_same_writes() -> None:
     def outcome(seed: int) -> list[bool]:
-        switches = SimulatedSwitches(one_switch(2), failing=Failing(probability=0.5, seed=seed))
+        switches = SimulatedSwitches(
+            one_switch(2), failing=WriteFailures(probability=0.5, seed=seed)
+        )
         told = [switches.write({PORT: SPREAD if n % 2 else CROWDED})[PORT] for n in range(64)]
         switches.close()
         return [isinstance(one, Failed) for one in told]
@@ -112,20 +119,20 @@ def test_the_same_seed_loses_the_same_writes() -> None:
 
 
 def test_a_change_of_the_map_serves_old_and_new_queues_in_between() -> None:
-    between = steps(CROWDED, SPREAD, USUAL)
+    between = steps(CROWDED, SPREAD, DEFAULT_ABILITY)
     assert [(s.queue_of == SPREAD.queue_of, s.weights) for s in between] == [
         (False, (200, *[30] * 7)),
         (True, (200, *[30] * 7)),
         (True, (30,) * 8),
     ]
-    assert steps(SPREAD, SPREAD, USUAL) == []
+    assert steps(SPREAD, SPREAD, DEFAULT_ABILITY) == []
 
 
 def test_at_every_moment_of_a_change_a_port_has_tables_that_it_can_hold() -> None:
     one_heavy = Tables(queue_of=(0,) * 16, weights=(2040, *[0] * 7))  # all of its entries
     other_heavy = Tables(queue_of=(7,) * 16, weights=(*[0] * 7, 2040))
-    between = steps(one_heavy, other_heavy, USUAL)
-    assert [refusal(one, USUAL) for one in between] == [None] * 3
+    between = steps(one_heavy, other_heavy, DEFAULT_ABILITY)
+    assert [refusal(one, DEFAULT_ABILITY) for one in between] == [None] * 3
     assert between[-1] == other_heavy
 
 
@@ -152,11 +159,15 @@ def test_a_port_that_does_not_keep_what_it_was_told_is_put_back(
 @pytest.mark.parametrize(
     ("wanted", "able", "told"),
     [
-        (Tables(queue_of=(0,) * 16, weights=(2041, *[0] * 7)), USUAL, "9 arbitration entries"),
-        (Tables(queue_of=(0,) * 16, weights=(1,) * 7), USUAL, "tables of 7 queues"),
+        (
+            Tables(queue_of=(0,) * 16, weights=(2041, *[0] * 7)),
+            DEFAULT_ABILITY,
+            "9 arbitration entries",
+        ),
+        (Tables(queue_of=(0,) * 16, weights=(1,) * 7), DEFAULT_ABILITY, "tables of 7 queues"),
         (
             Tables(queue_of=(0,) * 16, weights=(1,) * 8, lane=Lane(queue=1, limit=255)),
-            USUAL,
+            DEFAULT_ABILITY,
             "limit 255 of high priority, 254 is the most",
         ),
         (Tables(queue_of=(0,) * 16, weights=(200_001, *[0] * 15)), HTB, "weights sum to 200001"),
@@ -170,15 +181,15 @@ def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, able: Ability, to
 
 def test_ports_may_have_abilities_of_their_own() -> None:
     fabric = one_switch(2)
-    abilities = {PortName("switch0", 1): HTB, PortName("switch0", 2): USUAL}
-    abilities |= {PortName(f"h{n}", 1): USUAL for n in range(2)}
+    abilities = {PortName("switch0", 1): HTB, PortName("switch0", 2): DEFAULT_ABILITY}
+    abilities |= {PortName(f"h{n}", 1): DEFAULT_ABILITY for n in range(2)}
     switches = SimulatedSwitches(fabric, abilities)
     wanted = Tables(queue_of=tuple(range(16)), weights=(12_500,) * 16, lane=Lane(queue=3, limit=9))
     assert switches.write({PORT: wanted}) == {PORT: wanted}
     assert switches.write({PortName("h1", 1): SPREAD}) == {PortName("h1", 1): SPREAD}
     switches.close()
     with pytest.raises(InputError, match="h0 port 1: has no ability"):
-        SimulatedSwitches(fabric, {PORT: HTB, PortName("switch0", 2): USUAL})
+        SimulatedSwitches(fabric, {PORT: HTB, PortName("switch0", 2): DEFAULT_ABILITY})
 
 
 def test_registers_are_a_byte_for_each_level_then_weights_and_lane() -> None:
@@ -191,6 +202,6 @@ def test_registers_are_a_byte_for_each_level_then_weights_and_lane() -> None:
 def test_a_fabric_is_read_from_files_and_routed_where_it_is_not(tmp_path: Path) -> None:
     path = tmp_path / "fabric.toml"
     path.write_text(write_toml(leaf_spine(2, 1, 2)).split("[[route]]")[0])
-    found = fabric_from(str(path))
+    found = read_routed_fabric(str(path))
     assert found.routes is not None
     assert len(found.hosts) == 4

@@ -11,7 +11,7 @@ from weft.host.net.sock_diag import NETLINK_SOCK_DIAG, TcpConnection
 
 
 def test_a_question_is_struct_inet_diag_req_v2_with_a_condition_on_the_group() -> None:
-    body = sock_diag.request_body(socket.AF_INET, 0x1122334455)
+    body = sock_diag.pack_request(socket.AF_INET, 0x1122334455)
     family, protocol, extensions, states = struct.unpack_from("=BBBxI", body)
     assert (family, protocol, extensions) == (socket.AF_INET, socket.IPPROTO_TCP, 0)
     assert states == 1 << 1 | 1 << 4 | 1 << 8
@@ -40,4 +40,4 @@ def test_a_group_that_is_none_has_no_connections() -> None:
         socket.create_connection(server.getsockname()),
         Rtnetlink(protocol=NETLINK_SOCK_DIAG) as link,
     ):
-        assert sock_diag.connections_of(link, 2**63) == []
+        assert sock_diag.list_connections(link, 2**63) == []

@@ -10,15 +10,15 @@ import pytest
 
 from weft.cli import main
 from weft.host.net import namespaces
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 
 UP = ["testbed", "up", "--name", "unit-test", "--hosts", "2", "--rate", "200M"]
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(standing, "STATES", tmp_path / "weft" / "testbeds")
-    monkeypatch.setattr(namespaces, "why_not", lambda: "not root")
+    monkeypatch.setattr(persistent, "STATES", tmp_path / "weft" / "testbeds")
+    monkeypatch.setattr(namespaces, "find_obstacle", lambda: "not root")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
 
@@ -61,7 +61,7 @@ def test_bad_input_is_one_line(
     capsys: pytest.CaptureFixture[str], argv: list[str], words: str
 ) -> None:
     assert words in told(capsys, argv)
-    assert not standing.STATES.exists()
+    assert not persistent.STATES.exists()
 
 
 def test_a_rate_may_be_written_as_tc_does_or_with_its_unit(
@@ -83,8 +83,8 @@ def test_without_a_testbed_status_and_down_say_so(capsys: pytest.CaptureFixture[
 def test_a_state_file_that_is_none_is_told_with_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    standing.STATES.mkdir(parents=True)
-    (standing.STATES / "lab.json").write_text("{")
+    persistent.STATES.mkdir(parents=True)
+    (persistent.STATES / "lab.json").write_text("{")
     assert "lab.json: is not a testbed's state; delete it" in told(
         capsys, ["testbed", "status", "--name", "lab"]
     )

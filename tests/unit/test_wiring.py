@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from weft.errors import InputError
-from weft.host.testbed.wiring import SHAPES, Layout, Wiring, burst_bytes, layout
+from weft.host.testbed.wiring import SHAPES, Layout, Wiring, choose_burst_bytes, plan_layout
 
 
 def wiring(hosts: int, **options: object) -> Wiring:
@@ -31,7 +31,7 @@ def walk(plan: Layout, source: str, target: str) -> list[str]:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("hosts", [3, 8, 17])
 def test_every_host_reaches_every_other_and_no_way_is_a_ring(shape: str, hosts: int) -> None:
-    plan = layout(wiring(hosts, switches=shape, leaves=3, spines=2))
+    plan = plan_layout(wiring(hosts, switches=shape, leaves=3, spines=2))
     longest = {"one": 3, "two-hops": 4, "leaf-spine": 5}[shape]
     names = [f"h{n}" for n in range(1, hosts + 1)]
     lengths = {len(walk(plan, a, b)) for a in names for b in names if a != b}
@@ -39,32 +39,32 @@ def test_every_host_reaches_every_other_and_no_way_is_a_ring(shape: str, hosts: 
 
 
 def test_hosts_are_dealt_evenly_and_in_order_to_the_switches_that_take_them() -> None:
-    plan = layout(wiring(8, switches="leaf-spine", leaves=4, spines=2))
+    plan = plan_layout(wiring(8, switches="leaf-spine", leaves=4, spines=2))
     at = [plan.access(f"h{n}").ends[1].node for n in range(1, 9)]
     assert at == ["leaf1"] * 2 + ["leaf2"] * 2 + ["leaf3"] * 2 + ["leaf4"] * 2
 
 
 def test_the_spine_is_chosen_by_the_destination() -> None:
-    plan = layout(wiring(8, switches="leaf-spine", leaves=2, spines=2))
+    plan = plan_layout(wiring(8, switches="leaf-spine", leaves=2, spines=2))
     spines = Counter(walk(plan, "h1", f"h{n}")[2] for n in range(5, 9))
     assert spines == {"spine1": 2, "spine2": 2}
     assert walk(plan, "h1", "h5")[2] == walk(plan, "h2", "h5")[2]
 
 
 def test_cables_between_switches_have_their_own_rate_and_burst() -> None:
-    plan = layout(wiring(4, switches="two-hops", uplink_bps=50_000_000))
+    plan = plan_layout(wiring(4, switches="two-hops", uplink_bps=50_000_000))
     (uplink,) = [cable for cable in plan.cables if cable.between_switches]
     assert (uplink.rate_bps, uplink.burst_bytes) == (50_000_000, 32 * 1024)
     assert plan.access("h1").burst_bytes == 100_000
 
 
 def test_a_burst_is_four_milliseconds_and_at_least_32_kib() -> None:
-    assert burst_bytes(1e9) == 500_000
-    assert burst_bytes(1e6) == 32 * 1024
+    assert choose_burst_bytes(1e9) == 500_000
+    assert choose_burst_bytes(1e6) == 32 * 1024
 
 
 def test_a_port_is_plugged_once() -> None:
-    plan = layout(wiring(9, switches="leaf-spine", leaves=3, spines=3))
+    plan = plan_layout(wiring(9, switches="leaf-spine", leaves=3, spines=3))
     plugs = Counter((p.node, p.interface) for cable in plan.cables for p in cable.ends)
     assert set(plugs.values()) == {1}
     assert len(plan.cables) == 9 + 9

@@ -30,7 +30,7 @@ from weft.corun.stage import Job, Stage, processor_times, staged
 from weft.corun.together import together
 from weft.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
 from weft.errors import InputError
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.records import Record, RecordWriter, check_output, read_records
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
@@ -54,9 +54,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     corun.add_argument(
         "--testbed",
         nargs="?",
-        const=standing.DEFAULT_NAME,
+        const=persistent.DEFAULT_NAME,
         metavar="NAME",
-        default=standing.DEFAULT_NAME,
+        default=persistent.DEFAULT_NAME,
         help="where; default: default",
     )
     corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         runs=number(args.runs, "--runs"),
     )
     applications = [_runnable(table.load(name)) for name in plan.names]
-    wiring = standing.find(args.testbed).wiring
+    wiring = persistent.find_testbed(args.testbed).wiring
     link_bps = wiring.rate_bps
     _check_link(applications, link_bps)
     where = testbed_text(args.testbed, args.host or wiring.hosts[0], wiring)

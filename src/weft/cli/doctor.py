@@ -11,9 +11,9 @@ from dataclasses import asdict
 from weft import __version__
 from weft.errors import InputError
 from weft.host import Examination, Finding, Memory, examine
-from weft.host.machine.noise import HostNoise, lost_ns
-from weft.host.machine.transports import OPERATIONS, Transport, reaches_others, transports
-from weft.host.machine.tree import listed
+from weft.host.machine.kernel_files import format_cpu_list
+from weft.host.machine.noise import HostNoise, sum_gaps_ns
+from weft.host.machine.transports import OPERATIONS, Transport, is_remote, list_transports
 from weft.records.record_text import format_table
 from weft.units import format_value
 
@@ -42,8 +42,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= 60:
         raise InputError("--seconds", f"{args.seconds:g} is not in (0, 60]", "use such a time")
-    found = transports()
-    usable = any(transport.available and reaches_others(transport) for transport in found)
+    found = list_transports()
+    usable = any(transport.available and is_remote(transport) for transport in found)
     if args.providers:
         print(_providers_json(found) if args.json else "\n".join(_providers(found)))
     else:
@@ -107,12 +107,14 @@ def _processor(host: Examination) -> Iterator[tuple[str, str]]:
         f"{cpus.model}, {_count(len(cpus.cores), 'core')}, {_count(len(cpus.online), 'CPU')}{kind}",
     )
     limit = "" if cpus.cpu_limit is None else f", {cpus.cpu_limit:g} CPUs' worth of time"
-    yield "may use", f"CPUs {listed(cpus.allowed)}{limit}"
+    yield "may use", f"CPUs {format_cpu_list(cpus.allowed)}{limit}"
     if cpus.isolated:
-        yield "isolated", f"CPUs {listed(cpus.isolated)}"
+        yield "isolated", f"CPUs {format_cpu_list(cpus.isolated)}"
     for node, numbers in cpus.nodes.items():
-        yield f"NUMA node {node}", f"CPUs {listed(numbers)}"
-    governors = [f"{name} on CPUs {listed(on)}" for name, on in sorted(cpus.governors.items())]
+        yield f"NUMA node {node}", f"CPUs {format_cpu_list(numbers)}"
+    governors = [
+        f"{name} on CPUs {format_cpu_list(on)}" for name, on in sorted(cpus.governors.items())
+    ]
     yield "governor", "; ".join(governors) or "not set by this kernel (usual in virtual machines)"
 
 
@@ -306,7 +308,7 @@ def _noise_data(noise: HostNoise) -> dict[str, int | float | None]:
         "cpu": noise.cpu,
         "watched_ns": noise.watched_ns,
         "hiccups": noise.gaps.count,
-        "lost_ns": lost_ns(noise.gaps),
+        "lost_ns": sum_gaps_ns(noise.gaps),
         "longest_ps": noise.gaps.max if some else None,
         "p50_ps": noise.gaps.quantile(0.5) if some else None,
         "steal_ns": noise.steal_ns,

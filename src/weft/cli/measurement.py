@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError, WeftError
-from weft.host.machine.facts import provenance_facts
+from weft.host.machine.facts import read_provenance_facts
 from weft.measure import mpi
 from weft.measure.campaign import Point, finished, plan_points, run_point
 from weft.measure.measurement import ENDED, Measurement, Test
@@ -227,7 +227,7 @@ def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], No
 
 
 def _writer(output: str) -> RecordWriter:
-    return RecordWriter(output, describe_run(sys.argv, **provenance_facts()))
+    return RecordWriter(output, describe_run(sys.argv, **read_provenance_facts()))
 
 
 def _keep(writer: RecordWriter | None, measured: Measurement) -> None:

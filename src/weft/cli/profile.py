@@ -16,8 +16,8 @@ from pathlib import Path
 
 from weft.cli.testbed import link_rate_bps
 from weft.errors import InputError
-from weft.host.net.lock import held
-from weft.host.testbed.standing import DEFAULT_NAME
+from weft.host.net.file_lock import hold_lock
+from weft.host.testbed.persistent import DEFAULT_NAME
 from weft.records.run import describe_run
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def _alone(table: AppTable, name: str) -> Iterator[None]:
     lock = table.directory / f"{name}.runs.lock"
-    with table.made(), held(lock, f"profile {name}", "weft profile", 0):
+    with table.made(), hold_lock(lock, f"profile {name}", "weft profile", 0):
         yield
 
 
@@ -148,7 +148,7 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
     rate = None if args.rate is None else link_rate_bps(args.rate, "--rate")
-    allowed = {"even_default_route": args.even_default_route, "sending_only": args.sending_only}
+    allowed = {"allow_default_route": args.allow_default_route, "sending_only": args.sending_only}
     if args.cluster is not None:
         return nullcontext(on_cluster(args.cluster, args.interface, rate, **allowed))
     return nullcontext(on_interfaces(args.interface, rate, **allowed))

@@ -10,9 +10,9 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.host.net import namespaces
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
-from weft.host.testbed.standing import DEFAULT_NAME, Port, Status
+from weft.host.testbed.persistent import DEFAULT_NAME, Port, Status
 from weft.host.testbed.wiring import LIMIT_BYTES, SHAPES, Wiring
 from weft.records.record_text import format_table
 from weft.units import format_value, parse_rate, parse_size
@@ -90,7 +90,7 @@ def _add_down(verb: argparse.ArgumentParser) -> None:
 
 
 def run_up(args: argparse.Namespace) -> int:
-    bed, built = standing.up(args.name, _wiring(args))
+    bed, built = persistent.build_testbed(args.name, _wiring(args))
     print(_up_json(args.name, bed, built) if args.json else _up_text(args.name, bed, built))
     return 0
 
@@ -183,13 +183,13 @@ def run_exec(args: argparse.Namespace) -> int:
     if not command:
         remedy = f"weft testbed exec {args.host} -- COMMAND"
         raise InputError("testbed exec", "no command is given", remedy)
-    bed = standing.find(args.name)
-    namespaces.become(bed.namespace(args.host), command, hostname=args.host)
+    bed = persistent.find_testbed(args.name)
+    namespaces.exec_inside(bed.namespace(args.host), command, hostname=args.host)
 
 
 def run_status(args: argparse.Namespace) -> int:
-    wanted = standing.names() if args.name is None else [args.name]
-    found = {name: standing.status(name) for name in wanted}
+    wanted = persistent.list_testbeds() if args.name is None else [args.name]
+    found = {name: persistent.read_status(name) for name in wanted}
     if args.json:
         print(json.dumps({"testbeds": [_status_json(n, one) for n, one in found.items()]}))
     elif found:
@@ -235,7 +235,7 @@ def _status_json(name: str, status: Status | None) -> dict[str, Any]:
 
 
 def run_down(args: argparse.Namespace) -> int:
-    removed = standing.down(args.name)
+    removed = persistent.remove_testbed(args.name)
     if args.json:
         print(json.dumps({"name": args.name, "removed": removed}))
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from weft.cli.measurement import WITHOUT_PEER, add_settings, given_settings
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.host.machine.facts import provenance_facts
+from weft.host.machine.facts import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
 from weft.measure.settings.sweep import listed_values
@@ -123,7 +123,7 @@ def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
             peer = stack.enter_context(open_peer(args.peer, token))
         writer = None
         if args.output:
-            header = describe_run(sys.argv, **provenance_facts())
+            header = describe_run(sys.argv, **read_provenance_facts())
             writer = stack.enter_context(RecordWriter(args.output, header))
         bar = stack.enter_context(ProgressBar("weft tune"))
         keep = writer.append if writer else lambda _: None

@@ -1,9 +1,8 @@
 """A testbed on which applications run beside each other in queues of their own.
 
 Every application is a group of processes whose connections bear its DSCP (`weft.host.net.marking`),
-and every end of every cable has the queues of a way (`weft.host.net.queues`). When the block ends,
-however it does, processes are ended and the links have what they had. Entry point: `staged`. Units:
-seconds.
+and every end of every cable has the queues of a way (`weft.host.net.weighted_queues`). When the
+block ends, processes are ended and links are restored. Entry point: `staged`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from typing import IO
 from weft.corun.ways import Way, mark, queues_of
 from weft.errors import InputError
 from weft.host.net import marking
-from weft.host.net.caps import Ends, changing
+from weft.host.net.caps import ChangedEnds, change_ends
 from weft.host.net.marking import Group
-from weft.host.net.queues import queues, set_queues
-from weft.host.testbed import standing
+from weft.host.net.weighted_queues import read_queues, set_queues
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.sensitivity.run_command import failure
 
@@ -56,7 +55,7 @@ class Stage:
     host: str
     jobs: Sequence[Job]
     groups: Sequence[Group]
-    ends: Ends
+    ends: ChangedEnds
     _running: dict[int, _Run] = field(default_factory=dict)
 
     def share(self, way: Way) -> None:
@@ -66,7 +65,7 @@ class Stage:
 
     def unmarked(self) -> float | None:
         """The part of all bytes since `share` that bore no mark of ours; None with one queue."""
-        every = [queue for port in self.ends.saved for queue in queues(port.end)]
+        every = [queue for port in self.ends.saved for queue in read_queues(port.end)]
         rest = [queue for queue in every if 0 in queue.dscps]
         passed = sum(queue.count.bytes for queue in every)
         if len(rest) == len(every) or not passed:
@@ -126,15 +125,16 @@ class Stage:
 
 @contextmanager
 def staged(testbed: str, host: str | None, jobs: Sequence[Job]) -> Iterator[Stage]:
-    with standing.used(testbed, "corun") as bed, ExitStack() as stack:
+    with persistent.use_testbed(testbed, "corun") as bed, ExitStack() as stack:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
             there = ", ".join(bed.wiring.hosts)
             raise InputError(f"--host {node}", f"is not of testbed {testbed}", f"there are {there}")
         marking.remove_leftovers()
-        ends = stack.enter_context(changing(bed.all_ends()))
+        ends = stack.enter_context(change_ends(bed.all_ends()))
         groups = [
-            stack.enter_context(marking.marked(job.name, mark(n))) for n, job in enumerate(jobs)
+            stack.enter_context(marking.open_marked_group(job.name, mark(n)))
+            for n, job in enumerate(jobs)
         ]
         stage = Stage(bed=bed, host=node, jobs=jobs, groups=groups, ends=ends)
         stack.callback(stage.stop)

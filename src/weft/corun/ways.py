@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import choose_weights, predict_slowdowns
-from weft.host.net.queues import Queue
+from weft.host.net.weighted_queues import Queue
 from weft.sensitivity.model import Hinges
 
 MANAGED = 0.99

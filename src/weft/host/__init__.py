@@ -5,14 +5,20 @@ keeps, `pick_cpus` where to spin, `watch_noise` and `snapshot` what happened bes
 Readers take a root, so that the files of another host can be read as well.
 """
 
-from weft.host.machine.clock import ClockFacts, clock
-from weft.host.machine.counters import Change, changes, rows, snapshot
-from weft.host.machine.cpu import Placement, Processors, pick_cpus, processors
-from weft.host.machine.devices import Interface, RdmaDevice, interfaces, numa_node_of, rdma_devices
+from weft.host.machine.clock import ClockFacts, read_clock
+from weft.host.machine.counters import Change, compare_counters, read_counters, tabulate_changes
+from weft.host.machine.cpu import Placement, Processors, pick_cpus, read_processors
+from weft.host.machine.devices import (
+    Interface,
+    RdmaDevice,
+    find_numa_node,
+    list_interfaces,
+    list_rdma_devices,
+)
 from weft.host.machine.examination import Examination, examine
-from weft.host.machine.facts import provenance_facts
+from weft.host.machine.facts import read_provenance_facts
 from weft.host.machine.findings import Finding
-from weft.host.machine.memory import Memory, memory
+from weft.host.machine.memory import Memory, read_memory
 from weft.host.machine.noise import Distance, HostNoise, NoiseWatch, watch_noise
 
 __all__ = [
@@ -28,17 +34,17 @@ __all__ = [
     "Placement",
     "Processors",
     "RdmaDevice",
-    "changes",
-    "clock",
+    "compare_counters",
     "examine",
-    "interfaces",
-    "memory",
-    "numa_node_of",
+    "find_numa_node",
+    "list_interfaces",
+    "list_rdma_devices",
     "pick_cpus",
-    "processors",
-    "provenance_facts",
-    "rdma_devices",
-    "rows",
-    "snapshot",
+    "read_clock",
+    "read_counters",
+    "read_memory",
+    "read_processors",
+    "read_provenance_facts",
+    "tabulate_changes",
     "watch_noise",
 ]

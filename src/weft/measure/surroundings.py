@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.host.machine.clock import clock
-from weft.host.machine.counters import changes, rows, snapshot
+from weft.host.machine.clock import read_clock
+from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
 from weft.host.machine.noise import HostNoise, watch_noise
 from weft.records import Row
 
@@ -66,16 +66,16 @@ class Surroundings:
 def surrounded(cpu: int) -> Iterator[Surroundings]:
     """Looks before and after the block."""
     seen = Surroundings()
-    before = snapshot()
+    before = read_counters()
     with watch_noise(cpu) as watch:
         yield seen
     seen.noise = watch.noise
-    seen.counters = rows(changes(before, snapshot()))
+    seen.counters = tabulate_changes(compare_counters(before, read_counters()))
 
 
 def clock_rows() -> list[Row]:
     """The clock of every sample, and its error."""
-    facts = clock()
+    facts = read_clock()
     return [
         {"fact": "clock", "value": facts.source},
         {"fact": "clock error, ppm", "value": round(facts.error_ppm, 3)},

@@ -20,7 +20,7 @@ class Held:
 
     interfaces: tuple[str, ...]
     link_bps: float
-    even_default_route: bool
+    allow_default_route: bool
     sending_only: bool
 
 
@@ -28,10 +28,10 @@ def hold(invitation: Invitation, held: Held) -> None:
     """Caps this host's interfaces as it is told, until there is nobody who tells."""
     try:
         ends = interface_ends(held.interfaces, sending_only=held.sending_only)
-        allowed = held.even_default_route
+        allowed = held.allow_default_route
         with (
             join(invitation) as member,
-            our_links(ends, held.link_bps, even_default_route=allowed) as links,
+            our_links(ends, held.link_bps, allow_default_route=allowed) as links,
         ):
             member.report("holding")
             _obey(member, links)

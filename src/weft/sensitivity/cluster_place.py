@@ -27,7 +27,7 @@ def on_cluster(
     interfaces: Sequence[str],
     link_bps: float | None,
     *,
-    even_default_route: bool = False,
+    allow_default_route: bool = False,
     sending_only: bool = False,
 ) -> Place:
     names = known_interfaces(interfaces)
@@ -35,7 +35,7 @@ def on_cluster(
     held = Held(
         interfaces=names,
         link_bps=whole_bps,
-        even_default_route=even_default_route,
+        allow_default_route=allow_default_route,
         sending_only=sending_only,
     )
     only = ", sending only" if sending_only else ""

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from weft.host.net.caps import Ends, changing
-from weft.host.net.ends import End
+from weft.host.net.caps import ChangedEnds, change_ends
+from weft.host.net.link_ends import LinkEnd
 
 
 class Links(Protocol):
@@ -29,7 +29,7 @@ class Links(Protocol):
 class _OurLinks:
     """Shares of `link_bps`; None: of what the token bucket of each end says the whole is."""
 
-    ends: Ends
+    ends: ChangedEnds
     link_bps: float | None
 
     def cap(self, share: float) -> None:
@@ -47,14 +47,14 @@ class _OurLinks:
 
 @contextmanager
 def our_links(
-    ends: Sequence[End], link_bps: float | None, *, even_default_route: bool = False
+    ends: Sequence[LinkEnd], link_bps: float | None, *, allow_default_route: bool = False
 ) -> Iterator[Links]:
-    with changing(ends, even_default_route=even_default_route) as held:
+    with change_ends(ends, allow_default_route=allow_default_route) as held:
         yield _OurLinks(held, link_bps)
 
 
-def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[End, ...]:
-    sending = tuple(End(None, name) for name in names)
+def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[LinkEnd, ...]:
+    sending = tuple(LinkEnd(None, name) for name in names)
     # What loopback receives is what it has sent.
-    receiving = [End(None, name, receiving=True) for name in names if name != "lo"]
+    receiving = [LinkEnd(None, name, receiving=True) for name in names if name != "lo"]
     return sending if sending_only else (*sending, *receiving)

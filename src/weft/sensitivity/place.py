@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.errors import InputError
-from weft.host.machine.tree import ROOT, number
+from weft.host.machine.kernel_files import ROOT, read_number
 from weft.host.net import namespaces
-from weft.host.testbed import standing
-from weft.host.testbed.wiring import INTERFACE, LEAST_RATE_BPS, Wiring
+from weft.host.testbed import persistent
+from weft.host.testbed.wiring import INTERFACE, MIN_RATE_BPS, Wiring
 from weft.sensitivity.links import Links, interface_ends, our_links
 from weft.sensitivity.run_command import Ran, host_bytes, run_command
 from weft.units import format_value
@@ -44,7 +44,7 @@ class Place:
 
     def check_share(self, share: float) -> None:
         """Refuses a share at which a link would have less than can be set."""
-        if share * self.slowest_bps < LEAST_RATE_BPS:
+        if share * self.slowest_bps < MIN_RATE_BPS:
             link = format_value(self.slowest_bps, "b/s")
             problem = f"{100 * share:g} % of a link of {link} is below 8 kb/s, the least cap"
             raise InputError("--percent", problem, "leave it out, or use a faster link")
@@ -57,7 +57,7 @@ class Place:
 
 @contextmanager
 def on_testbed(name: str, host: str | None) -> Iterator[Place]:
-    with standing.used(name, "profile") as bed:
+    with persistent.use_testbed(name, "profile") as bed:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
             there = ", ".join(bed.wiring.hosts)
@@ -101,7 +101,7 @@ def on_interfaces(
     interfaces: Sequence[str],
     link_bps: float | None,
     *,
-    even_default_route: bool,
+    allow_default_route: bool,
     sending_only: bool = False,
 ) -> Place:
     if os.geteuid() != 0:
@@ -116,7 +116,7 @@ def on_interfaces(
         interface=names[0],
         link_bps=whole_bps,
         slowest_bps=whole_bps,
-        capping=partial(our_links, ends, whole_bps, even_default_route=even_default_route),
+        capping=partial(our_links, ends, whole_bps, allow_default_route=allow_default_route),
     )
 
 
@@ -130,7 +130,7 @@ def known_interfaces(names: Sequence[str]) -> tuple[str, ...]:
 
 def speed_bps(names: Sequence[str]) -> float:
     """What the interfaces say, where they say the same."""
-    speeds = {name: number(ROOT / "sys/class/net" / name / "speed") for name in names}
+    speeds = {name: read_number(ROOT / "sys/class/net" / name / "speed") for name in names}
     found = set(speeds.values())
     if len(found) == 1 and (speed := found.pop()) is not None and speed > 0:
         return 1e6 * speed

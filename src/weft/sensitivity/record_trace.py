@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import InputError
+from weft.host.machine.kernel_files import ROOT, read_text
 from weft.host.machine.process_times import TreeTimes
-from weft.host.machine.tree import ROOT, text
 from weft.sensitivity.model import FloatArray
 from weft.sensitivity.trace import Trace
 
@@ -139,7 +139,7 @@ def interface_bytes(
     interface: str, pid: int, gone: tuple[int, int] | None = None, root: Path = ROOT
 ) -> tuple[int, int]:
     """Bytes received and sent by an interface, as the process sees it; `gone` once it has ended."""
-    counters = bytes_by_interface(text(root / "proc" / str(pid) / "net" / "dev"))
+    counters = bytes_by_interface(read_text(root / "proc" / str(pid) / "net" / "dev"))
     if interface in counters:
         return counters[interface]
     if gone is not None and not counters:

@@ -60,7 +60,7 @@ class Ran:
 def host_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
     """Bytes received and sent by an interface of a namespace (None: ours), as often as asked."""
     # Whoever reads it later: it stays the namespace's in which it was opened.
-    with namespaces.inside(namespace, _open_dev) as file:
+    with namespaces.run_inside(namespace, _open_dev) as file:
         _read_dev(file, interface)
         yield partial(_read_dev, file, interface)
 

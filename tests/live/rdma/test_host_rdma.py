@@ -8,13 +8,13 @@ import sys
 from verbs_pairs import loop, pair, served
 
 from weft._core import Availability, echo, ping_pong
-from weft.host import changes, pick_cpus, rdma_devices, snapshot
+from weft.host import compare_counters, list_rdma_devices, pick_cpus, read_counters
 
 MESSAGES = 20
 
 
 def test_the_kernels_files_name_the_device_that_verbs_opens(device: Availability) -> None:
-    (seen,) = (found for found in rdma_devices() if found.name == device.device)
+    (seen,) = (found for found in list_rdma_devices() if found.name == device.device)
     port = next(port for port in seen.ports if str(port.number) == device.facts["port"])
     assert port.is_active
     assert port.link_layer == device.facts["link_layer"]
@@ -22,14 +22,14 @@ def test_the_kernels_files_name_the_device_that_verbs_opens(device: Availability
 
 
 def test_messages_are_seen_in_the_devices_counters(device: Availability) -> None:
-    before = snapshot()
+    before = read_counters()
     with pair(device=device.device) as (ours, theirs):
         result, _ = served(
             lambda stop: ping_pong(ours, loop(count=MESSAGES), stop),
             lambda stop: echo(theirs, loop(), stop),
         )
     assert result.counts.received == MESSAGES
-    moved = changes(before, snapshot())
+    moved = compare_counters(before, read_counters())
     packets = [
         change.change
         for change in moved

@@ -19,7 +19,7 @@ from typing import Protocol
 from weft.control.client.app import App, UnmanagedWarning
 from weft.control.client.sockets import crosses
 from weft.errors import InputError, WeftError
-from weft.host.net.marking import Group, accompanied
+from weft.host.net.marking import Group, open_nested_group
 from weft.host.net.sock_diag import GroupConnections
 
 LOOK_S = 0.1
@@ -111,7 +111,7 @@ def _told() -> Iterator[None]:
 def _entered(stack: ExitStack) -> Group | None:
     """A group for the command, if one can be made."""
     try:
-        return stack.enter_context(accompanied("run"))
+        return stack.enter_context(open_nested_group("run"))
     except (InputError, OSError) as error:
         _warn(f"cannot be marked: {error}")
         return None

@@ -94,10 +94,10 @@ def _infiniband(table: Table, base: Path, settings: Settings) -> Switches:
 
 def _linux(table: Table, base: Path, _: Settings) -> Switches:
     """`testbed`, with `adapters` or without; or `fabric` files and the sockets of `agents`."""
-    from weft.switches.linux import on_testbed, with_agents
+    from weft.switches.linux import open_agents, open_persistent_testbed
 
     if table.has("testbed"):
-        return on_testbed(table.text("testbed"), adapters=table.flag("adapters", True))
+        return open_persistent_testbed(table.text("testbed"), adapters=table.flag("adapters", True))
     if not table.has("agents"):
         problem = "neither testbed nor agents"
         raise InputError(
@@ -107,30 +107,37 @@ def _linux(table: Table, base: Path, _: Settings) -> Switches:
     given = agents.rest()
     paths = Table(given, agents.where, agents.prefix)
     sockets = {node: base / paths.text(node) for node in given}
-    return with_agents(_fabric(table, base, read_fabric), sockets)
+    return open_agents(_fabric(table, base, read_fabric), sockets)
 
 
 def _simulated(table: Table, base: Path, _: Settings) -> Switches:
     """Any `fabric`; `registers` in a file outlive the controller; `failing` of writes are lost."""
-    from weft.switches.simulated import USUAL, Failing, SimulatedSwitches, fabric_from
+    from weft.switches.simulated import (
+        DEFAULT_ABILITY,
+        SimulatedSwitches,
+        WriteFailures,
+        read_routed_fabric,
+    )
 
     scheduler = table.choice("scheduler", _SCHEDULERS, "vlarb")
     ability = Ability(
         scheduler=scheduler,
-        levels=table.integer("levels", 1, 64, USUAL.levels),
-        queues=table.integer("queues", 1, 64 if scheduler == "htb" else MAX_LANES, USUAL.queues),
-        entries=table.integer("entries", 1, MAX_ENTRIES, USUAL.entries),
-        units=table.integer("units", 1, 2**31, USUAL.units),
+        levels=table.integer("levels", 1, 64, DEFAULT_ABILITY.levels),
+        queues=table.integer(
+            "queues", 1, 64 if scheduler == "htb" else MAX_LANES, DEFAULT_ABILITY.queues
+        ),
+        entries=table.integer("entries", 1, MAX_ENTRIES, DEFAULT_ABILITY.entries),
+        units=table.integer("units", 1, 2**31, DEFAULT_ABILITY.units),
     )
     registers = table.text("registers", "")
     failing = table.number("failing", 0.0, 1.0, 0.0)
-    fabric = _fabric(table, base, fabric_from)
+    fabric = _fabric(table, base, read_routed_fabric)
     with _mistake(table.place("registers")):
         return SimulatedSwitches(
             fabric,
             ability,
             path=base / registers if registers else None,
-            failing=Failing(probability=failing) if failing else None,
+            failing=WriteFailures(probability=failing) if failing else None,
         )
 
 

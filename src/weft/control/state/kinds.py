@@ -27,11 +27,11 @@ from weft.control.policy.port import (
 from weft.control.state.events import ApplicationModel
 from weft.errors import InputError
 from weft.fabric import Port
-from weft.host.testbed.wiring import LEAST_RATE_BPS
+from weft.host.testbed.wiring import MIN_RATE_BPS
 from weft.sensitivity.model import FloatArray, Hinges
 from weft.switches import Ability, PortName
 
-_LEAST_KBPS = LEAST_RATE_BPS // 1000  # of a class of HTB
+_LEAST_KBPS = MIN_RATE_BPS // 1000  # of a class of HTB
 _NEVER_USED = PortPolicy(scheduler=VlArbitration(queues=8))  # every port has a policy of its own
 
 

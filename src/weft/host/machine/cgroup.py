@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from weft.host.machine.tree import ROOT, number, text
+from weft.host.machine.kernel_files import ROOT, read_number, read_text
 
 # What v1 writes for "no limit": the largest multiple of a page below 2^63.
 _NO_LIMIT_BYTES = 2**62
 
 
-def memory_limit_bytes(root: Path = ROOT) -> int | None:
+def read_memory_limit_bytes(root: Path = ROOT) -> int | None:
     """None: no limit."""
-    limits = [number(group / "memory.max") for group in _groups(root, "")]
-    limits += [number(group / "memory.limit_in_bytes") for group in _groups(root, "memory")]
+    limits = [read_number(group / "memory.max") for group in _groups(root, "")]
+    limits += [read_number(group / "memory.limit_in_bytes") for group in _groups(root, "memory")]
     return min((n for n in limits if n is not None and n < _NO_LIMIT_BYTES), default=None)
 
 
-def cpu_limit(root: Path = ROOT) -> float | None:
+def read_cpu_limit(root: Path = ROOT) -> float | None:
     """How many CPUs' worth of time this process may use; None: no limit."""
-    shares = [_share(*text(group / "cpu.max").split()[:2]) for group in _groups(root, "")]
+    shares = [_share(*read_text(group / "cpu.max").split()[:2]) for group in _groups(root, "")]
     for group in _groups(root, "cpu"):
-        quota, period = (text(group / f"cpu.cfs_{what}_us") for what in ("quota", "period"))
+        quota, period = (read_text(group / f"cpu.cfs_{what}_us") for what in ("quota", "period"))
         shares.append(_share(quota, period))
     return min((share for share in shares if share is not None), default=None)
 
@@ -37,7 +37,7 @@ def _share(quota: str = "", period: str = "") -> float | None:
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
     """Our group of this controller ("": v2) and its parents, as far as they can be seen."""
-    for line in text(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controller not in controllers.split(","):
             continue

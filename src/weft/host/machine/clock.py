@@ -20,7 +20,7 @@ class ClockFacts:
     reason: str
 
 
-def clock() -> ClockFacts:
+def read_clock() -> ClockFacts:
     """Of the process-wide clock; its calibration takes 0.1 s the first time."""
     shared = Clock.shared()
     invariant, reason = Clock.invariant()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.host.machine.tree import ROOT, names, number
+from weft.host.machine.kernel_files import ROOT, list_names, read_number
 
 Key = tuple[str, str]
 Snapshot = Mapping[Key, int]
@@ -56,25 +56,25 @@ class Change:
     note: str = ""
 
 
-def snapshot(root: Path = ROOT) -> dict[Key, int]:
+def read_counters(root: Path = ROOT) -> dict[Key, int]:
     """Every counter that can be read now: (where, name) -> value."""
     found = {}
     for where, directory in _directories(root):
-        for name in names(directory):
-            value = number(directory / name)
+        for name in list_names(directory):
+            value = read_number(directory / name)
             if value is not None and name != "lifespan":
                 found[where, name] = value
     return found
 
 
-def changes(before: Snapshot, after: Snapshot) -> list[Change]:
+def compare_counters(before: Snapshot, after: Snapshot) -> list[Change]:
     """Every counter that moved, in the order of places and names."""
     both = sorted(before.keys() & after.keys())
     all_changes = [_change(key, before[key], after[key]) for key in both]
     return [change for change in all_changes if change.change or change.note]
 
 
-def rows(found: list[Change]) -> list[dict[str, str | int]]:
+def tabulate_changes(found: list[Change]) -> list[dict[str, str | int]]:
     """Changes as the rows of a record's table."""
     return [
         {"where": c.where, "counter": c.counter, "change": c.change, "unit": c.unit, "note": c.note}
@@ -83,25 +83,25 @@ def rows(found: list[Change]) -> list[dict[str, str | int]]:
 
 
 def _directories(root: Path) -> Iterator[tuple[str, Path]]:
-    for device in names(root / "sys/class/infiniband"):
+    for device in list_names(root / "sys/class/infiniband"):
         path = root / "sys/class/infiniband" / device
         yield device, path / "hw_counters"
-        for port in names(path / "ports"):
+        for port in list_names(path / "ports"):
             yield f"{device}/{port}", path / "ports" / port / "counters"
             yield f"{device}/{port}", path / "ports" / port / "hw_counters"
-    for interface in names(root / "sys/class/net"):
+    for interface in list_names(root / "sys/class/net"):
         yield interface, root / "sys/class/net" / interface / "statistics"
 
 
 def _change(key: Key, before: int, after: int) -> Change:
     where, name = key
-    moved, note = difference(before, after, SATURATING.get(name))
+    moved, note = subtract_counter(before, after, SATURATING.get(name))
     if name in _WORDS:
         return Change(where, name, 4 * moved, "B", note)
     return Change(where, name, moved, "", note)
 
 
-def difference(before: int, after: int, saturates_bits: int | None = None) -> tuple[int, str]:
+def subtract_counter(before: int, after: int, saturates_bits: int | None = None) -> tuple[int, str]:
     """How far a counter moved, and "wrapped", "reset" or "saturated" where that needs saying."""
     if saturates_bits is not None and after == 2**saturates_bits - 1:
         return max(0, after - before), "saturated"

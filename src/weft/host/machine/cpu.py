@@ -11,9 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.host.machine.cgroup import cpu_limit
-from weft.host.machine.devices import numa_node_of
-from weft.host.machine.tree import ROOT, cpu_list, listed, names, text
+from weft.host.machine.cgroup import read_cpu_limit
+from weft.host.machine.devices import find_numa_node
+from weft.host.machine.kernel_files import (
+    ROOT,
+    format_cpu_list,
+    list_names,
+    parse_cpu_list,
+    read_text,
+)
 
 _CPUS = "sys/devices/system/cpu"
 _NODES = "sys/devices/system/node"
@@ -58,18 +64,18 @@ class CpuTimes:
     steal_s: float
 
 
-def processors(root: Path = ROOT) -> Processors:
-    online = cpu_list(text(root / _CPUS / "online")) or _numbered(root)
+def read_processors(root: Path = ROOT) -> Processors:
+    online = parse_cpu_list(read_text(root / _CPUS / "online")) or _numbered(root)
     return Processors(
         model=_model(root),
         online=online,
         allowed=_allowed(root, online),
-        isolated=cpu_list(text(root / _CPUS / "isolated")),
+        isolated=parse_cpu_list(read_text(root / _CPUS / "isolated")),
         core_of={cpu: min(_siblings(root, cpu)) for cpu in online},
         nodes=_nodes(root, online),
         governors=_governors(root, online),
         virtual=_is_virtual(root),
-        cpu_limit=cpu_limit(root),
+        cpu_limit=read_cpu_limit(root),
     )
 
 
@@ -80,11 +86,13 @@ def pick_cpus(n: int, device: str | None = None, root: Path = ROOT) -> Placement
     With fewer cores than threads, hyperthreads are used, with a warning; with fewer CPUs
     than threads there is no placement.
     """
-    host = processors(root)
+    host = read_processors(root)
     if n > len(host.allowed):
-        problem = f"{n} spinning threads, but {len(host.allowed)} CPUs ({listed(host.allowed)})"
+        problem = (
+            f"{n} spinning threads, but {len(host.allowed)} CPUs ({format_cpu_list(host.allowed)})"
+        )
         raise InputError("CPUs", problem, "use fewer threads, or blocking instead of spinning")
-    node = numa_node_of(device, root) if device else None
+    node = find_numa_node(device, root) if device else None
     order = sorted(host.allowed, key=lambda cpu: _preference(host, node, cpu))
     chosen = tuple(order[:n])
     return Placement(chosen, tuple(_warnings(host, node, device, chosen)))
@@ -110,7 +118,7 @@ def _warnings(
         )
     if away:
         found.append(
-            f"CPUs {listed(away)} are not on NUMA node {node} of {device}: "
+            f"CPUs {format_cpu_list(away)} are not on NUMA node {node} of {device}: "
             "messages cross between the nodes"
         )
     if host.cpu_limit is not None and host.cpu_limit < len(chosen):
@@ -121,11 +129,11 @@ def _warnings(
     return found
 
 
-def cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
+def read_cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
     """CPU -> times of /proc/stat, which counts in steps of 10 ms."""
     hz = os.sysconf("SC_CLK_TCK")
     times = {}
-    for line in text(root / "proc/stat").splitlines():
+    for line in read_text(root / "proc/stat").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit():
             # Guest time is in user time already: the first eight fields are all there is.
@@ -136,25 +144,28 @@ def cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
 
 
 def _numbered(root: Path) -> tuple[int, ...]:
-    entries = names(root / _CPUS)
+    entries = list_names(root / _CPUS)
     return tuple(sorted(int(n[3:]) for n in entries if n[:3] == "cpu" and n[3:].isdigit()))
 
 
 def _allowed(root: Path, online: tuple[int, ...]) -> tuple[int, ...]:
-    for line in text(root / "proc/self/status").splitlines():
+    for line in read_text(root / "proc/self/status").splitlines():
         if line.startswith("Cpus_allowed_list:"):
-            return tuple(cpu for cpu in cpu_list(line.partition(":")[2]) if cpu in online)
+            return tuple(cpu for cpu in parse_cpu_list(line.partition(":")[2]) if cpu in online)
     return online
 
 
 def _siblings(root: Path, cpu: int) -> tuple[int, ...]:
     topology = root / _CPUS / f"cpu{cpu}" / "topology"
-    return cpu_list(text(topology / "thread_siblings_list")) or (cpu,)
+    return parse_cpu_list(read_text(topology / "thread_siblings_list")) or (cpu,)
 
 
 def _nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
-    numbers = [int(n[4:]) for n in names(root / _NODES) if n[:4] == "node" and n[4:].isdigit()]
-    lists = {n: cpu_list(text(root / _NODES / f"node{n}" / "cpulist")) for n in sorted(numbers)}
+    numbers = [int(n[4:]) for n in list_names(root / _NODES) if n[:4] == "node" and n[4:].isdigit()]
+    lists = {
+        n: parse_cpu_list(read_text(root / _NODES / f"node{n}" / "cpulist"))
+        for n in sorted(numbers)
+    }
     return lists or {0: online}
 
 
@@ -162,7 +173,7 @@ def _governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]
     """Nothing where the kernel does not set the frequency, as in most virtual machines."""
     by_name: dict[str, tuple[int, ...]] = {}
     for cpu in online:
-        name = text(root / _CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_governor")
+        name = read_text(root / _CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_governor")
         if name:
             by_name[name] = (*by_name.get(name, ()), cpu)
     return by_name
@@ -179,7 +190,7 @@ def _model(root: Path) -> str:
 
 
 def _field(root: Path, name: str) -> str:
-    for line in text(root / "proc/cpuinfo").splitlines():
+    for line in read_text(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
             return value.strip()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.host.machine.tree import ROOT, link_name, names, number, text
+from weft.host.machine.kernel_files import ROOT, list_names, read_link_name, read_number, read_text
 
 _RDMA = "sys/class/infiniband"
 _NET = "sys/class/net"
@@ -63,21 +63,21 @@ class Interface:
     ipoib_mode: str
 
 
-def rdma_devices(root: Path = ROOT) -> tuple[RdmaDevice, ...]:
-    return tuple(_rdma_device(root / _RDMA / name) for name in names(root / _RDMA))
+def list_rdma_devices(root: Path = ROOT) -> tuple[RdmaDevice, ...]:
+    return tuple(_rdma_device(root / _RDMA / name) for name in list_names(root / _RDMA))
 
 
-def interfaces(root: Path = ROOT) -> tuple[Interface, ...]:
-    found = (root / _NET / name for name in names(root / _NET))
+def list_interfaces(root: Path = ROOT) -> tuple[Interface, ...]:
+    found = (root / _NET / name for name in list_names(root / _NET))
     return tuple(_interface(path) for path in found if path.is_dir())
 
 
-def numa_node_of(device: str, root: Path = ROOT) -> int | None:
+def find_numa_node(device: str, root: Path = ROOT) -> int | None:
     """The NUMA node of an RDMA device or interface; None where the platform does not say."""
     for folder in (_RDMA, _NET):
         if (root / folder / device).is_dir():
             return _node(root / folder / device / "device")
-    known = ", ".join((*names(root / _RDMA), *names(root / _NET)))
+    known = ", ".join((*list_names(root / _RDMA), *list_names(root / _NET)))
     raise InputError("device", f"{device!r} is not on this host", f"use one of {known}")
 
 
@@ -85,15 +85,15 @@ def _rdma_device(path: Path) -> RdmaDevice:
     device = path / "device"
     return RdmaDevice(
         name=path.name,
-        driver=link_name(device / "driver"),
-        firmware=text(path / "fw_ver"),
-        board=text(path / "board_id"),
-        node_guid=text(path / "node_guid"),
+        driver=read_link_name(device / "driver"),
+        firmware=read_text(path / "fw_ver"),
+        board=read_text(path / "board_id"),
+        node_guid=read_text(path / "node_guid"),
         numa_node=_node(device),
         pcie=_pcie(device, "current"),
         pcie_most=_pcie(device, "max"),
-        ports=tuple(_port(path / "ports" / n) for n in names(path / "ports") if n.isdigit()),
-        interfaces=names(device / "net"),
+        ports=tuple(_port(path / "ports" / n) for n in list_names(path / "ports") if n.isdigit()),
+        interfaces=list_names(device / "net"),
     )
 
 
@@ -102,21 +102,21 @@ def _port(path: Path) -> RdmaPort:
         number=int(path.name),
         state=_word(path / "state"),
         physical_state=_word(path / "phys_state"),
-        rate=text(path / "rate"),
-        link_layer=text(path / "link_layer"),
-        lid=number(path / "lid") or 0,
+        rate=read_text(path / "rate"),
+        link_layer=read_text(path / "link_layer"),
+        lid=read_number(path / "lid") or 0,
     )
 
 
 def _word(path: Path) -> str:
     """ "ACTIVE" of "4: ACTIVE"."""
-    return text(path).partition(":")[2].strip()
+    return read_text(path).partition(":")[2].strip()
 
 
 def _node(device: Path) -> int | None:
     """A device may hang below the one that knows its node, as virtio interfaces do."""
     for place in (device, device / ".."):
-        node = number(place / "numa_node")
+        node = read_number(place / "numa_node")
         if node is not None:
             return node if node >= 0 else None
     return None
@@ -124,24 +124,27 @@ def _node(device: Path) -> int | None:
 
 def _pcie(device: Path, which: str) -> str:
     """ "16.0 GT/s PCIe x16"."""
-    speed, width = text(device / f"{which}_link_speed"), text(device / f"{which}_link_width")
+    speed, width = (
+        read_text(device / f"{which}_link_speed"),
+        read_text(device / f"{which}_link_width"),
+    )
     return f"{speed.removesuffix(' PCIe')} x{width}" if speed and width else ""
 
 
 def _interface(path: Path) -> Interface:
-    speed = number(path / "speed")
+    speed = read_number(path / "speed")
     return Interface(
         name=path.name,
         kind=_kind(path),
-        state=text(path / "operstate"),
-        mtu_bytes=number(path / "mtu") or 0,
+        state=read_text(path / "operstate"),
+        mtu_bytes=read_number(path / "mtu") or 0,
         speed_mbps=speed if speed is not None and speed > 0 else None,
         numa_node=_node(path / "device"),
-        driver=link_name(path / "device" / "driver"),
-        ipoib_mode=text(path / "mode") if number(path / "type") == 32 else "",
+        driver=read_link_name(path / "device" / "driver"),
+        ipoib_mode=read_text(path / "mode") if read_number(path / "type") == 32 else "",
     )
 
 
 def _kind(path: Path) -> str:
-    kind = _KINDS.get(number(path / "type") or 0, "other")
+    kind = _KINDS.get(read_number(path / "type") or 0, "other")
     return "virtual" if kind == "ethernet" and not (path / "device").exists() else kind

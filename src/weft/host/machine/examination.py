@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from weft._core import huge_pages_of
 from weft.host.machine import findings
-from weft.host.machine.clock import ClockFacts, clock
-from weft.host.machine.cpu import Processors, processors
-from weft.host.machine.devices import Interface, RdmaDevice, interfaces, rdma_devices
+from weft.host.machine.clock import ClockFacts, read_clock
+from weft.host.machine.cpu import Processors, read_processors
+from weft.host.machine.devices import Interface, RdmaDevice, list_interfaces, list_rdma_devices
 from weft.host.machine.facts import USUAL_BUFFER_BYTES
 from weft.host.machine.findings import Finding
-from weft.host.machine.memory import Memory, memory
-from weft.host.machine.noise import Distance, HostNoise, distances, look
+from weft.host.machine.memory import Memory, read_memory
+from weft.host.machine.noise import Distance, HostNoise, measure_distances, measure_noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,27 +31,27 @@ class Examination:
 
     def findings(self) -> list[Finding]:
         return [
-            *findings.clock_findings(self.clock),
-            *findings.cpu_findings(self.processors),
-            *findings.memory_findings(self.memory, self.pages, self.rdma_devices),
-            *findings.device_findings(self.rdma_devices),
-            *findings.interface_findings(self.interfaces),
-            *findings.noise_findings(self.noise),
+            *findings.check_clock(self.clock),
+            *findings.check_cpus(self.processors),
+            *findings.check_memory(self.memory, self.pages, self.rdma_devices),
+            *findings.check_devices(self.rdma_devices),
+            *findings.check_interfaces(self.interfaces),
+            *findings.check_noise(self.noise),
         ]
 
 
 def examine(seconds: float = 1.0) -> Examination:
     """Looks at the host; noise is watched for `seconds` on the last CPU we may use."""
-    cpus = processors()
+    cpus = read_processors()
     return Examination(
         host=platform.node(),
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
-        clock=clock(),
+        clock=read_clock(),
         processors=cpus,
-        memory=memory(),
+        memory=read_memory(),
         pages=huge_pages_of(USUAL_BUFFER_BYTES),
-        rdma_devices=rdma_devices(),
-        interfaces=interfaces(),
-        noise=look(seconds, max(cpus.allowed, default=-1)),
-        distances=tuple(distances(cpus)),
+        rdma_devices=list_rdma_devices(),
+        interfaces=list_interfaces(),
+        noise=measure_noise(seconds, max(cpus.allowed, default=-1)),
+        distances=tuple(measure_distances(cpus)),
     )

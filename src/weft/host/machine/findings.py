@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from weft.host.machine.clock import ClockFacts
 from weft.host.machine.cpu import Processors
 from weft.host.machine.devices import Interface, RdmaDevice
+from weft.host.machine.kernel_files import format_cpu_list
 from weft.host.machine.memory import Memory
 from weft.host.machine.noise import HostNoise
-from weft.host.machine.tree import listed
 
 # A ring of 8 MiB messages and the queues of one connection: what `weft bandwidth` may register.
 _MEMLOCK_BYTES = 64 * 2**20
@@ -31,7 +31,7 @@ class Finding:
     remedy: str
 
 
-def clock_findings(clock: ClockFacts) -> Iterator[Finding]:
+def check_clock(clock: ClockFacts) -> Iterator[Finding]:
     if not clock.invariant:
         yield Finding(
             f"the counter {clock.source} is not reliable: {clock.reason}",
@@ -40,17 +40,17 @@ def clock_findings(clock: ClockFacts) -> Iterator[Finding]:
         )
 
 
-def cpu_findings(cpus: Processors) -> Iterator[Finding]:
+def check_cpus(cpus: Processors) -> Iterator[Finding]:
     slow = {name: on for name, on in cpus.governors.items() if name != "performance"}
     for name, on in sorted(slow.items()):
         yield Finding(
-            f"governor {name} on CPUs {listed(on)}",
+            f"governor {name} on CPUs {format_cpu_list(on)}",
             "the frequency follows the load: the first messages after a pause are slow",
             "as root: `cpupower frequency-set -g performance`",
         )
     if len({cpus.core_of[cpu] for cpu in cpus.allowed}) < 2:
         yield Finding(
-            f"one core only (CPUs {listed(cpus.allowed)})",
+            f"one core only (CPUs {format_cpu_list(cpus.allowed)})",
             "two spinning ends on this host take turns of milliseconds",
             "use `--block`, or the peer on another host",
         )
@@ -62,7 +62,7 @@ def cpu_findings(cpus: Processors) -> Iterator[Finding]:
         )
 
 
-def memory_findings(memory: Memory, pages: str, devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
+def check_memory(memory: Memory, pages: str, devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
     if pages == "4K":
         yield Finding(
             "message buffers get 4 KiB pages",
@@ -79,7 +79,7 @@ def memory_findings(memory: Memory, pages: str, devices: Sequence[RdmaDevice]) -
         )
 
 
-def noise_findings(noise: HostNoise) -> Iterator[Finding]:
+def check_noise(noise: HostNoise) -> Iterator[Finding]:
     if noise.lost_share > _LOST_SHARE or (noise.gaps.count and noise.gaps.max > _LONG_GAP_PS):
         longest_us = noise.gaps.max / 1e6
         yield Finding(
@@ -90,7 +90,7 @@ def noise_findings(noise: HostNoise) -> Iterator[Finding]:
         )
 
 
-def device_findings(devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
+def check_devices(devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
     for device in devices:
         for port in device.ports:
             if not port.is_active:
@@ -107,7 +107,7 @@ def device_findings(devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
             )
 
 
-def interface_findings(interfaces: Sequence[Interface]) -> Iterator[Finding]:
+def check_interfaces(interfaces: Sequence[Interface]) -> Iterator[Finding]:
     for interface in interfaces:
         if interface.ipoib_mode == "datagram" and interface.mtu_bytes <= 2044:
             yield Finding(

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.host.machine.cgroup import memory_limit_bytes
-from weft.host.machine.tree import ROOT, number, text
+from weft.host.machine.cgroup import read_memory_limit_bytes
+from weft.host.machine.kernel_files import ROOT, read_number, read_text
 
 _CAP_IPC_LOCK = 14  # <linux/capability.h>
 _HUGE = "sys/kernel/mm/hugepages/hugepages-2048kB"
@@ -30,36 +30,40 @@ class Memory:
     cgroup_limit_bytes: int | None
 
 
-def memory(root: Path = ROOT) -> Memory:
+def read_memory(root: Path = ROOT) -> Memory:
     return Memory(
         total_bytes=_meminfo(root, "MemTotal"),
         available_bytes=_meminfo(root, "MemAvailable"),
-        huge_total=number(root / _HUGE / "nr_hugepages") or 0,
-        huge_free=number(root / _HUGE / "free_hugepages") or 0,
-        transparent=transparent_mode(text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        huge_total=read_number(root / _HUGE / "nr_hugepages") or 0,
+        huge_free=read_number(root / _HUGE / "free_hugepages") or 0,
+        transparent=parse_transparent_mode(
+            read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
+        ),
         memlock_bytes=_memlock(root),
         may_exceed_memlock=_has_ipc_lock(root),
-        cgroup_limit_bytes=memory_limit_bytes(root),
+        cgroup_limit_bytes=read_memory_limit_bytes(root),
     )
 
 
-def transparent_mode(line: str) -> str:
+def parse_transparent_mode(line: str) -> str:
     """The word in brackets of "always [madvise] never"."""
     found = re.search(r"\[(\w+)\]", line)
     return found[1] if found else ""
 
 
 def _meminfo(root: Path, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", text(root / "proc/meminfo"), re.MULTILINE)
+    found = re.search(rf"^{name}:\s+(\d+) kB$", read_text(root / "proc/meminfo"), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
 
 def _memlock(root: Path) -> int | None:
-    limits = text(root / "proc/self/limits")
+    limits = read_text(root / "proc/self/limits")
     found = re.search(r"^Max locked memory\s+(\d+|unlimited)", limits, re.MULTILINE)
     return int(found[1]) if found and found[1] != "unlimited" else None
 
 
 def _has_ipc_lock(root: Path) -> bool:
-    found = re.search(r"^CapEff:\s+([0-9a-f]+)$", text(root / "proc/self/status"), re.MULTILINE)
+    found = re.search(
+        r"^CapEff:\s+([0-9a-f]+)$", read_text(root / "proc/self/status"), re.MULTILINE
+    )
     return bool(found and int(found[1], 16) >> _CAP_IPC_LOCK & 1)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from weft._core import Histogram, core_distance, hiccups
-from weft.host.machine.cpu import Processors, cpu_times
+from weft.host.machine.cpu import Processors, read_cpu_times
 
 THRESHOLD_NS = 1000
 _PIECE_SECONDS = 0.25
@@ -36,7 +36,7 @@ class HostNoise:
     @property
     def lost_share(self) -> float:
         """Part of the watched time in which a spinning thread did not run."""
-        return lost_ns(self.gaps) / self.watched_ns if self.watched_ns else 0.0
+        return sum_gaps_ns(self.gaps) / self.watched_ns if self.watched_ns else 0.0
 
     @property
     def steal_share(self) -> float:
@@ -61,7 +61,7 @@ class Distance:
     p50_ps: int | None
 
 
-def lost_ns(gaps: Histogram) -> int:
+def sum_gaps_ns(gaps: Histogram) -> int:
     return round(gaps.mean * gaps.count / 1000) if gaps.count else 0
 
 
@@ -76,7 +76,7 @@ def _hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
     return gaps, watched_ns
 
 
-def look(seconds: float, cpu: int = -1) -> HostNoise:
+def measure_noise(seconds: float, cpu: int = -1) -> HostNoise:
     """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
     steal, start = _steal_ns(cpu), time.monotonic_ns()
     gaps, watched_ns = _hiccups(seconds, cpu)
@@ -110,24 +110,24 @@ def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
     )
 
 
-def distances(host: Processors, most: int = 6, seconds: float = 0.1) -> list[Distance]:
+def measure_distances(host: Processors, most: int = 6, seconds: float = 0.1) -> list[Distance]:
     """From our first CPU to one of each kind first (sibling, same node, each other node)."""
-    pairs = distance_pairs(host)[:most]
+    pairs = choose_cpu_pairs(host)[:most]
     return [_distance(host, a, b, seconds) for a, b in pairs]
 
 
-def distance_pairs(host: Processors) -> list[tuple[int, int]]:
+def choose_cpu_pairs(host: Processors) -> list[tuple[int, int]]:
     """Pairs with our first CPU, those first that stand for a relation not yet among them."""
     if not host.allowed:
         return []
     first, *others = host.allowed
-    kinds = [relation(host, first, other) for other in others]
+    kinds = [describe_relation(host, first, other) for other in others]
     again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
     ordered = sorted(zip(again, others, strict=True))
     return [(first, other) for _, other in ordered]
 
 
-def relation(host: Processors, a: int, b: int) -> str:
+def describe_relation(host: Processors, a: int, b: int) -> str:
     if host.core_of[a] == host.core_of[b]:
         return "one core"
     nodes = host.node_of(a), host.node_of(b)
@@ -137,12 +137,12 @@ def relation(host: Processors, a: int, b: int) -> str:
 def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
     halves = core_distance(a, b, seconds=seconds)
     p50 = halves.quantile(0.5) if halves.count else None
-    return Distance(a, b, relation(host, a, b), p50)
+    return Distance(a, b, describe_relation(host, a, b), p50)
 
 
 def _steal_ns(cpu: int = -1) -> int:
     """Of one CPU or (-1) of all, in steps of 10 ms; containers may be shown fewer CPUs."""
-    steal = [times.steal_s for n, times in cpu_times().items() if cpu in (-1, n)]
+    steal = [times.steal_s for n, times in read_cpu_times().items() if cpu in (-1, n)]
     return round(1e9 * sum(steal))
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.host.machine.tree import ROOT, names, text
+from weft.host.machine.kernel_files import ROOT, list_names, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Times:
     run_delay_s: float
 
 
-def started_ticks(pid: int, root: Path = ROOT) -> int | None:
+def read_start_ticks(pid: int, root: Path = ROOT) -> int | None:
     """When a process started, since the machine did; None if it has ended, waited for or not."""
-    words = text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
+    words = read_text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
     return None if not words or words[0] in ("Z", "X") else int(words[19])
 
 
@@ -35,7 +35,7 @@ class TreeTimes:
         self._root = root
         self._proc = root / "proc"
         self._pids = {pid}
-        self._began = {pid: started_ticks(pid, root)}
+        self._began = {pid: read_start_ticks(pid, root)}
         self._seen: dict[str, tuple[int, int]] = {}
         self._ended = (0, 0)
 
@@ -45,12 +45,12 @@ class TreeTimes:
         waiting = list(self._pids)
         while waiting:
             pid = waiting.pop()
-            threads = names(self._proc / str(pid) / "task")
+            threads = list_names(self._proc / str(pid) / "task")
             if pid in alive or not threads:
                 continue
             alive.add(pid)
             if pid not in self._pids:
-                self._began[pid] = started_ticks(pid, self._root)
+                self._began[pid] = read_start_ticks(pid, self._root)
             for thread in threads:
                 waiting += self._look(pid, thread)
         self._pids = alive
@@ -62,16 +62,16 @@ class TreeTimes:
         return [
             pid
             for pid, began in self._began.items()
-            if began is not None and started_ticks(pid, self._root) == began
+            if began is not None and read_start_ticks(pid, self._root) == began
         ]
 
     def _look(self, pid: int, thread: str) -> list[int]:
         """Notes a thread's times; returns the processes that it started."""
         place = self._proc / str(pid) / "task" / thread
-        words = text(place / "schedstat").split()
+        words = read_text(place / "schedstat").split()
         if len(words) >= 2:
             now, then = (int(words[0]), int(words[1])), self._seen.get(thread, (0, 0))
             if now[0] < then[0] or now[1] < then[1]:  # a new thread has the number
                 self._ended = (self._ended[0] + then[0], self._ended[1] + then[1])
             self._seen[thread] = now
-        return [int(child) for child in text(place / "children").split()]
+        return [int(child) for child in read_text(place / "children").split()]

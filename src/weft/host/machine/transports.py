@@ -39,13 +39,13 @@ OPERATIONS = frozenset(
 _ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
 
 
-def transports() -> list[Transport]:
+def list_transports() -> list[Transport]:
     """Every transport, device and provider: those of the core, and MPI."""
     found = [*map(_transport, availability()), _mpi()]
     return sorted(found, key=lambda transport: _ORDER.index(transport.over.partition(":")[0]))
 
 
-def reaches_others(transport: Transport) -> bool:
+def is_remote(transport: Transport) -> bool:
     """Whether messages leave this process: the delay transport is for testing alone."""
     return transport.over != "delay"
 

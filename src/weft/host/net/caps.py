@@ -1,7 +1,7 @@
 """Caps on links: less bandwidth for a while, and exactly what was there before afterwards.
 
 A cap is a token bucket at each end of a link, so that it holds in both directions; where the other
-end is another machine's, one on what comes in (`weft.host.net.inbound`) does the same. `changing`
+end is another machine's, one on what comes in (`weft.host.net.ingress`) does the same. `changing`
 starts a watchdog (`weft.host.net.watchdog`) and saves the ends before anything is changed; the
 watchdog puts everything back when the block ends, or when this process dies, SIGKILL included.
 Should both be killed, the journal in `JOURNALS` lets the next `changing`, or
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Protocol
 
 from weft.errors import InputError
-from weft.host.net import ends, inbound, namespaces
-from weft.host.net.ends import End, Saved
-from weft.host.net.lock import held_in_own_folder
+from weft.host.net import ingress, link_ends, namespaces
+from weft.host.net.file_lock import hold_lock_in_folder
+from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import TokenBucket
-from weft.host.testbed.wiring import LEAST_RATE_BPS, LIMIT_BYTES, MOST_RATE_BPS, burst_bytes
+from weft.host.testbed.wiring import LIMIT_BYTES, MAX_RATE_BPS, MIN_RATE_BPS, choose_burst_bytes
 
 JOURNALS = Path("/run/weft/caps")
 _RESTORE_S = 30
@@ -34,19 +34,19 @@ _NUMBERS = itertools.count()
 
 
 class Side(Protocol):
-    """`weft.host.net.ends` for what is sent, `weft.host.net.inbound` for what is received."""
+    """`weft.host.net.link_ends` for what is sent, `weft.host.net.ingress` for what is received."""
 
-    def save(self, end: End, *, even_default_route: bool = ...) -> Saved: ...
-    def set_bucket(self, saved: Saved, bucket: TokenBucket) -> None: ...
-    def bucket_of(self, end: End) -> TokenBucket | None: ...
-    def restore(self, saved: Saved) -> None: ...
+    def save(self, end: LinkEnd, *, allow_default_route: bool = ...) -> SavedEnd: ...
+    def set_bucket(self, saved: SavedEnd, bucket: TokenBucket) -> None: ...
+    def read_bucket(self, end: LinkEnd) -> TokenBucket | None: ...
+    def restore(self, saved: SavedEnd) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ChangedEnds:
     """Ends that may be changed now, and what each had."""
 
-    saved: Sequence[Saved]
+    saved: Sequence[SavedEnd]
 
     def cap(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
         """Caps every end at a rate, or at a share of the token bucket it had."""
@@ -60,23 +60,23 @@ class Ends:
         """Raises unless every end still has the cap that it was given."""
         for one in self.saved:
             rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
-            now = _side(one.end).bucket_of(one.end)
+            now = _side(one.end).read_bucket(one.end)
             if now is None or now.rate_bps // 8 != _bucket(one, rate).rate_bps // 8:
                 has = "no cap" if now is None else f"{now.rate_bps / 1e6:g} Mb/s"
                 problem = f"was given {rate / 1e6:g} Mb/s and has {has}: someone else changed it"
                 raise InputError(str(one.end), problem, "keep others from it meanwhile")
 
-    def rates_bps(self) -> dict[End, int | None]:
+    def rates_bps(self) -> dict[LinkEnd, int | None]:
         """What the kernel has now, where it is a token bucket."""
-        now = {one.end: _side(one.end).bucket_of(one.end) for one in self.saved}
+        now = {one.end: _side(one.end).read_bucket(one.end) for one in self.saved}
         return {end: bucket.rate_bps if bucket else None for end, bucket in now.items()}
 
 
-def _side(end: End) -> Side:
-    return inbound if end.receiving else ends
+def _side(end: LinkEnd) -> Side:
+    return ingress if end.receiving else link_ends
 
 
-def _share(saved: Saved, percent: float) -> float:
+def _share(saved: SavedEnd, percent: float) -> float:
     if saved.bucket is None:
         problem = "has no token bucket, so its rate is not known"
         raise InputError(str(saved.end), problem, "give the cap as a rate")
@@ -85,52 +85,56 @@ def _share(saved: Saved, percent: float) -> float:
     return saved.bucket.rate_bps * percent / 100
 
 
-def _bucket(saved: Saved, rate_bps: float) -> TokenBucket:
-    if not LEAST_RATE_BPS <= rate_bps <= MOST_RATE_BPS:
+def _bucket(saved: SavedEnd, rate_bps: float) -> TokenBucket:
+    if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
         problem = f"{rate_bps:g} b/s is not in [8 kb/s, 10 Tb/s]"
         raise InputError(f"cap of {saved.end}", problem, "use such a rate")
     if saved.bucket is not None and saved.bucket.rate_bps == rate_bps:
         return saved.bucket
-    least = ends.largest_packet_bytes(saved)
+    least = link_ends.read_max_packet_bytes(saved)
     limit = saved.bucket.limit_bytes if saved.bucket else LIMIT_BYTES
     return TokenBucket(
         rate_bps=round(rate_bps),
-        burst_bytes=max(burst_bytes(rate_bps), least),
+        burst_bytes=max(choose_burst_bytes(rate_bps), least),
         limit_bytes=max(limit, least),
     )
 
 
 @contextmanager
-def capped(
-    links: Iterable[End],
+def cap_links(
+    links: Iterable[LinkEnd],
     *,
     rate_bps: float | None = None,
     percent: float | None = None,
-    even_default_route: bool = False,
-) -> Iterator[Ends]:
+    allow_default_route: bool = False,
+) -> Iterator[ChangedEnds]:
     """All ends of the links have this cap inside the block."""
-    with changing(links, even_default_route=even_default_route) as held:
+    with change_ends(links, allow_default_route=allow_default_route) as held:
         held.cap(rate_bps=rate_bps, percent=percent)
         yield held
 
 
 @contextmanager
-def changing(links: Iterable[End], *, even_default_route: bool = False) -> Iterator[Ends]:
+def change_ends(
+    links: Iterable[LinkEnd], *, allow_default_route: bool = False
+) -> Iterator[ChangedEnds]:
     """The ends may be changed inside the block; they are put back after it, whatever happens."""
-    journal = JOURNALS / f"{namespaces.full_name(str(next(_NUMBERS)))}.json"
+    journal = JOURNALS / f"{namespaces.build_name(str(next(_NUMBERS)))}.json"
     watchdog = _start_watchdog(journal)
     try:
         chosen = list(dict.fromkeys(links))
-        with settled(chosen):
-            saved = [_side(one).save(one, even_default_route=even_default_route) for one in chosen]
+        with exclude_other_changes(chosen):
+            saved = [
+                _side(one).save(one, allow_default_route=allow_default_route) for one in chosen
+            ]
             _write(journal, saved)
-        yield Ends(saved)
+        yield ChangedEnds(saved)
     finally:
         _finish(watchdog, journal)
 
 
 @contextmanager
-def settled(chosen: Sequence[End]) -> Iterator[None]:
+def exclude_other_changes(chosen: Sequence[LinkEnd]) -> Iterator[None]:
     """Nobody is changing these ends for a while, and nobody begins to inside the block."""
     with _locked():
         _restore_leftovers()
@@ -138,20 +142,20 @@ def settled(chosen: Sequence[End]) -> Iterator[None]:
         yield
 
 
-def _write(journal: Path, saved: Sequence[Saved]) -> None:
+def _write(journal: Path, saved: Sequence[SavedEnd]) -> None:
     """Whole or not at all."""
     fresh = journal.with_suffix(".new")
     fresh.write_text(json.dumps([one.as_json() for one in saved]))
     fresh.replace(journal)
 
 
-def _refuse_those_in_use(chosen: Iterable[End]) -> None:
+def _refuse_those_in_use(chosen: Iterable[LinkEnd]) -> None:
     """Whatever their namespace is called by those who use them."""
     for path in _journals():
-        saved = [ends.saved_from(data) for data in json.loads(path.read_text())]
+        saved = [link_ends.decode_saved(data) for data in json.loads(path.read_text())]
         taken = {(one.netns, replace(one.end, namespace=None)) for one in saved}
         for one in chosen:
-            if (namespaces.identity(one.namespace), replace(one, namespace=None)) in taken:
+            if (namespaces.read_identity(one.namespace), replace(one, namespace=None)) in taken:
                 problem = f"is being changed by process {path.stem.split('-')[1]}"
                 raise InputError(str(one), problem, "wait until it has ended")
 
@@ -191,7 +195,7 @@ def _journals() -> list[Path]:
 def _locked() -> AbstractContextManager[None]:
     """One process at a time looks at the journals."""
     lock = JOURNALS / "lock"
-    return held_in_own_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
+    return hold_lock_in_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
 
 
 def restore_journal(journal: Path) -> None:
@@ -206,7 +210,7 @@ def _restore(journal: Path) -> None:
         return
     failures = []
     for data in json.loads(journal.read_text()):
-        saved = ends.reachable(ends.saved_from(data))
+        saved = link_ends.find_reachable(link_ends.decode_saved(data))
         if saved is None:
             continue
         try:

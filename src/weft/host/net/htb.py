@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.host.net import qdisc
-from weft.host.net.qdisc import ADD, CHANGE, REST, Count, Filter, HtbClass, Match, Qdisc
+from weft.host.net.qdisc import ADD, CHANGE, REST, Counters, Filter, HtbClass, Match, Qdisc
 from weft.host.net.rtnetlink import CREATE, REPLACE, Message, Rtnetlink
 from weft.host.testbed import wiring
 
@@ -30,7 +30,7 @@ _FIRST = MAJOR | 0x10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class HtbTree:
     """`queues` by their numbers; `queue_of` by DSCP, where 0 is all that is not listed."""
 
     link_bps: int
@@ -39,31 +39,31 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class KernelTree:
     """What the kernel has; `default` is the class of packets that no filter takes."""
 
     classes: Mapping[int, HtbClass]
-    counts: Mapping[int, Count]
+    counts: Mapping[int, Counters]
     filters: Mapping[Match, Filter]
     default: int
 
     def class_of(self, dscp: int) -> int:
         """Where packets of a DSCP go."""
         rest = self.filters[REST].classid if REST in self.filters else self.default
-        ipv4, _ = qdisc.dscp_matches(dscp)
+        ipv4, _ = qdisc.match_dscp(dscp)
         return self.filters[ipv4].classid if ipv4 in self.filters else rest
 
     def dscps_of(self, classid: int) -> tuple[int, ...]:
         """Those with a filter to a class, and 0 where it takes all the rest."""
-        listed = [dscp for dscp in range(1, 64) if qdisc.dscp_matches(dscp)[0] in self.filters]
+        listed = [dscp for dscp in range(1, 64) if qdisc.match_dscp(dscp)[0] in self.filters]
         return tuple(dscp for dscp in (0, *listed) if self.class_of(dscp) == classid)
 
 
-def classid(queue: int) -> int:
+def build_classid(queue: int) -> int:
     return _FIRST + queue
 
 
-def queue_class(
+def build_queue_class(
     queue: int,
     *,
     rate_bps: int,
@@ -75,7 +75,7 @@ def queue_class(
     if burst_bytes is None:
         burst_bytes = _burst_bytes(rate_bps, ceil_bps)
     return HtbClass(
-        classid=classid(queue),
+        classid=build_classid(queue),
         parent=LINK,
         rate_bps=rate_bps,
         ceil_bps=ceil_bps,
@@ -87,10 +87,10 @@ def queue_class(
 
 def _burst_bytes(rate_bps: int, link_bps: int) -> int:
     """As long a time as the link's own burst: all queues of a port lose alike by a late timer."""
-    return max(round(wiring.burst_bytes(link_bps) * rate_bps / link_bps), 1)
+    return max(round(wiring.choose_burst_bytes(link_bps) * rate_bps / link_bps), 1)
 
 
-def quantum_bytes(share: float) -> int:
+def choose_quantum_bytes(share: float) -> int:
     """How much a queue with a share of the link sends at a time of what others leave."""
     return max(round(share * _WHOLE_QUANTUM_BYTES), _LEAST_QUANTUM_BYTES)
 
@@ -98,32 +98,34 @@ def quantum_bytes(share: float) -> int:
 # ---- Requests ---------------------------------------------------------------------------------
 
 
-def root_options(tree: Tree) -> bytes:
-    return qdisc.htb_options(classid(tree.queue_of[0]) & 0xFFFF)
+def pack_root_options(tree: HtbTree) -> bytes:
+    return qdisc.pack_htb(build_classid(tree.queue_of[0]) & 0xFFFF)
 
 
-def root_message(index: int, tree: Tree) -> Message:
+def pack_root(index: int, tree: HtbTree) -> Message:
     """The port's root becomes HTB in one exchange, whatever it was; HTB itself it cannot be."""
     flags = CREATE | REPLACE
-    return qdisc.qdisc_message(index, "htb", root_options(tree), handle=MAJOR, flags=flags)
+    return qdisc.pack_qdisc(index, "htb", pack_root_options(tree), handle=MAJOR, flags=flags)
 
 
-def under_root_messages(index: int, tree: Tree, limit_bytes: int) -> list[Message]:
+def pack_under_root(index: int, tree: HtbTree, limit_bytes: int) -> list[Message]:
     """All that is under a root that is new; so much may wait in each queue."""
-    nothing = Found(classes={}, counts={}, filters={}, default=0)
-    return [one for batch in change_batches(index, tree, nothing, limit_bytes) for one in batch]
+    nothing = KernelTree(classes={}, counts={}, filters={}, default=0)
+    return [one for batch in pack_changes(index, tree, nothing, limit_bytes) for one in batch]
 
 
-def change_batches(index: int, tree: Tree, found: Found, limit_bytes: int) -> list[list[Message]]:
+def pack_changes(
+    index: int, tree: HtbTree, found: KernelTree, limit_bytes: int
+) -> list[list[Message]]:
     """What makes this tree of a sound one; a batch that is refused ends the change."""
-    used = {classid(queue) for queue in tree.queue_of.values()} | {LINK}
+    used = {build_classid(queue) for queue in tree.queue_of.values()} | {LINK}
     first: list[Message] = []
     last: list[Message] = []
     for one in _classes(tree).values():
         messages = _class_changes(index, one, found.classes.get(one.classid), limit_bytes)
         (first if one.classid in used else last).extend(messages)
     strange = sorted(found.classes.keys() - _classes(tree).keys(), reverse=True)
-    last += [qdisc.delete_class_message(index, one) for one in strange]
+    last += [qdisc.pack_class_deletion(index, one) for one in strange]
     moves = _filter_changes(index, tree, found)
     batches = [first, moves, last] if moves else [[*first, *last]]
     return [batch for batch in batches if batch]
@@ -133,70 +135,70 @@ def _class_changes(
     index: int, one: HtbClass, there: HtbClass | None, limit_bytes: int
 ) -> list[Message]:
     if there is not None:
-        return [] if there == qdisc.as_read(one) else class_messages(index, [one])
-    new = qdisc.class_message(index, one, flags=ADD)
-    fifo = qdisc.fifo_options(limit_bytes)
-    queue = qdisc.qdisc_message(index, "bfifo", fifo, handle=0, flags=ADD, parent=one.classid)
+        return [] if there == qdisc.round_class(one) else pack_classes(index, [one])
+    new = qdisc.pack_class(index, one, flags=ADD)
+    fifo = qdisc.pack_fifo(limit_bytes)
+    queue = qdisc.pack_qdisc(index, "bfifo", fifo, handle=0, flags=ADD, parent=one.classid)
     return [new] if one.classid == LINK else [new, queue]
 
 
-def _filter_changes(index: int, tree: Tree, found: Found) -> list[Message]:
+def _filter_changes(index: int, tree: HtbTree, found: KernelTree) -> list[Message]:
     there = found.filters
     messages: list[Message] = []
     for match, to in _filters(tree).items():
         if match not in there or there[match].classid != to:
             handle = there[match].handle if match in there else 0
-            messages.append(qdisc.filter_message(index, match, to, handle=handle))
+            messages.append(qdisc.pack_filter(index, match, to, handle=handle))
     strange = [there[match] for match in there.keys() - _filters(tree).keys()]
-    return [*messages, *map(qdisc.delete_filter_message, strange)]
+    return [*messages, *map(qdisc.pack_filter_deletion, strange)]
 
 
-def class_messages(index: int, classes: list[HtbClass]) -> list[Message]:
-    return [qdisc.class_message(index, one, flags=CHANGE) for one in classes]
+def pack_classes(index: int, classes: list[HtbClass]) -> list[Message]:
+    return [qdisc.pack_class(index, one, flags=CHANGE) for one in classes]
 
 
-def link_class(link_bps: int) -> HtbClass:
+def build_link_class(link_bps: int) -> HtbClass:
     return HtbClass(
         classid=LINK,
         parent=MAJOR,
         rate_bps=link_bps,
         ceil_bps=link_bps,
         quantum_bytes=_LINK_QUANTUM_BYTES,
-        burst_bytes=wiring.burst_bytes(link_bps),
+        burst_bytes=wiring.choose_burst_bytes(link_bps),
     )
 
 
-def _classes(tree: Tree) -> dict[int, HtbClass]:
-    return {one.classid: one for one in (link_class(tree.link_bps), *tree.queues)}
+def _classes(tree: HtbTree) -> dict[int, HtbClass]:
+    return {one.classid: one for one in (build_link_class(tree.link_bps), *tree.queues)}
 
 
-def _filters(tree: Tree) -> dict[Match, int]:
+def _filters(tree: HtbTree) -> dict[Match, int]:
     marked = {
-        match: classid(queue)
+        match: build_classid(queue)
         for dscp, queue in tree.queue_of.items()
         if dscp
-        for match in qdisc.dscp_matches(dscp)
+        for match in qdisc.match_dscp(dscp)
     }
-    return {**marked, REST: classid(tree.queue_of[0])}
+    return {**marked, REST: build_classid(tree.queue_of[0])}
 
 
 # ---- Read back --------------------------------------------------------------------------------
 
 
-def read(link: Rtnetlink, index: int, root: Qdisc) -> Found:
+def read_tree(link: Rtnetlink, index: int, root: Qdisc) -> KernelTree:
     """What is under a root that is HTB's."""
-    classes = qdisc.classes(link, index)
-    return Found(
+    classes = qdisc.read_classes(link, index)
+    return KernelTree(
         classes={key: one for key, (one, _) in classes.items()},
         counts={key: count for key, (_, count) in classes.items()},
-        filters=qdisc.filters(link, index, root.handle),
-        default=root.handle | qdisc.htb_default(root.options),
+        filters=qdisc.read_filters(link, index, root.handle),
+        default=root.handle | qdisc.unpack_htb_default(root.options),
     )
 
 
-def is_sound(found: Found, tree: Tree) -> bool:
+def is_changeable(found: KernelTree, tree: HtbTree) -> bool:
     """The link's class is there, and no class of the tree is elsewhere: it can be changed."""
-    wanted = {key: qdisc.as_read(one) for key, one in _classes(tree).items()}
+    wanted = {key: qdisc.round_class(one) for key, one in _classes(tree).items()}
     misplaced = [
         key
         for key in wanted.keys() & found.classes.keys()
@@ -205,7 +207,7 @@ def is_sound(found: Found, tree: Tree) -> bool:
     return LINK in found.classes and not misplaced
 
 
-def difference(found: Found, tree: Tree) -> str | None:
+def describe_difference(found: KernelTree, tree: HtbTree) -> str | None:
     """In what the kernel differs from a tree; None where it does not."""
     for what, has, wants in (
         ("classes", found.classes.keys(), _classes(tree).keys()),
@@ -214,12 +216,12 @@ def difference(found: Found, tree: Tree) -> str | None:
         if has != wants:
             return f"{len(wants - has)} {what} are missing, {len(has - wants)} are not weft's"
     for key, one in _classes(tree).items():
-        if (told := _class_difference(found.classes[key], qdisc.as_read(one))) is not None:
-            return f"class {qdisc.name(key)}: {told}"
+        if (told := _class_difference(found.classes[key], qdisc.round_class(one))) is not None:
+            return f"class {qdisc.format_handle(key)}: {told}"
     for match, to in _filters(tree).items():
         if found.filters[match].classid != to:
-            leads = qdisc.name(found.filters[match].classid)
-            return f"filter {match.value:08x} leads to {leads}, not {qdisc.name(to)}"
+            leads = qdisc.format_handle(found.filters[match].classid)
+            return f"filter {match.value:08x} leads to {leads}, not {qdisc.format_handle(to)}"
     return None
 
 

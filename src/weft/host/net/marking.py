@@ -80,11 +80,11 @@ class Group:
 
 
 @contextmanager
-def marked(name: str, dscp: int) -> Iterator[Group]:
+def open_marked_group(name: str, dscp: int) -> Iterator[Group]:
     """A group whose connections bear the DSCP; 0 leaves them as they are."""
     if not 0 <= dscp <= 63:
         raise InputError(f"DSCP {dscp}", "is not in 0 to 63", "use one that is")
-    group = Group(mount() / namespaces.full_name(name))
+    group = Group(find_mount() / namespaces.build_name(name))
     group.path.mkdir()
     try:
         if dscp:
@@ -95,14 +95,14 @@ def marked(name: str, dscp: int) -> Iterator[Group]:
 
 
 @contextmanager
-def accompanied(name: str) -> Iterator[Group]:
+def open_nested_group(name: str) -> Iterator[Group]:
     """A group inside ours, without a mark so far; its end ends nobody: they are ours again."""
     home = _own_group()
     for path in home.glob(f"{_ACCOMPANIED}*"):
         with suppress(OSError):  # somebody is in it, or it is gone by now
             if namespaces.is_orphan(path.name.removeprefix(_ACCOMPANIED)):
                 path.rmdir()
-    group = Group(home / f"{_ACCOMPANIED}{namespaces.full_name(name)}")
+    group = Group(home / f"{_ACCOMPANIED}{namespaces.build_name(name)}")
     group.path.mkdir()
     try:
         yield group
@@ -113,7 +113,7 @@ def accompanied(name: str) -> Iterator[Group]:
 
 def remove_leftovers() -> None:
     """Ends and removes groups whose maker is dead."""
-    for path in mount().glob("weft-*"):
+    for path in find_mount().glob("weft-*"):
         if namespaces.is_orphan(path.name):
             _remove(Group(path))
 
@@ -124,7 +124,7 @@ def _remove(group: Group) -> None:
         group.path.rmdir()
 
 
-def mount() -> Path:
+def find_mount() -> Path:
     """Where groups are made: seen from here, or from a process that has begun us.
 
     `ip netns exec` takes them out of sight.
@@ -152,9 +152,9 @@ def _own_group() -> Path:
     """That of this process, as far as it can be seen."""
     for line in (PROCESSES / "self" / "cgroup").read_text().splitlines():
         if line.startswith("0::"):
-            found = mount() / line.removeprefix("0::").lstrip("/")
-            return found if found.is_dir() else mount()
-    return mount()
+            found = find_mount() / line.removeprefix("0::").lstrip("/")
+            return found if found.is_dir() else find_mount()
+    return find_mount()
 
 
 # ---- The program ------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.errors import InputError
-from weft.host.machine.process_times import started_ticks
+from weft.host.machine.process_times import read_start_ticks
 
 DIRECTORY = Path("/run/netns")
 FILES = Path("/etc/netns")
@@ -38,14 +38,14 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
 
-def why_not() -> str | None:
+def find_obstacle() -> str | None:
     """What keeps this process from making namespaces; None if nothing does."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"no {', '.join(missing)}: install iproute2"
     if os.geteuid() != 0:
         return "not root"
-    name = full_name("try")
+    name = build_name("try")
     done = subprocess.run(
         ["ip", "netns", "add", name], capture_output=True, text=True, timeout=COMMAND_S, check=False
     )
@@ -53,15 +53,15 @@ def why_not() -> str | None:
     return None if done.returncode == 0 else f"ip netns add: {done.stderr.strip()}"
 
 
-def full_name(name: str) -> str:
+def build_name(name: str) -> str:
     pid = os.getpid()
-    return f"weft-{pid}-{started_ticks(pid)}-{name}"
+    return f"weft-{pid}-{read_start_ticks(pid)}-{name}"
 
 
 def create(namespace: str, hosts: str = "") -> None:
     """A new namespace with its loopback up; `hosts` is what is /etc/hosts inside."""
-    command(["ip", "netns", "add", namespace])
-    command(["ip", "-n", namespace, "link", "set", "lo", "up"])
+    run_command(["ip", "netns", "add", namespace])
+    run_command(["ip", "-n", namespace, "link", "set", "lo", "up"])
     if hosts:
         _write_hosts(namespace, hosts)
 
@@ -90,7 +90,7 @@ def remove(namespace: str) -> None:
     if not (DIRECTORY / namespace).exists():
         return
     deadline = time.monotonic() + END_S
-    while (pids := pids_in(namespace)) and time.monotonic() < deadline:
+    while (pids := list_pids(namespace)) and time.monotonic() < deadline:
         for pid in pids:
             _kill(pid)
         time.sleep(0.02)
@@ -109,7 +109,7 @@ def remove_leftovers() -> list[str]:
     return dead
 
 
-def identity(namespace: str | None) -> int:
+def read_identity(namespace: str | None) -> int:
     """The same number wherever a namespace is seen from; None: where we are."""
     path = Path("/proc/thread-self/ns/net") if namespace is None else DIRECTORY / namespace
     try:
@@ -118,7 +118,7 @@ def identity(namespace: str | None) -> int:
         raise InputError(str(namespace), "no such network namespace", "see `ip netns`") from error
 
 
-def found_again(wanted: int) -> str | None:
+def find_by_identity(wanted: int) -> str | None:
     """A way into the namespace of an `identity`: its name, or a file of a process inside it."""
     for path in (*DIRECTORY.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
         with suppress(OSError):  # gone by now
@@ -127,7 +127,7 @@ def found_again(wanted: int) -> str | None:
     return None
 
 
-def inside(namespace: str | None, function: Callable[[], _T]) -> _T:
+def run_inside(namespace: str | None, function: Callable[[], _T]) -> _T:
     """What a function gives when it runs inside, which is a name or a path; None: where we are.
 
     A thread of its own enters, since a namespace is a thread's: sockets it opens and files of
@@ -180,7 +180,7 @@ def spawn(
     return subprocess.Popen(inside, preexec_fn=prepare, **options)
 
 
-def become(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
+def exec_inside(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
     """This process becomes a command inside: its output, signals and status are the command's."""
     _take_name(hostname)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and commands inherit that
@@ -200,7 +200,7 @@ def _take_name(hostname: str) -> None:
         socket.sethostname(hostname)
 
 
-def command(argv: Sequence[str], text: str | None = None) -> str:
+def run_command(argv: Sequence[str], text: str | None = None) -> str:
     """Output of a command; its complaint is an InputError."""
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False
@@ -212,10 +212,10 @@ def command(argv: Sequence[str], text: str | None = None) -> str:
 
 def is_orphan(name: str) -> bool:
     match = _OURS.fullmatch(name)
-    return match is not None and started_ticks(int(match[1])) != int(match[2])
+    return match is not None and read_start_ticks(int(match[1])) != int(match[2])
 
 
-def pids_in(namespace: str) -> list[int]:
+def list_pids(namespace: str) -> list[int]:
     """The processes inside."""
     done = subprocess.run(
         ["ip", "netns", "pids", namespace],

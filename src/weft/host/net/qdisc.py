@@ -11,7 +11,14 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.host.net.rtnetlink import CREATE, EXCLUSIVE, Message, Rtnetlink, attribute, attributes
+from weft.host.net.rtnetlink import (
+    CREATE,
+    EXCLUSIVE,
+    Message,
+    Rtnetlink,
+    pack_attribute,
+    unpack_attributes,
+)
 
 NEW_QDISC, DELETE_QDISC, GET_QDISC = 36, 37, 38
 NEW_CLASS, DELETE_CLASS, GET_CLASS = 40, 41, 42
@@ -88,7 +95,7 @@ FOREIGN = -1  # as mask: a filter that is not of these kinds, or a second one of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class Counters:
     """What has passed, and what was lost or waits."""
 
     bytes: int
@@ -105,7 +112,7 @@ class Qdisc:
     handle: int
     parent: int
     options: bytes
-    count: Count
+    count: Counters
 
     @property
     def is_default(self) -> bool:
@@ -116,98 +123,100 @@ class Qdisc:
 # ---- Requests ---------------------------------------------------------------------------------
 
 
-def qdisc_message(
+def pack_qdisc(
     index: int, kind: str, options: bytes, *, handle: int, flags: int, parent: int = ROOT
 ) -> Message:
-    body = _HEAD.pack(0, index, handle, parent, 0) + attribute(_KIND, kind.encode() + b"\0")
-    body += attribute(_OPTIONS, options)
+    body = _HEAD.pack(0, index, handle, parent, 0) + pack_attribute(_KIND, kind.encode() + b"\0")
+    body += pack_attribute(_OPTIONS, options)
     return Message(NEW_QDISC, flags, body, f"qdisc {kind}")
 
 
-def delete_message(index: int, parent: int = ROOT, *, handle: int = 0) -> Message:
+def pack_qdisc_deletion(index: int, parent: int = ROOT, *, handle: int = 0) -> Message:
     """With a handle, that one or none."""
     body = _HEAD.pack(0, index, handle, parent, 0)
     return Message(DELETE_QDISC, 0, body, "delete the qdisc")
 
 
-def bucket_options(bucket: TokenBucket) -> bytes:
+def pack_bucket(bucket: TokenBucket) -> bytes:
     rate = _bytes_per_s(bucket.rate_bps)
     head = _rate(rate) + _rate(0)
     ticks = min(_ticks(bucket.burst_bytes, rate), _UINT32)
-    options = attribute(
+    options = pack_attribute(
         _TBF_PARAMETERS, head + struct.pack("=III", bucket.limit_bytes, ticks, 0)
-    ) + attribute(_TBF_BURST, struct.pack("=I", bucket.burst_bytes))
+    ) + pack_attribute(_TBF_BURST, struct.pack("=I", bucket.burst_bytes))
     return options + _rate64(_TBF_RATE64, rate)
 
 
-def fifo_options(limit_bytes: int) -> bytes:
+def pack_fifo(limit_bytes: int) -> bytes:
     """Of `bfifo`."""
     return struct.pack("=I", limit_bytes)
 
 
-def htb_options(default_minor: int) -> bytes:
+def pack_htb(default_minor: int) -> bytes:
     """Of the root: what no filter takes goes to the class `MAJOR:default_minor`."""
     version, rate_to_quantum = 3, 10
-    return attribute(_HTB_INIT, struct.pack("=5I", version, rate_to_quantum, default_minor, 0, 0))
+    return pack_attribute(
+        _HTB_INIT, struct.pack("=5I", version, rate_to_quantum, default_minor, 0, 0)
+    )
 
 
-def class_message(index: int, one: HtbClass, *, flags: int) -> Message:
+def pack_class(index: int, one: HtbClass, *, flags: int) -> Message:
     body = _HEAD.pack(0, index, one.classid, one.parent, 0)
-    body += attribute(_KIND, b"htb\0") + attribute(_OPTIONS, _class_options(one))
-    return Message(NEW_CLASS, flags, body, f"class {name(one.classid)}")
+    body += pack_attribute(_KIND, b"htb\0") + pack_attribute(_OPTIONS, _class_options(one))
+    return Message(NEW_CLASS, flags, body, f"class {format_handle(one.classid)}")
 
 
 def _class_options(one: HtbClass) -> bytes:
     rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
     burst = min(_ticks(one.burst_bytes, rate), _UINT32)
     rest = struct.pack("=IIIII", burst, burst, one.quantum_bytes, 0, one.priority)
-    options = attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
+    options = pack_attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
     return options + _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
 
 
-def delete_class_message(index: int, classid: int) -> Message:
+def pack_class_deletion(index: int, classid: int) -> Message:
     body = _HEAD.pack(0, index, classid, 0, 0)
-    return Message(DELETE_CLASS, 0, body, f"delete class {name(classid)}")
+    return Message(DELETE_CLASS, 0, body, f"delete class {format_handle(classid)}")
 
 
-def as_read(one: HtbClass) -> HtbClass:
+def round_class(one: HtbClass) -> HtbClass:
     """The class as the kernel shows it: rates in whole bytes per second, the burst in ticks, and
     right under the discipline if that is where it is."""
     parent = one.parent if one.parent & 0xFFFF else ROOT
-    return _class(one.classid, parent, attributes(_class_options(one)))
+    return _class(one.classid, parent, unpack_attributes(_class_options(one)))
 
 
-def dscp_matches(dscp: int) -> tuple[Match, Match]:
+def match_dscp(dscp: int) -> tuple[Match, Match]:
     """IPv4 and IPv6 packets of a DSCP. The two bits of ECN are not looked at."""
     return Match(1, 0x00FC0000, dscp << 18), Match(2, 0x0FC00000, dscp << 22)
 
 
-def filter_message(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
+def pack_filter(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
     """u32: packets to a class; with a handle, the filter that is there leads elsewhere at once."""
-    options = attribute(_U32_CLASS, struct.pack("=I", classid))
-    options += attribute(_U32_SELECTOR, _selector(match.mask, match.value))
+    options = pack_attribute(_U32_CLASS, struct.pack("=I", classid))
+    options += pack_attribute(_U32_SELECTOR, _selector(match.mask, match.value))
     order = match.priority << 16 | _swapped16(_PROTOCOLS[match.priority])
     head = _HEAD.pack(0, index, handle, classid & 0xFFFF0000, order)
-    what = f"filter {match.priority} of {match.value:08x} to {name(classid)}"
+    what = f"filter {match.priority} of {match.value:08x} to {format_handle(classid)}"
     return _u32_message(head, options, what, flags=CHANGE if handle else ADD)
 
 
-def delete_filter_message(one: Filter) -> Message:
+def pack_filter_deletion(one: Filter) -> Message:
     return Message(DELETE_FILTER, 0, one.removal, f"delete filter {one.handle:x}")
 
 
-def ingress_message(index: int) -> Message:
+def pack_ingress(index: int) -> Message:
     """What an interface receives can have filters."""
-    return qdisc_message(index, "ingress", b"", handle=_INGRESS_HANDLE, flags=ADD, parent=INGRESS)
+    return pack_qdisc(index, "ingress", b"", handle=_INGRESS_HANDLE, flags=ADD, parent=INGRESS)
 
 
-def redirect_message(index: int, to: int) -> Message:
+def pack_redirect(index: int, to: int) -> Message:
     """All that an interface receives goes out of another one instead."""
     parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, to)
-    mirred = attribute(_ACTION_KIND, b"mirred\0")
-    mirred += attribute(_ACTION_OPTIONS, attribute(_MIRRED_PARAMETERS, parameters))
-    options = attribute(_U32_SELECTOR, _selector(0, 0))
-    options += attribute(_U32_ACTIONS, attribute(1, mirred))
+    mirred = pack_attribute(_ACTION_KIND, b"mirred\0")
+    mirred += pack_attribute(_ACTION_OPTIONS, pack_attribute(_MIRRED_PARAMETERS, parameters))
+    options = pack_attribute(_U32_SELECTOR, _selector(0, 0))
+    options += pack_attribute(_U32_ACTIONS, pack_attribute(1, mirred))
     head = _HEAD.pack(0, index, 0, _INGRESS_HANDLE, 1 << 16 | _swapped16(_ANY_PROTOCOL))
     return _u32_message(head, options, "redirect of all that is received")
 
@@ -219,7 +228,7 @@ def _selector(mask: int, value: int) -> bytes:
 
 
 def _u32_message(head: bytes, options: bytes, what: str, *, flags: int = ADD) -> Message:
-    body = head + attribute(_KIND, b"u32\0") + attribute(_OPTIONS, options)
+    body = head + pack_attribute(_KIND, b"u32\0") + pack_attribute(_OPTIONS, options)
     return Message(NEW_FILTER, flags, body, what)
 
 
@@ -228,7 +237,7 @@ def _rate(bytes_per_s: int) -> bytes:
 
 
 def _rate64(kind: int, bytes_per_s: int) -> bytes:
-    return attribute(kind, struct.pack("=Q", bytes_per_s)) if bytes_per_s > _UINT32 else b""
+    return pack_attribute(kind, struct.pack("=Q", bytes_per_s)) if bytes_per_s > _UINT32 else b""
 
 
 def _bytes_per_s(rate_bps: int) -> int:
@@ -246,17 +255,17 @@ def _swapped16(number: int) -> int:
 # ---- Read back --------------------------------------------------------------------------------
 
 
-def qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
+def read_qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
     """Every discipline of an interface, in the kernel's order."""
-    return all_qdiscs(link).get(index, [])
+    return read_all_qdiscs(link).get(index, [])
 
 
-def all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
+def read_all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
     """Those of every interface, by its index: the kernel lists them all in any case."""
     found: dict[int, list[Qdisc]] = {}
     for body in link.dump(GET_QDISC, _HEAD.pack(0, 0, 0, 0, 0), "list qdiscs"):
         _, at, handle, parent, _ = _HEAD.unpack_from(body)
-        parts = attributes(body[_HEAD.size :])
+        parts = unpack_attributes(body[_HEAD.size :])
         found.setdefault(at, []).append(
             Qdisc(
                 kind=parts[_KIND].rstrip(b"\0").decode(),
@@ -269,19 +278,19 @@ def all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
     return found
 
 
-def classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Count]]:
+def read_classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Counters]]:
     """HTB's classes by their id."""
     found = {}
     for body in link.dump(GET_CLASS, _HEAD.pack(0, index, 0, 0, 0), "list classes"):
         _, _, classid, parent, _ = _HEAD.unpack_from(body)
-        parts = attributes(body[_HEAD.size :])
+        parts = unpack_attributes(body[_HEAD.size :])
         if parts[_KIND] == b"htb\0":
-            one = _class(classid, parent, attributes(parts[_OPTIONS]))
+            one = _class(classid, parent, unpack_attributes(parts[_OPTIONS]))
             found[classid] = one, _count(parts.get(_STATISTICS, b""))
     return found
 
 
-def filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
+def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
     """The filters of a discipline; those that `filter_message` does not make are `FOREIGN`.
 
     Of two that take the same packets the first is asked first, as in the kernel.
@@ -289,8 +298,8 @@ def filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
     found: dict[Match, Filter] = {}
     for body in link.dump(GET_FILTER, _HEAD.pack(0, index, 0, parent, 0), "list filters"):
         _, _, handle, _, order = _HEAD.unpack_from(body)
-        parts = attributes(body[_HEAD.size :])
-        options = attributes(parts.get(_OPTIONS, b""))
+        parts = unpack_attributes(body[_HEAD.size :])
+        options = unpack_attributes(parts.get(_OPTIONS, b""))
         if not handle or (parts[_KIND] == b"u32\0" and _U32_SELECTOR not in options):
             continue  # a priority as a whole, or u32's table of filters
         classid = int(struct.unpack("=I", options.get(_U32_CLASS, bytes(4)))[0])
@@ -298,7 +307,7 @@ def filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
         if match is None or match in found or any(parts.get(_CHAIN, b"")):
             match = Match(order >> 16, FOREIGN, handle)
         removal = _HEAD.pack(0, index, handle, parent, order)
-        removal += b"".join(attribute(n, parts[n]) for n in (_KIND, _CHAIN) if n in parts)
+        removal += b"".join(pack_attribute(n, parts[n]) for n in (_KIND, _CHAIN) if n in parts)
         found[match] = Filter(classid, handle, removal)
     return found
 
@@ -308,14 +317,14 @@ def _match(priority: int, selector: bytes) -> Match | None:
     return Match(priority, *struct.unpack_from("!II", selector, 16)) if one_word else None
 
 
-def htb_default(options: bytes) -> int:
+def unpack_htb_default(options: bytes) -> int:
     """The minor number of the class that takes what no filter takes."""
-    return int(struct.unpack_from("=3I", attributes(options)[_HTB_INIT])[2])
+    return int(struct.unpack_from("=3I", unpack_attributes(options)[_HTB_INIT])[2])
 
 
-def bucket(options: bytes) -> TokenBucket:
+def unpack_bucket(options: bytes) -> TokenBucket:
     """The token bucket of a dumped `tbf`."""
-    parts = attributes(options)
+    parts = unpack_attributes(options)
     head = parts[_TBF_PARAMETERS]
     limit, ticks, _ = struct.unpack_from("=III", head, 24)
     rate = _rate_of(head, 0, parts.get(_TBF_RATE64))
@@ -349,14 +358,14 @@ def _burst_bytes(ticks: int, bytes_per_s: int) -> int:
     return ticks * TICK_NS * bytes_per_s // 10**9
 
 
-def _count(statistics: bytes) -> Count:
+def _count(statistics: bytes) -> Counters:
     if len(statistics) < _STATS.size:
-        return Count(bytes=0, packets=0, dropped=0, waiting_bytes=0)
+        return Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0)
     passed, packets, dropped, _, _, _, _, waiting = _STATS.unpack_from(statistics)
-    return Count(bytes=passed, packets=packets, dropped=dropped, waiting_bytes=waiting)
+    return Counters(bytes=passed, packets=packets, dropped=dropped, waiting_bytes=waiting)
 
 
-def name(handle: int) -> str:
+def format_handle(handle: int) -> str:
     """As tc writes it: 1:, 8001:, 1:10 (hexadecimal)."""
     minor = handle & 0xFFFF
     return f"{handle >> 16:x}:{minor:x}" if minor else f"{handle >> 16:x}:"

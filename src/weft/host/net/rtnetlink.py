@@ -74,12 +74,12 @@ def _remedy(number: int) -> str:
     return "run it as root" if number == errno.EPERM else ""
 
 
-def attribute(kind: int, data: bytes) -> bytes:
+def pack_attribute(kind: int, data: bytes) -> bytes:
     """A netlink attribute, padded to 4 bytes."""
     return _ATTRIBUTE.pack(4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
-def attributes(data: bytes) -> dict[int, bytes]:
+def unpack_attributes(data: bytes) -> dict[int, bytes]:
     """Attributes by kind; of equal kinds the last one."""
     found: dict[int, bytes] = {}
     at = 0
@@ -92,14 +92,14 @@ def attributes(data: bytes) -> dict[int, bytes]:
     return found
 
 
-def new_link_message(name: str, kind: str) -> Message:
+def pack_new_link(name: str, kind: str) -> Message:
     """A new interface of a kind, up at once."""
-    body = _LINK.pack(0, 0, 0, _IS_UP, _IS_UP) + attribute(_LINK_NAME, name.encode() + b"\0")
-    body += attribute(_LINK_INFO, attribute(_INFO_KIND, kind.encode()))
+    body = _LINK.pack(0, 0, 0, _IS_UP, _IS_UP) + pack_attribute(_LINK_NAME, name.encode() + b"\0")
+    body += pack_attribute(_LINK_INFO, pack_attribute(_INFO_KIND, kind.encode()))
     return Message(NEW_LINK, CREATE | EXCLUSIVE, body, f"new {kind} {name}")
 
 
-def delete_link_message(index: int) -> Message:
+def pack_link_deletion(index: int) -> Message:
     return Message(DELETE_LINK, 0, _LINK.pack(0, 0, index, 0, 0), "delete the interface")
 
 
@@ -111,7 +111,7 @@ class Rtnetlink:
 
     def __init__(self, namespace: str | None = None, *, protocol: int = NETLINK_ROUTE) -> None:
         self.namespace = namespace
-        self._socket = namespaces.inside(namespace, partial(_open, protocol))
+        self._socket = namespaces.run_inside(namespace, partial(_open, protocol))
         self._sequence = 0
 
     def __enter__(self) -> Rtnetlink:
@@ -150,14 +150,14 @@ class Rtnetlink:
         """Interfaces that pass packets: up with their peer, and forwarding if on a bridge."""
         up = {name for name, _, found in self._links(0) if found.get(_LINK_STATE) == _UP}
         for name, _, found in self._links(socket.AF_BRIDGE):
-            port = attributes(found.get(_LINK_PORT, b""))
+            port = unpack_attributes(found.get(_LINK_PORT, b""))
             if _PORT_STATE in port and port[_PORT_STATE] != _FORWARDING:
                 up.discard(name)
         return up
 
     def _links(self, family: int) -> Iterator[tuple[str, int, dict[int, bytes]]]:
         for body in self.dump(GET_LINK, _LINK.pack(family, 0, 0, 0, 0), "list interfaces"):
-            found = attributes(body[_LINK.size :])
+            found = unpack_attributes(body[_LINK.size :])
             (index,) = struct.unpack_from("=i", body, 4)
             yield found[_LINK_NAME].rstrip(b"\0").decode(), index, found
 
@@ -184,7 +184,7 @@ class Rtnetlink:
             for body in self.dump(GET_ROUTE, _ROUTE.pack(family, *[0] * 8), "list routes"):
                 head = _ROUTE.unpack_from(body)
                 if head[1] == 0 and head[7] == _UNICAST:
-                    found.update(_out_of(attributes(body[_ROUTE.size :])))
+                    found.update(_out_of(unpack_attributes(body[_ROUTE.size :])))
         below = [pair for _, index, data in self._links(0) for pair in _carriers(index, data)]
         while more := {lower for upper, lower in below if upper in found} - found:
             found |= more
@@ -196,7 +196,7 @@ class Rtnetlink:
         request = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
         for body in self.dump(GET_NEIGHBOUR, request, "list stations of bridges"):
             _, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
-            parts = attributes(body[_NEIGHBOUR.size :])
+            parts = unpack_attributes(body[_NEIGHBOUR.size :])
             if _OF_BRIDGE in parts and not state & _LOCAL:
                 found[parts[_STATION].hex(":")] = index
         return found
@@ -258,7 +258,7 @@ def _raise_refusal(what: str, payload: bytes, flags: int) -> None:
     if flags & _HAS_WORDS:
         (length,) = struct.unpack_from("=I", payload, 4)
         at = 4 + (16 if flags & _CAPPED else length)
-        words = attributes(payload[at:]).get(_WORDS, b"")
+        words = unpack_attributes(payload[at:]).get(_WORDS, b"")
     raise KernelRefusal(what, -code, words.rstrip(b"\0").decode(errors="replace"))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from weft.errors import InputError
 from weft.host.net import namespaces
 from weft.host.net.marking import Group
-from weft.host.net.rtnetlink import Rtnetlink, attribute
+from weft.host.net.rtnetlink import Rtnetlink, pack_attribute
 
 # Numbers of Linux: include/uapi/linux/{netlink,sock_diag,inet_diag}.h, include/net/tcp_states.h.
 NETLINK_SOCK_DIAG = 4
@@ -41,21 +41,23 @@ class TcpConnection:
     there_port: int
 
 
-def connections_of(link: Rtnetlink, group: int) -> list[TcpConnection]:
+def list_connections(link: Rtnetlink, group: int) -> list[TcpConnection]:
     """The connections of a control group's sockets; `link` speaks NETLINK_SOCK_DIAG."""
     found: list[TcpConnection] = []
     for family in (socket.AF_INET, socket.AF_INET6):
-        body = request_body(family, group)
+        body = pack_request(family, group)
         found += [_connection(data) for data in link.dump(_BY_FAMILY, body, "list connections")]
     return found
 
 
-def request_body(family: int, group: int) -> bytes:
+def pack_request(family: int, group: int) -> bytes:
     """All TCP sockets of a family that can have data to send and were made in the group."""
     size = _CONDITION.size
     # Beyond the end by four: not listed.
     condition = _CONDITION.pack(_IN_GROUP, size, size + 4, group)
-    return _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + attribute(_BYTECODE, condition)
+    return _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + pack_attribute(
+        _BYTECODE, condition
+    )
 
 
 def _connection(data: bytes) -> TcpConnection:
@@ -90,7 +92,7 @@ class GroupConnections:
     def read(self) -> list[TcpConnection]:
         self._follow()
         group = self._group.id
-        return [one for link in self._links.values() for one in connections_of(link, group)]
+        return [one for link in self._links.values() for one in list_connections(link, group)]
 
     def _follow(self) -> None:
         """A link into every namespace where a process is, none elsewhere."""
@@ -107,4 +109,4 @@ class GroupConnections:
 
 
 def _way(identity: int, there: Mapping[int, Path]) -> str | None:
-    return None if identity == namespaces.identity(None) else str(there[identity])
+    return None if identity == namespaces.read_identity(None) else str(there[identity])

@@ -1,11 +1,10 @@
 """A network on one machine: namespaces as hosts, on bridges whose ports have a rate.
 
-Each host has one interface, `eth0`, a veth to a bridge in a namespace of its own. A token bucket on
-both ends of every cable gives it its rate in both directions; the one at a bridge's port is the
-port's queue: first in, first out, and what comes on top of its limit is lost, as in an Ethernet
-switch. All that is made lies inside the namespaces, and goes with them. Entry points: `testbed`
-(for the length of a block; `weft.host.testbed.standing` has those that stay), `build_steps`. Units:
-bits per second, bytes.
+Each host has one interface, `eth0`, a veth to a bridge in a namespace of its own. A token bucket at
+both ends of every cable sets its rate in both directions. The bucket at a bridge port is the port's
+queue: first in, first out, with tail drop, as in an Ethernet switch. Everything lives inside the
+namespaces and disappears with them. Entry points: `testbed` (for the length of a block;
+`weft.host.testbed.persistent` keeps testbeds), `build_steps`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -22,18 +21,18 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.host.net import namespaces, qdisc
-from weft.host.net.ends import End, root_of
-from weft.host.net.qdisc import ADD, Count, TokenBucket
+from weft.host.net.link_ends import LinkEnd, read_root
+from weft.host.net.qdisc import ADD, Counters, TokenBucket
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.wiring import (
     INTERFACE,
+    MAX_OFFLOAD_BYTES,
     SWITCH,
-    WHOLE_BYTES,
     Cable,
     Layout,
     Plug,
     Wiring,
-    layout,
+    plan_layout,
 )
 
 BRIDGE = "br0"
@@ -53,7 +52,7 @@ class Testbed:
 
     @cached_property
     def layout(self) -> Layout:
-        return layout(self.wiring)
+        return plan_layout(self.wiring)
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -69,33 +68,33 @@ class Testbed:
             raise InputError("testbed", f"no host or switch {node!r}", f"there are {there}")
         return self.namespaces[node]
 
-    def end(self, plug: Plug) -> End:
-        return End(self.namespace(plug.node), plug.interface)
+    def end(self, plug: Plug) -> LinkEnd:
+        return LinkEnd(self.namespace(plug.node), plug.interface)
 
-    def ends(self, host: str) -> tuple[End, End]:
+    def ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
         """Both ends of a host's cable: its interface, and the port of its switch."""
         near, far = self.layout.access(host).ends
         return self.end(near), self.end(far)
 
-    def all_ends(self) -> list[End]:
+    def all_ends(self) -> list[LinkEnd]:
         """Of all cables, those between switches too."""
         return [self.end(plug) for cable in self.layout.cables for plug in cable.ends]
 
-    def port_count(self, host: str) -> Count:
+    def port_count(self, host: str) -> Counters:
         """The counters of the switch's port towards a host."""
         end = self.ends(host)[1]
         with Rtnetlink(end.namespace) as link:
-            return root_of(link, end, link.index(end.interface)).count
+            return read_root(link, end, link.index(end.interface)).count
 
 
-def port_of(bed: Testbed, host: str) -> str:
+def find_port(bed: Testbed, host: str) -> str:
     """The switch's port of a host."""
     return bed.layout.access(host).ends[1].interface
 
 
-def planned(wiring: Wiring, full_name: Callable[[str], str]) -> Testbed:
+def plan_testbed(wiring: Wiring, full_name: Callable[[str], str]) -> Testbed:
     """A testbed before it is built, its namespaces named."""
-    nodes = (*layout(wiring).switches, *wiring.hosts)
+    nodes = (*plan_layout(wiring).switches, *wiring.hosts)
     return Testbed(wiring=wiring, namespaces={node: full_name(node) for node in nodes})
 
 
@@ -104,7 +103,7 @@ def testbed(wiring: Wiring) -> Iterator[Testbed]:
     """Builds the network; its end removes everything, processes inside too."""
     check_possible(wiring)
     namespaces.remove_leftovers()
-    bed = planned(wiring, namespaces.full_name)
+    bed = plan_testbed(wiring, namespaces.build_name)
     try:
         for step in build_steps(bed):
             step.run()
@@ -118,7 +117,7 @@ testbed.__test__ = False  # type: ignore[attr-defined]
 
 
 def check_possible(wiring: Wiring) -> None:
-    reason = namespaces.why_not()
+    reason = namespaces.find_obstacle()
     if reason is not None:
         raise InputError("testbed", f"cannot be built here: {reason}", "run it as root on Linux")
     offered = (_SETTINGS / "ipv4/tcp_available_congestion_control").read_text().split()
@@ -172,7 +171,7 @@ def _plug(bed: Testbed, cable: Cable) -> None:
     first, second = cable.ends
     mtu, address = f"mtu {bed.wiring.mtu_bytes}", ""
     if not cable.between_switches:
-        address = f"address {station(bed, first.node)}"
+        address = f"address {find_mac(bed, first.node)}"
         _no_ipv6(near)
     veth = f"link add {first.interface} {address} {mtu}"
     peer = f"type veth peer name {second.interface} netns {far} {mtu}"
@@ -184,7 +183,7 @@ def _plug(bed: Testbed, cable: Cable) -> None:
 
 def _switch_on(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
     name = plug.interface
-    whole = f"gso_max_size {WHOLE_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
+    whole = f"gso_max_size {MAX_OFFLOAD_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
     lines = [f"link set {name} {whole}"]
     if plug.node in bed.layout.switches:
         lines.append(f"link set {name} master {BRIDGE}")
@@ -192,14 +191,14 @@ def _switch_on(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
     _batch("ip", bed.namespace(plug.node), [*lines, f"link set {name} up"])
 
 
-def _limit(end: End, cable: Cable, limit_bytes: int) -> None:
+def _limit(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
     bucket = TokenBucket(
         rate_bps=cable.rate_bps, burst_bytes=cable.burst_bytes, limit_bytes=limit_bytes
     )
-    options = qdisc.bucket_options(bucket)
+    options = qdisc.pack_bucket(bucket)
     with Rtnetlink(end.namespace) as link:
         index = link.index(end.interface)
-        add = qdisc.qdisc_message(index, "tbf", options, handle=0, flags=ADD)
+        add = qdisc.pack_qdisc(index, "tbf", options, handle=0, flags=ADD)
         link.request([add], str(end))
 
 
@@ -211,7 +210,8 @@ def _address(bed: Testbed, node: str) -> None:
     interface = BRIDGE if node == SWITCH else INTERFACE
     route = f"dev {interface} src {address} congctl {bed.wiring.congestion}"
     neighbours = [
-        f"neigh add {bed.addresses[host]} lladdr {station(bed, host)} dev {interface} nud permanent"
+        f"neigh add {bed.addresses[host]} lladdr {find_mac(bed, host)} "
+        f"dev {interface} nud permanent"
         for host in bed.wiring.hosts
         if host != node
     ]
@@ -228,7 +228,7 @@ def _address(bed: Testbed, node: str) -> None:
 
 def _ways(bed: Testbed, switch: str) -> None:
     ways = bed.layout.ways[switch]
-    lines = [f"fdb replace {station(bed, host)} dev {ways[host]} master static" for host in ways]
+    lines = [f"fdb replace {find_mac(bed, host)} dev {ways[host]} master static" for host in ways]
     _batch("bridge", bed.namespace(switch), lines)
 
 
@@ -247,7 +247,7 @@ def _wait(bed: Testbed) -> None:
                 time.sleep(0.01)
 
 
-def station(bed: Testbed, host: str) -> str:
+def find_mac(bed: Testbed, host: str) -> str:
     """A host's address on the link."""
     number = bed.wiring.hosts.index(host) + 1
     return f"02:77:65:66:{number >> 8:02x}:{number & 0xFF:02x}"
@@ -255,7 +255,7 @@ def station(bed: Testbed, host: str) -> str:
 
 def _set(namespace: str, name: str, value: str) -> None:
     """A setting of the kernel, of this namespace alone."""
-    namespaces.inside(namespace, lambda: (_SETTINGS / name).write_text(value))
+    namespaces.run_inside(namespace, lambda: (_SETTINGS / name).write_text(value))
 
 
 def _no_ipv6(namespace: str) -> None:
@@ -267,4 +267,4 @@ def _no_ipv6(namespace: str) -> None:
 
 
 def _batch(program: str, namespace: str, lines: Sequence[str]) -> None:
-    namespaces.command([program, "-n", namespace, "-batch", "-"], "\n".join(lines) + "\n")
+    namespaces.run_command([program, "-n", namespace, "-batch", "-"], "\n".join(lines) + "\n")

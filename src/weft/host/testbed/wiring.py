@@ -22,18 +22,18 @@ ETHERNET_HEADER_BYTES = 14
 SWITCH = "switch"
 INTERFACE = "eth0"
 LIMIT_BYTES = 400_000
-LEAST_RATE_BPS = 8_000
-MOST_RATE_BPS = 10**13
-MOST_SWITCHES = 32
-LEAST_BURST_BYTES = 32 * 1024
+MIN_RATE_BPS = 8_000
+MAX_RATE_BPS = 10**13
+MAX_SWITCHES = 32
+MIN_BURST_BYTES = 32 * 1024
 # The largest packet with offloads: what every bucket lets pass whole, at every share of a link. One
 # that is cut up on the way costs more processor time.
-WHOLE_BYTES = 32_000
+MAX_OFFLOAD_BYTES = 32_000
 
 
-def burst_bytes(rate_bps: float) -> int:
+def choose_burst_bytes(rate_bps: float) -> int:
     """4 ms of a rate, at least 32 KiB: timers fire late, and tokens lost are rate lost."""
-    return max(round(rate_bps * 0.004 / 8), LEAST_BURST_BYTES)
+    return max(round(rate_bps * 0.004 / 8), MIN_BURST_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +77,8 @@ class Wiring:
             problem = f"no shape {self.switches!r}"
             raise InputError("testbed", problem, f"use one of {', '.join(SHAPES)}")
         for name, count in (("leaves", self.leaves), ("spines", self.spines)):
-            if not 1 <= count <= MOST_SWITCHES:
-                raise InputError("testbed", f"{count} {name}", f"use 1 to {MOST_SWITCHES}")
+            if not 1 <= count <= MAX_SWITCHES:
+                raise InputError("testbed", f"{count} {name}", f"use 1 to {MAX_SWITCHES}")
         edges = {"one": 1, "two-hops": 2, "leaf-spine": self.leaves}[self.switches]
         if len(self.hosts) < edges:
             problem = f"{len(self.hosts)} hosts for {edges} switches that take hosts"
@@ -87,7 +87,7 @@ class Wiring:
     def _check_rates(self) -> None:
         least = self.mtu_bytes + ETHERNET_HEADER_BYTES
         for rate in (self.rate_bps, self.uplink_rate_bps):
-            if not LEAST_RATE_BPS <= rate <= MOST_RATE_BPS:
+            if not MIN_RATE_BPS <= rate <= MAX_RATE_BPS:
                 problem = f"a rate of {rate:g} b/s"
                 raise InputError("testbed", problem, "use 8 kb/s to 10 Tb/s")
         bursts = [self.burst_for(rate) for rate in (self.rate_bps, self.uplink_rate_bps)]
@@ -102,7 +102,7 @@ class Wiring:
         return self.rate_bps if self.uplink_bps is None else self.uplink_bps
 
     def burst_for(self, rate_bps: int) -> int:
-        return burst_bytes(rate_bps) if self.burst_bytes is None else self.burst_bytes
+        return choose_burst_bytes(rate_bps) if self.burst_bytes is None else self.burst_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Layout:
         return next(c for c in self.cables if c.ends[0].node == host and not c.between_switches)
 
 
-def layout(wiring: Wiring) -> Layout:
+def plan_layout(wiring: Wiring) -> Layout:
     edges, spines = _switch_names(wiring)
     at = {host: edges[n * len(edges) // len(wiring.hosts)] for n, host in enumerate(wiring.hosts)}
     ports = dict.fromkeys((*edges, *spines), 0)

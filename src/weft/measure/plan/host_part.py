@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.fleet import Invitation, Member, join
 from weft.fleet.member import Stopped
-from weft.host.machine.counters import changes, rows, snapshot
+from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
 from weft.measure.peer.local_server import LocalServer
 from weft.measure.plan.flow import open_flow
 from weft.measure.plan.plan import Step
@@ -85,11 +85,11 @@ def _run_step(member: Member, part: Part, number: int, servers: dict[str, str]) 
 def _watch_host(member: Member, step: Step) -> dict[str, Any]:
     """The host's counters over the timed part."""
     member.stopped.wait(step.warmup_ns / 1e9)
-    before, busy_before = snapshot(), _read_jiffies()
+    before, busy_before = read_counters(), _read_jiffies()
     member.stopped.wait(step.duration_ns / 1e9)
-    after, busy_after = snapshot(), _read_jiffies()
+    after, busy_after = read_counters(), _read_jiffies()
     return {
-        "counters": rows(changes(before, after)),
+        "counters": tabulate_changes(compare_counters(before, after)),
         "busy_percent": _busy_percent(busy_before, busy_after),
     }
 

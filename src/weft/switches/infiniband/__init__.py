@@ -21,7 +21,7 @@ _MOST_PORT, _MOST_WINDOW, _MOST_TRIES = 254, 1024, 100
 _LEAST_TIMEOUT_PS = 10**9
 
 
-def infiniband(
+def open_subnet(
     *,
     adapter: str | None = None,
     port: int = 0,
@@ -40,7 +40,7 @@ def infiniband(
 def open_switches(table: Table) -> InfinibandSwitches:
     """The driver that a controller's file asks for."""
     m_key_file = table.text("m_key_file", None)
-    return infiniband(
+    return open_subnet(
         adapter=table.text("adapter", None),
         port=table.integer("port", 0, _MOST_PORT, 0),
         m_key_file=Path(m_key_file) if m_key_file else None,

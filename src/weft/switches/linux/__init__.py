@@ -3,8 +3,13 @@
 Unverified on physical ports: it has run on virtual ones alone (docs/switches.md).
 """
 
-from weft.switches.linux.driver import LinuxSwitches, on_bed, on_testbed, with_agents
+from weft.switches.linux.driver import (
+    LinuxSwitches,
+    open_agents,
+    open_persistent_testbed,
+    open_testbed,
+)
 
 UNVERIFIED = "unverified on physical ports: ran on virtual ones alone, in network namespaces"
 
-__all__ = ["UNVERIFIED", "LinuxSwitches", "on_bed", "on_testbed", "with_agents"]
+__all__ = ["UNVERIFIED", "LinuxSwitches", "open_agents", "open_persistent_testbed", "open_testbed"]

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError, WeftError
-from weft.host.net.lock import held
+from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches.linux import agent_connection
 from weft.switches.linux.agent_connection import LEAVE_S, Broken, Message, socket_path
@@ -172,7 +172,7 @@ def serve(node: str, ports: Ports) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _leave)
     desk = Desk(node, ports)
-    with held(folder / "lock", f"agent of {node}", "switch agent", LEAVE_S):
+    with hold_lock(folder / "lock", f"agent of {node}", "switch agent", LEAVE_S):
         socket_path(folder).unlink(missing_ok=True)
         try:
             with Server(folder, desk) as server:
@@ -235,7 +235,7 @@ def _ports(given: argparse.Namespace) -> Ports:
         interfaces,
         given.folder,
         rates_bps=rates,
-        even_default_route=given.allow_default_route,
+        allow_default_route=given.allow_default_route,
     )
 
 

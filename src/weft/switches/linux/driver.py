@@ -16,13 +16,18 @@ from typing import Any, TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric, check_fabric
-from weft.host.testbed import standing
+from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.switches.linux import agent_connection
 from weft.switches.linux.agent_connection import Agent, Message, socket_path, start
 from weft.switches.linux.htb_ports import Released, released_from
 from weft.switches.linux.htb_tables import as_json, tables_from
-from weft.switches.linux.testbed_discovery import Discovered, Forwarding, fabric_of, interfaces_of
+from weft.switches.linux.testbed_discovery import (
+    Discovered,
+    Forwarding,
+    discover_testbed,
+    list_interfaces,
+)
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
 FOLDERS = Path("/run/weft/switches")
@@ -168,30 +173,32 @@ def _of_port(
 # ---- Which switches ---------------------------------------------------------------------------
 
 
-def on_testbed(name: str = standing.DEFAULT_NAME, *, adapters: bool = True) -> LinuxSwitches:
+def open_persistent_testbed(
+    name: str = persistent.DEFAULT_NAME, *, adapters: bool = True
+) -> LinuxSwitches:
     """The switches of a testbed that is up (`weft testbed up`), and its hosts' adapters.
 
     Ports that it has lost fail; the others do not wait for them.
     """
-    bed = standing.found_even_damaged(name)
-    return on_bed(bed, FOLDERS / name, name=name, adapters=adapters)
+    bed = persistent.find_damaged_testbed(name)
+    return open_testbed(bed, FOLDERS / name, name=name, adapters=adapters)
 
 
-def on_bed(
+def open_testbed(
     bed: Testbed, folder: Path, *, name: str = "testbed", adapters: bool = True
 ) -> LinuxSwitches:
     """Those of a testbed, with an agent for each in its namespace, started where none listens."""
     nodes = [*bed.layout.switches, *(bed.wiring.hosts if adapters else ())]
     agents = [_agent_in(bed, node, folder / node) for node in nodes]
-    return LinuxSwitches(agents, partial(fabric_of, bed, name))
+    return LinuxSwitches(agents, partial(discover_testbed, bed, name))
 
 
 def _agent_in(bed: Testbed, node: str, folder: Path) -> Agent:
-    begin = partial(start, node, bed.namespace(node), folder, interfaces_of(bed, node))
+    begin = partial(start, node, bed.namespace(node), folder, list_interfaces(bed, node))
     return Agent(node, socket_path(folder), begin)
 
 
-def with_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
+def open_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
     """Those of a fabric that is known, with agents that run already: socket of each node."""
     if fabric.routes is None:
         raise InputError(f"fabric {fabric.name}", "has no routes", "route it")

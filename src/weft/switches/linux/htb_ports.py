@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft.errors import InputError
-from weft.host.net import caps, ends, htb, namespaces, qdisc
-from weft.host.net.ends import End, Saved
-from weft.host.net.htb import Found, Tree
-from weft.host.net.lock import held
+from weft.host.net import caps, htb, link_ends, namespaces, qdisc
+from weft.host.net.file_lock import hold_lock
+from weft.host.net.htb import HtbTree, KernelTree
+from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import Qdisc
 from weft.host.net.rtnetlink import Message, Rtnetlink
-from weft.host.testbed.wiring import LIMIT_BYTES, burst_bytes
+from weft.host.testbed.wiring import LIMIT_BYTES, choose_burst_bytes
 from weft.switches.linux.agent_connection import ANSWER_S, LEAVE_S, Agent, answers, socket_path
 from weft.switches.linux.agent_connection import Message as AgentMessage
 from weft.switches.linux.htb_tables import ability, one_queue, refusal, tables_of, tree_of
@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 class Taken:
     """What a port had before it was taken over, its rate, and how much may wait in a queue."""
 
-    saved: Saved
+    saved: SavedEnd
     link_bps: int
     limit_bytes: int
 
@@ -50,7 +50,7 @@ class _Port:
     """A port as it is at the moment."""
 
     number: int
-    end: End
+    end: LinkEnd
     index: int
     root: Qdisc
     taken: Taken | None
@@ -66,7 +66,7 @@ class _Port:
 
 
 def _told(root: Qdisc) -> str:
-    return f"{root.kind} {qdisc.name(root.handle)}"
+    return f"{root.kind} {qdisc.format_handle(root.handle)}"
 
 
 def _is_tree(root: Qdisc) -> bool:
@@ -83,16 +83,16 @@ class Ports:
         folder: Path,
         *,
         rates_bps: Mapping[int, int] | None = None,
-        even_default_route: bool = False,
+        allow_default_route: bool = False,
     ) -> None:
         self.interfaces = dict(interfaces)
         self.folder = folder
         self._link = link
         self._rates_bps = dict(rates_bps or {})
-        self._even_default_route = even_default_route
+        self._allow_default_route = allow_default_route
 
     def abilities(self, numbers: Collection[int]) -> dict[int, Ability | Failed]:
-        kept: set[int] = set() if self._even_default_route else self._link.default_routes()
+        kept: set[int] = set() if self._allow_default_route else self._link.default_routes()
 
         def able(port: _Port) -> Ability:
             if port.index in kept:
@@ -117,7 +117,7 @@ class Ports:
 
     def _each(self, numbers: Collection[int], do: Callable[[_Port], _T]) -> dict[int, _T | Failed]:
         """What was done for each port; one that fails does not hold up the others."""
-        there, disciplines = self._link.interfaces(), qdisc.all_qdiscs(self._link)
+        there, disciplines = self._link.interfaces(), qdisc.read_all_qdiscs(self._link)
         found: dict[int, _T | Failed] = {}
         for number in numbers:
             try:
@@ -143,7 +143,7 @@ class Ports:
             raise InputError(interface, "has no queueing discipline", "set it up first")
         return _Port(
             number=number,
-            end=End(self._link.namespace, interface),
+            end=LinkEnd(self._link.namespace, interface),
             index=index,
             root=roots[0],
             taken=self._taken(interface, index, roots[0]),
@@ -154,7 +154,7 @@ class Ports:
         taken = _read(self._path(interface))
         if taken is None or not (_is_tree(root) or root.is_default):
             return None
-        netns = namespaces.identity(self._link.namespace)
+        netns = namespaces.read_identity(self._link.namespace)
         return taken if (taken.saved.index, taken.saved.netns) == (index, netns) else None
 
     def _path(self, interface: str) -> Path:
@@ -166,7 +166,7 @@ class Ports:
         if port.taken is not None:
             return port.taken.link_bps
         if port.root.kind == "tbf":
-            return qdisc.bucket(port.root.options).rate_bps
+            return qdisc.unpack_bucket(port.root.options).rate_bps
         speed_bps = _speed_bps(port.end)
         if speed_bps is None:
             problem = "has no token bucket and no speed, so its rate is not known"
@@ -175,7 +175,7 @@ class Ports:
 
     def _tables(self, port: _Port) -> Tables | Foreign:
         if port.is_ours:
-            found = htb.read(self._link, port.index, port.root)
+            found = htb.read_tree(self._link, port.index, port.root)
             return tables_of(found, self._link_bps(port))
         return one_queue(self._link_bps(port)) if port.is_free else Foreign(_told(port.root))
 
@@ -205,10 +205,10 @@ class Ports:
             raise self._given_back(port, taken, error) from error
 
     def _save(self, port: _Port, link_bps: int) -> Taken:
-        with caps.settled([port.end]):
-            saved = ends.save(port.end, even_default_route=self._even_default_route)
+        with caps.exclude_other_changes([port.end]):
+            saved = link_ends.save(port.end, allow_default_route=self._allow_default_route)
             bucket = saved.bucket
-            limit = bucket.limit_bytes if bucket else max(LIMIT_BYTES, burst_bytes(link_bps))
+            limit = bucket.limit_bytes if bucket else max(LIMIT_BYTES, choose_burst_bytes(link_bps))
             taken = Taken(saved=saved, link_bps=link_bps, limit_bytes=limit)
             _keep(self._path(port.end.interface), taken)
         return taken
@@ -224,7 +224,7 @@ class Ports:
         return InputError(str(port.end), f"could not be taken over, and has {has}: {error}")
 
     def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
-        found = htb.read(self._link, port.index, port.root)
+        found = htb.read_tree(self._link, port.index, port.root)
         had = tables_of(found, link_bps)
         if had == wanted:
             return
@@ -233,15 +233,15 @@ class Ports:
         except (InputError, OSError) as error:
             raise self._changed_back(port, had, link_bps, error) from error
 
-    def _go(self, port: _Port, found: Found, wanted: Tables, link_bps: int) -> None:
+    def _go(self, port: _Port, found: KernelTree, wanted: Tables, link_bps: int) -> None:
         """From whatever is there, in place if that can be."""
         assert port.taken is not None
         tree = tree_of(wanted, link_bps)
-        if htb.is_sound(found, tree):
+        if htb.is_changeable(found, tree):
             limit_bytes = port.taken.limit_bytes
-            self._request(port, htb.change_batches(port.index, tree, found, limit_bytes))
+            self._request(port, htb.pack_changes(port.index, tree, found, limit_bytes))
         else:  # HTB cannot be exchanged for itself
-            delete = [qdisc.delete_message(port.index, handle=htb.MAJOR)]
+            delete = [qdisc.pack_qdisc_deletion(port.index, handle=htb.MAJOR)]
             self._request(port, [delete, *_new_batches(port.index, tree, port.taken)])
         self._check(port, wanted, link_bps)
 
@@ -252,7 +252,7 @@ class Ports:
         if isinstance(had, Foreign):
             return InputError(where, f"was damaged ({had.what}), and is not mended: {error}")
         try:
-            now = htb.read(self._link, port.index, port.root)
+            now = htb.read_tree(self._link, port.index, port.root)
             self._go(port, now, had, link_bps)
         except (InputError, OSError) as second:
             problem = f"could not be changed ({error}), and could not be put back ({second})"
@@ -267,21 +267,21 @@ class Ports:
     def _check(self, port: _Port, wanted: Tables, link_bps: int) -> None:
         """Reads back; a difference is an error."""
         root = port.root if port.is_ours else self._root(port)
-        now = tables_of(htb.read(self._link, port.index, root), link_bps)
+        now = tables_of(htb.read_tree(self._link, port.index, root), link_bps)
         if now != wanted:
             raise InputError(str(port.end), f"reads back as {now}", "write its tables again")
 
     def _root(self, port: _Port) -> Qdisc:
-        return ends.root_of(self._link, port.end, port.index)
+        return link_ends.read_root(self._link, port.end, port.index)
 
 
-def _new_batches(index: int, tree: Tree, taken: Taken) -> list[list[Message]]:
+def _new_batches(index: int, tree: HtbTree, taken: Taken) -> list[list[Message]]:
     """The root alone first: were it refused, the rest would go to the root of someone else."""
-    under = htb.under_root_messages(index, tree, taken.limit_bytes)
-    return [[htb.root_message(index, tree)], under]
+    under = htb.pack_under_root(index, tree, taken.limit_bytes)
+    return [[htb.pack_root(index, tree)], under]
 
 
-def _speed_bps(end: End) -> int | None:
+def _speed_bps(end: LinkEnd) -> int | None:
     """Of a device that has a cable, where this process is; virtual ones make theirs up."""
     folder = INTERFACES / end.interface
     if end.namespace is not None or not (folder / "device").exists():
@@ -318,7 +318,7 @@ def release(node: str, folder: Path) -> Released:
     there = agent.is_connected
     agent.close()
     if not there:  # nobody listens, or nobody any more: then the lock is free, or will be
-        with held(folder / "lock", f"agent of {node}", "release", LEAVE_S):
+        with hold_lock(folder / "lock", f"agent of {node}", "release", LEAVE_S):
             return give_back(folder)
     if isinstance(answer, InputError):
         raise answer
@@ -352,20 +352,20 @@ def give_back(folder: Path) -> Released:
 def _restored(path: Path) -> str | None:
     """What someone else has put there since; None where the port has again what it had."""
     taken = _read(path)
-    saved = None if taken is None else ends.reachable(taken.saved)
+    saved = None if taken is None else link_ends.find_reachable(taken.saved)
     other = None if saved is None else _put_back(saved)
     path.unlink(missing_ok=True)
     return other
 
 
-def _put_back(saved: Saved) -> str | None:
+def _put_back(saved: SavedEnd) -> str | None:
     """Unless someone has given the port another root, which then is the answer."""
-    if not ends.exists(saved):
+    if not link_ends.exists(saved):
         return None
     with Rtnetlink(saved.end.namespace) as link:
-        root = ends.root_of(link, saved.end, saved.index)
+        root = link_ends.read_root(link, saved.end, saved.index)
     if _is_tree(root) or root.is_default:
-        ends.restore(saved)
+        link_ends.restore(saved)
         return None
     is_old = (root.kind, root.handle, root.options) == (saved.kind, saved.handle, saved.options)
     return None if is_old else _told(root)
@@ -392,7 +392,7 @@ def _read(path: Path) -> Taken | None:
             problem = f"schema {data['schema']} is not {_SCHEMA}"
             raise InputError(str(path), problem, "give the port back with the weft that took it")
         return Taken(
-            saved=ends.saved_from(data["saved"]),
+            saved=link_ends.decode_saved(data["saved"]),
             link_bps=int(data["link_bps"]),
             limit_bytes=int(data["limit_bytes"]),
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.errors import InputError
 from weft.host.net import htb
-from weft.host.net.htb import Found, Tree
+from weft.host.net.htb import HtbTree, KernelTree
 from weft.host.net.qdisc import TICK_NS, HtbClass
 from weft.switches.tables import Ability, Foreign, Lane, Tables, find_misfit
 
@@ -48,8 +48,8 @@ def one_queue(link_bps: int) -> Tables:
 # ---- To HTB -----------------------------------------------------------------------------------
 
 
-def tree_of(tables: Tables, link_bps: int) -> Tree:
-    return Tree(
+def tree_of(tables: Tables, link_bps: int) -> HtbTree:
+    return HtbTree(
         link_bps=link_bps,
         queues=tuple(_class(tables, queue, link_bps) for queue in range(QUEUES)),
         queue_of={dscp_of(level): queue for level, queue in enumerate(tables.queue_of)},
@@ -60,7 +60,7 @@ def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
     rate_bps = tables.weights[queue] * _KBPS or _UNUSED_BPS
     lane = tables.lane
     if lane is not None and lane.queue == queue:
-        return htb.queue_class(
+        return htb.build_queue_class(
             queue,
             rate_bps=rate_bps,
             ceil_bps=rate_bps,
@@ -68,8 +68,8 @@ def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
             burst_bytes=max(lane.limit, 1),
             priority=_LANE,
         )
-    quantum = htb.quantum_bytes(tables.weights[queue] * _KBPS / link_bps)
-    return htb.queue_class(
+    quantum = htb.choose_quantum_bytes(tables.weights[queue] * _KBPS / link_bps)
+    return htb.build_queue_class(
         queue, rate_bps=rate_bps, ceil_bps=link_bps, quantum_bytes=quantum, priority=_OTHERS
     )
 
@@ -94,12 +94,12 @@ def _unfit(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
 # ---- From HTB ---------------------------------------------------------------------------------
 
 
-def tables_of(found: Found, link_bps: int) -> Tables | Foreign:
+def tables_of(found: KernelTree, link_bps: int) -> Tables | Foreign:
     """What the kernel has, as tables; foreign where it is not exactly what they mean."""
-    missing = [n for n in range(QUEUES) if htb.classid(n) not in found.classes]
+    missing = [n for n in range(QUEUES) if htb.build_classid(n) not in found.classes]
     if missing:
         return Foreign(f"queue {missing[0]} has no class")
-    classes = [found.classes[htb.classid(queue)] for queue in range(QUEUES)]
+    classes = [found.classes[htb.build_classid(queue)] for queue in range(QUEUES)]
     try:
         tables = Tables(
             queue_of=tuple(_queue(found, level) for level in range(LEVELS)),
@@ -108,12 +108,12 @@ def tables_of(found: Found, link_bps: int) -> Tables | Foreign:
         )
     except InputError as error:
         return Foreign(f"{error.where}: {error.problem}")
-    told = htb.difference(found, tree_of(tables, link_bps))
+    told = htb.describe_difference(found, tree_of(tables, link_bps))
     return tables if told is None else Foreign(told)
 
 
-def _queue(found: Found, level: int) -> int:
-    return found.class_of(dscp_of(level)) - htb.classid(0)
+def _queue(found: KernelTree, level: int) -> int:
+    return found.class_of(dscp_of(level)) - htb.build_classid(0)
 
 
 def _lane(classes: Sequence[HtbClass]) -> Lane | None:

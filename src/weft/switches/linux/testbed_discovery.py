@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from weft.errors import InputError
 from weft.fabric import Fabric, Link, Node, Port, Routes, check_fabric
 from weft.fabric.fabric import Kind
-from weft.host.testbed.build import Testbed, station
+from weft.host.testbed.build import Testbed, find_mac
 from weft.host.testbed.wiring import INTERFACE, Cable, Layout, Plug
 
 Forwarding = Mapping[str, Mapping[str, int]]  # of those that answer: station -> number of the port
@@ -30,7 +30,7 @@ class Discovered:
     notes: tuple[str, ...] = ()
 
 
-def fabric_of(bed: Testbed, name: str, forwarding: Forwarding) -> Discovered:
+def discover_testbed(bed: Testbed, name: str, forwarding: Forwarding) -> Discovered:
     plan, hosts = bed.layout, bed.wiring.hosts
     nodes = [*hosts, *plan.switches]
     index = {node: n for n, node in enumerate(nodes)}
@@ -51,7 +51,7 @@ def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
     rows: list[list[tuple[int, ...]]] = []
     notes: list[str] = []
     for switch, ways in bed.layout.ways.items():
-        known = {host: forwarding.get(switch, {}).get(station(bed, host)) for host in hosts}
+        known = {host: forwarding.get(switch, {}).get(find_mac(bed, host)) for host in hosts}
         rows.append([(port or _number(ways[host]),) for host, port in known.items()])
         unknown = ", ".join(host for host, port in known.items() if port is None)
         if unknown:
@@ -59,7 +59,7 @@ def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
     return Routes.from_groups(rows, len(hosts)), notes
 
 
-def interfaces_of(bed: Testbed, node: str) -> dict[int, str]:
+def list_interfaces(bed: Testbed, node: str) -> dict[int, str]:
     """The ports of a host or switch: number -> interface."""
     own = [plug for cable in bed.layout.cables for plug in cable.ends if plug.node == node]
     if not own:
@@ -74,7 +74,7 @@ def _number(interface: str) -> int:
 
 def _node(plan: Layout, bed: Testbed, name: str) -> Node:
     kind: Kind = "switch" if name in plan.switches else "host"
-    return Node(name, kind, max(interfaces_of(bed, name)))
+    return Node(name, kind, max(list_interfaces(bed, name)))
 
 
 def _link(cable: Cable, index: Mapping[str, int]) -> Link:

@@ -1,7 +1,7 @@
 """Simulated switches: the tables of a fabric without one, to try plans on and to test with."""
 
-from weft.switches.simulated.driver import USUAL, SimulatedSwitches
-from weft.switches.simulated.file_discovery import fabric_from
-from weft.switches.simulated.registers import Failing
+from weft.switches.simulated.driver import DEFAULT_ABILITY, SimulatedSwitches
+from weft.switches.simulated.file_discovery import read_routed_fabric
+from weft.switches.simulated.registers import WriteFailures
 
-__all__ = ["USUAL", "Failing", "SimulatedSwitches", "fabric_from"]
+__all__ = ["DEFAULT_ABILITY", "SimulatedSwitches", "WriteFailures", "read_routed_fabric"]

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches.simulated.file_discovery import ports_of, routed
+from weft.switches.simulated.file_discovery import add_routes, list_ports
 from weft.switches.simulated.register_tables import refusal, steps
-from weft.switches.simulated.registers import Failing, Registers
+from weft.switches.simulated.registers import Registers, WriteFailures
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
-USUAL = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
+DEFAULT_ABILITY = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
 _TRIES = 40  # to put back what was there: at 50 % of lost writes one of 10^9 ports stays between
 _T = TypeVar("_T")
 
@@ -30,13 +30,13 @@ class SimulatedSwitches:
     def __init__(
         self,
         fabric: Fabric,
-        abilities: Ability | Mapping[PortName, Ability] = USUAL,
+        abilities: Ability | Mapping[PortName, Ability] = DEFAULT_ABILITY,
         *,
         path: Path | None = None,
-        failing: Failing | None = None,
+        failing: WriteFailures | None = None,
     ) -> None:
-        self._fabric = routed(fabric)
-        there = ports_of(self._fabric)
+        self._fabric = add_routes(fabric)
+        there = list_ports(self._fabric)
         each = dict.fromkeys(there, abilities) if isinstance(abilities, Ability) else abilities
         missing = set(there) - each.keys()
         if missing:

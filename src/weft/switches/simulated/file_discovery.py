@@ -11,17 +11,17 @@ from weft.fabric import Fabric, check_fabric, read_fabric, route
 from weft.switches.tables import PortName
 
 
-def fabric_from(files: str | Sequence[str]) -> Fabric:
+def read_routed_fabric(files: str | Sequence[str]) -> Fabric:
     """The fabric of files, as `weft simulate` reads them."""
-    return routed(read_fabric(files if isinstance(files, str) else list(files)))
+    return add_routes(read_fabric(files if isinstance(files, str) else list(files)))
 
 
-def routed(fabric: Fabric) -> Fabric:
+def add_routes(fabric: Fabric) -> Fabric:
     bare = fabric.routes is None and fabric.switches
     return check_fabric(route(fabric, "up_down") if bare else fabric)
 
 
-def ports_of(fabric: Fabric) -> list[PortName]:
+def list_ports(fabric: Fabric) -> list[PortName]:
     """Every port with a cable, of switches and of hosts."""
     return [
         PortName(node.name, port)

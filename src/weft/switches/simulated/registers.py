@@ -24,7 +24,7 @@ _DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failing:
+class WriteFailures:
     """Writes of a register that are lost: each with this probability, the same for one seed."""
 
     probability: float
@@ -39,7 +39,10 @@ class Registers:
     """What the ports hold, read from the file each time: others may write to it as well."""
 
     def __init__(
-        self, abilities: Mapping[PortName, Ability], path: Path | None, failing: Failing | None
+        self,
+        abilities: Mapping[PortName, Ability],
+        path: Path | None,
+        failing: WriteFailures | None,
     ) -> None:
         self._abilities = abilities
         self._layout = Layout(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft._core import Availability, availability
-from weft.host import processors
+from weft.host import read_processors
 from weft.measure.settings.options import Settings, options_of
 from weft.measure.settings.transport import Over, parse_over
 
@@ -33,7 +33,7 @@ def here_for(over: str, given: Mapping[str, str]) -> Here:
     """Of a transport as `--over` names it; `given` are the other settings, as written."""
     route = parse_over(over)
     offers = [o for o in availability(route.transport) if o.device in ("", route.device)]
-    host = processors()
+    host = read_processors()
     size = options_of(Settings)["size"][1]
     written = given.get("size", "64")
     return Here(

@@ -3,7 +3,7 @@
 Each queue is a class with rate = weight x link and ceil = link: a port that is busy is shared by
 the weights, and what a queue leaves is lent to the others. The queue that lists DSCP 0 also takes
 every packet whose DSCP no queue lists. Entry points: `set_queues`, `queues`, `set_weights`,
-inside a block of `weft.host.net.caps.changing`, which puts back what was there.
+inside a block of `weft.host.net.caps.change_ends`, which puts back what was there.
 Units: bits per second, bytes.
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.host.net import ends, htb
-from weft.host.net.ends import End, Saved
-from weft.host.net.htb import Found, Tree
-from weft.host.net.qdisc import Count, HtbClass
+from weft.host.net import htb, link_ends
+from weft.host.net.htb import HtbTree, KernelTree
+from weft.host.net.link_ends import LinkEnd, SavedEnd
+from weft.host.net.qdisc import Counters, HtbClass
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.testbed.wiring import LEAST_RATE_BPS, LIMIT_BYTES
+from weft.host.testbed.wiring import LIMIT_BYTES, MIN_RATE_BPS
 
 MOST_QUEUES = 64  # one for each DSCP
 
@@ -39,11 +39,11 @@ class PortQueue:
     rate_bps: int
     ceil_bps: int
     dscps: tuple[int, ...]
-    count: Count
+    count: Counters
 
 
 def set_queues(
-    port: Saved,
+    port: SavedEnd,
     wanted: Sequence[Queue],
     *,
     rate_bps: int | None = None,
@@ -52,36 +52,36 @@ def set_queues(
     """Gives a port these queues; without a rate, that of the token bucket it had."""
     link_bps = _link_bps(port, rate_bps)
     _check(wanted, str(port.end))
-    tree = Tree(
+    tree = HtbTree(
         link_bps=link_bps,
         queues=_classes(link_bps, [queue.weight for queue in wanted]),
         queue_of={dscp: n for n, queue in enumerate(wanted) for dscp in queue.dscps},
     )
-    messages = htb.under_root_messages(port.index, tree, limit_bytes)
-    ends.set_root(port, "htb", htb.root_options(tree), htb.MAJOR, *messages)
+    messages = htb.pack_under_root(port.index, tree, limit_bytes)
+    link_ends.set_root(port, "htb", htb.pack_root_options(tree), htb.MAJOR, *messages)
 
 
-def set_weights(port: Saved, weights: Sequence[float], *, rate_bps: int | None = None) -> None:
+def set_weights(port: SavedEnd, weights: Sequence[float], *, rate_bps: int | None = None) -> None:
     """Changes the weights of queues that are there; packets that wait stay."""
     with Rtnetlink(port.end.namespace) as link:
-        root = ends.root_of(link, port.end, port.index)
-        there = len(_queue_classes(htb.read(link, port.index, root)))
+        root = link_ends.read_root(link, port.end, port.index)
+        there = len(_queue_classes(htb.read_tree(link, port.index, root)))
         if len(weights) != there:
             problem = f"has {there} queues, not {len(weights)}"
             raise InputError(str(port.end), problem, "give a weight for each")
         link_bps = _link_bps(port, rate_bps)
-        classes = [htb.link_class(link_bps), *_classes(link_bps, weights)]
-        link.request(htb.class_messages(port.index, classes), str(port.end))
+        classes = [htb.build_link_class(link_bps), *_classes(link_bps, weights)]
+        link.request(htb.pack_classes(port.index, classes), str(port.end))
 
 
-def queues(end: End) -> list[PortQueue]:
+def read_queues(end: LinkEnd) -> list[PortQueue]:
     """Reads back the queues of a port; empty where there are none."""
     with Rtnetlink(end.namespace) as link:
         index = link.index(end.interface)
-        root = ends.root_of(link, end, index)
+        root = link_ends.read_root(link, end, index)
         if root.kind != "htb":
             return []
-        found = htb.read(link, index, root)
+        found = htb.read_tree(link, index, root)
     classes = _queue_classes(found)
     total = sum(one.rate_bps for one in classes)
     return [
@@ -96,11 +96,11 @@ def queues(end: End) -> list[PortQueue]:
     ]
 
 
-def _queue_classes(found: Found) -> list[HtbClass]:
+def _queue_classes(found: KernelTree) -> list[HtbClass]:
     return [one for classid, one in sorted(found.classes.items()) if classid != htb.LINK]
 
 
-def _link_bps(port: Saved, rate_bps: int | None) -> int:
+def _link_bps(port: SavedEnd, rate_bps: int | None) -> int:
     if rate_bps is not None:
         return rate_bps
     if port.bucket is None:
@@ -112,11 +112,11 @@ def _link_bps(port: Saved, rate_bps: int | None) -> int:
 def _classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
     shares = [weight / sum(weights) for weight in weights]
     return tuple(
-        htb.queue_class(
+        htb.build_queue_class(
             n,
-            rate_bps=max(round(share * link_bps), LEAST_RATE_BPS),
+            rate_bps=max(round(share * link_bps), MIN_RATE_BPS),
             ceil_bps=link_bps,
-            quantum_bytes=htb.quantum_bytes(share),
+            quantum_bytes=htb.choose_quantum_bytes(share),
         )
         for n, share in enumerate(shares)
     )

@@ -20,7 +20,7 @@ _TRIES = 100  # of which each needs another process that removes the folder in j
 
 
 @contextmanager
-def held(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
+def hold_lock(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
     """Only one process is inside; after `wait_s` the others are told who that is."""
     handle = _acquire(path, where, wait_s)
     try:
@@ -32,10 +32,10 @@ def held(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
 
 
 @contextmanager
-def held_in_own_folder(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
+def hold_lock_in_folder(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
     """As `held`; its folder and the one above are weft's, and go away when nothing is in them."""
     try:
-        with held(path, where, purpose, wait_s):
+        with hold_lock(path, where, purpose, wait_s):
             yield
     finally:
         with suppress(OSError):  # not empty, or gone

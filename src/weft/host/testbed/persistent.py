@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
-from weft.host.net import caps, ends, namespaces, qdisc
-from weft.host.net.ends import End
-from weft.host.net.lock import held_in_own_folder
+from weft.host.net import caps, link_ends, namespaces, qdisc
+from weft.host.net.file_lock import hold_lock_in_folder
+from weft.host.net.link_ends import LinkEnd
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.host.testbed.build import Testbed, build_steps, check_possible, planned
+from weft.host.testbed.build import Testbed, build_steps, check_possible, plan_testbed
 from weft.host.testbed.wiring import Cable, Wiring
 
 STATES = Path("/run/weft/testbeds")
@@ -46,7 +46,7 @@ class State:
 
     @property
     def bed(self) -> Testbed:
-        return planned(self.wiring, lambda node: _full_name(self.name, node))
+        return plan_testbed(self.wiring, lambda node: _full_name(self.name, node))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Status:
 # ---- Commands ---------------------------------------------------------------------------------
 
 
-def up(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
+def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
     """Builds a testbed, or finds it as asked for; True if it was built now."""
     check_name(name)
     check_possible(wiring)
@@ -92,7 +92,7 @@ def up(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
         return _build(name, wiring), True
 
 
-def down(name: str) -> list[str]:
+def remove_testbed(name: str) -> list[str]:
     """Removes all that a testbed has, processes inside too; the names of its namespaces."""
     check_name(name)
     if os.geteuid() == 0:
@@ -106,19 +106,19 @@ def down(name: str) -> list[str]:
 
 
 @contextmanager
-def used(name: str, purpose: str) -> Iterator[Testbed]:
+def use_testbed(name: str, purpose: str) -> Iterator[Testbed]:
     """A testbed that nobody else uses or changes inside the block."""
     check_name(name)
     with _locked(name, purpose):
-        yield find(name)
+        yield find_testbed(name)
 
 
-def find(name: str) -> Testbed:
+def find_testbed(name: str) -> Testbed:
     """A testbed that is up, whole, and can be entered."""
     return _found(name, _problems)
 
 
-def found_even_damaged(name: str) -> Testbed:
+def find_damaged_testbed(name: str) -> Testbed:
     """A testbed that is up; some of its nodes and cables may be lost."""
     return _found(name, _unbuilt)
 
@@ -136,11 +136,11 @@ def _found(name: str, problems: Callable[[State], list[str]]) -> Testbed:
     return state.bed
 
 
-def names() -> list[str]:
+def list_testbeds() -> list[str]:
     return sorted(path.stem for path in STATES.glob("*.json"))
 
 
-def status(name: str) -> Status | None:
+def read_status(name: str) -> Status | None:
     """What there is of a testbed, read from the kernel; None if it is not up."""
     check_name(name)
     state = read_state(name)
@@ -154,7 +154,7 @@ def status(name: str) -> Status | None:
         name=name,
         state=state,
         ports=ports,
-        processes={namespace: len(namespaces.pids_in(namespace)) for namespace in own},
+        processes={namespace: len(namespaces.list_pids(namespace)) for namespace in own},
         problems=(*problems, *_changed_rates(state.bed, ports)),
     )
 
@@ -217,7 +217,7 @@ def _full_name(name: str, node: str) -> str:
 def _locked(name: str, purpose: str) -> AbstractContextManager[None]:
     _need_root()
     lock = STATES / f"{name}.lock"
-    return held_in_own_folder(lock, f"testbed {name}", f"weft {purpose}", WAIT_S)
+    return hold_lock_in_folder(lock, f"testbed {name}", f"weft {purpose}", WAIT_S)
 
 
 def _need_root() -> None:
@@ -352,15 +352,15 @@ def _ports(bed: Testbed) -> Iterator[Port]:
             yield _port(bed.end(near), near.node, f"{far.node} {far.interface}")
 
 
-def _port(end: End, node: str, peer: str) -> Port:
+def _port(end: LinkEnd, node: str, peer: str) -> Port:
     with Rtnetlink(end.namespace) as link:
-        root = ends.root_of(link, end, link.index(end.interface))
+        root = link_ends.read_root(link, end, link.index(end.interface))
     return Port(
         node=node,
         interface=end.interface,
         peer=peer,
         discipline=root.kind,
-        rate_bps=qdisc.bucket(root.options).rate_bps if root.kind == "tbf" else None,
+        rate_bps=qdisc.unpack_bucket(root.options).rate_bps if root.kind == "tbf" else None,
         passed_bytes=root.count.bytes,
         dropped=root.count.dropped,
     )

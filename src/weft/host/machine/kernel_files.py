@@ -12,21 +12,21 @@ from pathlib import Path
 ROOT = Path("/")
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
 
-def number(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
     try:
-        return int(text(path), 0)
+        return int(read_text(path), 0)
     except ValueError:
         return None
 
 
-def names(directory: Path) -> tuple[str, ...]:
+def list_names(directory: Path) -> tuple[str, ...]:
     """What is in a directory, sorted; nothing if there is no such directory."""
     try:
         return tuple(sorted(entry.name for entry in directory.iterdir()))
@@ -34,7 +34,7 @@ def names(directory: Path) -> tuple[str, ...]:
         return ()
 
 
-def link_name(path: Path) -> str:
+def read_link_name(path: Path) -> str:
     """The last part of where a symbolic link leads, as `driver` links name the driver."""
     try:
         return path.readlink().name
@@ -42,7 +42,7 @@ def link_name(path: Path) -> str:
         return ""
 
 
-def cpu_list(listed: str) -> tuple[int, ...]:
+def parse_cpu_list(listed: str) -> tuple[int, ...]:
     """The numbers of a kernel list such as "0-3,8"."""
     numbers: list[int] = []
     for part in filter(None, listed.strip().split(",")):
@@ -51,7 +51,7 @@ def cpu_list(listed: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def listed(numbers: Iterable[int]) -> str:
+def format_cpu_list(numbers: Iterable[int]) -> str:
     """The kernel's way of writing a set of numbers: the inverse of `cpu_list`."""
     ranges: list[list[int]] = []
     for value in sorted(numbers):

@@ -2,7 +2,7 @@
 
 `save` reads an end's root discipline; `restore` makes it what it was, byte for byte. An end whose
 discipline could not be put back is refused when it is saved. This is what an interface sends;
-what it receives is in `weft.host.net.inbound`. Units: bits per second, bytes.
+what it receives is in `weft.host.net.ingress`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADER_ROOM_BYTES = 64  # of the link, with tags
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LinkEnd:
     """What an interface sends, or receives; `namespace` None is that of this process."""
 
     namespace: str | None
@@ -33,13 +33,13 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedEnd:
     """What an end had: the kernel's default, or a token bucket of someone's.
 
     `netns` is its namespace's identity, by which others than who saved it find it again.
     """
 
-    end: End
+    end: LinkEnd
     netns: int
     index: int
     kind: str
@@ -48,7 +48,7 @@ class Saved:
 
     @property
     def bucket(self) -> TokenBucket | None:
-        return qdisc.bucket(self.options) if self.kind == "tbf" else None
+        return qdisc.unpack_bucket(self.options) if self.kind == "tbf" else None
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -63,9 +63,9 @@ class Saved:
         }
 
 
-def saved_from(data: Mapping[str, Any]) -> Saved:
-    return Saved(
-        end=End(data["namespace"], data["interface"], data.get("receiving", False)),
+def decode_saved(data: Mapping[str, Any]) -> SavedEnd:
+    return SavedEnd(
+        end=LinkEnd(data["namespace"], data["interface"], data.get("receiving", False)),
         netns=data.get("netns", 0),
         index=data["index"],
         kind=data["kind"],
@@ -74,20 +74,20 @@ def saved_from(data: Mapping[str, Any]) -> Saved:
     )
 
 
-def save(end: End, *, even_default_route: bool = False) -> Saved:
+def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
     """Reads what is there, and refuses what must not be or could not be put back."""
     with Rtnetlink(end.namespace) as link:
-        index = index_of(link, end, even_default_route=even_default_route)
-        root, others = _root(qdisc.qdiscs(link, index), end)
+        index = find_index(link, end, allow_default_route=allow_default_route)
+        root, others = _root(qdisc.read_qdiscs(link, index), end)
     under = [one for one in others if one.parent >> 16 == root.handle >> 16 and one.handle]
     plain = root.is_default or root.kind == "tbf"
     if not plain or under:
-        kinds = ", ".join(f"{one.kind} {qdisc.name(one.handle)}" for one in (root, *under))
+        kinds = ", ".join(f"{one.kind} {qdisc.format_handle(one.handle)}" for one in (root, *under))
         remedy = f"`tc qdisc del dev {end.interface} root` if it is not needed"
         raise InputError(str(end), f"has {kinds}, which weft could not restore", remedy)
-    return Saved(
+    return SavedEnd(
         end=end,
-        netns=namespaces.identity(end.namespace),
+        netns=namespaces.read_identity(end.namespace),
         index=index,
         kind=root.kind,
         handle=root.handle,
@@ -95,33 +95,33 @@ def save(end: End, *, even_default_route: bool = False) -> Saved:
     )
 
 
-def index_of(link: Rtnetlink, end: End, *, even_default_route: bool) -> int:
+def find_index(link: Rtnetlink, end: LinkEnd, *, allow_default_route: bool) -> int:
     """Refuses the interface of the default route, unless told that it may be changed."""
     index = link.index(end.interface)
-    if not even_default_route and index in link.default_routes():
+    if not allow_default_route and index in link.default_routes():
         problem = "carries the default route: a cap would slow everything this machine does"
         raise InputError(str(end), problem, "name another interface, or allow it explicitly")
     return index
 
 
-def root_of(link: Rtnetlink, end: End, index: int) -> Qdisc:
-    return _root(qdisc.qdiscs(link, index), end)[0]
+def read_root(link: Rtnetlink, end: LinkEnd, index: int) -> Qdisc:
+    return _root(qdisc.read_qdiscs(link, index), end)[0]
 
 
-def bucket_of(end: End) -> TokenBucket | None:
+def read_bucket(end: LinkEnd) -> TokenBucket | None:
     """The token bucket that an end has now."""
     with Rtnetlink(end.namespace) as link:
-        root = root_of(link, end, link.index(end.interface))
-    return qdisc.bucket(root.options) if root.kind == "tbf" else None
+        root = read_root(link, end, link.index(end.interface))
+    return qdisc.unpack_bucket(root.options) if root.kind == "tbf" else None
 
 
-def largest_packet_bytes(saved: Saved) -> int:
+def read_max_packet_bytes(saved: SavedEnd) -> int:
     """A bucket that is smaller would never let it pass: 64 KiB on loopback and IPoIB."""
     with Rtnetlink(saved.end.namespace) as link:
         return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
 
 
-def _root(found: Sequence[Qdisc], end: End) -> tuple[Qdisc, list[Qdisc]]:
+def _root(found: Sequence[Qdisc], end: LinkEnd) -> tuple[Qdisc, list[Qdisc]]:
     roots = [one for one in found if one.parent == qdisc.ROOT]
     if not roots:
         raise InputError(str(end), "has no queueing discipline", "set it up first")
@@ -129,22 +129,22 @@ def _root(found: Sequence[Qdisc], end: End) -> tuple[Qdisc, list[Qdisc]]:
     return roots[0], others
 
 
-def set_bucket(saved: Saved, bucket: TokenBucket) -> None:
+def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
     """The end's root becomes this token bucket."""
-    set_root(saved, "tbf", qdisc.bucket_options(bucket), saved.handle)
+    set_root(saved, "tbf", qdisc.pack_bucket(bucket), saved.handle)
 
 
-def set_root(saved: Saved, kind: str, options: bytes, handle: int, *more: Message) -> None:
+def set_root(saved: SavedEnd, kind: str, options: bytes, handle: int, *more: Message) -> None:
     """Changes the root, or exchanges it where it cannot be changed; `more` is done after it."""
     with Rtnetlink(saved.end.namespace) as link:
-        root = root_of(link, saved.end, saved.index)
+        root = read_root(link, saved.end, saved.index)
         same = root.kind == kind and handle in (0, root.handle) and not more
         change = same and not root.is_default and _may_change(root, options)
         messages: list[Message] = []
         if not change and not root.is_default:
-            messages.append(qdisc.delete_message(saved.index))
+            messages.append(qdisc.pack_qdisc_deletion(saved.index))
         flags = CHANGE if change else ADD
-        messages.append(qdisc.qdisc_message(saved.index, kind, options, handle=handle, flags=flags))
+        messages.append(qdisc.pack_qdisc(saved.index, kind, options, handle=handle, flags=flags))
         link.request([*messages, *more], str(saved.end))
 
 
@@ -153,10 +153,10 @@ def _may_change(root: Qdisc, options: bytes) -> bool:
     a burst that shrinks, would never get enough tokens and block the link for good."""
     if root.kind != "tbf":
         return True
-    return qdisc.bucket(options).burst_bytes >= qdisc.bucket(root.options).burst_bytes
+    return qdisc.unpack_bucket(options).burst_bytes >= qdisc.unpack_bucket(root.options).burst_bytes
 
 
-def restore(saved: Saved) -> None:
+def restore(saved: SavedEnd) -> None:
     """Puts back what was there; nothing where the end itself is gone."""
     if not exists(saved):
         return
@@ -165,20 +165,20 @@ def restore(saved: Saved) -> None:
     else:
         _uncover(saved)
     with Rtnetlink(saved.end.namespace) as link:
-        now = root_of(link, saved.end, saved.index)
+        now = read_root(link, saved.end, saved.index)
     had = saved.kind, saved.handle, saved.options
     if had != (now.kind, now.handle, b"" if now.is_default else now.options):
         problem = f"had {saved.kind} and has {now.kind} now"
         raise InputError(str(saved.end), problem, "see `tc qdisc show`")
 
 
-def _uncover(saved: Saved) -> None:
+def _uncover(saved: SavedEnd) -> None:
     with Rtnetlink(saved.end.namespace) as link:
-        if not root_of(link, saved.end, saved.index).is_default:
-            link.request([qdisc.delete_message(saved.index)], str(saved.end))
+        if not read_root(link, saved.end, saved.index).is_default:
+            link.request([qdisc.pack_qdisc_deletion(saved.index)], str(saved.end))
 
 
-def exists(saved: Saved) -> bool:
+def exists(saved: SavedEnd) -> bool:
     """The same interface is still there, not a later one of its name."""
     namespace = saved.end.namespace
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
@@ -187,12 +187,12 @@ def exists(saved: Saved) -> bool:
         return link.interfaces().get(saved.end.interface) == saved.index
 
 
-def reachable(saved: Saved) -> Saved | None:
+def find_reachable(saved: SavedEnd) -> SavedEnd | None:
     """As this process reaches the end; None if its namespace, and so the end, is gone.
 
     Who saved "where we are" may have been in another namespace than who restores it.
     """
-    if saved.end.namespace is not None or saved.netns in (0, namespaces.identity(None)):
+    if saved.end.namespace is not None or saved.netns in (0, namespaces.read_identity(None)):
         return saved
-    place = namespaces.found_again(saved.netns)
+    place = namespaces.find_by_identity(saved.netns)
     return None if place is None else replace(saved, end=replace(saved.end, namespace=place))

@@ -1,9 +1,9 @@
-"""What an interface receives, led through a queue of its own, and how that is undone.
+"""Caps on what an interface receives: redirect it through a queue, and undo that.
 
-Linux queues what is sent. What comes in is redirected (an ingress discipline, a filter that takes
-all, mirred) to an intermediate device (ifb) that is made for the time; this one "sends" it on to
-whoever it was for, through a token bucket. The same four functions as `weft.host.net.ends` has for
-what is sent; the device's name says which interface it belongs to. Units: bits per second, bytes.
+Linux only queues what is sent. Incoming packets are redirected (ingress qdisc, a match-all filter,
+mirred) to a temporary intermediate device (ifb), which delivers them through a token bucket. The
+device's name says which interface it serves. The functions parallel those of
+`weft.host.net.link_ends`, which caps what is sent. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.errors import InputError
-from weft.host.net import ends, namespaces, qdisc
-from weft.host.net.ends import End, Saved
+from weft.host.net import link_ends, namespaces, qdisc
+from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import TokenBucket
-from weft.host.net.rtnetlink import KernelRefusal, Rtnetlink, delete_link_message, new_link_message
+from weft.host.net.rtnetlink import KernelRefusal, Rtnetlink, pack_link_deletion, pack_new_link
 
 
-def save(end: End, *, even_default_route: bool = False) -> Saved:
+def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
     """Nothing may be there: rules of others for what comes in could not be put back."""
     with Rtnetlink(end.namespace) as link:
-        index = ends.index_of(link, end, even_default_route=even_default_route)
+        index = link_ends.find_index(link, end, allow_default_route=allow_default_route)
         if _has_rules(link, index):
             problem = "has rules for what it receives, which weft could not restore"
             remedy = f"`tc qdisc del dev {end.interface} ingress` (or clsact) if not needed"
@@ -29,17 +29,17 @@ def save(end: End, *, even_default_route: bool = False) -> Saved:
         if device in link.interfaces():
             remedy = f"`ip link del {device}` if nothing needs it"
             raise InputError(str(end), f"{device} is there already", remedy)
-    netns = namespaces.identity(end.namespace)
-    return Saved(end=end, netns=netns, index=index, kind="", handle=0, options=b"")
+    netns = namespaces.read_identity(end.namespace)
+    return SavedEnd(end=end, netns=netns, index=index, kind="", handle=0, options=b"")
 
 
-def set_bucket(saved: Saved, bucket: TokenBucket) -> None:
+def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
     with Rtnetlink(saved.end.namespace) as link:
         try:
             through = _through(link, saved)
-            ends.set_bucket(through, bucket)
+            link_ends.set_bucket(through, bucket)
             if not _has_rules(link, saved.index):
-                rules = qdisc.ingress_message, qdisc.redirect_message
+                rules = qdisc.pack_ingress, qdisc.pack_redirect
                 messages = [rules[0](saved.index), rules[1](saved.index, through.index)]
                 link.request(messages, str(saved.end))
         except KernelRefusal as error:
@@ -48,15 +48,15 @@ def set_bucket(saved: Saved, bucket: TokenBucket) -> None:
             raise InputError(str(saved.end), problem, error.remedy or remedy) from error
 
 
-def bucket_of(end: End) -> TokenBucket | None:
+def read_bucket(end: LinkEnd) -> TokenBucket | None:
     with Rtnetlink(end.namespace) as link:
         device = _device(link.index(end.interface))
         if device not in link.interfaces():
             return None
-    return ends.bucket_of(End(end.namespace, device))
+    return link_ends.read_bucket(LinkEnd(end.namespace, device))
 
 
-def restore(saved: Saved) -> None:
+def restore(saved: SavedEnd) -> None:
     """Takes device and rules away; the device too where the interface itself is gone."""
     namespace = saved.end.namespace
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
@@ -66,9 +66,9 @@ def restore(saved: Saved) -> None:
         device = _device(saved.index)
         if device not in found:
             return
-        messages = [delete_link_message(found[device])]
+        messages = [pack_link_deletion(found[device])]
         if found.get(saved.end.interface) == saved.index and _has_rules(link, saved.index):
-            messages.insert(0, qdisc.delete_message(saved.index, qdisc.INGRESS))
+            messages.insert(0, qdisc.pack_qdisc_deletion(saved.index, qdisc.INGRESS))
         link.request(messages, str(saved.end))
 
 
@@ -76,14 +76,14 @@ def _device(index: int) -> str:
     return f"weft-in-{index}"
 
 
-def _through(link: Rtnetlink, saved: Saved) -> Saved:
+def _through(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
     """The device's own sending end; makes the device if it is not there."""
     device = _device(saved.index)
     if device not in link.interfaces():
-        link.request([new_link_message(device, "ifb")], str(saved.end))
-    end = End(saved.end.namespace, device)
+        link.request([pack_new_link(device, "ifb")], str(saved.end))
+    end = LinkEnd(saved.end.namespace, device)
     return replace(saved, end=end, index=link.index(device))
 
 
 def _has_rules(link: Rtnetlink, index: int) -> bool:
-    return any(one.parent == qdisc.INGRESS for one in qdisc.qdiscs(link, index))
+    return any(one.parent == qdisc.INGRESS for one in qdisc.read_qdiscs(link, index))

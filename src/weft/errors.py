@@ -6,6 +6,9 @@ the command line prints it and exits with status 2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class WeftError(Exception):
     """Something weft can explain; anything else is a bug."""
@@ -22,6 +25,15 @@ class InputError(WeftError):
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         return InputError, (self.where, self.problem, self.remedy)
+
+
+@contextmanager
+def locate_errors(where: str) -> Iterator[None]:
+    """Put a file, line or key before the place that an `InputError` names."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from None
 
 
 class InvariantError(WeftError):

@@ -1,11 +1,12 @@
-"""Reading TOML so that every mistake is named.
+"""Read TOML; every mistake is reported with its place.
 
-A `Table` hands out each key once, checked and converted; `done` refuses what is left over.
-Errors say file, key, value, allowed values. Entry points: `load_toml`, `Table`.
+A `Table` gives each key once, checked and converted; `done` refuses keys that remain.
+Errors name the file, the key, the value and the allowed values. Entry points: `load_toml`, `Table`.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,19 +21,33 @@ _MISSING: Any = object()
 LEAST_RATE_BPS = 1000
 
 
-def load_toml(path: str | Path) -> dict[str, Any]:
-    """The content of a TOML file; a syntax error names the file and the line."""
-    path = Path(path)
+def read_text(path: str | Path) -> str:
+    """The content of a text file; an error names the file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(str(path), error.strerror or str(error), "check the path") from error
     except UnicodeDecodeError as error:
         raise InputError(
             str(path), f"byte {error.start} is not UTF-8", "save it as UTF-8"
         ) from error
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The content of a TOML text; a syntax error names the line."""
+    try:
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
-        raise InputError(str(path), str(error), "correct the TOML syntax") from error
+        line = re.search(r"at line (\d+)", str(error))
+        number = line[1] if line else max(len(text.splitlines()), 1)
+        raise InputError(
+            f"{where} line {number}", f"not TOML: {error}", "correct the syntax"
+        ) from None
+
+
+def load_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file; errors name the file, and the line of a syntax error."""
+    return parse_toml(read_text(path), str(path))
 
 
 class Table:
@@ -40,7 +55,7 @@ class Table:
 
     def __init__(self, data: Mapping[str, Any], where: str, prefix: str = "") -> None:
         self._data = dict(data)
-        self._asked: list[str] = []
+        self._requested: list[str] = []
         self.where = where
         self.prefix = prefix
 
@@ -48,12 +63,17 @@ class Table:
         """`file: section.key`, as errors name it."""
         return f"{self.where}: {self.prefix}{key}"
 
+    @property
+    def location(self) -> str:
+        """`file: section`, as errors name the table itself."""
+        return f"{self.where}: {self.prefix}".rstrip(".: ")
+
     def has(self, key: str) -> bool:
         return key in self._data
 
     def raw(self, key: str, default: Any = _MISSING) -> Any:
-        """The key's value as it stands, taken out of the table."""
-        self._asked.append(key)
+        """The key's value, unchecked; it is taken out of the table."""
+        self._requested.append(key)
         if key in self._data:
             return self._data.pop(key)
         if default is _MISSING:
@@ -151,7 +171,7 @@ class Table:
         return Table(value, self.where, f"{self.prefix}{key}.")
 
     def table_if_given(self, key: str) -> Table | None:
-        self._asked.append(key)
+        self._requested.append(key)
         return self.table(key) if self.has(key) else None
 
     def tables(self, key: str, default: Any = _MISSING) -> Iterator[Table]:
@@ -167,12 +187,12 @@ class Table:
 
     def rest(self) -> dict[str, Any]:
         """Everything not yet taken."""
-        left, self._data = self._data, {}
-        return left
+        remaining, self._data = self._data, {}
+        return remaining
 
     def done(self) -> None:
-        """Refuses keys that nobody asked for."""
+        """Refuse keys that were never requested."""
         if self._data:
             key = next(iter(self._data))
-            known = ", ".join(sorted(set(self._asked)))
-            raise InputError(self.place(key), "is not a known key", f"known here: {known}")
+            keys = ", ".join(sorted(set(self._requested)))
+            raise InputError(self.place(key), "is not a known key", f"known here: {keys}")

@@ -81,7 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown key at the top": (scenario(warmpu="1 us"), ("x.toml: warmpu", "known here", "warmup")),
     "unknown key of a switch": (scenario(switch={"lag": "1 ns"}), ("switch.lag", "latency")),
     "unknown key of traffic": (traffic(sise="1 B"), ("traffic.load.sise", "size")),
-    "unknown key of the fabric": (fabric(color="red"), ("fabric", "'color'", "hosts")),
+    "unknown key of the fabric": (fabric(color="red"), ("fabric.color", "hosts")),
     "unknown key of lanes": (lanes(mid=[[0, 1]]), ("lanes.mid", "low", "high")),
     "unknown key of credits": (scenario(credits={"x": 1}), ("credits.x", "interval")),
     "unknown key of congestion": (scenario(congestion={"x": 1}), ("congestion.x", "threshold")),
@@ -104,8 +104,8 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown link rate": (fabric(rate="4xFOO"), ("'4xFOO'", "FDR")),
     "negative delay": (fabric(delay="-1 ns"), ("delay", "-1")),
     "hosts as text": (fabric(hosts="four"), ("hosts", "'four'")),
-    "0 lanes": (fabric(lanes=0), ("lanes", "0", "1..15")),
-    "16 lanes": (fabric(lanes=16), ("lanes", "16", "1..15")),
+    "0 lanes": (fabric(lanes=0), ("fabric.lanes", "0", "1 to 15")),
+    "16 lanes": (fabric(lanes=16), ("fabric.lanes", "16", "1 to 15")),
     "MTU not in the set": (traffic(mtu=1500), ("load.mtu", "1500", "256, 512, 1024, 2048, 4096")),
     "MTU as text": (traffic(mtu="4096"), ("load.mtu", "'4096'", "whole number")),
     "switch buffer of 0": (scenario(switch={"buffer": "0 B"}), ("switch.buffer", "0", "1 to")),
@@ -288,7 +288,7 @@ def test_a_missing_scenario_file_and_a_binary_one_are_named(tmp_path: Path) -> N
         ("traffic.load", "1 B", ("traffic.load", "add .KEY")),
         ("duration.x", "1 us", ("duration.x", "'duration'", "not a table")),
         ("traffic.load.mtu", 100, ("load.mtu", "100")),
-        ("fabric.nonsense", 1, ("'nonsense'",)),
+        ("fabric.nonsense", 1, ("fabric.nonsense", "is not a known key", "topology")),
     ],
 )
 def test_an_override_that_fits_nowhere_is_refused(

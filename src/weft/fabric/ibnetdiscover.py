@@ -13,10 +13,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weft.errors import InputError
+from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port
-from weft.fabric.links import format_time, link_delay, link_rate
-from weft.fabric.soundness import check_fabric, placed
+from weft.fabric.links import format_time, link_rate
+from weft.fabric.soundness import check_fabric
+from weft.units import parse_time
 
 _HEADER = re.compile(
     r'^(?P<type>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?P<info>#.*)?$'
@@ -79,7 +80,7 @@ def read_ibnetdiscover(
     _check_ids(where, records)
     nodes, index = _nodes(records)
     links = tuple(_links(where, records, index, delay))
-    with placed(where):
+    with locate_errors(where):
         return check_fabric(Fabric(name, nodes, links, lanes))
 
 
@@ -188,7 +189,7 @@ def _links(
             _check_mirror(at, here, end, ends)
             if here <= end.peer:
                 a, b = (Port(index[key], key[1]) for key in (here, end.peer))
-                flight = link_delay(end.delay or delay, at)
+                flight = parse_time(end.delay or delay, at)
                 yield Link(a, b, link_rate(end.rate).data_bps, flight, end.rate)
 
 

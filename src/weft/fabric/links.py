@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from weft.errors import InputError
-from weft.units import TIME_PS, parse_rate, parse_time
+from weft.units import TIME_PS, parse_rate
 
 WIDTHS = (1, 2, 4, 8, 12)
 
@@ -113,11 +113,6 @@ def link_rate(text: str, where: str = "link rate") -> LinkRate | PlainRate:
     if not SLOWEST_BPS <= data_bps <= FASTEST_BPS:
         raise InputError(where, f"{text!r} is out of range", "use 1 Mb/s to 100 Tb/s")
     return PlainRate(_PLAIN.sub(r"\1 \2", text), data_bps)
-
-
-def link_delay(text: object, where: str = "link delay") -> int:
-    """Picoseconds of a link's flight time such as "50 ns"."""
-    return parse_time(text, where)
 
 
 def format_time(ps: int) -> str:

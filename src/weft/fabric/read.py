@@ -12,12 +12,13 @@ from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
-from weft.errors import InputError
+from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import Fabric
 from weft.fabric.ibnetdiscover import read_ibnetdiscover
 from weft.fabric.lft import HEADING, read_lft
-from weft.fabric.soundness import check_fabric, placed
+from weft.fabric.soundness import check_fabric
 from weft.fabric.toml_file import read_toml
+from weft.toml_table import read_text
 
 _RECORD = re.compile(r'^(Switch|Ca|Hca|Rt)\s+\d+\s+"', re.MULTILINE)
 _TABLE = re.compile(rf"^{HEADING} \[", re.MULTILINE)
@@ -34,7 +35,7 @@ def read_fabric(
     the cables are (no delay if not given).
     """
     files = [Path(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
-    texts = {str(file): _text(file) for file in files}
+    texts = {str(file): read_text(file) for file in files}
     tables = {where: text for where, text in texts.items() if _TABLE.search(text)}
     shapes = {where: text for where, text in texts.items() if where not in tables}
     if len(shapes) != 1 or len(tables) > 1:
@@ -47,7 +48,7 @@ def read_fabric(
     fabric = _topology(where, text, lanes, delay)
     for at, table in tables.items():
         routes = read_lft(table, fabric, at)
-        with placed(at):
+        with locate_errors(at):
             fabric = check_fabric(replace(fabric, routes=routes))
     return fabric
 
@@ -64,14 +65,3 @@ def _topology(where: str, text: str, lanes: int | None, delay: str | None) -> Fa
     if lanes is not None or delay is not None:
         raise InputError(where, "lanes or delay given from outside", "write them into this file")
     return read_toml(text, where)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(str(file), f"cannot be read: {error.strerror}", "check the path") from None
-    except UnicodeDecodeError as error:
-        raise InputError(
-            str(file), f"byte {error.start} is not UTF-8 text", "give a text file"
-        ) from None

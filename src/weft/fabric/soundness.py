@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,15 +19,6 @@ from weft.fabric.links import link_rate
 MAX_LANES = 15
 MAX_DELAY_PS = 10**12
 _GUID = re.compile(r"^0x[0-9a-f]{16}$")
-
-
-@contextmanager
-def placed(where: str) -> Iterator[None]:
-    """Puts the file and key that a fabric came from before what is wrong with it."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error.where}", error.problem, error.remedy) from None
 
 
 def check_fabric(fabric: Fabric) -> Fabric:

@@ -23,191 +23,158 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from weft.errors import InputError
-from weft.fabric.fabric import Fabric, Kind, Link, Node, Port, Routes
-from weft.fabric.links import format_time, link_delay, link_rate
+from weft.errors import InputError, locate_errors
+from weft.fabric.fabric import MAX_PORTS, MAX_UNICAST_LID, Fabric, Kind, Link, Node, Port, Routes
+from weft.fabric.links import format_time, link_rate
 from weft.fabric.routing import route
-from weft.fabric.soundness import check_fabric, placed
+from weft.fabric.soundness import MAX_LANES, check_fabric
 from weft.fabric.topology import TOPOLOGIES
-
-_FABRIC = {"name": str, "lanes": int, "routing": str, "rate": str, "delay": str}
-_NODE = {"name": str, "ports": int, "lid": int, "guid": str}
-_LINK = {"ends": list, "rate": str, "delay": str}
-_ROUTE = {"switch": str, "out": list}
-_WORDS = {str: "text in quotes", int: "a whole number", list: "a list"}
+from weft.toml_table import Table, parse_toml
+from weft.units import parse_time
 
 
 def read_toml(text: str, where: str = "fabric.toml") -> Fabric:
     """The fabric that a TOML text describes."""
-    tables = _parse(text, where)
-    _check_keys(where, tables, ("fabric", "switch", "host", "link", "route"))
-    about = _table(f"{where} [fabric]", tables.get("fabric", {}))
-    if "topology" in about:
-        _check_keys(f"{where} with [fabric] topology", tables, ("fabric",))
-        return build_topology(f"{where} [fabric]", about)
-    return _Explicit(text, where, tables, about).fabric()
+    top = Table(parse_toml(text, where), where)
+    fabric = top.table("fabric", {})
+    if fabric.has("topology"):
+        top.done()
+        return build_topology(fabric)
+    return _ExplicitReader(text, top, fabric).read()
 
 
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        found = re.search(r"at line (\d+)", str(error))
-        raise InputError(
-            f"{where} line {found[1] if found else max(len(text.splitlines()), 1)}",
-            f"not TOML: {error}",
-            "correct the syntax",
-        ) from None
-
-
-def _check_keys(where: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
-    for key in table:
-        if key not in allowed:
-            raise InputError(where, f"unknown key {key!r}", f"allowed are {', '.join(allowed)}")
-
-
-def _table(where: str, value: object) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise InputError(where, f"{value!r} is not a table", "write it under a heading in brackets")
-    return value
-
-
-def _fields(where: str, value: object, types: Mapping[str, type]) -> dict[str, Any]:
-    """The table, with no unknown key and every value of its type."""
-    table = _table(where, value)
-    _check_keys(where, table, tuple(types))
-    for key, item in table.items():
-        if type(item) is not types[key]:
-            raise InputError(
-                f"{where} {key}", f"{item!r} is not {_WORDS[types[key]]}", "correct it"
-            )
-    return table
-
-
-def _required(where: str, table: Mapping[str, Any], key: str) -> Any:
-    if key not in table:
-        raise InputError(where, f"key {key!r} is missing", f"add {key} = …")
-    return table[key]
-
-
-def build_topology(where: str, about: Mapping[str, Any]) -> Fabric:
+def build_topology(table: Table) -> Fabric:
     """The fabric of a table with `topology`, its counts, and perhaps rate, delay and so on."""
-    topology = _required(where, about, "topology")
-    if not isinstance(topology, str) or topology not in TOPOLOGIES:
-        raise InputError(
-            where, f"topology {topology!r} does not exist", f"choose one of {', '.join(TOPOLOGIES)}"
-        )
-    parameters = inspect.signature(TOPOLOGIES[topology]).parameters
-    _check_keys(where, about, ("topology", "name", *parameters))
-    _fields(where, {key: about[key] for key in _FABRIC if key in about}, _FABRIC)
-    for key, parameter in parameters.items():
-        if parameter.default is parameter.empty:
-            _required(where, about, key)
-    given = {key: value for key, value in about.items() if key in parameters}
-    with placed(where):
-        fabric = TOPOLOGIES[topology](**given)
-        return check_fabric(replace(fabric, name=about["name"])) if "name" in about else fabric
+    builder = table.choice("topology", TOPOLOGIES)
+    name = table.text("name", None)
+    parameters = inspect.signature(builder).parameters
+    arguments = {key: _read_argument(table, parameters[key]) for key in parameters}
+    table.done()
+    with locate_errors(table.location):
+        fabric = builder(**arguments)
+        return fabric if name is None else check_fabric(replace(fabric, name=name))
 
 
-class _Explicit:
-    """The explicit form: [[switch]], [[host]], [[link]] and perhaps [[route]]."""
+def _read_argument(table: Table, parameter: inspect.Parameter) -> object:
+    """An argument of a builder; the builder itself checks counts."""
+    key = parameter.name
+    default = () if parameter.default is parameter.empty else (parameter.default,)
+    if key == "lanes":
+        return table.integer(key, 1, MAX_LANES, *default)
+    return table.text(key, *default) if parameter.annotation == "str" else table.raw(key, *default)
 
-    def __init__(
-        self, text: str, where: str, tables: dict[str, Any], about: dict[str, Any]
-    ) -> None:
+
+class _ExplicitReader:
+    """Reads the explicit form: [[switch]], [[host]], [[link]] and perhaps [[route]]."""
+
+    def __init__(self, text: str, top: Table, fabric: Table) -> None:
         self._text = text
-        self._file = where
-        self._tables = tables
-        self._about = _fields(f"{where} [fabric]", about, _FABRIC)
-        self._index: dict[str, int] = {}
+        self._top = top
+        self._name = fabric.text("name", "fabric")
+        self._lanes = fabric.integer("lanes", 1, MAX_LANES, 1)
+        self._routing = fabric.text("routing", None)
+        self._link_defaults = {key: fabric.text(key, None) for key in ("rate", "delay")}
+        self._routing_place = fabric.place("routing")
+        fabric.done()
 
-    def fabric(self) -> Fabric:
-        nodes = [*self._nodes("host"), *self._nodes("switch")]
-        self._index = {node.name: i for i, node in enumerate(nodes)}
-        links = tuple(self._link(where, table) for where, table in self._entries("link"))
-        name, lanes = self._about.get("name", "fabric"), self._about.get("lanes", 1)
-        with placed(self._file):
-            bare = check_fabric(Fabric(name, tuple(nodes), links, lanes))
-        return self._routed(bare)
+    def read(self) -> Fabric:
+        entries = {kind: self._entries(kind) for kind in ("host", "switch", "link", "route")}
+        self._top.done()
+        nodes = [_read_node("host", table) for table in entries["host"]]
+        nodes += [_read_node("switch", table) for table in entries["switch"]]
+        index = {node.name: i for i, node in enumerate(nodes)}
+        links = tuple(self._read_link(table, index) for table in entries["link"])
+        with locate_errors(self._top.where):
+            bare = check_fabric(Fabric(self._name, tuple(nodes), links, self._lanes))
+            if not entries["route"]:
+                return bare if self._routing is None else route(bare, self._routing)
+        return self._read_routes(bare, entries["route"])
 
-    def _entries(self, kind: str) -> list[tuple[str, object]]:
-        """The entries of [[kind]], each with its place in the file."""
-        entries = self._tables.get(kind, [])
-        if not isinstance(entries, list):
-            raise InputError(f"{self._file} {kind}", "not a list of tables", f"write [[{kind}]]")
+    def _entries(self, kind: str) -> list[Table]:
+        """The tables of [[kind]], each placed by its line."""
+        items = self._top.raw(kind, [])
+        if not isinstance(items, list):
+            raise InputError(self._top.place(kind), "not a list of tables", f"write [[{kind}]]")
         heading = re.compile(rf"^\s*\[\[\s*{kind}\s*\]\]")
         lines = [i for i, t in enumerate(self._text.splitlines(), start=1) if heading.match(t)]
-        if len(lines) != len(entries):
-            return [(f"{self._file} {kind} {i}", e) for i, e in enumerate(entries, start=1)]
-        return [
-            (f"{self._file} line {line} [[{kind}]]", entry)
-            for line, entry in zip(lines, entries, strict=True)
-        ]
+        places = [f"line {line} [[{kind}]]" for line in lines]
+        if len(places) != len(items):
+            places = [f"{kind} {number}" for number in range(1, len(items) + 1)]
+        tables = []
+        for place, item in zip(places, items, strict=True):
+            where = f"{self._top.where} {place}"
+            if not isinstance(item, Mapping):
+                raise InputError(where, f"{item!r} is not a table", f"write [[{kind}]]")
+            tables.append(Table(item, where))
+        return tables
 
-    def _nodes(self, kind: Kind) -> list[Node]:
-        return [self._node(kind, where, entry) for where, entry in self._entries(kind)]
-
-    def _node(self, kind: Kind, where: str, entry: object) -> Node:
-        table = _fields(where, entry, _NODE)
-        ports = table.get("ports", 1) if kind == "host" else _required(where, table, "ports")
-        name = _required(where, table, "name")
-        return Node(name, kind, ports, table.get("lid"), table.get("guid"))
-
-    def _link(self, where: str, entry: object) -> Link:
-        table = _fields(where, entry, _LINK)
-        ends = _required(where, table, "ends")
+    def _read_link(self, table: Table, index: Mapping[str, int]) -> Link:
+        ends = table.texts("ends")
         if len(ends) != 2:
-            raise InputError(f"{where} ends", f"{len(ends)} ends, 2 are needed", "name both ports")
-        a, b = (self._port(f"{where} ends", end) for end in ends)
-        rate = link_rate(_required(where, self._about | table, "rate"), f"{where} rate")
-        delay = _required(where, self._about | table, "delay")
-        return Link(a, b, rate.data_bps, link_delay(delay, f"{where} delay"), str(rate))
-
-    def _port(self, where: str, end: object) -> Port:
-        name, _, digits = end.rpartition(":") if isinstance(end, str) else ("", "", "")
-        if name not in self._index or not re.fullmatch(r"[0-9]{1,9}", digits):
-            raise InputError(where, f"{end!r} is not NODE:PORT of a node above", "such as leaf0:1")
-        return Port(self._index[name], int(digits))
-
-    def _routed(self, bare: Fabric) -> Fabric:
-        entries = self._entries("route")
-        if not entries and "routing" in self._about:
-            with placed(self._file):
-                return route(bare, self._about["routing"])
-        if not entries:
-            return bare
-        if "routing" in self._about:
             raise InputError(
-                f"{self._file} [fabric] routing", "given together with [[route]]", "keep one"
+                table.place("ends"), f"{len(ends)} ends, 2 are needed", "name both ports"
             )
-        rows: dict[str, list[tuple[int, ...]]] = {}
-        for where, entry in entries:
-            table = _fields(where, entry, _ROUTE)
-            rows[_required(where, table, "switch")] = self._out(where, bare, table)
+        a, b = (_parse_port(table.place("ends"), end, index) for end in ends)
+        rate = link_rate(self._link_text(table, "rate"), table.place("rate"))
+        delay_ps = parse_time(self._link_text(table, "delay"), table.place("delay"))
+        table.done()
+        return Link(a, b, rate.data_bps, delay_ps, str(rate))
+
+    def _link_text(self, table: Table, key: str) -> str:
+        """The link's own value, or else the one of [fabric]."""
+        text = table.text(key, self._link_defaults[key])
+        if text is None:
+            raise InputError(table.place(key), "is missing", "add it here or to [fabric]")
+        return text
+
+    def _read_routes(self, bare: Fabric, entries: list[Table]) -> Fabric:
+        if self._routing is not None:
+            raise InputError(self._routing_place, "given together with [[route]]", "keep one")
+        rows = {table.text("switch"): _read_output_ports(bare, table) for table in entries}
         names = [bare.nodes[switch].name for switch in bare.switches]
         if sorted(rows) != sorted(names) or len(entries) != len(rows):
-            raise InputError(f"{self._file} [[route]]", "not one per switch", "list each once")
+            raise InputError(f"{self._top.where} [[route]]", "not one per switch", "list each once")
         routes = Routes.from_groups([rows[name] for name in names], len(bare.hosts))
-        with placed(self._file):
+        with locate_errors(self._top.where):
             return check_fabric(replace(bare, routes=routes))
 
-    def _out(self, where: str, bare: Fabric, table: dict[str, Any]) -> list[tuple[int, ...]]:
-        out = _required(where, table, "out")
-        if len(out) != len(bare.hosts):
-            raise InputError(
-                f"{where} out",
-                f"{len(out)} lists of ports, {len(bare.hosts)} hosts",
-                "one per host",
-            )
-        for ports in out:
-            if not isinstance(ports, list) or any(type(p) is not int for p in ports):
-                raise InputError(f"{where} out", f"{ports!r} is not a list of ports", "such as [3]")
-        return [tuple(ports) for ports in out]
+
+def _read_node(kind: Kind, table: Table) -> Node:
+    node = Node(
+        table.text("name"),
+        kind,
+        table.integer("ports", 1, MAX_PORTS, *([1] if kind == "host" else [])),
+        table.integer("lid", 1, MAX_UNICAST_LID, None),
+        table.text("guid", None),
+    )
+    table.done()
+    return node
+
+
+def _parse_port(where: str, end: str, index: Mapping[str, int]) -> Port:
+    name, _, digits = end.rpartition(":")
+    if name not in index or not re.fullmatch(r"[0-9]{1,9}", digits):
+        raise InputError(where, f"{end!r} is not NODE:PORT of a node above", "such as leaf0:1")
+    return Port(index[name], int(digits))
+
+
+def _read_output_ports(bare: Fabric, table: Table) -> list[tuple[int, ...]]:
+    """Output ports of one switch, a group for each host."""
+    groups = table.raw("out")
+    table.done()
+    hosts = len(bare.hosts)
+    if not isinstance(groups, list) or len(groups) != hosts:
+        count = len(groups) if isinstance(groups, list) else 0
+        raise InputError(
+            table.place("out"), f"{count} lists of ports, {hosts} hosts", "one per host"
+        )
+    for ports in groups:
+        if not isinstance(ports, list) or any(type(port) is not int for port in ports):
+            raise InputError(table.place("out"), f"{ports!r} is not a list of ports", "such as [3]")
+    return [tuple(ports) for ports in groups]
 
 
 def write_toml(fabric: Fabric) -> str:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 
 from weft.errors import InputError
 from weft.fabric.fabric import MAX_PORTS, Fabric, Link, Node, Port
-from weft.fabric.links import link_delay, link_rate
+from weft.fabric.links import link_rate
 from weft.fabric.routing import route
 from weft.fabric.soundness import check_fabric
+from weft.units import parse_time
 
 # Far above any fabric built, far below what would fill the memory.
 MAX_NODES = 1_000_000
@@ -25,7 +26,7 @@ class _Draft:
     def __init__(self, name: str, rate: str, delay: str) -> None:
         self._name = name
         self._rate = link_rate(rate, f"{name} rate")
-        self._delay_ps = link_delay(delay, f"{name} delay")
+        self._delay_ps = parse_time(delay, f"{name} delay")
         self._names: list[str] = []
         self._hosts = 0
         self._used: list[int] = []

@@ -128,7 +128,7 @@ def record_from_json(data: Json) -> Record:
 
 
 @contextmanager
-def locate_errors(
+def report_malformed(
     where: str, kind: str = "not a weft record", remedy: str = "mend or delete the line"
 ) -> Iterator[None]:
     """Name the line or file in whatever error its content raises; `kind` is what is wrong."""
@@ -145,7 +145,7 @@ def locate_errors(
 
 def from_line(line: str | bytes, where: str = "record") -> Record:
     """The record in one line; `where` names the line in errors."""
-    with locate_errors(where):
+    with report_malformed(where):
         data = parse_object(line)
         require_schema(data, where)
         return record_from_json(data)

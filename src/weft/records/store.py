@@ -19,9 +19,9 @@ from weft.errors import InputError
 from weft.records.output import check_output, explain_file_errors, replace_file, sync
 from weft.records.record_line import (
     MALFORMED,
-    locate_errors,
     parse_object,
     record_from_json,
+    report_malformed,
     require_schema,
     to_line,
 )
@@ -169,7 +169,7 @@ def _warn_torn(path: Path, line: int, size: int) -> None:
 
 
 def _line_value(line: bytes, where: str) -> Run | Record:
-    with locate_errors(where):
+    with report_malformed(where):
         data = parse_object(line)
         require_schema(data, where)
         return run_from_json(data) if data.get("weft") == "run" else record_from_json(data)

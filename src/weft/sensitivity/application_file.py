@@ -15,7 +15,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.model import ErrorSummary
 from weft.records import Plain
-from weft.records.record_line import locate_errors, parse_object
+from weft.records.record_line import parse_object, report_malformed
 from weft.sensitivity.application import Application, Fitted, Model, Quality
 from weft.sensitivity.model import Hinges, Polynomial
 from weft.sensitivity.profile import Profile, Run
@@ -55,7 +55,7 @@ def _fitted_json(fitted: Fitted[Model]) -> Json:
 
 def from_json(text: str | bytes, where: str) -> Application:
     """The application in a file; `where` names it in errors."""
-    with locate_errors(where, "damaged", _REMEDY):
+    with report_malformed(where, "damaged", _REMEDY):
         data = parse_object(text)
         if data.get("weft") != KIND:
             raise InputError(where, "not an application of weft", "give a file of weft apps export")

@@ -16,7 +16,7 @@ from typing import Any
 from weft.errors import InputError
 from weft.records import check_directory
 from weft.records.output import explain_file_errors
-from weft.records.record_line import canonical_json, locate_errors, parse_object
+from weft.records.record_line import canonical_json, parse_object, report_malformed
 from weft.sensitivity.model import Hinges
 from weft.sensitivity.profile import Run
 from weft.sensitivity.schedule import Plan
@@ -98,7 +98,7 @@ def _read(path: Path) -> Logged | None:
     if len(lines) < 2:
         path.unlink()
         return None
-    with locate_errors(str(path), "damaged", _REMEDY):
+    with report_malformed(str(path), "damaged", _REMEDY):
         head, first, *runs = map(parse_object, lines)
         if (head.get("weft"), head.get("schema")) != (KIND, SCHEMA):
             raise InputError(str(path), f"not a log of schema {SCHEMA} of weft profile", _REMEDY)

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft import __version__
 from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Order, SwitchSpec
-from weft.errors import InputError
+from weft.errors import InputError, locate_errors
 from weft.fabric import Fabric, check_fabric, check_reach, read_fabric, route
 from weft.fabric.toml_file import build_topology, read_toml
 from weft.simulate.systems import system_names, system_values
@@ -184,7 +184,7 @@ def read_scenario_fabric(table: Table, base: Path) -> Fabric:
         table.done()
         return read_toml(text, f"{table.where}: fabric.toml")
     if not table.has("file"):
-        return build_topology(f"{table.where}: fabric", table.rest())
+        return build_topology(table)
     files = [str(base / file) for file in table.texts("file")]
     routing = table.text("routing", "")
     lanes = table.integer("lanes", 1, 15, None)
@@ -357,10 +357,8 @@ def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> 
 def _check_routes(traffic: tuple[Traffic, ...], fabric: Fabric, top: Table) -> None:
     """Every flow must reach its destination, there and back, whichever equal port it takes."""
     pairs = {(flow.src, flow.dst) for entry in traffic for flow in entry.flows}
-    try:
+    with locate_errors(top.where):
         check_reach(fabric, sorted(pairs | {(dst, src) for src, dst in pairs}))
-    except InputError as error:
-        raise InputError(f"{top.where}: {error.where}", error.problem, error.remedy) from None
 
 
 def _check_samples(sample_ps: int, duration_ps: int, fabric: Fabric, top: Table) -> None:

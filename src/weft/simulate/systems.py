@@ -6,7 +6,6 @@ Entry points: `system_names`, `system_values`, `parameters`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from weft.errors import InputError
+from weft.toml_table import load_toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Parameter:
 
 @cache
 def _document() -> dict[str, Any]:
-    return tomllib.loads(files("weft.simulate").joinpath("systems.toml").read_text("utf-8"))
+    return load_toml(str(files("weft.simulate").joinpath("systems.toml")))
 
 
 def system_names() -> tuple[str, ...]:

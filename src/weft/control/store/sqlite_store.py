@@ -26,7 +26,7 @@ from weft.control.store.store_codec import answer_from, kind_from, levels_from, 
 from weft.control.store.store_rows import CREATE, write_rows
 from weft.errors import InputError
 from weft.records.output import check_directory, explain_file_errors
-from weft.records.record_line import locate_errors
+from weft.records.record_line import report_malformed
 from weft.switches import PortName, Tables
 
 SCHEMA = 1
@@ -96,7 +96,7 @@ class Store:
     def load(self) -> StoredState:
         """All of it."""
         where = str(self._path)
-        with _refusing(self._path), locate_errors(where, "damaged", _RESTORE):
+        with _refusing(self._path), report_malformed(where, "damaged", _RESTORE):
             facts = dict(self._db.execute("SELECT name, told FROM facts"))
             kinds = self._db.execute("SELECT name, told, withdrawn FROM kinds").fetchall()
             return StoredState(

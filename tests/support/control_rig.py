@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, Self
 
 from control_parts import FABRIC, KINDS, VLARB, ports_of
 
+from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Engine, RollbackTo, Ticket
-from weft.control.runtime.explore import Explorer
+from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.reconcile import Pace, Reconciler
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import Answer, ApplicationModel, Event, FabricChanged, Refusal
@@ -44,7 +45,7 @@ class Memory:
         self.away = self.lost = False
         self.writes: list[set[PortName]] = []
         self.reads: list[int] = []  # ports of each
-        self.discoveries = self.closed = 0
+        self.discoveries = self.seconds = self.closed = 0
         self.fails: Callable[[PortName], bool] = lambda _: False
 
     def discover(self) -> Fabric:
@@ -74,6 +75,23 @@ class Memory:
         self.held |= {name: wanted[name] for name in changed - refused.keys()}
         return {**wanted, **silent, **refused}
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        return {}
+
+    unanswered: tuple[PortName, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def open_second(self) -> Self:
+        self.seconds += 1
+        return self
+
+    def learn_from(self, second: Self) -> None:
+        pass
+
+    def release(self) -> NoReturn:
+        raise NotImplementedError
+
     def close(self) -> None:
         self.closed += 1
 
@@ -97,13 +115,16 @@ class Rig:
         if found.rows:
             self.store.commit(found.rows, 0.0)
         self.opened = 0
-        self.reconciler = Reconciler(clock=self.clock, tell=self.told.append, pace=pace)
+        self.drivers = SwitchDrivers(self._open_driver)
+        self.reconciler = Reconciler(
+            self.drivers, clock=self.clock, log=self.told.append, pace=pace
+        )
         self.explorer = Explorer(
             self.reconciler,
-            self._opened,
+            self.drivers,
             clock=self.clock,
-            found=self._found,
-            tell=self.told.append,
+            offer=self._offer_fabric,
+            log=self.told.append,
             pace=pace,
         )
         self.engine = Engine(
@@ -111,18 +132,18 @@ class Rig:
             self.store,
             clock=self.clock,
             time_of_day=self.clock,
-            want=lambda state, ports: self.reconciler.want(
+            set_targets=lambda state, ports: self.reconciler.set_targets(
                 {name: state.target[name] for name in ports}, state.revision
             ),
-            miss=self.explorer.urge,
+            request_discovery=self.explorer.request_discovery,
         )
-        self.reconciler.want(dict(found.state.target), found.state.revision)
+        self.reconciler.set_targets(dict(found.state.target), found.state.revision)
 
-    def _opened(self) -> Switches:
+    def _open_driver(self) -> Switches:
         self.opened += 1
         return self.switches
 
-    def _found(self, event: FabricChanged) -> bool:
+    def _offer_fabric(self, event: FabricChanged) -> bool:
         return not isinstance(self.ask(find_paths(self.engine.state, event)), Refusal)
 
     def ask(self, event: Event | RollbackTo) -> Answer:

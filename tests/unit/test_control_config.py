@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from weft.control.policy.port import LatencyLane
-from weft.control.runtime.config import Config, Socket, listen_address, read_config
-from weft.control.runtime.drivers import unverified_note
+from weft.control.runtime.config import Config, Socket, listen_address, read_config, unverified_note
 from weft.errors import InputError
 from weft.fabric import leaf_spine, write_toml
 from weft.switches import PortName, Tables

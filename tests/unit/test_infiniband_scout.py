@@ -76,10 +76,10 @@ def test_what_a_scout_has_discovered_its_driver_learns_and_the_adapter_stays_ope
     closed: list[bool] = []
     subnet.close = lambda: closed.append(True)  # type: ignore[method-assign]
     driver = InfinibandSwitches(subnet)
-    scout = driver.scout()
+    scout = driver.open_second()
     fabric = scout.discover()
     asked = len(subnet.asked)
-    driver.learn(scout)
+    driver.learn_from(scout)
     port = PortName("near", 4)
     assert isinstance(driver.abilities([port])[port], Ability)
     assert len(subnet.asked) - asked < 5

@@ -43,9 +43,9 @@ def serve(args: argparse.Namespace) -> int:
 
 def release(args: argparse.Namespace) -> int:
     from weft.control.runtime.config import read_config
-    from weft.control.runtime.controller import give_back
+    from weft.control.runtime.controller import release_ports
 
-    found, remarks = give_back(read_config(args.file))
+    found, remarks = release_ports(read_config(args.file))
     told = [f"{node}: {' '.join(ports)}" for node, ports in sorted(found.items()) if ports]
     if args.json:
         print(json.dumps({"ports": dict(found), "remarks": remarks}))

@@ -1,4 +1,4 @@
-"""Drivers that program real fabrics: what a port can be told, told, and read back."""
+"""Drivers that program real fabrics: what ports can do, are told, and read back."""
 
 from weft.switches.tables import (
     Ability,
@@ -6,9 +6,20 @@ from weft.switches.tables import (
     Foreign,
     Lane,
     PortName,
+    PortProgrammer,
     Switches,
     Tables,
     find_misfit,
 )
 
-__all__ = ["Ability", "Failed", "Foreign", "Lane", "PortName", "Switches", "Tables", "find_misfit"]
+__all__ = [
+    "Ability",
+    "Failed",
+    "Foreign",
+    "Lane",
+    "PortName",
+    "PortProgrammer",
+    "Switches",
+    "Tables",
+    "find_misfit",
+]

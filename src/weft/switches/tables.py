@@ -4,14 +4,15 @@ A packet has a level (a service level, a DSCP); the port has a queue for each le
 each queue, in the units of its scheduler. Level 0 is traffic that nobody manages. A queue of weight
 0 is not served: no level may lie in one, or its packets would wait for ever. A port is told all of
 its levels and queues at once, so that what was written is what is read.
-Entry points: `Tables`, `Ability`, `Switches`.
+Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its part
+`PortProgrammer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, NoReturn, Protocol, Self
 
 from weft.errors import InputError
 from weft.fabric import Fabric
@@ -93,26 +94,67 @@ class Failed:
     problem: str
 
 
-class Switches(Protocol):
-    """A driver. One thread uses it. A port that fails does not hold up the others."""
-
-    def discover(self) -> Fabric:
-        """The fabric with its routes; node names are unique."""
-        ...
+class PortProgrammer(Protocol):
+    """What programs ports. One thread uses it. A failing port does not delay the others."""
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]: ...
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]: ...
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        """All or nothing for each port, make before break; answers what was read back.
+        """All or nothing for each port, make before break. Returns what was read back.
 
-        Ports are read first: one that does not answer is not written, and one that holds what is
-        wanted is left as it is, at the price of a read.
+        Ports are read first. A port that does not answer is not written; a port that already has
+        the wanted tables costs one read.
         """
         ...
 
     def close(self) -> None: ...
+
+
+class Switches(PortProgrammer, Protocol):
+    """A driver: programs ports and discovers the fabric. One thread uses it."""
+
+    def discover(self) -> Fabric:
+        """The fabric with its routes; node names are unique."""
+        ...
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """Host names by network address, as of the last discovery."""
+        ...
+
+    @property
+    def unanswered(self) -> tuple[PortName, ...]:
+        """Linked ports whose neighbour did not answer the last discovery."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks for the operator on the last discovery or release."""
+        ...
+
+    def open_second(self) -> Self:
+        """A second driver of the same switches, for another thread. Close it before this one."""
+        ...
+
+    def learn_from(self, second: Self) -> None:
+        """Takes over what the second driver has discovered."""
+        ...
+
+    def release(self) -> Mapping[str, list[str]]:
+        """Restores what ports had before they were taken over. Restored interfaces by node.
+
+        A driver that keeps no record of that raises an InputError.
+        """
+        ...
+
+
+def refuse_release(driver: str) -> NoReturn:
+    """What `release` does in a driver that keeps no record."""
+    problem = "keeps no record of what ports had before"
+    remedy = "have the subnet manager write its own (OpenSM: qos TRUE), or restart the switches"
+    raise InputError(f"driver {driver}", problem, remedy)
 
 
 def find_misfit(tables: Tables, ability: Ability) -> str | None:

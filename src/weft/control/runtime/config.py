@@ -1,7 +1,8 @@
 """The controller's file: switches, policy, store, where it listens, limits.
 
-Every key is documented in docs/control.md; none is ignored. Entry point: `read_config`.
-Units: seconds, shares of the link.
+Every key is documented in docs/control.md; none is ignored. [switches] names a driver; its further
+keys are those of the function here that opens it, and of `weft.switches.infiniband.open_switches`.
+Entry points: `read_config`, `Config.open_switches`. Units: seconds, shares of the link.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from __future__ import annotations
 import copy
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from weft.control.client.grpc_link import DEFAULT_CONTROLLER
-from weft.control.policy.port import LatencyLane
-from weft.control.runtime.drivers import DRIVERS, open_driver
+from weft.control.policy.port import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.kinds import Settings
 from weft.control.store.sqlite_store import REVISIONS
 from weft.errors import InputError
+from weft.fabric import Fabric, read_fabric
 from weft.sensitivity.application_table import default_directory
-from weft.switches import Switches
+from weft.switches import Ability, Switches
 from weft.toml_table import Table, load_toml
 
 DEFAULT_HOST, DEFAULT_PORT = DEFAULT_CONTROLLER.split(":")[0], int(DEFAULT_CONTROLLER.split(":")[1])
@@ -79,7 +81,7 @@ class Config:
     def open_switches(self) -> Switches:
         """The driver, opened."""
         table = Table(copy.deepcopy(dict(self.switches)), self.where, "switches.")
-        driver = open_driver(self.driver, table, Path(self.where).parent, self.settings)
+        driver = DRIVERS[self.driver](table, Path(self.where).parent, self.settings)
         table.done()
         return driver
 
@@ -150,25 +152,25 @@ def _socket(top: Table, base: Path) -> Socket | None:
 
 
 def _pace(table: Table) -> Pace:
-    usual = Pace()
+    defaults = Pace()
     return Pace(
-        check_s=table.number("check_s", 0.01, _DAY_S, usual.check_s),
-        topology_s=table.number("topology_s", 0.01, _DAY_S, usual.topology_s),
+        check_s=table.number("check_s", 0.01, _DAY_S, defaults.check_s),
+        topology_s=table.number("topology_s", 0.01, _DAY_S, defaults.topology_s),
     )
 
 
 def _settings(policy: Table, leases: Table, take_over: bool) -> Settings:
-    usual = Settings()
-    longest = leases.number("longest_ttl_s", 0.1, 30 * _DAY_S, usual.longest_ttl_s)
+    defaults = Settings()
+    longest = leases.number("longest_ttl_s", 0.1, 30 * _DAY_S, defaults.longest_ttl_s)
     settings = Settings(
-        levels=policy.integer("levels", 1, 62, usual.levels),
-        managed_share=policy.number("managed_share", 0.001, 1.0, usual.managed_share),
+        levels=policy.integer("levels", 1, 62, defaults.levels),
+        managed_share=policy.number("managed_share", 0.001, 1.0, defaults.managed_share),
         lane=_lane(policy.table_if_given("lane")),
         take_over=take_over,
         longest_ttl_s=longest,
-        usual_ttl_s=leases.number("usual_ttl_s", 0.1, longest, min(usual.usual_ttl_s, longest)),
-        most_applications=leases.integer("applications", 1, 10**6, usual.most_applications),
-        most_connections=leases.integer("connections", 1, 10**8, usual.most_connections),
+        usual_ttl_s=leases.number("usual_ttl_s", 0.1, longest, min(defaults.usual_ttl_s, longest)),
+        most_applications=leases.integer("applications", 1, 10**6, defaults.most_applications),
+        most_connections=leases.integer("connections", 1, 10**8, defaults.most_connections),
     )
     policy.done()
     leases.done()
@@ -192,13 +194,13 @@ def _lane(table: Table | None) -> LatencyLane | None:
 
 
 def _limits(table: Table) -> Limits:
-    usual = Limits()
-    rate = table.number("rate_per_s", 1.0, 1e6, usual.rate_per_s)
+    defaults = Limits()
+    rate = table.number("rate_per_s", 1.0, 1e6, defaults.rate_per_s)
     limits = Limits(
         rate_per_s=rate,
         burst=table.number("burst", 40.0, 1e7, max(40.0, 2 * rate)),
-        message_bytes=table.size_bytes("message", 1024, 2**26, usual.message_bytes),
-        longest_call_s=table.number("longest_call_s", 0.1, 3600.0, usual.longest_call_s),
+        message_bytes=table.size_bytes("message", 1024, 2**26, defaults.message_bytes),
+        longest_call_s=table.number("longest_call_s", 0.1, 3600.0, defaults.longest_call_s),
     )
     table.done()
     return limits
@@ -214,11 +216,113 @@ def _tls(table: Table | None, base: Path) -> Tls | None:
 
 def _aliases(table: Table) -> dict[str, str]:
     """`h1 = ["10.0.0.1", "h1.lab"]`: further names of the fabric's host h1."""
-    found: dict[str, str] = {}
-    given = table.rest()
-    for host in given:
-        for alias in Table(given, table.where, table.prefix).texts(host):
-            if found.setdefault(alias, host) != host:
-                problem = f"{alias!r} is {found[alias]} already"
+    hosts: dict[str, str] = {}
+    keys = table.rest()
+    for host in keys:
+        for alias in Table(keys, table.where, table.prefix).texts(host):
+            if hosts.setdefault(alias, host) != host:
+                problem = f"{alias!r} is {hosts[alias]} already"
                 raise InputError(table.place(host), problem, "give it to one host")
-    return found
+    return hosts
+
+
+# ---- Drivers ----------------------------------------------------------------------------------
+
+_SCHEDULERS: Mapping[str, Literal["vlarb", "htb"]] = {"vlarb": "vlarb", "htb": "htb"}
+
+
+def unverified_note(driver: str, keys: Collection[str]) -> str:
+    """What hardware a driver, opened by these keys, has not run on."""
+    if driver == "infiniband":
+        from weft.switches import infiniband
+
+        return infiniband.UNVERIFIED
+    if driver == "linux" and "agents" in keys:
+        from weft.switches import linux
+
+        return linux.UNVERIFIED
+    return ""
+
+
+def _open_infiniband(table: Table, base: Path, settings: Settings) -> Switches:
+    from weft.switches.infiniband import open_switches
+
+    keys = table.rest()
+    keys.setdefault("levels", settings.all_levels)
+    if "m_key_file" in keys:
+        keys["m_key_file"] = str(base / str(keys["m_key_file"]))
+    driver_table = Table(keys, table.where, table.prefix)
+    driver = open_switches(driver_table)
+    driver_table.done()
+    return driver
+
+
+def _open_linux(table: Table, base: Path, _: Settings) -> Switches:
+    """`testbed`, with `adapters` or without; or `fabric` files and the sockets of `agents`."""
+    from weft.switches.linux import open_agents, open_persistent_testbed
+
+    if table.has("testbed"):
+        return open_persistent_testbed(table.text("testbed"), adapters=table.flag("adapters", True))
+    if not table.has("agents"):
+        problem = "neither testbed nor agents"
+        raise InputError(
+            table.place("testbed"), problem, "name a testbed, or give [switches.agents]"
+        )
+    agents = table.table("agents")
+    keys = agents.rest()
+    paths = Table(keys, agents.where, agents.prefix)
+    sockets = {node: base / paths.text(node) for node in keys}
+    return open_agents(_read_fabric(table, base, read_fabric), sockets)
+
+
+def _open_simulated(table: Table, base: Path, _: Settings) -> Switches:
+    """Any `fabric`; `registers` in a file outlive the controller; `failing` of writes are lost."""
+    from weft.switches.simulated import (
+        DEFAULT_ABILITY,
+        SimulatedSwitches,
+        WriteFailures,
+        read_routed_fabric,
+    )
+
+    scheduler = table.choice("scheduler", _SCHEDULERS, "vlarb")
+    ability = Ability(
+        scheduler=scheduler,
+        levels=table.integer("levels", 1, 64, DEFAULT_ABILITY.levels),
+        queues=table.integer(
+            "queues", 1, 64 if scheduler == "htb" else MAX_LANES, DEFAULT_ABILITY.queues
+        ),
+        entries=table.integer("entries", 1, MAX_ENTRIES, DEFAULT_ABILITY.entries),
+        units=table.integer("units", 1, 2**31, DEFAULT_ABILITY.units),
+    )
+    registers = table.text("registers", "")
+    failing = table.number("failing", 0.0, 1.0, 0.0)
+    fabric = _read_fabric(table, base, read_routed_fabric)
+    with _errors_at(table.place("registers")):
+        return SimulatedSwitches(
+            fabric,
+            ability,
+            path=base / registers if registers else None,
+            failing=WriteFailures(probability=failing) if failing else None,
+        )
+
+
+def _read_fabric(table: Table, base: Path, reader: Callable[[list[str]], Fabric]) -> Fabric:
+    files = [str(base / file) for file in table.texts("fabric")]
+    with _errors_at(table.place("fabric")):
+        return reader(files)
+
+
+@contextmanager
+def _errors_at(place: str) -> Iterator[None]:
+    """Reports an error in a file as one of the key that names it: not worth a retry."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(place, str(error)) from error
+
+
+DRIVERS: dict[str, Callable[[Table, Path, Settings], Switches]] = {
+    "infiniband": _open_infiniband,
+    "linux": _open_linux,
+    "simulated": _open_simulated,
+}

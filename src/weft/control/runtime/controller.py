@@ -24,10 +24,10 @@ from typing import Any
 import scipy.optimize  # noqa: F401
 
 from weft.control.operators.words import format_count
-from weft.control.runtime.config import Config
-from weft.control.runtime.drivers import release_ports, remarks_of, unverified_note
+from weft.control.runtime.config import Config, unverified_note
+from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket
-from weft.control.runtime.explore import Explorer
+from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.log import Log
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import restore_state
@@ -41,7 +41,7 @@ from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
-from weft.switches import PortName, Switches
+from weft.switches import PortName
 
 _LOOK_S = 2.0  # between looks at the table of applications
 _GRACE_S = 1.0
@@ -54,19 +54,22 @@ Tell = Callable[[str], None]
 def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     """Until SIGINT or SIGTERM; `ready` is told the address once calls are answered."""
     sys.setswitchinterval(_SWITCH_S)
-    opened = _opener(config)
-    store = Store.open(config.store, keep=config.keep)
-    log = Log(tell)
+    drivers = _open_drivers(config)
     try:
-        if told := unverified_note(config.driver, config.switches):
-            log.tell(told)
-        controller = _Controller(config, store, opened, log.tell)
-        _spare_the_collector()
-        asyncio.run(controller.run(lambda address: log.say(partial(ready, address))))
+        store = Store.open(config.store, keep=config.keep)
+        log = Log(tell)
+        try:
+            if note := unverified_note(config.driver, config.switches):
+                log.tell(note)
+            controller = _Controller(config, store, drivers, log.tell)
+            _spare_the_collector()
+            asyncio.run(controller.run(lambda address: log.say(partial(ready, address))))
+        finally:
+            gc.unfreeze()
+            log.close()
+            store.close()
     finally:
-        gc.unfreeze()
-        log.close()
-        store.close()
+        drivers.close()
 
 
 def _spare_the_collector() -> None:
@@ -76,28 +79,28 @@ def _spare_the_collector() -> None:
     gc.set_threshold(50_000, 50, 1_000_000)
 
 
-def give_back(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, ...]]:
-    """Ports that have again what they had, and remarks; only while no controller has the store."""
+def release_ports(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, ...]]:
+    """Restored ports by node, and remarks; only while no controller has the store."""
     store = Store.open(config.store, keep=config.keep)
     try:
         driver = config.open_switches()
         try:
-            return release_ports(driver, f"driver {config.driver}"), remarks_of(driver)
+            return driver.release(), driver.notes
         finally:
             driver.close()
     finally:
         store.close()
 
 
-def _opener(config: Config) -> Callable[[], Switches]:
-    """The driver, opened now if it can be; a mistake in the file is told at once."""
-    first: list[Switches] = []
+def _open_drivers(config: Config) -> SwitchDrivers:
+    """Opened now if they can be: a mistake in the file is told at once."""
+    drivers = SwitchDrivers(config.open_switches)
     try:
-        first.append(config.open_switches())
+        drivers.open()
     except InputError as error:
         if error.where.startswith(config.where):
             raise
-    return lambda: first.pop() if first else config.open_switches()
+    return drivers
 
 
 def _summary(state: State, table: Path) -> str:
@@ -113,7 +116,7 @@ def _summary(state: State, table: Path) -> str:
 class _Controller:
     config: Config
     store: Store
-    opened: Callable[[], Switches]
+    drivers: SwitchDrivers
     tell: Tell
     table_problem: str = field(default="", init=False)
 
@@ -130,13 +133,13 @@ class _Controller:
         if outcome.rows:
             self.store.commit(outcome.rows, time.time())
         clock, pace = time.monotonic, self.config.pace
-        self.reconciler = Reconciler(clock=clock, tell=self.tell, pace=pace)
+        self.reconciler = Reconciler(self.drivers, clock=clock, log=self.tell, pace=pace)
         self.explorer = Explorer(
             self.reconciler,
-            self.opened,
+            self.drivers,
             clock=clock,
-            found=self._found,
-            tell=self.tell,
+            offer=self._offer_fabric,
+            log=self.tell,
             pace=pace,
             aliases=self.config.aliases,
         )
@@ -145,26 +148,26 @@ class _Controller:
             self.store,
             clock=clock,
             time_of_day=time.time,
-            want=self._want,
-            miss=self.explorer.urge,
+            set_targets=self._set_targets,
+            request_discovery=self.explorer.request_discovery,
         )
-        self.reconciler.want(dict(outcome.state.target), outcome.state.revision)
+        self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.tell(_summary(outcome.state, self.config.table))
 
-    def _want(self, state: State, ports: frozenset[PortName]) -> None:
-        self.reconciler.want({name: state.target[name] for name in ports}, state.revision)
+    def _set_targets(self, state: State, ports: frozenset[PortName]) -> None:
+        self.reconciler.set_targets({name: state.target[name] for name in ports}, state.revision)
 
-    def _found(self, event: FabricChanged) -> bool:
+    def _offer_fabric(self, event: FabricChanged) -> bool:
         """In the explorer's thread: whether the engine has taken the fabric."""
         answers: list[Answer] = []
         done = threading.Event()
 
-        def told(found: Sequence[Answer]) -> None:
-            answers.extend(found)
+        def receive(batch: Sequence[Answer]) -> None:
+            answers.extend(batch)
             done.set()
 
         try:
-            self.engine.submit(Ticket([find_paths(self.engine.state, event)], told))
+            self.engine.submit(Ticket([find_paths(self.engine.state, event)], receive))
         except Busy:
             return False
         while not done.wait(_ENGINE_S):
@@ -199,8 +202,6 @@ class _Controller:
                 for part in (self.explorer, self.reconciler, self.engine):
                     part.stop()
                 await asyncio.gather(*running)
-                self.explorer.close()
-                self.reconciler.close()
 
     def _calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
         calls = Calls(self.engine, self.reconciler, bridge, rates, self._problems)

@@ -94,9 +94,9 @@ class LeaseClock:
 
 
 class Engine:
-    """`want` is told of ports whose target has changed, with the state that has it.
+    """`set_targets` gets the ports whose targets have changed, with the state that has them.
 
-    `miss` is called when there are connections without a path that were not there before.
+    `request_discovery` is called when further connections have no path.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class Engine:
         *,
         clock: Callable[[], float],
         time_of_day: Callable[[], float],
-        want: Callable[[State, frozenset[PortName]], None],
-        miss: Callable[[], None],
+        set_targets: Callable[[State, frozenset[PortName]], None],
+        request_discovery: Callable[[], None],
     ) -> None:
         self.state = state
         self.problem = ""  # of the store, if it cannot be written
-        self._miss = miss
-        self._store, self._clock, self._time_of_day, self._want = store, clock, time_of_day, want
+        self._store, self._clock, self._time_of_day = store, clock, time_of_day
+        self._set_targets, self._request_discovery = set_targets, request_discovery
         self._revisions = deque(store.revisions(LISTED)[::-1], maxlen=LISTED)
         self._leases = LeaseClock(clock)
         self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
@@ -178,10 +178,10 @@ class Engine:
         events: list[Event] = [event for event in prepared if not isinstance(event, Refusal)]
         outcome = self._kept([*events, *self._expiries(events, now_s)])
         if len(outcome.state.lost) > len(self.state.lost):
-            self._miss()
+            self._request_discovery()
         self.state = outcome.state
         if outcome.ports:
-            self._want(outcome.state, outcome.ports)
+            self._set_targets(outcome.state, outcome.ports)
         answers = iter(outcome.answers)
         told = iter([p if isinstance(p, Refusal) else next(answers) for p in prepared])
         for ticket in begun:

@@ -323,9 +323,9 @@ class Calls:
         """Those that are not programmed, and how long it took to see."""
         began_s = time.monotonic()
         if len(ports) <= _FEW_PORTS:  # sooner looked at than another thread has begun
-            late = self._reconciler.unprogrammed(ports)
+            late = self._reconciler.find_unprogrammed(ports)
         else:
-            late = await asyncio.to_thread(self._reconciler.unprogrammed, ports)
+            late = await asyncio.to_thread(self._reconciler.find_unprogrammed, ports)
         return late, time.monotonic() - began_s
 
 

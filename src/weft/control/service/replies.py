@@ -14,7 +14,7 @@ from weft.control.operators.explain import Assigned, PortAccount, find_registrat
 from weft.control.operators.explain_text import format_applications, format_port
 from weft.control.operators.forecast import Forecast, forecast_all
 from weft.control.operators.proposal import ApplicationChange, PortChange, ProposalEffects
-from weft.control.runtime.book import PortReport, Report
+from weft.control.runtime.port_tracker import PortReport, Report
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.refusals import Refused
 from weft.control.state.events import Refusal
@@ -141,7 +141,7 @@ def _port(state: State, name: PortName, report: PortReport) -> pb.PortState:
         applications=0 if told is None else len(told.names),
         queue_of=tables.queue_of[: state.settings.all_levels],
         weights=tables.weights,
-        state=report.standing,
+        state=report.status,
         problem=report.problem,
         since_s=report.for_s,
     )

@@ -36,7 +36,7 @@ from weft.switches.infiniband.vl_tables import (
     steps,
     total,
 )
-from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
+from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
 LEVELS = 8
 MAPS_AT_ONCE = (
@@ -72,7 +72,7 @@ class InfinibandSwitches:
         self._contents = Contents(wire)
         self._survey: Survey | None = None
         self._info: dict[PortName, PortInfo] = {}
-        self._is_scout = False
+        self._is_second = False
 
     def discover(self) -> Fabric:
         self._survey = survey(self._wire)
@@ -84,18 +84,27 @@ class InfinibandSwitches:
         """Linked ports whose neighbour did not answer when the fabric was last discovered."""
         return () if self._survey is None else self._survey.unanswered
 
-    def scout(self) -> InfinibandSwitches:
-        """Another driver of the subnet, for another thread; to be closed before this one.
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """None: hosts of a subnet are named by GUID and LID."""
+        return {}
 
-        The adapter is opened once: where a process has it twice, ibsim answers the second alone.
-        """
-        other = InfinibandSwitches(self._wire, levels=self._levels)
-        other._is_scout = True
-        return other
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
 
-    def learn(self, scout: InfinibandSwitches) -> None:
-        """The subnet is what the scout has discovered."""
-        self._survey, self._info = scout._survey, {}
+    def open_second(self) -> InfinibandSwitches:
+        """Both drivers share the adapter: if a process opens it twice, ibsim answers only the
+        second."""
+        second = InfinibandSwitches(self._wire, levels=self._levels)
+        second._is_second = True
+        return second
+
+    def learn_from(self, second: InfinibandSwitches) -> None:
+        self._survey, self._info = second._survey, {}
+
+    def release(self) -> Mapping[str, list[str]]:
+        refuse_release("infiniband")
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
         found, failed = self._found(ports)
@@ -136,7 +145,7 @@ class InfinibandSwitches:
         return {**same, **done, **failed, **silent, **unfit, **unread, **starving}
 
     def close(self) -> None:
-        if not self._is_scout:
+        if not self._is_second:
             self._wire.close()
 
     # ---- Where ports are ------------------------------------------------------------------------

@@ -107,6 +107,10 @@ class Agent:
         self._line: socket.socket | None = None
         self._owes = False
 
+    def copy(self) -> Agent:
+        """Another connection to the same agent."""
+        return Agent(self.node, self.path, self._start)
+
     def wake(self) -> None:
         """Reaches the agent, or begins to start it: `ask` waits until it listens."""
         while self._line is not None and self._is_readable():

@@ -91,6 +91,18 @@ class LinuxSwitches:
         }
         return self._told(wanted, asked, lambda port, data: tables_from(data, str(port)))
 
+    @property
+    def unanswered(self) -> tuple[PortName, ...]:
+        """None: an agent that does not answer is in `notes`."""
+        return ()
+
+    def open_second(self) -> LinuxSwitches:
+        """With connections of its own to the same agents."""
+        return LinuxSwitches([agent.copy() for agent in self._agents.values()], self._discovered)
+
+    def learn_from(self, second: LinuxSwitches) -> None:
+        self.addresses, self.notes = second.addresses, second.notes
+
     def release(self) -> dict[str, list[str]]:
         """Every port that was taken over has again what it had; interfaces of each node.
 

@@ -17,7 +17,7 @@ from weft.fabric import Fabric
 from weft.switches.simulated.file_discovery import add_routes, list_ports
 from weft.switches.simulated.register_tables import refusal, steps
 from weft.switches.simulated.registers import Registers, WriteFailures
-from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
+from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
 DEFAULT_ABILITY = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
 _TRIES = 40  # to put back what was there: at 50 % of lost writes one of 10^9 ports stays between
@@ -43,7 +43,7 @@ class SimulatedSwitches:
             raise InputError(str(min(missing)), "has no ability", "say what every port can do")
         self._abilities = {port: each[port] for port in there}
         self._registers = Registers(self._abilities, path, failing)
-        self._is_scout = False
+        self._is_second = False
 
     def discover(self) -> Fabric:
         return self._fabric
@@ -57,14 +57,31 @@ class SimulatedSwitches:
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
         return {port: self._done(port, lambda at: self._write(at, wanted[at])) for port in wanted}
 
-    def scout(self) -> SimulatedSwitches:
-        """The same switches, for another thread; to be closed before them."""
-        other = copy(self)
-        other._is_scout = True
-        return other
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        return {}
+
+    @property
+    def unanswered(self) -> tuple[PortName, ...]:
+        return ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def open_second(self) -> SimulatedSwitches:
+        second = copy(self)
+        second._is_second = True
+        return second
+
+    def learn_from(self, second: SimulatedSwitches) -> None:
+        """Nothing: both know the fabric from the start."""
+
+    def release(self) -> Mapping[str, list[str]]:
+        refuse_release("simulated")
 
     def close(self) -> None:
-        if not self._is_scout:
+        if not self._is_second:
             self._registers.close()
 
     def _done(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:

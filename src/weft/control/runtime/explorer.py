@@ -1,0 +1,214 @@
+"""The thread that discovers the fabric and retries failing nodes.
+
+The fabric is discovered at intervals, and sooner when ports fail or somebody names an unknown host.
+A discovery that lacks something may have seen only a part: it counts when the next one confirms it.
+Unreachable switches are retried; if no port answers either, the drivers are opened again.
+Discoveries and nodes that do not answer can take seconds, so this thread has a driver of its own.
+Entry points: `Explorer.run` (a thread's body), `Explorer.turn`, `Explorer.request_discovery`.
+Units: seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from weft.control.runtime.drivers import SwitchDrivers
+from weft.control.runtime.port_tracker import LONGEST_RETRY_S, retry_delay_s
+from weft.control.runtime.reconcile import Pace, Reconciler
+from weft.control.state.events import FabricChanged
+from weft.errors import WeftError
+from weft.fabric import Fabric
+from weft.switches import Ability, PortName, Switches
+
+CONFIRM_S = 2.0
+_IDLE_S = 0.1
+_SOON_S = 2.0  # to a requested discovery; twice as long each time that it finds nothing new
+_TRIES = 2  # discoveries that fail before the drivers are opened again
+
+
+class Explorer:
+    """`offer` submits a fabric that differs from the last one; it returns whether it was taken."""
+
+    def __init__(
+        self,
+        reconciler: Reconciler,
+        drivers: SwitchDrivers,
+        *,
+        clock: Callable[[], float],
+        offer: Callable[[FabricChanged], bool],
+        log: Callable[[str], None],
+        pace: Pace | None = None,
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
+        self._reconciler, self._drivers, self._clock = reconciler, drivers, clock
+        self._offer, self._log = offer, log
+        self._pace, self._aliases = pace or Pace(), dict(aliases or {})
+        self._fabric: FabricChanged | None = None
+        self._unconfirmed: FabricChanged | None = None
+        self._lock = threading.Lock()  # guards what `request_discovery` changes
+        self._due_s = self._discovered_s = clock()
+        self._is_requested = False
+        self._fruitless = 0  # requested discoveries in a row that found nothing new
+        self._failures = 0  # failed discoveries in a row
+        self._failing_since_s = 0.0
+        self._port_failures = 0
+        self._woken = threading.Event()
+        self._ending = False
+
+    def run(self) -> None:
+        """Until `stop`."""
+        while not self._ending:
+            if not self.turn():
+                self._woken.wait(_IDLE_S)
+                self._woken.clear()
+
+    def stop(self) -> None:
+        """From any thread."""
+        self._ending = True
+        self._woken.set()
+
+    def request_discovery(self) -> None:
+        """From any thread: something is missing that a discovery may find."""
+        with self._lock:
+            self._is_requested = True
+            if not self._failures:
+                self._due_s = min(self._due_s, self._soon_s)
+
+    @property
+    def _soon_s(self) -> float:
+        return self._discovered_s + _SOON_S * 2.0 ** min(self._fruitless, 30)
+
+    def turn(self) -> bool:
+        """Discovers if it is due, retries a failing node; whether there was such a node."""
+        if self._reconciler.failures > self._port_failures:
+            self._port_failures = self._reconciler.failures
+            self.request_discovery()
+        if self._clock() >= self._due_s:
+            self._discover()
+        return self._drivers.is_lent and self._reconciler.retry_failing(self._drivers.scout())
+
+    # ---- Discovery ----------------------------------------------------------------------------
+
+    def _discover(self) -> None:
+        with self._lock:
+            was_requested, self._is_requested = self._is_requested, False
+        try:
+            event = self._read_fabric(self._drivers.scout())
+        except (WeftError, OSError) as error:
+            self._record_failure(error)
+            return
+        self._failures = 0
+        if not self._drivers.cancel_recall():
+            self._drivers.close()  # the next turn opens them again
+            return
+        self._set_problem("")
+        self._schedule_next(is_fruitless=was_requested and event == self._fabric)
+        if event == self._fabric:
+            self._unconfirmed = None
+            if not self._drivers.is_lent:
+                self._lend(event)
+        elif self._is_confirmed(event):
+            self._accept(event)
+
+    def _read_fabric(self, switches: Switches) -> FabricChanged:
+        fabric = switches.discover()
+        names = [
+            PortName(node.name, port)
+            for number, node in enumerate(fabric.nodes)
+            for port in fabric.neighbors(number)
+        ]
+        answers = switches.abilities(names)
+        # A port that does not answer now can still do what it could.
+        abilities = {} if self._fabric is None else dict(self._fabric.abilities)
+        abilities |= {name: own for name, own in answers.items() if isinstance(own, Ability)}
+        return FabricChanged(
+            fabric=fabric,
+            abilities={name: abilities[name] for name in names if name in abilities},
+            aliases={**switches.addresses, **self._aliases},
+        )
+
+    def _record_failure(self, error: Exception) -> None:
+        now_s = self._clock()
+        if not self._failures:
+            self._failing_since_s = now_s
+        self._failures += 1
+        self._due_s = now_s + retry_delay_s(self._failures + 3)
+        self._set_problem(f"switches cannot be reached, trying again: {error}")
+        if self._failures >= _TRIES and self._has_drivers_back():
+            self._drivers.close()
+
+    def _has_drivers_back(self) -> bool:
+        """Whether nobody else uses the drivers. A reconciler whose ports answer keeps its own."""
+        if not self._drivers.is_lent:
+            return True
+        if self._reconciler.answered_s >= self._failing_since_s:
+            self._drivers.cancel_recall()
+            return False
+        is_returned = self._drivers.recall()
+        self._reconciler.wake()
+        return is_returned
+
+    def _schedule_next(self, *, is_fruitless: bool) -> None:
+        with self._lock:
+            self._fruitless = self._fruitless + 1 if is_fruitless else 0
+            self._discovered_s = self._clock()
+            next_s = self._discovered_s + self._pace.topology_s
+            self._due_s = min(next_s, self._soon_s) if self._is_requested else next_s
+
+    def _is_confirmed(self, event: FabricChanged) -> bool:
+        """Whether it lacks nothing that was there, or a second discovery agrees."""
+        losses = self._describe_losses(event)
+        if not losses or event == self._unconfirmed:
+            self._unconfirmed = None
+            return True
+        self._unconfirmed = event
+        self._due_s = self._clock() + CONFIRM_S
+        self._log(f"fabric {event.fabric.name}: {losses}; looking again")
+        return False
+
+    def _describe_losses(self, event: FabricChanged) -> str:
+        last = self._fabric
+        expected = self._reconciler.tracked_ports if last is None else last.abilities.keys()
+        missing = expected - event.abilities.keys()
+        if missing:
+            return f"{len(missing)} ports are missing, {min(missing)} for one"
+        if last is not None and _count_unrouted(event.fabric) > _count_unrouted(last.fabric):
+            return "routes are missing"
+        return _describe_unanswered(self._drivers.scout())
+
+    def _accept(self, event: FabricChanged) -> None:
+        if not self._offer(event):
+            self._due_s = self._clock() + LONGEST_RETRY_S / 10
+            return
+        self._fabric = event
+        self._lend(event)
+        fabric, ports = event.fabric, len(event.abilities)
+        hosts, switches = len(fabric.hosts), len(fabric.switches)
+        self._log(f"fabric {fabric.name}: {hosts} hosts, {switches} switches, {ports} ports")
+        scout = self._drivers.scout()
+        for remark in (*scout.notes, _describe_unanswered(scout)):
+            if remark:
+                self._log(remark)
+
+    def _lend(self, event: FabricChanged) -> None:
+        self._drivers.lend(event.abilities.keys())
+        self._reconciler.wake()
+
+    def _set_problem(self, problem: str) -> None:
+        """Logs each change once."""
+        if self._reconciler.problem != problem:
+            self._reconciler.problem = problem
+            self._log(problem or "switches are reached")
+
+
+def _describe_unanswered(switches: Switches) -> str:
+    count = len(switches.unanswered)
+    return f"{count} ports lead to nodes that do not answer" if count else ""
+
+
+def _count_unrouted(fabric: Fabric) -> int:
+    """Pairs of a switch and a host to which it has no route."""
+    if fabric.routes is None:
+        return len(fabric.switches) * len(fabric.hosts)
+    return int((fabric.routes.next_hop < 0).sum())

@@ -16,7 +16,7 @@ from weft.measure.mpi import Counts, Job, LatencyResult, Outcome, PacedResult
 
 def line(outcome: Outcome) -> dict[str, Any]:
     result = outcome.result
-    out: dict[str, Any] = {"theirs": asdict(outcome.theirs)}
+    out: dict[str, Any] = {"theirs": asdict(outcome.peer_counts)}
     if isinstance(result, LatencyResult | PacedResult):
         out |= {
             "ours": asdict(result.counts),

@@ -15,8 +15,8 @@ import pytest
 
 from weft.errors import InputError
 from weft.measure import mpi
+from weft.measure.measurement import check_mpi
 from weft.measure.mpi import REFUSED, Job
-from weft.measure.mpi.mpi_tests import check
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.catalog import TESTS
 
@@ -216,7 +216,7 @@ def test_settings_without_a_meaning_under_mpi_are_refused(
     test: str, given: dict[str, object], problem: str
 ) -> None:
     with pytest.raises(InputError, match=problem):
-        check(test, settings_from(TESTS[test].settings, {"over": "mpi", **given}))
+        check_mpi(TESTS[test], settings_from(TESTS[test].settings, {"over": "mpi", **given}))
 
 
 def test_a_peer_beside_mpi_is_refused_and_both_ranks_end(mpirun: str) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import _core
-from weft.measure.rig import CONNECT_MS, FAR_ADDRESS, opened
+from weft.measure.rig import CONNECT_MS, FAR_ADDRESS, open_endpoint
 
 Times = NDArray[np.int64]
 Delay = Mapping[str, Any]  # fields of DelayConfig
@@ -108,7 +108,7 @@ def delay_endpoints(
     with ExitStack() as stack:
         ends = []
         for to_itself in (False, True)[: 1 + loopback]:
-            end = opened({**fields, "transport": "delay", "delay": delay})
+            end = open_endpoint({**fields, "transport": "delay", "delay": delay})
             stack.callback(end.close)
             end.connect(end.address() if to_itself else FAR_ADDRESS, CONNECT_MS)
             ends.append(end)

@@ -11,7 +11,6 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,28 +18,56 @@ from numpy.typing import NDArray
 
 from weft import __version__
 from weft._core import availability
+from weft.errors import InputError
+from weft.measure import mpi
+from weft.measure.mpi.job import OPERATIONS
 from weft.measure.observation import Observation
 from weft.measure.peer.client import LOCAL, Peer
 from weft.measure.peer.endpoint_fields import loop_cpu
 from weft.measure.rig import Progress, Rig
 from weft.measure.settings.feasibility import Refusal, check_available, check_settings
-from weft.measure.settings.options import Settings, changed, digest, settings_from
+from weft.measure.settings.options import (
+    Settings,
+    Windowed,
+    digest,
+    list_changes,
+    options_of,
+    settings_from,
+)
 from weft.measure.settings.placement import AUTO
-from weft.measure.surroundings import Surroundings, endpoint_rows, surrounded
-from weft.records import Plain, Provenance, Record, Row, Series
+from weft.measure.surroundings import Surroundings, endpoint_rows, observe_surroundings
+from weft.records import Plain, Provenance, Record, Row, Scalar, Series
 
 ENDED = "ended: "
+# Settings that apply over MPI; mpirun and the library choose the others.
+MPI_SETTINGS = (
+    "over",
+    "size_bytes",
+    "count",
+    "duration_ns",
+    "warmup",
+    "validate",
+    "samples",
+    "seed",
+    "depth",
+    "bidirectional",
+    "op",
+    "rate",
+    "arrivals",
+    "window",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """What there is to know of a test before it runs."""
+    """A test: its settings, where it can run, and the function that runs it."""
 
     name: str
     help: str
     description: str
     settings: type[Settings]
     run: Callable[[Rig, Any], Observation]
+    run_mpi: Callable[[mpi.Ranks, Any], Observation] | None = None  # None: not possible
     refused: Mapping[str, Refusal] = field(default_factory=dict)
     check: Callable[[Any], None] = lambda _: None
     op: Callable[[Any], str] = lambda _: "send"
@@ -65,17 +92,41 @@ def check_point(test: Test, settings: Settings) -> None:
     check_settings(test.name, settings, test.refused)
     test.check(settings)
     if settings.route.transport == "mpi":
-        _mpi().check(test.name, settings)
+        check_mpi(test, settings)
         return
-    here = availability(settings.route.transport)
-    check_available(settings, test.op(settings), here)
+    check_available(settings, test.op(settings), availability(settings.route.transport))
 
 
-def _mpi() -> ModuleType:
-    """The tests over MPI: a module that imports the tests, hence not at the top."""
-    from weft.measure.mpi import mpi_tests
+def check_mpi(test: Test, settings: Settings) -> None:
+    """Refuse what a pair of ranks cannot do, and to run without one."""
+    if test.run_mpi is None:
+        raise InputError(f"{test.name} --over mpi", "is not possible", mpi.REFUSED[test.name])
+    names = {field: name for name, (field, _) in options_of(type(settings)).items()}
+    for field_name in list_changes(settings):
+        if field_name not in MPI_SETTINGS:
+            remedy = "leave it out: mpirun and the library's environment choose that"
+            raise InputError(f"--{names[field_name]}", "mpi has no such setting", remedy)
+    if isinstance(settings, Windowed) and settings.rate:
+        raise InputError("--rate", "mpi streams run as fast as they can", "use weft paced")
+    op = test.op(settings)
+    if op not in ("send", *OPERATIONS):
+        raise InputError("--op", f"mpi has no {op}", "use send, or weft rma for one-sided ones")
+    mpi.this_rank()
 
-    return mpi_tests
+
+def _run_mpi(test: Test, rig: Rig, settings: Settings) -> Observation:
+    """One point, run by both ranks."""
+    assert test.run_mpi is not None
+    ranks = mpi.Ranks.current()
+    rig.descriptions.append((ranks.describe(), {}))
+    observation = test.run_mpi(ranks, settings)
+    cost = ranks.python_cost_ns(settings.size_bytes)
+    observation.quantities["python_cost"] = Scalar(cost, "ns")
+    observation.notes.append(
+        f"mpi: the loops are in Python, which takes some {cost:.0f} ns of a half round trip "
+        "(one Send, one Recv and the clock with nothing sent)"
+    )
+    return observation
 
 
 def measure(
@@ -103,10 +154,10 @@ def run_test(
     """
     rig = Rig(peer, progress)
     over_mpi = settings.route.transport == "mpi"
-    with surrounded(loop_cpu(settings)) as surroundings:
-        seen = _mpi().observe(test.name, rig, settings) if over_mpi else test.run(rig, settings)
+    with observe_surroundings(loop_cpu(settings)) as surroundings:
+        observation = _run_mpi(test, rig, settings) if over_mpi else test.run(rig, settings)
     identity = identity or digest(test.name, settings, peer_name(peer), repetition or 0)
-    point = _point(settings, peer, shown, repetition)
+    point = _point_settings(settings, peer, shown, repetition)
     common = _Common(
         settings.seed,
         identity,
@@ -115,10 +166,10 @@ def run_test(
     )
     # What surrounds all steps is told once, in the record that sums them up.
     bare = dataclasses.replace(common, tables={})
-    steps = [_record(f"{test.name}.step", step, point, bare) for step in seen.steps]
+    steps = [_build_record(f"{test.name}.step", step, point, bare) for step in observation.steps]
     return Measurement(
-        records=(*steps, _record(test.name, seen, point, common)),
-        samples=seen.samples,
+        records=(*steps, _build_record(test.name, observation, point, common)),
+        samples=observation.samples,
         ended=rig.ended,
     )
 
@@ -140,13 +191,13 @@ class _Common:
     tables: Mapping[str, Sequence[Row]]
 
 
-def _point(
+def _point_settings(
     settings: Settings, peer: Peer | None, shown: Sequence[str], repetition: int | None
 ) -> dict[str, Plain]:
     """The parameters that tell this point from others."""
     fields = [f.name for f in dataclasses.fields(settings)]
-    told = {"over", "size_bytes", *changed(settings), *shown} - {"samples"}
-    values = {name: getattr(settings, name) for name in fields if name in told}
+    shown_names = {"over", "size_bytes", *list_changes(settings), *shown} - {"samples"}
+    values = {name: getattr(settings, name) for name in fields if name in shown_names}
     if settings.cpu == AUTO:
         values["cpu"] = "auto"
     if peer_name(peer) not in ("", LOCAL):
@@ -159,8 +210,8 @@ def _point(
 def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator[str]:
     if rig.ended:
         yield f"{ENDED}{rig.ended}"
-    here = 2 if peer_name(rig.peer) == LOCAL else 1
-    spinning, cpus = here * rig.most_loops, len(os.sched_getaffinity(0))
+    programs = 2 if peer_name(rig.peer) == LOCAL else 1
+    spinning, cpus = programs * rig.most_loops, len(os.sched_getaffinity(0))
     if settings.wait == "spin" and spinning > cpus:
         problem = f"{spinning} spinning loops share {cpus} CPUs: they wait for each other"
         yield f"{problem}; try --wait block"
@@ -178,17 +229,19 @@ def _tables(settings: Settings, rig: Rig, surroundings: Surroundings) -> dict[st
     return tables
 
 
-def _record(name: str, seen: Observation, point: Mapping[str, Plain], common: _Common) -> Record:
-    quantities = dict(seen.quantities)
-    if len(seen.samples) and "samples" not in quantities:
-        quantities["samples"] = Series("", "ps", range(len(seen.samples)), seen.samples)  # type: ignore[arg-type]
+def _build_record(
+    name: str, observation: Observation, point: Mapping[str, Plain], common: _Common
+) -> Record:
+    quantities, samples = dict(observation.quantities), observation.samples
+    if len(samples) and "samples" not in quantities:
+        quantities["samples"] = Series("", "ps", range(len(samples)), samples)  # type: ignore[arg-type]
     return Record(
         kind="measurement",
         name=name,
-        settings={**point, **seen.settings},
+        settings={**point, **observation.settings},
         quantities=quantities,
-        tables={**common.tables, **seen.tables},
-        notes=(*seen.notes, *common.notes),
+        tables={**common.tables, **observation.tables},
+        notes=(*observation.notes, *common.notes),
         provenance=Provenance(
             weft_version=__version__, seed=common.seed, scenario_digest=common.digest
         ),

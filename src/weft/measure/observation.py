@@ -2,49 +2,45 @@
 
 Names and units of quantities are alike in all tests: `half_rtt` (ps), `throughput` (b/s of
 payload that arrived, over the longer of both ends' times), `message_rate` (1/s), `lost`,
-`cpu.user` (s) and so on. Entry points: `Observation`, `counted`.
+`cpu.user` (s) and so on. Entry points: `Observation`, `Counts`, `total`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft import _core
 from weft.records import Distribution, Histogram, Plain, Quantity, Row, Scalar
 
 NO_SAMPLES: NDArray[np.int64] = np.zeros(0, np.int64)
-FLAWS = ("lost", "reordered", "duplicates", "corrupted")
+LOSSES = ("lost", "reordered", "duplicates")
 
 
-class Counted(Protocol):
-    """What every loop counts: the core's Counts, or those of another transport."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a loop counts, under the names of the core's Counts; what is missing is 0."""
 
-    @property
-    def sent(self) -> int: ...
-    @property
-    def received(self) -> int: ...
-    @property
-    def lost(self) -> int: ...
-    @property
-    def reordered(self) -> int: ...
-    @property
-    def duplicates(self) -> int: ...
-    @property
-    def corrupted(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def elapsed_ns(self) -> int: ...
-    @property
-    def user_ns(self) -> int: ...
-    @property
-    def system_ns(self) -> int: ...
-    @property
-    def stopped(self) -> bool: ...
+    sent: int = 0
+    received: int = 0
+    lost: int = 0
+    reordered: int = 0
+    duplicates: int = 0
+    corrupted: int = 0
+    bytes: int = 0
+    elapsed_ns: int = 0
+    user_ns: int = 0
+    system_ns: int = 0
+    stopped: bool = False
+
+
+COUNTS = tuple(entry.name for entry in fields(Counts))
+SUMMED = tuple(name for name in COUNTS if name not in ("elapsed_ns", "stopped"))
+Counted = _core.Counts | Counts
 
 
 class Timed(Protocol):
@@ -81,20 +77,10 @@ class Observation:
     steps: list[Observation] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total(Counts):
     """Counts of several threads, summed; they ran beside each other."""
 
-    sent: int
-    received: int
-    lost: int
-    reordered: int
-    duplicates: int
-    corrupted: int
-    bytes: int
-    elapsed_ns: int
-    user_ns: int
-    system_ns: int
     bits_per_second: float
     messages_per_second: float
 
@@ -107,45 +93,21 @@ def total(threads: Sequence[Counted], beside: Sequence[Counted] = ()) -> Total:
     sent: its own time alone would give a rate that no wire carried.
     """
     times_ns = [c.elapsed_ns for c in threads]
-    for n, other in enumerate(beside[: len(times_ns)]):
-        times_ns[n] = max(times_ns[n], other.elapsed_ns) if times_ns[n] else 0
+    for n, far_end in enumerate(beside[: len(times_ns)]):
+        times_ns[n] = max(times_ns[n], far_end.elapsed_ns) if times_ns[n] else 0
     timed = [(c, ns) for c, ns in zip(threads, times_ns, strict=True) if ns > 0]
+    sums = {name: sum(getattr(c, name) for c in threads) for name in SUMMED}
     return Total(
-        sent=sum(c.sent for c in threads),
-        received=sum(c.received for c in threads),
-        lost=sum(c.lost for c in threads),
-        reordered=sum(c.reordered for c in threads),
-        duplicates=sum(c.duplicates for c in threads),
-        corrupted=sum(c.corrupted for c in threads),
-        bytes=sum(c.bytes for c in threads),
+        **sums,
         elapsed_ns=max(times_ns, default=0),
-        user_ns=sum(c.user_ns for c in threads),
-        system_ns=sum(c.system_ns for c in threads),
         bits_per_second=sum(c.bytes * 8e9 / ns for c, ns in timed),
         messages_per_second=sum(max(c.sent, c.received) * 1e9 / ns for c, ns in timed),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCounts:
-    """The peer's counts of one thread, from what it sent us; what is missing is 0."""
-
-    sent: int = 0
-    received: int = 0
-    lost: int = 0
-    reordered: int = 0
-    duplicates: int = 0
-    corrupted: int = 0
-    bytes: int = 0
-    elapsed_ns: int = 0
-    user_ns: int = 0
-    system_ns: int = 0
-    stopped: bool = False
-
-
-def peer_counts(values: Mapping[str, Any]) -> PeerCounts:
-    """From the peer's dictionary."""
-    return PeerCounts(**{k: v for k, v in values.items() if k in PeerCounts.__slots__})
+def read_counts(values: Mapping[str, Any]) -> Counts:
+    """The counts of a peer's thread, from its message."""
+    return Counts(**{name: value for name, value in values.items() if name in COUNTS})
 
 
 def distributions(**histograms: Histogram) -> dict[str, Quantity]:
@@ -157,13 +119,13 @@ def distributions(**histograms: Histogram) -> dict[str, Quantity]:
     }
 
 
-def messages(counts: Total | Counted) -> dict[str, Quantity]:
+def messages(counts: Counted) -> dict[str, Quantity]:
     """How many were timed, and how many a second."""
     timed = max(counts.sent, counts.received)
-    found: dict[str, Quantity] = {"messages": Scalar(timed, "")}
+    quantities: dict[str, Quantity] = {"messages": Scalar(timed, "")}
     if counts.elapsed_ns:
-        found["message_rate"] = Scalar(timed * 1e3 / counts.elapsed_ns, "M/s")
-    return found
+        quantities["message_rate"] = Scalar(timed * 1e3 / counts.elapsed_ns, "M/s")
+    return quantities
 
 
 def throughput(name: str, *parts: Total) -> dict[str, Quantity]:
@@ -173,19 +135,19 @@ def throughput(name: str, *parts: Total) -> dict[str, Quantity]:
     return {name: Scalar(sum(part.bits_per_second for part in parts), "b/s")}
 
 
-def flaws(counts: Total | Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
+def flaws(counts: Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
     """Loss and reordering where messages may be lost, corruption where it was looked for."""
-    found: dict[str, Quantity] = {}
+    quantities: dict[str, Quantity] = {}
     if lossy:
-        found |= {name: Scalar(getattr(counts, name), "") for name in FLAWS[:3]}
+        quantities |= {name: Scalar(getattr(counts, name), "") for name in LOSSES}
         if counts.sent:
-            found["loss"] = Scalar(100 * counts.lost / counts.sent, "%")
+            quantities["loss"] = Scalar(100 * counts.lost / counts.sent, "%")
     if validated:
-        found["corrupted"] = Scalar(counts.corrupted, "")
-    return found
+        quantities["corrupted"] = Scalar(counts.corrupted, "")
+    return quantities
 
 
-def cpu(counts: Total | Counted, prefix: str = "cpu") -> dict[str, Quantity]:
+def cpu(counts: Counted, prefix: str = "cpu") -> dict[str, Quantity]:
     """Processor time of one side's timed loops, and its share of one processor."""
     if not counts.elapsed_ns:
         return {}
@@ -197,7 +159,7 @@ def cpu(counts: Total | Counted, prefix: str = "cpu") -> dict[str, Quantity]:
     }
 
 
-def kept(samples: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """The one array of samples as it is (no copy), or several after each other."""
+def join_samples(samples: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Several arrays of samples as one; a single array is not copied."""
     arrays = [array for array in samples if len(array)]
     return arrays[0] if len(arrays) == 1 else np.concatenate([NO_SAMPLES, *arrays])

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 from weft._core import Endpoint, EndpointConfig, StopFlag
 from weft.errors import InputError, WeftError
 from weft.measure.interrupt import Interrupt
-from weft.measure.observation import Counted, PeerCounts, peer_counts
+from weft.measure.observation import Counted, Counts, read_counts
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Peer, PeerLost, PeerStopped
 
@@ -79,12 +79,12 @@ class Rig:
     descriptions: list[tuple[Mapping[str, str], Mapping[str, str]]] = field(default_factory=list)
 
     @contextmanager
-    def connected(self, channels: Sequence[ChannelSpec]) -> Iterator[Connections]:
+    def connect(self, channels: Sequence[ChannelSpec]) -> Iterator[Connections]:
         """The channels, open, connected and with the peer's loops running."""
         if channels[0].config["transport"] == "delay":
-            with in_process(channels) as made:
-                self.descriptions += made.descriptions
-                yield made
+            with in_process(channels) as connections:
+                self.descriptions += connections.descriptions
+                yield connections
         elif self.peer is None:
             raise InputError("peer", "none is given", 'open one: open_peer("local")')
         else:
@@ -108,7 +108,7 @@ class Rig:
 
     def finish(
         self, ends: Connections, ours: Sequence[Counted], sent: Sequence[int] | None = None
-    ) -> list[PeerCounts]:
+    ) -> list[Counts]:
         """What each of the peer's threads counted; nothing when the peer is lost.
 
         `sent` is how many messages went to each of them, `ours` what our loops counted.
@@ -125,7 +125,7 @@ class Rig:
             raise WeftError(broken[0])
         if broken:
             self.ended = self.ended or broken[0]
-        return [peer_counts(counts) for counts in theirs]
+        return [read_counts(counts) for counts in theirs]
 
 
 def error_of(counts: Counted) -> str:
@@ -149,7 +149,7 @@ def in_process(channels: Sequence[ChannelSpec]) -> Iterator[InProcess]:
     try:
         for channel in channels:
             delay = {**channel.config["delay"], "peer": FAR_PROGRAM[channel.role]}
-            endpoints.append(opened({**channel.config, "delay": delay}))
+            endpoints.append(open_endpoint({**channel.config, "delay": delay}))
             endpoints[-1].connect(FAR_ADDRESS, CONNECT_MS)
         with Interrupt(stop) as interrupt:
             yield InProcess(endpoints, interrupt, stop)
@@ -161,7 +161,7 @@ def in_process(channels: Sequence[ChannelSpec]) -> Iterator[InProcess]:
 @contextmanager
 def loopback(fields: Mapping[str, Any]) -> Iterator[Endpoint]:
     """An endpoint of ours, connected to itself."""
-    endpoint = opened(fields)
+    endpoint = open_endpoint(fields)
     try:
         endpoint.connect(endpoint.address(), CONNECT_MS)
         yield endpoint
@@ -169,7 +169,7 @@ def loopback(fields: Mapping[str, Any]) -> Iterator[Endpoint]:
         endpoint.close()
 
 
-def opened(fields: Mapping[str, Any]) -> Endpoint:
+def open_endpoint(fields: Mapping[str, Any]) -> Endpoint:
     """The client's endpoint of these fields; "delay" has fields of its own."""
     config = EndpointConfig()
     ours = {k: v for k, v in fields.items() if k not in ("client", "server", "delay")}

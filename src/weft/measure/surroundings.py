@@ -1,7 +1,7 @@
 """What surrounds a measurement: clock, host noise, counters before and after.
 
 Taken on this host around the timed part, so that a record tells how far it can be trusted.
-Entry points: `surrounded`, `endpoint_rows`. Units: as named in each row.
+Entry points: `observe_surroundings`, `endpoint_rows`. Units: as named in each row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Descriptions = Sequence[tuple[Mapping[str, str], Mapping[str, str]]]
 
 @dataclass(slots=True)
 class Surroundings:
-    """The host around a run; complete once the block of `surrounded` has ended."""
+    """The host around a run; complete once the block of `observe_surroundings` has ended."""
 
     noise: HostNoise | None = None
     counters: list[dict[str, str | int]] = field(default_factory=list)
@@ -63,14 +63,14 @@ class Surroundings:
 
 
 @contextmanager
-def surrounded(cpu: int) -> Iterator[Surroundings]:
+def observe_surroundings(cpu: int) -> Iterator[Surroundings]:
     """Looks before and after the block."""
-    seen = Surroundings()
+    surroundings = Surroundings()
     before = read_counters()
     with watch_noise(cpu) as watch:
-        yield seen
-    seen.noise = watch.noise
-    seen.counters = tabulate_changes(compare_counters(before, read_counters()))
+        yield surroundings
+    surroundings.noise = watch.noise
+    surroundings.counters = tabulate_changes(compare_counters(before, read_counters()))
 
 
 def clock_rows() -> list[Row]:
@@ -86,12 +86,13 @@ def clock_rows() -> list[Row]:
 
 def endpoint_rows(descriptions: Descriptions) -> list[Row]:
     """Both sides of each connection; equal ones once, with their number."""
-    seen: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+    connections: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
     for ours, theirs in descriptions:
         for side, facts in (("ours", ours), ("peer", theirs)):
             if facts:
                 key = side, tuple(sorted(facts.items()))
-                seen[key] = seen.get(key, 0) + 1
+                connections[key] = connections.get(key, 0) + 1
     return [
-        {"side": side, "connections": count, **dict(facts)} for (side, facts), count in seen.items()
+        {"side": side, "connections": count, **dict(facts)}
+        for (side, facts), count in connections.items()
     ]

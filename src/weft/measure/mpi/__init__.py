@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from weft.errors import InputError
 from weft.measure.mpi import one_sided, two_sided, windowed
-from weft.measure.mpi.job import REFUSED, Counts, Job, LatencyResult, PacedResult
+from weft.measure.mpi.job import REFUSED, Job, LatencyResult, PacedResult, build_job
+from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -33,6 +34,7 @@ __all__ = [
     "Outcome",
     "PacedResult",
     "Ranks",
+    "build_job",
     "ranks",
     "respond",
     "this_rank",
@@ -49,11 +51,11 @@ Result = LatencyResult | PacedResult | Counts | tuple[Counts, Counts]
 # What rank 0 does, and what rank 1 does meanwhile.
 PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
     "latency": (two_sided.ping_pong, two_sided.echo),
-    "paced": (two_sided.paced, two_sided.echo),
+    "paced": (two_sided.run_paced, two_sided.echo),
     "bandwidth": (windowed.stream, windowed.sink),
     "bidirectional": (windowed.duplex, windowed.duplex_back),
     "rma": (one_sided.complete, one_sided.serve_window),
-    "rma-windowed": (one_sided.windowed, one_sided.serve_window),
+    "rma-windowed": (one_sided.run_window, one_sided.serve_window),
 }
 
 
@@ -62,7 +64,7 @@ class Outcome:
     """What rank 0 measured and what rank 1 counted."""
 
     result: Result
-    theirs: Counts
+    peer_counts: Counts
 
 
 def this_rank() -> int:
@@ -84,8 +86,8 @@ def respond() -> None:
     """Rank 1's side: run what rank 0 asks for, until it asks for no more."""
     comm = _world()
     while (job := _next_job(comm)) is not None:
-        with _both_or_none(comm):
-            comm.send(_run(comm, RESPONDS, job), dest=MEASURES)
+        with _fail_together(comm):
+            comm.send(_run_loop(comm, RESPONDS, job), dest=MEASURES)
 
 
 def _next_job(comm: MPI.Intracomm) -> Job | None:
@@ -97,7 +99,7 @@ def _next_job(comm: MPI.Intracomm) -> Job | None:
 
 
 @contextmanager
-def _both_or_none(comm: MPI.Intracomm) -> Iterator[None]:
+def _fail_together(comm: MPI.Intracomm) -> Iterator[None]:
     """A rank that fails during a job ends both: the other would wait for it forever."""
     done = False
     try:
@@ -116,15 +118,16 @@ class Ranks:
         self._comm = comm
 
     @staticmethod
-    def here() -> Ranks:
+    def current() -> Ranks:
         return Ranks(_world())
 
     def run(self, job: Job) -> Outcome:
-        with _both_or_none(self._comm):
+        with _fail_together(self._comm):
             self._comm.send(job, dest=RESPONDS)
-            result = _run(self._comm, MEASURES, job)
-            theirs = self._comm.recv(source=RESPONDS)
-        return Outcome(result=result, theirs=theirs if isinstance(theirs, Counts) else Counts())
+            result = _run_loop(self._comm, MEASURES, job)
+            answer = self._comm.recv(source=RESPONDS)
+        peer_counts = answer if isinstance(answer, Counts) else Counts()
+        return Outcome(result=result, peer_counts=peer_counts)
 
     def python_cost_ns(self, size_bytes: int = 64) -> float:
         """Median cost of one Send, one Recv and the clock when nothing is sent.
@@ -155,7 +158,7 @@ def _choices(environment: Mapping[str, str]) -> dict[str, str]:
     return {key: environment[key] for key in sorted(environment) if key.startswith(CHOICES)}
 
 
-def _run(comm: MPI.Intracomm, rank: int, job: Job) -> Result:
+def _run_loop(comm: MPI.Intracomm, rank: int, job: Job) -> Result:
     loop: Callable[..., Result] = PAIRS[job.test][rank]
     peer = 1 - rank
     if job.warmup:

@@ -1,4 +1,4 @@
-"""What the two ranks of an MPI measurement do, and what they saw.
+"""What the two ranks of an MPI measurement do, and what they observe.
 
 A `Job` goes from rank 0 to rank 1 before each run. Results have the fields of the core's
 (`weft._core.Counts`, `LatencyResult`, `PacedResult`), so that records are built from either.
@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import resource
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft._core import Histogram
 from weft.errors import InputError
+from weft.measure.observation import Counts
+from weft.measure.settings.options import Settings
 
 TWO_SIDED = ("latency", "bandwidth", "bidirectional", "paced")
 ONE_SIDED = ("rma", "rma-windowed")
 OPERATIONS = ("write", "read", "fetch-add", "compare-swap")
 ATOMIC_BYTES = 8
-LARGEST_MEMORY = 1 << 30
+MAX_MEMORY_BYTES = 1 << 30
 REFUSED = {
     "rperf": "RPerf times the adapter's completions, which MPI hides; use --over verbs",
     "saturation": "the probe and the load need connections of their own, and a pair of ranks has "
@@ -53,21 +56,20 @@ class Job:
         _check(self)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """Messages and bytes of the timed part; MPI neither loses nor reorders."""
-
-    sent: int = 0
-    received: int = 0
-    lost: int = 0
-    reordered: int = 0
-    duplicates: int = 0
-    corrupted: int = 0
-    bytes: int = 0
-    elapsed_ns: int = 0
-    user_ns: int = 0
-    system_ns: int = 0
-    stopped: bool = False
+def build_job(test: str, settings: Settings, **fields: Any) -> Job:
+    """The job that a test's settings ask for; `fields` are those of this test."""
+    count, duration_ns = settings.until()
+    return Job(
+        test=test,
+        size_bytes=settings.size_bytes,
+        count=count,
+        duration_ns=duration_ns,
+        warmup=settings.warmup_messages,
+        validate=settings.validate,
+        samples=settings.samples,
+        seed=settings.seed,
+        **fields,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,17 +99,17 @@ class Samples:
 
     keep: int = 0
     histogram: Histogram = field(default_factory=Histogram)
-    _kept: list[NDArray[np.int64]] = field(default_factory=list)
+    _arrays: list[NDArray[np.int64]] = field(default_factory=list)
     _count: int = 0
 
     def add_ps(self, values: NDArray[np.int64]) -> None:
         self.histogram.record_many(values)
         if self._count < self.keep:
-            self._kept.append(values[: self.keep - self._count])
-            self._count += len(self._kept[-1])
+            self._arrays.append(values[: self.keep - self._count])
+            self._count += len(self._arrays[-1])
 
-    def kept(self) -> NDArray[np.int64]:
-        return np.concatenate([np.zeros(0, np.int64), *self._kept])
+    def to_array(self) -> NDArray[np.int64]:
+        return np.concatenate([np.zeros(0, np.int64), *self._arrays])
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +139,8 @@ def _check(job: Job) -> None:
         raise InputError(where, "neither count nor duration is given", "give one of them")
     if job.window < 1:
         raise InputError(where, f"window {job.window} is below 1", "raise --depth")
-    if job.window * job.size_bytes > LARGEST_MEMORY:
-        problem = f"{job.window} messages of {job.size_bytes} B need more than {LARGEST_MEMORY} B"
+    if job.window * job.size_bytes > MAX_MEMORY_BYTES:
+        problem = f"{job.window} messages of {job.size_bytes} B need more than {MAX_MEMORY_BYTES} B"
         raise InputError(where, problem, "lower --depth or --size")
     if job.test == "paced" and not job.rate > 0:
         raise InputError(where, f"rate {job.rate} is not above 0", "give --rate, messages per s")

@@ -3,7 +3,7 @@
 An operation is complete when Flush returns: a Put has then reached the target's memory. One at a
 time each is timed whole; windowed, `window` operations share one Flush. The target waits inside
 MPI, because most libraries move one-sided data only while the target makes progress.
-Entry points: `complete` and `windowed` on rank 0, `serve_window` on rank 1. Units: ns; ps in
+Entry points: `complete` and `run_window` on rank 0, `serve_window` on rank 1. Units: ns; ps in
 histograms.
 """
 
@@ -19,16 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.measure.mpi.job import (
-    ATOMIC_BYTES,
-    Counts,
-    CpuTime,
-    Job,
-    LatencyResult,
-    Samples,
-    is_atomic,
-)
-from weft.measure.mpi.two_sided import CHUNK, left, message
+from weft.measure.mpi.job import ATOMIC_BYTES, CpuTime, Job, LatencyResult, Samples, is_atomic
+from weft.measure.mpi.two_sided import CHUNK, count_remaining, message
+from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -42,21 +35,21 @@ def complete(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     with _Window(comm, peer, job) as window:
         samples, done = Samples(keep=job.samples), 0
         cpu, start = CpuTime.start(), perf_counter_ns()
-        while (more := left(job, done, start)) > 0:
-            number = min(more, CHUNK)
+        while (remaining := count_remaining(job, done, start)) > 0:
+            number = min(remaining, CHUNK)
             times = window.run(number)
             samples.add_ps(np.array(times, np.int64) * PS_PER_NS)
             done += number
         counts = window.counts(done, perf_counter_ns() - start, cpu)
-    return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.kept())
+    return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.to_array())
 
 
-def windowed(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def run_window(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """`window` operations, then one Flush, over and over; rounded up to whole windows."""
     with _Window(comm, peer, job) as window:
         done = 0
         cpu, start = CpuTime.start(), perf_counter_ns()
-        while left(job, done, start) > 0:
+        while count_remaining(job, done, start) > 0:
             window.run_together(job.window)
             done += job.window
         return window.counts(done, perf_counter_ns() - start, cpu)
@@ -131,7 +124,7 @@ class _Window:
 
     def counts(self, done: int, elapsed_ns: int, cpu: CpuTime) -> Counts:
         user, system = cpu.spent_ns()
-        wrong = self._wrong_at_the_end(done) if self._job.validate else 0
+        wrong = self._count_wrong_slots(done) if self._job.validate else 0
         return Counts(
             sent=done,
             corrupted=wrong,
@@ -141,20 +134,20 @@ class _Window:
             system_ns=system,
         )
 
-    def _wrong_at_the_end(self, done: int) -> int:
+    def _count_wrong_slots(self, done: int) -> int:
         """Slots of the target that do not hold what the operations must have left there."""
         return sum(
-            self._fetched(slot) != self._due(slot, done) for slot in range(min(done, self._slots))
+            self._fetch(slot) != self._expect(slot, done) for slot in range(min(done, self._slots))
         )
 
-    def _fetched(self, slot: int) -> bytes:
-        there = bytearray(self._job.size_bytes)
+    def _fetch(self, slot: int) -> bytes:
+        content = bytearray(self._job.size_bytes)
         offset = 0 if is_atomic(self._job) else slot * self._job.size_bytes
-        self._window.Get(there, self._peer, offset)
+        self._window.Get(content, self._peer, offset)
         self._window.Flush(self._peer)
-        return bytes(there)
+        return bytes(content)
 
-    def _due(self, slot: int, done: int) -> bytes:
+    def _expect(self, slot: int, done: int) -> bytes:
         if self._job.operation == "write":
             return bytes(self._local[slot])
         if self._job.operation == "read":

@@ -1,7 +1,7 @@
 """Ping-pong and paced messages over MPI, in Python.
 
 Blocking Send and Recv on buffers made before. The first byte of a message tells the responder to
-go on or to end; the last message is not timed. Entry points: `ping_pong` and `paced` on the
+go on or to end; the last message is not timed. Entry points: `ping_pong` and `run_paced` on the
 measuring rank, `echo` on the other. With peer MPI.PROC_NULL nothing is sent, and `ping_pong` times
 the calls alone: `weft.measure.mpi.python_cost_ns`. Units: ns from Python's clock, ps in histograms.
 """
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft._core import Histogram
-from weft.measure.mpi.job import Counts, CpuTime, Job, LatencyResult, PacedResult, Samples
+from weft.measure.mpi.job import CpuTime, Job, LatencyResult, PacedResult, Samples
+from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -46,8 +47,8 @@ def ping_pong(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     exchange = _Exchange(comm, peer, job)
     samples, sent, corrupted = Samples(keep=job.samples), 0, 0
     cpu, start = CpuTime.start(), perf_counter_ns()
-    while (more := left(job, sent, start)) > 0:
-        number = min(more, CHUNK)
+    while (remaining := count_remaining(job, sent, start)) > 0:
+        number = min(remaining, CHUNK)
         if job.validate:
             times, bad = exchange.run_checked(number)
             corrupted += bad
@@ -66,10 +67,10 @@ def ping_pong(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
         user_ns=user,
         system_ns=system,
     )
-    return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.kept())
+    return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.to_array())
 
 
-def left(job: Job, done: int, start_ns: int) -> int:
+def count_remaining(job: Job, done: int, start_ns: int) -> int:
     """Messages still to send; with a duration, a whole chunk until time is up."""
     if job.count:
         return job.count - done
@@ -120,12 +121,12 @@ def echo(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     from mpi4py import MPI
 
     buffer = bytearray(job.size_bytes)
-    whole = (buffer, MPI.BYTE)
+    content = (buffer, MPI.BYTE)
     send, receive = comm.Send, comm.Recv
     received = 0
     while True:
-        receive(whole, peer)
-        send(whole, peer)
+        receive(content, peer)
+        send(content, peer)
         if buffer[0] == LAST:
             return Counts(received=received, sent=received, bytes=received * job.size_bytes)
         received += 1
@@ -134,7 +135,7 @@ def echo(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
 # ---- Open loop --------------------------------------------------------------------------------
 
 
-def paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
+def run_paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     """Messages leave at intended times, whatever became of those before them."""
     flight = _Flight(comm, peer, job)
     cpu, start = CpuTime.start(), perf_counter_ns()
@@ -143,7 +144,7 @@ def paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     flight.free()
     _Exchange(comm, peer, job).end()
     rows = np.array(flight.rows, np.int64).reshape(-1, 3)
-    intended, left, back = rows[:, 0], rows[:, 1], rows[:, 2]
+    intended, departed, back = rows[:, 0], rows[:, 1], rows[:, 2]
     latency = (back - intended) * HALF_PS_PER_NS
     counts = Counts(
         sent=flight.sent,
@@ -156,8 +157,8 @@ def paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     return PacedResult(
         counts=counts,
         latency=_histogram(latency),
-        service=_histogram((back - left) * HALF_PS_PER_NS),
-        lateness=_histogram((left - intended) * 1000),
+        service=_histogram((back - departed) * HALF_PS_PER_NS),
+        lateness=_histogram((departed - intended) * 1000),
         samples=latency[: job.samples],
         intended_ns=intended[: job.samples] - start,
     )
@@ -182,7 +183,7 @@ class _Flight:
             comm.Recv_init((bytearray(job.size_bytes), MPI.BYTE), peer) for _ in slots
         ]
         self._job = job
-        self._gap = _gaps(job)
+        self._gap = _Gaps(job)
         self._waiting: deque[tuple[int, int]] = deque()
         self.sent = 0
         self.rows: list[tuple[int, int, int]] = []
@@ -190,15 +191,19 @@ class _Flight:
     def run(self, start_ns: int) -> None:
         """Send what is due and take what has come, until all is sent and answered."""
         clock, due = perf_counter_ns, float(start_ns)
-        while self._more(due - start_ns) or self._waiting:
+        while self._has_more(due - start_ns) or self._waiting:
             now = clock()
-            if len(self._waiting) < self._job.window and self._more(due - start_ns) and now >= due:
+            if (
+                len(self._waiting) < self._job.window
+                and self._has_more(due - start_ns)
+                and now >= due
+            ):
                 self._send(round(due))
                 due += self._gap()
             elif self._waiting:
                 self._take()
 
-    def _more(self, due_ns: float) -> bool:
+    def _has_more(self, due_ns: float) -> bool:
         if self._job.count:
             return self.sent < self._job.count
         return due_ns < self._job.duration_ns
@@ -208,9 +213,9 @@ class _Flight:
         if self.sent >= self._job.window:
             self._sends[slot].Wait()
         self._receives[slot].Start()
-        left = perf_counter_ns()
+        departed = perf_counter_ns()
         self._sends[slot].Start()
-        self._waiting.append((due_ns, left))
+        self._waiting.append((due_ns, departed))
         self.sent += 1
 
     def _take(self) -> None:
@@ -223,7 +228,7 @@ class _Flight:
             request.Free()
 
 
-class _gaps:
+class _Gaps:
     """Nanoseconds from one intended send to the next."""
 
     def __init__(self, job: Job) -> None:

@@ -15,8 +15,9 @@ from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from weft.measure.mpi.job import Counts, CpuTime, Job
+from weft.measure.mpi.job import CpuTime, Job
 from weft.measure.mpi.two_sided import GO_ON, LAST, message, stamp
+from weft.measure.observation import Counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,26 +29,30 @@ ACK_TAG = 1
 
 def stream(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """Send with at most `window` messages unacknowledged."""
-    halves = [_Half(comm, job).sends(peer).acknowledged_by(peer) for _ in range(_halves(job))]
+    halves = [
+        _Half(comm, job).add_sends(peer).await_acknowledgements(peer) for _ in range(_halves(job))
+    ]
     return _drive(halves, job)
 
 
 def duplex(comm: MPI.Intracomm, peer: int, job: Job) -> tuple[Counts, Counts]:
     """Send and receive at once, rank 0's side: what was sent and what was received."""
-    halves = [_Half(comm, job).sends(peer).receives(peer) for _ in range(_halves(job))]
+    halves = [_Half(comm, job).add_sends(peer).add_receives(peer) for _ in range(_halves(job))]
     sent = _drive(halves, job)
-    return sent, _as_received(sent, halves)
+    return sent, _count_received(sent, halves)
 
 
 def sink(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """Receive a stream, acknowledging each half window."""
-    halves = [_Half(comm, job).receives(peer).acknowledges(peer) for _ in range(_halves(job))]
+    halves = [
+        _Half(comm, job).add_receives(peer).send_acknowledgements(peer) for _ in range(_halves(job))
+    ]
     return _follow(halves, job)
 
 
 def duplex_back(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """The other side of `duplex`."""
-    halves = [_Half(comm, job).sends(peer).receives(peer) for _ in range(_halves(job))]
+    halves = [_Half(comm, job).add_sends(peer).add_receives(peer) for _ in range(_halves(job))]
     return _follow(halves, job)
 
 
@@ -68,25 +73,25 @@ class _Half:
         self.messages = max(1, job.window // 2)
         self.corrupted = 0
 
-    def sends(self, peer: int) -> _Half:
+    def add_sends(self, peer: int) -> _Half:
         from mpi4py import MPI
 
         out = (self._out, MPI.BYTE)
         self._requests += [self._comm.Send_init(out, peer) for _ in range(self.messages)]
         return self
 
-    def receives(self, peer: int) -> _Half:
+    def add_receives(self, peer: int) -> _Half:
         from mpi4py import MPI
 
         self._inbox = [bytearray(self._job.size_bytes) for _ in range(self.messages)]
         self._requests += [self._comm.Recv_init((slot, MPI.BYTE), peer) for slot in self._inbox]
         return self
 
-    def acknowledged_by(self, peer: int) -> _Half:
+    def await_acknowledgements(self, peer: int) -> _Half:
         self._requests.append(self._comm.Recv_init(bytearray(1), peer, ACK_TAG))
         return self
 
-    def acknowledges(self, peer: int) -> _Half:
+    def send_acknowledgements(self, peer: int) -> _Half:
         self._ack = self._comm.Send_init(bytearray(1), peer, ACK_TAG)
         return self
 
@@ -175,7 +180,7 @@ def _follow(halves: list[_Half], job: Job) -> Counts:
     )
 
 
-def _as_received(sent: Counts, halves: list[_Half]) -> Counts:
+def _count_received(sent: Counts, halves: list[_Half]) -> Counts:
     """In lockstep as much comes back as was sent, in the same time."""
     return replace(
         sent, sent=0, received=sent.sent, corrupted=sum(half.corrupted for half in halves)

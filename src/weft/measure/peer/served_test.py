@@ -14,26 +14,14 @@ from typing import Any
 
 from weft import _core
 from weft.errors import InputError
+from weft.measure.observation import COUNTS
 from weft.measure.peer.channel_spec import ServedChannel, endpoint_config, loop_spec
 from weft.measure.settings.placement import server_cpu
 
 CONNECT_MS = 5000
 DRAIN_S = 4.0
 END_S = 3.0
-_COUNTS = (
-    "sent",
-    "received",
-    "lost",
-    "reordered",
-    "duplicates",
-    "corrupted",
-    "bytes",
-    "elapsed_ns",
-    "user_ns",
-    "system_ns",
-    "stopped",
-    "error",
-)
+_COUNTS = (*COUNTS, "error")
 
 
 class _Loop:

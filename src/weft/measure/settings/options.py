@@ -52,8 +52,8 @@ def option(
 
 def other_default(base: type[Settings], name: str, default: object) -> Any:
     """The field `name` of a base class, with another default."""
-    (found,) = (f for f in dataclasses.fields(base) if f.name == name)
-    return field(default=default, metadata=found.metadata)
+    (inherited,) = (f for f in dataclasses.fields(base) if f.name == name)
+    return field(default=default, metadata=inherited.metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,11 +249,11 @@ def options_of(kind: type[Settings]) -> dict[str, tuple[str, Option]]:
     }
 
 
-def settings_from(kind: type[Kind], given: Mapping[str, object], prefix: str = "") -> Kind:
+def settings_from(kind: type[Kind], values_by_name: Mapping[str, object], prefix: str = "") -> Kind:
     """Settings read from values by their outside names; `prefix` is for errors ("--")."""
     options = options_of(kind)
     read: dict[str, Any] = {}
-    for name, value in _flat(given).items():
+    for name, value in _flatten(values_by_name).items():
         outside = name.replace("_", "-")
         if outside not in options:
             known = ", ".join(options)
@@ -263,10 +263,10 @@ def settings_from(kind: type[Kind], given: Mapping[str, object], prefix: str = "
     return kind(**read)
 
 
-def _flat(given: Mapping[str, object]) -> dict[str, object]:
+def _flatten(values_by_name: Mapping[str, object]) -> dict[str, object]:
     """{"delay": {"wire": w}} as {"delay.wire": w}; None is as if not given."""
     flat: dict[str, object] = {}
-    for name, value in given.items():
+    for name, value in values_by_name.items():
         if isinstance(value, Mapping):
             flat |= {f"{name}.{inner}": v for inner, v in value.items() if v is not None}
         elif value is not None:
@@ -274,7 +274,7 @@ def _flat(given: Mapping[str, object]) -> dict[str, object]:
     return flat
 
 
-def changed(settings: Settings) -> dict[str, Plain]:
+def list_changes(settings: Settings) -> dict[str, Plain]:
     """The fields that differ from the test's defaults: what tells one point from another."""
     return {
         f.name: getattr(settings, f.name)

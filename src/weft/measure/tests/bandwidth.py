@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, throughput, total
+from weft.measure.observation import Observation, Total, throughput, total
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.settings import values
@@ -18,10 +19,11 @@ from weft.measure.settings.options import Windowed, option, other_default
 from weft.measure.tests.streams import (
     Streamed,
     check_streams,
+    count_posted,
     duplex_loops,
+    observe_streams,
     one_way,
-    posted,
-    seen,
+    run_streams_mpi,
     stream_channels,
 )
 
@@ -42,7 +44,7 @@ def run(rig: Rig, settings: BandwidthSettings) -> Observation:
 def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
     """As `one_way`, and the peer sends as much as it can at the same time."""
     count, duration_ns = settings.until()
-    with rig.connected(stream_channels(settings, "duplex", settings.op)) as ends:
+    with rig.connect(stream_channels(settings, "duplex", settings.op)) as ends:
         loops = duplex_loops(
             settings,
             ends.endpoints,
@@ -53,12 +55,26 @@ def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
         )
         results = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
         sent, received = [s for s, _ in results], [r for _, r in results]
-        theirs = rig.finish(ends, sent, posted(settings, sent))
-    observed = seen(settings, sent, theirs)
-    there, back = total(theirs, beside=sent), total(received)
+        peer_received = rig.finish(ends, sent, count_posted(settings, sent))
+    observed = observe_streams(settings, sent, peer_received)
+    return _add_back(observed, total(peer_received, beside=sent), total(received))
+
+
+def _add_back(observed: Observation, forth: Total, back: Total) -> Observation:
     observed.quantities |= throughput("back.throughput", back)
-    observed.quantities |= throughput("both.throughput", there, back)
+    observed.quantities |= throughput("both.throughput", forth, back)
     return observed
+
+
+def run_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
+    """The same by two ranks."""
+    if not settings.bidirectional:
+        return run_streams_mpi(ranks, settings)
+    outcome = ranks.run(mpi.build_job("bidirectional", settings, window=settings.depth))
+    assert isinstance(outcome.result, tuple)
+    sent, received = outcome.result
+    observed = observe_streams(settings, [sent], [outcome.peer_counts])
+    return _add_back(observed, total([outcome.peer_counts]), total([received]))
 
 
 BANDWIDTH = Test(
@@ -69,6 +85,7 @@ BANDWIDTH = Test(
     "times.",
     settings=BandwidthSettings,
     run=run,
+    run_mpi=run_mpi,
     check=check_streams,
     op=lambda settings: settings.op,
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft._core import ping_pong
+from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Observation, Timed, cpu, distributions, flaws, messages
 from weft.measure.peer.client import Peer
@@ -37,14 +38,14 @@ def run(rig: Rig, settings: LatencySettings) -> Observation:
     """One ping-pong on one connection."""
     count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
-    with rig.connected([echo_channel(settings, op=settings.op)]) as ends:
+    with rig.connect([echo_channel(settings, op=settings.op)]) as ends:
         loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)
         (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
         rig.finish(ends, [result.counts])
-    return seen(settings, result)
+    return observe_ping_pong(settings, result)
 
 
-def seen(settings: Settings, result: Timed) -> Observation:
+def observe_ping_pong(settings: Settings, result: Timed) -> Observation:
     """The record's content of a ping-pong."""
     counts = result.counts
     observed = Observation(samples=result.samples)
@@ -54,12 +55,20 @@ def seen(settings: Settings, result: Timed) -> Observation:
     return observed
 
 
+def run_mpi(ranks: mpi.Ranks, settings: LatencySettings) -> Observation:
+    """The same by two ranks."""
+    result = ranks.run(mpi.build_job("latency", settings)).result
+    assert isinstance(result, mpi.LatencyResult)
+    return observe_ping_pong(settings, result)
+
+
 LATENCY = Test(
     name="latency",
     help="ping-pong latency, every message timed",
     description="Half round trips of a message that the peer's program sends back.",
     settings=LatencySettings,
     run=run,
+    run_mpi=run_mpi,
     op=lambda settings: settings.op,
 )
 

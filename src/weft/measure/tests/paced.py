@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft import _core
+from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Observation, PacedTimes, cpu, distributions, flaws, messages
 from weft.measure.peer.client import Peer
@@ -58,7 +59,7 @@ def run(rig: Rig, settings: PacedSettings) -> Observation:
     """One open loop on one connection."""
     count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
-    with rig.connected([echo_channel(settings, depth=settings.window, op=settings.op)]) as ends:
+    with rig.connect([echo_channel(settings, depth=settings.window, op=settings.op)]) as ends:
         loop = partial(
             _core.paced,
             ends.endpoints[0],
@@ -70,10 +71,10 @@ def run(rig: Rig, settings: PacedSettings) -> Observation:
         )
         (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
         rig.finish(ends, [result.counts])
-    return seen(settings, result)
+    return observe_open_loop(settings, result)
 
 
-def seen(settings: PacedSettings, result: PacedTimes) -> Observation:
+def observe_open_loop(settings: PacedSettings, result: PacedTimes) -> Observation:
     """The record's content of an open loop."""
     counts = result.counts
     observed = Observation(samples=result.samples)
@@ -89,6 +90,20 @@ def seen(settings: PacedSettings, result: PacedTimes) -> Observation:
     return observed
 
 
+def run_mpi(ranks: mpi.Ranks, settings: PacedSettings) -> Observation:
+    """The same by two ranks."""
+    job = mpi.build_job(
+        "paced",
+        settings,
+        rate=settings.rate,
+        window=settings.window,
+        poisson=settings.arrivals == "poisson",
+    )
+    result = ranks.run(job).result
+    assert isinstance(result, mpi.PacedResult)
+    return observe_open_loop(settings, result)
+
+
 PACED = Test(
     name="paced",
     help="open-loop latency, from the intended send time",
@@ -96,6 +111,7 @@ PACED = Test(
     "latency counts from the intended time, so stalls show.",
     settings=PacedSettings,
     run=run,
+    run_mpi=run_mpi,
     op=lambda settings: settings.op,
 )
 

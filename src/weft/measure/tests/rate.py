@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress
-from weft.measure.tests.streams import Streamed, check_streams, one_way
+from weft.measure.tests.streams import Streamed, check_streams, one_way, run_streams_mpi
 
 RATE = Test(
     name="rate",
@@ -18,6 +18,7 @@ RATE = Test(
     "each of --threads threads, --post-list posted at once.",
     settings=Streamed,
     run=one_way,
+    run_mpi=run_streams_mpi,
     check=check_streams,
     op=lambda settings: settings.op,
 )

@@ -12,6 +12,7 @@ from functools import partial
 
 from weft._core import complete
 from weft.errors import InputError
+from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import (
     Counted,
@@ -67,24 +68,24 @@ def check(settings: RmaSettings) -> None:
 
 def run(rig: Rig, settings: RmaSettings) -> Observation:
     """Operations on the peer's memory until their count or duration."""
-    return one_at_a_time(rig, settings) if settings.depth == 1 else windowed(rig, settings)
+    return one_at_a_time(rig, settings) if settings.depth == 1 else run_window(rig, settings)
 
 
 def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
     """Each operation timed from its post to its completion."""
     count, duration_ns = settings.until()
     spec = thread_spec(settings, 0, op=settings.op, count=count, duration_ns=duration_ns)
-    with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
+    with rig.connect(stream_channels(settings, "window", settings.op)) as ends:
         loop = partial(complete, ends.endpoints[0], spec, ends.stop)
         (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
         rig.finish(ends, [result.counts])
-    return seen_timed(settings, result)
+    return observe_operations(settings, result)
 
 
-def windowed(rig: Rig, settings: RmaSettings) -> Observation:
+def run_window(rig: Rig, settings: RmaSettings) -> Observation:
     """As many operations outstanding as the depth allows."""
     count, duration_ns = settings.until()
-    with rig.connected(stream_channels(settings, "window", settings.op)) as ends:
+    with rig.connect(stream_channels(settings, "window", settings.op)) as ends:
         loops = stream_loops(
             settings,
             ends.endpoints,
@@ -93,26 +94,38 @@ def windowed(rig: Rig, settings: RmaSettings) -> Observation:
             count=count,
             duration_ns=duration_ns,
         )
-        done = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
-        rig.finish(ends, done)
-    return seen_windowed(done)
+        counts = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+        rig.finish(ends, counts)
+    return observe_window(counts)
 
 
-def seen_timed(settings: RmaSettings, result: Timed) -> Observation:
+def observe_operations(settings: RmaSettings, result: Timed) -> Observation:
     """The record's content of operations one at a time."""
     observed = Observation(samples=result.samples)
     observed.quantities |= distributions(operation=result.latency)
-    observed.quantities |= seen_windowed([result.counts]).quantities
+    observed.quantities |= observe_window([result.counts]).quantities
     if settings.validate:
         observed.quantities["corrupted"] = Scalar(result.counts.corrupted, "")
     return observed
 
 
-def seen_windowed(counts: Sequence[Counted]) -> Observation:
+def observe_window(counts: Sequence[Counted]) -> Observation:
     """The record's content of operations that overlap, as their initiator saw them."""
     ours = total(counts)
     quantities = throughput("throughput", ours) | messages(ours) | cpu(ours)
     return Observation(quantities=quantities)
+
+
+def run_mpi(ranks: mpi.Ranks, settings: RmaSettings) -> Observation:
+    """The same by two ranks."""
+    if settings.depth > 1:
+        job = mpi.build_job("rma-windowed", settings, window=settings.depth, operation=settings.op)
+        counts = ranks.run(job).result
+        assert isinstance(counts, mpi.Counts)
+        return observe_window([counts])
+    result = ranks.run(mpi.build_job("rma", settings, operation=settings.op)).result
+    assert isinstance(result, mpi.LatencyResult)
+    return observe_operations(settings, result)
 
 
 NOT_ONE_SIDED = "has no one-sided operations"
@@ -124,6 +137,7 @@ RMA = Test(
     "--depth outstanding (throughput and rate).",
     settings=RmaSettings,
     run=run,
+    run_mpi=run_mpi,
     check=check,
     op=lambda settings: settings.op,
     refused={

@@ -62,15 +62,15 @@ def check(settings: RperfSettings) -> None:
 
 def run(rig: Rig, settings: RperfSettings) -> Observation:
     """The pairs, then as many ping-pongs: never beside each other."""
-    result = _pairs(rig, settings)
-    answered = Histogram() if rig.ended else _ping_pong(rig, settings)
+    result = _run_pairs(rig, settings)
+    half_rtt = Histogram() if rig.ended else _run_ping_pong(rig, settings)
     observed = Observation(samples=result.samples)
     observed.quantities |= distributions(
         rtt=result.rtt,
         device__rtt=result.device_rtt,
         post_poll__rtt=result.post_poll,
         loopback__rtt=result.loopback,
-        ping_pong__half_rtt=answered,
+        ping_pong__half_rtt=half_rtt,
     )
     observed.quantities["negative"] = Scalar(result.negative, "")
     observed.quantities |= messages(result.counts) | cpu(result.counts)
@@ -78,11 +78,11 @@ def run(rig: Rig, settings: RperfSettings) -> Observation:
     return observed
 
 
-def _pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
+def _run_pairs(rig: Rig, settings: RperfSettings) -> PostPollResult:
     count, duration_ns = settings.until()
     spec = loop_spec(settings, count=count, duration_ns=duration_ns)
     timed = {"delivery": True, "device_timestamps": True}
-    with rig.connected([sink_channel(settings, depth=1, **timed)]) as ends:
+    with rig.connect([sink_channel(settings, depth=1, **timed)]) as ends:
         wire = ends.endpoints[0]
         with loopback(_loopback_fields(settings, timed)) as back:
             order = settings.order
@@ -106,10 +106,10 @@ def _loopback_fields(settings: RperfSettings, timed: dict[str, Any]) -> dict[str
     )
 
 
-def _ping_pong(rig: Rig, settings: RperfSettings) -> Histogram:
+def _run_ping_pong(rig: Rig, settings: RperfSettings) -> Histogram:
     count, duration_ns = settings.until()
     spec = loop_spec(settings, count=count, duration_ns=duration_ns, samples=0)
-    with rig.connected([echo_channel(settings)]) as ends:
+    with rig.connect([echo_channel(settings)]) as ends:
         loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)
         half = done_share(ends.stop, 2 * count, 2 * duration_ns)
         (result,) = rig.run([loop], lambda: 0.5 + half())
@@ -124,22 +124,22 @@ def device_hz(endpoint: Endpoint) -> float:
 
 def notes(settings: RperfSettings, result: PostPollResult) -> list[str]:
     """What the order does to the estimate, and how much went below zero."""
-    found = [BIAS[settings.order]]
+    lines = [BIAS[settings.order]]
     pairs = result.rtt.count
     if result.negative:
         percent = 100 * result.negative / pairs
-        found.append(
+        lines.append(
             f"{result.negative} of {pairs} differences ({percent:.3g} %) are negative: "
             "the loopback message was seen complete after the wire's"
         )
     if settings.route.device in SOFTWARE:
-        found.append(
+        lines.append(
             f"{settings.route} is software on both paths: there is no adapter whose time "
             "the loopback could take away, so the RTT is not a fabric's"
         )
     if not result.device_rtt.count:
-        found.append("no device timestamps: the RTT has no independent check here")
-    return found
+        lines.append("no device timestamps: the RTT has no independent check here")
+    return lines
 
 
 NO_ACK = "datagrams are not acknowledged: a send completes when it has left"

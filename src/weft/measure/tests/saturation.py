@@ -35,14 +35,14 @@ from weft.measure.settings.options import Windowed, option, other_default
 from weft.measure.tests.streams import (
     Streamed,
     check_streams,
-    posted,
+    count_posted,
     stream_channels,
     stream_loops,
 )
 from weft.records import Distribution, Quantity, Scalar, Series, statistic
 
 LEAD_S = 0.1  # of the background before the probe
-LONGEST_NS = 3600 * 10**9
+MAX_NS = 3600 * 10**9
 PROBE_WARMUP = 10  # a long one would outlast the step under load
 PERCENTILES = ("p50", "p99", "p99.9")
 
@@ -75,7 +75,7 @@ class Step:
     share: float
     probe: LatencyResult
     streams: Sequence[Counted]
-    theirs: Sequence[Counted]  # none in process, where a completion is an arrival
+    peer_streams: Sequence[Counted]  # none in process, where a completion is an arrival
 
     @property
     def sent(self) -> Total:
@@ -83,24 +83,24 @@ class Step:
 
     @property
     def received(self) -> Total:
-        return total(self.theirs or self.streams, beside=self.streams)
+        return total(self.peer_streams or self.streams, beside=self.streams)
 
 
 def run(rig: Rig, settings: SaturationSettings) -> Observation:
     """The maximum, then every step."""
-    most = maximum(rig, settings)
-    done: list[Step] = []
+    maximum = measure_maximum(rig, settings)
+    steps: list[Step] = []
     for number in range(settings.steps + 1):
         if rig.ended:
             break
         share = number / settings.steps
         # The last step is not held back: its load is whatever the fabric takes.
-        rate = most.messages_per_second * share if number < settings.steps else None
+        rate = maximum.messages_per_second * share if number < settings.steps else None
         part = partial(_part, (number + 1) / (settings.steps + 2), settings.steps + 2)
-        done.append(step(rig, settings, share, rate, part))
-    observed = Observation(steps=[seen(settings, one) for one in done])
-    observed.quantities["maximum"] = Scalar(most.bits_per_second, "b/s")
-    observed.quantities |= curves(done)
+        steps.append(run_step(rig, settings, share, rate, part))
+    observed = Observation(steps=[observe_step(settings, step) for step in steps])
+    observed.quantities["maximum"] = Scalar(maximum.bits_per_second, "b/s")
+    observed.quantities |= curves(steps)
     return observed
 
 
@@ -108,20 +108,20 @@ def _part(base: float, parts: int, share: float) -> float:
     return base + share / parts
 
 
-def maximum(rig: Rig, settings: SaturationSettings) -> Total:
+def measure_maximum(rig: Rig, settings: SaturationSettings) -> Total:
     """The background alone, as fast as it goes."""
     _, duration_ns = settings.until()
-    with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
+    with rig.connect(stream_channels(settings, "sink", settings.op)) as ends:
         loops = stream_loops(
             settings, ends.endpoints, ends.stop, op=settings.op, duration_ns=duration_ns, count=0
         )
         share = done_share(ends.stop, 0, duration_ns * (settings.steps + 2))
         sent = rig.run(loops, share)
-        theirs = rig.finish(ends, sent, posted(settings, sent))
-    return total(theirs or sent, beside=sent)
+        received = rig.finish(ends, sent, count_posted(settings, sent))
+    return total(received or sent, beside=sent)
 
 
-def step(
+def run_step(
     rig: Rig,
     settings: SaturationSettings,
     share: float,
@@ -133,15 +133,16 @@ def step(
     background = stream_channels(settings, "sink", settings.op) if share > 0 else []
     small = dataclasses.replace(settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP)
     probe = echo_channel(small, thread=settings.threads)
-    with rig.connected([*background, probe]) as ends:
+    with rig.connect([*background, probe]) as ends:
         loops = _loops(settings, small, ends, rate, duration_ns)
         elapsed = done_share(ends.stop, 0, duration_ns)
         *sent, timed = rig.run(loops, lambda: progress(min(1.0, elapsed())))
         streams = [counts for counts in sent if isinstance(counts, Counts)]
         assert isinstance(timed, LatencyResult)
-        went = [*(posted(settings, streams) if streams else []), timed.counts.sent + PROBE_WARMUP]
-        theirs = rig.finish(ends, [*streams, timed.counts], went)
-    return Step(share=share, probe=timed, streams=streams, theirs=theirs[:-1])
+        posted = count_posted(settings, streams) if streams else []
+        posted.append(timed.counts.sent + PROBE_WARMUP)
+        peer_counts = rig.finish(ends, [*streams, timed.counts], posted)
+    return Step(share=share, probe=timed, streams=streams, peer_streams=peer_counts[:-1])
 
 
 def _loops(
@@ -165,7 +166,7 @@ def _loops(
             op=settings.op,
             count=0,
             beside=1,
-            duration_ns=LONGEST_NS,
+            duration_ns=MAX_NS,
         )
     spec = loop_spec(small, duration_ns=duration_ns)
     return [*loops, partial(_probe, probe, spec, ends.stop, over, LEAD_S if streams else 0.0)]
@@ -182,24 +183,24 @@ def _probe(
         over.set()
 
 
-def seen(settings: SaturationSettings, one: Step) -> Observation:
+def observe_step(settings: SaturationSettings, step: Step) -> Observation:
     """The record of a step."""
-    observed = Observation(samples=one.probe.samples, settings={"load": round(one.share, 6)})
-    observed.quantities |= distributions(probe__half_rtt=one.probe.latency)
-    observed.quantities |= messages(one.probe.counts)
-    observed.quantities["achieved"] = Scalar(one.received.bits_per_second, "b/s")
+    observed = Observation(samples=step.probe.samples, settings={"load": round(step.share, 6)})
+    observed.quantities |= distributions(probe__half_rtt=step.probe.latency)
+    observed.quantities |= messages(step.probe.counts)
+    observed.quantities["achieved"] = Scalar(step.received.bits_per_second, "b/s")
     observed.quantities["offered"] = Scalar(
-        one.sent.sent * settings.size_bytes * 8e9 / max(1, one.sent.elapsed_ns), "b/s"
+        step.sent.sent * settings.size_bytes * 8e9 / max(1, step.sent.elapsed_ns), "b/s"
     )
-    observed.quantities |= cpu(one.sent) | cpu(total(one.theirs), "peer.cpu")
+    observed.quantities |= cpu(step.sent) | cpu(total(step.peer_streams), "peer.cpu")
     return observed
 
 
-def curves(done: Sequence[Step]) -> dict[str, Quantity]:
+def curves(steps: Sequence[Step]) -> dict[str, Quantity]:
     """Percentiles of the probe over the achieved load, in the order of that load."""
-    measured = [one for one in done if one.probe.latency.count]
-    ordered = sorted(measured, key=lambda one: one.received.bits_per_second)
-    loads = [one.received.bits_per_second for one in ordered]
+    measured = [step for step in steps if step.probe.latency.count]
+    ordered = sorted(measured, key=lambda step: step.received.bits_per_second)
+    loads = [step.received.bits_per_second for step in ordered]
     return {
         f"probe.{name}": Series("b/s", "ps", tuple(loads), tuple(_heights(ordered, name)))
         for name in PERCENTILES
@@ -207,8 +208,8 @@ def curves(done: Sequence[Step]) -> dict[str, Quantity]:
 
 
 def _heights(steps: Sequence[Step], name: str) -> Iterator[float]:
-    for one in steps:
-        yield statistic(Distribution("ps", one.probe.latency), name) or 0.0
+    for step in steps:
+        yield statistic(Distribution("ps", step.probe.latency), name) or 0.0
 
 
 SATURATION = Test(

@@ -1,7 +1,7 @@
 """Streams over several threads and connections: what bandwidth, rate and saturation share.
 
 Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. Entry points:
-`one_way`, `stream_channels`, `stream_loops`, `seen`.
+`one_way`, `stream_channels`, `stream_loops`, `observe_streams`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
 from weft.errors import InputError
+from weft.measure import mpi
 from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.endpoint_fields import (
@@ -44,7 +45,7 @@ class Streamed(Windowed):
 def one_way(rig: Rig, settings: Streamed) -> Observation:
     """Streams on every thread until their count or duration."""
     count, duration_ns = settings.until()
-    with rig.connected(stream_channels(settings, "sink", settings.op)) as ends:
+    with rig.connect(stream_channels(settings, "sink", settings.op)) as ends:
         loops = stream_loops(
             settings,
             ends.endpoints,
@@ -54,28 +55,37 @@ def one_way(rig: Rig, settings: Streamed) -> Observation:
             duration_ns=duration_ns,
         )
         sent = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
-        theirs = rig.finish(ends, sent, posted(settings, sent))
-    return seen(settings, sent, theirs)
+        received = rig.finish(ends, sent, count_posted(settings, sent))
+    return observe_streams(settings, sent, received)
 
 
-def seen(settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]) -> Observation:
+def observe_streams(
+    settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]
+) -> Observation:
     """The record's content of a stream: the receiver's view first, where it is known."""
-    ours, theirs, carried = total(sent), total(received), total(received, beside=sent)
+    ours, arrived, carried = total(sent), total(received), total(received, beside=sent)
     observed = Observation()
     observed.quantities |= throughput("throughput", carried) | throughput("sender.throughput", ours)
     observed.quantities |= messages(carried if received else ours)
     if received:
         # The receiver's own count of the lost has those of the warm-up in it.
-        lost = max(0, ours.sent - theirs.received)
-        arrived = replace(theirs, sent=ours.sent, lost=lost)
-        observed.quantities |= flaws(arrived, is_lossy(settings), settings.validate)
-    observed.quantities |= cpu(ours) | cpu(theirs, "peer.cpu")
+        lost = max(0, ours.sent - arrived.received)
+        transit = replace(arrived, sent=ours.sent, lost=lost)
+        observed.quantities |= flaws(transit, is_lossy(settings), settings.validate)
+    observed.quantities |= cpu(ours) | cpu(arrived, "peer.cpu")
     if settings.route.transport in ("tcp", "udp"):
         observed.notes.append(
             f"{settings.route}: the sender's figures count bytes that the "
             "kernel has taken, not those that have arrived"
         )
     return observed
+
+
+def run_streams_mpi(ranks: mpi.Ranks, settings: Streamed) -> Observation:
+    """A stream by two ranks."""
+    outcome = ranks.run(mpi.build_job("bandwidth", settings, window=settings.depth))
+    assert isinstance(outcome.result, mpi.Counts)
+    return observe_streams(settings, [outcome.result], [outcome.peer_counts])
 
 
 def check_streams(settings: Windowed) -> None:
@@ -93,12 +103,12 @@ def stream_channels(
     config = _fields(settings, role)
     # A peer that sends too ends by itself; the others end when we tell them.
     count, duration_ns = settings.until()
-    own_count = count if role == "duplex" else 0
-    loop = loop_fields(settings, op=op, count=own_count, duration_ns=duration_ns)
+    peer_count = count if role == "duplex" else 0
+    loop = loop_fields(settings, op=op, count=peer_count, duration_ns=duration_ns)
     options = {**window_options(settings), "rate": (settings.rate or 0.0) / settings.threads}
-    one = ChannelSpec(config=config, role=role, loop=loop, options=options)
+    channel = ChannelSpec(config=config, role=role, loop=loop, options=options)
     threads = range(first_thread, first_thread + settings.threads)
-    return [replace(one, thread=thread) for thread in threads for _ in range(settings.qps)]
+    return [replace(channel, thread=thread) for thread in threads for _ in range(settings.qps)]
 
 
 def _fields(settings: Windowed, role: str) -> dict[str, Any]:
@@ -164,7 +174,7 @@ def thread_spec(settings: Windowed, number: int, **more: Any) -> LoopSpec:
     return loop_spec(settings, cpu=loop_cpu(settings, number), **more)
 
 
-def posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:
+def count_posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:
     """Messages that left for each of the peer's threads, the warm-up's too: it waits for those."""
     warmup = settings.warmup_messages * settings.qps
     return [c.sent + warmup for c in counts]

@@ -78,7 +78,7 @@ def check(settings: TransferSettings) -> None:
         raise InputError("--size", f"{settings.size_bytes} B", f"use {ACK_BYTES} B or more")
 
 
-def chosen_op(settings: TransferSettings) -> str:
+def choose_op(settings: TransferSettings) -> str:
     """As asked for, else write-imm where the transport offers it."""
     route = settings.route
     offered = {
@@ -92,16 +92,16 @@ def chosen_op(settings: TransferSettings) -> str:
 
 def run(rig: Rig, settings: TransferSettings) -> Observation:
     """One transfer on one connection."""
-    op = chosen_op(settings)
+    op = choose_op(settings)
     spec = loop_spec(settings, op=op, count=settings.messages, duration_ns=0)
     every = settings.warmup_messages + settings.messages
-    with rig.connected([_channel(settings, op)]) as ends:
+    with rig.connect([_channel(settings, op)]) as ends:
         loop = partial(transfer_send, ends.endpoints[0], spec, ends.stop, **_options(settings))
         (sent,) = rig.run([loop], done_share(ends.stop, every, 0))
-        theirs = rig.finish(ends, [sent], [every])
-    observed = Observation(quantities=quantities(sent, theirs), settings={"op": op})
-    if settings.validate and theirs:
-        observed.quantities["corrupted"] = Scalar(total(theirs).corrupted, "")
+        received = rig.finish(ends, [sent], [every])
+    observed = Observation(quantities=quantities(sent, received), settings={"op": op})
+    if settings.validate and received:
+        observed.quantities["corrupted"] = Scalar(total(received).corrupted, "")
     if not settings.op and op != "write-imm":
         observed.notes.append(f"{settings.route} has no write with immediate data: sends instead")
     return observed
@@ -141,16 +141,16 @@ def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
     return ChannelSpec(config=config, role="transfer", loop=loop, options=options)
 
 
-def quantities(sent: Counted, theirs: Sequence[Counted]) -> dict[str, Quantity]:
+def quantities(sent: Counted, received: Sequence[Counted]) -> dict[str, Quantity]:
     """Throughput as it arrived and as the sender saw it acknowledged, and the costs."""
-    ours, received, carried = total([sent]), total(theirs), total(theirs, beside=[sent])
-    found = throughput("throughput", carried) | throughput("sender.throughput", ours)
-    found["elapsed"] = Scalar(ours.elapsed_ns / 1e9, "s")
-    found |= messages(ours) | cpu(ours) | cpu(received, "peer.cpu")
-    if received.corrupted or received.reordered:
-        found["corrupted"] = Scalar(received.corrupted, "")
-        found["reordered"] = Scalar(received.reordered, "")
-    return found
+    ours, peer, carried = total([sent]), total(received), total(received, beside=[sent])
+    result = throughput("throughput", carried) | throughput("sender.throughput", ours)
+    result["elapsed"] = Scalar(ours.elapsed_ns / 1e9, "s")
+    result |= messages(ours) | cpu(ours) | cpu(peer, "peer.cpu")
+    if peer.corrupted or peer.reordered:
+        result["corrupted"] = Scalar(peer.corrupted, "")
+        result["reordered"] = Scalar(peer.reordered, "")
+    return result
 
 
 UNRELIABLE = "a transfer must not lose messages"
@@ -162,7 +162,7 @@ TRANSFER = Test(
     settings=TransferSettings,
     run=run,
     check=check,
-    op=chosen_op,
+    op=choose_op,
     refused={
         "udp": (UNRELIABLE, "use --over tcp, verbs or ofi:PROVIDER"),
         "verbs:uc": (UNRELIABLE, "use --endpoint rc"),

@@ -28,9 +28,8 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, papers_1944, write_toml
 from weft.host.testbed import persistent
 from weft.host.testbed.wiring import Wiring
-from weft.sensitivity.application import application_of
+from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
-from weft.sensitivity.profile import Profile, Run
 
 SEED = 6
 APPS = 20
@@ -64,7 +63,7 @@ def prepare(folder: Path) -> None:
     for n in range(APPS):
         part = rng.uniform(0.05, 1.0)
         runs = [Run(share=share, completion=60 * (1 + part * (1 / share - 1))) for share in SHARES]
-        AppTable(folder / "apps").save(application_of(Profile(name=f"app{n}", runs=tuple(runs))))
+        AppTable(folder / "apps").save(fit_application(Profile(name=f"app{n}", runs=tuple(runs))))
 
 
 def simulated(*, take_over: bool) -> Rig:

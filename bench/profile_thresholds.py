@@ -25,7 +25,7 @@ from random import Random
 from weft.host.net import namespaces
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import INTERFACE, Wiring
-from weft.sensitivity.run_command import host_bytes, run_command
+from weft.sensitivity.run_command import count_bytes, run_command
 
 RATE_BPS = 200_000_000
 LENGTHS_S = (0.25, 0.5, 1.0, 2.0)
@@ -124,7 +124,7 @@ def _run(bed: Testbed, size: int, loops: int) -> Seen:
     argv = [sys.executable, "-c", WORK, str(size), str(loops)]
     inside = bed.namespaces["h1"]
     spawn = partial(namespaces.spawn, inside, argv)
-    with host_bytes(inside, INTERFACE) as counters:
+    with count_bytes(inside, INTERFACE) as counters:
         ran = run_command(spawn, counters, limit_s=LIMIT_S, where="bench")
     return Seen("", 0.0, ran.completion_s, ran.cpu_s, ran.run_delay_s)
 

@@ -15,9 +15,8 @@ from needs import need_namespaces
 from weft.control.operators.timeline import EXPLAINED, NAME
 from weft.host.testbed import persistent
 from weft.records import Record, Row, read_records
-from weft.sensitivity.application import application_of
+from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
-from weft.sensitivity.profile import Profile, Run
 
 PROJECT = Path(__file__).parents[2]
 BED = "day"
@@ -101,7 +100,7 @@ def write_day(folder: Path) -> None:
     (folder / "day.toml").write_text("\n".join([head, *shifts]))
     for name, (_, _, part) in SHIFTS.items():
         runs = [Run(share=share, completion=1 + part * (1 / share - 1)) for share in SHARES]
-        AppTable(folder / "apps").save(application_of(Profile(name=name, runs=tuple(runs))))
+        AppTable(folder / "apps").save(fit_application(Profile(name=name, runs=tuple(runs))))
 
 
 def lived(folder: Path) -> list[Record]:

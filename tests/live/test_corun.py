@@ -25,10 +25,9 @@ from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
 from weft.records import read_records
-from weft.sensitivity.application import application_of
+from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
-from weft.sensitivity.profile import Profile, Run
 
 NAME = "live-corun"
 RATE_BPS = 50_000_000
@@ -87,7 +86,7 @@ class Bench:
         whole_s = 8 * BYTES / RATE_BPS
         runs = tuple(Run(share=b, completion=0.2 + whole_s / b) for b in (0.1, 0.25, 0.5, 1.0))
         profile = Profile(name=name, runs=runs, command=command, link_bps=RATE_BPS)
-        AppTable(self.folder / "table").save(application_of(profile), replace=True)
+        AppTable(self.folder / "table").save(fit_application(profile), replace=True)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from traffic import watched
 
 from weft.host.testbed.build import testbed
 from weft.host.testbed.wiring import Wiring
-from weft.sensitivity.record_trace import record_trace
+from weft.sensitivity.run_command import record_trace
 from weft.sensitivity.trace import Estimate, estimate
 
 RATE_BPS = 100_000_000

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.sensitivity.fit import Sample, band, fit_convex, fit_polynomial, left_out, r_squared
+from weft.sensitivity.fit import (
+    Sample,
+    confidence_band,
+    fit_convex,
+    fit_polynomial,
+    leave_one_out,
+    r_squared,
+)
 from weft.sensitivity.model import FloatArray, Hinges
 
 SHARES = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -141,7 +148,7 @@ def test_the_band_holds_the_truth_nine_times_in_ten() -> None:
     rng = np.random.default_rng(7)
     inside = []
     for _ in range(150):
-        limits = band(profiled(truth, 0.03, rng), grid, draws=120)
+        limits = confidence_band(profiled(truth, 0.03, rng), grid, draws=120)
         assert limits is not None
         d = truth.slowdown(grid)
         inside.append((limits.low <= d) & (d <= limits.high))
@@ -153,12 +160,12 @@ def test_the_band_is_the_same_for_the_same_seed_and_none_without_repetitions() -
     truth = Hinges(terms=((1.0, 0.3),), floor=0.05)
     samples = profiled(truth, 0.03, rng)
     grid: FloatArray = np.array([0.1, 0.5])
-    one, two = band(samples, grid), band(samples, grid)
+    one, two = confidence_band(samples, grid), confidence_band(samples, grid)
     assert one is not None
     assert two is not None
     assert (one.low == two.low).all()
     assert (one.high == two.high).all()
-    assert band([s for s in samples if s.repetition == 0], grid) is None
+    assert confidence_band([s for s in samples if s.repetition == 0], grid) is None
 
 
 def test_left_out_shares_show_what_r_squared_hides() -> None:
@@ -166,8 +173,8 @@ def test_left_out_shares_show_what_r_squared_hides() -> None:
     samples = [Sample(share=b, slowdown=1 / b) for b in (0.1, 0.25, 0.5, 0.75, 1.0)]
     cubic = fit_polynomial(samples, 3)
     assert r_squared(cubic, samples) > 0.98
-    of_cubic = left_out(lambda s: fit_polynomial(s, 3), samples, least=4)
-    of_convex = left_out(fit_convex, samples)
+    of_cubic = leave_one_out(lambda s: fit_polynomial(s, 3), samples, least=4)
+    of_convex = leave_one_out(fit_convex, samples)
     assert of_cubic is not None
     assert of_convex is not None
     assert of_cubic.worst > 0.3

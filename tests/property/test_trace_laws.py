@@ -13,7 +13,7 @@ from some_examples import examples
 
 from weft.errors import InputError
 from weft.sensitivity.model import FloatArray
-from weft.sensitivity.trace import Trace, estimate, phases
+from weft.sensitivity.trace import Trace, estimate, find_phases
 
 RATE_BPS = 200e6
 SHARES: FloatArray = np.array([0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 0.9, 1.0])
@@ -165,7 +165,7 @@ def test_programs_that_end_each_overlap_by_waiting_are_told_within_five_percent(
 
 def test_phases_are_named_as_in_the_paper() -> None:
     program = [Block(1, 0), Block(0, 0.5), Block(1, 1)]
-    found = phases(traced(program, 0.1))
+    found = find_phases(traced(program, 0.1))
     assert [(p.kind, round(p.duration_s, 6)) for p in found] == [
         ("computation", 1),
         ("communication", 0.5),

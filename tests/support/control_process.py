@@ -19,9 +19,8 @@ from serve_process import START_S, wait_until
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.methods import path, reply_class
 from weft.fabric import Fabric, leaf_spine, write_toml
-from weft.sensitivity.application import application_of
+from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
-from weft.sensitivity.profile import Profile, Run
 from weft.switches import PortName, Tables
 from weft.switches.simulated import SimulatedSwitches, read_routed_fabric
 
@@ -34,7 +33,7 @@ def save_applications(folder: Path, parts: Mapping[str, float] = PARTS) -> None:
     """Profiles of applications that communicate for this part of their time."""
     for name, part in parts.items():
         runs = [Run(share=share, completion=10 * (1 + part * (1 / share - 1))) for share in SHARES]
-        AppTable(folder).save(application_of(Profile(name=name, runs=tuple(runs))))
+        AppTable(folder).save(fit_application(Profile(name=name, runs=tuple(runs))))
 
 
 def slowly(condition: Callable[[], Any], what: str, within_s: float, pause_s: float = 0.02) -> Any:

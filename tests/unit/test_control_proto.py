@@ -58,4 +58,4 @@ def test_who_writes_a_frame_wrongly_is_sent_to_the_page_that_says_how() -> None:
     page = Path(__file__).parents[2] / "docs" / "control-protocol.md"
     with pytest.raises(Refused, match=f"see docs/{page.name}"):
         read_frame(b'{"call": "Renew", "nonsense": 1}')
-    assert "a field that is not known is refused" in page.read_text()
+    assert "an unknown field is refused" in page.read_text()

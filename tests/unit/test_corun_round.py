@@ -47,10 +47,9 @@ from weft.corun.ways import (
 )
 from weft.errors import InputError
 from weft.records import Record
-from weft.sensitivity.application import application_of
+from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
-from weft.sensitivity.profile import Profile, Run
 
 SENDS = Hinges(terms=((1.0, 1.0),), floor=0.05)  # nothing but sending
 WAITS = Hinges(terms=((1.0, 0.4),), floor=0.05)  # sends two fifths of its time
@@ -264,7 +263,7 @@ def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> floa
         )
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
     )
-    return measured_volume(application_of(Profile(name="x", runs=runs, link_bps=1e6)))
+    return measured_volume(fit_application(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
 def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None:
@@ -361,7 +360,7 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
     """Of a and b, whose commands are their names unless told otherwise."""
     runs = tuple(Run(share=b, completion=1 / b) for b in (0.1, 0.5, 1.0))
     applications = [
-        application_of(Profile(name=name, runs=runs, command=(commands.get(name, name),)))
+        fit_application(Profile(name=name, runs=runs, command=(commands.get(name, name),)))
         for name in PLAN.names
     ]
     return replace(PLAN, identity=identity_of(applications, place, directory))
@@ -538,7 +537,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     for name, command in (("known", ("true",)), ("published", ())):
         runs = tuple(Run(share=b, completion=1 / b) for b in (0.1, 0.5, 1.0))
         profile = Profile(name=name, runs=runs, command=command, link_bps=200e6)
-        table.save(application_of(profile))
+        table.save(fit_application(profile))
     at = ["--table", str(tmp_path / "table"), "--testbed", "nowhere"]
     cases = {
         ("known",): "corun: 1 application; name two or more",

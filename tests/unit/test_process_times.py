@@ -13,7 +13,7 @@ import pytest
 
 from weft.errors import InputError
 from weft.host.machine.process_times import Times, TreeTimes
-from weft.sensitivity.record_trace import computing_cores, interface_bytes, record_trace
+from weft.sensitivity.run_command import computing_cores, interface_bytes, record_trace
 
 
 def thread(root: Path, pid: int, tid: int, cpu_ns: int, delay_ns: int, children: str = "") -> Path:

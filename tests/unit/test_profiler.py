@@ -20,10 +20,14 @@ from weft.host.net import namespaces
 from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
 from weft.sensitivity.place import network_text
-from weft.sensitivity.profiler import duration, first_of, foreseen, profiled
-from weft.sensitivity.record_trace import Counters, Watched
-from weft.sensitivity.run_command import Ran, host_bytes, run_command
-from weft.sensitivity.run_log import RunLog
+from weft.sensitivity.profiler import (
+    RunLog,
+    forecast_time,
+    format_duration,
+    profile_command,
+    read_first_run,
+)
+from weft.sensitivity.run_command import CommandRun, Counters, UsageSeries, count_bytes, run_command
 from weft.sensitivity.schedule import Plan
 
 LINK_BPS = 100e6
@@ -47,7 +51,7 @@ class Invented:
         self.ends_at = ends_at
         self.shares: list[float] = []
 
-    def __call__(self, share: float, limit_s: float, where: str) -> Ran:
+    def __call__(self, share: float, limit_s: float, where: str) -> CommandRun:
         if len(self.shares) == self.ends_at:
             raise KeyboardInterrupt
         factor = self.slower.get(len(self.shares), 1.0)
@@ -57,19 +61,19 @@ class Invented:
         return ran(completion_s)
 
 
-def ran(completion_s: float) -> Ran:
+def ran(completion_s: float) -> CommandRun:
     at_s = np.linspace(0, completion_s, round(completion_s / 0.02) + 1)
     sent = np.clip(at_s - COMPUTING_S, 0, None) / max(completion_s - COMPUTING_S, 1e-9)
     total = LINK_BPS / 8 * SENDING_S
     cpu_s = np.minimum(at_s, COMPUTING_S)
-    watched = Watched(at_s, 0 * at_s, total * sent, cpu_s, 0 * at_s)
-    return Ran(watched, completion_s, 1_000_000, round(total), float(cpu_s[-1]), 0.0)
+    watched = UsageSeries(at_s, 0 * at_s, total * sent, cpu_s, 0 * at_s)
+    return CommandRun(watched, completion_s, 1_000_000, round(total), float(cpu_s[-1]), 0.0)
 
 
 def profile(path: Path, runner: Invented, plan: Plan = PLAN) -> tuple[Application, list[str]]:
     told: list[str] = []
     log = RunLog(path, plan)
-    return profiled(log, runner, told.append, machine={}, date="2026"), told
+    return profile_command(log, runner, told.append, machine={}, date="2026"), told
 
 
 def test_the_profile_is_what_the_command_took_at_each_share(tmp_path: Path) -> None:
@@ -190,12 +194,14 @@ def test_a_damaged_log_is_refused_by_name(tmp_path: Path, damage: bytes) -> None
 
 def test_a_command_that_ends_too_soon_is_not_profiled(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"send: took 0.3 s, too short to measure; give it work"):
-        profiled(RunLog(tmp_path / "log", PLAN), lambda *_: ran(0.3), print, machine={}, date="")
+        profile_command(
+            RunLog(tmp_path / "log", PLAN), lambda *_: ran(0.3), print, machine={}, date=""
+        )
     assert not (tmp_path / "log").exists()
 
 
 def test_the_time_foreseen_lies_between_its_bounds() -> None:
-    ahead = foreseen(PLAN, *first_of(PLAN, ran(3.0), print))
+    ahead = forecast_time(PLAN, *read_first_run(PLAN, ran(3.0), print))
     assert ahead.least_s < ahead.expected_s <= ahead.most_s
     assert ahead.expected_s == pytest.approx(3 + 58, rel=0.03)
 
@@ -209,7 +215,7 @@ def test_more_bytes_than_the_link_carries_cost_the_estimate_and_not_the_profile(
     assert told[0].startswith("no estimate from the first run: trace: the bytes need 667 % of")
     assert found.traced is None
     assert float(found.convex.model.slowdown(0.25)) == pytest.approx(3.0)
-    ahead = foreseen(slow, *first_of(slow, ran(3.0), told.append))
+    ahead = forecast_time(slow, *read_first_run(slow, ran(3.0), told.append))
     # 6 runs of 3 s and a first one; at 10, 50 and 100 % ten times, twice and once as long
     assert ahead.least_s == pytest.approx(21)
     assert ahead.most_s == ahead.expected_s == pytest.approx(3 + 2 * 3 * (10 + 2 + 1))
@@ -219,7 +225,7 @@ def test_more_bytes_than_the_link_carries_cost_the_estimate_and_not_the_profile(
     ("seconds", "said"), [(0.2, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")]
 )
 def test_durations_are_as_people_say_them(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+    assert format_duration(seconds) == said
 
 
 # ---- One real run -----------------------------------------------------------------------------
@@ -227,7 +233,7 @@ def test_durations_are_as_people_say_them(seconds: float, said: str) -> None:
 
 @pytest.fixture
 def lo() -> Iterator[Counters]:
-    with host_bytes(None, "lo") as counters:
+    with count_bytes(None, "lo") as counters:
         yield counters
 
 
@@ -311,7 +317,7 @@ def gone(pid: int) -> bool:
 
 def test_an_interface_that_is_not_there_is_named() -> None:
     told = r"interface nic9: is not there; use one of .*lo"
-    with pytest.raises(InputError, match=told), host_bytes(None, "nic9"):
+    with pytest.raises(InputError, match=told), count_bytes(None, "nic9"):
         pass
 
 

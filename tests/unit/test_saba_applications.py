@@ -16,10 +16,9 @@ from weft.corun.outcome import Mean, outcome_of
 from weft.corun.rounds import Plan, record_of
 from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WEFT, ways_of
 from weft.plot.style import figure
-from weft.sensitivity.application import Application, application_of
+from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
-from weft.sensitivity.profile import Profile, Run
 from weft.studies import Result, run_study
 from weft.studies.claim import NotHere
 from weft.studies.saba import OF_APPLICATIONS
@@ -57,7 +56,7 @@ def application(
         for b in shares
         for r in range(2)
     )
-    return application_of(Profile(name=name, runs=runs, link_bps=LINK_BPS))
+    return fit_application(Profile(name=name, runs=runs, link_bps=LINK_BPS))
 
 
 def cohort(*applications: Application) -> Cohort:

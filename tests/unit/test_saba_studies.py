@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from weft.sensitivity.curve import PAPER_SHARES
+from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
 from weft.studies.saba.degree import FIG4_3, STATED

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from weft.errors import InputError
-from weft.sensitivity.profile import Run
-from weft.sensitivity.schedule import Plan, judged, kept, left_s, next_run
+from weft.sensitivity.application import Run
+from weft.sensitivity.schedule import Plan, judge_runs, next_run, select_good_runs, time_left_s
 
 PLAN = Plan(
     name="made-up",
@@ -47,7 +47,7 @@ def test_every_repetition_has_every_share_once_in_an_order_of_its_own() -> None:
 def test_quiet_runs_are_not_repeated() -> None:
     runs = finish(PLAN, [], Random(1))
     assert [one.share for one in runs] == list(PLAN.order)
-    assert kept(runs) == runs
+    assert select_good_runs(runs) == runs
     assert [one.repetition for one in runs if one.share == 0.25] == [0, 1, 2]
 
 
@@ -67,8 +67,8 @@ def test_an_outlying_run_is_set_aside_and_repeated_for_a_stated_reason() -> None
     assert due.because == "run 2 at 25 % took 6.5 s, 30% above the median of its share"
     after = finish(PLAN, runs)
     assert len(after) == 13
-    assert runs[place] not in kept(after)
-    assert Counter(one.share for one in kept(after)) == dict.fromkeys(PLAN.shares, 3)
+    assert runs[place] not in select_good_runs(after)
+    assert Counter(one.share for one in select_good_runs(after)) == dict.fromkeys(PLAN.shares, 3)
 
 
 def test_of_two_runs_that_differ_the_slower_is_repeated() -> None:
@@ -78,7 +78,7 @@ def test_of_two_runs_that_differ_the_slower_is_repeated() -> None:
     due = next_run(plan, runs)
     assert due is not None
     assert due.share == runs[-1].share
-    assert [one.reason != "" for one in judged(runs)] == [False] * 7 + [True]
+    assert [one.reason != "" for one in judge_runs(runs)] == [False] * 7 + [True]
 
 
 def test_a_share_whose_runs_scatter_by_nature_is_not_repeated_for_ever() -> None:
@@ -88,14 +88,14 @@ def test_a_share_whose_runs_scatter_by_nature_is_not_repeated_for_ever() -> None
         runs.append(run(due.share, (1 + 1 / due.share) * random.uniform(0.5, 2), due.repetition))
     counts = Counter(one.share for one in runs)
     assert max(counts.values()) <= 6
-    assert {one.share for one in kept(runs)} == set(PLAN.shares)
+    assert {one.share for one in select_good_runs(runs)} == set(PLAN.shares)
 
 
 def test_a_run_that_waited_for_processors_is_contended_and_one_that_always_waits_is_not() -> None:
     runs = [run(b, 1 + 1 / b, n, cpu_s=2.0, run_delay_s=1.0) for n, b in enumerate(PLAN.order)]
-    assert not any(one.reason for one in judged(runs))
+    assert not any(one.reason for one in judge_runs(runs))
     runs[4] = replace(runs[4], run_delay_s=1.1 + 0.06 * runs[4].completion)
-    reasons = [one.reason for one in judged(runs) if one.reason]
+    reasons = [one.reason for one in judge_runs(runs) if one.reason]
     assert len(reasons) == 1
     assert "longer for a processor than is usual" in reasons[0]
     due = next_run(PLAN, runs)
@@ -108,7 +108,7 @@ def test_a_neighbour_that_is_there_half_of_the_time_does_not_become_usual() -> N
         run(b, (1 + 1 / b) * (1.05 if n % 2 else 1), n, cpu_s=1.0, run_delay_s=0.8 * (n % 2))
         for n, b in enumerate(PLAN.order)
     ]
-    found = judged(runs)
+    found = judge_runs(runs)
     wanted = [n % 2 == 1 and 0.05 * one.run.completion < 0.8 for n, one in enumerate(found)]
     assert [one.reason != "" for one in found] == wanted
 
@@ -121,38 +121,38 @@ def test_waiting_that_every_run_of_a_share_has_is_the_commands_own() -> None:
         runs.append(run(due.share, 1 + 1 / due.share, due.repetition, cpu_s=1, run_delay_s=delay))
     assert len(runs) == 12
     runs[PLAN.order.index(0.1)] = run(0.1, 11.0, cpu_s=1, run_delay_s=3.0)
-    assert [one.run.share for one in judged(runs) if one.reason] == [0.1]
+    assert [one.run.share for one in judge_runs(runs) if one.reason] == [0.1]
 
 
 def test_where_no_run_of_a_share_is_good_all_count() -> None:
     others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
     taken = [run(0.1, 11.0, cpu_s=1, run_delay_s=2.0), run(0.1, 11.1, cpu_s=1, run_delay_s=2.0)]
     taken.append(run(0.1, 20.0, cpu_s=1, run_delay_s=0))
-    found = judged([*others, *taken])
+    found = judge_runs([*others, *taken])
     assert all(one.reason for one in found[-3:])
-    assert len(kept([*others, *taken])) == len(found)
+    assert len(select_good_runs([*others, *taken])) == len(found)
 
 
 def test_the_one_run_of_a_share_that_nobody_disturbed_counts_though_most_were_slower() -> None:
     others = [run(b, 1 + 1 / b, cpu_s=1, run_delay_s=0) for b in PLAN.order if b != 0.1]
     taken = [run(0.1, 20.0, cpu_s=1, run_delay_s=8.0), run(0.1, 20.0, cpu_s=1, run_delay_s=8.0)]
     quiet = run(0.1, 11.0, cpu_s=1, run_delay_s=0)
-    found = judged([*others, *taken, quiet])
+    found = judge_runs([*others, *taken, quiet])
     assert [one.reason != "" for one in found[-3:]] == [True, True, False]
-    assert kept([*others, *taken, quiet]) == [*others, quiet]
+    assert select_good_runs([*others, *taken, quiet]) == [*others, quiet]
     # A second one that nobody disturbed is held against the first, not against the disturbed.
     slower = replace(quiet, completion=13.0)
-    assert judged([*others, *taken, quiet, slower])[-1].reason.endswith(
+    assert judge_runs([*others, *taken, quiet, slower])[-1].reason.endswith(
         "took 13 s, 18% above the median of its share"
     )
 
 
 def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None:
-    assert left_s(PLAN, [], lambda b: 1 / b) == pytest.approx(3 * (10 + 4 + 2 + 1))
+    assert time_left_s(PLAN, [], lambda b: 1 / b) == pytest.approx(3 * (10 + 4 + 2 + 1))
     runs = finish(PLAN, [])
-    assert left_s(PLAN, runs, lambda b: 1 / b) == 0
+    assert time_left_s(PLAN, runs, lambda b: 1 / b) == 0
     rest = sum(1 + 1 / b for b in PLAN.order[8:])
-    assert left_s(PLAN, runs[:8], lambda _: 1e9) == pytest.approx(rest)
+    assert time_left_s(PLAN, runs[:8], lambda _: 1e9) == pytest.approx(rest)
 
 
 @pytest.mark.parametrize(

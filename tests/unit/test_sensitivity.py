@@ -14,14 +14,17 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.sensitivity.application import application_of
-from weft.sensitivity.application_file import from_json, to_json
-from weft.sensitivity.application_table import AppTable, default_directory, read_application
+from weft.sensitivity.application import Profile, Run, build_curve, default_shares, fit_application
+from weft.sensitivity.application_table import (
+    AppTable,
+    default_directory,
+    from_json,
+    read_application,
+    to_json,
+)
 from weft.sensitivity.application_text import application_text
-from weft.sensitivity.curve import curve_rows, usual_shares
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial
-from weft.sensitivity.profile import Profile, Run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "apps"
 
@@ -227,42 +230,42 @@ def test_a_run_with_an_impossible_value_is_refused(wrong: dict[str, float]) -> N
 
 
 def test_an_application_has_every_model_that_its_shares_determine() -> None:
-    found = application_of(profile())
+    found = fit_application(profile())
     assert [f.model.degree for f in found.paper] == [1, 2, 3]
     assert found.floor == 0.1
     # D = 1 + (1/b − 1) / 3
     assert found.convex.model.slowdown([0.1, 0.25]) == pytest.approx([4, 2], rel=0.03)
     two = replace(profile(), runs=tuple(r for r in profile().runs if r.share in (0.5, 1)))
-    assert [f.model.degree for f in application_of(two).paper] == [1]
-    assert application_of(two).convex.quality.left_out is None
+    assert [f.model.degree for f in fit_application(two).paper] == [1]
+    assert fit_application(two).convex.quality.left_out is None
 
 
 def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None:
     exact = Hinges(terms=((1.0, 1 / 3),), floor=0.05)
-    found = application_of(profile(), exact)
+    found = fit_application(profile(), exact)
     assert found.traced is not None
     assert found.traced.quality.left_out is not None
     assert found.traced.quality.left_out.n == 3  # 10, 25, 50 %
     assert found.traced.quality.left_out.worst < 0.03
     assert from_json(to_json(found), "file") == found
-    text = application_text(found, curve_rows(found, [0.25, 1.0]))
+    text = application_text(found, build_curve(found, [0.25, 1.0]))
     assert "traced, one run" in text
     # 1 + (1/0.25 − 1) / 3
     assert next(line for line in text.splitlines() if line.startswith("25 %")).endswith(" 2.000")
     with pytest.raises(InputError, match=r"floor 0\.2 is above the least share profiled, 0\.1"):
-        application_of(profile(), Hinges(terms=(), floor=0.2))
+        fit_application(profile(), Hinges(terms=(), floor=0.2))
 
 
 def test_noise_about_no_slowdown_is_not_called_a_shape_that_cannot_be_followed() -> None:
     took = {0.25: 1.012, 0.5: 1.02, 1.0: 1.0}
     runs = tuple(Run(share=b, completion=s) for b, s in took.items())
-    warnings = application_of(Profile(name="compute", runs=runs)).warnings
+    warnings = fit_application(Profile(name="compute", runs=runs)).warnings
     assert not any("cannot follow" in warning for warning in warnings)
 
 
 def test_a_file_from_before_estimates_were_kept_is_read() -> None:
     runs = tuple(Run(share=b, completion=1 + 1 / b) for b in (0.25, 0.5, 1.0))
-    application = application_of(Profile(name="old", runs=runs))
+    application = fit_application(Profile(name="old", runs=runs))
     data = json.loads(to_json(application))
     del data["models"]["traced"]
     assert from_json(json.dumps(data), "file") == application
@@ -272,11 +275,11 @@ def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
     lr, sql = (read_application(EXAMPLES / f"saba-{n}.json") for n in ("lr", "sql"))
     assert any("more slowly than 1/share" in told for told in lr.warnings)
     assert any("degree 2 rises" in told for told in sql.warnings)
-    linear = application_of(
+    linear = fit_application(
         replace(profile(), runs=tuple(Run(share=b, completion=2 - b) for b in (0.1, 0.5, 1.0)))
     )
     assert not any("rises" in told for told in linear.warnings)
-    little = application_of(
+    little = fit_application(
         replace(
             profile(), runs=tuple(Run(share=b, completion=1 + 0.03 * b) for b in (0.1, 0.5, 1.0))
         )
@@ -285,8 +288,8 @@ def test_warnings_tell_of_models_that_should_not_be_trusted() -> None:
 
 
 def test_the_curve_has_observed_means_band_and_every_model() -> None:
-    application = application_of(profile())
-    rows = curve_rows(application, usual_shares(application))
+    application = fit_application(profile())
+    rows = build_curve(application, default_shares(application))
     assert [row.share for row in rows] == [0.1, 0.25, 0.5, 0.75, 0.9, 1.0]
     for row in rows:
         assert row.low is not None
@@ -301,7 +304,7 @@ def test_the_curve_has_observed_means_band_and_every_model() -> None:
 
 
 def test_an_application_survives_its_file() -> None:
-    application = application_of(profile())
+    application = fit_application(profile())
     assert from_json(to_json(application), "file") == application
     assert to_json(from_json(to_json(application), "file")) == to_json(application)
 
@@ -309,9 +312,9 @@ def test_an_application_survives_its_file() -> None:
 def test_readers_that_do_not_know_bytes_of_one_direction_find_runs_as_they_were() -> None:
     plain = profile()
     runs = tuple(replace(run, sent_bytes=10**7 * run.repetition) for run in plain.runs)
-    application = application_of(replace(plain, runs=runs))
+    application = fit_application(replace(plain, runs=runs))
     assert from_json(to_json(application), "file") == application
-    old, new = (json.loads(to_json(a)) for a in (application_of(plain), application))
+    old, new = (json.loads(to_json(a)) for a in (fit_application(plain), application))
     assert new["profile"].pop("sent_bytes") == [0, 10**7, 2 * 10**7] * 4
     assert new == old
 
@@ -325,7 +328,7 @@ def test_more_bytes_sent_than_moved_are_refused() -> None:
 @pytest.mark.parametrize("name", ["saba-lr", "saba-sql"])
 def test_the_examples_hold_the_models_that_their_profiles_give(name: str) -> None:
     stored = read_application(EXAMPLES / f"{name}.json")
-    fitted = application_of(stored.profile)
+    fitted = fit_application(stored.profile)
     grid = np.linspace(stored.floor, 1, 9)
     assert stored.convex.model.slowdown(grid) == pytest.approx(fitted.convex.model.slowdown(grid))
     for old, new in zip(stored.paper, fitted.paper, strict=True):
@@ -371,8 +374,8 @@ DAMAGE: dict[str, Callable[[str], str | bytes]] = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_file_is_refused_by_name_and_the_others_stay(damage: str, tmp_path: Path) -> None:
     table = AppTable(tmp_path)
-    table.save(application_of(profile("other")))
-    path = table.save(application_of(profile("app")))
+    table.save(fit_application(profile("other")))
+    path = table.save(fit_application(profile("app")))
     made = DAMAGE[damage](path.read_text())
     path.write_bytes(made if isinstance(made, bytes) else made.encode())
     with pytest.raises(InputError) as raised:
@@ -389,7 +392,7 @@ def test_a_damaged_file_is_refused_by_name_and_the_others_stay(damage: str, tmp_
 
 def test_a_file_under_another_name_is_refused(tmp_path: Path) -> None:
     table = AppTable(tmp_path)
-    table.save(application_of(profile())).rename(tmp_path / "else.json")
+    table.save(fit_application(profile())).rename(tmp_path / "else.json")
     with pytest.raises(InputError, match=r"holds the application 'app'; rename it to app\.json"):
         table.load("else")
 
@@ -399,16 +402,16 @@ def test_a_table_that_does_not_exist_is_empty_and_is_made_when_needed(tmp_path: 
     assert table.names() == ()
     with pytest.raises(InputError, match="no application 'app'; profile or import one first"):
         table.load("app")
-    table.save(application_of(profile()))
+    table.save(fit_application(profile()))
     assert table.names() == ("app",)
 
 
 def test_saving_without_replace_refuses_and_keeps_what_is_there(tmp_path: Path) -> None:
     table = AppTable(tmp_path)
-    first = application_of(profile())
+    first = fit_application(profile())
     table.save(first)
     with pytest.raises(InputError, match="in the table already"):
-        table.save(application_of(replace(profile(), notes=())), replace=False)
+        table.save(fit_application(replace(profile(), notes=())), replace=False)
     assert table.load("app") == first
 
 
@@ -417,13 +420,13 @@ def test_other_files_in_the_directory_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".weft-torn.json").write_text("{")
     (tmp_path / "my notes.json").write_text("{}")
     table = AppTable(tmp_path)
-    table.save(application_of(profile()))
+    table.save(fit_application(profile()))
     assert table.names() == ("app",)
     assert (tmp_path / "README.txt").read_text() == "mine"
 
 
 def _write_many(directory: Path, writer: int, outcome: multiprocessing.Queue[str]) -> None:
-    table, mine = AppTable(directory), application_of(profile(f"own-{writer}", 1))
+    table, mine = AppTable(directory), fit_application(profile(f"own-{writer}", 1))
     for n in range(10):
         table.save(replace(mine, profile=replace(mine.profile, notes=(f"{writer}-{n}",))))
         table.save(replace(mine, profile=replace(mine.profile, name="shared")))

@@ -11,12 +11,20 @@ from pathlib import Path
 
 from weft.errors import InputError
 from weft.records import check_output, replace_file, write_text
-from weft.sensitivity.application import Application
-from weft.sensitivity.application_file import to_json
-from weft.sensitivity.application_table import AppTable, default_directory, read_application
+from weft.sensitivity.application import (
+    Application,
+    CurveRow,
+    build_curve,
+    default_shares,
+    parse_shares,
+)
+from weft.sensitivity.application_table import (
+    AppTable,
+    default_directory,
+    read_application,
+    to_json,
+)
 from weft.sensitivity.application_text import application_text, table_text
-from weft.sensitivity.curve import CurveRow, curve_rows, usual_shares
-from weft.sensitivity.shares import shares_from
 
 FIGURES = (".svg", ".png")
 
@@ -79,9 +87,9 @@ def run_list(args: argparse.Namespace) -> int:
 
 def run_show(args: argparse.Namespace) -> int:
     application = _table(args).load(args.name)
-    shares = shares_from(args.percent) if args.percent else usual_shares(application)
+    shares = parse_shares(args.percent) if args.percent else default_shares(application)
     figure = _figure_file(args.figure) if args.figure else None
-    rows = curve_rows(application, shares)
+    rows = build_curve(application, shares)
     if figure is not None:
         _draw(application, figure)
     if args.json:

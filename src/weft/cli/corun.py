@@ -35,7 +35,7 @@ from weft.records import Record, RecordWriter, check_output, read_records
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.place import testbed_text
-from weft.sensitivity.profiler import duration
+from weft.sensitivity.profiler import format_duration
 from weft.sensitivity.run_command import check_command
 
 _SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
@@ -208,7 +208,7 @@ def _tell(line: str) -> None:
 def _told(one: Round, record: Record, left_s: float) -> str:
     took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in completions_of(record).items())
     lost = unmarked_text(part_of(record, UNMARKED))
-    line = f"{one.repetition + 1:>3} {one.way:>5}: {took}; {duration(left_s)} left"
+    line = f"{one.repetition + 1:>3} {one.way:>5}: {took}; {format_duration(left_s)} left"
     return f"{line}\n    {lost}" if lost else line
 
 
@@ -227,7 +227,7 @@ def _foretell(
             if ways[way].weights
         ]
         print(f"{name}: weight and predicted slowdown {', '.join(told)}")
-    print(f"{len(plan.rounds)} rounds: about {duration(ahead_s)}")
+    print(f"{len(plan.rounds)} rounds: about {format_duration(ahead_s)}")
 
 
 def _show(plan: Plan, ways: Mapping[str, Way], records: Sequence[Record], *, as_json: bool) -> None:

@@ -19,26 +19,28 @@ from weft.errors import InputError
 from weft.host.net.file_lock import hold_lock
 from weft.host.testbed.persistent import DEFAULT_NAME
 from weft.records.run import describe_run
-from weft.sensitivity.application import Application
+from weft.sensitivity.application import (
+    Application,
+    build_curve,
+    check_name,
+    default_shares,
+    parse_shares,
+)
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.application_text import application_text
-from weft.sensitivity.cluster_place import on_cluster
-from weft.sensitivity.curve import curve_rows, usual_shares
-from weft.sensitivity.place import Place, on_interfaces, on_testbed
-from weft.sensitivity.profile import check_name
+from weft.sensitivity.place import Place, cluster_place, interface_place, testbed_place
 from weft.sensitivity.profiler import (
     FIRST_LIMIT_S,
-    Foreseen,
-    duration,
-    first_of,
-    foreseen,
-    profiled,
+    RunLog,
+    TimeForecast,
+    forecast_time,
+    format_duration,
+    profile_command,
+    read_first_run,
     remaining_s,
 )
-from weft.sensitivity.run_command import Ran, check_command
-from weft.sensitivity.run_log import RunLog
+from weft.sensitivity.run_command import CommandRun, check_command
 from weft.sensitivity.schedule import Plan
-from weft.sensitivity.shares import shares_from
 
 PERCENT = "5,10,25,50,75,90,100"
 
@@ -96,7 +98,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
-    shares, repeat = tuple(shares_from(args.percent)), number(args.repeat, "--repeat")
+    shares, repeat = tuple(parse_shares(args.percent)), number(args.repeat, "--repeat")
     timeout_s, seed = seconds(args.timeout), _seed(args.seed)
     table = AppTable(Path(args.table) if args.table else default_directory())
     check_command(command)
@@ -144,14 +146,14 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
         if args.sending_only or args.cluster is not None:
             option = "--sending-only" if args.sending_only else "--cluster"
             raise InputError(option, "is of interfaces", "give --interface, or leave it out")
-        return on_testbed(args.testbed, args.host)
+        return testbed_place(args.testbed, args.host)
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
     rate = None if args.rate is None else link_rate_bps(args.rate, "--rate")
-    allowed = {"allow_default_route": args.allow_default_route, "sending_only": args.sending_only}
+    allowed = {"allow_default_route": args.even_default_route, "sending_only": args.sending_only}
     if args.cluster is not None:
-        return nullcontext(on_cluster(args.cluster, args.interface, rate, **allowed))
-    return nullcontext(on_interfaces(args.interface, rate, **allowed))
+        return nullcontext(cluster_place(args.cluster, args.interface, rate, **allowed))
+    return nullcontext(interface_place(args.interface, rate, **allowed))
 
 
 # ---- Running ----------------------------------------------------------------------------------
@@ -164,13 +166,13 @@ def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
     with _kept(log), terminable(), place.capping() as links:
 
-        def run_at(share: float, limit_s: float, where: str) -> Ran:
+        def run_at(share: float, limit_s: float, where: str) -> CommandRun:
             links.cap(share)
             ran = place.run(log.plan.command, limit_s=limit_s, where=where)
             links.check(share)
             return ran
 
-        return profiled(
+        return profile_command(
             log, run_at, _tell, timeout_s=timeout_s, machine=machine, date=header.started
         )
 
@@ -215,8 +217,8 @@ def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
     left = remaining_s(log)
     if left is not None:
         runs = len(log.plan.order) - len(log.logged.runs)
-        found = Foreseen(runs=runs, expected_s=left, least_s=left, most_s=left)
-        text = f"{runs} runs are left of an unfinished profile: about {duration(left)}"
+        found = TimeForecast(runs=runs, expected_s=left, least_s=left, most_s=left)
+        text = f"{runs} runs are left of an unfinished profile: about {format_duration(left)}"
     else:
         with terminable():
             ran = place.run(
@@ -224,10 +226,13 @@ def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
                 limit_s=timeout_s or FIRST_LIMIT_S,
                 where=f"{log.plan.command[0]}, first run",
             )
-        first, estimate = first_of(log.plan, ran, _tell)
-        found = foreseen(log.plan, first, estimate)
-        bounds = f"at least {duration(found.least_s)}, at most {duration(found.most_s)}"
-        text = f"{found.runs} runs and a first one: about {duration(found.expected_s)} ({bounds})"
+        first, estimate = read_first_run(log.plan, ran, _tell)
+        found = forecast_time(log.plan, first, estimate)
+        bounds = (
+            f"at least {format_duration(found.least_s)}, at most {format_duration(found.most_s)}"
+        )
+        expected = format_duration(found.expected_s)
+        text = f"{found.runs} runs and a first one: about {expected} ({bounds})"
     print(json.dumps(asdict(found)) if as_json else text)
 
 
@@ -236,7 +241,7 @@ def _show(application: Application, stored: Path, *, as_json: bool) -> None:
         quality = asdict(application.convex.quality)
         print(json.dumps({"name": application.name, "file": str(stored), "quality": quality}))
         return
-    print(application_text(application, curve_rows(application, usual_shares(application))))
+    print(application_text(application, build_curve(application, default_shares(application))))
     print(f"\nstored in {stored}")
 
 

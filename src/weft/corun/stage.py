@@ -26,7 +26,7 @@ from weft.host.net.marking import Group
 from weft.host.net.weighted_queues import read_queues, set_queues
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
-from weft.sensitivity.run_command import failure
+from weft.sensitivity.run_command import describe_failure
 
 STAT = Path("/proc/stat")
 
@@ -105,7 +105,7 @@ class Stage:
         took_s = time.monotonic() - run.started_s
         status = run.process.wait()
         if status:
-            problem = failure(status, run.said)
+            problem = describe_failure(status, run.said)
             raise InputError(f"application {self.jobs[number].name}", problem, "mend its command")
         self._end(number)
         return number, took_s

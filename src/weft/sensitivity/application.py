@@ -1,31 +1,140 @@
-"""An application: its profile, both kinds of model fitted to it, and how well each fits.
+"""An application of the sensitivity table: the profile of its command and the models fitted to it.
 
-Entry point: `application_of`.
+A profile holds the runs at several shares of the link as observed; slowdowns are computed from
+them. The convex model is the default, the paper's polynomials stand beside it. `build_curve` lists
+observations, models and confidence band share by share.
+Entry points: `Profile`, `fit_application`, `build_curve`, `parse_shares`.
+Units: shares are fractions of the link, times seconds, rates bits per second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from math import isnan
-from typing import Generic, TypeVar
+from itertools import pairwise
+from math import inf, isfinite, isnan
+from statistics import fmean, mean
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
 from weft.errors import InputError
 from weft.model import ErrorSummary
+from weft.records import Plain
 from weft.sensitivity.fit import (
     DEGREES,
     Sample,
+    confidence_band,
     fit_convex,
     fit_polynomial,
-    left_out,
+    leave_one_out,
+    prediction_errors,
     r_squared,
-    unseen_errors,
 )
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
-from weft.sensitivity.profile import Profile
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+CompletionUnit = Literal["s", "slowdown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run at a share of the link; None where something was not observed.
+
+    `completion` is in the profile's unit. `bytes` are those of both directions, `sent_bytes` those
+    of them that went out. `run_delay_s` is how long the command's processes were
+    ready and waited for a processor: a contended run has much of it.
+    """
+
+    share: float
+    completion: float
+    repetition: int = 0
+    bytes: int | None = None
+    cpu_s: float | None = None
+    run_delay_s: float | None = None
+    sent_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            problem = f"{self.share:g} is not a fraction of the link"
+            raise InputError("run: share", problem, "use 0 < share <= 1, 0.25 for 25 %")
+        for name, least in (("completion", 0.0), ("bytes", -1), ("cpu_s", -1), ("run_delay_s", -1)):
+            value = getattr(self, name)
+            if value is not None and not least < value < inf:
+                problem = f"{value:g} at share {self.share:g}"
+                raise InputError(f"run: {name}", problem, "leave out runs that did not finish")
+        if self.sent_bytes is not None and not 0 <= self.sent_bytes <= (self.bytes or 0):
+            problem = f"{self.sent_bytes} of {self.bytes} in all"
+            raise InputError("run: sent_bytes", problem, "give a part of its bytes")
+
+    @property
+    def received_bytes(self) -> int | None:
+        if self.bytes is None or self.sent_bytes is None:
+            return None
+        return self.bytes - self.sent_bytes
+
+    @property
+    def busier_bytes(self) -> int | None:
+        """Of the direction that had more of them; None where they were not counted apart."""
+        sent, received = self.sent_bytes, self.received_bytes
+        return None if sent is None or received is None else max(sent, received)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Runs of one command, where and when. `completion_unit` "slowdown": as published, no times.
+
+    `link_bps` is the rate of the whole link, None where it is not known. `machine` says on what.
+    """
+
+    name: str
+    runs: tuple[Run, ...]
+    command: tuple[str, ...] = ()
+    link_bps: float | None = None
+    completion_unit: CompletionUnit = "s"
+    machine: Mapping[str, Plain] = field(default_factory=dict)
+    date: str = ""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.link_bps is not None and not (isfinite(self.link_bps) and self.link_bps > 0):
+            raise InputError(self.name, f"link rate {self.link_bps:g} b/s", "give a positive rate")
+        if not any(run.share == 1 for run in self.runs):
+            problem = "no run with the whole link, which slowdown is relative to"
+            raise InputError(self.name, problem, "profile at 100 % too")
+
+    @property
+    def baseline(self) -> float:
+        """Completion with the whole link: the mean of its runs."""
+        return fmean(run.completion for run in self.runs if run.share == 1)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """Slowdown of each run."""
+        baseline = self.baseline
+        return tuple(
+            Sample(share=run.share, slowdown=run.completion / baseline, repetition=run.repetition)
+            for run in self.runs
+        )
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the name of an application, which is also that of its file."""
+    return _NAME.fullmatch(text) is not None
+
+
+def check_name(name: str, where: str = "name") -> str:
+    """The name, if it can be one; `where` is what it was given as."""
+    if not is_name(name):
+        problem = f"{name!r} cannot be the name of an application"
+        remedy = "use up to 64 letters, digits and . _ -, a letter or digit first"
+        raise InputError(where, problem, remedy)
+    return name
+
 
 Model = TypeVar("Model", Hinges, Polynomial)
 
@@ -80,12 +189,12 @@ class Application:
         told = []
         ours, best = self.convex.quality.r_squared, self._best_polynomial()
         behind = ours is not None and best is not None and best > ours + _WORSE
-        if behind and unseen_errors(self.convex.model, self.profile.samples).worst > _NOISE:
+        if behind and prediction_errors(self.convex.model, self.profile.samples).worst > _NOISE:
             told.append(
                 f"the convex fit (R² {ours:.2f}) cannot follow samples that grow more slowly than "
                 f"1/share, which no mix of computing and sending does; a polynomial has {best:.2f}"
             )
-        rising = [m.model.degree for m in self.paper if _rises(m.model)]
+        rising = [m.model.degree for m in self.paper if _is_rising(m.model)]
         if rising:
             degrees = " and ".join(map(str, rising))
             told.append(f"the polynomial of degree {degrees} rises with more bandwidth somewhere")
@@ -98,7 +207,7 @@ class Application:
         )
 
 
-def application_of(profile: Profile, traced: Hinges | None = None) -> Application:
+def fit_application(profile: Profile, traced: Hinges | None = None) -> Application:
     """Fit every model that the profile determines: convex, and the polynomials of degree 1 to 3.
 
     `traced` is the estimate from one run, down to the least share profiled or below.
@@ -107,40 +216,110 @@ def application_of(profile: Profile, traced: Hinges | None = None) -> Applicatio
     shares = len({sample.share for sample in samples})
     return Application(
         profile=profile,
-        convex=_fitted(fit_convex, samples, 2),
+        convex=_fit_model(fit_convex, samples, 2),
         paper=tuple(
-            _fitted(partial(fit_polynomial, degree=degree), samples, degree + 1)
+            _fit_model(partial(fit_polynomial, degree=degree), samples, degree + 1)
             for degree in DEGREES
             if degree < shares
         ),
-        traced=None if traced is None else _held_against(traced, samples),
+        traced=None if traced is None else _check_estimate(traced, samples),
     )
 
 
-def _held_against(traced: Hinges, samples: Sequence[Sample]) -> Fitted[Hinges]:
+def _check_estimate(traced: Hinges, samples: Sequence[Sample]) -> Fitted[Hinges]:
     floor = min(sample.share for sample in samples)
     if traced.floor > floor:
         problem = f"its floor {traced.floor:g} is above the least share profiled, {floor:g}"
         raise InputError("estimate from a trace", problem, "estimate down to that share")
-    errors = unseen_errors(traced, samples)
+    errors = prediction_errors(traced, samples)
     return Fitted(
-        model=traced, quality=Quality(r_squared=_explained(traced, samples), left_out=errors)
+        model=traced,
+        quality=Quality(r_squared=_r_squared_or_none(traced, samples), left_out=errors),
     )
 
 
-def _explained(model: Sensitivity, samples: Sequence[Sample]) -> float | None:
+def _r_squared_or_none(model: Sensitivity, samples: Sequence[Sample]) -> float | None:
     explained = r_squared(model, samples)
     return None if isnan(explained) else explained
 
 
-def _fitted(
+def _fit_model(
     fit: Callable[[Sequence[Sample]], Model], samples: Sequence[Sample], least: int
 ) -> Fitted[Model]:
     model = fit(samples)
-    quality = Quality(r_squared=_explained(model, samples), left_out=left_out(fit, samples, least))
+    quality = Quality(
+        r_squared=_r_squared_or_none(model, samples), left_out=leave_one_out(fit, samples, least)
+    )
     return Fitted(model=model, quality=quality)
 
 
-def _rises(model: Polynomial) -> bool:
+def _is_rising(model: Polynomial) -> bool:
     """Whether the slope is positive between the floor and 1, on a grid."""
     return bool((model.slope(np.linspace(model.floor, 1, 201)) > _RISING).any())
+
+
+# What `weft profile` and the paper (4.5.1) use.
+PAPER_SHARES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveRow:
+    """Slowdown at one share; None where nothing was observed, or no spread is known."""
+
+    share: float
+    observed: float | None
+    convex: float
+    low: float | None
+    high: float | None
+    paper: tuple[float, ...]  # by degree, in the application's order
+    traced: float | None
+
+
+def default_shares(application: Application) -> tuple[float, ...]:
+    """The profiled shares and those of the paper above the floor, ascending."""
+    profiled = {run.share for run in application.profile.runs}
+    return tuple(sorted(profiled | {b for b in PAPER_SHARES if b >= application.floor}))
+
+
+def build_curve(application: Application, shares: Sequence[float]) -> list[CurveRow]:
+    """The application's curve at the shares."""
+    places = np.array(shares, dtype=np.float64)
+    samples = application.profile.samples
+    convex = application.convex.model.slowdown(places)
+    paper = [fitted.model.slowdown(places) for fitted in application.paper]
+    traced = None if application.traced is None else application.traced.model.slowdown(places)
+    limits = confidence_band(samples, places)
+    return [
+        CurveRow(
+            share=share,
+            observed=mean(seen) if seen else None,
+            convex=float(convex[n]),
+            low=None if limits is None else float(limits.low[n]),
+            high=None if limits is None else float(limits.high[n]),
+            paper=tuple(float(values[n]) for values in paper),
+            traced=None if traced is None else float(traced[n]),
+        )
+        for n, share in enumerate(shares)
+        for seen in [[sample.slowdown for sample in samples if sample.share == share]]
+    ]
+
+
+def parse_shares(text: str, where: str = "--percent") -> list[float]:
+    """Fractions of the link from a list of percentages, each once and in ascending order."""
+    shares = [_share(word, where) for word in text.split(",")]
+    for before, after in pairwise(shares):
+        if after <= before:
+            problem = f"{100 * after:g} after {100 * before:g}"
+            raise InputError(where, problem, "write them ascending, each once")
+    return shares
+
+
+def _share(word: str, where: str) -> float:
+    try:
+        value = float(word)
+    except ValueError as error:
+        raise InputError(where, f"{word!r} is not a number", "write 10,25,50") from error
+    if not 0 < value <= 100:  # nan too
+        problem = f"{word.strip()} is not above 0 and up to 100"
+        raise InputError(where, problem, "use percent of the link")
+    return value / 100

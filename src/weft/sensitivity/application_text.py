@@ -9,8 +9,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from weft.records.record_text import format_table
-from weft.sensitivity.application import Application, Quality
-from weft.sensitivity.curve import CurveRow
+from weft.sensitivity.application import Application, CurveRow, Quality
 from weft.sensitivity.model import Hinges
 from weft.units import format_value
 

@@ -54,7 +54,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
-class _Levels:
+class _ShareStatistics:
     """The distinct shares, ascending; mean slowdown, and standard error over mean, at each."""
 
     share: FloatArray
@@ -65,7 +65,7 @@ class _Levels:
 
 def fit_polynomial(samples: Sequence[Sample], degree: int) -> Polynomial:
     """The paper's model: least squares over all samples, unweighted."""
-    shares = {sample.share for sample in _checked(samples)}
+    shares = {sample.share for sample in _check_samples(samples)}
     if not 1 <= degree < len(shares):
         problem = f"degree {degree} with {len(shares)} shares"
         raise InputError("polynomial", problem, f"use degree 1 to {len(shares) - 1}")
@@ -76,7 +76,7 @@ def fit_polynomial(samples: Sequence[Sample], degree: int) -> Polynomial:
 
 def fit_convex(samples: Sequence[Sample]) -> Hinges:
     """The default model: decreasing, convex, D(1) = 1; its floor is the least share profiled."""
-    return _fit_levels(_levels(_checked(samples)))
+    return _fit_statistics(_summarize(_check_samples(samples)))
 
 
 def r_squared(model: Sensitivity, samples: Sequence[Sample]) -> float:
@@ -86,14 +86,14 @@ def r_squared(model: Sensitivity, samples: Sequence[Sample]) -> float:
     return 1 - float(((d - model.slowdown(b)) ** 2).sum()) / total if total > 0 else nan
 
 
-def left_out(
+def leave_one_out(
     fit: Callable[[Sequence[Sample]], Sensitivity], samples: Sequence[Sample], least: int = 2
 ) -> ErrorSummary | None:
     """|predicted / observed − 1| at each share between floor and 1, by a fit without it.
 
     None where fewer than `least` shares would be left, or there is no share between.
     """
-    levels = _levels(_checked(samples))
+    levels = _summarize(_check_samples(samples))
     if levels.share.size <= max(least, 2):
         return None
     errors = []
@@ -103,13 +103,13 @@ def left_out(
     return ErrorSummary.of(errors)
 
 
-def unseen_errors(model: Sensitivity, samples: Sequence[Sample]) -> ErrorSummary:
+def prediction_errors(model: Sensitivity, samples: Sequence[Sample]) -> ErrorSummary:
     """|predicted / observed − 1| at each share below 1, by a model not made from these samples."""
-    levels = _levels(_checked(samples))
+    levels = _summarize(_check_samples(samples))
     return ErrorSummary.of(model.slowdown(levels.share[:-1]) / levels.mean[:-1] - 1)
 
 
-def band(
+def confidence_band(
     samples: Sequence[Sample],
     shares: FloatArray,
     *,
@@ -122,13 +122,15 @@ def band(
     Each draw moves the mean at every share, the baseline too, by its standard error and fits anew.
     What the form itself cannot follow is not in it: `left_out` shows that.
     """
-    levels = _levels(_checked(samples))
+    levels = _summarize(_check_samples(samples))
     if not levels.freedom:
         return None
     noise = np.random.default_rng(seed).standard_t(levels.freedom, (draws, levels.share.size))
     factor = np.maximum(1 + levels.error * noise, 0.1)
     means = levels.mean * factor / factor[:, -1:]
-    curves = np.array([_fit_levels(replace(levels, mean=mean)).slowdown(shares) for mean in means])
+    curves = np.array(
+        [_fit_statistics(replace(levels, mean=mean)).slowdown(shares) for mean in means]
+    )
     tail = (1 - confidence) / 2
     low, high = np.quantile(curves, [tail, 1 - tail], axis=0)
     return Band(low=low, high=high, confidence=confidence)
@@ -137,7 +139,7 @@ def band(
 # ---- Samples ----------------------------------------------------------------------------------
 
 
-def _checked(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _check_samples(samples: Sequence[Sample]) -> Sequence[Sample]:
     for sample in samples:
         if not 0 < sample.share <= 1:
             problem = f"share {sample.share:g} is not in 0 to 1"
@@ -161,23 +163,23 @@ def _columns(samples: Sequence[Sample]) -> tuple[FloatArray, FloatArray]:
     return rows[:, 0], rows[:, 1]
 
 
-def _levels(samples: Sequence[Sample]) -> _Levels:
+def _summarize(samples: Sequence[Sample]) -> _ShareStatistics:
     b, d = _columns(samples)
     share, which, count = np.unique(b, return_inverse=True, return_counts=True)
     mean = np.bincount(which, d) / count
     squares = np.bincount(which, (d / mean[which] - 1) ** 2)
     freedom = count - 1
     if not freedom.any():
-        return _Levels(share, mean, np.ones_like(mean), 0)
+        return _ShareStatistics(share, mean, np.ones_like(mean), 0)
     pooled = max(squares.sum() / freedom.sum(), _LEAST_SPREAD**2)
     spread = np.sqrt((squares + _PRIOR_RUNS * pooled) / (freedom + _PRIOR_RUNS))
-    return _Levels(share, mean, spread / np.sqrt(count), int(freedom.sum()))
+    return _ShareStatistics(share, mean, spread / np.sqrt(count), int(freedom.sum()))
 
 
 # ---- The convex fit ---------------------------------------------------------------------------
 
 
-def _fit_levels(levels: _Levels) -> Hinges:
+def _fit_statistics(levels: _ShareStatistics) -> Hinges:
     from scipy.optimize import nnls  # see weft.model.fit
 
     floor, knots = float(levels.share[0]), levels.share[:0:-1]  # 1 first; none at the floor
@@ -189,10 +191,12 @@ def _fit_levels(levels: _Levels) -> Hinges:
     terms = [
         (float(t), float(c)) for t, c, g in zip(knots, found, gain, strict=True) if g > _NEGLIGIBLE
     ]
-    return Hinges(terms=tuple(_merged(terms, levels.share)), floor=floor)
+    return Hinges(terms=tuple(_merge_terms(terms, levels.share)), floor=floor)
 
 
-def _merged(terms: Sequence[tuple[float, float]], shares: FloatArray) -> list[tuple[float, float]]:
+def _merge_terms(
+    terms: Sequence[tuple[float, float]], shares: FloatArray
+) -> list[tuple[float, float]]:
     """Neighbouring terms with no share strictly between them as one; equal at every share.
 
     From the lowest up: of an odd number the one that stays alone is the highest, which may be

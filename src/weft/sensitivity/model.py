@@ -24,7 +24,7 @@ from weft.errors import InputError
 
 FloatArray = npt.NDArray[np.float64]
 LARGEST = 1e9  # coefficient
-MOST_COEFFICIENTS = 4
+MAX_COEFFICIENTS = 4
 _ROUNDING = 1e-9  # a share that was computed may miss an end of the range by so much
 
 
@@ -38,8 +38,8 @@ class Polynomial:
     def __post_init__(self) -> None:
         _check_floor(self.floor)
         where = "coefficients of a polynomial"
-        if not 1 <= len(self.coefficients) <= MOST_COEFFICIENTS:
-            problem = f"{len(self.coefficients)} of them, 1 to {MOST_COEFFICIENTS} are allowed"
+        if not 1 <= len(self.coefficients) <= MAX_COEFFICIENTS:
+            problem = f"{len(self.coefficients)} of them, 1 to {MAX_COEFFICIENTS} are allowed"
             raise InputError(where, problem, "use degree 1 to 3")
         # Not a number is not at most anything.
         if not all(abs(c) <= LARGEST for c in self.coefficients):

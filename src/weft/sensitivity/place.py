@@ -1,10 +1,10 @@
-"""Where a command is profiled: on a host of a testbed, or here on interfaces that are named.
+"""Where a command is profiled: a testbed host, named interfaces of this machine, or a Dask cluster.
 
-On a testbed all cables are capped, as the paper caps every server's; bytes are those of the host
-on which the command runs. Of named interfaces all are capped, what they send and what they receive
-(or only what they send), and bytes are those of the first.
-The interfaces of a whole cluster are in `cluster_place`. Entry points: `on_testbed`,
-`on_interfaces`. Units: bits per second.
+On a testbed all cables are capped, as the paper caps every server's link, and bytes are counted at
+the command's host. Named interfaces are capped in both directions (or only what they send), and
+bytes are those of the first. On a cluster every worker caps its own host's interfaces
+(`capped_links`); a worker on this machine takes part too if its links are to be capped.
+Entry points: `testbed_place`, `interface_place`, `cluster_place`. Units: bits per second, seconds.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from weft.errors import InputError
+from weft.fleet import Coordinator, HostCalls, HostLost, dask_fleet
 from weft.host.machine.kernel_files import ROOT, read_number
 from weft.host.net import namespaces
 from weft.host.testbed import persistent
 from weft.host.testbed.wiring import INTERFACE, MIN_RATE_BPS, Wiring
-from weft.sensitivity.links import Links, interface_ends, our_links
-from weft.sensitivity.run_command import Ran, host_bytes, run_command
+from weft.sensitivity.capped_links import Held, Links, capped_links, hold_caps, interface_ends
+from weft.sensitivity.run_command import CommandRun, count_bytes, run_command
 from weft.units import format_value
 
 
@@ -49,14 +50,14 @@ class Place:
             problem = f"{100 * share:g} % of a link of {link} is below 8 kb/s, the least cap"
             raise InputError("--percent", problem, "leave it out, or use a faster link")
 
-    def run(self, command: Sequence[str], *, limit_s: float, where: str) -> Ran:
+    def run(self, command: Sequence[str], *, limit_s: float, where: str) -> CommandRun:
         spawn = partial(namespaces.spawn, self.namespace, command, hostname=self.hostname)
-        with host_bytes(self.namespace, self.interface) as counters:
+        with count_bytes(self.namespace, self.interface) as counters:
             return run_command(spawn, counters, limit_s=limit_s, where=where)
 
 
 @contextmanager
-def on_testbed(name: str, host: str | None) -> Iterator[Place]:
+def testbed_place(name: str, host: str | None) -> Iterator[Place]:
     with persistent.use_testbed(name, "profile") as bed:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
@@ -69,7 +70,7 @@ def on_testbed(name: str, host: str | None) -> Iterator[Place]:
             interface=INTERFACE,
             link_bps=bed.wiring.rate_bps,
             slowest_bps=min(cable.rate_bps for cable in bed.layout.cables),
-            capping=partial(our_links, bed.all_ends(), None),
+            capping=partial(capped_links, bed.all_ends(), None),
         )
 
 
@@ -97,7 +98,7 @@ def network_text(wiring: Wiring) -> str:
     )
 
 
-def on_interfaces(
+def interface_place(
     interfaces: Sequence[str],
     link_bps: float | None,
     *,
@@ -106,7 +107,7 @@ def on_interfaces(
 ) -> Place:
     if os.geteuid() != 0:
         raise InputError("profile", "links cannot be capped: not root", "run it as root")
-    names = known_interfaces(interfaces)
+    names = find_interfaces(interfaces)
     whole_bps = link_bps or speed_bps(names)
     ends = interface_ends(names, sending_only=sending_only)
     return Place(
@@ -116,14 +117,14 @@ def on_interfaces(
         interface=names[0],
         link_bps=whole_bps,
         slowest_bps=whole_bps,
-        capping=partial(our_links, ends, whole_bps, allow_default_route=allow_default_route),
+        capping=partial(capped_links, ends, whole_bps, allow_default_route=allow_default_route),
     )
 
 
-def known_interfaces(names: Sequence[str]) -> tuple[str, ...]:
+def find_interfaces(names: Sequence[str]) -> tuple[str, ...]:
     """Each once; refuses those that this machine does not have."""
     for name in names:
-        with host_bytes(None, name):
+        with count_bytes(None, name):
             pass  # it is there
     return tuple(dict.fromkeys(names))
 
@@ -136,3 +137,80 @@ def speed_bps(names: Sequence[str]) -> float:
         return 1e6 * speed
     told = ", ".join(f"{name} {speed or 'unknown'}" for name, speed in speeds.items())
     raise InputError("link rate", f"the interfaces do not say it ({told})", "give --rate")
+
+
+JOIN_S = 60.0
+ANSWER_S = 30.0  # a host's kernel, and its way to us through its own capped link
+
+
+def cluster_place(
+    scheduler: str,
+    interfaces: Sequence[str],
+    link_bps: float | None,
+    *,
+    allow_default_route: bool = False,
+    sending_only: bool = False,
+) -> Place:
+    names = find_interfaces(interfaces)
+    whole_bps = link_bps or speed_bps(names)
+    held = Held(
+        interfaces=names,
+        link_bps=whole_bps,
+        allow_default_route=allow_default_route,
+        sending_only=sending_only,
+    )
+    only = ", sending only" if sending_only else ""
+    return Place(
+        what=f"cluster {scheduler}, interfaces {', '.join(names)}{only}",
+        namespace=None,
+        hostname="",
+        interface=names[0],
+        link_bps=whole_bps,
+        slowest_bps=whole_bps,
+        capping=partial(_cluster_links, scheduler, held),
+    )
+
+
+@contextmanager
+def _cluster_links(scheduler: str, held: Held) -> Iterator[Links]:
+    with (
+        dask_fleet(scheduler) as fleet,
+        Coordinator(list(fleet.executors), fleet.coordinator) as coordinator,
+    ):
+        calls = {
+            host: executor.submit(hold_caps, coordinator.invitation(host), held)
+            for host, executor in fleet.executors.items()
+        }
+        links = _ClusterLinks(HostCalls(coordinator, fleet, calls))
+        try:
+            links.wait("holding", JOIN_S)
+            yield links
+        finally:
+            late = links.calls.close(ANSWER_S)
+        if late:
+            problem = f"not done within {ANSWER_S:g} s"
+            raise InputError(f"restoring {', '.join(late)}", problem, "see `tc qdisc show` there")
+
+
+@dataclass(slots=True)
+class _ClusterLinks:
+    calls: HostCalls
+    asked: int = 0
+
+    def cap(self, share: float) -> None:
+        self._ask("cap", share)
+
+    def check(self, share: float) -> None:
+        self._ask("check", share)
+
+    def _ask(self, what: str, share: float) -> None:
+        self.asked += 1
+        self.calls.coordinator.announce("do", [self.asked, what, share])
+        self.wait(f"did {self.asked}", ANSWER_S)
+
+    def wait(self, kind: str, timeout_s: float) -> None:
+        try:
+            self.calls.gather(kind, timeout_s)
+        except HostLost as lost:
+            remedy = "its links are restored there; start its worker again"
+            raise InputError(f"host {lost.host}", lost.reason, remedy) from lost

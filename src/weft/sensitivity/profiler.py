@@ -1,37 +1,169 @@
-"""Profiles a command: a first run, then what is due until nothing is, each run logged as it ends.
+"""Profiles a command: a first run, then every run that is due, each logged as it ends.
 
-How a command is run at a share of the link comes in as a function, and what people are told goes
-out through one. Entry points: `profiled`, `foreseen`. Units: seconds; shares are fractions.
+The caller supplies the function that runs the command at a share of the link and the one that
+reports progress. The log has JSON lines: the plan, the first run with the estimate from its trace,
+then each run. A line is on disk before the next run begins, so that a later process can resume; a
+line cut short by a crash is overwritten. Nothing is written before the first run has ended.
+Entry points: `profile_command`, `forecast_time`, `RunLog`. Units: seconds; shares are fractions.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from weft.errors import InputError
-from weft.records import Plain
-from weft.sensitivity.application import Application, application_of
+from weft.records import Plain, check_directory
+from weft.records.output import explain_file_errors
+from weft.records.record_line import canonical_json, parse_object, report_malformed
+from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.model import Hinges
-from weft.sensitivity.profile import Profile, Run
-from weft.sensitivity.record_trace import trace_of
-from weft.sensitivity.run_command import Ran
-from weft.sensitivity.run_log import First, RunLog
-from weft.sensitivity.schedule import Judged, Next, Plan, expected_s, judged, kept, left_s, next_run
+from weft.sensitivity.run_command import CommandRun, build_trace
+from weft.sensitivity.schedule import (
+    DueRun,
+    JudgedRun,
+    Plan,
+    expected_s,
+    judge_runs,
+    next_run,
+    select_good_runs,
+    time_left_s,
+)
 from weft.sensitivity.trace import Estimate, estimate
 from weft.units import format_value
+
+SCHEMA = 1
+KIND = "profile"
+_REMEDY = "profile with --restart"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRun:
+    """The run before all others, with the whole link: it warms caches up and does not count.
+
+    `traced` is the estimate from its trace, None where it could not be traced.
+    """
+
+    run: Run
+    traced: Hinges | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogContent:
+    """What a log says."""
+
+    plan: Plan
+    first: FirstRun | None = None
+    runs: tuple[Run, ...] = ()
+
+
+class RunLog:
+    """The log of one plan: begun, or gone on with if the file has one of the same plan."""
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path = path
+        self.logged = _read(path) or LogContent(plan=plan)
+        _check_same(path, self.logged.plan, plan)
+
+    @property
+    def plan(self) -> Plan:
+        """With the seed of the process that began it."""
+        return self.logged.plan
+
+    def begin(self, first: FirstRun) -> None:
+        check_directory(self.path.parent)
+        head = {"weft": KIND, "schema": SCHEMA, "plan": asdict(self.plan)}
+        self.logged = replace(self.logged, first=first)
+        self._append(canonical_json(head), canonical_json({"first": asdict(first)}))
+
+    def add(self, run: Run, because: str) -> None:
+        self.logged = replace(self.logged, runs=(*self.logged.runs, run))
+        self._append(canonical_json({"run": asdict(run), "because": because}))
+
+    def remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+
+    def _append(self, *lines: str) -> None:
+        with explain_file_errors(self.path):
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            try:
+                os.lseek(handle, _count_complete_bytes(self.path), os.SEEK_SET)
+                os.write(handle, "".join(f"{line}\n" for line in lines).encode())
+                os.truncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _count_complete_bytes(path: Path) -> int:
+    """As far as lines are whole."""
+    return path.read_bytes().rfind(b"\n") + 1
+
+
+def _read(path: Path) -> LogContent | None:
+    """None where there is no log, or one that was cut short in its beginning."""
+    if not path.exists():
+        return None
+    with explain_file_errors(path):
+        lines = path.read_bytes()[: _count_complete_bytes(path)].splitlines()
+    if len(lines) < 2:
+        path.unlink()
+        return None
+    with report_malformed(str(path), "damaged", _REMEDY):
+        head, first, *runs = map(parse_object, lines)
+        if (head.get("weft"), head.get("schema")) != (KIND, SCHEMA):
+            raise InputError(str(path), f"not a log of schema {SCHEMA} of weft profile", _REMEDY)
+        return LogContent(
+            plan=_plan(head["plan"]),
+            first=_first(first["first"]),
+            runs=tuple(Run(**line["run"]) for line in runs),
+        )
+
+
+def _plan(data: Mapping[str, Any]) -> Plan:
+    lists = {name: tuple(data[name]) for name in ("command", "shares")}
+    return Plan(**{**data, **lists})
+
+
+def _first(data: Mapping[str, Any]) -> FirstRun:
+    traced = data["traced"]
+    return FirstRun(
+        run=Run(**data["run"]),
+        traced=None
+        if traced is None
+        else Hinges(terms=tuple((t, c) for t, c in traced["terms"]), floor=traced["floor"]),
+    )
+
+
+def _check_same(path: Path, had: Plan, wanted: Plan) -> None:
+    old, new = asdict(had), asdict(wanted)
+    # A log from before a field was kept has "" there.
+    differ = [name for name in old if name != "seed" and old[name] not in ("", new[name])]
+    if differ:
+        problem = f"an unfinished profile with another {differ[0]}: {_format_field(old[differ[0]])}"
+        raise InputError(str(path), problem, "give the same to go on with it, or --restart")
+
+
+def _format_field(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else f"{value}"
+
 
 LEAST_S = 0.5
 FIRST_LIMIT_S = 600.0
 _SLOWER, _SPARE_S = 3, 10.0  # than if all of its time were communication
 _FEW_BYTES = 0.01  # of what the link carries in the time
 
-RunAt = Callable[[float, float, str], Ran]  # share, seconds it may take, what to call it in errors
+RunAt = Callable[
+    [float, float, str], CommandRun
+]  # share, seconds it may take, what to call it in errors
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
+class TimeForecast:
     """How long a profile takes, the first run too: as expected, and bounds for any program."""
 
     runs: int
@@ -40,7 +172,7 @@ class Foreseen:
     most_s: float
 
 
-def profiled(
+def profile_command(
     log: RunLog,
     run_at: RunAt,
     tell: Tell,
@@ -50,54 +182,54 @@ def profiled(
     date: str,
 ) -> Application:
     """Runs what the log lacks; the application, once its profile is complete."""
-    first = log.logged.first or _begin(log, run_at, tell, timeout_s)
+    first = log.logged.first or _run_first(log, run_at, tell, timeout_s)
     while (due := next_run(log.plan, log.logged.runs)) is not None:
         if due.because:
             tell(f"again at {100 * due.share:g} %: {due.because}")
         limit_s = timeout_s or _limit_s(first, due.share)
-        ran = run_at(due.share, limit_s, _called(log.plan, due))
+        ran = run_at(due.share, limit_s, _format_title(log.plan, due))
         run = ran.at(due.share, due.repetition)
         log.add(run, due.because)
-        tell(_told(log, first, run))
-    return application_of(_profile(log, first, machine, date), first.traced)
+        tell(_format_progress(log, first, run))
+    return fit_application(_build_profile(log, first, machine, date), first.traced)
 
 
-def _begin(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) -> First:
+def _run_first(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) -> FirstRun:
     ran = run_at(1.0, timeout_s or FIRST_LIMIT_S, f"{log.plan.command[0]}, first run")
-    first, _ = first_of(log.plan, ran, tell)
+    first, _ = read_first_run(log.plan, ran, tell)
     log.begin(first)
-    tell(f"first run, not counted: {_took(first.run)}")
-    ahead_s = left_s(log.plan, (), _guess(first))
-    tell(f"{len(log.plan.order)} runs to come: about {duration(ahead_s)}")
+    tell(f"first run, not counted: {_format_run(first.run)}")
+    ahead_s = time_left_s(log.plan, (), _guess_time(first))
+    tell(f"{len(log.plan.order)} runs to come: about {format_duration(ahead_s)}")
     return first
 
 
-def first_of(plan: Plan, ran: Ran, tell: Tell) -> tuple[First, Estimate | None]:
+def read_first_run(plan: Plan, ran: CommandRun, tell: Tell) -> tuple[FirstRun, Estimate | None]:
     """The first run, if it can be measured, and what its trace tells, if it does."""
     if ran.completion_s < LEAST_S:
         problem = f"took {ran.completion_s:.2g} s, too short to measure"
         raise InputError(plan.command[0], problem, f"give it work for {LEAST_S:g} s or more")
     run = ran.at(1.0, 0)
     try:
-        found = estimate(trace_of(ran.watched, plan.link_bps), plan.shares[0])
+        found = estimate(build_trace(ran.watched, plan.link_bps), plan.shares[0])
     except InputError as error:
         tell(f"no estimate from the first run: {error}")
-        return First(run=run, traced=None), None
-    return First(run=run, traced=found.model), found
+        return FirstRun(run=run, traced=None), None
+    return FirstRun(run=run, traced=found.model), found
 
 
-def foreseen(plan: Plan, first: First, found: Estimate | None) -> Foreseen:
+def forecast_time(plan: Plan, first: FirstRun, found: Estimate | None) -> TimeForecast:
     """The time of a profile of which only the first run has been made."""
     whole_s = first.run.completion
-    models = (found.model, found.least, found.most) if found else _any_program(plan.shares[0])
+    models = (found.model, found.least, found.most) if found else _bound_any_program(plan.shares[0])
     expected, least, most = (
         whole_s * (1 + sum(float(model.slowdown(share)) for share in plan.order))
         for model in models
     )
-    return Foreseen(runs=len(plan.order), expected_s=expected, least_s=least, most_s=most)
+    return TimeForecast(runs=len(plan.order), expected_s=expected, least_s=least, most_s=most)
 
 
-def _any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
+def _bound_any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
     """All of its time may be communication, or none; the former is what is expected."""
     everything = Hinges(terms=((1.0, 1.0),), floor=floor)
     return everything, Hinges(terms=(), floor=floor), everything
@@ -106,24 +238,24 @@ def _any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
 def remaining_s(log: RunLog) -> float | None:
     """What the planned runs still take; None before the first run."""
     first = log.logged.first
-    return None if first is None else left_s(log.plan, log.logged.runs, _guess(first))
+    return None if first is None else time_left_s(log.plan, log.logged.runs, _guess_time(first))
 
 
-def _guess(first: First) -> Callable[[float], float]:
+def _guess_time(first: FirstRun) -> Callable[[float], float]:
     whole_s, traced = first.run.completion, first.traced
     if traced is None:
         return lambda share: whole_s / share
     return lambda share: whole_s * float(traced.slowdown(share))
 
 
-def _limit_s(first: First, share: float) -> float:
+def _limit_s(first: FirstRun, share: float) -> float:
     return _SLOWER * first.run.completion / share + _SPARE_S
 
 
 # ---- Words ------------------------------------------------------------------------------------
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """As people say it: 40 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
@@ -133,17 +265,17 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _called(plan: Plan, due: Next) -> str:
+def _format_title(plan: Plan, due: DueRun) -> str:
     return f"{plan.command[0]}, run {due.repetition + 1} at {100 * due.share:g} %"
 
 
-def _took(run: Run) -> str:
-    parts = [f"{run.completion:.3g} s", _moved(run)]
+def _format_run(run: Run) -> str:
+    parts = [f"{run.completion:.3g} s", _format_bytes(run)]
     parts += [f"CPU {run.cpu_s or 0:.2g} s", f"run delay {run.run_delay_s or 0:.2g} s"]
     return ", ".join(parts)
 
 
-def _moved(run: Run) -> str:
+def _format_bytes(run: Run) -> str:
     """As far as it is known: a log from before they were counted apart has the sum alone."""
     sent, received = run.sent_bytes, run.received_bytes
     if sent is None or received is None:
@@ -151,39 +283,45 @@ def _moved(run: Run) -> str:
     return f"{format_value(sent, 'B')} sent, {format_value(received, 'B')} received"
 
 
-def _told(log: RunLog, first: First, run: Run) -> str:
+def _format_progress(log: RunLog, first: FirstRun, run: Run) -> str:
     done, planned = len(log.logged.runs), len(log.plan.order)
-    left = left_s(log.plan, log.logged.runs, _guess(first))
+    left = time_left_s(log.plan, log.logged.runs, _guess_time(first))
     if left == 0 and (due := next_run(log.plan, log.logged.runs)) is not None:
-        left = expected_s(due.share, log.logged.runs, _guess(first))
+        left = expected_s(due.share, log.logged.runs, _guess_time(first))
     count = f"{done} of {max(planned, done)}"
     share = f"{100 * run.share:g} %"
-    return f"{count:>9}  {share:>5}: {_took(run)}; {duration(left)} left"
+    return f"{count:>9}  {share:>5}: {_format_run(run)}; {format_duration(left)} left"
 
 
 # ---- The profile ------------------------------------------------------------------------------
 
 
-def _profile(log: RunLog, first: First, machine: Mapping[str, Plain], date: str) -> Profile:
+def _build_profile(
+    log: RunLog, first: FirstRun, machine: Mapping[str, Plain], date: str
+) -> Profile:
     plan, runs = log.plan, log.logged.runs
-    found = judged(runs)
+    found = judge_runs(runs)
     return Profile(
         name=plan.name,
-        runs=tuple(sorted(kept(runs), key=lambda run: run.share)),
+        runs=tuple(sorted(select_good_runs(runs), key=lambda run: run.share)),
         command=plan.command,
         link_bps=plan.link_bps,
         machine={"place": plan.place, **machine},
         date=date,
-        notes=(*_set_aside(found), *_short_of(plan, found), *_few_bytes(plan, first)),
+        notes=(
+            *_list_rejected(found),
+            *_list_shortages(plan, found),
+            *_warn_few_bytes(plan, first),
+        ),
     )
 
 
-def _set_aside(found: Sequence[Judged]) -> list[str]:
+def _list_rejected(found: Sequence[JudgedRun]) -> list[str]:
     good = {one.run.share for one in found if not one.reason}
     return [f"set aside: {one.reason}" for one in found if one.reason and one.run.share in good]
 
 
-def _short_of(plan: Plan, found: Sequence[Judged]) -> list[str]:
+def _list_shortages(plan: Plan, found: Sequence[JudgedRun]) -> list[str]:
     notes = []
     for share in plan.shares:
         of_share = [one for one in found if one.run.share == share]
@@ -194,7 +332,7 @@ def _short_of(plan: Plan, found: Sequence[Judged]) -> list[str]:
     return notes
 
 
-def _few_bytes(plan: Plan, first: First) -> list[str]:
+def _warn_few_bytes(plan: Plan, first: FirstRun) -> list[str]:
     room = plan.link_bps / 8 * first.run.completion
     if (first.run.bytes or 0) >= _FEW_BYTES * room:
         return []

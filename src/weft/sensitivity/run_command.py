@@ -1,9 +1,10 @@
-"""Runs a command once, to its end, and tells what it took: time, bytes, processors, waiting.
+"""Runs a command once and records what it took: time, bytes, processors, waiting.
 
-The command is a session of its own. What is in it is ended with the command, when it has finished
-and when it takes too long, and so are descendants that have left it, if they were seen before. Its
-output is dropped but for what it says last when it fails. Entry points: `run_command`,
-`host_bytes`. Units: seconds, bytes.
+The command runs in its own session. When it ends or takes too long, its session is killed, and so
+are descendants that left the session, if they were seen before. Its output is dropped, except the
+last line on failure. Interface counters come from /proc/PID/net/dev: the interface may be in
+another network namespace. Entry points: `run_command`, `count_bytes`, `record_trace`.
+Units: seconds, bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import os
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -20,13 +22,150 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
+from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 from weft.errors import InputError
+from weft.host.machine.kernel_files import ROOT, read_text
 from weft.host.machine.process_times import TreeTimes
 from weft.host.net import namespaces
-from weft.sensitivity.profile import Run
-from weft.sensitivity.record_trace import Counters, End, Watched, bytes_by_interface, watch
+from weft.sensitivity.application import Run
+from weft.sensitivity.model import FloatArray
+from weft.sensitivity.trace import Trace
+
+INTERVAL_S = 0.02
+_COMPUTING_QUANTILE = 0.95
+
+Counters = Callable[[], tuple[int, int]]  # bytes received and sent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UsageSeries:
+    """A command from beginning to end, a row per moment."""
+
+    at_s: FloatArray
+    received_bytes: FloatArray
+    sent_bytes: FloatArray
+    cpu_s: FloatArray
+    run_delay_s: FloatArray
+
+
+def record_trace(
+    process: subprocess.Popen[bytes],
+    *,
+    interface: str,
+    link_bps: float,
+    network_pid: int | None = None,
+    interval_s: float = INTERVAL_S,
+) -> Trace:
+    """Watches a command from now to its end; its descendants count too."""
+    pid = process.pid if network_pid is None else network_pid
+    last = interface_bytes(interface, pid)
+
+    def counters() -> tuple[int, int]:
+        nonlocal last
+        last = interface_bytes(interface, pid, last)
+        return last
+
+    watched = watch_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
+    process.wait()
+    return build_trace(watched, link_bps)
+
+
+def watch_usage(
+    process: subprocess.Popen[bytes],
+    times: TreeTimes,
+    counters: Counters,
+    *,
+    limit_s: float = inf,
+    interval_s: float = INTERVAL_S,
+) -> UsageSeries:
+    """Looks at a command until its end; TimeoutExpired if that does not come in time.
+
+    It is still to be waited for: until then its number is no other process's, nor group's.
+    """
+    rows = [_row(counters, times)]
+    with ProcessEnd(process.pid) as ended:
+        while not ended.wait(rows[-1][0] + interval_s):
+            rows.append(_row(counters, times))
+            if rows[-1][0] - rows[0][0] > limit_s:
+                raise subprocess.TimeoutExpired(process.args, limit_s)
+    # The command is gone: what it did since the last row is at most one interval's.
+    rows.append((time.monotonic(), *counters(), *rows[-1][3:]))
+    return UsageSeries(*np.array(rows, dtype=np.float64).T)
+
+
+def _row(counters: Counters, times: TreeTimes) -> tuple[float, int, int, float, float]:
+    spent = times.read()
+    return (time.monotonic(), *counters(), spent.cpu_s, spent.run_delay_s)
+
+
+class ProcessEnd:
+    """Tells the end of a process the moment it comes, and leaves it to be waited for."""
+
+    def __init__(self, pid: int) -> None:
+        self._handle = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(self._handle, select.POLLIN)
+
+    def __enter__(self) -> ProcessEnd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._handle)
+
+    def wait(self, until_s: float) -> bool:
+        """True once it has ended; False if it still runs when that time has come."""
+        left_s = max(0.0, until_s - time.monotonic())
+        return bool(self._poll.poll(1000 * left_s))
+
+
+def build_trace(watched: UsageSeries, link_bps: float) -> Trace:
+    duration_s = np.diff(watched.at_s)
+    if not duration_s.size or not (duration_s > 0).all():
+        raise InputError("trace", "the command ended at once", "trace one that takes longer")
+    # On a processor, or ready for one: a contended host must not look like a slow network.
+    busy_s = np.diff(watched.cpu_s + watched.run_delay_s)
+    return Trace(
+        duration_s=duration_s,
+        sent_bytes=np.maximum(np.diff(watched.sent_bytes), 0),
+        received_bytes=np.maximum(np.diff(watched.received_bytes), 0),
+        cpu_s=busy_s,
+        link_bps=link_bps,
+        cores=computing_cores(duration_s, busy_s),
+    )
+
+
+def computing_cores(duration_s: FloatArray, cpu_s: FloatArray) -> float:
+    """How many processors the program uses when it computes: nearly the most, and at least one.
+
+    What sending itself costs is less than one processor and must not look like computing.
+    """
+    return max(1.0, float(np.quantile(cpu_s / duration_s, _COMPUTING_QUANTILE)))
+
+
+def interface_bytes(
+    interface: str, pid: int, gone: tuple[int, int] | None = None, root: Path = ROOT
+) -> tuple[int, int]:
+    """Bytes received and sent by an interface, as the process sees it; `gone` once it has ended."""
+    counters = bytes_by_interface(read_text(root / "proc" / str(pid) / "net" / "dev"))
+    if interface in counters:
+        return counters[interface]
+    if gone is not None and not counters:
+        return gone
+    known = ", ".join(counters) or "none"
+    raise InputError(f"interface {interface}", f"process {pid} has {known}", "name one of these")
+
+
+def bytes_by_interface(dev: str) -> dict[str, tuple[int, int]]:
+    """Bytes received and sent, from the text of net/dev."""
+    lines = (line.partition(":") for line in dev.splitlines()[2:])
+    words = {name.strip(): rest.split() for name, _, rest in lines}
+    return {name: (int(counts[0]), int(counts[8])) for name, counts in words.items()}
+
 
 Spawn = Callable[..., subprocess.Popen[bytes]]  # the command, with options of Popen
 _END_S, _AGAIN_S = 2.0, 0.005
@@ -34,10 +173,10 @@ _SAID_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class CommandRun:
     """A run that succeeded."""
 
-    watched: Watched
+    watched: UsageSeries
     completion_s: float
     received_bytes: int
     sent_bytes: int
@@ -57,7 +196,7 @@ class Ran:
 
 
 @contextmanager
-def host_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
+def count_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
     """Bytes received and sent by an interface of a namespace (None: ours), as often as asked."""
     # Whoever reads it later: it stays the namespace's in which it was opened.
     with namespaces.run_inside(namespace, _open_dev) as file:
@@ -86,24 +225,24 @@ def check_command(command: Sequence[str]) -> None:
         raise InputError(f"command {command[0]}", "no such program", "give its path")
 
 
-def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str) -> Ran:
+def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str) -> CommandRun:
     """Runs it; fails with what it said last if its status is not 0, or if it takes longer."""
     with tempfile.TemporaryFile() as said:
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
-        process = _started(spawn, said, where)
+        process = _start(spawn, said, where)
         times = TreeTimes(process.pid)
         try:
-            watched = watch(process, times, counters, limit_s=limit_s)
+            watched = watch_usage(process, times, counters, limit_s=limit_s)
         except subprocess.TimeoutExpired:
             problem = f"not finished after {limit_s:.0f} s"
             raise InputError(where, problem, "raise --timeout, or give it less to do") from None
         finally:
             _end(process, times)
         if process.returncode:
-            raise InputError(where, failure(process.returncode, said), "mend the command")
+            raise InputError(where, describe_failure(process.returncode, said), "mend the command")
     received, sent = (after - then for after, then in zip(counters(), before, strict=True))
-    return Ran(
+    return CommandRun(
         watched=watched,
         completion_s=float(watched.at_s[-1]) - started,
         received_bytes=received,
@@ -114,7 +253,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
     )
 
 
-def _started(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
+def _start(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
     try:
         return spawn(
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
@@ -131,7 +270,7 @@ def _children_cpu_s() -> float:
 
 def _end(process: subprocess.Popen[bytes], times: TreeTimes) -> None:
     """Ends the command if it runs, and what it has left running."""
-    with End(process.pid) as ended:
+    with ProcessEnd(process.pid) as ended:
         if not ended.wait(0):
             _signal(process.pid, signal.SIGTERM)
             ended.wait(time.monotonic() + _END_S)
@@ -156,7 +295,7 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def failure(status: int, said: IO[bytes]) -> str:
+def describe_failure(status: int, said: IO[bytes]) -> str:
     """How a command failed, and what it said last."""
     how = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
     said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID_BYTES))

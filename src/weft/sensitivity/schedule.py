@@ -23,9 +23,9 @@ from random import Random
 from statistics import median_low
 
 from weft.errors import InputError
-from weft.sensitivity.profile import Run, check_name
+from weft.sensitivity.application import Run, check_name
 
-MOST_REPETITIONS = 100
+MAX_REPETITIONS = 100
 _OUTLYING = 0.10  # of the median completion of the share
 _DEVIATIONS = 3 * 1.4826  # standard deviations, of a normal distribution's median deviation
 _CONTENDED = 0.05  # of the completion
@@ -48,8 +48,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if not 1 <= self.repeat <= MOST_REPETITIONS:
-            problem = f"{self.repeat} is not in 1 to {MOST_REPETITIONS}"
+        if not 1 <= self.repeat <= MAX_REPETITIONS:
+            problem = f"{self.repeat} is not in 1 to {MAX_REPETITIONS}"
             raise InputError("--repeat", problem, "use such a number")
         if len(self.shares) < 2 or self.shares[-1] != 1:
             problem = "no 100" if self.shares[-1:] != (1,) else "nothing but 100"
@@ -67,7 +67,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
+class DueRun:
     """A run that is due; `because` is why it is, where it was not planned."""
 
     share: float
@@ -76,32 +76,32 @@ class Next:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRun:
     """A run, and why it is set aside; "" where it counts."""
 
     run: Run
     reason: str
 
 
-def next_run(plan: Plan, runs: Sequence[Run]) -> Next | None:
+def next_run(plan: Plan, runs: Sequence[Run]) -> DueRun | None:
     """What to run after these; None when the profile is complete."""
     if len(runs) < len(plan.order):
         share = plan.order[len(runs)]
-        return Next(share, _count(runs, share))
-    found = judged(runs)
-    wanting = [share for share in plan.shares if _wants_more(plan, found, share)]
+        return DueRun(share, _count_runs(runs, share))
+    found = judge_runs(runs)
+    wanting = [share for share in plan.shares if _needs_run(plan, found, share)]
     if not wanting:
         return None
     share = Random(f"{plan.seed} {len(runs)}").choice(wanting)
     reason = [one.reason for one in found if one.run.share == share and one.reason][-1]
-    return Next(share, _count(runs, share), reason)
+    return DueRun(share, _count_runs(runs, share), reason)
 
 
-def _count(runs: Sequence[Run], share: float) -> int:
+def _count_runs(runs: Sequence[Run], share: float) -> int:
     return sum(run.share == share for run in runs)
 
 
-def _wants_more(plan: Plan, found: Sequence[Judged], share: float) -> bool:
+def _needs_run(plan: Plan, found: Sequence[JudgedRun], share: float) -> bool:
     of_share = [one for one in found if one.run.share == share]
     good = sum(not one.reason for one in of_share)
     return good < plan.repeat and len(of_share) < 2 * plan.repeat
@@ -110,27 +110,28 @@ def _wants_more(plan: Plan, found: Sequence[Judged], share: float) -> bool:
 # ---- Judging ----------------------------------------------------------------------------------
 
 
-def judged(runs: Sequence[Run]) -> list[Judged]:
+def judge_runs(runs: Sequence[Run]) -> list[JudgedRun]:
     """Every run, in order, with the reason to set it aside."""
-    usual = _usual_waiting(runs)
+    usual = _usual_wait_ratio(runs)
     least = {
-        run.share: min(_waiting(other) for other in runs if other.share == run.share)
+        run.share: min(_wait_ratio(other) for other in runs if other.share == run.share)
         for run in runs
     }
-    contended = [Judged(run, _contended(run, usual, least[run.share])) for run in runs]
+    contended = [JudgedRun(run, _explain_contention(run, usual, least[run.share])) for run in runs]
     return [
-        one if one.reason else Judged(one.run, _outlying(one.run, contended)) for one in contended
+        one if one.reason else JudgedRun(one.run, _explain_outlier(one.run, contended))
+        for one in contended
     ]
 
 
-def kept(runs: Sequence[Run]) -> list[Run]:
+def select_good_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that count; of a share without a good one all do."""
-    found = judged(runs)
+    found = judge_runs(runs)
     good = {one.run.share for one in found if not one.reason}
     return [one.run for one in found if not one.reason or one.run.share not in good]
 
 
-def _outlying(run: Run, others: Sequence[Judged]) -> str:
+def _explain_outlier(run: Run, others: Sequence[JudgedRun]) -> str:
     """Of a run that is not contended; the others are judged by that alone."""
     of_share = [other for other in others if other.run.share == run.share]
     every = [other.run.completion for other in of_share]
@@ -142,24 +143,22 @@ def _outlying(run: Run, others: Sequence[Judged]) -> str:
     if abs(off) <= max(_OUTLYING * middle, _DEVIATIONS * spread):
         return ""
     side = "above" if off > 0 else "below"
-    return (
-        f"{_named(run)} took {run.completion:.3g} s, {abs(off) / middle:.0%} {side} the median "
-        "of its share"
-    )
+    took = f"{_format_run(run)} took {run.completion:.3g} s"
+    return f"{took}, {abs(off) / middle:.0%} {side} the median of its share"
 
 
-def _usual_waiting(runs: Sequence[Run]) -> float | None:
+def _usual_wait_ratio(runs: Sequence[Run]) -> float | None:
     """Run delay per second of processor time; None where too few runs tell."""
-    ratios = sorted(ratio for run in runs if (ratio := _waiting(run)) < inf)
+    ratios = sorted(ratio for run in runs if (ratio := _wait_ratio(run)) < inf)
     return ratios[(len(ratios) - 1) // 4] if len(ratios) >= _FEW else None
 
 
-def _waiting(run: Run) -> float:
+def _wait_ratio(run: Run) -> float:
     """Run delay per second of processor time; without bound where it was not observed."""
     return run.run_delay_s / run.cpu_s if run.run_delay_s is not None and run.cpu_s else inf
 
 
-def _contended(run: Run, usual: float | None, least: float) -> str:
+def _explain_contention(run: Run, usual: float | None, least: float) -> str:
     """`least` is of the runs at the same share; a run is alone there at first."""
     if usual is None or run.run_delay_s is None or run.cpu_s is None:
         return ""
@@ -167,17 +166,17 @@ def _contended(run: Run, usual: float | None, least: float) -> str:
     excess_s = run.run_delay_s - own_s
     if excess_s <= _CONTENDED * run.completion + _SCATTER * own_s:
         return ""
-    return f"{_named(run)} waited {excess_s:.2g} s longer for a processor than is usual"
+    return f"{_format_run(run)} waited {excess_s:.2g} s longer for a processor than is usual"
 
 
-def _named(run: Run) -> str:
+def _format_run(run: Run) -> str:
     return f"run {run.repetition + 1} at {100 * run.share:g} %"
 
 
 # ---- Time -------------------------------------------------------------------------------------
 
 
-def left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
+def time_left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
     """What the planned runs that have not ended will take; `guess_s` is of a share not yet run."""
     return sum(expected_s(share, runs, guess_s) for share in plan.order[len(runs) :])
 

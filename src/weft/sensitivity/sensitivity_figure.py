@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.plot.style import INK, OURS, PALETTE, legend
 from weft.sensitivity.application import Application
-from weft.sensitivity.fit import band
+from weft.sensitivity.fit import confidence_band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ def sensitivity_curve(ax: Axes, application: Application) -> None:
     samples = application.profile.samples
     # Closer together where the curve bends most.
     shares = np.geomspace(application.floor, 1.0, _POINTS)
-    limits = band(samples, shares)
+    limits = confidence_band(samples, shares)
     if limits is not None:
         ax.fill_between(
             100 * shares,

@@ -95,7 +95,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _Intervals:
     """Of each interval: its length, link and processor in use, overlapped, exposed, the rest."""
 
     length: FloatArray
@@ -108,18 +108,18 @@ class _Parts:
 
 def estimate(trace: Trace, floor: float = FLOOR) -> Estimate:
     """How much slower the run would be at smaller shares of the link, down to the floor."""
-    parts = _parts(trace)
+    parts = _split_intervals(trace)
     whole = float(parts.length.sum())
     exposed, link = float(parts.exposed.sum()), float(parts.link.sum())
     terms = [(1.0, exposed / whole)]
     for start, end in _between_barriers(parts):
-        bends = _bends(parts.rest[start:end], parts.overlapped[start:end], 1 / floor)
+        bends = _find_bends(parts.rest[start:end], parts.overlapped[start:end], 1 / floor)
         terms += [(1 / x, slope * x / whole) for x, slope in bends]
     overlapped, used = float(parts.overlapped.sum()), float(parts.processor.sum())
     return Estimate(
-        model=Hinges(terms=_joined(terms), floor=floor),
-        least=Hinges(terms=_joined([(min(1.0, link / whole), 1.0)]), floor=floor),
-        most=Hinges(terms=_joined([(1.0, link / whole)]), floor=floor),
+        model=Hinges(terms=_join_terms(terms), floor=floor),
+        least=Hinges(terms=_join_terms([(min(1.0, link / whole), 1.0)]), floor=floor),
+        most=Hinges(terms=_join_terms([(1.0, link / whole)]), floor=floor),
         exposed_s=exposed,
         overlapped_s=overlapped,
         computing_s=used - overlapped,
@@ -127,11 +127,11 @@ def estimate(trace: Trace, floor: float = FLOOR) -> Estimate:
     )
 
 
-def phases(trace: Trace) -> tuple[Phase, ...]:
+def find_phases(trace: Trace) -> tuple[Phase, ...]:
     """The run as phases of communication, computation and overlap."""
-    parts = _parts(trace)
+    parts = _split_intervals(trace)
     kinds = [
-        _kind(u, a)
+        _name_phase(u, a)
         for u, a in zip(parts.link / parts.length, parts.processor / parts.length, strict=True)
     ]
     starts = np.concatenate([[0.0], np.cumsum(parts.length)])
@@ -152,7 +152,7 @@ def phases(trace: Trace) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def _kind(link: float, processor: float) -> Kind:
+def _name_phase(link: float, processor: float) -> Kind:
     if link < _BUSY:
         return "computation" if processor >= _BUSY else "idle"
     return "overlap" if link + processor > 1 + _BUSY else "communication"
@@ -161,13 +161,13 @@ def _kind(link: float, processor: float) -> Kind:
 # ---- Intervals --------------------------------------------------------------------------------
 
 
-def _parts(trace: Trace) -> _Parts:
+def _split_intervals(trace: Trace) -> _Intervals:
     length = trace.duration_s
     link = _link_time(trace)
     processor = np.minimum(trace.cpu_s / trace.cores, length)
     overlapped = np.clip(link + processor - length, 0.0, None)
     exposed = link - overlapped
-    return _Parts(length, link, processor, overlapped, exposed, length - exposed)
+    return _Intervals(length, link, processor, overlapped, exposed, length - exposed)
 
 
 def _link_time(trace: Trace) -> FloatArray:
@@ -186,7 +186,7 @@ def _link_time(trace: Trace) -> FloatArray:
     return used
 
 
-def _between_barriers(parts: _Parts) -> Iterator[tuple[int, int]]:
+def _between_barriers(parts: _Intervals) -> Iterator[tuple[int, int]]:
     """Ranges of intervals at whose end what is under way must have arrived."""
     waits = np.flatnonzero(parts.exposed > _BARRIER * parts.length)
     start = 0
@@ -199,7 +199,9 @@ def _between_barriers(parts: _Parts) -> Iterator[tuple[int, int]]:
 # ---- Lines in 1/b -----------------------------------------------------------------------------
 
 
-def _bends(rest: FloatArray, overlapped: FloatArray, limit: float) -> Iterator[tuple[float, float]]:
+def _find_bends(
+    rest: FloatArray, overlapped: FloatArray, limit: float
+) -> Iterator[tuple[float, float]]:
     """Where max over k of (rest before k + x · overlapped from k on) bends, for 1 <= x < limit.
 
     Each is (x, by how much the slope grows there).
@@ -221,7 +223,7 @@ def _bends(rest: FloatArray, overlapped: FloatArray, limit: float) -> Iterator[t
         at = to
 
 
-def _joined(terms: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+def _join_terms(terms: Sequence[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
     """Terms in descending order; those close together as one, of the same line below both."""
     joined: list[tuple[float, float]] = []
     for t, c in sorted(terms, reverse=True):

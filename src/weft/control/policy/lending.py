@@ -28,9 +28,8 @@ import numpy as np
 from weft.control.policy.allocate import allocate
 from weft.control.policy.demand import Responses
 from weft.errors import InputError
-from weft.sensitivity.application import Application
+from weft.sensitivity.application import Application, Run
 from weft.sensitivity.model import FloatArray, Hinges
-from weft.sensitivity.profile import Run
 
 MOST = 10  # applications: all sets of them are looked at
 _STEPS = 200

@@ -25,7 +25,7 @@ from weft.control.state.events import (
     Renew,
 )
 from weft.control.state.key import Key
-from weft.sensitivity.profile import is_name
+from weft.sensitivity.application import is_name
 from weft.switches import PortName
 
 MOST_EVENTS = 1000  # of a batch

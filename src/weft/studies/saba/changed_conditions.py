@@ -16,7 +16,7 @@ from weft import __version__
 from weft.plot.style import PUBLISHED, legend
 from weft.records import Provenance, Quantity, Record, Scalar
 from weft.sensitivity.application import Application
-from weft.sensitivity.fit import r_squared, unseen_errors
+from weft.sensitivity.fit import prediction_errors, r_squared
 from weft.sensitivity.model import Sensitivity
 from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
@@ -58,7 +58,7 @@ def changed_quality(base: Application, after: Application) -> dict[str, float]:
     models: dict[str, Sensitivity] = {f"R², degree {f.model.degree}": f.model for f in base.paper}
     models |= {CONVEX: base.convex.model}
     found = {name: r_squared(model, samples) for name, model in models.items()}
-    return found | {ERROR: unseen_errors(base.convex.model, samples).worst}
+    return found | {ERROR: prediction_errors(base.convex.model, samples).worst}
 
 
 def _point(cohort: Cohort, setting: str, base: Application, after: Application) -> Point:

@@ -16,8 +16,7 @@ from statistics import fmean
 
 from weft import __version__
 from weft.records import Provenance, Quantity, Record, Series
-from weft.sensitivity.application import Application
-from weft.sensitivity.profile import Run
+from weft.sensitivity.application import Application, Run
 from weft.studies.claim import NotHere
 from weft.studies.saba.recorded import NODES, Change, recorded, recorded_variants
 from weft.studies.site import Point, Site

@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 
-from weft.sensitivity.curve import PAPER_SHARES
+from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.sensitivity.model import FloatArray
 from weft.studies.published import published

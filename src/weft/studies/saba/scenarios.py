@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft.control.policy.allocate import Ports
 from weft.fabric import Fabric
-from weft.sensitivity.curve import PAPER_SHARES
+from weft.sensitivity.application import PAPER_SHARES
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 
 INSTANCES = 32

@@ -1,6 +1,9 @@
-"""Links of this machine that are capped at shares of the whole for a while.
+"""Links capped at a share of their rate for a while, here or on a worker of a cluster.
 
-Imports little: every host of a cluster does too. Entry points: `our_links`, `interface_ends`.
+Every host of a cluster imports this module, so it imports little. A worker caps its own interfaces
+as the profiling host asks over their connection. When that connection ends, the worker restores its
+links; if the worker is killed, its watchdog does.
+Entry points: `capped_links`, `hold_caps`, `interface_ends`.
 Units: bits per second; shares are fractions.
 """
 
@@ -11,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from weft.errors import InputError
+from weft.fleet.member import Invitation, Member, Stopped, join
 from weft.host.net.caps import ChangedEnds, change_ends
 from weft.host.net.link_ends import LinkEnd
 
@@ -46,7 +51,7 @@ class _OurLinks:
 
 
 @contextmanager
-def our_links(
+def capped_links(
     ends: Sequence[LinkEnd], link_bps: float | None, *, allow_default_route: bool = False
 ) -> Iterator[Links]:
     with change_ends(ends, allow_default_route=allow_default_route) as held:
@@ -58,3 +63,42 @@ def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[LinkEnd
     # What loopback receives is what it has sent.
     receiving = [LinkEnd(None, name, receiving=True) for name in names if name != "lo"]
     return sending if sending_only else (*sending, *receiving)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What every host holds for us."""
+
+    interfaces: tuple[str, ...]
+    link_bps: float
+    allow_default_route: bool
+    sending_only: bool
+
+
+def hold_caps(invitation: Invitation, held: Held) -> None:
+    """Caps this host's interfaces as it is told, until there is nobody who tells."""
+    try:
+        ends = interface_ends(held.interfaces, sending_only=held.sending_only)
+        allowed = held.allow_default_route
+        with (
+            join(invitation) as member,
+            capped_links(ends, held.link_bps, allow_default_route=allowed) as links,
+        ):
+            member.report("holding")
+            _obey(member, links)
+    except InputError as error:
+        where = f"host {invitation.member}: {error.where}"
+        raise InputError(where, error.problem, error.remedy) from error
+
+
+def _obey(member: Member, links: Links) -> None:
+    try:
+        while True:
+            number, what, share = member.wait_for("do")
+            if what == "cap":
+                links.cap(share)
+            else:
+                links.check(share)
+            member.report(f"did {number}")
+    except Stopped:
+        return

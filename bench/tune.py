@@ -26,13 +26,10 @@ from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.records.record_text import format_table
-from weft.tune.search.confirm import Interval, mean_interval
-from weft.tune.search.measuring import Measuring
-from weft.tune.search.observed import Observed
-from weft.tune.search.over_fabric import Prepared, prepare
-from weft.tune.search.report_text import level_text
-from weft.tune.search.space import Choice, candidates_of
-from weft.tune.search.tuning import Tuning
+from weft.tune.search.over_fabric import Measuring, Prepared, prepare
+from weft.tune.search.space import Choice, Observed, candidates_of
+from weft.tune.search.tuning import Interval, Tuning, mean_interval
+from weft.tune.search.tuning_text import level_text
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # 4,244 points on two CPUs; with signals as well they would be 10,660.

@@ -11,7 +11,8 @@ from weft.tune.rules.evidence import Evidence
 from weft.tune.rules.read_evidence import evidence_of
 from weft.tune.search.from_records import nearest, tune_records
 from weft.tune.search.goal import GOALS
-from weft.tune.search.stored_text import BY_RECORDS, NOT_CONFIRMED, stored_record, stored_text
+from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, stored_record
+from weft.tune.search.tuning_text import stored_text
 
 THROUGHPUT = GOALS["throughput"]
 

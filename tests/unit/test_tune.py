@@ -17,18 +17,23 @@ from weft.errors import InputError
 from weft.measure.peer.client import PeerLost
 from weft.measure.settings.placement import ANYWHERE
 from weft.records import read_records
-from weft.tune.search import measuring
-from weft.tune.search.confirm import mean_interval
-from weft.tune.search.design import design
+from weft.tune.search import over_fabric
+from weft.tune.search.design import Schedule, design, schedule
 from weft.tune.search.goal import GOALS
-from weft.tune.search.here import Here
-from weft.tune.search.observed import Observed
 from weft.tune.search.over_fabric import prepare
 from weft.tune.search.recommend import recommend
-from weft.tune.search.schedule import Schedule, schedule
-from weft.tune.search.space import DECISIVE, SHARING, Choice, Space, candidates_of, space_for
+from weft.tune.search.space import (
+    DECISIVE,
+    SHARING,
+    Choice,
+    Here,
+    Observed,
+    Space,
+    candidates_of,
+    space_for,
+)
 from weft.tune.search.surface import surface
-from weft.tune.search.tuning import Observe, Stopped, Tuning, tune
+from weft.tune.search.tuning import Observe, Stopped, Tuning, mean_interval, tune
 from weft.tune.search.tuning_figures import tuning_sections
 from weft.tune.search.tuning_record import tuning_record
 
@@ -243,7 +248,7 @@ def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
 def test_a_peer_that_dies_between_points_keeps_what_was_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    left, real = [20], measuring.run_test
+    left, real = [20], over_fabric.run_test
 
     def until(*args: Any, **options: Any) -> Any:
         left[0] -= 1
@@ -251,7 +256,7 @@ def test_a_peer_that_dies_between_points_keeps_what_was_measured(
             raise PeerLost("node7: connection reset")
         return real(*args, **options)
 
-    monkeypatch.setattr(measuring, "run_test", until)
+    monkeypatch.setattr(over_fabric, "run_test", until)
     given = {"over": "delay", "size": "4096", "depth": "1..64*2", "qps": "1", "threads": "1"}
     found = prepare(given, point_s=0.002).run(None)
     assert (found.ended, len(found.rows)) == ("node7: connection reset", 20)

@@ -12,7 +12,6 @@ from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
 from weft.tune.rules.evidence import Spread
 from weft.tune.rules.read_evidence import evidence_of
-from weft.tune.search.confirm import Confirmed, Interval
 from weft.tune.search.from_records import (
     Stored,
     better_stored,
@@ -21,12 +20,10 @@ from weft.tune.search.from_records import (
     tune_records,
 )
 from weft.tune.search.goal import GOALS
-from weft.tune.search.here import Here
-from weft.tune.search.observed import Observed
-from weft.tune.search.report_text import command_text, tuning_text
-from weft.tune.search.space import Space, space_for
-from weft.tune.search.stored_text import stored_record, stored_text
-from weft.tune.search.tuning_record import tuning_record
+from weft.tune.search.space import Here, Observed, Space, space_for
+from weft.tune.search.tuning import Confirmed, Interval
+from weft.tune.search.tuning_record import stored_record, tuning_record
+from weft.tune.search.tuning_text import command_text, stored_text, tuning_text
 
 Capture = pytest.CaptureFixture[str]
 HERE = Here(transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30, size_bytes=64)

@@ -23,15 +23,14 @@ from weft.measure.settings.values import time_ns, whole
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, RecordWriter, check_output, describe_run, to_line, write_records
 from weft.tune.rules.read_evidence import read_evidence
+from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
 from weft.tune.search.goal import GOALS, goal_named
 from weft.tune.search.over_fabric import Prepared, prepare
-from weft.tune.search.report_text import plan_text, tuning_text
-from weft.tune.search.schedule import POINT_S
 from weft.tune.search.space import CHOICES
-from weft.tune.search.stored_text import stored_record, stored_text
 from weft.tune.search.tuning import Tuning
-from weft.tune.search.tuning_record import tuning_record
+from weft.tune.search.tuning_record import stored_record, tuning_record
+from weft.tune.search.tuning_text import plan_text, stored_text, tuning_text
 from weft.wire import read_token
 
 MEASURING_OPTIONS = ("budget", "token_file", "dry_run")

@@ -10,12 +10,14 @@ second, us, per cent of one processor, s of it per byte.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from weft.errors import InputError
+from weft.measure.settings.options import options_of
 from weft.measure.settings.placement import ANYWHERE
+from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, Record
 from weft.records.record_line import canonical_json
 
@@ -162,3 +164,31 @@ def _flat(row: Row) -> dict[str, Plain]:
             flat |= {name: spread.median, f"{name}.low": spread.low, f"{name}.high": spread.high}
             flat["n"] = max(spread.n, int(flat.get("n") or 0))
     return flat
+
+
+_UNITS = {"_ns": "ns", "_gbps": "Gb/s"}
+
+
+def written(evidence: Evidence, test: str) -> dict[str, str]:
+    """What is the same for all its rows, by outside name: the transport, and what is no default."""
+    outside = {field: name for name, (field, _) in options_of(TESTS[test].settings).items()}
+    other = dict(evidence.rows[0].setting.other) if evidence.rows else {}
+    told: dict[str, str] = {"over": evidence.over, "endpoint": evidence.endpoint}
+    told |= {outside[name]: _text(name, value) for name, value in other.items() if name in outside}
+    return {name: text for name, text in told.items() if text}
+
+
+def _text(name: str, value: Plain) -> str:
+    unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), "")
+    plain = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{plain}{unit}".replace(" ", "")
+
+
+def option_words(settings: Mapping[str, str]) -> Iterator[str]:
+    """`--NAME VALUE` of each; those of the delay transport together; a flag without its value."""
+    delays = [f"{name.partition('.')[2]}={text}" for name, text in settings.items() if "." in name]
+    for name, text in settings.items():
+        if "." not in name:
+            yield f"--{name}" if text == "True" else f"--{name} {text}"
+    if delays:
+        yield f"--delay {' '.join(delays)}"

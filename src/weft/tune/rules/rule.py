@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.records import Plain
-from weft.tune.rules.evidence import Evidence
-from weft.tune.search.written import option_words, written
+from weft.tune.rules.evidence import Evidence, option_words, written
 from weft.units import format_number, format_value
 
 UNKNOWN, NOT_HERE = "unknown", "not here"

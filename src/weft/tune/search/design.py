@@ -1,11 +1,14 @@
-"""The first settings to measure: a Latin hypercube around the default, which is repeated.
+"""How many points each stage of a tuning run measures, and how long that takes: told beforehand.
 
-The levels of what decides come equally often over the points and independently of each other, so
-that few points tell the factors apart; of what loops share every combination comes equally often,
-as they decide together. What seldom decides stays at its default: the profile tells it. Of
-many such designs the one is taken whose closest points are furthest apart. The default stands among
-them several times: its spread is the noise. The order is random, so that a drift of the machine is
-not mistaken for an effect. Entry points: `design`, `profile`.
+    spread    a Latin hypercube around the default, which is repeated
+    refine    in the best ways to share processors and connections, what is expected to improve
+              most; round by round in fewer of them
+    profile   one factor at a time away from the leader
+    race      the best expected of the best ways, and the best measured, in turns; then fewer of
+              them, oftener (successive halving)
+    confirm   recommendation, default and two neighbours, in turns
+
+A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
 """
 
 from __future__ import annotations
@@ -13,11 +16,138 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from weft.errors import InputError
 from weft.records import Plain
-from weft.tune.search.space import DECISIVE, SHARING, Choice, Factor, Space
+from weft.tune.search.space import DECISIVE, SHARING, Choice, Factor, Space, candidates_of
+
+POINT_S = 0.2
+CENTRES = 2
+MOST_WAYS = 24  # each once in the spread
+# Rounds: in how many of the best ways, and points in all.
+REFINE = ((24, 24), (12, 24), (6, 24), (3, 24))
+# Of each heat: settings, and how often each. Single points of a setting may differ by factors: what
+# two settings differ by shows in the mean of many.
+RACE = ((16, 4), (8, 8), (3, 16))
+# Where a budget has time for more: a wider race, several times as long. What a few points took for
+# a bad way to share processors is given more of them there; further rounds gain less.
+WIDER = ((24, 3), (12, 5), (4, 10))
+MOST_TIMES = 12
+# Where a budget has no time for more: the race, and of how many rounds at least and at most.
+SHORTER = ((((14, 2), (5, 4), (2, 8)), 2, 4), (((8, 2), (4, 3), (2, 4)), 0, 2))
+CONFIRMED, REPEATS = 4, 5  # recommendation, default, two neighbours; each so often
+# Beside the timed part: connections, warm-up, a look at the host's noise before and after.
+OVERHEAD_S = {"delay": 0.15, "tcp": 0.2, "udp": 0.2}
+OTHER_OVERHEAD_S = 0.45
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Numbers of points.
+
+    `refine` has ways and points of each round, `race` settings and turns of each heat.
+    """
+
+    spread: int
+    centres: int
+    refine: tuple[tuple[int, int], ...]
+    race: tuple[tuple[int, int], ...]
+    profile: int
+    repeats: int
+    point_s: float
+    overhead_s: float
+
+    @property
+    def race_points(self) -> int:
+        return sum(runners * turns for runners, turns in self.race)
+
+    @property
+    def refine_points(self) -> int:
+        return sum(points for _, points in self.refine)
+
+    @property
+    def confirm(self) -> int:
+        return CONFIRMED * self.repeats
+
+    @property
+    def points(self) -> int:
+        return self.spread + self.refine_points + self.race_points + self.profile + self.confirm
+
+    @property
+    def measuring_s(self) -> float:
+        """The timed parts alone."""
+        return self.points * self.point_s
+
+    @property
+    def seconds(self) -> float:
+        """With what each point needs beside its timed part: an estimate."""
+        return self.points * (self.point_s + self.overhead_s)
+
+    @property
+    def confirm_s(self) -> float:
+        return self.confirm * (self.point_s + self.overhead_s)
+
+    def text(self) -> str:
+        stages = (
+            f"{self.spread} spread over the choices, {self.refine_points} where most is to be "
+            f"gained, {self.profile} around the leader, {self.race_points} in a race of "
+            f"the best, {self.confirm} to confirm"
+        )
+        return (
+            f"{self.points} points of {self.point_s:g} s: {self.measuring_s:.1f} s of measuring, "
+            f"about {self.seconds:.0f} s in all ({stages})"
+        )
+
+
+def schedule(
+    space: Space, transport: str, *, budget_s: float | None = None, point_s: float = POINT_S
+) -> Schedule:
+    """The usual numbers; with a budget a longer or shorter race, and fewer rounds of refinement."""
+    overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
+    few = len(candidates_of(space))
+    usual = Schedule(
+        spread=max(8, 2 * len(space.factors) - 4, _ways(space)) + CENTRES,
+        centres=CENTRES,
+        refine=_refine(len(REFINE), few),
+        race=_race(RACE, few),
+        profile=profile_points(space),
+        repeats=REPEATS,
+        point_s=point_s,
+        overhead_s=overhead_s,
+    )
+    if budget_s is None:
+        return usual
+    longer = [_longer(times) for times in range(MOST_TIMES, 1, -1)]
+    usually = len(REFINE)
+    for race, fewest, most in (*((race, usually, usually) for race in (*longer, RACE)), *SHORTER):
+        for rounds in range(most, fewest - 1, -1):
+            least = replace(usual, race=_race(race, few), refine=_refine(rounds, few))
+            if least.seconds <= budget_s:
+                return least
+    problem = f"{budget_s:g} s is too short for {least.points} points"
+    raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+
+
+def _longer(times: int) -> tuple[tuple[int, int], ...]:
+    return tuple((places, times * turns) for places, turns in WIDER)
+
+
+def _ways(space: Space) -> int:
+    """To share processors and connections: so many are told apart."""
+    sharing = [factor for factor in space.factors if factor.name in SHARING]
+    return min(MOST_WAYS, math.prod(len(factor.levels) for factor in sharing))
+
+
+def _refine(rounds: int, few: int) -> tuple[tuple[int, int], ...]:
+    return tuple((ways, min(points, few)) for ways, points in REFINE[:rounds])
+
+
+def _race(heats: tuple[tuple[int, int], ...], few: int) -> tuple[tuple[int, int], ...]:
+    return tuple((min(runners, few), turns) for runners, turns in heats)
+
 
 TRIALS = 200
 STEPS = 2  # of a profile on a long scale: a factor of four

@@ -24,16 +24,13 @@ from weft.measure.peer.client import LOCAL
 from weft.model.fit import Fit
 from weft.records import Plain
 from weft.tune.rules.advice import advise
-from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
+from weft.tune.rules.evidence import Evidence, Row, Setting, Spread, option_words, written
 from weft.tune.rules.read_evidence import counted
-from weft.tune.search.confirm import CONFIDENCE, Interval
 from weft.tune.search.goal import Goal, loss_percent
-from weft.tune.search.observed import Observed
 from weft.tune.search.recommend import Recommendation, recommend
-from weft.tune.search.space import CHOICES, Factor, Refused, Space
+from weft.tune.search.space import CHOICES, Factor, Observed, Refused, Space
 from weft.tune.search.surface import LEAST_ROWS
-from weft.tune.search.tuning import Tuning
-from weft.tune.search.written import option_words, written
+from weft.tune.search.tuning import CONFIDENCE, Interval, Tuning
 from weft.units import format_value, split_unit
 
 STAGE = "stored"

@@ -15,7 +15,7 @@ from weft.measure.tests.bandwidth import BANDWIDTH
 from weft.measure.tests.latency import LATENCY
 from weft.measure.tests.rate import RATE
 from weft.records import Distribution, Record, Scalar
-from weft.tune.rules.record_row import carried_Bps, carried_messages_per_s
+from weft.tune.rules.read_evidence import carried_Bps, carried_messages_per_s
 
 MOST_LOSS_PERCENT = 1.0  # settings that lose more are never recommended
 _PS_PER_US = 1e6

@@ -18,8 +18,7 @@ from weft.errors import InputError
 from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.tune.search.goal import MOST_LOSS_PERCENT, Goal
-from weft.tune.search.observed import Observed
-from weft.tune.search.space import DECISIVE, PROBED, Choice, Space, candidates_of
+from weft.tune.search.space import DECISIVE, PROBED, Choice, Observed, Space, candidates_of
 from weft.tune.search.surface import Surface, surface
 
 # A choice that gains less than this is left at its default.

@@ -17,14 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from weft._core import Availability, availability
 from weft.errors import InputError
-from weft.measure.settings.options import options_of
+from weft.host import read_processors
+from weft.measure.settings.options import Settings, options_of
 from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.measure.settings.sweep import values_of
+from weft.measure.settings.transport import Over, parse_over
 from weft.model.fit import FloatArray
-from weft.records import Plain
-from weft.tune.search.goal import Goal
-from weft.tune.search.here import Here
+from weft.records import Plain, Record
+from weft.tune.search.goal import MOST_LOSS_PERCENT, Goal, loss_percent
 
 Choice = Mapping[str, Plain]
 Levels = tuple[Plain, ...]
@@ -304,3 +306,72 @@ def _inline(goal: Goal, here: Here) -> Levels | str:
     if here.size_bytes > here.inline_limit:
         return f"{here.size_bytes} B exceed what goes inline here, {here.inline_limit} B"
     return (0, here.size_bytes)
+
+
+VERBS_INLINE_BYTES = 220  # what common adapters take; one that takes less says so (unverified)
+ANY_BYTES = 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """`nodes` are this host's NUMA nodes; `inline_limit` 0: nothing goes inline."""
+
+    transport: str
+    cpus: int
+    nodes: tuple[int, ...]
+    inline_limit: int
+    largest_bytes: int
+    size_bytes: int
+
+
+def here_for(over: str, given: Mapping[str, str]) -> Here:
+    """Of a transport as `--over` names it; `given` are the other settings, as written."""
+    route = parse_over(over)
+    offers = [o for o in availability(route.transport) if o.device in ("", route.device)]
+    host = read_processors()
+    size = options_of(Settings)["size"][1]
+    written = given.get("size", "64")
+    return Here(
+        transport=over,
+        cpus=len(host.allowed),
+        nodes=tuple(host.nodes),
+        inline_limit=_inline_limit(route, offers, given.get("endpoint") or "rdm"),
+        largest_bytes=min([ANY_BYTES, *(o.max_bytes for o in offers if o.max_bytes)]),
+        size_bytes=size.read(written, "--size")
+        if ".." not in written and "," not in written
+        else 64,
+    )
+
+
+def _inline_limit(route: Over, offers: list[Availability], endpoint: str) -> int:
+    if route.transport == "verbs":
+        return VERBS_INLINE_BYTES
+    found = [o.facts.get(f"{endpoint}.inject_size", "0") for o in offers]
+    return max((int(text) for text in found), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """`stage` says why it was measured; `record` is None where a test invents the value."""
+
+    setting: Choice
+    value: float
+    stage: str
+    record: Record | None = None
+    lost_percent: float = 0.0
+    turn: int | None = None  # when it was measured, counted in points; None: not known
+
+    @property
+    def is_acceptable(self) -> bool:
+        """Whether so few messages were lost that the setting may be recommended."""
+        return self.lost_percent <= MOST_LOSS_PERCENT
+
+
+def observed(goal: Goal, setting: Choice, stage: str, record: Record) -> Observed | None:
+    """A record's value for the goal; None where it has none."""
+    value = goal.value(record)
+    if value is None:
+        return None
+    return Observed(
+        setting=setting, value=value, stage=stage, record=record, lost_percent=loss_percent(record)
+    )

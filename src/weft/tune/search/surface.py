@@ -23,8 +23,7 @@ from weft.errors import InputError
 from weft.model.fit import Fit, FloatArray
 from weft.tune.search.forms import fit_of, model_log
 from weft.tune.search.goal import Goal
-from weft.tune.search.observed import Observed
-from weft.tune.search.space import Choice, Space
+from weft.tune.search.space import Choice, Observed, Space
 
 LEAST_ROWS = 4
 _SCALES = (0.06, 0.15, 0.35, 0.8)

@@ -1,21 +1,27 @@
-"""A tuning run as one record of kind "model": scalars, and tables that tell all of it.
+"""A tuning as one record of kind "model": scalars, and tables with every point.
 
-Entry point: `tuning_record`. Units: the goal's, beside each value.
+Entry points: `tuning_record` (a run), `stored_record` (from stored records). Units: the goal's,
+beside each value.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from weft import __version__
 from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
 from weft.tune.rules.advice import advice_rows
-from weft.tune.search.confirm import Interval
 from weft.tune.search.forms import model_log
-from weft.tune.search.tuning import Tuning
+from weft.tune.search.from_records import Stored, nearest, predicted_gain
+from weft.tune.search.tuning import Interval, Tuning
 
 NAME = "tune"
+NOT_CONFIRMED = "not confirmed by measurement: run the command above, or weft tune PEER"
+BY_RECORDS = (
+    "chosen by its records: all its runs are better than the model's best is expected to be"
+)
 
 
 def tuning_record(tuning: Tuning) -> Record:
@@ -141,3 +147,30 @@ def _notes(tuning: Tuning) -> Iterator[str]:
         yield f"ended early: {tuning.ended}"
     for failed in tuning.failed:
         yield f"not measured: {failed.reason}"
+
+
+def stored_record(stored: Stored) -> Record:
+    """The record of a tuning, with the stored ones nearest to it."""
+    record = tuning_record(stored.tuning)
+    near = [
+        {**one.setting, "stored": one.stored, "predicted": one.predicted, "runs": one.runs}
+        for one in nearest(stored.tuning)
+    ]
+    left_out = [f"left out: {sentence}" for sentence in stored.left_out]
+    return replace(
+        record,
+        quantities={**record.quantities, **dict(_stored_quantities(stored))},
+        tables={**record.tables, "nearest records": near},
+        notes=(*([] if stored.by_model else [BY_RECORDS]), NOT_CONFIRMED, *record.notes, *left_out),
+    )
+
+
+def _stored_quantities(stored: Stored) -> Iterator[tuple[str, Quantity]]:
+    """What stored values and the model tell beside the prediction."""
+    if stored.runs is not None:
+        yield "stored", Scalar(stored.runs.median, stored.tuning.goal.unit)
+    gain = predicted_gain(stored.tuning)
+    if gain is not None:
+        yield "predicted.gain", Scalar(gain.value, "")
+        yield "predicted.gain.low", Scalar(gain.low, "")
+        yield "predicted.gain.high", Scalar(gain.high, "")

@@ -1,11 +1,12 @@
-"""A tuning run for the terminal: what was chosen, why, and what it gave.
+"""A tuning as text: the recommendation, the confirmation, the model, advice and omissions.
 
-Entry point: `tuning_text`. Units: as a reader would write them.
+Entry points: `plan_text`, `tuning_text` (a run), `stored_text` (from records). Units: in the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
@@ -13,11 +14,12 @@ from weft.measure.settings.placement import ANYWHERE, AUTO
 from weft.records import Plain
 from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table
-from weft.tune.search.confirm import Interval
+from weft.tune.rules.evidence import option_words
+from weft.tune.search.from_records import Stored, nearest, out_of_reach, predicted_gain
 from weft.tune.search.goal import Goal
 from weft.tune.search.over_fabric import Prepared
-from weft.tune.search.tuning import Tuning
-from weft.tune.search.written import option_words
+from weft.tune.search.tuning import Interval, Tuning
+from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED
 from weft.units import format_value, split_unit
 
 _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
@@ -173,3 +175,58 @@ def plan_text(prepared: Prepared) -> str:
     ]
     refused = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refused]
     return "\n".join([head, *choices, *refused])
+
+
+def stored_text(stored: Stored) -> str:
+    """The tuning, what speaks for it, what was left out, and every rule, known or not."""
+    left_out = "\n".join(f"left out: {sentence}" for sentence in stored.left_out)
+    bare = replace(stored.tuning, advice=())
+    rules = f"advice\n\n{advice_table(stored.tuning.advice)}"
+    told = tuning_text(bare, peer=stored.peer, outcome=_outcome(stored))
+    parts = [told, _support(stored), left_out, rules]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _outcome(stored: Stored) -> str:
+    """What to expect: of the model, or of the runs that were chosen; and the gain."""
+    tuning, runs = stored.tuning, stored.runs
+    if runs is None:
+        expected = predicted_text(tuning)
+    else:
+        seen = Interval(value=runs.median, low=runs.low, high=runs.high)
+        expected = f"stored: {value_text(tuning.goal, seen)}, median (range) of {runs.n} runs"
+    return f"{expected}\n{_stored_gain(stored)}"
+
+
+def _stored_gain(stored: Stored) -> str:
+    space = stored.tuning.space
+    beyond = out_of_reach(space)
+    if beyond:
+        named = ", ".join(f"{f.name} {level_text(f.name, f.default)}" for f in beyond)
+        return f"no gain over the default is predicted: the records do not reach its {named}"
+    gain = predicted_gain(stored.tuning)
+    return gain_text(gain) if gain is None else f"predicted: {gain_text(gain)}"
+
+
+def _support(stored: Stored) -> str:
+    """The records nearest to the recommendation beside what the model says there."""
+    tuning = stored.tuning
+    names = [factor.name for factor in tuning.space.factors]
+    rows = [
+        [
+            *(level_text(name, one.setting[name]) for name in names),
+            _value(stored, one.stored),
+            _value(stored, one.predicted),
+            str(one.runs),
+        ]
+        for one in nearest(tuning)
+    ]
+    table = format_table([*names, "stored", "predicted", "runs"], rows, left=0)
+    chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
+    return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
+
+
+def _value(stored: Stored, value: float) -> str:
+    shown = value_text(stored.tuning.goal, Interval(value=value, low=value, high=value))
+    number, _, unit = shown.partition(" (")
+    return f"{number} {unit.partition(') ')[2]}"

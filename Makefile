@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings clib include -type f -not -path '*/tests/*')
 
-.PHONY: help demo build clib test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-control test-apps test-rdma bench bench-quick install-system clean
+.PHONY: help demo build clib test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-control test-apps test-rdma mutants bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -129,6 +129,14 @@ test-rdma: ## verbs on kernel RDMA: soft RoCE in a virtual machine, perftest and
 	@tools/system-packages.sh rdma
 	@$(MAKE) build
 	@tools/rdma-vm.sh tests/live/rdma/run.sh $(CURDIR)/$(VENV)/python
+
+# PACKAGES="records core/packet" or files, SAMPLE=20, SEED=2 choose others.
+SAMPLE := 5
+SEED := 1
+PACKAGES :=
+mutants: $(BUILT) ## small faults put into each package: how many do its tests notice? some twenty minutes
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python tools/mutants.py --sample $(SAMPLE) \
+		--seed $(SEED) $(PACKAGES) </dev/null
 
 bench: $(BUILT) ## our figures beside the peers'; writes bench/latest.jsonl
 	@tools/system-packages.sh bench

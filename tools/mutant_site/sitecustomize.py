@@ -1,0 +1,23 @@
+"""Compiles a mutant instead of one file of weft; tools/mutants.py puts this on PYTHONPATH.
+
+WEFT_MUTANT_OF is the file's path, WEFT_MUTANT the path of what to compile instead.
+"""
+
+import os
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+
+_file, _mutant = os.environ.get("WEFT_MUTANT_OF", ""), os.environ.get("WEFT_MUTANT", "")
+_get_code = SourceFileLoader.get_code
+
+
+def _get_code_of_mutant(loader: SourceFileLoader, name: str) -> CodeType | None:
+    path = loader.get_filename(name)
+    if path != _file:
+        return _get_code(loader, name)
+    return compile(Path(_mutant).read_bytes(), path, "exec", dont_inherit=True)
+
+
+if _mutant:
+    SourceFileLoader.get_code = _get_code_of_mutant  # type: ignore[method-assign]

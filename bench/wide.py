@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.figure import Figure
 from weft.control.policy.connection_path import ConnectionPath, find_connection_path
-from weft.control.policy.fabric_wide import Gain, gain
+from weft.control.policy.fabric_wide import PlanComparison, compare_plans
 from weft.control.policy.plan import build_policy
 from weft.control.policy.port import Htb, PortPolicy
 from weft.fabric import Fabric
@@ -62,12 +62,12 @@ def wide(quick: bool) -> list[Figure]:
     return [figure for case, gains in found.items() for figure in _figures(case, gains)]
 
 
-def _gain(fabric: Fabric, case: Case, seed: int) -> Gain:
+def _gain(fabric: Fabric, case: Case, seed: int) -> PlanComparison:
     rng = np.random.default_rng(seed)
     convex = models(rng, case.applications)["convex"]
     named = {f"app{n}": model for n, model in enumerate(convex)}
     ring = [one for name in named for one in _ring(rng, fabric, name, case.instances)]
-    return gain(build_policy(named, PORT, LEVELS), ring)
+    return compare_plans(build_policy(named, PORT, LEVELS), ring)
 
 
 def _ring(
@@ -78,11 +78,11 @@ def _ring(
     return [find_connection_path(fabric, name, source, target) for source, target in pairs]
 
 
-def _settled(gains: Sequence[Gain]) -> list[float]:
+def _settled(gains: Sequence[PlanComparison]) -> list[float]:
     return [one.working for one in gains if one.working is not None]
 
 
-def _row(case: Case, gains: Sequence[Gain]) -> list[str]:
+def _row(case: Case, gains: Sequence[PlanComparison]) -> list[str]:
     working = _settled(gains)
     return [
         f"{case}",
@@ -98,7 +98,7 @@ def _range(parts: Sequence[float]) -> str:
     return f"{100 * min(parts):.1f} to {100 * max(parts):.1f} %" if parts else ""
 
 
-def _figures(case: Case, gains: Sequence[Gain]) -> list[Figure]:
+def _figures(case: Case, gains: Sequence[PlanComparison]) -> list[Figure]:
     ways = {
         "the least share": [one.promised for one in gains],
         "ports that use all": _settled(gains),

@@ -16,8 +16,8 @@ from needs import need_namespaces
 from restored import Root, roots, wait_restored
 from traffic import watched
 
-from weft.corun.stage import Job, staged
-from weft.corun.ways import EQUAL, LEND, ONE, WEFT, mark, ways_of
+from weft.corun.schemes import EQUAL, LEND, ONE, WEFT, application_dscp, build_schemes
+from weft.corun.testbed_runner import Job, open_testbed_runner
 from weft.host.net import marking
 from weft.host.net.caps import change_ends
 from weft.host.net.weighted_queues import Queue, read_queues, set_queues
@@ -152,27 +152,27 @@ def runs(pid: str) -> bool:
 def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> None:
     """Different models, so that weights differ; then one of the two sends."""
     models = [Hinges(terms=((1.0, 0.9),), floor=0.05), Hinges(terms=((0.3, 1.0),), floor=0.05)]
-    ways = ways_of(models, RATE_BPS)
+    ways = build_schemes(models, RATE_BPS)
     assert ways[WEFT].weights[0] > 1.5 * ways[WEFT].weights[1]
     sender = bench.bed.ends("h2")[0]
     jobs = [
         Job(name=name, command=fetch(bench.bed, 5001 + n, BYTES))
         for n, name in enumerate(("left", "right"))
     ]
-    with staged(NAME, None, jobs) as stage:
+    with open_testbed_runner(NAME, None, jobs) as stage:
         for way in (ways[EQUAL], ways[LEND], ways[WEFT]):
             stage.share(way)
             for end in bench.bed.all_ends():
                 found = {queue.dscps: queue.share for queue in read_queues(end)}
-                wanted = {(mark(n),): weight for n, weight in enumerate(way.weights)}
+                wanted = {(application_dscp(n),): weight for n, weight in enumerate(way.weights)}
                 assert found == pytest.approx({(0,): 0.01, **wanted}, rel=1e-3)
         stage.start(1)
         ended = stage.next_end(LIMIT_S)
         assert ended is not None
         assert ended[0] == 1
         passed = {queue.dscps: queue.count.bytes for queue in read_queues(sender)}
-        assert passed[mark(1),] > BYTES
-        assert passed[mark(0),] == 0
+        assert passed[application_dscp(1),] > BYTES
+        assert passed[application_dscp(0),] == 0
         unmarked = stage.unmarked()
         assert unmarked is not None
         assert unmarked < 0.03
@@ -181,7 +181,7 @@ def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> 
 
 
 def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) -> None:
-    ways = ways_of([Hinges(terms=((1.0, 0.9),), floor=0.05)] * 2, RATE_BPS)
+    ways = build_schemes([Hinges(terms=((1.0, 0.9),), floor=0.05)] * 2, RATE_BPS)
     client = FETCH.replace("PORT", "5004").replace("sys.argv[3]", "'print()'")
     size = 200_000  # one hundredth of the link is slow
     command = (sys.executable, "-c", client, str(size), bench.bed.namespace("h2"))
@@ -190,7 +190,7 @@ def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) 
         assert server.stdout is not None
         server.stdout.readline()
         try:
-            with staged(NAME, None, [Job(name="left", command=command)]) as stage:
+            with open_testbed_runner(NAME, None, [Job(name="left", command=command)]) as stage:
                 stage.share(ways[EQUAL])
                 stage.start(0)
                 assert stage.next_end(LIMIT_S) is not None

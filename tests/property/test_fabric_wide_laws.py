@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from some_examples import examples
 
 from weft.control.policy.connection_path import ConnectionPath
-from weft.control.policy.demand import Responses
+from weft.control.policy.demand import Demands
 from weft.control.policy.fabric_wide import (
-    fabric_wide,
-    fabric_wide_plan,
-    gain,
-    path_slowdowns,
-    promised_gap,
-    promised_rates,
-    working_rates,
+    build_fabric_plan,
+    compare_plans,
+    compute_gap,
+    find_promised_rates,
+    find_working_rates,
+    predict_path_slowdowns,
+    split_fabric,
 )
 from weft.control.policy.plan import Policy, build_plan, build_policy
 from weft.control.policy.port import Htb, PortPolicy, VlArbitration
@@ -59,7 +59,7 @@ def test_the_share_at_a_price_is_the_best_on_a_fine_grid(seed: int) -> None:
     random = np.random.default_rng(seed)
     models = [random_hinges(random), random_cubic(random), Hinges(terms=(), floor=FLOOR)]
     price = random.lognormal(0, 2, len(models)) * (random.random(len(models)) < 0.9)
-    shares = Responses.of(models).at_price(price)
+    shares = Demands.of(models).at_price(price)
     grid = np.linspace(FLOOR, 1, 20001)
     for model, share, paid in zip(models, shares, price, strict=True):
         assert FLOOR <= share <= 1
@@ -73,7 +73,7 @@ def test_convex_models_are_split_at_the_bound_and_within_every_port(seed: int) -
     random = np.random.default_rng(seed)
     models: dict[str, Sensitivity] = {f"a{i}": random_hinges(random) for i in range(12)}
     paths, capacity = random_fabric(random, models)
-    found = fabric_wide(models, paths, capacity)
+    found = split_fabric(models, paths, capacity)
     assert found.gap <= 1e-6
     for port, most in capacity.items():
         assert sum(found.shares[name] for name in models if port in paths[name]) <= most + 1e-9
@@ -91,7 +91,7 @@ def test_no_random_split_is_below_the_bound(seed: int) -> None:
         f"a{i}": makers[int(random.integers(2))](random) for i in range(6)
     }
     paths, capacity = random_fabric(random, models)
-    found = fabric_wide(models, paths, capacity)
+    found = split_fabric(models, paths, capacity)
     assert found.slowdown >= found.bound - 1e-9
     for _ in range(50):
         shares = FLOOR + random.dirichlet(np.ones(6)) * (min(capacity.values()) - 6 * FLOOR)
@@ -115,15 +115,15 @@ def test_fabric_wide_weights_are_whole_keep_floors_and_promise_the_optimum(seed:
     random = np.random.default_rng(seed)
     policy = random_policy(random, FINE)
     connections = random_connections(random, policy)
-    wide, found = fabric_wide_plan(policy, connections)
+    wide, found = build_fabric_plan(policy, connections)
     for port in wide.ports.values():
         assert sum(port.units.values()) == port.policy.units
         assert all(a.share >= a.model.floor - 1e-12 for a in port.applications)
-    local = path_slowdowns(build_plan(policy, connections)).promised
-    ours = path_slowdowns(wide).promised
+    local = predict_path_slowdowns(build_plan(policy, connections)).promised
+    ours = predict_path_slowdowns(wide).promised
     assert ours <= found.slowdown / len(connections) * (1 + 1e-3)
     assert ours <= local * (1 + 1e-3)
-    assert promised_gap(wide, found) <= 1e-3
+    assert compute_gap(wide, found) <= 1e-3
 
 
 @examples(12)
@@ -132,11 +132,11 @@ def test_what_a_coarse_plan_promises_is_within_its_own_gap_of_the_bound(seed: in
     random = np.random.default_rng(seed)
     policy = random_policy(random, VlArbitration(queues=8))
     connections = random_connections(random, policy)
-    wide, found = fabric_wide_plan(policy, connections)
-    total = path_slowdowns(wide).promised * len(connections)
-    assert total * (1 - promised_gap(wide, found)) == pytest.approx(found.bound, rel=1e-9)
-    brought = gain(policy, connections)
-    assert brought.gap == promised_gap(wide, found)
+    wide, found = build_fabric_plan(policy, connections)
+    total = predict_path_slowdowns(wide).promised * len(connections)
+    assert total * (1 - compute_gap(wide, found)) == pytest.approx(found.bound, rel=1e-9)
+    brought = compare_plans(policy, connections)
+    assert brought.gap == compute_gap(wide, found)
     assert brought.promised == 1 - brought.wide.promised / brought.local.promised
 
 
@@ -149,7 +149,7 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
     sends = Hinges(terms=((1.0, 1.0),), floor=FLOOR)
     policy = build_policy(dict.fromkeys("abc", sends), PortPolicy(scheduler=FINE), 1)
     one, two = Port(0, 1), Port(0, 2)
-    found = gain(
+    found = compare_plans(
         policy,
         [
             ConnectionPath(application="a", ports=(one, two)),
@@ -168,7 +168,7 @@ def test_the_gain_of_two_that_hold_each_other_back() -> None:
 def test_coarse_weights_stay_within_a_unit_of_each_port(seed: int) -> None:
     random = np.random.default_rng(seed)
     policy = random_policy(random, VlArbitration(queues=8))
-    wide, found = fabric_wide_plan(policy, random_connections(random, policy))
+    wide, found = build_fabric_plan(policy, random_connections(random, policy))
     for port in wide.ports.values():
         assert sum(a.units for a in port.applications) == port.policy.managed_units
         for a in port.applications:
@@ -184,10 +184,10 @@ def test_working_rates_fill_a_port_of_each_application_that_could_send_more(seed
     policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
     told = build_plan(policy, random_connections(random, policy))
     capacity = {port: own.policy.capacity for port, own in told.ports.items()}
-    rates = working_rates(told.shares, capacity)
+    rates = find_working_rates(told.shares, capacity)
     assume(rates is not None)
     assert rates is not None
-    promised = promised_rates(told.shares)
+    promised = find_promised_rates(told.shares)
     used = {p: sum(rates[name] for name in own) for p, own in told.shares.items()}
     assert all(used[p] <= capacity[p] + 1e-6 for p in used)
     for name, rate in rates.items():
@@ -204,7 +204,7 @@ def test_working_rates_of_ports_that_hand_on_what_others_cannot_use() -> None:
         second: {"a": 0.2, "c": 0.5, "d": 0.3},
         third: {"e": 0.5},
     }
-    rates = working_rates(shares, {first: 0.9, second: 1.0, third: 1.0})
+    rates = find_working_rates(shares, {first: 0.9, second: 1.0, third: 1.0})
     assert rates == pytest.approx({"a": 0.2, "b": 0.7, "c": 0.5, "d": 0.3, "e": 1.0})
 
 
@@ -217,7 +217,7 @@ def test_working_rates_pass_on_along_a_chain_of_ports() -> None:
         third: {"a": 0.1, "d": 0.9},
         fourth: {"c": 0.3, "e": 0.7},
     }
-    found = working_rates(shares, dict.fromkeys(shares, 1.0))
+    found = find_working_rates(shares, dict.fromkeys(shares, 1.0))
     assert found == pytest.approx({"a": 0.1, "b": 0.7, "c": 0.3, "d": 0.9, "e": 0.7})
 
 
@@ -227,5 +227,5 @@ def test_working_rates_of_random_fabrics_settle() -> None:
         random = np.random.default_rng(seed)
         policy = random_policy(random, Htb(queues=8, rate_kbps=100_000))
         told = build_plan(policy, random_connections(random, policy))
-        unsettled += path_slowdowns(told).working is None
+        unsettled += predict_path_slowdowns(told).working is None
     assert unsettled <= 2

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weft.control.policy.lending import Lending
-from weft.corun.ways import EQUAL, LEND, MANAGED, WEFT, ways_of
+from weft.corun.schemes import EQUAL, LEND, MANAGED, WEFT, build_schemes
 from weft.sensitivity.model import Hinges
 
 SETTLED = 1e-6  # of slowdown, the accuracy of a prediction
@@ -38,7 +38,7 @@ def test_lending_is_never_rated_worse_than_equation_4_2_or_equal_queues(
     models: list[Hinges],
 ) -> None:
     """No floor is above an equal share here, so that equal queues are allowed."""
-    ways = ways_of(models, LINK_BPS)
+    ways = build_schemes(models, LINK_BPS)
     rated = {name: sum(ways[name].lent) for name in (LEND, WEFT, EQUAL)}
     assert rated[LEND] <= min(rated[WEFT], rated[EQUAL]) + 2 * SETTLED
 
@@ -51,7 +51,7 @@ def test_weights_with_lending_are_the_whole_capacity_and_keep_to_floors(
     spare = int(100 * (MANAGED - sum(model.floor for model in models)) + 1e-9)
     raised = models[0].floor + data.draw(st.integers(0, spare)) / 100
     wide = [Hinges(terms=models[0].terms, floor=raised), *models[1:]]
-    ways = ways_of(wide, LINK_BPS)
+    ways = build_schemes(wide, LINK_BPS)
     weights = ways[LEND].weights
     assert sum(weights) == pytest.approx(MANAGED)
     assert all(w >= model.floor - 1e-9 for w, model in zip(weights, wide, strict=True))

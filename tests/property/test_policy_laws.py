@@ -20,7 +20,7 @@ from weft.control.policy.levels import (
     Levels,
     assign_levels,
     build_hierarchy,
-    coordinates_of,
+    compute_coordinates,
     keep_levels,
     map_queues,
 )
@@ -128,7 +128,7 @@ def test_every_application_has_one_level_and_levels_rise_in_sensitivity(
     members = [name for level in levels for name in level.applications]
     assert sorted(members) == sorted(models)
     assert [level.number for level in levels] == list(range(1, len(levels) + 1))
-    distinct = len(np.unique(coordinates_of(models)[1], axis=0))
+    distinct = len(np.unique(compute_coordinates(models)[1], axis=0))
     assert len(levels) == min(most, distinct)
     assert all(a.sensitivity <= b.sensitivity for a, b in pairwise(levels))
 

@@ -16,34 +16,34 @@ from weft.cli import main
 from weft.control.policy.lending import (
     Lending,
     choose_weights,
-    measured_volume,
+    estimate_volume,
     model_volume,
     predict_slowdowns,
 )
-from weft.corun.outcome import mean_of, outcome_of, outcome_text
+from weft.corun.experiment import run_together
+from weft.corun.outcome import compute_outcome, estimate_mean, format_outcome
 from weft.corun.rounds import (
     PROFILES,
     Plan,
     Round,
-    check_same,
-    identity_of,
-    left_of,
-    record_of,
-    ways_in,
+    build_identity,
+    build_record,
+    check_resumable,
+    list_remaining,
+    read_schemes,
 )
-from weft.corun.together import together
-from weft.corun.ways import (
+from weft.corun.schemes import (
     ALONE,
     EQUAL,
     LEND,
     MANAGED,
     ONE,
-    WAYS,
+    SCHEMES,
     WEFT,
-    Way,
-    mark,
-    queues_of,
-    ways_of,
+    Scheme,
+    application_dscp,
+    build_queues,
+    build_schemes,
 )
 from weft.errors import InputError
 from weft.records import Record
@@ -102,7 +102,7 @@ class Invented:
 def test_each_runs_again_until_all_have_ended_often_enough() -> None:
     troupe = Invented([3.0], [10.0])
     # The short one's first run began before the other's; the last one, from 18 to 21, counts.
-    assert together(troupe, AT_ONCE, 2, 60) == {0: [3.0] * 6, 1: [10.0] * 2}
+    assert run_together(troupe, AT_ONCE, 2, 60) == {0: [3.0] * 6, 1: [10.0] * 2}
     assert troupe.stopped
     assert troupe.started == [
         (0, 0),
@@ -120,14 +120,14 @@ def test_each_runs_again_until_all_have_ended_often_enough() -> None:
 
 def test_a_slow_run_counts_though_all_others_have_ended_often_enough() -> None:
     troupe = Invented([3.0, 3.0, 12.0, 1.0], [10.0])
-    assert together(troupe, AT_ONCE, 1, 60) == {0: [3.0, 12.0], 1: [10.0]}
+    assert run_together(troupe, AT_ONCE, 1, 60) == {0: [3.0, 12.0], 1: [10.0]}
     assert (10, 1) in troupe.started  # goes on beside it
     assert troupe.clock_s == 18
 
 
 def test_runs_count_from_when_all_have_begun() -> None:
     troupe = Invented([3.0], [10.0])
-    assert together(troupe, {0: 0.0, 1: 4.0}, 1, 60) == {0: [3.0] * 3, 1: [10.0]}
+    assert run_together(troupe, {0: 0.0, 1: 4.0}, 1, 60) == {0: [3.0] * 3, 1: [10.0]}
     assert troupe.started[:3] == [(0, 0), (3, 0), (4, 1)]
     assert troupe.clock_s == 15
 
@@ -138,7 +138,7 @@ def test_the_mean_of_what_counts_is_that_of_all_runs() -> None:
     taken_s: list[float] = []
     for _ in range(2000):
         troupe = Invented(random.choice([1.0, 9.0], 60), [20.0])
-        taken_s += together(troupe, {0: random.uniform(0, 5), 1: 0.0}, 1, 60)[0]
+        taken_s += run_together(troupe, {0: random.uniform(0, 5), 1: 0.0}, 1, 60)[0]
     assert fmean(taken_s) == pytest.approx(5, abs=0.15)
 
 
@@ -146,7 +146,7 @@ def test_the_mean_of_what_counts_is_that_of_all_runs() -> None:
 def test_one_that_does_not_end_is_an_error_and_all_are_stopped(takes_s: tuple[float, ...]) -> None:
     troupe = Invented(*([takes] for takes in takes_s))
     with pytest.raises(InputError, match=r"application .: a run did not end within 60 s"):
-        together(troupe, AT_ONCE, 1, 60)
+        run_together(troupe, AT_ONCE, 1, 60)
     assert troupe.stopped
     assert troupe.clock_s == 60
 
@@ -168,7 +168,7 @@ def test_an_interrupt_stops_all() -> None:
 
     troupe = Interrupted([1.0], [2.0])
     with pytest.raises(KeyboardInterrupt):
-        together(troupe, AT_ONCE, 1, 60)
+        run_together(troupe, AT_ONCE, 1, 60)
     assert troupe.stopped
 
 
@@ -176,8 +176,8 @@ def test_an_interrupt_stops_all() -> None:
 
 
 def test_every_way_fills_the_managed_share_and_weft_favours_the_one_that_waits() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
-    assert tuple(ways) == WAYS
+    ways = build_schemes([SENDS, HIDES], 200e6)
+    assert tuple(ways) == SCHEMES
     assert sum(ways[WEFT].weights) == pytest.approx(MANAGED)
     assert ways[EQUAL].weights == (MANAGED / 2,) * 2
     assert ways[WEFT].weights[1] == pytest.approx(0.25, abs=0.001)
@@ -185,10 +185,14 @@ def test_every_way_fills_the_managed_share_and_weft_favours_the_one_that_waits()
 
 
 def test_queues_of_a_way_take_every_mark_and_what_bears_none() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
-    assert [queue.dscps for queue in queues_of(ways[ONE])] == [(0,)]
-    queues = queues_of(ways[WEFT])
-    assert [queue.dscps for queue in queues] == [(0,), (mark(0),), (mark(1),)]
+    ways = build_schemes([SENDS, HIDES], 200e6)
+    assert [queue.dscps for queue in build_queues(ways[ONE])] == [(0,)]
+    queues = build_queues(ways[WEFT])
+    assert [queue.dscps for queue in queues] == [
+        (0,),
+        (application_dscp(0),),
+        (application_dscp(1),),
+    ]
     assert [queue.weight for queue in queues] == pytest.approx([1 - MANAGED, *ways[WEFT].weights])
     assert ways[WEFT].weights[0] > 2 * ways[WEFT].weights[1]
 
@@ -263,7 +267,7 @@ def moved(both: float, model: Hinges = WAITS, sent: float | None = None) -> floa
         )
         for b in (0.05, 0.1, 0.25, 0.5, 1.0)
     )
-    return measured_volume(fit_application(Profile(name="x", runs=runs, link_bps=1e6)))
+    return estimate_volume(fit_application(Profile(name="x", runs=runs, link_bps=1e6)))
 
 
 def test_volume_is_that_of_the_bytes_whether_they_went_one_way_or_both() -> None:
@@ -316,7 +320,7 @@ def test_weights_with_lending_keep_a_floor_above_equal_weights() -> None:
     assert (found[1:] >= 0.05 - 1e-9).all()
     full = [Hinges(terms=((1.0, 0.4),), floor=floor) for floor in (0.6, 0.39)]
     assert choose_weights(full, MANAGED) == pytest.approx([0.6, 0.39])
-    assert tuple(ways_of(full, 200e6)) == WAYS
+    assert tuple(build_schemes(full, 200e6)) == SCHEMES
 
 
 def test_floors_that_exceed_the_capacity_are_refused_with_both_numbers() -> None:
@@ -339,7 +343,7 @@ def test_weights_that_cannot_be_are_refused(weights: list[float]) -> None:
 def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() -> None:
     rounds = PLAN.rounds
     assert len(rounds) == 3 * 6
-    wanted = {(ALONE, (0,)), (ALONE, (1,)), *((way, (0, 1)) for way in WAYS)}
+    wanted = {(ALONE, (0,)), (ALONE, (1,)), *((way, (0, 1)) for way in SCHEMES)}
     for repetition in range(3):
         found = [(r.way, r.numbers) for r in rounds if r.repetition == repetition]
         assert set(found) == wanted
@@ -348,12 +352,12 @@ def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() 
 
 
 def test_what_has_a_record_is_not_run_again_and_others_records_are_refused() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
+    ways = build_schemes([SENDS, HIDES], 200e6)
     records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds[:4]]
-    assert left_of(PLAN, records) == list(PLAN.rounds[4:])
-    check_same("x", PLAN, ways, records)
+    assert list_remaining(PLAN, records) == list(PLAN.rounds[4:])
+    check_resumable("x", PLAN, ways, records)
     with pytest.raises(InputError, match="has records with applications 'a b', not 'a c'"):
-        check_same("x", replace(PLAN, names=("a", "c")), ways, records)
+        check_resumable("x", replace(PLAN, names=("a", "c")), ways, records)
 
 
 def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
@@ -363,7 +367,7 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
         fit_application(Profile(name=name, runs=runs, command=(commands.get(name, name),)))
         for name in PLAN.names
     ]
-    return replace(PLAN, identity=identity_of(applications, place, directory))
+    return replace(PLAN, identity=build_identity(applications, place, directory))
 
 
 @pytest.mark.parametrize(
@@ -377,41 +381,41 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
 )
 def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, told: str) -> None:
     plan = planned()
-    records = [record_of(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:4]]
-    check_same("x", planned(), {ONE: Way(name=ONE)}, records)
-    assert left_of(planned(), records) == list(plan.rounds[4:])
+    records = [build_record(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:4]]
+    check_resumable("x", planned(), {ONE: Scheme(name=ONE)}, records)
+    assert list_remaining(planned(), records) == list(plan.rounds[4:])
     with pytest.raises(InputError, match=f"x: has records {told}; give another file"):
-        check_same("x", changed, {ONE: Way(name=ONE)}, records)
+        check_resumable("x", changed, {ONE: Scheme(name=ONE)}, records)
 
 
 def test_a_series_does_not_go_on_after_another_profile_of_the_same_command() -> None:
     plan = planned()
     again = {**plan.identity, PROFILES: "0 " + plan.identity[PROFILES].split()[1]}
-    records = [record_of(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:1]]
+    records = [build_record(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:1]]
     with pytest.raises(InputError, match="x: has records of another profile of a;"):
-        check_same("x", replace(plan, identity=again), {ONE: Way(name=ONE)}, records)
+        check_resumable("x", replace(plan, identity=again), {ONE: Scheme(name=ONE)}, records)
 
 
 def test_records_that_do_not_tell_what_they_are_of_are_refused() -> None:
     """As those of weft before it kept that."""
     old = replace(PLAN, identity={"place": "here"})
-    records = [record_of(old, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in old.rounds[:1]]
+    records = [build_record(old, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in old.rounds[:1]]
     with pytest.raises(InputError, match="x: has records that do not tell their directory; give"):
-        check_same("x", planned(), {ONE: Way(name=ONE)}, records)
+        check_resumable("x", planned(), {ONE: Scheme(name=ONE)}, records)
 
 
 def test_records_of_other_weights_or_predictions_are_refused() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
+    ways = build_schemes([SENDS, HIDES], 200e6)
     records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds]
-    assert ways_in("x", records) == ways
-    changed = ways_of([SENDS, WAITS], 200e6)
+    assert read_schemes("x", records) == ways
+    changed = build_schemes([SENDS, WAITS], 200e6)
     for way in (EQUAL, WEFT, LEND):
         some = [record for record in records if record.settings["way"] in (ALONE, ONE, way)]
         with pytest.raises(InputError, match=f"x: has records of .{way}. with other weights"):
-            check_same("x", PLAN, changed, some)
+            check_resumable("x", PLAN, changed, some)
     others = [measured(changed, one, (1.0, 1.0)) for one in PLAN.rounds if one.way == WEFT]
     with pytest.raises(InputError, match="with different weights"):
-        ways_in("x", [*records, *others])
+        read_schemes("x", [*records, *others])
 
 
 @pytest.mark.parametrize(
@@ -429,17 +433,17 @@ def test_a_measurement_that_cannot_be_is_refused(changes: dict[str, object], tol
 
 
 def measured(
-    ways: Mapping[str, Way], one: Round, slower: Sequence[float], unmarked: float | None = None
+    ways: Mapping[str, Scheme], one: Round, slower: Sequence[float], unmarked: float | None = None
 ) -> Record:
     taken = {n: [2.0 * slower[n], 2.2 * slower[n]] for n in one.numbers}
-    return record_of(PLAN, one, ways.get(one.way), taken, 0.5, unmarked)
+    return build_record(PLAN, one, ways.get(one.way), taken, 0.5, unmarked)
 
 
 # ---- Outcome ----------------------------------------------------------------------------------
 
 
 def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
+    ways = build_schemes([SENDS, HIDES], 200e6)
     noise = {0: 0.98, 1: 1.0, 2: 1.02}
     by_way = {ALONE: (1.0, 1.0), ONE: (2.0, 1.6), EQUAL: (1.8, 1.2), WEFT: (1.4, 1.2)}
     by_way[LEND] = by_way[EQUAL]
@@ -451,7 +455,7 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
         )
         for one in PLAN.rounds
     ]
-    found = outcome_of(PLAN.names, ways, records)
+    found = compute_outcome(PLAN.names, ways, records)
     assert found is not None
     assert found.slowdown[WEFT]["a"].value == pytest.approx(1.4)
     values = [1.4 * n for n in noise.values()]
@@ -460,21 +464,21 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     assert found.overall[EQUAL].value == pytest.approx(1.5)
     assert found.gains[WEFT, EQUAL].value == pytest.approx(0.2 / 1.5)
     assert found.gains[WEFT, EQUAL].half < 0.02
-    text = outcome_text(found, ways)
+    text = format_outcome(found, ways)
     assert "weft over equal queues: gain in mean slowdown +13.3% ± " in text
     assert "weft, lending over equal queues: gain in mean slowdown +0.0% ± 0.0, within" in text
 
 
 def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_it() -> None:
     """Relative variances of a quotient add; every round beside others takes the same here."""
-    ways = ways_of([SENDS, HIDES], 200e6)
+    ways = build_schemes([SENDS, HIDES], 200e6)
     noise = {0: 0.95, 1: 1.0, 2: 1.05}
     by_way = {ONE: (2.0, 1.5), EQUAL: (2.0, 1.5), WEFT: (1.0, 0.75), LEND: (1.0, 1.5)}
     records = [
         measured(ways, one, by_way.get(one.way, (noise[one.repetition], 1.0)))
         for one in PLAN.rounds
     ]
-    found = outcome_of(PLAN.names, ways, records)
+    found = compute_outcome(PLAN.names, ways, records)
     assert found is not None
     part = student.ppf(0.975, 2) * stdev(noise.values()) / 3**0.5
     assert found.alone_s["a"].half == pytest.approx(2.1 * part)
@@ -490,43 +494,45 @@ def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_i
 
 
 def test_half_a_measurement_gives_half_an_outcome() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
-    assert outcome_of(PLAN.names, ways, []) is None
+    ways = build_schemes([SENDS, HIDES], 200e6)
+    assert compute_outcome(PLAN.names, ways, []) is None
     alone = [one for one in PLAN.rounds if one.way == ALONE]
-    found = outcome_of(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in alone])
+    found = compute_outcome(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in alone])
     assert found is not None
     assert found.overall == {}
     assert found.gains == {}
-    text = outcome_text(found, ways)
+    text = format_outcome(found, ways)
     assert "alone, s" in text
     assert "idle" not in text
 
 
 def test_one_repetition_has_no_interval() -> None:
-    assert mean_of([2.0]).half == inf
-    assert str(mean_of([2.0])) == "2.00"
-    assert mean_of([1.0, 3.0]).value == fmean([1.0, 3.0])
-    ways = ways_of([SENDS, HIDES], 200e6)
+    assert estimate_mean([2.0]).half == inf
+    assert str(estimate_mean([2.0])) == "2.00"
+    assert estimate_mean([1.0, 3.0]).value == fmean([1.0, 3.0])
+    ways = build_schemes([SENDS, HIDES], 200e6)
     first = [one for one in PLAN.rounds if one.repetition == 0]
-    found = outcome_of(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in first])
+    found = compute_outcome(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in first])
     assert found is not None
-    text = outcome_text(found, ways)
+    text = format_outcome(found, ways)
     assert "gain in mean slowdown +0.0%, noise not known" in text
     assert "within noise" not in text
     assert "processors idle: 50% of the time" in text
 
 
 def test_traffic_that_bears_no_mark_is_told_if_it_is_more_than_a_little() -> None:
-    ways = ways_of([SENDS, HIDES], 200e6)
+    ways = build_schemes([SENDS, HIDES], 200e6)
     for most, told in ((0.02, False), (0.4, True)):
         records = [
             measured(ways, one, (1.0, 1.0), None if one.way in (ALONE, ONE) else most)
             for one in PLAN.rounds
         ]
-        found = outcome_of(PLAN.names, ways, records)
+        found = compute_outcome(PLAN.names, ways, records)
         assert found is not None
         assert found.unmarked == most
-        assert ("40% of the bytes bore no application's mark" in outcome_text(found, ways)) is told
+        assert (
+            "40% of the bytes bore no application's mark" in format_outcome(found, ways)
+        ) is told
 
 
 # ---- Command line -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from math import nan
 import pytest
 
 from weft.control.policy.connection_path import ConnectionPath, find_connection_path
-from weft.control.policy.fabric_wide import fabric_wide_plan, gain
+from weft.control.policy.fabric_wide import build_fabric_plan, compare_plans
 from weft.control.policy.levels import (
     COEFFICIENTS,
     SLOWDOWNS,
@@ -388,17 +388,17 @@ def test_ports_with_room_are_solved_alike_beside_a_crowded_one() -> None:
 def test_the_fabric_wide_split_names_the_port_that_is_crowded() -> None:
     crowd: dict[str, Sensitivity] = {f"a{n}": waits(0.1 * n, floor=0.3) for n in range(1, 5)}
     uses = [ConnectionPath(application=name, ports=(AT,)) for name in crowd]
-    for ask in (fabric_wide_plan, gain):
+    for ask in (build_fabric_plan, compare_plans):
         with pytest.raises(InputError, match=r"^node 0 port 1: the floors of 4 applications take"):
             ask(build_policy(crowd, VL8, 4), uses)
 
 
 def test_the_fabric_wide_split_has_a_part_for_each_job() -> None:
     uses = [ConnectionPath(application=name, ports=(AT,)) for name in ("a#1", "a#2", "b#3")]
-    told, found = fabric_wide_plan(policy(), uses)
+    told, found = build_fabric_plan(policy(), uses)
     assert found.shares["a#1"] == pytest.approx(found.shares["a#2"])
     assert sum(told.ports[AT].weights) == 255
-    assert gain(policy(), uses).promised == pytest.approx(0, abs=0.01)
+    assert compare_plans(policy(), uses).promised == pytest.approx(0, abs=0.01)
 
 
 def test_jobs_of_one_application_have_a_part_each() -> None:

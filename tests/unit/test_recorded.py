@@ -7,9 +7,9 @@ from itertools import combinations
 import pytest
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.lending import choose_weights, measured_volume, predict_slowdowns
-from weft.corun.rounds import ways_in
-from weft.corun.ways import ALONE, LEND, MANAGED, WAYS, ways_of
+from weft.control.policy.lending import choose_weights, estimate_volume, predict_slowdowns
+from weft.corun.rounds import read_schemes
+from weft.corun.schemes import ALONE, LEND, MANAGED, SCHEMES, build_schemes
 from weft.studies.saba.recorded import recorded, recorded_coruns, recorded_variants
 
 
@@ -48,7 +48,7 @@ def test_a_recorded_corun_has_every_way_often_enough(name: str) -> None:
     assert len(repetitions) >= 3
     found = [(r.settings["repetition"], r.settings["way"], r.settings["running"]) for r in records]
     alone = {(r, ALONE, one) for r in repetitions for one in names}
-    beside = {(r, way, " ".join(names)) for r in repetitions for way in WAYS}
+    beside = {(r, way, " ".join(names)) for r in repetitions for way in SCHEMES}
     assert set(found) == alone | beside
     assert len(found) == len(set(found))
 
@@ -59,8 +59,8 @@ def test_a_recorded_corun_had_the_weights_of_the_recorded_models(name: str) -> N
     link_bps = applications[0].profile.link_bps
     assert link_bps is not None
     models = [application.convex.model for application in applications]
-    wanted = ways_of(models, link_bps, [*map(measured_volume, applications)])
-    found = ways_in(name, recorded_coruns()[name])
+    wanted = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
+    found = read_schemes(name, recorded_coruns()[name])
     assert found.keys() == wanted.keys()
     for way in found.keys() - {LEND}:
         assert found[way].weights == pytest.approx(wanted[way].weights, rel=1e-4)
@@ -73,8 +73,8 @@ def test_a_recorded_corun_lent_by_weights_as_good_as_todays_but_for_a_hundredth(
     """They were measured before weights with lending had to be no worse than Eq. 4.2's."""
     applications = [recorded()[one] for one in name.split("+")]
     models = [application.convex.model for application in applications]
-    volumes = [*map(measured_volume, applications)]
-    had = ways_in(name, recorded_coruns()[name])[LEND]
+    volumes = [*map(estimate_volume, applications)]
+    had = read_schemes(name, recorded_coruns()[name])[LEND]
     today = choose_weights(models, MANAGED, volumes).tolist()
     then, now = (predict_slowdowns(models, w, MANAGED, volumes) for w in (had.weights, today))
     assert had.lent == pytest.approx(then.tolist(), rel=1e-4)
@@ -87,7 +87,7 @@ def test_weights_by_sensitivity_gain_no_group_of_the_recorded_more_than_a_hundre
     for count in range(2, 6):
         for group in combinations(recorded().values(), count):
             models = [application.convex.model for application in group]
-            volumes = [*map(measured_volume, group)]
+            volumes = [*map(estimate_volume, group)]
             equal = [MANAGED / count] * count
             ports = [range(count)]
             weft = allocate(models, ports, units=100_000, capacity=MANAGED).shares.tolist()

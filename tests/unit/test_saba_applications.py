@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from weft.cli import main
-from weft.corun.outcome import Mean, outcome_of
-from weft.corun.rounds import Plan, record_of
-from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WEFT, ways_of
+from weft.corun.outcome import Mean, compute_outcome
+from weft.corun.rounds import Plan, build_record
+from weft.corun.schemes import ALONE, EQUAL, LEND, ONE, WEFT, build_schemes
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
@@ -180,9 +180,9 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     plan = Plan(names=("a", "b"), repeat=3, runs=1, seed=1)
     took = {ALONE: 10.0, ONE: 25.0, EQUAL: 20.0, WEFT: 10.0, LEND: 12.0}
     models = [Hinges(terms=((1.0, 0.95),), floor=0.05), Hinges(terms=((0.25, 3.6),), floor=0.05)]
-    ways = ways_of(models, LINK_BPS)
+    ways = build_schemes(models, LINK_BPS)
     records = [
-        record_of(
+        build_record(
             plan,
             one,
             ways.get(one.way),
@@ -191,7 +191,7 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
         )
         for one in plan.rounds
     ]
-    outcome = outcome_of(plan.names, ways, records)
+    outcome = compute_outcome(plan.names, ways, records)
     assert outcome is not None
     pair = CoRun(outcome=outcome)
     result = run_study(fig3_2((cohort(),), (pair,)))

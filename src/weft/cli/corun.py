@@ -13,22 +13,22 @@ from math import inf
 from pathlib import Path
 
 from weft.cli.profile import number, seconds, terminable
-from weft.control.policy.lending import measured_volume
-from weft.corun.outcome import outcome_of, outcome_text, unmarked_text
+from weft.control.policy.lending import estimate_volume
+from weft.corun.experiment import run_together
+from weft.corun.outcome import compute_outcome, format_outcome, format_unmarked
 from weft.corun.rounds import (
     UNMARKED,
     Plan,
     Round,
-    check_same,
-    completions_of,
-    identity_of,
-    left_of,
-    part_of,
-    record_of,
+    build_identity,
+    build_record,
+    check_resumable,
+    list_remaining,
+    read_completions,
+    read_fraction,
 )
-from weft.corun.stage import Job, Stage, processor_times, staged
-from weft.corun.together import together
-from weft.corun.ways import ALONE, EQUAL, ONE, WAYS, Way, ways_of
+from weft.corun.schemes import ALONE, EQUAL, ONE, SCHEMES, Scheme, build_schemes
+from weft.corun.testbed_runner import Job, TestbedRunner, open_testbed_runner, read_processor_times
 from weft.errors import InputError
 from weft.host.testbed import persistent
 from weft.records import Record, RecordWriter, check_output, read_records
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     _check_link(applications, link_bps)
     where = testbed_text(args.testbed, args.host or wiring.hosts[0], wiring)
     place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
-    plan = replace(plan, identity=identity_of(applications, place, str(Path.cwd())))
+    plan = replace(plan, identity=build_identity(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
-    ways = ways_of(models, link_bps, [*map(measured_volume, applications)])
+    ways = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
     if args.dry_run:
         _foretell(plan, applications, ways, as_json=args.json)
         return 0
@@ -122,7 +122,7 @@ def _seed(text: str | None) -> int:
 
 
 def _gone_on_with(
-    path: str | None, plan: Plan, ways: Mapping[str, Way]
+    path: str | None, plan: Plan, ways: Mapping[str, Scheme]
 ) -> tuple[Plan, list[Record]]:
     """The plan, with the seed of those who began, and what they have measured."""
     if path is None:
@@ -131,7 +131,7 @@ def _gone_on_with(
     if not Path(path).exists():
         return plan, []
     records = [*read_records(path).records]
-    check_same(path, plan, ways, records)
+    check_resumable(path, plan, ways, records)
     seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
     return replace(plan, seed=seeds[0] if seeds else plan.seed), records
 
@@ -143,7 +143,7 @@ def _measure(
     args: argparse.Namespace,
     plan: Plan,
     applications: Sequence[Application],
-    ways: Mapping[str, Way],
+    ways: Mapping[str, Scheme],
     records: list[Record],
     timeout_s: float | None,
 ) -> None:
@@ -151,10 +151,14 @@ def _measure(
     jobs = [Job(name=a.name, command=a.profile.command) for a in applications]
     alone_s = [application.profile.baseline for application in applications]
     limit_s = timeout_s or _SLOWER * len(jobs) * max(alone_s) + _SPARE_S
-    due = left_of(plan, records)
+    due = list_remaining(plan, records)
     if records:
         _tell(f"goes on after {len(plan.rounds) - len(due)} of {len(plan.rounds)} rounds")
-    with _kept(args.output) as keep, terminable(), staged(args.testbed, args.host, jobs) as stage:
+    with (
+        _kept(args.output) as keep,
+        terminable(),
+        open_testbed_runner(args.testbed, args.host, jobs) as stage,
+    ):
         for n, one in enumerate(due):
             record = _round(stage, plan, one, ways, alone_s, limit_s)
             records.append(record)
@@ -164,19 +168,19 @@ def _measure(
 
 
 def _round(
-    stage: Stage,
+    stage: TestbedRunner,
     plan: Plan,
     one: Round,
-    ways: Mapping[str, Way],
+    ways: Mapping[str, Scheme],
     alone_s: Sequence[float],
     limit_s: float,
 ) -> Record:
     stage.share(ways[ONE if one.way == ALONE else one.way])
-    idle, whole = processor_times()
-    completions_s = together(stage, plan.delays_s(one, alone_s), plan.runs, limit_s)
-    idle_after, whole_after = processor_times()
+    idle, whole = read_processor_times()
+    completions_s = run_together(stage, plan.delays_s(one, alone_s), plan.runs, limit_s)
+    idle_after, whole_after = read_processor_times()
     part = (idle_after - idle) / max(1.0, whole_after - whole)
-    return record_of(plan, one, ways.get(one.way), completions_s, part, stage.unmarked())
+    return build_record(plan, one, ways.get(one.way), completions_s, part, stage.unmarked())
 
 
 @contextmanager
@@ -189,7 +193,7 @@ def _kept(path: str | None) -> Iterator[Callable[[Record], None]]:
 
 
 def expected_s(
-    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Way], one: Round
+    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Scheme], one: Round
 ) -> float:
     """What a round takes: the slowest application's runs, as the models predict them."""
     predicted = ways[EQUAL if one.way in (ONE, ALONE) else one.way].lent
@@ -206,14 +210,14 @@ def _tell(line: str) -> None:
 
 
 def _told(one: Round, record: Record, left_s: float) -> str:
-    took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in completions_of(record).items())
-    lost = unmarked_text(part_of(record, UNMARKED))
+    took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in read_completions(record).items())
+    lost = format_unmarked(read_fraction(record, UNMARKED))
     line = f"{one.repetition + 1:>3} {one.way:>5}: {took}; {format_duration(left_s)} left"
     return f"{line}\n    {lost}" if lost else line
 
 
 def _foretell(
-    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Way], *, as_json: bool
+    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Scheme], *, as_json: bool
 ) -> None:
     ahead_s = sum(expected_s(plan, applications, ways, one) for one in plan.rounds)
     if as_json:
@@ -223,22 +227,24 @@ def _foretell(
     for n, name in enumerate(plan.names):
         told = [
             f"{way} {100 * ways[way].weights[n]:.1f} % {ways[way].lent[n]:.2f}"
-            for way in WAYS
+            for way in SCHEMES
             if ways[way].weights
         ]
         print(f"{name}: weight and predicted slowdown {', '.join(told)}")
     print(f"{len(plan.rounds)} rounds: about {format_duration(ahead_s)}")
 
 
-def _show(plan: Plan, ways: Mapping[str, Way], records: Sequence[Record], *, as_json: bool) -> None:
+def _show(
+    plan: Plan, ways: Mapping[str, Scheme], records: Sequence[Record], *, as_json: bool
+) -> None:
     """Nothing before each application has run alone: there is no slowdown yet."""
-    outcome = outcome_of(plan.names, ways, records)
+    outcome = compute_outcome(plan.names, ways, records)
     if outcome is None:
         return
     if as_json:
         print(json.dumps(_plain(asdict(outcome))))
     else:
-        print(outcome_text(outcome, ways))
+        print(format_outcome(outcome, ways))
 
 
 def _plain(value: object) -> object:

@@ -14,8 +14,8 @@ from itertools import product
 from math import hypot, inf, isfinite, sqrt
 from statistics import fmean, stdev
 
-from weft.corun.rounds import IDLE, UNMARKED, completions_of, part_of
-from weft.corun.ways import ALONE, EQUAL, LEND, ONE, WAYS, WEFT, Way
+from weft.corun.rounds import IDLE, UNMARKED, read_completions, read_fraction
+from weft.corun.schemes import ALONE, EQUAL, LEND, ONE, SCHEMES, WEFT, Scheme
 from weft.records import Record
 from weft.records.record_text import format_table
 
@@ -42,7 +42,7 @@ class Mean:
         return Mean(self.value, hypot(self.half, *halves))
 
 
-def mean_of(values: Sequence[float]) -> Mean:
+def estimate_mean(values: Sequence[float]) -> Mean:
     if len(values) < 2:
         return Mean(fmean(values), inf)
     from scipy.special import stdtrit  # see weft.model.fit
@@ -72,14 +72,14 @@ class Outcome:
     unmarked: float | None
 
 
-def outcome_of(
-    names: Sequence[str], ways: Mapping[str, Way], records: Sequence[Record]
+def compute_outcome(
+    names: Sequence[str], ways: Mapping[str, Scheme], records: Sequence[Record]
 ) -> Outcome | None:
     """None before each application has run alone."""
-    alone_s = _alone_s(names, records)
+    alone_s = _estimate_alone(names, records)
     if alone_s is None:
         return None
-    measured = _slowdowns(alone_s, records)
+    measured = _compute_slowdowns(alone_s, records)
     error = {name: mean.half / mean.value for name, mean in alone_s.items()}
     expected = {
         way.name: (fmean(way.lent), fmean(way.promised)) for way in ways.values() if way.weights
@@ -89,58 +89,58 @@ def outcome_of(
         names=tuple(names),
         alone_s=alone_s,
         slowdown={
-            way: {name: _slowdown(rows, name, error[name]) for name in names}
+            way: {name: _estimate_slowdown(rows, name, error[name]) for name in names}
             for way, rows in measured.items()
         },
-        overall={way: _overall(rows, error) for way, rows in measured.items()},
+        overall={way: _estimate_overall(rows, error) for way, rows in measured.items()},
         gains={
-            (ours, other): _gain(measured[ours], measured[other], error)
+            (ours, other): _estimate_gain(measured[ours], measured[other], error)
             for ours, other in product(_OURS, _OTHERS)
             if measured.get(ours, {}).keys() & measured.get(other, {}).keys()
         },
         expected=expected,
-        predicted=_predicted_gains(expected),
-        idle=_idle(together),
-        unmarked=max(_parts(together, UNMARKED), default=None),
+        predicted=_predict_gains(expected),
+        idle=_estimate_idle(together),
+        unmarked=max(_read_fractions(together, UNMARKED), default=None),
     )
 
 
-def _alone_s(names: Sequence[str], records: Sequence[Record]) -> dict[str, Mean] | None:
-    found = [completions_of(record) for record in records if record.settings["way"] == ALONE]
+def _estimate_alone(names: Sequence[str], records: Sequence[Record]) -> dict[str, Mean] | None:
+    found = [read_completions(record) for record in records if record.settings["way"] == ALONE]
     taken = {name: [one[name] for one in found if name in one] for name in names}
     if not all(taken.values()):
         return None
-    return {name: mean_of(values) for name, values in taken.items()}
+    return {name: estimate_mean(values) for name, values in taken.items()}
 
 
-def _slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
+def _compute_slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
     """By way and repetition, of each application."""
-    rows: dict[str, dict[int, dict[str, float]]] = {way: {} for way in WAYS}
+    rows: dict[str, dict[int, dict[str, float]]] = {way: {} for way in SCHEMES}
     for record in records:
         way, repetition = str(record.settings["way"]), record.settings["repetition"]
         if way in rows and isinstance(repetition, int):
-            taken = completions_of(record)
+            taken = read_completions(record)
             rows[way][repetition] = {name: taken[name] / s.value for name, s in alone_s.items()}
     return {way: found for way, found in rows.items() if found}
 
 
-def _slowdown(rows: _Rows, name: str, error: float) -> Mean:
-    mean = mean_of([row[name] for row in rows.values()])
+def _estimate_slowdown(rows: _Rows, name: str, error: float) -> Mean:
+    mean = estimate_mean([row[name] for row in rows.values()])
     return mean.wider(mean.value * error)
 
 
-def _overall(rows: _Rows, error: Mapping[str, float]) -> Mean:
+def _estimate_overall(rows: _Rows, error: Mapping[str, float]) -> Mean:
     """Of all applications; `error` is that of each one's time alone, as a part of it."""
-    mean = mean_of([fmean(row.values()) for row in rows.values()])
+    mean = estimate_mean([fmean(row.values()) for row in rows.values()])
     each = {name: fmean(row[name] for row in rows.values()) for name in error}
     return mean.wider(*(each[name] / len(each) * part for name, part in error.items()))
 
 
-def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
+def _estimate_gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
     """g = sum of (x - y) / a over sum of x / a: an error of one a counts as far as its application
     gains more or less than all do."""
     both = sorted(ours.keys() & other.keys())
-    lower = mean_of([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
+    lower = estimate_mean([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
     whole = fmean(fmean(other[r].values()) for r in both)
     gain = Mean(lower.value / whole, lower.half / whole)
     before, after = (
@@ -150,7 +150,7 @@ def _gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mean:
     return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
 
 
-def _predicted_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+def _predict_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
     if EQUAL not in expected:
         return {}
     lent, promised = expected[EQUAL]
@@ -161,36 +161,36 @@ def _predicted_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, t
     }
 
 
-def _idle(records: Sequence[Record]) -> Mean | None:
-    found = _parts(records, IDLE)
-    return mean_of(found) if found else None
+def _estimate_idle(records: Sequence[Record]) -> Mean | None:
+    found = _read_fractions(records, IDLE)
+    return estimate_mean(found) if found else None
 
 
-def _parts(records: Sequence[Record], name: str) -> list[float]:
-    return [part for record in records if (part := part_of(record, name)) is not None]
+def _read_fractions(records: Sequence[Record], name: str) -> list[float]:
+    return [part for record in records if (part := read_fraction(record, name)) is not None]
 
 
 # ---- Text -------------------------------------------------------------------------------------
 
 
-def outcome_text(outcome: Outcome, ways: Mapping[str, Way]) -> str:
+def format_outcome(outcome: Outcome, ways: Mapping[str, Scheme]) -> str:
     """What was measured; in brackets what was predicted, with the weight it was predicted for."""
-    measured = [way for way in WAYS if way in outcome.slowdown]
+    measured = [way for way in SCHEMES if way in outcome.slowdown]
     heads = ["application", "alone, s"]
     for way in measured:
         heads += [TITLES[way], "predicted"] if ways[way].weights else [TITLES[way]]
-    rows = [_row(outcome, ways, measured, n, name) for n, name in enumerate(outcome.names)]
+    rows = [_format_row(outcome, ways, measured, n, name) for n, name in enumerate(outcome.names)]
     total = ["mean", ""]
     for way in measured:
         total.append(str(outcome.overall[way]))
         if way in outcome.expected:
             lent, promised = outcome.expected[way]
             total.append(f"{lent:.2f} ({promised:.2f})")
-    return "\n".join([format_table(heads, [*rows, total]), "", *verdicts(outcome)]).rstrip()
+    return "\n".join([format_table(heads, [*rows, total]), "", *format_verdicts(outcome)]).rstrip()
 
 
-def _row(
-    outcome: Outcome, ways: Mapping[str, Way], measured: Sequence[str], number: int, name: str
+def _format_row(
+    outcome: Outcome, ways: Mapping[str, Scheme], measured: Sequence[str], number: int, name: str
 ) -> list[str]:
     cells = [name, str(outcome.alone_s[name])]
     for way in measured:
@@ -201,29 +201,29 @@ def _row(
     return cells
 
 
-def verdicts(outcome: Outcome) -> list[str]:
+def format_verdicts(outcome: Outcome) -> list[str]:
     """A line for each comparison, beside what was predicted, and what may have spoilt it."""
     told = []
     for (ours, other), gain in outcome.gains.items():
-        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {_noisy(gain)}"
+        line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {_format_gain(gain)}"
         if other == EQUAL and ours in outcome.predicted:
             lent, promised = outcome.predicted[ours]
             line += f"; predicted {lent:+.1%}, by weights alone {promised:+.1%}"
         told.append(line)
     if outcome.idle is not None:
         told.append(f"processors idle: {outcome.idle.value:.0%} of the time")
-    lost = unmarked_text(outcome.unmarked)
+    lost = format_unmarked(outcome.unmarked)
     return [*told, lost] if lost else told
 
 
-def _noisy(gain: Mean) -> str:
+def _format_gain(gain: Mean) -> str:
     if not isfinite(gain.half):
         return f"{gain.value:+.1%}, noise not known: too few repetitions"
     noise = "within noise" if abs(gain.value) <= gain.half else "beyond noise"
     return f"{gain.value:+.1%} ± {100 * gain.half:.1f}, {noise}"
 
 
-def unmarked_text(part: float | None) -> str:
+def format_unmarked(part: float | None) -> str:
     """Nothing if it is little."""
     if part is None or part <= _FEW:
         return ""

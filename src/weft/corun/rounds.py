@@ -17,14 +17,14 @@ from random import Random
 from statistics import fmean
 
 from weft import __version__
-from weft.corun.ways import ALONE, ONE, WAYS, Way
+from weft.corun.schemes import ALONE, ONE, SCHEMES, Scheme
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
 from weft.records.record_line import canonical_json
 from weft.sensitivity.application import Application
 
 NAME = "corun"
-MOST_REPETITIONS, MOST_RUNS = 100, 100
+MAX_REPETITIONS, MAX_RUNS = 100, 100
 IDLE, UNMARKED = "processors.idle", "unmarked"
 COMMANDS, PROFILES = "commands", "profiles"
 _ROUNDING = 1e-6
@@ -60,8 +60,8 @@ class Plan:
         if twice:
             raise InputError("corun", f"{twice[0]!r} is named twice", "name each once")
         for option, value, most in (
-            ("--repeat", self.repeat, MOST_REPETITIONS),
-            ("--runs", self.runs, MOST_RUNS),
+            ("--repeat", self.repeat, MAX_REPETITIONS),
+            ("--runs", self.runs, MAX_RUNS),
         ):
             if not 1 <= value <= most:
                 raise InputError(option, f"{value} is not in 1 to {most}", "use such a number")
@@ -70,7 +70,7 @@ class Plan:
     def rounds(self) -> tuple[Round, ...]:
         random = Random(self.seed)
         everyone = tuple(range(len(self.names)))
-        once = [(ALONE, (n,)) for n in everyone] + [(way, everyone) for way in WAYS]
+        once = [(ALONE, (n,)) for n in everyone] + [(way, everyone) for way in SCHEMES]
         return tuple(
             Round(repetition, way, numbers)
             for repetition in range(self.repeat)
@@ -99,7 +99,9 @@ class Plan:
         }
 
 
-def identity_of(applications: Sequence[Application], place: str, directory: str) -> dict[str, str]:
+def build_identity(
+    applications: Sequence[Application], place: str, directory: str
+) -> dict[str, str]:
     """What the names stand for: on what network, and in order digests of commands and profiles.
 
     A profile is there as models, times alone and volumes come from it.
@@ -116,10 +118,10 @@ def _digest(value: object) -> str:
     return sha256(canonical_json(value).encode()).hexdigest()[:_DIGITS]
 
 
-def record_of(
+def build_record(
     plan: Plan,
     one: Round,
-    way: Way | None,
+    way: Scheme | None,
     completions_s: Mapping[int, Sequence[float]],
     idle: float,
     unmarked: float | None = None,
@@ -132,7 +134,7 @@ def record_of(
     mean_s = {plan.names[n]: fmean(completions_s[n]) for n in one.numbers}
     quantities = {f"{name}.completion": Scalar(value, "s") for name, value in mean_s.items()}
     parts = {IDLE: idle} | ({} if unmarked is None else {UNMARKED: unmarked})
-    predicted = [_predicted(plan, n, way) for n in one.numbers if way is not None and way.weights]
+    predicted = [_weight_row(plan, n, way) for n in one.numbers if way is not None and way.weights]
     return Record(
         kind="measurement",
         name=NAME,
@@ -150,7 +152,7 @@ def record_of(
     )
 
 
-def _predicted(plan: Plan, number: int, way: Way) -> dict[str, Plain]:
+def _weight_row(plan: Plan, number: int, way: Scheme) -> dict[str, Plain]:
     return {
         "application": plan.names[number],
         "weight": way.weights[number],
@@ -162,7 +164,7 @@ def _predicted(plan: Plan, number: int, way: Way) -> dict[str, Plain]:
 # ---- Reading records --------------------------------------------------------------------------
 
 
-def completions_of(record: Record) -> dict[str, float]:
+def read_completions(record: Record) -> dict[str, float]:
     """The mean completion time of each application in a round."""
     taken: dict[str, list[float]] = {}
     for row in record.tables["runs"]:
@@ -170,33 +172,33 @@ def completions_of(record: Record) -> dict[str, float]:
     return {name: fmean(values) for name, values in taken.items()}
 
 
-def part_of(record: Record, name: str) -> float | None:
+def read_fraction(record: Record, name: str) -> float | None:
     """`IDLE` or `UNMARKED` of a round; None where it is not known."""
     value = record.quantities.get(name)
     return value.value if isinstance(value, Scalar) else None
 
 
-def ways_in(where: str, records: Sequence[Record]) -> dict[str, Way]:
+def read_schemes(where: str, records: Sequence[Record]) -> dict[str, Scheme]:
     """The ways as they were measured, with the weights and predictions of then."""
-    found = {ONE: Way(name=ONE)}
+    found = {ONE: Scheme(name=ONE)}
     for record in records:
         if "weights" in record.tables:
-            way = _way_in(record)
-            if not _same(found.setdefault(way.name, way), way):
+            way = _read_scheme(record)
+            if not _are_equal(found.setdefault(way.name, way), way):
                 problem = f"has records of {way.name!r} with different weights or predictions"
                 raise InputError(where, problem, "measure again, into another file")
     return found
 
 
-def _way_in(record: Record) -> Way:
+def _read_scheme(record: Record) -> Scheme:
     weights, promised, lent = (
         tuple(float(row[column] or 0) for row in record.tables["weights"])
         for column in ("weight", "predicted_promised", "predicted_lent")
     )
-    return Way(name=str(record.settings["way"]), weights=weights, promised=promised, lent=lent)
+    return Scheme(name=str(record.settings["way"]), weights=weights, promised=promised, lent=lent)
 
 
-def _same(one: Way, other: Way) -> bool:
+def _are_equal(one: Scheme, other: Scheme) -> bool:
     """But for what arithmetic of another machine makes of it."""
     pairs = zip(
         (*one.weights, *one.promised, *one.lent),
@@ -206,18 +208,20 @@ def _same(one: Way, other: Way) -> bool:
     return all(isclose(a, b, rel_tol=_ROUNDING) for a, b in pairs)
 
 
-def left_of(plan: Plan, records: Sequence[Record]) -> list[Round]:
+def list_remaining(plan: Plan, records: Sequence[Record]) -> list[Round]:
     """The rounds that have no record yet."""
     there = [dict(record.settings) for record in records]
     return [one for one in plan.rounds if plan.settings(one) not in there]
 
 
-def check_same(where: str, plan: Plan, ways: Mapping[str, Way], records: Sequence[Record]) -> None:
+def check_resumable(
+    where: str, plan: Plan, ways: Mapping[str, Scheme], records: Sequence[Record]
+) -> None:
     """Refuses records of another measurement, and of other weights or predictions."""
     for record in records:
         _check_identity(where, plan, record.settings)
-    for name, had in ways_in(where, records).items():
-        if name not in ways or not _same(had, ways[name]):
+    for name, had in read_schemes(where, records).items():
+        if name not in ways or not _are_equal(had, ways[name]):
             problem = f"has records of {name!r} with other weights or predictions than the models'"
             raise InputError(where, problem, "give another file: a model has changed")
 
@@ -231,11 +235,13 @@ def _check_identity(where: str, plan: Plan, found: Mapping[str, Plain]) -> None:
         raise InputError(where, problem, "give another file, to measure anew")
     for key in keys:
         if found[key] != wanted[key]:
-            problem = f"has records {_difference(plan.names, key, found[key], wanted[key])}"
+            problem = (
+                f"has records {_describe_difference(plan.names, key, found[key], wanted[key])}"
+            )
             raise InputError(where, problem, "give another file, or the same measurement")
 
 
-def _difference(names: Sequence[str], key: str, had: Plain, wanted: Plain) -> str:
+def _describe_difference(names: Sequence[str], key: str, had: Plain, wanted: Plain) -> str:
     if key not in (COMMANDS, PROFILES):
         return f"with {key} {had!r}, not {wanted!r}"
     pairs = zip(names, str(had).split(), str(wanted).split(), strict=False)

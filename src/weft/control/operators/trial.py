@@ -21,7 +21,7 @@ from weft.control.policy.port import (
     ENTRY_UNITS,
     LIMIT_BYTES,
     MAX_ENTRIES,
-    MOST_LIMIT,
+    MAX_LIMIT,
     arbitration_entries,
 )
 from weft.errors import InputError
@@ -187,7 +187,7 @@ def _scaled(weights: Mapping[int, int]) -> dict[int, int]:
 
 
 def _high_limit(lane: Lane, scheduler: Scheduler) -> int:
-    return lane.limit if scheduler == "vlarb" else min(lane.limit // LIMIT_BYTES, MOST_LIMIT)
+    return lane.limit if scheduler == "vlarb" else min(lane.limit // LIMIT_BYTES, MAX_LIMIT)
 
 
 def _entry(

@@ -33,30 +33,30 @@ from weft.sensitivity.model import Hinges, Sensitivity
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MOST_UNITS = 2**40  # of a link
+MAX_UNITS = 2**40  # of a link
 
 
 class Models:
     """The applications' models as the core takes them; made once, used for any number of ports."""
 
     def __init__(self, models: Sequence[Sensitivity]) -> None:
-        numbers = [_numbers(model) for model in models]
+        numbers = [_list_numbers(model) for model in models]
         self.count = len(models)
         self.core = Allocator(
             np.array([isinstance(model, Hinges) for model in models], dtype=np.uint8),
             np.array([model.floor for model in models], dtype=np.float64),
-            _offsets([len(own) for own in numbers]),
+            _compute_offsets([len(own) for own in numbers]),
             np.array([x for own in numbers for x in own], dtype=np.float64),
         )
 
 
-def _numbers(model: Sensitivity) -> Sequence[float]:
+def _list_numbers(model: Sensitivity) -> Sequence[float]:
     if isinstance(model, Hinges):
         return [x for term in model.terms for x in term]
     return model.coefficients
 
 
-def _offsets(lengths: Sequence[int]) -> Ints:
+def _compute_offsets(lengths: Sequence[int]) -> Ints:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int64)
 
 
@@ -70,7 +70,7 @@ class Ports:
     @classmethod
     def of(cls, ports: Iterable[Sequence[int]]) -> Ports:
         lists = [list(port) for port in ports]
-        offsets = _offsets([len(port) for port in lists])
+        offsets = _compute_offsets([len(port) for port in lists])
         flat = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1]))
         return cls(offsets=offsets, applications=flat)
 
@@ -124,8 +124,8 @@ def allocate(
     models = models if isinstance(models, Models) else Models(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
     count = len(ports)
-    all_units = _whole_units(_per_port("units", units, count))
-    budget = _budget(all_units, _per_port("capacity", capacity, count))
+    all_units = _check_units(_spread_over_ports("units", units, count))
+    budget = _compute_budget(all_units, _spread_over_ports("capacity", capacity, count))
     weights = np.empty(len(ports.applications), dtype=np.int64)
     objective, gap, multiplier = np.empty(count), np.empty(count), np.empty(count)
     models.core.solve(
@@ -141,7 +141,7 @@ def allocate(
     )
 
 
-def _per_port(what: str, value: float | ArrayLike, count: int) -> Floats:
+def _spread_over_ports(what: str, value: float | ArrayLike, count: int) -> Floats:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim > 1 or array.size not in (1, count):
         problem = f"{array.size} values for {count} ports"
@@ -149,15 +149,15 @@ def _per_port(what: str, value: float | ArrayLike, count: int) -> Floats:
     return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (count,)))
 
 
-def _whole_units(units: Floats) -> Ints:
-    bad = units[~((units >= 1) & (units <= MOST_UNITS) & (units == np.floor(units)))]
+def _check_units(units: Floats) -> Ints:
+    bad = units[~((units >= 1) & (units <= MAX_UNITS) & (units == np.floor(units)))]
     if bad.size:
         problem = f"{bad[0]:.15g} is not a whole number from 1 to 2^40"
         raise InputError("units", problem, "give the units that the whole link is divided into")
     return units.astype(np.int64)
 
 
-def _budget(units: Ints, capacity: Floats) -> Ints:
+def _compute_budget(units: Ints, capacity: Floats) -> Ints:
     """Whole units within the capacity; a whole number missed by rounding is meant."""
     bad = capacity[~((capacity > 0) & (capacity <= 1))]
     if bad.size:
@@ -183,7 +183,7 @@ class Squeeze:
 _ROOMY = Squeeze(0, 1)
 
 
-class Kinds:
+class ModelSet:
     """The models of a policy, with floors halved ever more often; made when first asked for."""
 
     def __init__(self, models: Sequence[Sensitivity]) -> None:
@@ -224,8 +224,8 @@ def least_units(model: Sensitivity, units: int) -> int:
     return max(1, ceil(model.floor * units * (1 - _ROUNDING)))
 
 
-def split(
-    kinds: Kinds, rows: Sequence[Sequence[int]], at: Sequence[PortPolicy]
+def split_ports(
+    kinds: ModelSet, rows: Sequence[Sequence[int]], at: Sequence[PortPolicy]
 ) -> list[tuple[Weights, float]]:
     """Units of each application (a row of `kinds`) at each port, and the gap of that split."""
     alike: dict[Squeeze, list[int]] = {}
@@ -233,12 +233,12 @@ def split(
         alike.setdefault(kinds.squeeze(here, own), []).append(place)
     found: dict[int, tuple[Weights, float]] = {}
     for squeeze, places in alike.items():
-        found |= _solved(kinds, squeeze, {n: (rows[n], at[n]) for n in places})
+        found |= _solve(kinds, squeeze, {n: (rows[n], at[n]) for n in places})
     return [found[place] for place in range(len(rows))]
 
 
-def _solved(
-    kinds: Kinds, squeeze: Squeeze, ports: Mapping[int, tuple[Sequence[int], PortPolicy]]
+def _solve(
+    kinds: ModelSet, squeeze: Squeeze, ports: Mapping[int, tuple[Sequence[int], PortPolicy]]
 ) -> dict[int, tuple[Weights, float]]:
     found = allocate(
         kinds.solver(squeeze.halvings),
@@ -250,11 +250,11 @@ def _solved(
     parts = [weights[start:end] for start, end in pairwise(found.ports.offsets.tolist())]
     if squeeze.finer > 1:
         totals = [own.managed_units for _, own in ports.values()]
-        parts = [_folded(part, total) for part, total in zip(parts, totals, strict=True)]
+        parts = [_fold_units(part, total) for part, total in zip(parts, totals, strict=True)]
     return dict(zip(ports, zip(parts, gaps, strict=True), strict=True))
 
 
-def _folded(weights: Weights, total: int) -> Weights:
+def _fold_units(weights: Weights, total: int) -> Weights:
     """In whole units that sum to the total; any neighbours together have theirs but for one.
 
     So have the jobs of one application, which are neighbours.

@@ -21,7 +21,7 @@ _SIZE = 4  # coefficients of a cubic
 
 
 @dataclass(frozen=True, slots=True)
-class Responses:
+class Demands:
     """The models of some applications as columns."""
 
     floor: FloatArray
@@ -32,7 +32,7 @@ class Responses:
     coefficients: FloatArray  # [polynomials, power]
 
     @classmethod
-    def of(cls, models: Sequence[Sensitivity]) -> Responses:
+    def of(cls, models: Sequence[Sensitivity]) -> Demands:
         hinges = [(i, m) for i, m in enumerate(models) if isinstance(m, Hinges)]
         polynomials = [(i, m) for i, m in enumerate(models) if isinstance(m, Polynomial)]
         terms = np.zeros((len(hinges), max((len(m.terms) for _, m in hinges), default=0), 2))
@@ -55,7 +55,7 @@ class Responses:
         found = np.empty_like(shares)
         b = shares[self.hinges, None]
         found[self.hinges] = 1 + (self.c * np.maximum(0.0, self.t / b - 1)).sum(axis=1)
-        found[self.polynomials] = _value(self.coefficients, shares[self.polynomials])
+        found[self.polynomials] = _evaluate(self.coefficients, shares[self.polynomials])
         return found
 
     def at_price(self, price: FloatArray) -> FloatArray:
@@ -75,18 +75,18 @@ class Responses:
         floor = self.floor[self.polynomials]
         c = self.coefficients.copy()
         c[:, 1] += price
-        stationary = [np.clip(root, floor, 1.0) for root in _stationary(c)]
+        stationary = [np.clip(root, floor, 1.0) for root in _find_stationary(c)]
         several = np.stack([floor, *stationary, np.ones_like(floor)])
-        best = np.stack([_value(c, b) for b in several]).argmin(axis=0)
+        best = np.stack([_evaluate(c, b) for b in several]).argmin(axis=0)
         return np.asarray(np.take_along_axis(several, best[None], axis=0)[0])
 
 
-def _value(coefficients: FloatArray, b: FloatArray) -> FloatArray:
+def _evaluate(coefficients: FloatArray, b: FloatArray) -> FloatArray:
     c0, c1, c2, c3 = coefficients.T
     return np.asarray(c0 + b * (c1 + b * (c2 + b * c3)))
 
 
-def _stationary(coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _find_stationary(coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Where the slope c1 + 2 c2 b + 3 c3 b² is nought; 0 where it never is."""
     _, c1, c2, c3 = coefficients.T
     # q keeps its digits where c3 is small: the roots are q/(3 c3) and c1/q.

@@ -44,7 +44,7 @@ from scipy.sparse import csr_matrix
 
 from weft.control.policy.allocate import least_units
 from weft.control.policy.connection_path import ConnectionPath
-from weft.control.policy.demand import Responses
+from weft.control.policy.demand import Demands
 from weft.control.policy.kmeans import IntArray
 from weft.control.policy.plan import (
     Plan,
@@ -53,7 +53,7 @@ from weft.control.policy.plan import (
     PortPlan,
     application_name,
     build_plan,
-    port_name,
+    format_port,
 )
 from weft.control.policy.port import PortPolicy
 from weft.errors import InputError
@@ -66,7 +66,7 @@ _SEARCH = {"maxiter": 3000, "maxfun": 10000, "maxcor": 30, "ftol": 1e-15, "gtol"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FabricWide:
+class FabricSplit:
     """Shares that make the fabric's total slowdown least, and the proof.
 
     `bound` is what no split goes below. `prices`: by how much the total would fall per link's worth
@@ -84,21 +84,21 @@ class FabricWide:
         return max(0.0, self.slowdown - self.bound) / abs(self.slowdown)
 
 
-def fabric_wide(
+def split_fabric(
     models: Mapping[str, Sensitivity], paths: Paths, capacity: Mapping[Port, float]
-) -> FabricWide:
+) -> FabricSplit:
     """The least total slowdown of the applications of `paths`, given `capacity` of each port."""
     names = sorted(paths)
     ports = sorted({port for name in names for port in paths[name]})
     problem = _Problem.of(
         [models[name] for name in names],
-        _incidence(names, ports, paths),
+        _build_incidence(names, ports, paths),
         np.array([capacity[port] for port in ports]),
     )
-    _check(problem, ports)
+    _check_floors(problem, ports)
     prices = problem.best_prices()
     shares = problem.filled(problem.within(problem.shares_at(prices)))
-    return FabricWide(
+    return FabricSplit(
         shares=dict(zip(names, shares.tolist(), strict=True)),
         slowdown=float(problem.responses.slowdown(shares).sum()),
         bound=problem.bound(prices),
@@ -106,7 +106,7 @@ def fabric_wide(
     )
 
 
-def _incidence(names: list[str], ports: list[Port], paths: Paths) -> csr_matrix:
+def _build_incidence(names: list[str], ports: list[Port], paths: Paths) -> csr_matrix:
     row = {port: i for i, port in enumerate(ports)}
     cells = [(row[port], column) for column, name in enumerate(names) for port in set(paths[name])]
     if not cells:
@@ -115,7 +115,7 @@ def _incidence(names: list[str], ports: list[Port], paths: Paths) -> csr_matrix:
     return csr_matrix((np.ones(len(cells)), (rows, columns)), shape=(len(ports), len(names)))
 
 
-def _check(problem: _Problem, ports: list[Port]) -> None:
+def _check_floors(problem: _Problem, ports: list[Port]) -> None:
     floors = problem.holds @ problem.responses.floor
     short = np.flatnonzero(floors > problem.capacity * (1 + 1e-12))
     if len(short):
@@ -130,14 +130,14 @@ def _check(problem: _Problem, ports: list[Port]) -> None:
 class _Problem:
     """Applications as columns of `holds`, ports as rows."""
 
-    responses: Responses
+    responses: Demands
     holds: csr_matrix
     by_application: csr_matrix
     capacity: FloatArray
 
     @classmethod
     def of(cls, models: list[Sensitivity], holds: csr_matrix, capacity: FloatArray) -> _Problem:
-        return cls(Responses.of(models), holds, holds.T.tocsr(), capacity)
+        return cls(Demands.of(models), holds, holds.T.tocsr(), capacity)
 
     def shares_at(self, prices: FloatArray) -> FloatArray:
         return self.responses.at_price(self.by_application @ prices)
@@ -201,7 +201,7 @@ _SWEEPS = 1000
 _SETTLED = 1e-10
 
 
-def promised_rates(shares: Shares) -> dict[str, float]:
+def find_promised_rates(shares: Shares) -> dict[str, float]:
     """The least share of each application along its path."""
     rates: dict[str, float] = {}
     for port in shares.values():
@@ -210,7 +210,7 @@ def promised_rates(shares: Shares) -> dict[str, float]:
     return rates
 
 
-def working_rates(shares: Shares, capacity: Mapping[Port, float]) -> dict[str, float] | None:
+def find_working_rates(shares: Shares, capacity: Mapping[Port, float]) -> dict[str, float] | None:
     """Rates if all send as much as they can, at most a whole link; None if they do not settle."""
     names = sorted({name for port in shares.values() for name in port})
     weights = np.array([[port.get(name, np.inf) for name in names] for port in shares.values()])
@@ -220,14 +220,14 @@ def working_rates(shares: Shares, capacity: Mapping[Port, float]) -> dict[str, f
         for p, (port, weight) in enumerate(zip(shares, weights, strict=True)):
             here = np.isfinite(weight)
             elsewhere = np.minimum(np.delete(offers, p, axis=0).min(axis=0, initial=np.inf), 1.0)
-            level = _level(weight[here], elsewhere[here], capacity[port])
+            level = _find_level(weight[here], elsewhere[here], capacity[port])
             offers[p, here] = weight[here] * level
         if np.allclose(offers, before, rtol=_SETTLED, atol=0.0):
             return dict(zip(names, np.minimum(offers.min(axis=0), 1.0).tolist(), strict=True))
     return None
 
 
-def _level(weights: FloatArray, limits: FloatArray, capacity: float) -> float:
+def _find_level(weights: FloatArray, limits: FloatArray, capacity: float) -> float:
     """θ with Σ min(limit, θ · weight) = capacity; without bound where the limits leave room."""
     if limits.sum() <= capacity:
         return float("inf")
@@ -251,7 +251,7 @@ class PathSlowdowns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
+class PlanComparison:
     """Plans of the same connections by the local rule and fabric-wide.
 
     `gap`: no split could promise a total slowdown below the fabric-wide plan's by more than this
@@ -275,47 +275,47 @@ class Gain:
         return 1 - self.wide.working / self.local.working
 
 
-def fabric_wide_plan(
+def build_fabric_plan(
     policy: Policy, connections: Iterable[ConnectionPath]
-) -> tuple[Plan, FabricWide]:
+) -> tuple[Plan, FabricSplit]:
     """The plan with fabric-wide weights, and the split that they follow."""
     local = build_plan(policy, connections)
     _check_room(local)
-    paths = paths_of(local)
+    paths = collect_paths(local)
     models = {name: policy.models[application_name(name)] for name in paths}
-    found = fabric_wide(models, paths, _capacities(local))
-    ports = {port: _weighted(told, found) for port, told in local.ports.items()}
+    found = split_fabric(models, paths, _capacities(local))
+    ports = {port: _set_weights(told, found) for port, told in local.ports.items()}
     return Plan(policy=policy, ports=PortMap(ports)), found
 
 
-def promised_gap(told: Plan, found: FabricWide) -> float:
+def compute_gap(told: Plan, found: FabricSplit) -> float:
     """What a plan of those connections promises in all is at most this part above the least."""
-    rates = promised_rates(told.shares)
+    rates = find_promised_rates(told.shares)
     total = _mean_slowdown(told.policy, rates) * len(rates)
     return max(0.0, total - found.bound) / abs(total)
 
 
-def gain(policy: Policy, connections: Iterable[ConnectionPath]) -> Gain:
+def compare_plans(policy: Policy, connections: Iterable[ConnectionPath]) -> PlanComparison:
     """What the fabric-wide weights of these connections bring over the local ones."""
     once = tuple(connections)
-    wide, found = fabric_wide_plan(policy, once)
-    return Gain(
-        local=path_slowdowns(build_plan(policy, once)),
-        wide=path_slowdowns(wide),
-        gap=promised_gap(wide, found),
+    wide, found = build_fabric_plan(policy, once)
+    return PlanComparison(
+        local=predict_path_slowdowns(build_plan(policy, once)),
+        wide=predict_path_slowdowns(wide),
+        gap=compute_gap(wide, found),
     )
 
 
-def path_slowdowns(told: Plan) -> PathSlowdowns:
+def predict_path_slowdowns(told: Plan) -> PathSlowdowns:
     """Mean slowdowns that a plan gives along whole paths."""
-    working = working_rates(told.shares, _capacities(told))
+    working = find_working_rates(told.shares, _capacities(told))
     return PathSlowdowns(
-        promised=_mean_slowdown(told.policy, promised_rates(told.shares)),
+        promised=_mean_slowdown(told.policy, find_promised_rates(told.shares)),
         working=None if working is None else _mean_slowdown(told.policy, working),
     )
 
 
-def paths_of(told: Plan) -> dict[str, list[Port]]:
+def collect_paths(told: Plan) -> dict[str, list[Port]]:
     """Ports of each application that has a connection."""
     paths: dict[str, list[Port]] = {}
     for port, counts in told.present.items():
@@ -335,7 +335,7 @@ def _check_room(told: Plan) -> None:
         if need > room:
             floors = f"the floors of {len(own.names)} applications take {need} units"
             remedy = "profile at lower shares or admit fewer applications"
-            raise InputError(port_name(port), f"{floors}, the capacity is {room}", remedy)
+            raise InputError(format_port(port), f"{floors}, the capacity is {room}", remedy)
 
 
 def _mean_slowdown(policy: Policy, rates: Mapping[str, float]) -> float:
@@ -345,12 +345,12 @@ def _mean_slowdown(policy: Policy, rates: Mapping[str, float]) -> float:
     )
 
 
-def _weighted(told: PortPlan, found: FabricWide) -> PortPlan:
+def _set_weights(told: PortPlan, found: FabricSplit) -> PortPlan:
     wanted = [(a.model, found.shares[a.application]) for a in told.applications]
-    return replace(told, weights=tuple(_units(told.policy, wanted)), gap=None)
+    return replace(told, weights=tuple(_round_units(told.policy, wanted)), gap=None)
 
 
-def _units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
+def _round_units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
     """Whole units in proportion to the shares, floors kept, the largest remainders rounded up."""
     least = np.array([least_units(model, own.units) for model, _ in applications])
     shares = np.array([share for _, share in applications])

@@ -29,8 +29,8 @@ def partition(points: FloatArray, weights: npt.NDArray[Any], groups: int) -> Int
     if groups >= len(points):
         return np.arange(len(points))
     if len(points) <= EXACT:
-        return _exact(points, weights.astype(float), groups)
-    return _lloyd(points, weights.astype(float), groups)
+        return _partition_exactly(points, weights.astype(float), groups)
+    return _partition_by_lloyd(points, weights.astype(float), groups)
 
 
 def sum_squares(points: FloatArray, centre: FloatArray) -> float:
@@ -40,22 +40,22 @@ def sum_squares(points: FloatArray, centre: FloatArray) -> float:
 
 def find_nearest(points: FloatArray, centres: FloatArray) -> IntArray:
     """Index of the nearest centre of each point, the first of equals."""
-    return np.asarray(_distances(points, centres).argmin(axis=1))
+    return np.asarray(_squared_distances(points, centres).argmin(axis=1))
 
 
-def _distances(points: FloatArray, centres: FloatArray) -> FloatArray:
+def _squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
     return np.asarray(((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2))
 
 
 # ---- All partitions ---------------------------------------------------------------------------
 
 
-def _exact(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
+def _partition_exactly(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
     n = len(points)
     cost = _subset_costs(points, weights)
     best, taken = cost, []
     for _ in range(groups - 1):
-        best, first = _with_one_more(best, cost, n)
+        best, first = _add_group(best, cost, n)
         taken.append(first)
     group = np.zeros(n, dtype=np.int64)
     left = 2**n - 1
@@ -77,19 +77,19 @@ def _subset_costs(points: FloatArray, weights: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(0.0, about - ((holds @ centred) ** 2).sum(axis=1) / total))
 
 
-def _with_one_more(best: FloatArray, cost: FloatArray, n: int) -> tuple[FloatArray, IntArray]:
+def _add_group(best: FloatArray, cost: FloatArray, n: int) -> tuple[FloatArray, IntArray]:
     """Least cost of every subset with one group more, and the group of its first point."""
     more, first = np.zeros_like(best), np.zeros(len(best), dtype=np.int64)
     for mask in range(1, 2**n):
         lowest = mask & -mask
-        rest = _subsets(mask ^ lowest)
+        rest = _list_subsets(mask ^ lowest)
         costs = cost[rest | lowest] + best[mask ^ lowest ^ rest]
         at = int(costs.argmin())
         more[mask], first[mask] = costs[at], rest[at] | lowest
     return more, first
 
 
-def _subsets(mask: int) -> IntArray:
+def _list_subsets(mask: int) -> IntArray:
     found = np.zeros(1, dtype=np.int64)
     while mask:
         lowest = mask & -mask
@@ -101,31 +101,32 @@ def _subsets(mask: int) -> IntArray:
 # ---- Lloyd's algorithm ------------------------------------------------------------------------
 
 
-def _lloyd(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
+def _partition_by_lloyd(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
     random = np.random.default_rng(SEED)
     found = [
-        _settled(points, weights, _start(points, weights, groups, random)) for _ in range(STARTS)
+        _iterate(points, weights, _draw_centres(points, weights, groups, random))
+        for _ in range(STARTS)
     ]
-    return min(found, key=lambda group: _spread(points, weights, group))
+    return min(found, key=lambda group: _compute_spread(points, weights, group))
 
 
-def _start(
+def _draw_centres(
     points: FloatArray, weights: FloatArray, groups: int, random: np.random.Generator
 ) -> FloatArray:
     """k-means++: each centre a point drawn by weight and squared distance to those before it."""
     centres = points[[random.choice(len(points), p=weights / weights.sum())]]
     while len(centres) < groups:
-        odds = weights * _distances(points, centres).min(axis=1)
+        odds = weights * _squared_distances(points, centres).min(axis=1)
         if odds.sum() == 0:  # points so near each other that the squares vanish
             break
         centres = np.vstack([centres, points[random.choice(len(points), p=odds / odds.sum())]])
     return centres
 
 
-def _settled(points: FloatArray, weights: FloatArray, centres: FloatArray) -> IntArray:
+def _iterate(points: FloatArray, weights: FloatArray, centres: FloatArray) -> IntArray:
     group = find_nearest(points, centres)
     for _ in range(_ROUNDS):
-        centres = _means(points, weights, group, centres)
+        centres = _compute_means(points, weights, group, centres)
         moved = find_nearest(points, centres)
         if np.array_equal(moved, group):
             break
@@ -133,7 +134,7 @@ def _settled(points: FloatArray, weights: FloatArray, centres: FloatArray) -> In
     return group
 
 
-def _means(
+def _compute_means(
     points: FloatArray, weights: FloatArray, group: IntArray, centres: FloatArray
 ) -> FloatArray:
     """Mean of each group; a group that lost its last point starts again at the farthest one."""
@@ -142,10 +143,10 @@ def _means(
     sums = np.stack([np.bincount(group, weights * x, minlength=k) for x in points.T], axis=1)
     means = np.where(total[:, None] > 0, sums / np.maximum(total, 1e-300)[:, None], centres)
     for empty in np.flatnonzero(total == 0):
-        means[empty] = points[_distances(points, means).min(axis=1).argmax()]
+        means[empty] = points[_squared_distances(points, means).min(axis=1).argmax()]
     return means
 
 
-def _spread(points: FloatArray, weights: FloatArray, group: IntArray) -> float:
-    means = _means(points, weights, group, points[: int(group.max()) + 1])
+def _compute_spread(points: FloatArray, weights: FloatArray, group: IntArray) -> float:
+    means = _compute_means(points, weights, group, points[: int(group.max()) + 1])
     return float((weights * ((points - means[group]) ** 2).sum(axis=1)).sum())

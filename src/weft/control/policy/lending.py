@@ -26,12 +26,12 @@ from statistics import median
 import numpy as np
 
 from weft.control.policy.allocate import allocate
-from weft.control.policy.demand import Responses
+from weft.control.policy.demand import Demands
 from weft.errors import InputError
 from weft.sensitivity.application import Application, Run
 from weft.sensitivity.model import FloatArray, Hinges
 
-MOST = 10  # applications: all sets of them are looked at
+MAX_APPLICATIONS = 10  # applications: all sets of them are looked at
 _STEPS = 200
 _SETTLED = 1e-6
 _ROUNDING = 1e-9
@@ -46,7 +46,7 @@ def model_volume(model: Hinges) -> float:
     return min(1.0, sum(c * t for t, c in model.terms))
 
 
-def measured_volume(application: Application) -> float:
+def estimate_volume(application: Application) -> float:
     """The same by the bytes of its runs with the whole link, where they tell.
 
     A profile has the bytes that the host of the command sent and received. Those of the busier
@@ -59,13 +59,13 @@ def measured_volume(application: Application) -> float:
     if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
         return said
     whole = profile.link_bps * profile.baseline / 8
-    possible = [bytes_ / whole for bytes_ in _busier(counted)]
+    possible = [bytes_ / whole for bytes_ in _candidate_bytes(counted)]
     nearest = min(possible, key=lambda sent: abs(log(sent / said)))
     near = 1 / sqrt(2) <= nearest / said <= sqrt(2)
     return min(1.0, nearest) if near else said
 
 
-def _busier(runs: Sequence[Run]) -> tuple[float, ...]:
+def _candidate_bytes(runs: Sequence[Run]) -> tuple[float, ...]:
     """What the busier direction may have had."""
     known = [run.busier_bytes for run in runs if run.busier_bytes is not None]
     if known:
@@ -85,15 +85,15 @@ class Lending:
     models: Sequence[Hinges]
     capacity: float = 1.0
     volumes: Sequence[float] = ()
-    responses: Responses = field(init=False)
+    responses: Demands = field(init=False)
     sent: FloatArray = field(init=False)
     sets: FloatArray = field(init=False)  # a row per set of applications that send, 1 for each
 
     def __post_init__(self) -> None:
         count = len(self.models)
-        if not 1 <= count <= MOST:
-            raise InputError("lending", f"{count} applications", f"use 1 to {MOST}")
-        object.__setattr__(self, "responses", Responses.of(self.models))
+        if not 1 <= count <= MAX_APPLICATIONS:
+            raise InputError("lending", f"{count} applications", f"use 1 to {MAX_APPLICATIONS}")
+        object.__setattr__(self, "responses", Demands.of(self.models))
         sent = np.array(self.volumes or [model_volume(model) for model in self.models])
         if sent.shape != (count,) or not ((sent >= 0) & (sent <= 1)).all():
             problem = f"{[*self.volumes]} of {count} applications"
@@ -178,16 +178,18 @@ def choose_weights(
     """
     lending = Lending(models, capacity, volumes)
     promised = allocate(models, [range(len(models))], units=units, capacity=capacity).shares
-    equal = _as_equal(lending.responses.floor, capacity)
-    extremes = [*_extremes(lending.responses.floor, capacity)]
+    equal = _equal_weights(lending.responses.floor, capacity)
+    extremes = [*_extreme_weights(lending.responses.floor, capacity)]
     corners = np.array([equal, promised, *extremes])
     starts = (equal, promised, min(extremes, key=lending.total))
-    best = min((_improved(lending, start, corners) for start in starts), key=lending.total)
+    best = min((_improve(lending, start, corners) for start in starts), key=lending.total)
     known = min(map(lending.total, (equal, promised))) + _SETTLED
-    return _nearest(lending, equal, best, min(known, lending.total(best) * (1 + _AS_GOOD)))
+    return _move_towards_equal(
+        lending, equal, best, min(known, lending.total(best) * (1 + _AS_GOOD))
+    )
 
 
-def _as_equal(floors: FloatArray, capacity: float) -> FloatArray:
+def _equal_weights(floors: FloatArray, capacity: float) -> FloatArray:
     """Equal weights but for those whose floor is higher."""
     held = np.zeros(len(floors), dtype=bool)
     while True:
@@ -198,7 +200,7 @@ def _as_equal(floors: FloatArray, capacity: float) -> FloatArray:
         held |= short
 
 
-def _extremes(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
+def _extreme_weights(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
     """One application as far before the others as their floors allow, or behind them."""
     spare, others = capacity - floors.sum(), max(1, len(floors) - 1)
     for one in np.eye(len(floors)):
@@ -206,7 +208,9 @@ def _extremes(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
         yield floors + (1 - one) * spare / others
 
 
-def _nearest(lending: Lending, equal: FloatArray, best: FloatArray, enough: float) -> FloatArray:
+def _move_towards_equal(
+    lending: Lending, equal: FloatArray, best: FloatArray, enough: float
+) -> FloatArray:
     """The first weights on the way from equal to the best with a total of `enough` or less."""
     for step in np.linspace(0, 1, 101).tolist():
         weights: FloatArray = equal + step * (best - equal)
@@ -215,13 +219,13 @@ def _nearest(lending: Lending, equal: FloatArray, best: FloatArray, enough: floa
     return best
 
 
-def _improved(lending: Lending, weights: FloatArray, corners: FloatArray) -> FloatArray:
+def _improve(lending: Lending, weights: FloatArray, corners: FloatArray) -> FloatArray:
     """The end of the steps that help most, of ever smaller parts of the capacity."""
     best, part = lending.total(weights), 0.25
     while part > _FINEST:
         steps = np.array(
             [
-                *_exchanges(lending, weights, part * lending.capacity),
+                *_list_exchanges(lending, weights, part * lending.capacity),
                 *(weights + part * (corners - weights)),
             ]
         )
@@ -233,7 +237,7 @@ def _improved(lending: Lending, weights: FloatArray, corners: FloatArray) -> Flo
     return weights
 
 
-def _exchanges(lending: Lending, weights: FloatArray, part: float) -> Iterator[FloatArray]:
+def _list_exchanges(lending: Lending, weights: FloatArray, part: float) -> Iterator[FloatArray]:
     """All that hand over a part of one's weight to another, and keep to its floor."""
     for giver, taker in permutations(range(len(weights)), 2):
         if weights[giver] - part >= lending.responses.floor[giver]:

@@ -92,13 +92,13 @@ class KeptLevels:
 
 def assign_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
     """At most `most` levels; fewer where fewer applications differ."""
-    members = _members(models, most)
+    members = _sort_members(models, most)
     distinct, which, count = np.unique(
         members.points, axis=0, return_inverse=True, return_counts=True
     )
-    found = _levels(members, partition(distinct, count, most)[which.reshape(-1)])
+    found = _build_levels(members, partition(distinct, count, most)[which.reshape(-1)])
     ranked = sorted(found.levels, key=lambda level: (level.sensitivity, level.centroid))
-    return _with_numbers(found, {level.number: rank for rank, level in enumerate(ranked, start=1)})
+    return _set_numbers(found, {level.number: rank for rank, level in enumerate(ranked, start=1)})
 
 
 def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) -> KeptLevels:
@@ -106,7 +106,7 @@ def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) ->
 
     A new application opens a level while fewer than `most` are in use, or joins the nearest.
     """
-    members = _members(models, most)
+    members = _sort_members(models, most)
     old = before.assignment
     beyond = [number for name, number in old.items() if name in models and number > most]
     if beyond:
@@ -114,22 +114,22 @@ def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) ->
         raise InputError("levels", problem, "assign all applications anew")
     numbers = np.array([old.get(name, 0) for name in members.names])
     for row in np.flatnonzero(numbers == 0).tolist():
-        numbers[row] = _place(members.points, numbers, row, most)
-    anew = _renumbered(assign_levels(models, most), before, most)
+        numbers[row] = _choose_level(members.points, numbers, row, most)
+    anew = _match_numbers(assign_levels(models, most), before, most)
     movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)
-    return KeptLevels(levels=_levels(members, numbers), anew=anew, movers=tuple(movers))
+    return KeptLevels(levels=_build_levels(members, numbers), anew=anew, movers=tuple(movers))
 
 
-def coordinates_of(models: Mapping[str, Sensitivity]) -> tuple[str, FloatArray]:
+def compute_coordinates(models: Mapping[str, Sensitivity]) -> tuple[str, FloatArray]:
     """What the coordinates are, and a row of them for each model."""
     polynomials = [m.coefficients for m in models.values() if isinstance(m, Polynomial)]
     if len(polynomials) < len(models):
-        return SLOWDOWNS, _slowdowns(models)
+        return SLOWDOWNS, _compute_slowdowns(models)
     width = max(map(len, polynomials))
     return COEFFICIENTS, np.array([c + (0.0,) * (width - len(c)) for c in polynomials])
 
 
-def _slowdowns(models: Mapping[str, Sensitivity]) -> FloatArray:
+def _compute_slowdowns(models: Mapping[str, Sensitivity]) -> FloatArray:
     return np.array([m.slowdown(np.maximum(SHARES, m.floor)) for m in models.values()])
 
 
@@ -143,21 +143,21 @@ class _Members:
     coordinates: str
 
 
-def _members(models: Mapping[str, Sensitivity], most: int) -> _Members:
+def _sort_members(models: Mapping[str, Sensitivity], most: int) -> _Members:
     if not models:
         raise InputError("levels", "no applications", "register at least one")
     if most < 1:
         raise InputError("levels", f"{most} levels", "use at least 1")
     names = list(models)
-    coordinates, points = coordinates_of(models)
+    coordinates, points = compute_coordinates(models)
     order = sorted(range(len(names)), key=lambda row: (*points[row], names[row]))
-    sensitivity = _slowdowns(models).mean(axis=1)
+    sensitivity = _compute_slowdowns(models).mean(axis=1)
     return _Members(
         tuple(names[row] for row in order), points[order], sensitivity[order], coordinates
     )
 
 
-def _levels(members: _Members, numbers: IntArray) -> Levels:
+def _build_levels(members: _Members, numbers: IntArray) -> Levels:
     levels, spreads = [], []
     for number in np.unique(numbers).tolist():
         rows = np.flatnonzero(numbers == number)
@@ -174,7 +174,7 @@ def _levels(members: _Members, numbers: IntArray) -> Levels:
     return Levels(levels=tuple(levels), coordinates=members.coordinates, spread=fsum(spreads))
 
 
-def _place(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
+def _choose_level(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
     """The level of one more application, given those of the others (0: none yet)."""
     used = [number for number in np.unique(numbers).tolist() if number]
     free = [number for number in range(1, most + 1) if number not in used]
@@ -189,12 +189,12 @@ def _place(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
 # ---- Numbers ----------------------------------------------------------------------------------
 
 
-def _with_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
+def _set_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
     renamed = [replace(level, number=number[level.number]) for level in levels.levels]
     return replace(levels, levels=tuple(sorted(renamed, key=lambda level: level.number)))
 
 
-def _renumbered(levels: Levels, before: Levels, most: int) -> Levels:
+def _match_numbers(levels: Levels, before: Levels, most: int) -> Levels:
     """The same groups under the numbers that leave the most applications where they were."""
     from scipy.optimize import linear_sum_assignment  # see weft.model.fit
 
@@ -206,7 +206,7 @@ def _renumbered(levels: Levels, before: Levels, most: int) -> Levels:
                 shared[row, old[name] - 1] += 1
     rows, numbers = linear_sum_assignment(shared, maximize=True)
     named = dict(zip(rows.tolist(), (numbers + 1).tolist(), strict=True))
-    return _with_numbers(levels, {level.number: named[i] for i, level in enumerate(levels.levels)})
+    return _set_numbers(levels, {level.number: named[i] for i, level in enumerate(levels.levels)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,12 +243,12 @@ def build_hierarchy(levels: Levels) -> Hierarchy:
     )
     steps = [clusters]
     while len(clusters) > 1:
-        clusters = _joined(clusters)
+        clusters = _join_nearest(clusters)
         steps.append(clusters)
     return Hierarchy(steps=tuple(steps))
 
 
-def _joined(clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
+def _join_nearest(clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
     """The nearest two as one; of equally near ones those with the lowest levels."""
     a, b = min(combinations(clusters, 2), key=lambda two: _distance(*two))
     midpoint = tuple((x + y) / 2 for x, y in zip(a.coordinates, b.coordinates, strict=True))
@@ -276,8 +276,10 @@ def map_queues(hierarchy: Hierarchy, present: Collection[int], queues: int) -> Q
         used = [c.levels for c in hierarchy.steps[number] if not here.isdisjoint(c.levels)]
         number += 1
         if len(used) <= queues:
-            return QueueMap(step=number, queues=tuple(sorted([_within(own, here) for own in used])))
+            return QueueMap(
+                step=number, queues=tuple(sorted([_select_present(own, here) for own in used]))
+            )
 
 
-def _within(levels: tuple[int, ...], present: frozenset[int]) -> tuple[int, ...]:
+def _select_present(levels: tuple[int, ...], present: frozenset[int]) -> tuple[int, ...]:
     return levels if present.issuperset(levels) else tuple([n for n in levels if n in present])

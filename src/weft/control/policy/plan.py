@@ -23,7 +23,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, TypeVar, overload
 
-from weft.control.policy.allocate import Kinds, split
+from weft.control.policy.allocate import ModelSet, split_ports
 from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.levels import (
     Hierarchy,
@@ -112,7 +112,7 @@ class Policy:
     hierarchy: Hierarchy
     port: PortPolicy
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
-    kinds: Kinds = field(init=False, compare=False, repr=False)  # the models, sorted by name
+    kinds: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
@@ -123,7 +123,7 @@ class Policy:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
         names = sorted(self.models)
-        object.__setattr__(self, "kinds", Kinds([self.models[name] for name in names]))
+        object.__setattr__(self, "kinds", ModelSet([self.models[name] for name in names]))
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
 
     def at(self, port: Port) -> PortPolicy:
@@ -310,8 +310,8 @@ def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
         for port in connection.ports:
             here = present.setdefault(port, {})
             here[connection.application] = here.get(connection.application, 0) + 1
-    columns = {port: _columns(counts) for port, counts in present.items()}
-    return Plan(policy=policy, ports=PortMap(_planned(policy, columns, {})))
+    columns = {port: _build_columns(counts) for port, counts in present.items()}
+    return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
 
 
 def add_connection(before: Plan, connection: ConnectionPath) -> Plan:
@@ -330,7 +330,7 @@ def remove_connection(before: Plan, connection: ConnectionPath) -> Plan:
 
 def change_connections(before: Plan, changes: Iterable[tuple[ConnectionPath, int]]) -> Plan:
     """The plan with some connections more (1) and others less (-1)."""
-    return shift_counts(before, _moved(before.policy, changes))
+    return shift_counts(before, _sum_changes(before.policy, changes))
 
 
 def shift_counts(before: Plan, moved: Present) -> Plan:
@@ -344,21 +344,21 @@ def shift_counts(before: Plan, moved: Present) -> Plan:
     for port, own in moved.items():
         told = before.ports.get(port)
         had: Columns = (told.names, told.counts) if told else ((), ())
-        columns = _shifted(port, had, own)
+        columns = _shift_columns(port, had, own)
         if told and columns[0] is had[0]:
             changed[port] = replace(told, counts=columns[1])
             continue
         changed[port] = None
         if columns[0]:
             anew[port] = columns
-    changed |= _planned(before.policy, anew, before.ports)
+    changed |= _plan_ports(before.policy, anew, before.ports)
     return Plan(policy=before.policy, ports=before.ports.update(changed))
 
 
 def replan(before: Plan, policy: Policy) -> Plan:
     """The same connections under another policy: neither weights nor queues are taken over."""
     columns = {port: (told.names, told.counts) for port, told in before.ports.items()}
-    return Plan(policy=policy, ports=PortMap(_planned(policy, columns, {})))
+    return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
 
 
 def _check_application(policy: Policy, connection: ConnectionPath) -> None:
@@ -367,7 +367,7 @@ def _check_application(policy: Policy, connection: ConnectionPath) -> None:
         raise InputError(where, "is not registered", "register it first")
 
 
-def _moved(
+def _sum_changes(
     policy: Policy, changes: Iterable[tuple[ConnectionPath, int]]
 ) -> dict[Port, dict[str, int]]:
     """By how many connections each application has more at each port."""
@@ -384,45 +384,45 @@ def _moved(
 # left to built-in functions, and what did not change is taken from the plan before.
 
 
-def _shifted(port: Port, had: Columns, moved: Mapping[str, int]) -> Columns:
+def _shift_columns(port: Port, had: Columns, moved: Mapping[str, int]) -> Columns:
     """With so many connections more of each; the very names where nobody came or went."""
     names, counts = had
     for name, by in moved.items():
-        at = _place(names, name)
+        at = _find_name(names, name)
         count = by if at is None else counts[at] + by
         if count < 0:
             problem = f"no connection of {name} to take away"
-            raise InputError(port_name(port), problem, "name one that was made")
+            raise InputError(format_port(port), problem, "name one that was made")
         if at is None and count:
-            names, counts = _with(names, counts, name, count)
+            names, counts = _insert_name(names, counts, name, count)
         elif at is not None and not count:
-            names, counts = _without(names, counts, at)
+            names, counts = _remove_name(names, counts, at)
         elif at is not None:
             counts = (*counts[:at], count, *counts[at + 1 :])
     return names, counts
 
 
-def _columns(counts: Mapping[str, int]) -> Columns:
+def _build_columns(counts: Mapping[str, int]) -> Columns:
     names = tuple(sorted(counts))
     return names, tuple([counts[name] for name in names])
 
 
-def _place(names: Sequence[str], name: str) -> int | None:
+def _find_name(names: Sequence[str], name: str) -> int | None:
     """Where in the alphabetical order a name is; None if it is not there."""
     at = bisect_left(names, name)
     return at if at < len(names) and names[at] == name else None
 
 
-def _with(names: tuple[str, ...], counts: tuple[int, ...], name: str, count: int) -> Columns:
+def _insert_name(names: tuple[str, ...], counts: tuple[int, ...], name: str, count: int) -> Columns:
     at = bisect_left(names, name)
     return (*names[:at], name, *names[at:]), (*counts[:at], count, *counts[at:])
 
 
-def _without(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Columns:
+def _remove_name(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Columns:
     return names[:at] + names[at + 1 :], counts[:at] + counts[at + 1 :]
 
 
-def _planned(
+def _plan_ports(
     policy: Policy, present: Mapping[Port, Columns], before: Mapping[Port, PortPlan]
 ) -> dict[Port, PortPlan]:
     """Ports split anew; `before` is what they were told."""
@@ -433,7 +433,7 @@ def _planned(
     return {
         port: PortPlan(
             policy=own,
-            mapped=_mapped(policy, own, names, before.get(port)),
+            mapped=_map_levels(policy, own, names, before.get(port)),
             names=names,
             counts=counts,
             weights=weights,
@@ -441,12 +441,12 @@ def _planned(
             whole=policy,
         )
         for (port, (names, counts)), own, (weights, gap) in zip(
-            present.items(), at, split(policy.kinds, rows, at), strict=True
+            present.items(), at, split_ports(policy.kinds, rows, at), strict=True
         )
     }
 
 
-def _mapped(
+def _map_levels(
     policy: Policy, own: PortPolicy, names: Sequence[str], before: PortPlan | None
 ) -> QueueMap:
     levels = frozenset(map(policy.level_of.__getitem__, map(application_name, names)))
@@ -455,6 +455,6 @@ def _mapped(
     return map_queues(policy.hierarchy, levels, own.managed_queues)
 
 
-def port_name(port: Port) -> str:
+def format_port(port: Port) -> str:
     """For messages."""
     return f"node {port.node} port {port.port}"

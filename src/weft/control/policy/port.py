@@ -26,7 +26,7 @@ ENTRY_UNITS = 255
 MAX_ENTRIES = 64  # of a table
 MAX_LANES = 15  # for data: VL15 is for management
 LIMIT_BYTES = 4096
-MOST_LIMIT = 254  # 255 means no limit
+MAX_LIMIT = 254  # 255 means no limit
 _ROUNDING = 1e-9
 
 
@@ -89,7 +89,7 @@ class LatencyLane:
     @property
     def high_limit(self) -> int:
         """The limit of high priority that keeps the budget."""
-        return min(MOST_LIMIT, (self.budget_bytes - self.packet_bytes + 1) // LIMIT_BYTES)
+        return min(MAX_LIMIT, (self.budget_bytes - self.packet_bytes + 1) // LIMIT_BYTES)
 
     @property
     def most_share(self) -> float:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft import __version__
-from weft.corun.outcome import TITLES, Mean, Outcome, outcome_of
-from weft.corun.rounds import ways_in
-from weft.corun.ways import EQUAL, LEND, ONE, WAYS, WEFT
+from weft.corun.outcome import TITLES, Mean, Outcome, compute_outcome
+from weft.corun.rounds import read_schemes
+from weft.corun.schemes import EQUAL, LEND, ONE, SCHEMES, WEFT
 from weft.plot.style import legend
 from weft.records import Provenance, Quantity, Record, Scalar
 from weft.studies.claim import Claim, NotHere, Verdict
@@ -67,7 +67,7 @@ def coruns_here() -> tuple[CoRun, ...]:
 
 def _corun(where: str, records: Sequence[Record]) -> CoRun:
     names = str(records[0].settings["applications"]).split()
-    outcome = outcome_of(names, ways_in(where, records), records)
+    outcome = compute_outcome(names, read_schemes(where, records), records)
     assert outcome is not None
     return CoRun(outcome=outcome)
 
@@ -111,7 +111,9 @@ def point(corun: CoRun) -> Point:
 def rows(corun: CoRun) -> list[Observation]:
     """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
     told = [
-        _row(corun, _quantity(way, "mean slowdown")) for way in WAYS if way in corun.outcome.overall
+        _row(corun, _quantity(way, "mean slowdown"))
+        for way in SCHEMES
+        if way in corun.outcome.overall
     ]
     models = [
         _row(corun, foreseen(way), source="model", system=MODELS) for way in corun.outcome.expected
@@ -244,7 +246,7 @@ def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
     """Mean slowdown of each group in each way, with its interval."""
 
     def draw(ax: Axes, _: Result) -> None:
-        measured = [way for way in WAYS if any(way in c.outcome.overall for c in coruns)]
+        measured = [way for way in SCHEMES if any(way in c.outcome.overall for c in coruns)]
         width = 0.8 / len(measured)
         for number, way in enumerate(measured):
             there = [

@@ -17,7 +17,7 @@ from typing import Protocol
 from weft.errors import InputError
 
 
-class Troupe(Protocol):
+class Runner(Protocol):
     """Runs of applications, by number."""
 
     def name(self, number: int) -> str:
@@ -38,7 +38,7 @@ class Troupe(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    troupe: Troupe
+    troupe: Runner
     runs: int
     limit_s: float
     waiting: list[tuple[float, int]]  # who has not begun yet, and when it will, the next one first
@@ -83,8 +83,8 @@ class _Round:
             self._begin(number)
 
 
-def together(
-    troupe: Troupe, delays_s: Mapping[int, float], runs: int, limit_s: float
+def run_together(
+    troupe: Runner, delays_s: Mapping[int, float], runs: int, limit_s: float
 ) -> dict[int, list[float]]:
     """Completion times of the runs that count; each application has `runs` of them at least.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from weft.corun.ways import Way, mark, queues_of
+from weft.corun.schemes import Scheme, application_dscp, build_queues
 from weft.errors import InputError
 from weft.host.net import marking
 from weft.host.net.caps import ChangedEnds, change_ends
@@ -48,7 +48,7 @@ class _Run:
 
 
 @dataclass(slots=True, kw_only=True)
-class Stage:
+class TestbedRunner:
     """A troupe (`together.Troupe`) of real commands, and the ports between them."""
 
     bed: Testbed
@@ -58,10 +58,10 @@ class Stage:
     ends: ChangedEnds
     _running: dict[int, _Run] = field(default_factory=dict)
 
-    def share(self, way: Way) -> None:
+    def share(self, way: Scheme) -> None:
         """Every port has the queues of this way from now on."""
         for port in self.ends.saved:
-            set_queues(port, queues_of(way))
+            set_queues(port, build_queues(way))
 
     def unmarked(self) -> float | None:
         """The part of all bytes since `share` that bore no mark of ours; None with one queue."""
@@ -124,7 +124,9 @@ class Stage:
 
 
 @contextmanager
-def staged(testbed: str, host: str | None, jobs: Sequence[Job]) -> Iterator[Stage]:
+def open_testbed_runner(
+    testbed: str, host: str | None, jobs: Sequence[Job]
+) -> Iterator[TestbedRunner]:
     with persistent.use_testbed(testbed, "corun") as bed, ExitStack() as stack:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
@@ -133,15 +135,15 @@ def staged(testbed: str, host: str | None, jobs: Sequence[Job]) -> Iterator[Stag
         marking.remove_leftovers()
         ends = stack.enter_context(change_ends(bed.all_ends()))
         groups = [
-            stack.enter_context(marking.open_marked_group(job.name, mark(n)))
+            stack.enter_context(marking.open_marked_group(job.name, application_dscp(n)))
             for n, job in enumerate(jobs)
         ]
-        stage = Stage(bed=bed, host=node, jobs=jobs, groups=groups, ends=ends)
+        stage = TestbedRunner(bed=bed, host=node, jobs=jobs, groups=groups, ends=ends)
         stack.callback(stage.stop)
         yield stage
 
 
-def processor_times() -> tuple[float, float]:
+def read_processor_times() -> tuple[float, float]:
     """Ticks that this machine's processors were idle, and all, since it started."""
     ticks = [float(word) for word in STAT.read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)

@@ -19,12 +19,12 @@ from weft.sensitivity.model import Hinges
 
 MANAGED = 0.99
 ALONE, ONE, EQUAL, WEFT, LEND = "alone", "one", "equal", "weft", "lend"
-WAYS = (ONE, EQUAL, WEFT, LEND)
+SCHEMES = (ONE, EQUAL, WEFT, LEND)
 _KBPS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Scheme:
     """A way to share. Without `weights` there is one queue, and nothing is predicted.
 
     `promised` is each application's predicted slowdown if it has no more than its weight, `lent`
@@ -37,21 +37,21 @@ class Way:
     lent: tuple[float, ...] = ()
 
 
-def mark(number: int) -> int:
+def application_dscp(number: int) -> int:
     """The DSCP of the application with this number, from 0."""
     return number + 1
 
 
-def queues_of(way: Way) -> list[Queue]:
+def build_queues(way: Scheme) -> list[Queue]:
     if not way.weights:
         return [Queue(weight=1.0, dscps=(0,))]
-    own = [Queue(weight=w, dscps=(mark(n),)) for n, w in enumerate(way.weights)]
+    own = [Queue(weight=w, dscps=(application_dscp(n),)) for n, w in enumerate(way.weights)]
     return [Queue(weight=1 - MANAGED, dscps=(0,)), *own]
 
 
-def ways_of(
+def build_schemes(
     models: Sequence[Hinges], link_bps: float, volumes: Sequence[float] = ()
-) -> dict[str, Way]:
+) -> dict[str, Scheme]:
     """Every way, with its weights and predictions; without volumes, those of the models."""
     everyone = range(len(models))
     units = round(link_bps / _KBPS)
@@ -60,25 +60,25 @@ def ways_of(
     equal = [MANAGED / len(models)] * len(models)
     lend = choose_weights(models, MANAGED, volumes, units=units).tolist()
     return {
-        ONE: Way(name=ONE),
-        EQUAL: _predicted(EQUAL, models, equal, volumes),
-        WEFT: _predicted(WEFT, models, weft, volumes),
-        LEND: _predicted(LEND, models, lend, volumes),
+        ONE: Scheme(name=ONE),
+        EQUAL: _predict_scheme(EQUAL, models, equal, volumes),
+        WEFT: _predict_scheme(WEFT, models, weft, volumes),
+        LEND: _predict_scheme(LEND, models, lend, volumes),
     }
 
 
-def _predicted(
+def _predict_scheme(
     name: str, models: Sequence[Hinges], weights: Sequence[float], volumes: Sequence[float]
-) -> Way:
-    return Way(
+) -> Scheme:
+    return Scheme(
         name=name,
         weights=tuple(weights),
-        promised=_slowdowns(models, weights),
+        promised=_predict_promised(models, weights),
         lent=tuple(predict_slowdowns(models, weights, MANAGED, volumes).tolist()),
     )
 
 
-def _slowdowns(models: Sequence[Hinges], shares: Sequence[float]) -> tuple[float, ...]:
+def _predict_promised(models: Sequence[Hinges], shares: Sequence[float]) -> tuple[float, ...]:
     """Below its floor a model says nothing; it is no less there than at the floor."""
     return tuple(
         float(model.slowdown(max(share, model.floor)))

@@ -37,18 +37,18 @@ RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bi
 }
 
 
-def _parse(text: object, table: dict[str, int], what: str, where: str) -> float:
+def _parse(text: object, table: dict[str, int], quantity: str, where: str) -> float:
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None or match[2] not in table:
         units = ", ".join(u for u in table if not u.startswith("K"))
         raise InputError(
             where,
-            f"{text!r} is not a {what}",
+            f"{text!r} is not a {quantity}",
             f"write a number and a unit in quotes, one of {units}",
         )
     value = float(match[1].replace("_", "")) * table[match[2]]
-    if abs(value) > LARGEST[what]:
-        limit = {"time": "1000 s", "size": "1 EiB", "rate": "1000 Pb/s"}[what]
+    if abs(value) > LARGEST[quantity]:
+        limit = {"time": "1000 s", "size": "1 EiB", "rate": "1000 Pb/s"}[quantity]
         raise InputError(where, f"{text!r} is too large", f"use {limit} or less")
     return value
 

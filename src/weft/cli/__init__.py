@@ -83,12 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run(given: list[str]) -> int:
-    if given[:1] == ["serve"]:  # it forks, so no library may start threads in it
+def _run(argv: list[str]) -> int:
+    if argv[:1] == ["serve"]:  # it forks, so no library may start threads in it
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plots take half a second to import: a command loads only what it needs.
-    needed = [n for n in COMMANDS if n in given[:1]] or COMMANDS
-    args = parser(() if given[:1] == ["--version"] else needed).parse_args(given)
+    needed = [n for n in COMMANDS if n in argv[:1]] or COMMANDS
+    args = parser(() if argv[:1] == ["--version"] else needed).parse_args(argv)
     status: int = args.run(args)
     if sys.stdout:  # None where it was closed before we began
         sys.stdout.flush()

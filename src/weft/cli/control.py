@@ -29,28 +29,30 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     release.add_argument("file", metavar="FILE", help="of a controller that has ended")
     release.add_argument("--json", action="store_true", help="for programs")
     release.set_defaults(run=_run, call="release")
-    _ask(actions, "status", "how it stands; 1 where something is wrong")
-    _ask(actions, "apps", "registered applications, with predictions")
-    _ask(actions, "ports", "ports, what they have, whether that was read back")
-    explain = _ask(actions, "explain", "why a port or an application has what it has")
+    _add_request(actions, "status", "how it stands; 1 where something is wrong")
+    _add_request(actions, "apps", "registered applications, with predictions")
+    _add_request(actions, "ports", "ports, what they have, whether that was read back")
+    explain = _add_request(actions, "explain", "why a port or an application has what it has")
     explain.add_argument("what", metavar="NODE:PORT|APP", help="a port, an id, or a name")
-    plan = _ask(actions, "plan", "what a change would do to ports and applications")
+    plan = _add_request(actions, "plan", "what a change would do to ports and applications")
     _add_proposal(plan)
     plan.add_argument("--simulate", action="store_true", help="try it on the simulated fabric too")
-    apply = _ask(actions, "apply", "make a change; without one, resume after a rollback")
+    apply = _add_request(actions, "apply", "make a change; without one, resume after a rollback")
     _add_proposal(apply)
     _add_wait(apply)
-    recluster = _ask(actions, "recluster", "levels anew, while nothing is registered")
+    recluster = _add_request(actions, "recluster", "levels anew, while nothing is registered")
     _add_wait(recluster)
-    rollback = _ask(actions, "rollback", "hold an earlier revision, until `apply`")
+    rollback = _add_request(actions, "rollback", "hold an earlier revision, until `apply`")
     rollback.add_argument("revision", nargs="?", metavar="REVISION", help="none: list them")
     _add_wait(rollback)
 
 
-def _ask(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str
+def _add_request(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
 ) -> argparse.ArgumentParser:
-    action = actions.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    action = actions.add_parser(
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}."
+    )
     action.add_argument(
         "--controller", metavar="HOST:PORT", help=f"default: {VARIABLE}, or {DEFAULT_CONTROLLER}"
     )
@@ -88,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise InputError("weft control", f"gRPC cannot be loaded ({error})", _NEEDS) from error
     if "controller" in args:
-        given = args.controller or os.environ.get(VARIABLE) or DEFAULT_CONTROLLER
-        args.controller = check_address(given)
+        address = args.controller or os.environ.get(VARIABLE) or DEFAULT_CONTROLLER
+        args.controller = check_address(address)
     status: int = getattr(import_module("weft.cli.control_calls"), args.call)(args)
     return status

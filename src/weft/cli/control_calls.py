@@ -32,11 +32,11 @@ def serve(args: argparse.Namespace) -> int:
     from weft.control.runtime.config import read_config
     from weft.control.runtime.controller import serve as serve_until_told
 
-    told = _json_line if args.json else _line
+    format_line = _json_line if args.json else _text_line
     serve_until_told(
         read_config(args.file),
-        lambda what: _write(told("log", what)),
-        lambda address: _write(told("listening", address)),
+        lambda text: _write(format_line("log", text)),
+        lambda address: _write(format_line("listening", address)),
     )
     return 0
 
@@ -45,18 +45,18 @@ def release(args: argparse.Namespace) -> int:
     from weft.control.runtime.config import read_config
     from weft.control.runtime.controller import release_ports
 
-    found, remarks = release_ports(read_config(args.file))
-    told = [f"{node}: {' '.join(ports)}" for node, ports in sorted(found.items()) if ports]
+    released, remarks = release_ports(read_config(args.file))
+    lines = [f"{node}: {' '.join(ports)}" for node, ports in sorted(released.items()) if ports]
     if args.json:
-        print(json.dumps({"ports": dict(found), "remarks": remarks}))
+        print(json.dumps({"ports": dict(released), "remarks": remarks}))
     else:
-        print("\n".join([*(told or ["nothing was taken over"]), *remarks]))
+        print("\n".join([*(lines or ["nothing was taken over"]), *remarks]))
     return 0
 
 
-def _line(event: str, what: str) -> str:
-    told = f"listening on {what}; Ctrl-C ends it" if event == "listening" else what
-    return f"{time.strftime('%H:%M:%S')} {told}"
+def _text_line(event: str, text: str) -> str:
+    message = f"listening on {text}; Ctrl-C ends it" if event == "listening" else text
+    return f"{time.strftime('%H:%M:%S')} {message}"
 
 
 def _write(line: str) -> None:
@@ -66,8 +66,8 @@ def _write(line: str) -> None:
         data = data[os.write(1, data) :]
 
 
-def _json_line(event: str, what: str) -> str:
-    return json.dumps({"event": event, "time": time.time(), "text": what})
+def _json_line(event: str, text: str) -> str:
+    return json.dumps({"event": event, "time": time.time(), "text": text})
 
 
 # ---- Asking it --------------------------------------------------------------------------------
@@ -82,14 +82,14 @@ def _controller(args: argparse.Namespace) -> Controller:
     return Controller(address=args.controller, tls=tls_from(files))
 
 
-def _emit(args: argparse.Namespace, reply: Any, shown: Callable[[], str]) -> None:
+def _emit(args: argparse.Namespace, reply: Any, format_reply: Callable[[], str]) -> None:
     if not args.json:
-        print(shown())
+        print(format_reply())
         return
-    found = json_format.MessageToDict(
+    answer = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
-    print(json.dumps(found))
+    print(json.dumps(answer))
 
 
 def status(args: argparse.Namespace) -> int:
@@ -113,35 +113,37 @@ def ports(args: argparse.Namespace) -> int:
 def explain(args: argparse.Namespace) -> int:
     node, colon, number = args.what.rpartition(":")
     if colon and number.isascii() and number.isdigit():
-        request = pb.ExplainRequest(port=pb.PortId(node=_name(node), port=_port(number)))
+        request = pb.ExplainRequest(
+            port=pb.PortId(node=_check_name(node), port=_parse_port(number))
+        )
     else:
-        request = pb.ExplainRequest(id=_name(args.what))
+        request = pb.ExplainRequest(id=_check_name(args.what))
     reply = _call(args, "Explain", request)
     _emit(args, reply, lambda: str(reply.text))
     return 0
 
 
 def plan(args: argparse.Namespace) -> int:
-    request = pb.PlanRequest(proposal=_proposal(args), simulate=args.simulate)
+    request = pb.PlanRequest(proposal=_build_proposal(args), simulate=args.simulate)
     reply = _call(args, "Plan", request, _SIMULATION_S if args.simulate else 30.0)
     _emit(args, reply, lambda: reply_text.plan_text(reply))
     return 0
 
 
 def apply(args: argparse.Namespace) -> int:
-    return _changed(args, _proposal(args), "applied")
+    return _apply_change(args, _build_proposal(args), "applied")
 
 
 def recluster(args: argparse.Namespace) -> int:
-    return _changed(args, pb.Proposal(recluster=True), "levels made anew")
+    return _apply_change(args, pb.Proposal(recluster=True), "levels made anew")
 
 
-def _changed(args: argparse.Namespace, proposal: pb.Proposal, what: str) -> int:
+def _apply_change(args: argparse.Namespace, proposal: pb.Proposal, action: str) -> int:
     """Status 1 where a port is not programmed in time."""
-    wait_s = _seconds(args.wait)
+    wait_s = _parse_seconds(args.wait)
     request = pb.ApplyRequest(key=new_key(), proposal=proposal, wait_s=wait_s)
     reply = _call(args, "Apply", request, 30.0 + wait_s)
-    named = f"{what} {' '.join(reply.ids)}".strip()
+    named = f"{action} {' '.join(reply.ids)}".strip()
     _emit(args, reply, lambda: reply_text.change_text(named, reply))
     return int(bool(reply.problems))
 
@@ -151,7 +153,7 @@ def rollback(args: argparse.Namespace) -> int:
         reply = _call(args, "Status", pb.StatusRequest(revisions=50))
         _emit(args, reply, lambda: reply_text.revisions_text(reply.listed_revisions))
         return 0
-    wait_s, revision = _seconds(args.wait), _revision(args.revision)
+    wait_s, revision = _parse_seconds(args.wait), _parse_revision(args.revision)
     request = pb.RollbackRequest(key=new_key(), revision=revision, wait_s=wait_s)
     reply = _call(args, "Rollback", request, 30.0 + wait_s)
     _emit(args, reply, lambda: reply_text.change_text(f"rolled back to {revision}", reply))
@@ -161,43 +163,45 @@ def rollback(args: argparse.Namespace) -> int:
 # ---- Options ----------------------------------------------------------------------------------
 
 
-def _proposal(args: argparse.Namespace) -> pb.Proposal:
-    found = pb.Proposal(deregister=[_name(given) for given in args.remove])
+def _build_proposal(args: argparse.Namespace) -> pb.Proposal:
+    proposal = pb.Proposal(deregister=[_check_name(identity) for identity in args.remove])
     for name, *pairs in args.app:
-        found.register.add(application=_name(name), connections=[_pair(pair) for pair in pairs])
-    return found
+        proposal.register.add(
+            application=_check_name(name), connections=[_parse_pair(pair) for pair in pairs]
+        )
+    return proposal
 
 
-def _pair(given: str) -> pb.Pair:
-    source, colon, destination = given.partition(":")
+def _parse_pair(text: str) -> pb.Pair:
+    source, colon, destination = text.partition(":")
     if not (source and colon and destination):
-        raise InputError(f"--app {given}", "is not FROM:TO", "name two hosts, as h1:h2")
-    return pb.Pair(source=_name(source), destination=_name(destination))
+        raise InputError(f"--app {text}", "is not FROM:TO", "name two hosts, as h1:h2")
+    return pb.Pair(source=_check_name(source), destination=_check_name(destination))
 
 
-def _name(given: str) -> str:
-    if not given.isprintable():  # nor can it be sent, if it is not UTF-8
-        raise InputError(f"{given!r}", "is no name", "use printable characters")
-    return given
+def _check_name(text: str) -> str:
+    if not text.isprintable():  # nor can it be sent, if it is not UTF-8
+        raise InputError(f"{text!r}", "is no name", "use printable characters")
+    return text
 
 
-def _seconds(given: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
-        found = float(given)
+        seconds = float(text)
     except ValueError:
-        found = -1.0
-    if not 0 <= found <= 3600:
-        raise InputError(f"--wait {given}", "is not a time", "give 0 to 3600 seconds")
-    return found
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise InputError(f"--wait {text}", "is not a time", "give 0 to 3600 seconds")
+    return seconds
 
 
-def _port(given: str) -> int:
-    if len(given) > 9:
-        raise InputError(f"port {given}", "is no port of a switch", "see `weft control ports`")
-    return int(given)
+def _parse_port(text: str) -> int:
+    if len(text) > 9:
+        raise InputError(f"port {text}", "is no port of a switch", "see `weft control ports`")
+    return int(text)
 
 
-def _revision(given: str) -> int:
-    if not given.isascii() or not given.isdigit() or len(given) > 18:
-        raise InputError(f"revision {given!r}", "is not a number", "see `weft control rollback`")
-    return int(given)
+def _parse_revision(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise InputError(f"revision {text!r}", "is not a number", "see `weft control rollback`")
+    return int(text)

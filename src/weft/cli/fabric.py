@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
     if args.to:
         return _convert(fabric, args.to, args.output)
     if args.path:
-        print(" -> ".join(_way(fabric, *args.path)))
+        print(" -> ".join(_path_text(fabric, *args.path)))
         return 0
-    facts = _facts(fabric)
+    facts = _describe(fabric)
     cycle = find_cycle(fabric) if fabric.routes is not None else None
     facts["deadlock"] = describe_cycle(fabric, cycle) if cycle else "none possible"
     if fabric.routes is None:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if cycle else 0
 
 
-def _facts(fabric: Fabric) -> dict[str, str | int]:
+def _describe(fabric: Fabric) -> dict[str, str | int]:
     rates = Counter(link.rate_name for link in fabric.links)
     return {
         "fabric": fabric.name,
@@ -88,7 +88,7 @@ def _convert(fabric: Fabric, to: str, output: str | None) -> int:
     return 0
 
 
-def _way(fabric: Fabric, src: str, dst: str) -> list[str]:
+def _path_text(fabric: Fabric, src: str, dst: str) -> list[str]:
     numbers = {node.name: i for i, node in enumerate(fabric.nodes)}
     for name in (src, dst):
         if name not in numbers:

@@ -29,7 +29,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     outputs = [path for path in (args.output, args.parquet) if path]
-    _check_apart(args.records, outputs)
+    _check_distinct(args.records, outputs)
     records: list[Record] = []
     runs: list[Run] = []
     for path in args.records:
@@ -46,11 +46,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_apart(inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _check_distinct(inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """No output may be an input, or another output."""
-    taken = {Path(path).resolve(): "also an input" for path in inputs}
+    uses = {Path(path).resolve(): "also an input" for path in inputs}
     for path in outputs:
         target = check_output(path)
-        if target in taken:
-            raise InputError(path, f"{taken[target]} of this command", "write to another file")
-        taken[target] = "also another output"
+        if target in uses:
+            raise InputError(path, f"{uses[target]} of this command", "write to another file")
+        uses[target] = "also another output"

@@ -36,9 +36,9 @@ def find_cycle(fabric: Fabric) -> list[Port] | None:
     """Channels of a dependency cycle, each waiting for the next and the last for the first."""
     if fabric.routes is None:
         raise InputError(f"fabric {fabric.name}", "has no routes", "route it or read its LFTs")
-    channels = _channels(fabric)
+    channels = _list_channels(fabric)
     waits_for = _dependencies(fabric, fabric.routes, channels)
-    cycle = _cycle(waits_for)
+    cycle = _find_cycle(waits_for)
     return None if cycle is None else [channels.senders[c] for c in cycle]
 
 
@@ -53,7 +53,7 @@ def describe_cycle(fabric: Fabric, cycle: Sequence[Port]) -> str:
     )
 
 
-def _channels(fabric: Fabric) -> _Channels:
+def _list_channels(fabric: Fabric) -> _Channels:
     kinds = [node.kind for node in fabric.nodes]
     channels = _Channels([], {s: [] for s in fabric.switches}, {s: [] for s in fabric.switches})
     for switch in fabric.switches:
@@ -69,24 +69,24 @@ def _dependencies(fabric: Fabric, routes: Routes, channels: _Channels) -> list[l
     """For each channel, the channels its packets ask for next."""
     waits_for: list[set[int]] = [set() for _ in channels.senders]
     for batch in _batches(len(fabric.hosts)):
-        carries = _traffic(fabric, routes, channels, batch)
+        carries = _carried_traffic(fabric, routes, channels, batch)
         for switch in fabric.switches:
             inward, outward = channels.into[switch], channels.out_of[switch]
             # Entry (c, e) counts the destinations whose packets arrive on c and leave on e.
             both = carries[inward].astype(np.float32) @ carries[outward].astype(np.float32).T
             for c, e in np.argwhere(both > 0):
                 waits_for[inward[c]].add(outward[e])
-    return [sorted(next_ones) for next_ones in waits_for]
+    return [sorted(successors) for successors in waits_for]
 
 
 def _batches(hosts: int) -> Iterator[slice]:
     return (slice(first, min(first + _BATCH, hosts)) for first in range(0, hosts, _BATCH))
 
 
-def _traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
+def _carried_traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
     """[channel, destination]: whether packets of some host to the destination take it."""
-    offered = _offers(fabric, routes, channels, batch)
-    present = _injected(fabric, batch)
+    offered = _routed_channels(fabric, routes, channels, batch)
+    present = _injected_traffic(fabric, batch)
     carries = np.zeros_like(offered)
     pending = dict.fromkeys(fabric.switches)
     while pending:
@@ -102,7 +102,7 @@ def _traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) 
     return carries
 
 
-def _offers(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
+def _routed_channels(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
     """[channel, destination]: whether the routes name the channel for the destination."""
     ports = max((node.ports for node in fabric.nodes), default=0)
     member = np.zeros((ports + 1, len(routes.groups) + 1), dtype=bool)
@@ -115,26 +115,26 @@ def _offers(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -
     return np.array(rows, dtype=bool).reshape(len(rows), batch.stop - batch.start)
 
 
-def _injected(fabric: Fabric, batch: slice) -> Bools:
+def _injected_traffic(fabric: Fabric, batch: slice) -> Bools:
     """[switch, destination]: whether a host of the switch sends to the destination."""
     senders = np.zeros(len(fabric.switches), dtype=np.int32)
-    own = np.zeros((len(fabric.switches), batch.stop - batch.start), dtype=np.int32)
+    only_itself = np.zeros((len(fabric.switches), batch.stop - batch.start), dtype=np.int32)
     for column, host in enumerate(fabric.hosts):
         peer = next(iter(fabric.neighbors(host).values())).node
         if fabric.nodes[peer].kind == "switch":
             senders[fabric.ordinal[peer]] += 1
             if batch.start <= column < batch.stop:
-                own[fabric.ordinal[peer], column - batch.start] = 1
-    return senders[:, np.newaxis] > own
+                only_itself[fabric.ordinal[peer], column - batch.start] = 1
+    return senders[:, np.newaxis] > only_itself
 
 
-def _cycle(waits_for: list[list[int]]) -> list[int] | None:
+def _find_cycle(waits_for: list[list[int]]) -> list[int] | None:
     """A cycle of the graph: remove what waits for nothing, then walk in what is left."""
-    waiting = [len(next_ones) for next_ones in waits_for]
+    waiting = [len(successors) for successors in waits_for]
     waited_by: list[list[int]] = [[] for _ in waits_for]
-    for channel, next_ones in enumerate(waits_for):
-        for other in next_ones:
-            waited_by[other].append(channel)
+    for channel, successors in enumerate(waits_for):
+        for successor in successors:
+            waited_by[successor].append(channel)
     free = [channel for channel, count in enumerate(waiting) if count == 0]
     while free:
         for channel in waited_by[free.pop()]:
@@ -142,14 +142,14 @@ def _cycle(waits_for: list[list[int]]) -> list[int] | None:
             if waiting[channel] == 0:
                 free.append(channel)
     stuck = [channel for channel, count in enumerate(waiting) if count > 0]
-    return _walk(waits_for, waiting, stuck[0]) if stuck else None
+    return _walk_cycle(waits_for, waiting, stuck[0]) if stuck else None
 
 
-def _walk(waits_for: list[list[int]], waiting: list[int], start: int) -> list[int]:
+def _walk_cycle(waits_for: list[list[int]], waiting: list[int], start: int) -> list[int]:
     """Follow channels that still wait until one comes again."""
     place: dict[int, int] = {}
     channel = start
     while channel not in place:
         place[channel] = len(place)
-        channel = next(other for other in waits_for[channel] if waiting[other] > 0)
+        channel = next(successor for successor in waits_for[channel] if waiting[successor] > 0)
     return list(place)[place[channel] :]

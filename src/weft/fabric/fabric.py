@@ -94,11 +94,11 @@ class Routes:
         if not isinstance(other, Routes) or self.next_hop.shape != other.next_hop.shape:
             return False
         number = {g: i for i, g in enumerate(sorted({*self.groups, *other.groups}))}
-        mine, theirs = (
+        cells, other_cells = (
             np.array([number[g] for g in r.groups] + [-1], dtype=np.int32)[r.next_hop]
             for r in (self, other)
         )
-        return bool(np.array_equal(mine, theirs))
+        return bool(np.array_equal(cells, other_cells))
 
     def __hash__(self) -> int:
         return hash(self.next_hop.shape)
@@ -169,17 +169,17 @@ class Fabric:
         raise InputError(f"fabric {self.name}", f"no node is called {name!r}", "use a node's name")
 
 
-def _unused(taken: Iterable[int], numbers: Iterable[int]) -> Iterator[int]:
-    busy = set(taken)
+def _free_numbers(used: Iterable[int], numbers: Iterable[int]) -> Iterator[int]:
+    busy = set(used)
     return (number for number in numbers if number not in busy)
 
 
 def with_addresses(fabric: Fabric) -> Fabric:
     """The fabric with a LID and a GUID for every node that had none."""
-    lids = _unused((n.lid for n in fabric.nodes if n.lid is not None), count(1))
+    lids = _free_numbers((n.lid for n in fabric.nodes if n.lid is not None), count(1))
     # Sixteen apart: InfiniBand tools number the ports of a node from its GUID on.
-    taken = (int(n.guid, 16) for n in fabric.nodes if n.guid is not None)
-    guids = _unused(taken, count(0x100000, 16))
+    used_guids = (int(n.guid, 16) for n in fabric.nodes if n.guid is not None)
+    guids = _free_numbers(used_guids, count(0x100000, 16))
     nodes = tuple(
         replace(
             node,

@@ -22,14 +22,16 @@ from weft.units import parse_time
 _HEADER = re.compile(
     r'^(?P<type>Switch|Ca|Hca|Rt)\s+(?P<ports>\d+)\s+"(?P<id>[^"]+)"\s*(?P<info>#.*)?$'
 )
-_ABOUT = re.compile(r'^#\s*"(?P<name>.*)"(?:\s+(?:base|enhanced) port 0 lid (?P<lid>\d+) lmc \d+)?')
+_DESCRIPTION = re.compile(
+    r'^#\s*"(?P<name>.*)"(?:\s+(?:base|enhanced) port 0 lid (?P<lid>\d+) lmc \d+)?'
+)
 _PORT = re.compile(
     r"^\[(?P<port>\d+)\](?:\[ext \d+\])?\s*(?:\((?P<guid>[0-9a-fA-F]+)\))?\s*"
     r'"(?P<peer>[^"]+)"\[(?P<peer_port>\d+)\](?:\[ext \d+\])?\s*(?:\([0-9a-fA-F]+\))?\s*'
     r'#\s*(?:lid (?P<lid>\d+) lmc \d+\s+)?".*" lid \d+ '
     r"(?P<rate>\d+x\S+|\S+ \S*(?:b/s|B/s|bps|bit/s))(?: delay=(?P<delay>\S+))?(?: .*)?$"
 )
-_OURS = re.compile(r'^# weft fabric "(?P<name>.*)" lanes (?P<lanes>\d+)$')
+_WEFT_COMMENT = re.compile(r'^# weft fabric "(?P<name>.*)" lanes (?P<lanes>\d+)$')
 _SKIPPED = re.compile(
     r"^(#|$|(vendid|devid|sysimgguid|switchguid|caguid)=|Chassis \d|Non-Chassis Nodes|Hostname:)"
 )
@@ -50,7 +52,7 @@ class _End:
 
 
 @dataclass(slots=True)
-class _Record:
+class _NodeSection:
     """One node's part of the dump."""
 
     line: int
@@ -71,26 +73,26 @@ def read_ibnetdiscover(
     delay: str = "0 ns",
 ) -> Fabric:
     """The fabric of a dump; name, lanes and delay hold where the dump does not say."""
-    records: list[_Record] = []
+    records: list[_NodeSection] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if ours := _OURS.match(line):
-            name, lanes = ours["name"], int(ours["lanes"])
+        if comment := _WEFT_COMMENT.match(line):
+            name, lanes = comment["name"], int(comment["lanes"])
         elif not _SKIPPED.match(line):
             _read_line(f"{where} line {number}", number, line.rstrip(), records)
     _check_ids(where, records)
-    nodes, index = _nodes(records)
-    links = tuple(_links(where, records, index, delay))
+    nodes, index = _build_nodes(records)
+    links = tuple(_build_links(where, records, index, delay))
     with locate_errors(where):
         return check_fabric(Fabric(name, nodes, links, lanes))
 
 
-def _read_line(where: str, number: int, line: str, records: list[_Record]) -> None:
+def _read_line(where: str, number: int, line: str, records: list[_NodeSection]) -> None:
     if header := _HEADER.match(line):
-        records.append(_record(where, number, header))
+        records.append(_parse_header(where, number, header))
     elif end := _PORT.match(line):
         if not records:
             raise InputError(where, "a port before any node", "start with a Switch or Ca line")
-        records[-1].ends.append(_end(where, number, end))
+        records[-1].ends.append(_parse_port(where, number, end))
     else:
         raise InputError(
             where,
@@ -99,44 +101,44 @@ def _read_line(where: str, number: int, line: str, records: list[_Record]) -> No
         )
 
 
-def _record(where: str, number: int, header: re.Match[str]) -> _Record:
+def _parse_header(where: str, number: int, header: re.Match[str]) -> _NodeSection:
     if header["type"] == "Rt":
         raise InputError(where, "a router", "dump one subnet; routers are not supported")
-    about = _ABOUT.match(header["info"] or "")
-    return _Record(
+    description = _DESCRIPTION.match(header["info"] or "")
+    return _NodeSection(
         number,
         "switch" if header["type"] == "Switch" else "host",
-        _whole(where, header["ports"]),
+        _parse_number(where, header["ports"]),
         header["id"],
-        (about["name"].strip() if about else "") or header["id"],
-        _lid(where, about["lid"] if about else None),
+        (description["name"].strip() if description else "") or header["id"],
+        _parse_lid(where, description["lid"] if description else None),
     )
 
 
-def _end(where: str, number: int, line: re.Match[str]) -> _End:
+def _parse_port(where: str, number: int, line: re.Match[str]) -> _End:
     return _End(
         number,
-        _whole(where, line["port"]),
+        _parse_number(where, line["port"]),
         line["guid"],
-        (line["peer"], _whole(where, line["peer_port"])),
-        _lid(where, line["lid"]),
+        (line["peer"], _parse_number(where, line["peer_port"])),
+        _parse_lid(where, line["lid"]),
         str(link_rate(line["rate"], where)),
         line["delay"],
     )
 
 
-def _whole(where: str, digits: str) -> int:
+def _parse_number(where: str, digits: str) -> int:
     if len(digits) > 9:
         raise InputError(where, f"number {digits[:20]} has over 9 digits", "correct the dump")
     return int(digits)
 
 
-def _lid(where: str, digits: str | None) -> int | None:
+def _parse_lid(where: str, digits: str | None) -> int | None:
     """LID 0 means that none was assigned."""
-    return (_whole(where, digits) or None) if digits is not None else None
+    return (_parse_number(where, digits) or None) if digits is not None else None
 
 
-def _check_ids(where: str, records: list[_Record]) -> None:
+def _check_ids(where: str, records: list[_NodeSection]) -> None:
     lines: dict[str, int] = {}
     for record in records:
         if record.id in lines:
@@ -148,7 +150,9 @@ def _check_ids(where: str, records: list[_Record]) -> None:
         lines[record.id] = record.line
 
 
-def _nodes(records: list[_Record]) -> tuple[tuple[Node, ...], dict[tuple[str, int], int]]:
+def _build_nodes(
+    records: list[_NodeSection],
+) -> tuple[tuple[Node, ...], dict[tuple[str, int], int]]:
     """Nodes, hosts first, and the index of the node that owns each linked (id, port)."""
     nodes: list[Node] = []
     index: dict[tuple[str, int], int] = {}
@@ -157,52 +161,52 @@ def _nodes(records: list[_Record]) -> tuple[tuple[Node, ...], dict[tuple[str, in
         name = f"{record.name} ({record.id})" if record.name in shared else record.name
         if record.kind == "switch" or not record.ends:
             index |= {(record.id, end.port): len(nodes) for end in record.ends}
-            nodes.append(Node(name, record.kind, record.ports, record.lid, _guid(record.id)))
+            nodes.append(Node(name, record.kind, record.ports, record.lid, _guid_of_id(record.id)))
             continue
         for i, end in enumerate(sorted(record.ends, key=lambda e: e.port)):
             index[record.id, end.port] = len(nodes)
-            nodes.append(_host(record, name, end, first=i == 0))
+            nodes.append(_build_host(record, name, end, first=i == 0))
     return tuple(nodes), index
 
 
-def _host(record: _Record, name: str, end: _End, *, first: bool) -> Node:
+def _build_host(record: _NodeSection, name: str, end: _End, *, first: bool) -> Node:
     if first:
-        return Node(name, "host", record.ports, end.lid, _guid(record.id))
+        return Node(name, "host", record.ports, end.lid, _guid_of_id(record.id))
     guid = f"0x{int(end.guid, 16):016x}" if end.guid else None
     return Node(f"{name} port {end.port}", "host", record.ports, end.lid, guid)
 
 
-def _guid(node_id: str) -> str | None:
+def _guid_of_id(node_id: str) -> str | None:
     match = _ID.match(node_id)
     return f"0x{match[1]}" if match else None
 
 
-def _links(
-    where: str, records: list[_Record], index: dict[tuple[str, int], int], delay: str
+def _build_links(
+    where: str, records: list[_NodeSection], index: dict[tuple[str, int], int], delay: str
 ) -> Iterator[Link]:
     """One link for each two lines that name each other."""
     ends = {(record.id, end.port): end for record in records for end in record.ends}
     for record in records:
         for end in record.ends:
-            here = (record.id, end.port)
+            port = (record.id, end.port)
             at = f"{where} line {end.line}"
-            _check_mirror(at, here, end, ends)
-            if here <= end.peer:
-                a, b = (Port(index[key], key[1]) for key in (here, end.peer))
+            _check_mirror(at, port, end, ends)
+            if port <= end.peer:
+                a, b = (Port(index[key], key[1]) for key in (port, end.peer))
                 flight = parse_time(end.delay or delay, at)
                 yield Link(a, b, link_rate(end.rate).data_bps, flight, end.rate)
 
 
 def _check_mirror(
-    at: str, here: tuple[str, int], end: _End, ends: dict[tuple[str, int], _End]
+    at: str, port: tuple[str, int], end: _End, ends: dict[tuple[str, int], _End]
 ) -> None:
-    mine, theirs = (f"{node} port {port}" for node, port in (here, end.peer))
+    name, peer_name = (f"{node} port {number}" for node, number in (port, end.peer))
     mirror = ends.get(end.peer)
     if mirror is None:
-        raise InputError(at, f"{theirs} is linked to {mine} but has no line", "dump it whole")
-    if mirror.peer != here or ends[here] is not end:
+        raise InputError(at, f"{peer_name} is linked to {name} but has no line", "dump it whole")
+    if mirror.peer != port or ends[port] is not end:
         raise InputError(
-            at, f"{theirs} is linked elsewhere on line {mirror.line}", "make both ends agree"
+            at, f"{peer_name} is linked elsewhere on line {mirror.line}", "make both ends agree"
         )
     if (mirror.rate, mirror.delay) != (end.rate, end.delay):
         raise InputError(
@@ -223,22 +227,22 @@ def write_ibnetdiscover(fabric: Fabric) -> str:
 
 def _header_lines(node: Node) -> list[str]:
     word = "Switch" if node.kind == "switch" else "Ca"
-    about = f" base port 0 lid {node.lid or 0} lmc 0" if node.kind == "switch" else ""
+    port0 = f" base port 0 lid {node.lid or 0} lmc 0" if node.kind == "switch" else ""
     guid = [f"{word.lower()}guid={hex(int(node.guid, 16))}"] if node.guid else []
-    return [*guid, f'{word}\t{node.ports} "{_node_id(node)}"\t\t# "{node.name}"{about}']
+    return [*guid, f'{word}\t{node.ports} "{_node_id(node)}"\t\t# "{node.name}"{port0}']
 
 
 def _node_id(node: Node) -> str:
     return f"{'S' if node.kind == 'switch' else 'H'}-{node.guid[2:]}" if node.guid else node.name
 
 
-def _port_line(fabric: Fabric, here: Port) -> str:
-    peer = fabric.neighbors(here.node)[here.port]
-    link = fabric.link_of[here]
-    node, other = fabric.nodes[here.node], fabric.nodes[peer.node]
+def _port_line(fabric: Fabric, port: Port) -> str:
+    peer = fabric.neighbors(port.node)[port.port]
+    link = fabric.link_of[port]
+    node, other = fabric.nodes[port.node], fabric.nodes[peer.node]
     lid = f"lid {node.lid or 0} lmc 0 " if node.kind == "host" else ""
     delay = format_time(link.delay_ps).replace(" ", "")
     return (
-        f'[{here.port}]\t"{_node_id(other)}"[{peer.port}]\t\t'
+        f'[{port.port}]\t"{_node_id(other)}"[{peer.port}]\t\t'
         f'# {lid}"{other.name}" lid {other.lid or 0} {link.rate_name} delay={delay}'
     )

@@ -192,7 +192,7 @@ def _entries(fabric: Fabric, routes: Routes, row: int) -> list[tuple[int, str]]:
                 "route over single paths, such as destination_modulo",
             )
         if ports:
-            about = f"(Channel Adapter portguid {node.guid}: '{node.name}')"
+            destination = f"(Channel Adapter portguid {node.guid}: '{node.name}')"
             lid = _lid(fabric, host)
-            entries.append((lid, f"0x{lid:04x} {ports[0]:03d} : {about}"))
+            entries.append((lid, f"0x{lid:04x} {ports[0]:03d} : {destination}"))
     return entries

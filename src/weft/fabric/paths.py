@@ -28,15 +28,17 @@ def ecmp_choice(flow: int, switch_node: int, count: int) -> int:
 
 def path(fabric: Fabric, src: int, dst: int, flow: int = 0) -> list[tuple[int, int]]:
     """(node, output port) of every hop from host `src` to host `dst`; empty when equal."""
-    routes = _routes(fabric)
+    routes = _require_routes(fabric)
     _check_host(fabric, src)
     _check_host(fabric, dst)
     hops: dict[int, int] = {}
     node = src
     while node != dst:
         if node in hops:
-            raise _loop(fabric, list(hops), node, dst)
-        hops[node] = _output(fabric, routes, node, dst, flow) if hops else _only_port(fabric, src)
+            raise _loop_error(fabric, list(hops), node, dst)
+        hops[node] = (
+            _choose_output(fabric, routes, node, dst, flow) if hops else _only_port(fabric, src)
+        )
         node = fabric.neighbors(node)[hops[node]].node
     return list(hops.items())
 
@@ -46,7 +48,7 @@ def _only_port(fabric: Fabric, host: int) -> int:
     return port
 
 
-def _routes(fabric: Fabric) -> Routes:
+def _require_routes(fabric: Fabric) -> Routes:
     if fabric.routes is None:
         raise InputError(f"fabric {fabric.name}", "has no routes", "route it or read its LFTs")
     return fabric.routes
@@ -59,7 +61,7 @@ def _check_host(fabric: Fabric, node: int) -> None:
         )
 
 
-def _output(fabric: Fabric, routes: Routes, node: int, dst: int, flow: int) -> int:
+def _choose_output(fabric: Fabric, routes: Routes, node: int, dst: int, flow: int) -> int:
     where = f"fabric {fabric.name} node {fabric.nodes[node].name}"
     target = fabric.nodes[dst].name
     if fabric.nodes[node].kind == "host":
@@ -70,7 +72,7 @@ def _output(fabric: Fabric, routes: Routes, node: int, dst: int, flow: int) -> i
     return ports[ecmp_choice(flow, node, len(ports))]
 
 
-def _loop(fabric: Fabric, visited: list[int], again: int, dst: int) -> InputError:
+def _loop_error(fabric: Fabric, visited: list[int], again: int, dst: int) -> InputError:
     ring = [*visited[visited.index(again) :], again]
     names = " -> ".join(fabric.nodes[n].name for n in ring)
     return InputError(
@@ -94,7 +96,7 @@ def check_reach(fabric: Fabric, pairs: Iterable[tuple[int, int]]) -> None:
     for src, dst in pairs:
         switch = first[src]
         if switch >= 0 and not sound[switch, dst]:
-            raise _diagnosis(fabric, src, dst)
+            raise _diagnose(fabric, src, dst)
 
 
 def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
@@ -104,9 +106,9 @@ def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
     ports = np.zeros((len(routes.groups) + 1, widest), dtype=np.intp)  # last row: no route
     for i, group in enumerate(routes.groups):
         ports[i] = [*group, *[group[0]] * (widest - len(group))]
-    most = max((fabric.nodes[s].ports for s in fabric.switches), default=0)
-    peer_switch = np.full((switches, most + 1), -1, dtype=np.intp)
-    peer_host = np.full((switches, most + 1), -1, dtype=np.intp)
+    ports_per_switch = max((fabric.nodes[s].ports for s in fabric.switches), default=0)
+    peer_switch = np.full((switches, ports_per_switch + 1), -1, dtype=np.intp)
+    peer_host = np.full((switches, ports_per_switch + 1), -1, dtype=np.intp)
     for number, switch in enumerate(fabric.switches):
         for port, end in fabric.neighbors(switch).items():
             peers = peer_switch if fabric.nodes[end.node].kind == "switch" else peer_host
@@ -114,7 +116,7 @@ def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
     row, column = np.arange(switches)[:, None], np.arange(hosts)[None, :]
     sound = np.zeros((switches, hosts), dtype=np.bool_)
     for _ in range(switches + 1):
-        before = int(sound.sum())
+        previous = int(sound.sum())
         ok = routes.next_hop >= 0
         for choice in range(widest):
             port = ports[routes.next_hop, choice]
@@ -122,7 +124,7 @@ def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
             arrives = peer_host[row, port] == column
             ok &= arrives | ((next_switch >= 0) & sound[next_switch, column])
         sound = ok
-        if int(sound.sum()) == before:
+        if int(sound.sum()) == previous:
             break
     return sound
 
@@ -135,7 +137,7 @@ def _first_switch(fabric: Fabric, host: int) -> int:
     return fabric.ordinal[ends[0].node]
 
 
-def _diagnosis(fabric: Fabric, src: int, dst: int) -> InputError:
+def _diagnose(fabric: Fabric, src: int, dst: int) -> InputError:
     """The loop or dead end that some flow meets, named by walking there."""
     for flow in range(FLOWS_TRIED):
         try:

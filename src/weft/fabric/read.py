@@ -45,7 +45,7 @@ def read_fabric(
             "give exactly 1 topology and at most 1 dump of forwarding tables",
         )
     ((where, text),) = shapes.items()
-    fabric = _topology(where, text, lanes, delay)
+    fabric = _read_topology(where, text, lanes, delay)
     for at, table in tables.items():
         routes = read_lft(table, fabric, at)
         with locate_errors(at):
@@ -53,7 +53,7 @@ def read_fabric(
     return fabric
 
 
-def _topology(where: str, text: str, lanes: int | None, delay: str | None) -> Fabric:
+def _read_topology(where: str, text: str, lanes: int | None, delay: str | None) -> Fabric:
     if _RECORD.search(text):
         return read_ibnetdiscover(
             text,

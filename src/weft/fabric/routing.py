@@ -33,7 +33,7 @@ class _Graph:
     port_of: Ints  # [host], port of its switch that leads to it
 
 
-def _graph(fabric: Fabric) -> _Graph:
+def _switch_graph(fabric: Fabric) -> _Graph:
     wiring = fabric.wiring[list(fabric.switches)]
     is_switch = np.array([node.kind == "switch" for node in fabric.nodes] + [False])
     ordinal = np.array([*fabric.ordinal, -1], dtype=np.int32)
@@ -48,7 +48,7 @@ def _graph(fabric: Fabric) -> _Graph:
     )
 
 
-def _relax(neighbor: Ints, allowed: Bools, hops: Ints, fixed: Bools) -> Ints:
+def _relax_hops(neighbor: Ints, allowed: Bools, hops: Ints, fixed: Bools) -> Ints:
     """Least hops over the allowed ports, by sweeps until nothing gets nearer.
 
     hops[s, t] = 1 + min over allowed ports p of hops[neighbor[s, p], t], except where fixed.
@@ -64,14 +64,14 @@ def _relax(neighbor: Ints, allowed: Bools, hops: Ints, fixed: Bools) -> Ints:
         hops = nearer
 
 
-def _hops(graph: _Graph, allowed: Bools, targets: Ints) -> Ints:
+def _count_hops(graph: _Graph, allowed: Bools, targets: Ints) -> Ints:
     """Hops from every switch to each target over the allowed ports."""
     hops = np.full((len(graph.neighbor), len(targets)), _FAR, dtype=np.int32)
     hops[targets, np.arange(len(targets))] = 0
-    return _relax(graph.neighbor, allowed, hops, hops == 0)
+    return _relax_hops(graph.neighbor, allowed, hops, hops == 0)
 
 
-def _usable(graph: _Graph, allowed: Bools, hops: Ints) -> Bools:
+def _usable_ports(graph: _Graph, allowed: Bools, hops: Ints) -> Bools:
     """[port, switch, target]: whether the port leads one hop nearer to the target."""
     usable = np.zeros((graph.neighbor.shape[1], *hops.shape), dtype=bool)
     for port in range(graph.neighbor.shape[1]):
@@ -80,32 +80,32 @@ def _usable(graph: _Graph, allowed: Bools, hops: Ints) -> Bools:
     return usable & (hops < _FAR)
 
 
-def _shortest(graph: _Graph) -> Bools:
+def _shortest_ports(graph: _Graph) -> Bools:
     linked = graph.neighbor >= 0
-    return _usable(graph, linked, _hops(graph, linked, graph.targets))
+    return _usable_ports(graph, linked, _count_hops(graph, linked, graph.targets))
 
 
-def _single(graph: _Graph, ports: Ints) -> Routes:
+def _single_path_routes(graph: _Graph, ports: Ints) -> Routes:
     """Single-path routes: ports[switch, host] between switches, the host's own port at its end."""
     hosts = np.arange(len(graph.target_of))
     ports[graph.targets[graph.target_of], hosts] = graph.port_of
     return Routes.from_ports(ports)
 
 
-def _pick(graph: _Graph, usable: Bools, rank: Ints) -> Ints:
+def _pick_ports(graph: _Graph, usable: Bools, rank: Ints) -> Ints:
     """For every switch and host the usable port of this rank (from 0) among the usable ones."""
     ports = np.zeros((usable.shape[1], len(graph.target_of)), dtype=np.int32)
     passed = np.zeros(ports.shape, dtype=np.int32)
     for port in range(len(usable)):
-        here = usable[port][:, graph.target_of]
-        ports[here & (passed == rank)] = port + 1
-        passed += here
+        is_usable = usable[port][:, graph.target_of]
+        ports[is_usable & (passed == rank)] = port + 1
+        passed += is_usable
     return ports
 
 
-def _levels(graph: _Graph) -> Ints:
+def _count_levels(graph: _Graph) -> Ints:
     """Hops of every switch to the nearest switch with hosts."""
-    nearest: Ints = _hops(graph, graph.neighbor >= 0, graph.targets).min(axis=1)
+    nearest: Ints = _count_hops(graph, graph.neighbor >= 0, graph.targets).min(axis=1)
     return nearest
 
 
@@ -122,7 +122,9 @@ def _by_destination(graph: _Graph, usable: Bools, up: Bools, height: Ints) -> Ro
     count = usable.sum(axis=0, dtype=np.int32)[:, graph.target_of]
     host = np.arange(len(graph.target_of))
     turn = np.where(climbs[:, graph.target_of], host // divisor[:, np.newaxis], host)
-    return _single(graph, _pick(graph, usable, (turn % np.maximum(count, 1)).astype(np.int32)))
+    return _single_path_routes(
+        graph, _pick_ports(graph, usable, (turn % np.maximum(count, 1)).astype(np.int32))
+    )
 
 
 def _no_switches(fabric: Fabric) -> Routes:
@@ -133,28 +135,28 @@ def shortest_path(fabric: Fabric) -> Routes:
     """One shortest path, always by the lowest port. On a dragonfly this is minimal routing."""
     if not fabric.switches:
         return _no_switches(fabric)
-    graph = _graph(fabric)
-    usable = _shortest(graph)
+    graph = _switch_graph(fabric)
+    usable = _shortest_ports(graph)
     lowest = np.where(usable.any(axis=0), usable.argmax(axis=0) + 1, 0).astype(np.int32)
-    return _single(graph, lowest[:, graph.target_of])
+    return _single_path_routes(graph, lowest[:, graph.target_of])
 
 
 def destination_modulo(fabric: Fabric) -> Routes:
     """One shortest path, destinations dealt out over the equal ports in turn (d-mod-k)."""
     if not fabric.switches:
         return _no_switches(fabric)
-    graph = _graph(fabric)
-    level = _levels(graph)
+    graph = _switch_graph(fabric)
+    level = _count_levels(graph)
     up = (graph.neighbor >= 0) & (level[graph.neighbor] > level[:, np.newaxis])
-    return _by_destination(graph, _shortest(graph), up, level)
+    return _by_destination(graph, _shortest_ports(graph), up, level)
 
 
 def ecmp(fabric: Fabric) -> Routes:
     """All shortest paths: every usable port of equal right."""
     if not fabric.switches:
         return _no_switches(fabric)
-    graph = _graph(fabric)
-    usable = _shortest(graph)
+    graph = _switch_graph(fabric)
+    usable = _shortest_ports(graph)
     rows = np.packbits(usable, axis=0).reshape(-1, usable[0].size).T
     kinds, kind_of = np.unique(rows, axis=0, return_inverse=True)
     bits = np.unpackbits(kinds, axis=1)
@@ -184,25 +186,27 @@ def up_down(fabric: Fabric, roots: Sequence[int] | None = None) -> Routes:
     """
     if not fabric.switches:
         return _no_switches(fabric)
-    graph = _graph(fabric)
+    graph = _switch_graph(fabric)
     if roots is not None:
-        return _require(fabric, graph, _up_down(graph, _root_ordinals(fabric, roots)))
-    level = _levels(graph)
+        return _require_reachable(fabric, graph, _up_down(graph, _root_ordinals(fabric, roots)))
+    level = _count_levels(graph)
     top = np.flatnonzero(level == level.max()).astype(np.int32)
     routes = _up_down(graph, top)
-    return routes if _gap(graph, routes) is None else _up_down(graph, top[:1])
+    return routes if _find_gap(graph, routes) is None else _up_down(graph, top[:1])
 
 
 def _up_down(graph: _Graph, roots: Ints) -> Routes:
     neighbor, linked = graph.neighbor, graph.neighbor >= 0
-    depth = _hops(graph, linked, roots).min(axis=1)
+    depth = _count_hops(graph, linked, roots).min(axis=1)
     order = np.lexsort((np.arange(len(depth)), depth)).argsort()
     up = linked & (order[neighbor] < order[:, np.newaxis])
-    below = _hops(graph, linked & ~up, graph.targets)
-    total = _relax(neighbor, up, below, below < _FAR)
+    below = _count_hops(graph, linked & ~up, graph.targets)
+    total = _relax_hops(neighbor, up, below, below < _FAR)
     down_only = below < _FAR
     usable = np.where(
-        down_only, _usable(graph, linked & ~up, below), _usable(graph, up, total) & ~down_only
+        down_only,
+        _usable_ports(graph, linked & ~up, below),
+        _usable_ports(graph, up, total) & ~down_only,
     )
     return _by_destination(graph, usable, up, (depth.max() - depth).astype(np.int32))
 
@@ -218,14 +222,14 @@ def _root_ordinals(fabric: Fabric, roots: Sequence[int]) -> Ints:
     return np.array([fabric.ordinal[root] for root in roots], dtype=np.int32)
 
 
-def _gap(graph: _Graph, routes: Routes) -> tuple[int, int] | None:
+def _find_gap(graph: _Graph, routes: Routes) -> tuple[int, int] | None:
     """A switch with hosts and a host that it cannot reach."""
     gaps = np.argwhere(routes.next_hop[graph.targets] < 0)
     return (int(graph.targets[gaps[0, 0]]), int(gaps[0, 1])) if len(gaps) else None
 
 
-def _require(fabric: Fabric, graph: _Graph, routes: Routes) -> Routes:
-    gap = _gap(graph, routes)
+def _require_reachable(fabric: Fabric, graph: _Graph, routes: Routes) -> Routes:
+    gap = _find_gap(graph, routes)
     if gap is None:
         return routes
     switch, host = fabric.nodes[fabric.switches[gap[0]]], fabric.nodes[fabric.hosts[gap[1]]]

@@ -84,12 +84,14 @@ def _check_node(where: str, node: Node) -> None:
         )
 
 
-def _check_unique(where: str, what: str, values: Iterable[object]) -> None:
-    seen: set[object] = set()
+def _check_unique(where: str, field: str, values: Iterable[object]) -> None:
+    values_so_far: set[object] = set()
     for value in values:
-        if value is not None and value in seen:
-            raise InputError(where, f"two nodes have {what} {value!r}", f"give each its own {what}")
-        seen.add(value)
+        if value is not None and value in values_so_far:
+            raise InputError(
+                where, f"two nodes have {field} {value!r}", f"give each its own {field}"
+            )
+        values_so_far.add(value)
 
 
 def _check_links(where: str, fabric: Fabric) -> None:
@@ -153,14 +155,14 @@ def _check_hosts_linked_once(where: str, fabric: Fabric) -> None:
 
 def _check_connected(where: str, fabric: Fabric) -> None:
     start = fabric.hosts[0]
-    seen = {start}
+    reached = {start}
     frontier = [start]
     while frontier:
-        near = {peer.node for node in frontier for peer in fabric.neighbors(node).values()}
-        frontier = list(near - seen)
-        seen |= near
+        neighbors = {peer.node for node in frontier for peer in fabric.neighbors(node).values()}
+        frontier = list(neighbors - reached)
+        reached |= neighbors
     for node in range(len(fabric.nodes)):
-        if node not in seen:
+        if node not in reached:
             raise InputError(
                 f"{where} node {fabric.nodes[node].name}",
                 f"no chain of links leads to {fabric.nodes[start].name}",

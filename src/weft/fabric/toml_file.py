@@ -179,21 +179,21 @@ def _read_output_ports(bare: Fabric, table: Table) -> list[tuple[int, ...]]:
 
 def write_toml(fabric: Fabric) -> str:
     """The explicit form of a fabric with all its routes: `read_toml` gives it back."""
-    lines = ["[fabric]", f"name = {_quoted(fabric.name)}", f"lanes = {fabric.lanes}"]
+    lines = ["[fabric]", f"name = {_quote(fabric.name)}", f"lanes = {fabric.lanes}"]
     for node in fabric.nodes:
-        lines += ["", f"[[{node.kind}]]", f"name = {_quoted(node.name)}", f"ports = {node.ports}"]
+        lines += ["", f"[[{node.kind}]]", f"name = {_quote(node.name)}", f"ports = {node.ports}"]
         lines += [f"lid = {node.lid}"] if node.lid is not None else []
-        lines += [f"guid = {_quoted(node.guid)}"] if node.guid is not None else []
+        lines += [f"guid = {_quote(node.guid)}"] if node.guid is not None else []
     for link in fabric.links:
         ends = ", ".join(
-            _quoted(f"{fabric.nodes[end.node].name}:{end.port}") for end in (link.a, link.b)
+            _quote(f"{fabric.nodes[end.node].name}:{end.port}") for end in (link.a, link.b)
         )
-        lines += ["", "[[link]]", f"ends = [{ends}]", f"rate = {_quoted(link.rate_name)}"]
-        lines += [f"delay = {_quoted(format_time(link.delay_ps))}"]
+        lines += ["", "[[link]]", f"ends = [{ends}]", f"rate = {_quote(link.rate_name)}"]
+        lines += [f"delay = {_quote(format_time(link.delay_ps))}"]
     return "\n".join(lines + _route_lines(fabric)) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A TOML basic string; JSON's escapes are a subset of TOML's."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -204,5 +204,5 @@ def _route_lines(fabric: Fabric) -> list[str]:
     lines: list[str] = []
     for row, switch in enumerate(fabric.switches):
         out = [list(fabric.routes.ports(row, host)) for host in range(len(fabric.hosts))]
-        lines += ["", "[[route]]", f"switch = {_quoted(fabric.nodes[switch].name)}", f"out = {out}"]
+        lines += ["", "[[route]]", f"switch = {_quote(fabric.nodes[switch].name)}", f"out = {out}"]
     return lines

@@ -79,7 +79,7 @@ class _Draft:
         return check_fabric(route(check_fabric(bare), routing))
 
 
-def _at_least(least: int, **counts: int) -> None:
+def _require_at_least(least: int, **counts: int) -> None:
     for name, value in counts.items():
         if type(value) is not int or value < least:
             raise InputError(
@@ -89,8 +89,8 @@ def _at_least(least: int, **counts: int) -> None:
             )
 
 
-def _even(**counts: int) -> None:
-    _at_least(2, **counts)
+def _require_even(**counts: int) -> None:
+    _require_at_least(2, **counts)
     for name, value in counts.items():
         if value % 2:
             raise InputError(
@@ -116,7 +116,7 @@ def one_switch(
     routing: str = "shortest_path",
 ) -> Fabric:
     """All hosts on one switch."""
-    _at_least(1, hosts=hosts)
+    _require_at_least(1, hosts=hosts)
     draft = _Draft("one_switch", rate, delay)
     draft.link_in_turn(draft.hosts(hosts), draft.switches("switch", 1))
     return draft.fabric(lanes, routing)
@@ -132,7 +132,7 @@ def two_hops(
     routing: str = "shortest_path",
 ) -> Fabric:
     """Two switches and one cable between them: switch0 upstream, switch1 downstream."""
-    _at_least(1, upstream_hosts=upstream_hosts, downstream_hosts=downstream_hosts)
+    _require_at_least(1, upstream_hosts=upstream_hosts, downstream_hosts=downstream_hosts)
     draft = _Draft("two_hops", rate, delay)
     hosts = draft.hosts(upstream_hosts + downstream_hosts)
     upstream, downstream = draft.switches("switch", 2)
@@ -154,7 +154,7 @@ def leaf_spine(
     routing: str = "destination_modulo",
 ) -> Fabric:
     """Two levels: every leaf linked to every spine by `links_per_pair` cables."""
-    _at_least(
+    _require_at_least(
         1,
         leaves=leaves,
         spines=spines,
@@ -186,8 +186,10 @@ def leaf_spine3(
     routing: str = "destination_modulo",
 ) -> Fabric:
     """Three levels: in a pod every ToR is linked to every leaf; uplinks are dealt over spines."""
-    _at_least(1, pods=pods, leaves_per_pod=leaves_per_pod, tors_per_pod=tors_per_pod)
-    _at_least(1, spines=spines, hosts_per_tor=hosts_per_tor, uplinks_per_leaf=uplinks_per_leaf)
+    _require_at_least(1, pods=pods, leaves_per_pod=leaves_per_pod, tors_per_pod=tors_per_pod)
+    _require_at_least(
+        1, spines=spines, hosts_per_tor=hosts_per_tor, uplinks_per_leaf=uplinks_per_leaf
+    )
     draft = _Draft("leaf_spine3", rate, delay)
     hosts = draft.hosts(pods * tors_per_pod * hosts_per_tor)
     tors = draft.switches("tor", pods * tors_per_pod)
@@ -228,7 +230,7 @@ def fat_tree(
     routing: str = "destination_modulo",
 ) -> Fabric:
     """The three-level Clos of k-port switches: k pods, k³/4 hosts, 5k²/4 switches."""
-    _even(k=k)
+    _require_even(k=k)
     half = k // 2
     draft = _Draft("fat_tree", rate, delay)
     hosts = draft.hosts(k * half * half)
@@ -256,8 +258,8 @@ def vl2(
     routing: str = "ecmp",
 ) -> Fabric:
     """VL2: d_a·d_i/4 ToRs with two uplinks, d_i aggregation switches, d_a/2 intermediates."""
-    _even(d_a=d_a, d_i=d_i)
-    _at_least(1, hosts_per_tor=hosts_per_tor)
+    _require_even(d_a=d_a, d_i=d_i)
+    _require_at_least(1, hosts_per_tor=hosts_per_tor)
     draft = _Draft("vl2", rate, delay)
     hosts = draft.hosts(d_a * d_i // 4 * hosts_per_tor)
     tors, aggs = draft.switches("tor", d_a * d_i // 4), draft.switches("agg", d_i)
@@ -290,9 +292,9 @@ def dragonfly(
     each two groups share floor(a·h / (groups - 1)) cables. Shortest paths on one lane can
     deadlock: see `weft.fabric.find_cycle`.
     """
-    _at_least(1, p=p, a=a, h=h)
+    _require_at_least(1, p=p, a=a, h=h)
     count = a * h + 1 if groups is None else groups
-    _at_least(1, groups=count)
+    _require_at_least(1, groups=count)
     if count > a * h + 1:
         raise InputError(
             "topology parameter groups",
@@ -305,8 +307,8 @@ def dragonfly(
     draft.link_in_turn(hosts, routers)
     for group in range(count):
         _mesh(draft, routers[group * a : (group + 1) * a])
-    for one, other in _global_links(a, h, count):
-        draft.link(routers[one], routers[other])
+    for router, peer in _global_links(a, h, count):
+        draft.link(routers[router], routers[peer])
     return draft.fabric(lanes, routing)
 
 
@@ -318,15 +320,15 @@ def _mesh(draft: _Draft, routers: Sequence[int]) -> None:
 
 def _global_links(a: int, h: int, groups: int) -> list[tuple[int, int]]:
     """Router pairs: global port j of group g leads to group g + 1 + (j mod (groups - 1))."""
-    others = groups - 1
+    peers = groups - 1
     pairs = []
-    for bundle in range(a * h // others if others else 0):
+    for bundle in range(a * h // peers if peers else 0):
         for group in range(groups):
-            for step in range(others):
+            for step in range(peers):
                 peer = (group + 1 + step) % groups
                 if group < peer:
-                    here, there = bundle * others + step, bundle * others + others - 1 - step
-                    pairs.append((group * a + here // h, peer * a + there // h))
+                    port, peer_port = bundle * peers + step, bundle * peers + peers - 1 - step
+                    pairs.append((group * a + port // h, peer * a + peer_port // h))
     return pairs
 
 

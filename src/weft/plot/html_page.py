@@ -70,8 +70,8 @@ def join(parts: Iterable[str]) -> Markup:
 
 def paragraph(text: str, kind: str = "") -> Markup:
     """A paragraph; `kind` "muted" is for remarks."""
-    shown = f' class="{escape(kind)}"' if kind else ""
-    return Markup(f"<p{shown}>{escape(text)}</p>")
+    attribute = f' class="{escape(kind)}"' if kind else ""
+    return Markup(f"<p{attribute}>{escape(text)}</p>")
 
 
 def bullets(items: Sequence[str]) -> Markup:
@@ -97,8 +97,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: set[
 
 
 def _cell(tag: str, value: object, number: bool) -> str:
-    shown = "" if value is None else escape(value)
-    return f"<{tag}{' class=n' if number else ''}>{shown}</{tag}>"
+    content = "" if value is None else escape(value)
+    return f"<{tag}{' class=n' if number else ''}>{content}</{tag}>"
 
 
 def row_table(rows: Sequence[Mapping[str, object]]) -> Markup:

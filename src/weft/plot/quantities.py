@@ -73,8 +73,8 @@ def cdf_tail(ax: Axes, distributions: Distributions, quantity: str) -> None:
     """The CDF with each further nine given the same height, to where one sample is left."""
     from matplotlib.ticker import FixedLocator  # see weft.plot.style
 
-    most = max((d.histogram.count for d in distributions.values()), default=1)
-    top = math.log10(max(most, 10))
+    largest_count = max((d.histogram.count for d in distributions.values()), default=1)
+    top = math.log10(max(largest_count, 10))
     for i, (label, d, divisor) in enumerate(_label_and_iterate(ax, distributions, quantity)):
         rarest = math.log10(d.histogram.count)
         nines = np.linspace(0, rarest, max(2, round(_TAIL_STEPS_PER_DECADE * rarest)))

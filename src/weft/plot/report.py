@@ -83,26 +83,26 @@ def _distribution_row(label: str, name: str, d: Distribution) -> list[object]:
 
 
 def _distribution_summary(points: LabelledRecords) -> Iterator[Markup]:
-    found = [
+    distributions = [
         (label, name, d)
         for name, group in points.quantities(Distribution).items()
         for label, d in group.items()
     ]
-    if found:
+    if distributions:
         heads = ["record", "quantity", "samples", *SHOWN, "max"]
         yield html_table(
-            heads, [_distribution_row(*row) for row in found[:MOST_SUMMARY_ROWS]], left=2
+            heads, [_distribution_row(*row) for row in distributions[:MOST_SUMMARY_ROWS]], left=2
         )
         remark = (
             "In grey: 95 % confidence interval of each quantile, from the order statistics; "
             "“…” where the samples are too few to bound it."
         )
         yield paragraph(remark, "muted")
-    yield from _not_shown(len(found) - MOST_SUMMARY_ROWS, "rows")
+    yield from _count_hidden(len(distributions) - MOST_SUMMARY_ROWS, "rows")
 
 
-def _not_shown(count: int, what: str) -> list[Markup]:
-    return [paragraph(f"{count} more {what} not shown", "muted")] if count > 0 else []
+def _count_hidden(count: int, noun: str) -> list[Markup]:
+    return [paragraph(f"{count} more {noun} not shown", "muted")] if count > 0 else []
 
 
 def _scalar_summary(points: LabelledRecords) -> Iterator[Markup]:
@@ -115,7 +115,7 @@ def _scalar_summary(points: LabelledRecords) -> Iterator[Markup]:
     ]
     if rows:
         yield html_table(["record", *names], rows)
-    yield from _not_shown(len(labels) - MOST_SUMMARY_ROWS, "rows")
+    yield from _count_hidden(len(labels) - MOST_SUMMARY_ROWS, "rows")
     if len(groups) > len(names):
         yield fold(f"{len(groups) - len(names)} more quantities", _scalar_list(points, names))
 
@@ -132,7 +132,7 @@ def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
         if name not in shown
     ]
     shown = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
-    return join([shown, *_not_shown(len(rows) - MOST_TABLE_ROWS, "rows")])
+    return join([shown, *_count_hidden(len(rows) - MOST_TABLE_ROWS, "rows")])
 
 
 def _summary(points: LabelledRecords) -> Markup:
@@ -141,34 +141,34 @@ def _summary(points: LabelledRecords) -> Markup:
     )
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
     flows = sum(is_flow_quantity(name) for record in points.records for name in record.quantities)
-    left_out = _not_shown(flows, "quantities of single flows") if flows else []
+    left_out = _count_hidden(flows, "quantities of single flows") if flows else []
     return join([*remark, *_distribution_summary(points), *_scalar_summary(points), *left_out])
 
 
 def _tables(points: LabelledRecords) -> Markup:
-    found = [
+    tables_of_records = [
         (label, {name: rows for name, rows in record.tables.items() if rows})
         for label, record in zip(points.labels, points.records, strict=True)
         if any(record.tables.values())
     ]
-    folded = [_folded(label, tables) for label, tables in found[:MOST_TABLES]]
-    return join([*folded, *_not_shown(len(found) - MOST_TABLES, "records' tables")])
+    folded = [_fold_tables(label, tables) for label, tables in tables_of_records[:MOST_TABLES]]
+    return join([*folded, *_count_hidden(len(tables_of_records) - MOST_TABLES, "records' tables")])
 
 
-def _folded(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
+def _fold_tables(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
     """A record's tables under one line."""
-    told = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
+    counts = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
     if len(tables) == 1:
-        return fold(f"{label}: {told}", join(_capped_rows(rows) for rows in tables.values()))
+        return fold(f"{label}: {counts}", join(_limit_rows(rows) for rows in tables.values()))
     parts = [
-        join([Markup(f"<h3>{escape(name)}</h3>"), _capped_rows(rows)])
+        join([Markup(f"<h3>{escape(name)}</h3>"), _limit_rows(rows)])
         for name, rows in tables.items()
     ]
-    return fold(f"{label}: {told}", join(parts))
+    return fold(f"{label}: {counts}", join(parts))
 
 
-def _capped_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
-    omitted = _not_shown(len(rows) - MOST_TABLE_ROWS, "rows")
+def _limit_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
+    omitted = _count_hidden(len(rows) - MOST_TABLE_ROWS, "rows")
     return join([row_table(rows[:MOST_TABLE_ROWS]), *omitted])
 
 
@@ -237,8 +237,8 @@ def render_report(
 ) -> str:
     """The HTML file that shows these records, the given sections first."""
     points = label_records(records)
-    own = [(section.title, _section_body(section)) for section in sections]
-    ours = [
+    given_sections = [(section.title, _section_body(section)) for section in sections]
+    sections_of_records = [
         ("Summary", _summary(points)),
         ("Over the sweep", sweep_figures(points)),
         ("Distributions", distribution_figures(points)),
@@ -249,7 +249,7 @@ def render_report(
         ("Notes", _notes(points)),
         ("Provenance", _provenance(points, runs)),
     ]
-    shown = [*own, *((name, body) for name, body in ours if body)]
+    shown = [*given_sections, *((name, body) for name, body in sections_of_records if body)]
     footer = (
         "Made by weft. Quantiles are within 0.1 % of the samples; counts and extremes are exact."
     )

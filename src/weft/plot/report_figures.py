@@ -43,12 +43,12 @@ class LabelledRecords:
 
         Single flows are left out: their sums say what a reader looks for first.
         """
-        found: dict[str, dict[str, Kind]] = {}
+        groups: dict[str, dict[str, Kind]] = {}
         for label, record in zip(self.labels, self.records, strict=True):
             for name, quantity in record.quantities.items():
                 if isinstance(quantity, kind) and not is_flow_quantity(name):
-                    found.setdefault(name, {})[label] = quantity
-        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+                    groups.setdefault(name, {})[label] = quantity
+        return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
 def _differing_settings(records: Sequence[Record]) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def swept_setting(points: LabelledRecords) -> str | None:
     """The numeric setting with most values, if it has three or more: the x axis of a sweep."""
     varying = [key for key in points.varying if key != REPETITION]
     values = {key: {r.settings.get(key) for r in points.records} for key in varying}
-    numeric = {key: seen for key, seen in values.items() if all(map(_is_number, seen))}
+    numeric = {key: distinct for key, distinct in values.items() if all(map(_is_number, distinct))}
     widest = max(numeric, key=lambda key: len(numeric[key]), default=None)
     return widest if widest is not None and len(numeric[widest]) >= 3 else None
 
@@ -113,8 +113,8 @@ def _is_number(value: Plain) -> bool:
 
 def label_without(record: Record, setting: str, points: LabelledRecords) -> str:
     """A record's label apart from one setting: the line of a sweep it belongs to."""
-    others = [key for key in points.varying if key != setting]
-    return _record_label(record, others, points.named) if others or points.named else ""
+    remaining = [key for key in points.varying if key != setting]
+    return _record_label(record, remaining, points.named) if remaining or points.named else ""
 
 
 MOST_LINES = 8
@@ -129,28 +129,28 @@ def draw_picture(name: str, draw: Callable[[Axes], None], caption: str) -> Marku
     return picture(to_svg(figure(draw), salt=name, title=name), caption)
 
 
-def pick_evenly(items: Mapping[str, Value], most: int) -> dict[str, Value]:
+def pick_evenly(items: Mapping[str, Value], limit: int) -> dict[str, Value]:
     """At most `most` items, evenly spread from the first to the last."""
     keys = list(items)
-    if len(keys) <= most:
+    if len(keys) <= limit:
         return dict(items)
-    chosen = [keys[round(i * (len(keys) - 1) / (most - 1))] for i in range(most)]
+    chosen = [keys[round(i * (len(keys) - 1) / (limit - 1))] for i in range(limit)]
     return {key: items[key] for key in chosen}
 
 
-def _omitted_lines(all_lines: int) -> str:
+def _count_omitted(all_lines: int) -> str:
     """What a caption must admit."""
     return f"{MOST_LINES} of {all_lines} lines drawn." if all_lines > MOST_LINES else ""
 
 
-def _capped(groups: Mapping[str, Value], what: str) -> tuple[dict[str, Value], list[Markup]]:
+def _limit_groups(groups: Mapping[str, Value], noun: str) -> tuple[dict[str, Value], list[Markup]]:
     """The groups that get a figure, and a remark that names the others."""
     shown = dict(list(groups.items())[:MOST_GROUPS])
     rest = [name for name in groups if name not in shown]
     if not rest:
         return shown, []
     named = ", ".join(rest[:30]) + (", …" if len(rest) > 30 else "")
-    return shown, [paragraph(f"{len(rest)} more {what} not drawn: {named}", "muted")]
+    return shown, [paragraph(f"{len(rest)} more {noun} not drawn: {named}", "muted")]
 
 
 def _heading(name: str) -> Markup:
@@ -159,17 +159,17 @@ def _heading(name: str) -> Markup:
 
 def distribution_figures(points: LabelledRecords) -> Markup:
     """For each distribution its CDF and the CDF's tail."""
-    groups, remarks = _capped(points.quantities(Distribution), "distributions")
+    groups, remarks = _limit_groups(points.quantities(Distribution), "distributions")
     parts: list[Markup] = []
     for name, group in groups.items():
         if not any(d.histogram.count for d in group.values()):
             parts += [_heading(name), paragraph("no samples", "muted")]
             continue
-        lines, rest = pick_evenly(group, MOST_LINES), _omitted_lines(len(group))
-        whole = partial(cdf, distributions=lines, quantity=name)
+        lines, rest = pick_evenly(group, MOST_LINES), _count_omitted(len(group))
+        full = partial(cdf, distributions=lines, quantity=name)
         tail = partial(cdf_tail, distributions=lines, quantity=name)
         shown = [
-            draw_picture(f"cdf of {name}", whole, f"All samples. {rest}"),
+            draw_picture(f"cdf of {name}", full, f"All samples. {rest}"),
             draw_picture(
                 f"tail of {name}", tail, f"The tail: equal height for each further nine. {rest}"
             ),
@@ -204,13 +204,13 @@ def by_interest(names: Iterable[str]) -> list[str]:
 
 def load_figures(points: LabelledRecords) -> Markup:
     """Percentiles over an achieved load, all in one figure for each record."""
-    found: dict[str, dict[str, Series]] = {}
+    groups: dict[str, dict[str, Series]] = {}
     for name, group in points.quantities(Series).items():
-        stem, percentile = _percentile(name)
+        stem, percentile = _split_percentile(name)
         for label, line in group.items():
             if percentile and line.x and dimension_of(line.x_unit) == "rate":
-                found.setdefault(f"{label}: {stem}", {})[percentile] = line
-    shown, remarks = _capped(found, "curves")
+                groups.setdefault(f"{label}: {stem}", {})[percentile] = line
+    shown, remarks = _limit_groups(groups, "curves")
     figures = [
         draw_picture(
             f"{title} against load",
@@ -222,7 +222,7 @@ def load_figures(points: LabelledRecords) -> Markup:
     return join([pictures(figures), *remarks]) if figures else Markup("")
 
 
-def _percentile(name: str) -> tuple[str, str]:
+def _split_percentile(name: str) -> tuple[str, str]:
     """("probe", "p99.9") of "probe.p99.9"; no percentile otherwise."""
     match = re.fullmatch(r"(.+?)\.(p\d+(?:\.\d+)?)", name)
     return (match[1], match[2]) if match else (name, "")
@@ -231,19 +231,19 @@ def _percentile(name: str) -> tuple[str, str]:
 def series_figures(points: LabelledRecords) -> Markup:
     """Each recorded series, the records as lines."""
     every = points.quantities(Series)
-    plain = {name: group for name, group in every.items() if not _percentile(name)[1]}
-    groups, remarks = _capped(plain, "series")
+    plain = {name: group for name, group in every.items() if not _split_percentile(name)[1]}
+    groups, remarks = _limit_groups(plain, "series")
     shown = []
     for name, group in groups.items():
         draw = partial(series, lines=pick_evenly(group, MOST_LINES), quantity=name)
-        shown.append(draw_picture(f"series of {name}", draw, _omitted_lines(len(group))))
+        shown.append(draw_picture(f"series of {name}", draw, _count_omitted(len(group))))
     return join([pictures(shown), *remarks]) if shown else Markup("")
 
 
 Lines = dict[str, dict[float, float]]
 
 
-def _swept(points: LabelledRecords, setting: str, quantity: str, name: str) -> Lines:
+def _collect_lines(points: LabelledRecords, setting: str, quantity: str, name: str) -> Lines:
     """One statistic over the setting: a line for each combination of the other settings."""
     lines: Lines = {}
     for record in points.records:
@@ -258,26 +258,28 @@ def _sweep_lines(points: LabelledRecords, setting: str, quantity: str) -> dict[s
     """Figures by title: percentiles of a single sweep in one, median and tail of several apart."""
     several = len({label_without(record, setting, points) for record in points.records}) > 1
     if any(isinstance(record.quantities.get(quantity), Scalar) for record in points.records):
-        return {quantity: _swept(points, setting, quantity, "value")}
+        return {quantity: _collect_lines(points, setting, quantity, "value")}
     if several:
         return {
-            f"{quantity} {name}": _swept(points, setting, quantity, name)
+            f"{quantity} {name}": _collect_lines(points, setting, quantity, name)
             for name in ("p50", "p99.9")
         }
     percentiles = ("p50", "p99", "p99.9")
-    found = {name: _swept(points, setting, quantity, name) for name in percentiles}
-    return {quantity: {name: line for name, lines in found.items() for line in lines.values()}}
+    by_percentile = {name: _collect_lines(points, setting, quantity, name) for name in percentiles}
+    return {
+        quantity: {name: line for name, lines in by_percentile.items() for line in lines.values()}
+    }
 
 
 def _units(points: LabelledRecords) -> dict[str, str]:
     """The quantities that a sweep can show, and their units."""
     distributions = points.quantities(Distribution)
     scalars = points.quantities(Scalar)
-    found: list[tuple[str, Sequence[Distribution | Scalar]]] = [
+    observed_by_name: list[tuple[str, Sequence[Distribution | Scalar]]] = [
         *((name, list(group.values())) for name, group in distributions.items()),
         *((name, list(scalars[name].values())) for name in by_interest(scalars)),
     ]
-    return {name: observed[0].unit for name, observed in found if len(observed) >= 3}
+    return {name: observed[0].unit for name, observed in observed_by_name if len(observed) >= 3}
 
 
 def _is_constant(lines: Lines) -> bool:
@@ -296,7 +298,9 @@ def sweep_figures(points: LabelledRecords) -> Markup:
         for title, lines in _sweep_lines(points, setting, quantity).items()
     }
     constant = [title for title, (_, lines) in titles.items() if _is_constant(lines)]
-    shown, remarks = _capped({t: s for t, s in titles.items() if t not in constant}, "quantities")
+    shown, remarks = _limit_groups(
+        {t: s for t, s in titles.items() if t not in constant}, "quantities"
+    )
     figures: list[Markup] = []
     for title, (quantity, lines) in shown.items():
         draw = partial(
@@ -306,7 +310,7 @@ def sweep_figures(points: LabelledRecords) -> Markup:
             quantity=title,
             setting=setting,
         )
-        figures.append(draw_picture(f"{title} over {setting}", draw, _omitted_lines(len(lines))))
+        figures.append(draw_picture(f"{title} over {setting}", draw, _count_omitted(len(lines))))
     if constant:
         remarks.append(
             paragraph(f"The same at each {split_unit(setting)[0]}: {', '.join(constant)}.", "muted")
@@ -316,11 +320,11 @@ def sweep_figures(points: LabelledRecords) -> Markup:
 
 def topology_figures(points: LabelledRecords) -> Markup:
     """Each distinct fabric once."""
-    seen: dict[Topology, list[str]] = {}
+    users: dict[Topology, list[str]] = {}
     for label, record in zip(points.labels, points.records, strict=True):
         if record.topology is not None:
-            seen.setdefault(record.topology, []).append(label)
-    figures = [_fabric_figure(t, labels, n) for n, (t, labels) in enumerate(seen.items())]
+            users.setdefault(record.topology, []).append(label)
+    figures = [_fabric_figure(t, labels, n) for n, (t, labels) in enumerate(users.items())]
     rest = len(figures) - MOST_TOPOLOGIES
     remark = [paragraph(f"{rest} more topologies not drawn", "muted")] if rest > 0 else []
     return join([*figures[:MOST_TOPOLOGIES], *remark])
@@ -336,5 +340,7 @@ def _fabric_figure(fabric: Topology, labels: Sequence[str], number: int) -> Mark
     def draw(ax: Axes) -> None:
         topology(ax, fabric.nodes, fabric.links)
 
-    made = figure(draw, width_in=WIDTH_IN * 1.5, height_in=HEIGHT_IN)
-    return picture(to_svg(made, salt=f"topology {number}", title="topology"), counts + used)
+    picture_of_fabric = figure(draw, width_in=WIDTH_IN * 1.5, height_in=HEIGHT_IN)
+    return picture(
+        to_svg(picture_of_fabric, salt=f"topology {number}", title="topology"), counts + used
+    )

@@ -67,10 +67,10 @@ def figure(
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(SETTINGS):
-        made = Figure(figsize=(width_in, height_in), layout="constrained")
-        FigureCanvasAgg(made)
-        draw(made.add_subplot())
-    return made
+        drawing = Figure(figsize=(width_in, height_in), layout="constrained")
+        FigureCanvasAgg(drawing)
+        draw(drawing.add_subplot())
+    return drawing
 
 
 def line_style(index: int) -> dict[str, Any]:
@@ -89,10 +89,10 @@ def legend(ax: Axes) -> None:
     if len(labels) < 2:
         return
     columns = _legend_columns(labels)
-    made = ax.get_figure(root=True)
-    if made is not None:
+    drawing = ax.get_figure(root=True)
+    if drawing is not None:
         # The figure grows by the legend's rows: every plot keeps the same height.
-        made.set_figheight(made.get_figheight() + _LEGEND_ROW_IN * -(-len(labels) // columns))
+        drawing.set_figheight(drawing.get_figheight() + _LEGEND_ROW_IN * -(-len(labels) // columns))
     ax.legend(
         handles,
         labels,
@@ -105,7 +105,7 @@ def legend(ax: Axes) -> None:
     )
 
 
-def to_svg(made: Figure, salt: str = "weft", title: str = "") -> str:
+def to_svg(drawing: Figure, salt: str = "weft", title: str = "") -> str:
     """An <svg> element, to be put in a page or a file.
 
     Ids are derived from `salt`: two figures on one page need two salts.
@@ -114,7 +114,7 @@ def to_svg(made: Figure, salt: str = "weft", title: str = "") -> str:
 
     buffer = io.StringIO()
     with matplotlib.rc_context(SETTINGS | {"svg.hashsalt": salt}):
-        made.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        drawing.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     element = buffer.getvalue()
     element = element[element.index("<svg") :].rstrip() + "\n"
     # Names such as axes_1 recur in every figure; only hashed ids are ever referred to.
@@ -127,13 +127,13 @@ def _attribute(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
-def to_png(made: Figure, dpi: int = 150) -> bytes:
+def to_png(drawing: Figure, dpi: int = 150) -> bytes:
     """The figure as a PNG file."""
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context(SETTINGS):
-        made.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
+        drawing.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()
 
 

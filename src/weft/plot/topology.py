@@ -34,32 +34,34 @@ class Graph:
 
     def neighbours(self) -> list[list[int]]:
         """The nodes next to each node."""
-        near: list[list[int]] = [[] for _ in self.nodes]
+        neighbours: list[list[int]] = [[] for _ in self.nodes]
         for i, j in self.links:
-            near[i].append(j)
-            near[j].append(i)
-        return near
+            neighbours[i].append(j)
+            neighbours[j].append(i)
+        return neighbours
 
 
 def split_layers(graph: Graph) -> list[list[int]]:
     """Nodes by distance from the nearest host; what no host reaches is put on top."""
-    near = graph.neighbours()
+    neighbours = graph.neighbours()
     hosts = [i for i, (_, kind) in enumerate(graph.nodes) if kind != "switch"]
-    layers, seen = [hosts or list(range(len(graph.nodes)))], set(hosts)
+    layers, placed = [hosts or list(range(len(graph.nodes)))], set(hosts)
     while layers[-1]:
-        found = {j for i in layers[-1] for j in near[i]} - seen if hosts else set()
-        seen |= found
-        layers.append(sorted(found))
+        above = {j for i in layers[-1] for j in neighbours[i]} - placed if hosts else set()
+        placed |= above
+        layers.append(sorted(above))
     layers.pop()
-    stranded = sorted(set(range(len(graph.nodes))) - seen) if hosts else []
+    stranded = sorted(set(range(len(graph.nodes))) - placed) if hosts else []
     return [*layers, stranded] if stranded else layers
 
 
-def _by_barycentre(layer: list[int], place: dict[int, float], near: list[list[int]]) -> list[int]:
+def _by_barycentre(
+    layer: list[int], place: dict[int, float], neighbours: list[list[int]]
+) -> list[int]:
     """The layer ordered by where its already placed neighbours are: fewer crossings."""
 
     def centre(i: int) -> float:
-        placed = [place[j] for j in near[i] if j in place]
+        placed = [place[j] for j in neighbours[i] if j in place]
         return sum(placed) / len(placed) if placed else 0.5
 
     return sorted(layer, key=lambda i: (round(centre(i), 9), i))
@@ -71,29 +73,31 @@ def _spread(layer: Sequence[int]) -> dict[int, float]:
 
 def layout(graph: Graph) -> dict[int, tuple[float, float]]:
     """Where each node goes: x in 0..1, y its layer."""
-    near, layers = graph.neighbours(), split_layers(graph)
+    neighbours, layers = graph.neighbours(), split_layers(graph)
     place: dict[int, float] = _spread(layers[0]) if layers else {}
     for upward in (True, False, True):
         for layer in layers if upward else reversed(layers):
-            others = {i: x for i, x in place.items() if i not in set(layer)}
-            if others:
-                place |= _spread(_by_barycentre(layer, others, near))
+            fixed = {i: x for i, x in place.items() if i not in set(layer)}
+            if fixed:
+                place |= _spread(_by_barycentre(layer, fixed, neighbours))
     return {i: (place[i], float(y)) for y, layer in enumerate(layers) for i in layer}
 
 
 def group_hosts(graph: Graph) -> Graph:
     """The graph with the hosts of each switch as one node."""
-    near = graph.neighbours()
-    kept = [i for i, (_, kind) in enumerate(graph.nodes) if kind == "switch"]
-    index = {i: n for n, i in enumerate(kept)}
+    neighbours = graph.neighbours()
+    switches_kept = [i for i, (_, kind) in enumerate(graph.nodes) if kind == "switch"]
+    index = {i: n for n, i in enumerate(switches_kept)}
     groups: dict[tuple[int, ...], int] = defaultdict(int)
     for i, (_, kind) in enumerate(graph.nodes):
         if kind != "switch":
-            groups[tuple(sorted({index[j] for j in near[i] if j in index}))] += 1
-    nodes = [graph.nodes[i] for i in kept] + [(f"{n} hosts", "hosts") for n in groups.values()]
+            groups[tuple(sorted({index[j] for j in neighbours[i] if j in index}))] += 1
+    nodes = [graph.nodes[i] for i in switches_kept] + [
+        (f"{n} hosts", "hosts") for n in groups.values()
+    ]
     links = [(index[i], index[j]) for i, j in graph.links if i in index and j in index]
     for n, switches in enumerate(groups):
-        links += [(len(kept) + n, j) for j in switches]
+        links += [(len(switches_kept) + n, j) for j in switches]
     return Graph(nodes, links)
 
 

@@ -21,7 +21,7 @@ from weft.records.schema import Distribution, Quantity, Record
 from weft.records.statistic import parse_percentile, statistic, statistic_names, statistic_unit
 from weft.units import convert, format_number, format_value
 
-Ends = tuple[int | None, int | None]
+Interval = tuple[int | None, int | None]
 CONFIDENCE = 0.95
 
 
@@ -46,8 +46,8 @@ class Difference:
     a: float
     b: float
     ratio: float | None
-    a_interval: Ends | None = None
-    b_interval: Ends | None = None
+    a_interval: Interval | None = None
+    b_interval: Interval | None = None
     disjoint: bool | None = None
 
 
@@ -75,7 +75,7 @@ def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
     return points
 
 
-def _comparable(a: Quantity, b: Quantity, where: str) -> None:
+def _require_comparable(a: Quantity, b: Quantity, where: str) -> None:
     units = statistic_unit(a, "value"), statistic_unit(b, "value")
     if type(a) is not type(b) or units[0] != units[1]:
         kinds = [f"{type(q).__name__.lower()} in {u!r}" for q, u in zip((a, b), units, strict=True)]
@@ -86,12 +86,12 @@ def _comparable(a: Quantity, b: Quantity, where: str) -> None:
 
 def match_quantities(a: Sequence[Record], b: Sequence[Record]) -> Iterator[Pair]:
     """The quantities that A and B have in common, in A's order."""
-    theirs = _by_point(b, "B")
+    b_points = _by_point(b, "B")
     for point, record in _by_point(a, "A").items():
-        other = theirs.get(point)
+        other = b_points.get(point)
         for name, quantity in record.quantities.items() if other else ():
             if other is not None and name in other.quantities:
-                _comparable(quantity, other.quantities[name], f"{record.label}: {name}")
+                _require_comparable(quantity, other.quantities[name], f"{record.label}: {name}")
                 yield Pair(record=record.label, quantity=name, a=quantity, b=other.quantities[name])
 
 
@@ -102,21 +102,21 @@ def ratio(a: float, b: float) -> float | None:
     return b / a
 
 
-def _ends(quantity: Quantity, name: str) -> Ends | None:
+def _quantile_interval(quantity: Quantity, name: str) -> Interval | None:
     quantile = parse_percentile(name)
     if quantile is None or not isinstance(quantity, Distribution):
         return None
     return quantity.interval(quantile, CONFIDENCE)
 
 
-def _disjoint(a: Ends | None, b: Ends | None) -> bool | None:
+def _are_disjoint(a: Interval | None, b: Interval | None) -> bool | None:
     """Whether one interval ends before the other begins; an open end reaches everywhere."""
     if a is None or b is None:
         return None
-    return _before(a, b) or _before(b, a)
+    return _ends_before(a, b) or _ends_before(b, a)
 
 
-def _before(first: Ends, second: Ends) -> bool:
+def _ends_before(first: Interval, second: Interval) -> bool:
     return first[1] is not None and second[0] is not None and first[1] < second[0]
 
 
@@ -125,7 +125,7 @@ def difference(pair: Pair, name: str) -> Difference | None:
     a, b = statistic(pair.a, name), statistic(pair.b, name)
     if a is None or b is None:
         return None
-    a_ends, b_ends = _ends(pair.a, name), _ends(pair.b, name)
+    a_ends, b_ends = _quantile_interval(pair.a, name), _quantile_interval(pair.b, name)
     return Difference(
         record=pair.record,
         quantity=pair.quantity,
@@ -136,26 +136,26 @@ def difference(pair: Pair, name: str) -> Difference | None:
         ratio=ratio(a, b),
         a_interval=a_ends,
         b_interval=b_ends,
-        disjoint=_disjoint(a_ends, b_ends),
+        disjoint=_are_disjoint(a_ends, b_ends),
     )
 
 
 def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
     """Every statistic of every common quantity, A beside B."""
-    found = [
+    differences = [
         difference(pair, name)
         for pair in match_quantities(a, b)
         for name in statistic_names(pair.a)
     ]
     in_a, in_b = _by_point(a, "A"), _by_point(b, "B")
     return Comparison(
-        differences=tuple(d for d in found if d is not None),
+        differences=tuple(d for d in differences if d is not None),
         only_a=tuple(record.label for point, record in in_a.items() if point not in in_b),
         only_b=tuple(record.label for point, record in in_b.items() if point not in in_a),
     )
 
 
-def format_interval(ends: Ends | None, unit: str) -> str:
+def format_interval(ends: Interval | None, unit: str) -> str:
     """[low, high] in readable units; an end the samples cannot bound is "…"."""
     if ends is None:
         return ""
@@ -182,9 +182,9 @@ def format_comparison(comparison: Comparison) -> str:
     """A comparison as a text table, then the records that have no partner."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
     table = format_table(heads, [_cells(d) for d in comparison.differences], left=3)
-    alone = [f"only in A: {label}" for label in comparison.only_a]
-    alone += [f"only in B: {label}" for label in comparison.only_b]
-    return "\n".join([table, *alone])
+    unmatched = [f"only in A: {label}" for label in comparison.only_a]
+    unmatched += [f"only in B: {label}" for label in comparison.only_b]
+    return "\n".join([table, *unmatched])
 
 
 GRAMMAR = (
@@ -248,7 +248,7 @@ def parse_check(text: str) -> Check:
     )
 
 
-def _observed(check: Check, d: Difference) -> float | None:
+def _checked_value(check: Check, d: Difference) -> float | None:
     """The number a check looks at, in the check's unit; None when it has another dimension."""
     if check.unit not in ("x", "%"):
         return convert(d.b, d.unit, check.unit)
@@ -257,18 +257,20 @@ def _observed(check: Check, d: Difference) -> float | None:
     return d.b / d.a if check.unit == "x" else 100 * (d.b - d.a) / abs(d.a)
 
 
-def _tested(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
+def _tested_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
     """The statistics a check applies to, of which there must be one: a check of nothing passes."""
     named = [pair for pair in pairs if fnmatchcase(pair.quantity, check.quantity)]
-    found = [difference(pair, check.statistic) for pair in named]
-    tested = [(d, seen) for d in found if d and (seen := _observed(check, d)) is not None]
+    differences = [difference(pair, check.statistic) for pair in named]
+    tested = [
+        (d, value) for d in differences if d and (value := _checked_value(check, d)) is not None
+    ]
     if not tested:
         unit = f" in {check.unit!r}" if check.unit not in ("x", "%") else ""
-        known = ", ".join(sorted({pair.quantity for pair in pairs})[:12]) or "none"
+        quantities = ", ".join(sorted({pair.quantity for pair in pairs})[:12]) or "none"
         raise InputError(
             f"check {check.text!r}",
             f"no common quantity has {check.statistic}{unit} under that name",
-            f"quantities in both files: {known}",
+            f"quantities in both files: {quantities}",
         )
     return tested
 
@@ -279,6 +281,6 @@ def fail_if(a: Sequence[Record], b: Sequence[Record], checks: Sequence[str]) -> 
     return tuple(
         Failure(check=check.text, difference=d)
         for check in map(parse_check, checks)
-        for d, observed in _tested(check, pairs)
+        for d, observed in _tested_values(check, pairs)
         if _OPERATORS[check.operator](observed, check.limit)
     )

@@ -73,7 +73,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
     try:
         with explain_file_errors(path):
             yield temporary
-            temporary.chmod(_mode(target))
+            temporary.chmod(_choose_mode(target))
             sync(temporary)
             temporary.replace(target)
             sync(target.parent)
@@ -88,7 +88,7 @@ def write_text(path: str | Path, text: str) -> None:
         file.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _mode(target: Path) -> int:
+def _choose_mode(target: Path) -> int:
     """The mode of the file that is replaced, or the one a new file gets."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)

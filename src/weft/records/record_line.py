@@ -50,34 +50,34 @@ def parse_object(text: str | bytes) -> Json:
     return value
 
 
-def _histogram_json(histogram: Histogram) -> Json:
+def _histogram_to_json(histogram: Histogram) -> Json:
     keys, counts, low, high, total = histogram.to_sparse()
     return {"keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total}
 
 
-def _histogram(data: Json) -> Histogram:
+def _histogram_from_json(data: Json) -> Histogram:
     keys = np.array(data["keys"], dtype=np.int32)
     counts = np.array(data["counts"], dtype=np.uint64)
     return Histogram.from_sparse(keys, counts, data["min"], data["max"], data["sum"])
 
 
-def _quantity_json(quantity: Quantity) -> Json:
+def _quantity_to_json(quantity: Quantity) -> Json:
     match quantity:
         case Scalar():
             return {"type": "scalar", "unit": quantity.unit, "value": quantity.value}
         case Distribution():
-            samples = _histogram_json(quantity.histogram)
+            samples = _histogram_to_json(quantity.histogram)
             return {"type": "distribution", "unit": quantity.unit, "samples": samples}
         case Series():
             return {"type": "series"} | asdict(quantity)
 
 
-def _quantity(data: Json) -> Quantity:
+def _quantity_from_json(data: Json) -> Quantity:
     match data["type"]:
         case "scalar":
             return Scalar(data["value"], data["unit"])
         case "distribution":
-            return Distribution(data["unit"], _histogram(data["samples"]))
+            return Distribution(data["unit"], _histogram_from_json(data["samples"]))
         case "series":
             return Series(data["x_unit"], data["y_unit"], data["x"], data["y"])
         case other:
@@ -92,7 +92,7 @@ def to_line(record: Record) -> str:
         "kind": record.kind,
         "name": record.name,
         "settings": record.settings,
-        "quantities": {name: _quantity_json(q) for name, q in record.quantities.items()},
+        "quantities": {name: _quantity_to_json(q) for name, q in record.quantities.items()},
         "tables": record.tables,
         "topology": None if record.topology is None else asdict(record.topology),
         "notes": record.notes,
@@ -119,7 +119,7 @@ def record_from_json(data: Json) -> Record:
         kind=data["kind"],
         name=data["name"],
         settings=data["settings"],
-        quantities={name: _quantity(q) for name, q in data["quantities"].items()},
+        quantities={name: _quantity_from_json(q) for name, q in data["quantities"].items()},
         tables=data["tables"],
         topology=None if topology is None else Topology(topology["nodes"], topology["links"]),
         notes=data["notes"],

@@ -34,7 +34,7 @@ def format_simulation(record: Record, *, flows: bool = False) -> str:
     """The record's distributions and numbers as text tables; flow by flow if asked."""
     blocks = [record.label]
     shown = {k: q for k, q in record.quantities.items() if flows or not is_flow_quantity(k)}
-    rows = list(_simulated_rows(shown))
+    rows = list(_quantile_rows(shown))
     if rows:
         blocks.append(
             format_table(["distribution", "n", *(name for name, _ in QUANTILES), "max"], rows)
@@ -53,7 +53,7 @@ def is_flow_quantity(name: str) -> bool:
     return any("-" in step for step in name.split(".")[1:-1])
 
 
-def _simulated_rows(quantities: Mapping[str, Quantity]) -> Iterator[list[str]]:
+def _quantile_rows(quantities: Mapping[str, Quantity]) -> Iterator[list[str]]:
     for name, q in quantities.items():
         if isinstance(q, Distribution) and q.histogram.count:
             cells = [format_value(q.quantile(level), q.unit) for _, level in QUANTILES]
@@ -80,7 +80,7 @@ BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 def format_measurement(record: Record) -> str:
     """One record in full: settings, distributions with intervals, numbers, notes."""
     blocks = [record.label]
-    rows = list(_distribution_rows(record))
+    rows = list(_interval_rows(record))
     if rows:
         heads = ["distribution", "n", "min", *PERCENTILES, "max"]
         blocks.append(format_table(heads, rows))
@@ -95,7 +95,7 @@ def format_measurement(record: Record) -> str:
     return "\n\n".join(blocks)
 
 
-def _distribution_rows(record: Record) -> Iterator[list[str]]:
+def _interval_rows(record: Record) -> Iterator[list[str]]:
     for name, q in record.quantities.items():
         if isinstance(q, Distribution) and q.histogram.count:
             h = q.histogram
@@ -167,11 +167,11 @@ def _is_sampled(records: Sequence[Record], name: str) -> bool:
 
 
 def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
-    found = [q for record in group if (q := record.quantities.get(quantity)) is not None]
-    values = [value for q in found if (value := statistic(q, name)) is not None]
+    quantities = [q for record in group if (q := record.quantities.get(quantity)) is not None]
+    values = [value for q in quantities if (value := statistic(q, name)) is not None]
     if not values:
         return "–"
-    unit = statistic_unit(found[0], name)
+    unit = statistic_unit(quantities[0], name)
     middle = median(values)
     if len(values) == 1:
         return format_value(middle, unit)
@@ -182,18 +182,18 @@ def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
 
 def _notes(records: Sequence[Record]) -> str:
     """Each note once, with the number of records that have it when not all do."""
-    made: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for record in records:
         for note in record.notes:
-            key = _kind(note)
-            made[key] = made.get(key, 0) + 1
+            key = _note_kind(note)
+            counts[key] = counts.get(key, 0) + 1
     lines = [
         f"{note}" + (f" ({count} of {len(records)} records)" if count < len(records) else "")
-        for note, count in made.items()
+        for note, count in counts.items()
     ]
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
-def _kind(note: str) -> str:
+def _note_kind(note: str) -> str:
     """Notes that differ in figures alone are told once."""
     return "noisy host" if note.startswith("noisy host") else note

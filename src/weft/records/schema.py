@@ -24,7 +24,7 @@ Plain = bool | int | float | str | None
 Row = Mapping[str, Plain]
 
 
-def _plain(value: object, where: str) -> Plain:
+def _to_plain(value: object, where: str) -> Plain:
     """The value as Python's own number, text or None; anything else cannot be stored."""
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, float) and not math.isfinite(plain):
@@ -37,11 +37,11 @@ def _plain(value: object, where: str) -> Plain:
 
 
 def _plain_row(row: Mapping[str, object], where: str) -> dict[str, Plain]:
-    return {str(key): _plain(value, f"{where}: {key}") for key, value in row.items()}
+    return {str(key): _to_plain(value, f"{where}: {key}") for key, value in row.items()}
 
 
-def _number(value: object, where: str) -> int | float:
-    plain = _plain(value, where)
+def _to_number(value: object, where: str) -> int | float:
+    plain = _to_plain(value, where)
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise InputError(where, f"{plain!r} is not a number", "give an int or a float")
     return plain
@@ -55,7 +55,7 @@ class Scalar:
     unit: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "value", _number(self.value, "scalar"))
+        object.__setattr__(self, "value", _to_number(self.value, "scalar"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Distribution:
         return self.histogram.quantile_interval(q, confidence)
 
 
-def _floats(values: Iterable[float], where: str) -> tuple[float, ...]:
+def _to_floats(values: Iterable[float], where: str) -> tuple[float, ...]:
     array = np.asarray(values if isinstance(values, Sequence) else list(values), dtype=np.float64)
     if not np.isfinite(array).all():
         raise InputError(where, "a point is not finite", "leave the point out")
@@ -91,8 +91,8 @@ class Series:
     y: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", _floats(self.x, "series x"))
-        object.__setattr__(self, "y", _floats(self.y, "series y"))
+        object.__setattr__(self, "x", _to_floats(self.x, "series x"))
+        object.__setattr__(self, "y", _to_floats(self.y, "series y"))
         if len(self.x) != len(self.y):
             problem = f"{len(self.x)} x values for {len(self.y)} y values"
             raise InputError("series", problem, "give one y for each x")

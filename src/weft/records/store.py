@@ -48,10 +48,10 @@ def write_records(path: str | Path, records: Iterable[Record], header: Run | Non
 def _write_values(path: str | Path, header: Run, values: Iterable[Run | Record]) -> None:
     with replace_file(path) as file, file.open("w", encoding="ascii", newline="\n") as lines:
         lines.write(f"{run_to_line(header)}\n")
-        lines.writelines(f"{_line(value)}\n" for value in values)
+        lines.writelines(f"{_format_line(value)}\n" for value in values)
 
 
-def _line(value: Run | Record) -> str:
+def _format_line(value: Run | Record) -> str:
     return run_to_line(value) if isinstance(value, Run) else to_line(value)
 
 
@@ -69,7 +69,7 @@ class RecordWriter:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             self._lock()
-            self._mend()
+            self._repair_tail()
             self.alone = os.fstat(self._descriptor).st_size == 0
             with explain_file_errors(self._path):
                 self._write(run_to_line(self._header))
@@ -95,10 +95,10 @@ class RecordWriter:
 
     def discard(self, is_stale: Callable[[Record], bool]) -> None:
         """Leave out such records and keep all else, headers too; the writer then is closed."""
-        first, *values = _values(self._path)
-        kept = [v for v in values if isinstance(v, Run) or not is_stale(v)]
-        if isinstance(first, Run) and len(kept) < len(values):
-            _write_values(self._path, first, kept)
+        first, *values = _read_values(self._path)
+        remaining = [v for v in values if isinstance(v, Run) or not is_stale(v)]
+        if isinstance(first, Run) and len(remaining) < len(values):
+            _write_values(self._path, first, remaining)
         self.close()
 
     def close(self) -> None:
@@ -128,16 +128,16 @@ class RecordWriter:
         if not os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
             raise InputError(str(self._path), "another process has just replaced it", "try again")
 
-    def _mend(self) -> None:
+    def _repair_tail(self) -> None:
         """Cut a torn last line, so that the next record starts on a line of its own."""
         content = self._path.read_bytes()
-        whole, _, tail = content.rpartition(b"\n")
+        complete, _, tail = content.rpartition(b"\n")
         if not tail:
             return
         if _is_object(tail):
             os.write(self._descriptor, b"\n")
             return
-        _warn_torn(self._path, whole.count(b"\n") + 2 if whole else 1, len(tail))
+        _warn_torn(self._path, complete.count(b"\n") + 2 if complete else 1, len(tail))
         os.ftruncate(self._descriptor, len(content) - len(tail))
 
     def _write(self, line: str) -> None:
@@ -168,14 +168,14 @@ def _warn_torn(path: Path, line: int, size: int) -> None:
     warnings.warn(message, TornLineWarning, stacklevel=4)
 
 
-def _line_value(line: bytes, where: str) -> Run | Record:
+def _parse_line(line: bytes, where: str) -> Run | Record:
     with report_malformed(where):
         data = parse_object(line)
         require_schema(data, where)
         return run_from_json(data) if data.get("weft") == "run" else record_from_json(data)
 
 
-def _values(path: Path) -> list[Run | Record]:
+def _read_values(path: Path) -> list[Run | Record]:
     """The lines of a file in order; a header is the first."""
     with explain_file_errors(path):
         lines = path.read_bytes().split(b"\n")
@@ -184,7 +184,7 @@ def _values(path: Path) -> list[Run | Record]:
         lines.append(tail)
     elif tail:
         _warn_torn(path, len(lines) + 1, len(tail))
-    values = [_line_value(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+    values = [_parse_line(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
     if not values or not isinstance(values[0], Run):
         raise InputError(f"{path}:1", "no run header", "give a file that weft wrote")
     return values
@@ -192,6 +192,6 @@ def _values(path: Path) -> list[Run | Record]:
 
 def read_records(path: str | Path) -> RecordFile:
     """All headers and records of a file, in order."""
-    values = _values(Path(path))
+    values = _read_values(Path(path))
     headers = tuple(value for value in values if isinstance(value, Run))
     return RecordFile(headers, tuple(value for value in values if isinstance(value, Record)))

@@ -51,14 +51,14 @@ class Outcome:
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
     """Simulate the scenario; a Ctrl-C ends it early and keeps what there is."""
     simulation, groups = build(scenario)
-    ended = _run(simulation, scenario.duration_ps, progress)
-    record = _record(scenario, simulation, groups, ended)
+    ended = _run_slices(simulation, scenario.duration_ps, progress)
+    record = _build_record(scenario, simulation, groups, ended)
     return Outcome(
         record=record, ended=ended, packet_hops=simulation.packet_hops, events=simulation.events
     )
 
 
-def _run(simulation: Simulation, duration_ps: int, progress: Progress | None) -> str:
+def _run_slices(simulation: Simulation, duration_ps: int, progress: Progress | None) -> str:
     try:
         while (status := simulation.run(EVENTS_PER_SLICE)) == Status.RUNNING:
             if progress:
@@ -73,7 +73,7 @@ def _run(simulation: Simulation, duration_ps: int, progress: Progress | None) ->
 # ---- Building ---------------------------------------------------------------------------------
 
 
-def network(scenario: Scenario) -> NetworkSpec:
+def build_network(scenario: Scenario) -> NetworkSpec:
     """The core's view of a scenario's fabric."""
     fabric = scenario.fabric
     spec = NetworkSpec()
@@ -120,8 +120,8 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
     for part in (part for traffic in scenario.traffic for part in traffic.parts):
         base = len(flows)
         apart = 1 < len(part.flows) <= SHOWN_FLOWS
-        for i, given in enumerate(part.flows):
-            flow = FlowSpec(given)
+        for i, spec in enumerate(part.flows):
+            flow = FlowSpec(spec)
             if apart or i == 0:
                 name = f"{hosts[flow.src]}-{hosts[flow.dst]}" if apart else ""
                 members = (base + i,) if apart else tuple(range(base, base + len(part.flows)))
@@ -137,16 +137,16 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
         scenario.warmup_ps,
     )
     run.sample_interval_ps, run.groups = scenario.sample_ps, max(1, len(groups))
-    return Simulation(network(scenario), flows, run), groups
+    return Simulation(build_network(scenario), flows, run), groups
 
 
 # ---- Recording --------------------------------------------------------------------------------
 
 
-def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
+def _build_record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
     notes = [f"ended: {ended} at {sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"]
     notes += explain_stall(scenario.fabric, sim, ended)
-    quantities = dict(_quantities(scenario, sim, groups))
+    quantities = dict(_all_quantities(scenario, sim, groups))
     for name in dict.fromkeys(group.part for group in groups):
         if f"{name}.goodput" not in quantities:
             notes.append(f"{name}: no rates, as it could send only during the warm-up")
@@ -156,7 +156,7 @@ def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str
         settings=dict(scenario.settings),
         quantities=quantities,
         tables={"ports": list(_port_rows(scenario, sim))},
-        topology=_topology(scenario.fabric),
+        topology=_drawn_topology(scenario.fabric),
         notes=notes,
         provenance=Provenance(
             weft_version=__version__,
@@ -167,7 +167,7 @@ def _record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str
     )
 
 
-def _quantities(
+def _all_quantities(
     scenario: Scenario, sim: Simulation, groups: list[Group]
 ) -> Iterator[tuple[str, Quantity]]:
     specs = [flow for traffic in scenario.traffic for flow in traffic.flows]
@@ -252,9 +252,9 @@ def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
                 "node": scenario.fabric.nodes[node].name,
                 "port": port,
                 "vl": vl,
-                "XmitData": _data(sent.xmit_bytes, sent.xmit_packets),
+                "XmitData": _data_words(sent.xmit_bytes, sent.xmit_packets),
                 "XmitPkts": sent.xmit_packets,
-                "RcvData": _data(got.rcv_bytes, got.rcv_packets),
+                "RcvData": _data_words(got.rcv_bytes, got.rcv_packets),
                 "RcvPkts": got.rcv_packets,
                 "XmitWait_ns": sent.xmit_wait_ps // 1000,
                 "MarkFECN": sent.marked,
@@ -263,12 +263,12 @@ def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
             }
 
 
-def _data(size: int, packets: int) -> int:
+def _data_words(size: int, packets: int) -> int:
     """Words of four bytes without each packet's VCRC, as InfiniBand counts data."""
     return (size - 2 * packets) // 4
 
 
-def _topology(fabric: Fabric) -> Topology | None:
+def _drawn_topology(fabric: Fabric) -> Topology | None:
     if len(fabric.nodes) > SHOWN_NODES:
         return None
     nodes = tuple((node.name, node.kind) for node in fabric.nodes)

@@ -76,12 +76,12 @@ def scenario_from(
     """The scenario in a nested dict of the same keys as the TOML file."""
     changed = copy.deepcopy(dict(data))
     for key, value in (overrides or {}).items():
-        _override(changed, key, value, where)
+        _apply_override(changed, key, value, where)
     top = Table(changed, where)
-    return _read(top, changed, dict(overrides or {}), base)
+    return _read_scenario(top, changed, dict(overrides or {}), base)
 
 
-def _override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+def _apply_override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
     """Sets `a.b.c`; an element of an array of tables is addressed by its name."""
     *path, last = key.split(".")
     at: Any = data
@@ -103,7 +103,9 @@ def _override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
     at[last] = value
 
 
-def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path) -> Scenario:
+def _read_scenario(
+    top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
+) -> Scenario:
     name = top.text("name", "scenario")
     system = top.choice("system", {name: name for name in system_names()}, "ideal")
     values = system_values(system)
@@ -116,14 +118,14 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
         )
     sample = top.time_ps("sample_queues_every", 0)
     fabric = read_scenario_fabric(top.table("fabric"), base)
-    host = _merged(top, "host", values)
+    host = _merge_section(top, "host", values)
     think = host.time_ps("think", 0)
-    switch = _merged(top, "switch", values)
-    credits = _credits(_merged(top, "credits", values), switch, host)
-    congestion = _congestion(top.table("congestion", {}))
-    switches = _switches(switch, congestion)
-    adapter = _adapter(host)
-    lanes = _lanes(top.table("lanes", {}), fabric)
+    switch = _merge_section(top, "switch", values)
+    credits = _read_credits(_merge_section(top, "credits", values), switch, host)
+    congestion = _read_congestion(top.table("congestion", {}))
+    switches = _read_switches(switch, congestion)
+    adapter = _read_adapter(host)
+    lanes = _read_lanes(top.table("lanes", {}), fabric)
     traffic = tuple(
         read_traffic(table, fabric, seed=seed, think_ps=think, base=base)
         for table in top.tables("traffic")
@@ -146,35 +148,35 @@ def _read(top: Table, data: dict[str, Any], settings: dict[str, Any], base: Path
         credits=credits,
         adapter=adapter,
         traffic=traffic,
-        digest=_digest(data, base),
-        settings={key: _storable(value) for key, value in settings.items()},
+        digest=_compute_digest(data, base),
+        settings={key: _to_setting(value) for key, value in settings.items()},
     )
 
 
-def _digest(data: Mapping[str, Any], base: Path) -> str:
+def _compute_digest(data: Mapping[str, Any], base: Path) -> str:
     """Of everything that decides the result: the scenario, the files it names, weft itself."""
     digest = hashlib.sha256(
         f"{__version__} {json.dumps(data, sort_keys=True, default=str)}".encode()
     )
     tables = [data.get("fabric", {}), *data.get("traffic", [])]
-    for name in (name for table in tables for name in _names(table.get("file", []))):
+    for name in (name for table in tables for name in _as_list(table.get("file", []))):
         digest.update((base / name).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _names(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _storable(value: Any) -> Any:
+def _to_setting(value: Any) -> Any:
     """Settings are kept as plain values; a list is kept as it would be written."""
     return value if isinstance(value, str | int | float | bool) else json.dumps(value)
 
 
-def _merged(top: Table, section: str, values: Mapping[str, Mapping[str, Any]]) -> Table:
+def _merge_section(top: Table, section: str, values: Mapping[str, Mapping[str, Any]]) -> Table:
     """A section of the scenario on top of the system's values."""
-    own = top.table(section, {}).rest()
-    return Table({**values.get(section, {}), **own}, top.where, f"{section}.")
+    overrides = top.table(section, {}).rest()
+    return Table({**values.get(section, {}), **overrides}, top.where, f"{section}.")
 
 
 def read_scenario_fabric(table: Table, base: Path) -> Fabric:
@@ -196,7 +198,7 @@ def read_scenario_fabric(table: Table, base: Path) -> Fabric:
     return check_fabric(fabric)
 
 
-def _credits(table: Table, switch: Table, host: Table) -> CreditSpec:
+def _read_credits(table: Table, switch: Table, host: Table) -> CreditSpec:
     spec = CreditSpec()
     spec.interval_ps = table.time_ps("interval", 0)
     spec.delay_ps = table.time_ps("delay", 0)
@@ -206,7 +208,7 @@ def _credits(table: Table, switch: Table, host: Table) -> CreditSpec:
     return spec
 
 
-def _switches(table: Table, congestion: CongestionControl) -> SwitchSpec:
+def _read_switches(table: Table, congestion: CongestionControl) -> SwitchSpec:
     spec = SwitchSpec()
     spec.latency_ps = table.time_ps("latency")
     spec.jitter_mean_ps = table.time_ps("jitter", 0)
@@ -217,7 +219,7 @@ def _switches(table: Table, congestion: CongestionControl) -> SwitchSpec:
     return spec
 
 
-def _congestion(table: Table) -> CongestionControl:
+def _read_congestion(table: Table) -> CongestionControl:
     spec = CongestionControl()
     spec.enabled = table.flag("enabled", False)
     spec.threshold_bytes = table.size_bytes("threshold", 1, MAX_BUFFER, 16384)
@@ -230,7 +232,7 @@ def _congestion(table: Table) -> CongestionControl:
     return spec
 
 
-def _adapter(table: Table) -> AdapterSpec:
+def _read_adapter(table: Table) -> AdapterSpec:
     spec = AdapterSpec()
     for key in (
         "post",
@@ -256,19 +258,19 @@ def _adapter(table: Table) -> AdapterSpec:
     return spec
 
 
-def _lanes(table: Table, fabric: Fabric) -> LanePlan:
+def _read_lanes(table: Table, fabric: Fabric) -> LanePlan:
     lanes = fabric.lanes
-    sl2vl = _sl2vl(table, lanes)
-    tables, served = _arbitration(table, lanes)
+    sl2vl = _read_sl2vl(table, lanes)
+    tables, served = _read_arbitration(table, lanes)
     ports: list[tuple[int, int, ArbTables]] = []
     maps: list[tuple[int, int, int, tuple[int, ...]]] = []
     for port in table.tables("port", []):
-        node, number = _switch_port(port, fabric)
+        node, number = _read_switch_port(port, fabric)
         if port.has("sl2vl"):
             in_port = port.integer("in", 0, fabric.nodes[node].ports, 0)
-            maps.append((node, in_port, number, _sl2vl(port, lanes)))
+            maps.append((node, in_port, number, _read_sl2vl(port, lanes)))
         if port.has("low") or port.has("high"):
-            ports.append((node, number, _arbitration(port, lanes)[0]))
+            ports.append((node, number, _read_arbitration(port, lanes)[0]))
         port.done()
     table.done()
     return LanePlan(
@@ -276,7 +278,7 @@ def _lanes(table: Table, fabric: Fabric) -> LanePlan:
     )
 
 
-def _switch_port(table: Table, fabric: Fabric) -> tuple[int, int]:
+def _read_switch_port(table: Table, fabric: Fabric) -> tuple[int, int]:
     name = table.text("node")
     nodes = {node.name: i for i, node in enumerate(fabric.nodes)}
     if name not in nodes:
@@ -284,30 +286,34 @@ def _switch_port(table: Table, fabric: Fabric) -> tuple[int, int]:
     return nodes[name], table.integer("port", 0, fabric.nodes[nodes[name]].ports)
 
 
-def _sl2vl(table: Table, lanes: int) -> tuple[int, ...]:
+def _read_sl2vl(table: Table, lanes: int) -> tuple[int, ...]:
     default = [sl % lanes for sl in range(16)]
     value = table.raw("sl2vl", default)
-    given = list(value) if isinstance(value, list) else None
-    if given is None or not 1 <= len(given) <= 16 or not all(type(v) is int for v in given):
+    lane_map = list(value) if isinstance(value, list) else None
+    if (
+        lane_map is None
+        or not 1 <= len(lane_map) <= 16
+        or not all(type(v) is int for v in lane_map)
+    ):
         raise InputError(table.place("sl2vl"), f"{value!r} is not a list of lanes", "give 1 to 16")
-    for vl in given:
+    for vl in lane_map:
         if not 0 <= vl < lanes:
             raise InputError(
                 table.place("sl2vl"),
                 f"lane {vl} does not exist",
                 f"the fabric has lanes 0 to {lanes - 1}",
             )
-    return (*given, *[given[-1]] * (16 - len(given)))
+    return (*lane_map, *[lane_map[-1]] * (16 - len(lane_map)))
 
 
-def _arbitration(table: Table, lanes: int) -> tuple[ArbTables, frozenset[int]]:
-    low = _entries(table, "low", lanes, [[vl, 64] for vl in range(lanes)])
-    high = _entries(table, "high", lanes, [])
+def _read_arbitration(table: Table, lanes: int) -> tuple[ArbTables, frozenset[int]]:
+    low = _read_entries(table, "low", lanes, [[vl, 64] for vl in range(lanes)])
+    high = _read_entries(table, "high", lanes, [])
     served = frozenset(vl for vl, weight in [*high, *low] if weight)
     return ArbTables(high, low, table.integer("high_limit", 0, 255, 255)), served
 
 
-def _entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> list[list[int]]:
+def _read_entries(table: Table, key: str, lanes: int, default: list[list[int]]) -> list[list[int]]:
     value = table.raw(key, default)
     if not isinstance(value, list) or len(value) > 64:
         raise InputError(

@@ -19,39 +19,39 @@ from weft.fabric import Fabric
 from weft.toml_table import Table
 
 
-def host_list(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
+def parse_hosts(fabric: Fabric, names: Sequence[str], place: str) -> list[int]:
     """Host numbers of names; "h0..h4" is a range in the fabric's order, "all" every host."""
-    order = host_order(fabric)
+    order = number_hosts(fabric)
     hosts: list[int] = []
     for name in names:
         if name == "all":
             hosts += order.values()
         elif ".." in name:
-            first, last = (host_number(order, n, place) for n in name.split("..", 1))
+            first, last = (find_host(order, n, place) for n in name.split("..", 1))
             if last < first:
                 raise InputError(place, f"{name!r} is an empty range", "put the lower host first")
             hosts += range(first, last + 1)
         else:
-            hosts.append(host_number(order, name, place))
+            hosts.append(find_host(order, name, place))
     if not hosts:
         raise InputError(place, "names no host", "name at least one")
     return hosts
 
 
-def host_order(fabric: Fabric) -> dict[str, int]:
+def number_hosts(fabric: Fabric) -> dict[str, int]:
     """The number of each host, by name."""
     return {fabric.nodes[node].name: i for i, node in enumerate(fabric.hosts)}
 
 
-def host_number(order: dict[str, int], name: str, place: str) -> int:
+def find_host(order: dict[str, int], name: str, place: str) -> int:
     if name not in order:
         some = list(order)
-        known = ", ".join(some[:3]) + (f" … {some[-1]}" if len(some) > 3 else "")
-        raise InputError(place, f"{name!r} is not a host of the fabric", f"hosts are {known}")
+        examples = ", ".join(some[:3]) + (f" … {some[-1]}" if len(some) > 3 else "")
+        raise InputError(place, f"{name!r} is not a host of the fabric", f"hosts are {examples}")
     return order[name]
 
 
-def trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def read_trace(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     columns = ["time_ns", "from", "to", "bytes"]
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -74,7 +74,7 @@ def trace_rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         ) from error
 
 
-def trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:
+def parse_trace_number(row: dict[str, str], key: str, scale: int, place: str) -> int:
     try:
         value = round(float(row[key]) * scale)
     except (ValueError, OverflowError):
@@ -166,18 +166,18 @@ def _largest_packet(flow: FlowSpec) -> int:
 # ---- Hosts ------------------------------------------------------------------------------------
 
 
-def _pairs(table: Table, context: _Context) -> list[tuple[int, int]]:
+def _read_pairs(table: Table, context: _Context) -> list[tuple[int, int]]:
     """Every sender with every receiver, except a host with itself."""
-    senders = host_list(context.fabric, table.texts("from"), table.place("from"))
-    receivers = host_list(context.fabric, table.texts("to"), table.place("to"))
+    senders = parse_hosts(context.fabric, table.texts("from"), table.place("from"))
+    receivers = parse_hosts(context.fabric, table.texts("to"), table.place("to"))
     pairs = [(s, r) for s in senders for r in receivers if s != r]
     if not pairs:
         raise InputError(table.place("to"), "every receiver is its own sender", "name another host")
     return pairs
 
 
-def _everyone(table: Table, context: _Context, least: int) -> list[int]:
-    hosts = host_list(context.fabric, table.texts("hosts", "all"), table.place("hosts"))
+def _read_group(table: Table, context: _Context, least: int) -> list[int]:
+    hosts = parse_hosts(context.fabric, table.texts("hosts", "all"), table.place("hosts"))
     for host in hosts:
         if hosts.count(host) > 1:
             name = context.fabric.nodes[context.fabric.hosts[host]].name
@@ -191,7 +191,7 @@ def _everyone(table: Table, context: _Context, least: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
+class _Common:
     size_bytes: int
     mtu: int
     sl: int
@@ -204,7 +204,7 @@ class _Shared:
     allow_inline: bool
 
 
-def _shared(table: Table, *, size: str | None = None, without: Sequence[str] = ()) -> _Shared:
+def _read_common(table: Table, *, size: str | None = None, without: Sequence[str] = ()) -> _Common:
     """The keys all kinds have, except those `without` a meaning for this one."""
 
     def has(key: str) -> bool:
@@ -224,7 +224,7 @@ def _shared(table: Table, *, size: str | None = None, without: Sequence[str] = (
     stop = table.time_ps("stop", NEVER_PS) if has("stop") else NEVER_PS
     if stop <= start:
         raise InputError(table.place("stop"), "is not after start", "stop later")
-    return _Shared(
+    return _Common(
         size_bytes=size_bytes,
         mtu=mtu,
         sl=table.integer("sl", 0, 15, 0),
@@ -247,10 +247,10 @@ def _check_combination(place: str, transport: Transport, op: Op, size: int, mtu:
         raise InputError(place, f"a ud message of {size} B exceeds the MTU {mtu} B", "use rc or uc")
 
 
-def _flow(shared: _Shared, src: int, dst: int, pattern: Pattern) -> FlowSpec:
+def _new_flow(shared: _Common, src: int, dst: int, pattern: Pattern) -> FlowSpec:
     flow = FlowSpec()
     flow.src, flow.dst, flow.pattern = src, dst, pattern
-    for key in _Shared.__slots__:
+    for key in _Common.__slots__:
         setattr(flow, key, getattr(shared, key))
     return flow
 
@@ -262,31 +262,31 @@ def _one_part(context: _Context, flows: Sequence[FlowSpec]) -> Iterator[Part]:
 # ---- Kinds ------------------------------------------------------------------------------------
 
 
-def _bandwidth(
+def _read_bandwidth(
     table: Table, context: _Context, *, size: str | None = None, window: int = 64, batch: int = 1
 ) -> Iterator[Part]:
     """Open loop: keeps `window` messages outstanding, as fast as the fabric takes them."""
-    shared = _shared(table, size=size)
+    shared = _read_common(table, size=size)
     window = table.integer("window", 1, MAX_WINDOW, window)
     batch = table.integer("batch", 1, MAX_WINDOW, batch)
     rate = table.rate_bps("rate", 0.0)
     messages = table.integer("messages", 1, MAX_MESSAGES, -1)
     flows = []
-    for src, dst in _pairs(table, context):
-        flow = _flow(shared, src, dst, Pattern.STREAM)
+    for src, dst in _read_pairs(table, context):
+        flow = _new_flow(shared, src, dst, Pattern.STREAM)
         flow.window, flow.batch, flow.rate_bps, flow.messages = window, batch, rate, messages
         flows.append(flow)
     return _one_part(context, flows)
 
 
-def _pretend(table: Table, context: _Context) -> Iterator[Part]:
+def _read_pretend(table: Table, context: _Context) -> Iterator[Part]:
     """A bandwidth generator that passes for a latency-sensitive one: small, batched messages."""
-    return _bandwidth(table, context, size="256 B", window=128, batch=16)
+    return _read_bandwidth(table, context, size="256 B", window=128, batch=16)
 
 
-def _latency(table: Table, context: _Context) -> Iterator[Part]:
+def _read_latency(table: Table, context: _Context) -> Iterator[Part]:
     """Closed loop: one message at a time, each timed."""
-    shared = _shared(table, size="64 B")
+    shared = _read_common(table, size="64 B")
     estimator = table.choice("estimator", ESTIMATORS, "completion")
     if shared.transport != Transport.RC and estimator != Estimator.PING_PONG:
         raise InputError(
@@ -301,26 +301,26 @@ def _latency(table: Table, context: _Context) -> Iterator[Part]:
     return _one_part(
         context,
         [
-            _probe(shared, src, dst, estimator, think, messages)
-            for src, dst in _pairs(table, context)
+            _new_probe(shared, src, dst, estimator, think, messages)
+            for src, dst in _read_pairs(table, context)
         ],
     )
 
 
-def _probe(
-    shared: _Shared, src: int, dst: int, estimator: Estimator, think: int, messages: int
+def _new_probe(
+    shared: _Common, src: int, dst: int, estimator: Estimator, think: int, messages: int
 ) -> FlowSpec:
-    flow = _flow(shared, src, dst, Pattern.PROBE)
+    flow = _new_flow(shared, src, dst, Pattern.PROBE)
     flow.estimator, flow.think_ps, flow.messages = estimator, think, messages
     return flow
 
 
-def _estimators(table: Table, context: _Context) -> Iterator[Part]:
+def _read_estimators(table: Table, context: _Context) -> Iterator[Part]:
     """RPerf, qperf's post-poll and perftest's ping-pong on the same path, one after the other."""
-    shared = _shared(table, size="64 B", without=("operation", "transport", "stop", "inline"))
+    shared = _read_common(table, size="64 B", without=("operation", "transport", "stop", "inline"))
     slice_ps = table.time_ps("slice", low=1)
-    ((src, dst), *others) = _pairs(table, context)
-    if others:
+    ((src, dst), *more_pairs) = _read_pairs(table, context)
+    if more_pairs:
         raise InputError(table.place("from"), "names more than one pair", "name one host each")
     runs = (
         ("rperf", Estimator.RPERF_WIRE_FIRST, Op.SEND, True),
@@ -329,50 +329,50 @@ def _estimators(table: Table, context: _Context) -> Iterator[Part]:
         ("ping_pong", Estimator.PING_PONG, Op.SEND, True),
     )
     for number, (name, estimator, op, inline) in enumerate(runs):
-        flow = _probe(shared, src, dst, estimator, context.think_ps, -1)
+        flow = _new_probe(shared, src, dst, estimator, context.think_ps, -1)
         flow.op, flow.allow_inline = op, inline
         flow.start_ps = shared.start_ps + number * slice_ps
         flow.stop_ps = flow.start_ps + slice_ps
         yield Part(name=f"{context.name}.{name}", flows=(flow,))
 
 
-def _paced(table: Table, context: _Context) -> Iterator[Part]:
+def _read_paced(table: Table, context: _Context) -> Iterator[Part]:
     """Open loop at a given pace; latency counts from the intended time."""
-    shared = _shared(table, size="64 B")
+    shared = _read_common(table, size="64 B")
     interval = table.time_ps("interval", low=1)
     poisson = table.choice("arrivals", {"fixed": False, "poisson": True}, "fixed")
     messages = table.integer("messages", 1, MAX_MESSAGES, -1)
     flows = []
-    for src, dst in _pairs(table, context):
-        flow = _flow(shared, src, dst, Pattern.PACED)
+    for src, dst in _read_pairs(table, context):
+        flow = _new_flow(shared, src, dst, Pattern.PACED)
         flow.interval_ps, flow.poisson, flow.messages = interval, poisson, messages
         flows.append(flow)
     return _one_part(context, flows)
 
 
-def _incast(table: Table, context: _Context) -> Iterator[Part]:
+def _read_incast(table: Table, context: _Context) -> Iterator[Part]:
     """Every sender sends `messages` messages to one receiver at the same time."""
-    shared = _shared(table)
+    shared = _read_common(table)
     messages = table.integer("messages", 1, MAX_MESSAGES, 1)
-    pairs = _pairs(table, context)
+    pairs = _read_pairs(table, context)
     if len({dst for _, dst in pairs}) != 1:
         raise InputError(table.place("to"), "names more than one receiver", "an incast has one")
-    return _one_part(context, [_finite(shared, s, d, messages) for s, d in pairs])
+    return _one_part(context, [_new_finite(shared, s, d, messages) for s, d in pairs])
 
 
-def _finite(shared: _Shared, src: int, dst: int, messages: int = 1) -> FlowSpec:
-    flow = _flow(shared, src, dst, Pattern.STREAM)
+def _new_finite(shared: _Common, src: int, dst: int, messages: int = 1) -> FlowSpec:
+    flow = _new_flow(shared, src, dst, Pattern.STREAM)
     flow.messages, flow.window = messages, min(messages, 64)
     return flow
 
 
-def _permutation(table: Table, context: _Context) -> Iterator[Part]:
+def _read_permutation(table: Table, context: _Context) -> Iterator[Part]:
     """Every host sends to one other and receives from one other: a random derangement."""
-    shared = _shared(table)
-    hosts = _everyone(table, context, 2)
+    shared = _read_common(table)
+    hosts = _read_group(table, context, 2)
     messages = table.integer("messages", 1, MAX_MESSAGES, 1)
     targets = derangement(hosts, context.random)
-    flows = [_finite(shared, s, d, messages) for s, d in zip(hosts, targets, strict=True)]
+    flows = [_new_finite(shared, s, d, messages) for s, d in zip(hosts, targets, strict=True)]
     return _one_part(context, flows)
 
 
@@ -385,10 +385,10 @@ def derangement(items: Sequence[int], rng: random.Random) -> list[int]:
             return shuffled
 
 
-def _random_peers(table: Table, context: _Context) -> Iterator[Part]:
+def _read_random_peers(table: Table, context: _Context) -> Iterator[Part]:
     """Every host sends `messages` messages, each to a peer chosen at random."""
-    shared = _shared(table)
-    hosts = _everyone(table, context, 2)
+    shared = _read_common(table)
+    hosts = _read_group(table, context, 2)
     messages = table.integer("messages", 1, 10**6, 1)
     flows = []
     for src in hosts:
@@ -398,25 +398,25 @@ def _random_peers(table: Table, context: _Context) -> Iterator[Part]:
             while dst == src:
                 dst = context.random.choice(hosts)
             counts[dst] += 1
-        flows += [_finite(shared, src, dst, n) for dst, n in counts.items()]
+        flows += [_new_finite(shared, src, dst, n) for dst, n in counts.items()]
     return _one_part(context, flows)
 
 
-def _shuffle(table: Table, context: _Context) -> Iterator[Part]:
+def _read_shuffle(table: Table, context: _Context) -> Iterator[Part]:
     """All to all: every host sends one message to every other."""
-    shared = _shared(table)
-    hosts = _everyone(table, context, 2)
-    return _one_part(context, [_finite(shared, s, d) for s in hosts for d in hosts if s != d])
+    shared = _read_common(table)
+    hosts = _read_group(table, context, 2)
+    return _one_part(context, [_new_finite(shared, s, d) for s in hosts for d in hosts if s != d])
 
 
-def _allreduce(table: Table, context: _Context) -> Iterator[Part]:
+def _read_allreduce(table: Table, context: _Context) -> Iterator[Part]:
     """Ring all-reduce of `size` bytes: 2(n-1) steps of size/n, each when the last has arrived."""
-    shared = _shared(table)
-    hosts = _everyone(table, context, 2)
+    shared = _read_common(table)
+    hosts = _read_group(table, context, 2)
     n = len(hosts)
     flows = []
     for i, src in enumerate(hosts):
-        flow = _flow(shared, src, hosts[(i + 1) % n], Pattern.TRIGGERED)
+        flow = _new_flow(shared, src, hosts[(i + 1) % n], Pattern.TRIGGERED)
         flow.size_bytes = max(1, shared.size_bytes // n)
         flow.messages, flow.initial_triggers = 2 * (n - 1), 1
         flow.triggers = (i + 1) % n  # within this part; the run adds where the part starts
@@ -424,18 +424,21 @@ def _allreduce(table: Table, context: _Context) -> Iterator[Part]:
     return _one_part(context, flows)
 
 
-def _replay(table: Table, context: _Context) -> Iterator[Part]:
+def _read_replay(table: Table, context: _Context) -> Iterator[Part]:
     """A recorded trace: CSV with the columns time_ns, from, to, bytes."""
-    shared = _shared(table, without=("size", "stop"))
+    shared = _read_common(table, without=("size", "stop"))
     path = context.base / table.text("file")
-    order = host_order(context.fabric)
+    order = number_hosts(context.fabric)
     times: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for line, row in trace_rows(path):
+    for line, row in read_trace(path):
         place = f"{path} line {line}"
-        src, dst = (host_number(order, row[key], place) for key in ("from", "to"))
+        src, dst = (find_host(order, row[key], place) for key in ("from", "to"))
         if src == dst:
             raise InputError(place, "sends to itself", "name another host")
-        ps, size = trace_number(row, "time_ns", 1000, place), trace_number(row, "bytes", 1, place)
+        ps, size = (
+            parse_trace_number(row, "time_ns", 1000, place),
+            parse_trace_number(row, "bytes", 1, place),
+        )
         if size < 1:
             raise InputError(place, "bytes is 0", "use 1 or more")
         _check_combination(place, shared.transport, shared.op, size, shared.mtu)
@@ -445,7 +448,7 @@ def _replay(table: Table, context: _Context) -> Iterator[Part]:
     flows = []
     for (src, dst), messages in times.items():
         messages.sort()
-        flow = _flow(shared, src, dst, Pattern.SCHEDULE)
+        flow = _new_flow(shared, src, dst, Pattern.SCHEDULE)
         flow.schedule_times_ps = [t for t, _ in messages]
         flow.schedule_sizes_bytes = [s for _, s in messages]
         flow.messages = len(messages)
@@ -454,15 +457,15 @@ def _replay(table: Table, context: _Context) -> Iterator[Part]:
 
 
 KINDS: dict[str, Callable[[Table, _Context], Iterator[Part]]] = {
-    "bandwidth": _bandwidth,
-    "latency": _latency,
-    "paced": _paced,
-    "pretend": _pretend,
-    "estimators": _estimators,
-    "incast": _incast,
-    "permutation": _permutation,
-    "random": _random_peers,
-    "shuffle": _shuffle,
-    "allreduce": _allreduce,
-    "replay": _replay,
+    "bandwidth": _read_bandwidth,
+    "latency": _read_latency,
+    "paced": _read_paced,
+    "pretend": _read_pretend,
+    "estimators": _read_estimators,
+    "incast": _read_incast,
+    "permutation": _read_permutation,
+    "random": _read_random_peers,
+    "shuffle": _read_shuffle,
+    "allreduce": _read_allreduce,
+    "replay": _read_replay,
 }

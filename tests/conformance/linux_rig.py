@@ -21,11 +21,11 @@ from weft.host.net.rtnetlink import KernelRefusal, Message, Rtnetlink
 from weft.host.testbed.build import Testbed, testbed
 from weft.host.testbed.wiring import Wiring
 from weft.switches import Failed, PortName, Switches, Tables
-from weft.switches.linux.agent import Desk, Server
-from weft.switches.linux.agent_connection import Agent, socket_path
+from weft.switches.linux.agent import RequestHandler, Server
+from weft.switches.linux.agent_connection import Agent, build_socket_path
 from weft.switches.linux.driver import LinuxSwitches
 from weft.switches.linux.htb_ports import Ports
-from weft.switches.linux.htb_tables import LEVELS, QUEUES, dscp_of
+from weft.switches.linux.htb_tables import LEVELS, QUEUES, choose_dscp
 from weft.switches.linux.testbed_discovery import discover_testbed, list_interfaces
 
 WIRING = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=100_000_000, switches="leaf-spine")
@@ -78,7 +78,7 @@ class LinuxRig:
         folder = self._directory / node
         folder.mkdir(mode=0o700)
         ports = Ports(link, list_interfaces(self._bed, node), folder)
-        server = stack.enter_context(Server(folder, Desk(node, ports)))
+        server = stack.enter_context(Server(folder, RequestHandler(node, ports)))
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         stack.callback(thread.join)
@@ -99,7 +99,7 @@ class LinuxRig:
         return (*names, PortName("spine1", 2), PortName("h3", 1))
 
     def again(self) -> LinuxSwitches:
-        agents = [Agent(node, socket_path(self._directory / node)) for node in NODES]
+        agents = [Agent(node, build_socket_path(self._directory / node)) for node in NODES]
         return LinuxSwitches(agents, lambda known: discover_testbed(self._bed, "rig", known))
 
     @contextmanager
@@ -130,7 +130,9 @@ def _state(end: LinkEnd) -> State:
         index = link.index(end.interface)
         found = htb.read_tree(link, index, link_ends.read_root(link, end, index))
     served = {q for q in range(QUEUES) if found.classes[htb.build_classid(q)].rate_bps >= ONE_KBPS}
-    queue_of = [found.class_of(dscp_of(level)) - htb.build_classid(0) for level in range(LEVELS)]
+    queue_of = [
+        found.class_of(choose_dscp(level)) - htb.build_classid(0) for level in range(LEVELS)
+    ]
     return State(queues_of=[tuple(queue_of)], served=frozenset(served))
 
 

@@ -196,7 +196,7 @@ def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[
             with pytest.raises(InputError, match=told), cap_links([end], rate_bps=10**6):
                 pass
         with Rtnetlink(inside) as link:
-            assert link.index("eth0") not in link.default_routes()  # its peer is elsewhere
+            assert link.index("eth0") not in link.read_default_routes()  # its peer is elsewhere
     finally:
         namespaces.run_command(["ip", "-n", inside, "link", "del", "br9"])
     with cap_links(spare, rate_bps=10**6) as links:

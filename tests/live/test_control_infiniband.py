@@ -156,8 +156,8 @@ def set_by_hand(by_hand: RemoteDriver, request: mad.Smp) -> float:
 
 def nine_each(fabric: Fabric, port: PortName) -> mad.Smp:
     """Equal weights, which nobody asked for."""
-    block = mad.arbitration_block([(vl, 9) for vl in range(LEVELS)])
-    modifier = mad.arbitration_modifier(mad.LOW, 0, port.port)
+    block = mad.pack_arbitration([(vl, 9) for vl in range(LEVELS)])
+    modifier = mad.pack_arbitration_modifier(mad.LOW, 0, port.port)
     return mad.Smp(lid_of(fabric, port.node), mad.VL_ARBITRATION, modifier, block)
 
 
@@ -197,8 +197,8 @@ def test_a_map_changed_by_hand_is_found_within_a_round_of_reads(
         all_in_one = mad.Smp(
             lid_of(fabric, port.node),
             mad.SL_TO_VL,
-            mad.mapping_modifier(1, port.port),
-            mad.mapping([0] * 15 + [7]),
+            mad.pack_map_modifier(1, port.port),
+            mad.pack_map([0] * 15 + [7]),
         )
         set_s = set_by_hand(by_hand, all_in_one)
         took_s = repaired_s(made, fabric, port, wanted, set_s)

@@ -180,8 +180,8 @@ def test_drift_at_one_port_is_read_and_repaired(made: Subnet, driver: RemoteDriv
     wanted = weighted(1)
     driver.write({port: wanted})
     other = RemoteDriver(made)
-    modifier = mad.arbitration_modifier(mad.LOW, 0, port.port)
-    block = mad.arbitration_block([(vl, 9) for vl in range(8)])
+    modifier = mad.pack_arbitration_modifier(mad.LOW, 0, port.port)
+    block = mad.pack_arbitration([(vl, 9) for vl in range(8)])
     set_low = mad.Smp(lid(fabric, port.node), mad.VL_ARBITRATION, modifier, block)
     other.call("wire", "ask", [set_low])
     other.close()
@@ -445,8 +445,8 @@ def test_a_map_changed_at_one_input_of_the_papers_fabric_is_found_and_repaired(
     assert remote.write(wanted) == wanted
     odd = ports[100]
     last_input = fabric.nodes[fabric.index(odd.node)].ports
-    modifier = mad.mapping_modifier(last_input, odd.port)
-    block = mad.mapping([*[0] * 8, *range(8, 16)])
+    modifier = mad.pack_map_modifier(last_input, odd.port)
+    block = mad.pack_map([*[0] * 8, *range(8, 16)])
     set_map = mad.Smp(lid(fabric, odd.node), mad.SL_TO_VL, modifier, block)
     assert remote.call("wire", "ask", [set_map])[0][:8] == block[:8]
     reads = 1

@@ -44,9 +44,9 @@ def test_a_testbed_is_discovered_with_the_routes_that_its_bridges_have(
             for row, switch in enumerate(bed.layout.switches):
                 for column, host in enumerate(hosts):
                     (port,) = fabric.routes.ports(row, column)
-                    assert f"port{port}" == bed.layout.ways[switch][host]
+                    assert f"port{port}" == bed.layout.routes[switch][host]
             forget = ["bridge", "-n", bed.namespace(bed.layout.switches[0]), "fdb", "del"]
-            at = bed.layout.ways[bed.layout.switches[0]]["h1"]
+            at = bed.layout.routes[bed.layout.switches[0]]["h1"]
             namespaces.run_command([*forget, "02:77:65:66:00:01", "dev", at, "master"])
             assert driver.discover() == fabric
             (note,) = driver.notes

@@ -207,7 +207,7 @@ def dying(function):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return call
-persistent._write = dying(persistent._write)
+persistent._write_state = dying(persistent._write_state)
 subprocess.run = dying(subprocess.run)
 persistent.build_testbed(sys.argv[1], Wiring(hosts=("h1", "h2"), rate_bps=200_000_000))
 """

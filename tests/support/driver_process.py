@@ -22,7 +22,7 @@ from weft.fabric import Fabric
 from weft.switches import Ability, Failed, Foreign, PortName, Tables
 from weft.switches.infiniband import InfinibandSwitches
 from weft.switches.infiniband.mad import PORT_INFO, SL_TO_VL, VL_ARBITRATION, Smp
-from weft.switches.infiniband.mad_transport import Refusal, Smps, Umad, Wire
+from weft.switches.infiniband.mad_transport import Refusal, SmpClient, Umad, WindowedSmps
 
 PORT_BITS = {PORT_INFO: 0xFF, SL_TO_VL: 0xFF, VL_ARBITRATION: 0xFFFF}
 
@@ -34,7 +34,7 @@ class TamperedWire:
     sent. (A host's port is 0 here: an adapter's requests do not name it.)
     """
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: SmpClient) -> None:
         self._wire = wire
         self._refused: tuple[int, int, range] | None = None
         self._count = 0
@@ -131,7 +131,7 @@ def main() -> None:
     # The preloaded library prints to standard output: answers need a channel of their own.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    wire = TamperedWire(Smps(Umad()))
+    wire = TamperedWire(WindowedSmps(Umad()))
     levels = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     driver = InfinibandSwitches(wire, levels=levels)
     serve(driver, wire, sys.stdin.buffer, answers)

@@ -67,9 +67,9 @@ class SmallSubnet:
     def _answer(self, request: Smp) -> bytes | Refusal:
         device, port = self._reached(request.to)
         if device is None or device.guid in self.silent or self._is_lost(device, request):
-            return Refusal(f"{mad.address_words(request.to)} does not answer", is_silence=True)
+            return Refusal(f"{mad.describe_address(request.to)} does not answer", is_silence=True)
         if (device.guid, request.attribute) in self.untold:
-            return Refusal(f"{mad.address_words(request.to)} {mad.status_words(0x0C)}")
+            return Refusal(f"{mad.describe_address(request.to)} {mad.describe_status(0x0C)}")
         if request.new is not None:
             self.changes.append(request)
             self._set(device, request)

@@ -69,7 +69,7 @@ def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
     (tmp_path / "ipaddress.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     nothing = journals / "nothing.json"
-    caps._finish(caps._start_watchdog(nothing), nothing)
+    caps._restore_ends(caps._start_watchdog(nothing), nothing)
 
 
 def test_what_cannot_be_put_back_says_so_and_what_to_do_then(journals: Path) -> None:

@@ -330,7 +330,7 @@ def test_what_a_port_can_be_told_is_asked_before_each_change(
 
 def input_map(n: int) -> tuple[int, int]:
     """Where the map of an input towards PORT is kept."""
-    return mad.SL_TO_VL, mad.mapping_modifier(n, PORT.port)
+    return mad.SL_TO_VL, mad.pack_map_modifier(n, PORT.port)
 
 
 def test_a_port_whose_levels_stay_where_they_are_is_written_before_all_its_maps_are_read() -> None:
@@ -431,11 +431,11 @@ def test_after_a_wire_that_broke_half_way_what_is_there_is_read_and_not_remember
 
 def test_what_was_put_back_is_read_and_compared() -> None:
     subnet, devices = crowded_first()
-    lost = [Smp(11, *input_map(n), mad.mapping(SPREAD_VLS)) for n in (2, 3)]
+    lost = [Smp(11, *input_map(n), mad.pack_map(SPREAD_VLS)) for n in (2, 3)]
 
     def is_lost(request: Smp) -> bool:
         if request == Smp(11, *input_map(4)) and subnet.changes:
-            devices[3].memory[input_map(4)] = mad.mapping(SPREAD_VLS)  # it does not keep it
+            devices[3].memory[input_map(4)] = mad.pack_map(SPREAD_VLS)  # it does not keep it
         return request in lost
 
     written = InfinibandSwitches(Meddled(subnet, is_lost)).write({PORT: PLAIN})[PORT]

@@ -17,23 +17,23 @@ from weft.switches.infiniband.mad import (
     SL_TO_VL,
     VL_ARBITRATION,
     Smp,
-    address_words,
-    arbitration_block,
-    arbitration_entries,
-    arbitration_modifier,
+    describe_address,
+    describe_status,
     is_busy,
     is_same_subnet,
-    mapping,
-    mapping_modifier,
-    node_description,
-    node_info,
-    packed,
-    port_info,
-    status_words,
-    switch_info,
-    unpacked,
-    vls_of_levels,
-    with_high_limit,
+    pack_arbitration,
+    pack_arbitration_modifier,
+    pack_map,
+    pack_map_modifier,
+    pack_request,
+    replace_high_limit,
+    unpack_answer,
+    unpack_arbitration,
+    unpack_description,
+    unpack_map,
+    unpack_node_info,
+    unpack_port_info,
+    unpack_switch_info,
 )
 
 # Set to 0 these mean "no change"; set to what was read, some are commands.
@@ -64,7 +64,7 @@ def test_a_get_by_lid_is_a_packet_of_class_1() -> None:
             "M_Key": 0xA1B2C3D4E5F60718,
         },
     )
-    assert packed(Smp(7, NODE_INFO), 0x12345678, 0xA1B2C3D4E5F60718) == header + bytes(192)
+    assert pack_request(Smp(7, NODE_INFO), 0x12345678, 0xA1B2C3D4E5F60718) == header + bytes(192)
 
 
 def test_a_set_by_a_directed_route_names_the_ports_it_leaves() -> None:
@@ -87,11 +87,11 @@ def test_a_set_by_a_directed_route_names_the_ports_it_leaves() -> None:
     # Initial path: entry 0 is not used, entry n is the port left at hop n.
     way = bytes([0, 1, 36, 17]) + bytes(60)
     wanted = header + data + way + bytes(64)
-    assert packed(Smp((1, 36, 17), VL_ARBITRATION, 0x00010005, data), 9) == wanted
+    assert pack_request(Smp((1, 36, 17), VL_ARBITRATION, 0x00010005, data), 9) == wanted
 
 
 def test_this_hosts_own_port_is_a_directed_route_of_no_hop() -> None:
-    mad = packed(Smp((), NODE_INFO), 1)
+    mad = pack_request(Smp((), NODE_INFO), 1)
     assert (field(HEADER, "MgmtClass", mad[:64]), field(HEADER, "HopCount", mad[:64])) == (0x81, 0)
     assert mad[128:192] == bytes(64)
 
@@ -113,12 +113,12 @@ def test_an_answer_is_known_by_the_lower_half_of_its_transaction(
         "Status": 0x8000 | status if directed else status,
         "TransactionID": upper << 32 | transaction,
     }
-    answer = unpacked(laid_out(HEADER, values) + data + bytes(128))
+    answer = unpack_answer(laid_out(HEADER, values) + data + bytes(128))
     assert answer == (transaction, True, status, data)
 
 
 def test_our_own_request_that_comes_back_is_no_answer() -> None:
-    assert not unpacked(packed(Smp(7, NODE_INFO), 1)).is_answer
+    assert not unpack_answer(pack_request(Smp(7, NODE_INFO), 1)).is_answer
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_our_own_request_that_comes_back_is_no_answer() -> None:
     ],
 )
 def test_a_status_is_told_in_words(status: int, words: str) -> None:
-    assert status_words(status) == words
+    assert describe_status(status) == words
     assert not is_busy(status)
 
 
@@ -142,8 +142,8 @@ def test_a_busy_port_asks_to_be_asked_again() -> None:
 
 
 def test_addresses_are_told_as_tools_write_them() -> None:
-    assert address_words(12) == "LID 12"
-    assert address_words((1, 4)) == "the path 0,1,4"
+    assert describe_address(12) == "LID 12"
+    assert describe_address((1, 4)) == "the path 0,1,4"
 
 
 # ---- Attributes ---------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_addresses_are_told_as_tools_write_them() -> None:
 
 @given(any_of(NODE))
 def test_node_information_is_where_the_architecture_puts_it(values: dict[str, int]) -> None:
-    info = node_info(laid_out(NODE, values))
+    info = unpack_node_info(laid_out(NODE, values))
     found = (info.kind, info.ports, info.guid, info.port_guid, info.local_port)
     names = ("NodeType", "NumPorts", "NodeGUID", "PortGUID", "LocalPortNum")
     assert found == tuple(values[name] for name in names)
@@ -160,14 +160,14 @@ def test_node_information_is_where_the_architecture_puts_it(values: dict[str, in
 
 @given(any_of(SWITCH))
 def test_switch_information_is_where_the_architecture_puts_it(values: dict[str, int]) -> None:
-    info = switch_info(laid_out(SWITCH, values))
+    info = unpack_switch_info(laid_out(SWITCH, values))
     assert info.top == values["LinearFDBTop"]
     assert info.maps_all_inputs == (values["OptimizedSLtoVLMappingProgramming"] == 1)
 
 
 @given(any_of(PORT))
 def test_port_information_is_where_the_architecture_puts_it(values: dict[str, int]) -> None:
-    info = port_info(laid_out(PORT, values))
+    info = unpack_port_info(laid_out(PORT, values))
     assert info.lid == values["LID"]
     assert info.lmc == values["LMC"]
     assert info.has_maps == bool(values["CapabilityMask"] >> 6 & 1)
@@ -197,14 +197,14 @@ def test_the_rate_of_a_link_is_its_width_and_its_fastest_speed(
     width: int, speed: int, extended: int, rate: str | None
 ) -> None:
     values = {"LinkWidthActive": width, "LinkSpeedActive": speed, "LinkSpeedExtActive": extended}
-    assert port_info(laid_out(PORT, values)).rate == rate
+    assert unpack_port_info(laid_out(PORT, values)).rate == rate
 
 
 @given(any_of(PORT), st.integers(0, 255))
 def test_a_new_limit_leaves_all_else_and_commands_nothing(
     values: dict[str, int], limit: int
 ) -> None:
-    new = with_high_limit(laid_out(PORT, values), limit)
+    new = replace_high_limit(laid_out(PORT, values), limit)
     wanted = {**values, "VLHighLimit": limit, **dict.fromkeys(COMMANDS, 0)}
     assert {name: field(PORT, name, new) for name in PORT} == wanted
 
@@ -224,14 +224,14 @@ def test_what_the_subnet_manager_owns_of_a_port_is_compared(
 
 
 def test_a_description_ends_at_its_first_zero() -> None:
-    assert node_description(b"leaf 3 rack 7\0junk".ljust(64, b"\0")) == "leaf 3 rack 7"
-    assert node_description(bytes(64)) == ""
-    assert node_description(b"x" * 64) == "x" * 64
+    assert unpack_description(b"leaf 3 rack 7\0junk".ljust(64, b"\0")) == "leaf 3 rack 7"
+    assert unpack_description(bytes(64)) == ""
+    assert unpack_description(b"x" * 64) == "x" * 64
 
 
 @given(st.binary(min_size=64, max_size=64))
 def test_any_description_becomes_a_name_or_nothing(data: bytes) -> None:
-    name = node_description(data)
+    name = unpack_description(data)
     assert name == name.strip()
     assert not name or (name.isprintable() and '"' not in name)
 
@@ -240,32 +240,27 @@ def test_any_description_becomes_a_name_or_nothing(data: bytes) -> None:
 
 
 def test_arbitration_entries_are_pairs_of_a_lane_and_its_weight() -> None:
-    assert arbitration_block([(0, 4), (14, 255), (7, 0)]) == bytes([0, 4, 14, 255, 7, 0]) + bytes(
-        58
-    )
+    assert pack_arbitration([(0, 4), (14, 255), (7, 0)]) == bytes([0, 4, 14, 255, 7, 0]) + bytes(58)
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 255)), max_size=32))
 def test_arbitration_entries_survive_the_wire(entries: list[tuple[int, int]]) -> None:
     padded = [*entries, *[(0, 0)] * (32 - len(entries))]
-    assert list(arbitration_entries(arbitration_block(entries))) == padded
+    assert list(unpack_arbitration(pack_arbitration(entries))) == padded
 
 
 def test_blocks_1_and_2_are_of_low_priority_3_and_4_of_high() -> None:
-    assert [arbitration_modifier(table, block, 5) for table in (LOW, HIGH) for block in (0, 1)] == [
-        0x10005,
-        0x20005,
-        0x30005,
-        0x40005,
-    ]
+    assert [
+        pack_arbitration_modifier(table, block, 5) for table in (LOW, HIGH) for block in (0, 1)
+    ] == [0x10005, 0x20005, 0x30005, 0x40005]
 
 
 def test_two_levels_share_a_byte_the_even_one_first() -> None:
-    assert mapping(range(16)) == bytes.fromhex("0123456789abcdef") + bytes(56)
-    assert mapping_modifier(3, 17) == 0x0311
+    assert pack_map(range(16)) == bytes.fromhex("0123456789abcdef") + bytes(56)
+    assert pack_map_modifier(3, 17) == 0x0311
     assert SL_TO_VL == 0x17
 
 
 @given(st.lists(st.integers(0, 15), min_size=16, max_size=16))
 def test_maps_survive_the_wire(vls: list[int]) -> None:
-    assert list(vls_of_levels(mapping(vls))) == vls
+    assert list(unpack_map(pack_map(vls))) == vls

@@ -11,11 +11,11 @@ from test_infiniband_wire import Nodes, answered, own_answer, requests
 
 from weft.switches import Ability, Failed, PortName
 from weft.switches.infiniband import InfinibandSwitches
-from weft.switches.infiniband.mad_transport import Arrival, Refusal, Smps
+from weft.switches.infiniband.mad_transport import Arrival, Refusal, WindowedSmps
 
 
 def test_two_threads_ask_at_once_and_each_gets_its_own_answers() -> None:
-    wire = Smps(Nodes(lambda mad: [answered(mad)]))
+    wire = WindowedSmps(Nodes(lambda mad: [answered(mad)]))
     found: dict[int, list[bytes | Refusal]] = {}
 
     def ask(first: int) -> None:
@@ -32,7 +32,7 @@ def test_two_threads_ask_at_once_and_each_gets_its_own_answers() -> None:
 def test_an_address_that_is_silent_holds_up_only_who_asks_it() -> None:
     silent = 4000
     nodes = Nodes(lambda mad: [] if modifier(mad) == silent else [answered(mad)])
-    wire = Smps(nodes, tries=4, timeout_s=0.5)
+    wire = WindowedSmps(nodes, tries=4, timeout_s=0.5)
     given_up: list[bytes | Refusal] = []
     asking = threading.Thread(target=lambda: given_up.extend(wire.ask(requests(silent + 1)[-1:])))
     asking.start()
@@ -52,7 +52,7 @@ def test_who_still_asks_when_the_adapter_is_closed_is_refused_and_nothing_is_sen
         return []
 
     nodes = Nodes(fate)
-    wire = Smps(nodes, tries=1000, timeout_s=0.01)
+    wire = WindowedSmps(nodes, tries=1000, timeout_s=0.01)
     answers: list[bytes | Refusal] = []
     asking = threading.Thread(target=lambda: answers.extend(wire.ask(requests(3))))
     asking.start()
@@ -94,7 +94,7 @@ def test_what_a_scout_has_discovered_its_driver_learns_and_the_adapter_stays_ope
 def test_an_answer_that_comes_too_late_is_nobody_s() -> None:
     late: list[Arrival] = []
     nodes = Nodes(lambda mad: late.append(answered(mad)) or [answered(mad)])  # type: ignore[func-returns-value]
-    wire = Smps(nodes)
+    wire = WindowedSmps(nodes)
     assert wire.ask(requests(3)) == [own_answer(n) for n in range(3)]
     nodes._under_way += late
     assert wire.ask(requests(3)) == [own_answer(n) for n in range(3)]

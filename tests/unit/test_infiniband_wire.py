@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from weft.errors import InputError
 from weft.switches.infiniband import mad_transport, open_subnet, open_switches
 from weft.switches.infiniband.mad import PORT_INFO, Address, Smp
-from weft.switches.infiniband.mad_transport import Arrival, Refusal, Smps, read_m_key
+from weft.switches.infiniband.mad_transport import Arrival, Refusal, WindowedSmps, read_m_key
 from weft.toml_table import Table
 
 Fate = Callable[[bytes], list[Arrival]]
@@ -68,7 +68,9 @@ def test_each_request_gets_its_own_answer_in_whatever_order_they_come(
     count: int, window: int, seed: int
 ) -> None:
     nodes = Nodes(lambda mad: [answered(mad)], seed)
-    assert Smps(nodes, window=window).ask(requests(count)) == [own_answer(n) for n in range(count)]
+    assert WindowedSmps(nodes, window=window).ask(requests(count)) == [
+        own_answer(n) for n in range(count)
+    ]
     assert nodes.most_under_way <= window
 
 
@@ -82,13 +84,13 @@ def test_lost_late_and_doubled_answers_change_no_other(count: int, seed: int) ->
         return chance.choice([[answered(mad)], [answered(mad)] * 2, [lost], [lost, answered(mad)]])
 
     nodes = Nodes(fate, seed)
-    found = Smps(nodes, tries=100, timeout_s=0.001).ask(requests(count))
+    found = WindowedSmps(nodes, tries=100, timeout_s=0.001).ask(requests(count))
     assert found == [own_answer(n) for n in range(count)]
 
 
 def test_a_request_without_an_answer_is_asked_again_until_its_tries_are_used() -> None:
     nodes = Nodes(lambda _: [])
-    (found,) = Smps(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
+    (found,) = WindowedSmps(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
     assert isinstance(found, Refusal)
     assert "LID 9 does not answer (3 requests, 0.001 s each)" in found.problem
     assert len(nodes.sent) == 3
@@ -101,7 +103,7 @@ def test_an_address_that_is_silent_is_given_up_for_the_rest_of_the_batch() -> No
         return [] if modifier % 5 == 0 else [answered(mad)]  # LID 1
 
     nodes = Nodes(fate)
-    found = Smps(nodes, window=4, tries=2, timeout_s=0.001).ask(requests(100))
+    found = WindowedSmps(nodes, window=4, tries=2, timeout_s=0.001).ask(requests(100))
     assert [isinstance(answer, Refusal) for answer in found] == [n % 5 == 0 for n in range(100)]
     assert sum(to == 1 for to, _ in nodes.sent) <= 4 * 2
 
@@ -115,20 +117,20 @@ def test_one_answer_that_is_lost_for_good_costs_no_other_of_its_address() -> Non
         (modifier,) = struct.unpack_from(">I", mad, 20)
         return [] if modifier == 7 else [answered(mad)]
 
-    found = Smps(Nodes(fate), window=4, tries=2, timeout_s=0.001).ask(to_one_address(50))
+    found = WindowedSmps(Nodes(fate), window=4, tries=2, timeout_s=0.001).ask(to_one_address(50))
     assert [isinstance(answer, Refusal) for answer in found] == [n == 7 for n in range(50)]
 
 
 def test_an_address_that_falls_silent_is_given_up_although_it_has_answered() -> None:
     nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) <= 20 else [])
-    found = Smps(nodes, window=4, tries=2, timeout_s=0.001).ask(to_one_address(500))
+    found = WindowedSmps(nodes, window=4, tries=2, timeout_s=0.001).ask(to_one_address(500))
     assert [isinstance(answer, Refusal) for answer in found] == [n >= 20 for n in range(500)]
     assert len(nodes.sent) <= 20 + 2 * 4 * 2
 
 
 def test_a_batch_can_have_more_patience() -> None:
     nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) == 9 else [])
-    smps = Smps(nodes, tries=2, timeout_s=0.001)
+    smps = WindowedSmps(nodes, tries=2, timeout_s=0.001)
     assert smps.ask([Smp(3, PORT_INFO, 7)], tries=9) == [own_answer(7)]
 
 
@@ -136,13 +138,13 @@ def test_a_busy_port_is_asked_again_after_a_pause() -> None:
     statuses = [0x1, 0x1, 0x0]
     nodes = Nodes(lambda mad: [answered(mad, statuses.pop(0))])
     started = time.monotonic()
-    assert Smps(nodes, timeout_s=0.01).ask([Smp(3, PORT_INFO, 7)]) == [own_answer(7)]
+    assert WindowedSmps(nodes, timeout_s=0.01).ask([Smp(3, PORT_INFO, 7)]) == [own_answer(7)]
     assert time.monotonic() - started >= 2 * 0.01
 
 
 def test_a_port_that_stays_busy_is_given_up_and_that_is_said() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1)])
-    found = Smps(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
+    found = WindowedSmps(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
     busy = Refusal("LID 1 says that it is busy (3 requests, 0.001 s each)", is_silence=True)
     assert found == [busy] * 100
     assert len(nodes.sent) <= 2 * 3
@@ -155,7 +157,7 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
         return [answered(mad)]
 
     nodes = Nodes(fate)
-    smps = Smps(nodes, window=4)
+    smps = WindowedSmps(nodes, window=4)
     found = smps.ask(to_one_address(50))
     refused = [answer for answer in found if isinstance(answer, Refusal)]
     assert set(refused) == {
@@ -167,14 +169,14 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
 
 def test_a_status_is_the_answer_and_is_not_asked_again() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1C)])
-    found = Smps(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
+    found = WindowedSmps(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
     assert found == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)")]
     assert len(nodes.sent) == 1
 
 
 def test_the_key_is_in_every_request() -> None:
     nodes = Nodes(lambda mad: [answered(mad)])
-    Smps(nodes, m_key=0x1122334455667788).ask(requests(3))
+    WindowedSmps(nodes, m_key=0x1122334455667788).ask(requests(3))
     assert {mad[24:32].hex() for _, mad in nodes.sent} == {"1122334455667788"}
 
 

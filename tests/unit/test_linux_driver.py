@@ -16,8 +16,8 @@ from weft.fabric import leaf_spine, one_switch
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, PortName
 from weft.switches.linux import LinuxSwitches, agent_connection, driver, open_agents
-from weft.switches.linux.agent import Desk, Server
-from weft.switches.linux.agent_connection import receive, send, socket_path
+from weft.switches.linux.agent import RequestHandler, Server
+from weft.switches.linux.agent_connection import build_socket_path, receive, send
 from weft.switches.linux.htb_ports import Ports
 
 ANSWER_S = 0.5
@@ -49,8 +49,8 @@ def answering(stack: ExitStack, folder: Path, node: str) -> None:
     """An agent whose one port is an interface that is not there."""
     folder.mkdir()
     link = stack.enter_context(Rtnetlink())
-    desk = Desk(node, Ports(link, {1: "nonesuch"}, folder))
-    server = stack.enter_context(Server(folder, desk))
+    handler = RequestHandler(node, Ports(link, {1: "nonesuch"}, folder))
+    server = stack.enter_context(Server(folder, handler))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     stack.callback(thread.join)
@@ -64,7 +64,7 @@ def switches(stack: ExitStack, tmp_path: Path) -> LinuxSwitches:
     sockets = {node: tmp_path / node for node in SILENT}
     for path in sockets.values():
         listening(stack, path)
-    sockets["leaf0"] = socket_path(tmp_path / "leaf0")
+    sockets["leaf0"] = build_socket_path(tmp_path / "leaf0")
     made = open_agents(leaf_spine(2, 2, 1), sockets)
     stack.callback(made.close)
     return made

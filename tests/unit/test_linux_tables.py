@@ -20,19 +20,19 @@ from weft.switches import Foreign, Lane, Tables
 from weft.switches.linux.htb_tables import (
     LEVELS,
     QUEUES,
-    ability,
-    as_json,
-    dscp_of,
-    one_queue,
-    refusal,
-    tables_from,
-    tables_of,
-    tree_of,
+    build_ability,
+    build_single_queue,
+    build_tree,
+    choose_dscp,
+    decode_tables,
+    decode_tree,
+    encode_tables,
+    find_refusal,
 )
 
 LINK_BPS = 200_000_000
 UNITS = 200_000
-ABLE = ability(LINK_BPS)
+ABLE = build_ability(LINK_BPS)
 PLAIN = Tables(queue_of=tuple(range(16)), weights=(100_000, *[1] * 15))
 EXAMPLES = settings(deadline=None, max_examples=60)
 
@@ -55,15 +55,15 @@ def tables(draw: Callable[..., object]) -> Tables:
 
 
 def kernel_with(told: Tables) -> FakeKernel:
-    return FakeKernel().built(tree_of(told, LINK_BPS))
+    return FakeKernel().built(build_tree(told, LINK_BPS))
 
 
 def read(kernel: FakeKernel) -> Tables | Foreign:
-    return tables_of(kernel.found(), LINK_BPS)
+    return decode_tree(kernel.found(), LINK_BPS)
 
 
 def batches_to(kernel: FakeKernel, wanted: Tables) -> list[list[Message]]:
-    return htb.pack_changes(INDEX, tree_of(wanted, LINK_BPS), kernel.found(), 400_000)
+    return htb.pack_changes(INDEX, build_tree(wanted, LINK_BPS), kernel.found(), 400_000)
 
 
 def messages_to(kernel: FakeKernel, wanted: Tables) -> list[Message]:
@@ -76,7 +76,7 @@ def messages_to(kernel: FakeKernel, wanted: Tables) -> list[Message]:
 @EXAMPLES
 @given(tables())
 def test_tables_that_are_built_read_as_what_they_were(told: Tables) -> None:
-    assert refusal(told, ABLE) is None
+    assert find_refusal(told, ABLE) is None
     assert read(kernel_with(told)) == told
 
 
@@ -99,12 +99,12 @@ def test_at_no_moment_of_a_change_is_a_level_in_a_queue_without_weight(
         kernel.take(message)
         found = kernel.found()
         for level in range(LEVELS):
-            assert found.classes[found.class_of(dscp_of(level))].rate_bps >= 1000
+            assert found.classes[found.class_of(choose_dscp(level))].rate_bps >= 1000
 
 
 @given(tables())
 def test_rates_are_the_weights_and_what_is_left_is_lent(told: Tables) -> None:
-    for queue, one in enumerate(tree_of(told, LINK_BPS).queues):
+    for queue, one in enumerate(build_tree(told, LINK_BPS).queues):
         assert one.rate_bps // 1000 == told.weights[queue]
         is_lane = told.lane is not None and told.lane.queue == queue
         assert one.ceil_bps == (one.rate_bps if is_lane else LINK_BPS)
@@ -141,8 +141,8 @@ def test_ipv4_and_ipv6_packets_of_a_level_have_its_dscp_where_their_headers_have
 
 
 def test_a_port_that_was_told_nothing_is_one_queue() -> None:
-    assert one_queue(LINK_BPS).weights == (UNITS, *[0] * 15)
-    assert set(one_queue(LINK_BPS).queue_of) == {0}
+    assert build_single_queue(LINK_BPS).weights == (UNITS, *[0] * 15)
+    assert set(build_single_queue(LINK_BPS).queue_of) == {0}
 
 
 # ---- What is not ours -------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
     change: dict[str, int], told: str
 ) -> None:
     kernel = kernel_with(PLAIN)
-    bent = replace(tree_of(PLAIN, LINK_BPS).queues[2], **change)
+    bent = replace(build_tree(PLAIN, LINK_BPS).queues[2], **change)
     kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
     found = read(kernel)
     assert isinstance(found, Foreign)
@@ -174,13 +174,13 @@ def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
 def test_a_changed_rate_reads_as_another_weight() -> None:
     kernel = kernel_with(PLAIN)
     wanted = replace(PLAIN, weights=(90_000, *PLAIN.weights[1:]))
-    first = tree_of(wanted, LINK_BPS).queues[0]
+    first = build_tree(wanted, LINK_BPS).queues[0]
     kernel.take(qdisc.pack_class(INDEX, first, flags=qdisc.CHANGE))
     assert read(kernel) == wanted
 
 
 def test_a_tree_that_lacks_a_part_or_has_one_more_is_foreign_and_is_mended_where_it_is() -> None:
-    tree = tree_of(PLAIN, LINK_BPS)
+    tree = build_tree(PLAIN, LINK_BPS)
     lacks_class, lacks_filter, has_more, has_twice = (kernel_with(PLAIN) for _ in range(4))
     del lacks_class.classes[htb.build_classid(3)]
     del lacks_filter.filters[next(iter(lacks_filter.filters))]
@@ -210,7 +210,7 @@ def damaged(draw: Callable[..., object], told: Tables) -> FakeKernel:
     for key in draw(st.sets(st.sampled_from(free))) if free else ():
         del kernel.classes[key]
     for minor in draw(st.sets(st.integers(0x80, 0x84))):
-        strange = replace(tree_of(told, LINK_BPS).queues[0], classid=htb.MAJOR | minor)
+        strange = replace(build_tree(told, LINK_BPS).queues[0], classid=htb.MAJOR | minor)
         kernel.take(qdisc.pack_class(INDEX, strange, flags=qdisc.ADD))
     for dscp in draw(st.sets(st.integers(1, 63))):
         to = draw(st.sampled_from(sorted(kernel.classes)))
@@ -225,13 +225,13 @@ def test_whatever_was_added_to_a_tree_or_removed_it_is_mended_where_it_is(
 ) -> None:
     before, wanted = data.draw(tables()), data.draw(tables())
     kernel = data.draw(damaged(before))
-    assert htb.is_changeable(kernel.found(), tree_of(wanted, LINK_BPS))
+    assert htb.is_changeable(kernel.found(), build_tree(wanted, LINK_BPS))
     kernel.request(messages_to(kernel, wanted), "")
     assert read(kernel) == wanted
 
 
 def test_a_tree_without_its_link_or_with_a_class_elsewhere_must_be_built_anew() -> None:
-    tree = tree_of(PLAIN, LINK_BPS)
+    tree = build_tree(PLAIN, LINK_BPS)
     without, elsewhere = kernel_with(PLAIN), kernel_with(PLAIN)
     del without.classes[htb.LINK]
     del elsewhere.classes[htb.build_classid(2)]
@@ -255,7 +255,7 @@ def test_a_tree_without_its_link_or_with_a_class_elsewhere_must_be_built_anew() 
     ],
 )
 def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, told: str) -> None:
-    found = refusal(wanted, ABLE)
+    found = find_refusal(wanted, ABLE)
     assert found is not None
     assert found.startswith(told)
 
@@ -263,7 +263,7 @@ def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, told: str) -> Non
 @EXAMPLES
 @given(tables())
 def test_tables_come_back_from_json(told: Tables) -> None:
-    assert tables_from(as_json(told), "") == told
+    assert decode_tables(encode_tables(told), "") == told
 
 
 JSON = st.recursive(
@@ -282,7 +282,7 @@ JSON = st.recursive(
 )
 def test_json_that_is_not_tables_is_refused(data: object) -> None:
     try:
-        found = tables_from(data, "tables of port 1")
+        found = decode_tables(data, "tables of port 1")
     except InputError:
         return
-    assert as_json(found) == data
+    assert encode_tables(found) == data

@@ -22,16 +22,16 @@ from weft.errors import InputError
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed
 from weft.switches.linux import agent_connection
-from weft.switches.linux.agent import Desk, Server, main
+from weft.switches.linux.agent import RequestHandler, Server, main
 from weft.switches.linux.agent_connection import (
-    LARGEST_BYTES,
+    MAX_FRAME_BYTES,
     VERSION,
     Agent,
-    Broken,
+    FrameError,
     receive,
     send,
 )
-from weft.switches.linux.htb_ports import Ports, give_back
+from weft.switches.linux.htb_ports import Ports, restore_ports
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -58,7 +58,7 @@ def test_a_message_comes_as_it_went_in_one_frame_with_its_version(pair: Pair) ->
 @pytest.mark.parametrize(
     ("sent", "told"),
     [
-        (struct.pack(">I", LARGEST_BYTES + 1), f"of {LARGEST_BYTES + 1} bytes"),
+        (struct.pack(">I", MAX_FRAME_BYTES + 1), f"of {MAX_FRAME_BYTES + 1} bytes"),
         (struct.pack(">I", 10) + b"{}", "ends after 2 of 10 bytes"),
         (struct.pack(">I", 10), "ends after 0 of 10 bytes"),
         (b"\0\0", "ends after 2 of 4 bytes"),
@@ -74,31 +74,31 @@ def test_what_is_no_message_is_refused(pair: Pair, sent: bytes, told: str) -> No
     near, far = pair
     near.sendall(sent)
     near.close()
-    with pytest.raises(Broken, match=told):
+    with pytest.raises(FrameError, match=told):
         receive(far)
 
 
 def test_a_message_that_is_too_long_is_not_sent(pair: Pair) -> None:
-    with pytest.raises(Broken, match=f"send at most {LARGEST_BYTES}"):
-        send(pair[0], {"do": "x" * LARGEST_BYTES})
+    with pytest.raises(FrameError, match=f"send at most {MAX_FRAME_BYTES}"):
+        send(pair[0], {"do": "x" * MAX_FRAME_BYTES})
 
 
 # ---- An agent ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def handler(tmp_path: Path) -> Iterator[RequestHandler]:
     """Of a node whose one port is an interface that is not there."""
     with Rtnetlink() as link:
-        yield Desk("leaf1", Ports(link, {1: "nonesuch"}, tmp_path))
+        yield RequestHandler("leaf1", Ports(link, {1: "nonesuch"}, tmp_path))
 
 
 @pytest.fixture
-def agent(desk: Desk, tmp_path: Path) -> Iterator[Agent]:
-    with Server(tmp_path, desk) as server:
+def agent(handler: RequestHandler, tmp_path: Path) -> Iterator[Agent]:
+    with Server(tmp_path, handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        found = Agent("leaf1", agent_connection.socket_path(tmp_path))
+        found = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
         try:
             yield found
         finally:
@@ -109,7 +109,7 @@ def agent(desk: Desk, tmp_path: Path) -> Iterator[Agent]:
 
 def asked(agent: Agent, message: agent_connection.Message) -> agent_connection.Message:
     agent.ask(message, time.monotonic() + agent_connection.ANSWER_S)
-    found = agent_connection.answers([agent], agent_connection.ANSWER_S)[agent.node]
+    found = agent_connection.await_answers([agent], agent_connection.ANSWER_S)[agent.node]
     if isinstance(found, InputError):
         raise found
     return found
@@ -174,7 +174,7 @@ def test_whatever_is_asked_is_answered_in_json(
     message = json.loads(json.dumps({"do": verb, "ports": ports, "tables": tables}))
     with Rtnetlink() as link:
         folder = tmp_path_factory.getbasetemp()
-        found = Desk("leaf1", Ports(link, {1: "nonesuch"}, folder)).answer(message)
+        found = RequestHandler("leaf1", Ports(link, {1: "nonesuch"}, folder)).answer(message)
     assert json.loads(json.dumps(found)) == found
 
 
@@ -183,12 +183,12 @@ def test_only_the_owner_may_open_the_socket(agent: Agent) -> None:
 
 
 def test_an_agent_that_is_not_there_is_said_and_found_when_it_comes(
-    desk: Desk, tmp_path: Path
+    handler: RequestHandler, tmp_path: Path
 ) -> None:
-    found = Agent("leaf1", agent_connection.socket_path(tmp_path))
+    found = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
     with pytest.raises(InputError, match=r"agent of leaf1: does not answer: .*see that it listens"):
         asked(found, {"do": "describe"})
-    with Server(tmp_path, desk) as server:
+    with Server(tmp_path, handler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
         assert asked(found, {"do": "describe"})["node"] == "leaf1"
@@ -218,7 +218,7 @@ def test_a_signal_waits_for_the_end_of_what_is_under_way(tmp_path: Path) -> None
     folder = tmp_path / "fabric" / "leaf1"
     argv = [sys.executable, "-c", SLOW, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
-        agent = Agent("leaf1", agent_connection.socket_path(folder), lambda: process)
+        agent = Agent("leaf1", agent_connection.build_socket_path(folder), lambda: process)
         agent.ask({"do": "read", "ports": []}, time.monotonic() + agent_connection.ANSWER_S)
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
@@ -239,8 +239,8 @@ def test_an_agent_imports_nothing_from_where_it_is_started(
     folder = tmp_path / "fabric" / "leaf1"
     agent = Agent(
         "leaf1",
-        agent_connection.socket_path(folder),
-        lambda: agent_connection.start("leaf1", None, folder, {1: "lo"}),
+        agent_connection.build_socket_path(folder),
+        lambda: agent_connection.start_agent("leaf1", None, folder, {1: "lo"}),
     )
     try:
         assert asked(agent, {"do": "describe"})["ports"] == [[1, "lo"]]
@@ -253,8 +253,10 @@ def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "fabric" / "leaf1"
-    start = partial(agent_connection.start, "leaf1", None, folder, {1: "lo"})
-    first, second = (Agent("leaf1", agent_connection.socket_path(folder), start) for _ in range(2))
+    start = partial(agent_connection.start_agent, "leaf1", None, folder, {1: "lo"})
+    first, second = (
+        Agent("leaf1", agent_connection.build_socket_path(folder), start) for _ in range(2)
+    )
     for agent in (first, second):
         agent.wake()
     for agent in (first, second):
@@ -290,7 +292,7 @@ def test_a_file_that_says_nothing_of_what_a_port_had_fails_that_port_alone(
     assert isinstance(found[2], Failed)
     assert "no such interface" in found[2].problem
     with pytest.raises(InputError, match="does not say what a port had"):
-        give_back(tmp_path)
+        restore_ports(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_handles_are_written_as_tc_does() -> None:
 def test_loopback_is_listed_and_carries_no_default_route() -> None:
     with Rtnetlink() as link:
         assert link.index("lo") == link.interfaces()["lo"]
-        assert link.index("lo") not in link.default_routes()
+        assert link.index("lo") not in link.read_default_routes()
         with pytest.raises(InputError, match=r"nonesuch: no such interface; there are .*lo"):
             link.index("nonesuch")
 
@@ -171,7 +171,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
 
 
 def test_what_is_under_the_interface_of_the_default_route_carries_it(links: Rtnetlink) -> None:
-    assert links.default_routes() == {1, 2, 3, 4, 5, 6}
+    assert links.read_default_routes() == {1, 2, 3, 4, 5, 6}
 
 
 def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:

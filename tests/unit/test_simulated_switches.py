@@ -20,7 +20,12 @@ from weft.switches.simulated import (
     WriteFailures,
     read_routed_fabric,
 )
-from weft.switches.simulated.register_tables import Layout, at_first, refusal, steps
+from weft.switches.simulated.register_tables import (
+    RegisterLayout,
+    build_initial_tables,
+    find_refusal,
+    plan_steps,
+)
 from weft.switches.simulated.registers import Registers
 
 PORT = PortName("switch0", 1)
@@ -31,8 +36,8 @@ HTB = Ability(scheduler="htb", levels=16, queues=16, entries=16, units=200_000)
 
 def test_a_port_that_was_told_nothing_has_one_queue() -> None:
     switches = SimulatedSwitches(one_switch(2))
-    assert switches.read([PORT]) == {PORT: at_first(DEFAULT_ABILITY)}
-    assert at_first(DEFAULT_ABILITY).weights == (255, 0, 0, 0, 0, 0, 0, 0)
+    assert switches.read([PORT]) == {PORT: build_initial_tables(DEFAULT_ABILITY)}
+    assert build_initial_tables(DEFAULT_ABILITY).weights == (255, 0, 0, 0, 0, 0, 0, 0)
     switches.close()
 
 
@@ -119,20 +124,20 @@ def test_the_same_seed_loses_the_same_writes() -> None:
 
 
 def test_a_change_of_the_map_serves_old_and_new_queues_in_between() -> None:
-    between = steps(CROWDED, SPREAD, DEFAULT_ABILITY)
+    between = plan_steps(CROWDED, SPREAD, DEFAULT_ABILITY)
     assert [(s.queue_of == SPREAD.queue_of, s.weights) for s in between] == [
         (False, (200, *[30] * 7)),
         (True, (200, *[30] * 7)),
         (True, (30,) * 8),
     ]
-    assert steps(SPREAD, SPREAD, DEFAULT_ABILITY) == []
+    assert plan_steps(SPREAD, SPREAD, DEFAULT_ABILITY) == []
 
 
 def test_at_every_moment_of_a_change_a_port_has_tables_that_it_can_hold() -> None:
     one_heavy = Tables(queue_of=(0,) * 16, weights=(2040, *[0] * 7))  # all of its entries
     other_heavy = Tables(queue_of=(7,) * 16, weights=(*[0] * 7, 2040))
-    between = steps(one_heavy, other_heavy, DEFAULT_ABILITY)
-    assert [refusal(one, DEFAULT_ABILITY) for one in between] == [None] * 3
+    between = plan_steps(one_heavy, other_heavy, DEFAULT_ABILITY)
+    assert [find_refusal(one, DEFAULT_ABILITY) for one in between] == [None] * 3
     assert between[-1] == other_heavy
 
 
@@ -174,7 +179,7 @@ def test_a_port_that_does_not_keep_what_it_was_told_is_put_back(
     ],
 )
 def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, able: Ability, told: str) -> None:
-    found = refusal(wanted, able)
+    found = find_refusal(wanted, able)
     assert found is not None
     assert found.startswith(told)
 
@@ -193,9 +198,9 @@ def test_ports_may_have_abilities_of_their_own() -> None:
 
 
 def test_registers_are_a_byte_for_each_level_then_weights_and_lane() -> None:
-    layout = Layout(levels=2, queues=2)
+    layout = RegisterLayout(levels=2, queues=2)
     told = Tables(queue_of=(1, 0), weights=(7, 258), lane=Lane(queue=1, limit=5))
-    registers = layout.map_of(told) + layout.weights_of(told)
+    registers = layout.pack_map(told) + layout.pack_weights(told)
     assert registers.hex() == "0100" + "00000007" + "00000102" + "00000001" + "00000005"
 
 

@@ -24,14 +24,14 @@ def test_an_answer_is_struct_inet_diag_msg() -> None:
     ends = (5000).to_bytes(2) + (80).to_bytes(2)
     addresses = socket.inet_aton("10.0.0.1") + bytes(12) + socket.inet_aton("10.0.0.2") + bytes(12)
     data = bytes([socket.AF_INET, 1, 0, 0]) + ends + addresses + bytes(12 + 20)
-    assert sock_diag._connection(data) == TcpConnection("10.0.0.1", 5000, "10.0.0.2", 80)
+    assert sock_diag._unpack_connection(data) == TcpConnection("10.0.0.1", 5000, "10.0.0.2", 80)
 
 
 def test_ipv4_in_ipv6_is_told_as_ipv4() -> None:
     mapped = socket.inet_pton(socket.AF_INET6, "::ffff:10.0.0.1")
     plain = socket.inet_pton(socket.AF_INET6, "fd00::2")
-    assert sock_diag._address(socket.AF_INET6, mapped) == "10.0.0.1"
-    assert sock_diag._address(socket.AF_INET6, plain) == "fd00::2"
+    assert sock_diag._format_address(socket.AF_INET6, mapped) == "10.0.0.1"
+    assert sock_diag._format_address(socket.AF_INET6, plain) == "fd00::2"
 
 
 def test_a_group_that_is_none_has_no_connections() -> None:

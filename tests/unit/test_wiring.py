@@ -23,7 +23,7 @@ def walk(plan: Layout, source: str, target: str) -> list[str]:
             far[near.node, near.interface] = other.node
     nodes = [source, far[source, "eth0"]]
     while nodes[-1] != target:
-        nodes.append(far[nodes[-1], plan.ways[nodes[-1]][target]])
+        nodes.append(far[nodes[-1], plan.routes[nodes[-1]][target]])
         assert len(nodes) < 8, f"a loop: {nodes}"
     return nodes
 

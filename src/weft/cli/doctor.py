@@ -42,38 +42,53 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= 60:
         raise InputError("--seconds", f"{args.seconds:g} is not in (0, 60]", "use such a time")
-    found = list_transports()
-    usable = any(transport.available and is_remote(transport) for transport in found)
+    transports = list_transports()
+    usable = any(transport.available and is_remote(transport) for transport in transports)
     if args.providers:
-        print(_providers_json(found) if args.json else "\n".join(_providers(found)))
+        print(
+            _build_providers_json(transports)
+            if args.json
+            else "\n".join(_format_providers(transports))
+        )
     else:
         host = examine(args.seconds)
-        print(_json(host, found, usable) if args.json else "\n".join(_page(host, found)))
+        print(
+            _build_json(host, transports, usable)
+            if args.json
+            else "\n".join(_format_page(host, transports))
+        )
     return 0 if usable else 1
 
 
 # ---- For people -------------------------------------------------------------------------------
 
 
-def _page(host: Examination, found: Sequence[Transport]) -> Iterator[str]:
+def _format_page(host: Examination, transports: Sequence[Transport]) -> Iterator[str]:
     yield f"weft {__version__} on {host.host}, {host.kernel}"
     yield from ("", "HOST")
-    yield from _labelled([*_clock(host), *_processor(host), *_memory(host), *_noise(host)])
-    yield from ("", "RDMA DEVICES", _indented(_rdma_table(host)))
-    yield from ("", "INTERFACES", _indented(_interface_table(host)))
-    yield from ("", "TRANSPORTS", *_transports(found))
+    yield from _format_labels(
+        [
+            *_describe_clock(host),
+            *_describe_processor(host),
+            *_describe_memory(host),
+            *_describe_noise(host),
+        ]
+    )
+    yield from ("", "RDMA DEVICES", _indent(_format_rdma_table(host)))
+    yield from ("", "INTERFACES", _indent(_format_interface_table(host)))
+    yield from ("", "TRANSPORTS", *_format_transports(transports))
     findings = host.findings()
     yield from ("", "TO MEND" if findings else "TO MEND: nothing found")
     for finding in findings:
-        yield from _finding(finding)
+        yield from _format_finding(finding)
 
 
-def _labelled(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _format_labels(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
     for label, value in pairs:
-        yield from _wrapped(value, f"  {label:<14}")
+        yield from _wrap_text(value, f"  {label:<14}")
 
 
-def _wrapped(text: str, head: str) -> list[str]:
+def _wrap_text(text: str, head: str) -> list[str]:
     """The text beside its head; further lines are indented as far."""
     return textwrap.wrap(
         text,
@@ -85,11 +100,11 @@ def _wrapped(text: str, head: str) -> list[str]:
     )
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     return textwrap.indent(text, "  ")
 
 
-def _clock(host: Examination) -> Iterator[tuple[str, str]]:
+def _describe_clock(host: Examination) -> Iterator[tuple[str, str]]:
     clock = host.clock
     yield (
         "clock",
@@ -99,12 +114,13 @@ def _clock(host: Examination) -> Iterator[tuple[str, str]]:
     yield "invariant", f"{'yes' if clock.invariant else 'NO'}: {clock.reason}"
 
 
-def _processor(host: Examination) -> Iterator[tuple[str, str]]:
+def _describe_processor(host: Examination) -> Iterator[tuple[str, str]]:
     cpus = host.processors
     kind = ", virtual machine" if cpus.virtual else ""
     yield (
         "processor",
-        f"{cpus.model}, {_count(len(cpus.cores), 'core')}, {_count(len(cpus.online), 'CPU')}{kind}",
+        f"{cpus.model}, {_format_count(len(cpus.cores), 'core')}, "
+        f"{_format_count(len(cpus.online), 'CPU')}{kind}",
     )
     limit = "" if cpus.cpu_limit is None else f", {cpus.cpu_limit:g} CPUs' worth of time"
     yield "may use", f"CPUs {format_cpu_list(cpus.allowed)}{limit}"
@@ -118,13 +134,14 @@ def _processor(host: Examination) -> Iterator[tuple[str, str]]:
     yield "governor", "; ".join(governors) or "not set by this kernel (usual in virtual machines)"
 
 
-def _memory(host: Examination) -> Iterator[tuple[str, str]]:
+def _describe_memory(host: Examination) -> Iterator[tuple[str, str]]:
     memory = host.memory
     limit = memory.cgroup_limit_bytes
-    limited = "" if limit is None else f", cgroup limit {_size(limit)}"
+    limited = "" if limit is None else f", cgroup limit {_format_size(limit)}"
     yield (
         "memory",
-        f"{_size(memory.total_bytes)}, {_size(memory.available_bytes)} available{limited}",
+        f"{_format_size(memory.total_bytes)}, "
+        f"{_format_size(memory.available_bytes)} available{limited}",
     )
     yield (
         "huge pages",
@@ -132,17 +149,17 @@ def _memory(host: Examination) -> Iterator[tuple[str, str]]:
         f"transparent: {memory.transparent or 'not in this kernel'}; "
         f"a message buffer gets {PAGES[host.pages]} now",
     )
-    yield "memlock", _memlock(memory)
+    yield "memlock", _describe_memlock(memory)
 
 
-def _memlock(memory: Memory) -> str:
+def _describe_memlock(memory: Memory) -> str:
     if memory.memlock_bytes is None:
         return "unlimited"
     more = "; this process may lock more (CAP_IPC_LOCK)" if memory.may_exceed_memlock else ""
-    return f"{_size(memory.memlock_bytes)} may be locked for RDMA{more}"
+    return f"{_format_size(memory.memlock_bytes)} may be locked for RDMA{more}"
 
 
-def _noise(host: Examination) -> Iterator[tuple[str, str]]:
+def _describe_noise(host: Examination) -> Iterator[tuple[str, str]]:
     noise = host.noise
     longest = f", at most {format_value(noise.gaps.max, 'ps')} at once" if noise.gaps.count else ""
     yield (
@@ -151,11 +168,11 @@ def _noise(host: Examination) -> Iterator[tuple[str, str]]:
         f"took {noise.lost_share:.2%} of the time{longest}; steal {noise.steal_share:.2%}",
     )
     for pair in host.distances:
-        time = "not measured: a CPU was busy" if pair.p50_ps is None else _ns(pair.p50_ps)
+        time = "not measured: a CPU was busy" if pair.p50_ps is None else _format_ns(pair.p50_ps)
         yield "core to core", f"CPUs {pair.cpu_a} and {pair.cpu_b} ({pair.relation}): {time}"
 
 
-def _rdma_table(host: Examination) -> str:
+def _format_rdma_table(host: Examination) -> str:
     heads = ("device", "port", "state", "rate", "link", "node", "firmware", "driver", "PCIe")
     rows = [
         (
@@ -164,7 +181,7 @@ def _rdma_table(host: Examination) -> str:
             port.state,
             port.rate,
             port.link_layer,
-            _node(device.numa_node),
+            _format_node(device.numa_node),
             device.firmware,
             device.driver,
             device.pcie,
@@ -175,66 +192,68 @@ def _rdma_table(host: Examination) -> str:
     return format_table(heads, rows, left=len(heads)) if rows else "none"
 
 
-def _interface_table(host: Examination) -> str:
+def _format_interface_table(host: Examination) -> str:
     heads = ("name", "kind", "state", "MTU", "speed", "node", "driver")
     rows = [
         (
-            one.name,
-            f"ipoib {one.ipoib_mode}" if one.ipoib_mode else one.kind,
-            one.state,
-            str(one.mtu_bytes),
-            "" if one.speed_mbps is None else f"{one.speed_mbps / 1000:g} Gb/s",
-            _node(one.numa_node),
-            one.driver,
+            interface.name,
+            f"ipoib {interface.ipoib_mode}" if interface.ipoib_mode else interface.kind,
+            interface.state,
+            str(interface.mtu_bytes),
+            "" if interface.speed_mbps is None else f"{interface.speed_mbps / 1000:g} Gb/s",
+            _format_node(interface.numa_node),
+            interface.driver,
         )
-        for one in host.interfaces
+        for interface in host.interfaces
     ]
     return format_table(heads, rows, left=len(heads)) if rows else "none"
 
 
-def _transports(found: Sequence[Transport]) -> Iterator[str]:
+def _format_transports(transports: Sequence[Transport]) -> Iterator[str]:
     """Those available first; the others by what keeps them away."""
-    width = max((len(transport.over) for transport in found), default=0) + 4
-    for transport in found:
+    width = max((len(transport.over) for transport in transports), default=0) + 4
+    for transport in transports:
         if transport.available:
-            yield from _wrapped(_available(transport), f"  {transport.over}".ljust(width))
-    for (reason, remedy), names in _missing(found).items():
-        yield from _named(names, f"not available, because {reason}", width)
-        yield from _wrapped(remedy, " " * width + "→ ")
+            yield from _wrap_text(
+                _describe_available(transport), f"  {transport.over}".ljust(width)
+            )
+    for (reason, remedy), names in _group_missing(transports).items():
+        yield from _format_named(names, f"not available, because {reason}", width)
+        yield from _wrap_text(remedy, " " * width + "→ ")
 
 
-def _named(names: Sequence[str], text: str, width: int) -> list[str]:
+def _format_named(names: Sequence[str], text: str, width: int) -> list[str]:
     """The text beside one name, or below several."""
     if len(names) == 1:
-        return _wrapped(text, f"  {names[0]}".ljust(width))
-    return [*_wrapped(", ".join(names), "  "), *_wrapped(text, " " * width)]
+        return _wrap_text(text, f"  {names[0]}".ljust(width))
+    return [*_wrap_text(", ".join(names), "  "), *_wrap_text(text, " " * width)]
 
 
-def _missing(found: Sequence[Transport]) -> dict[tuple[str, str], list[str]]:
+def _group_missing(transports: Sequence[Transport]) -> dict[tuple[str, str], list[str]]:
     names: dict[tuple[str, str], list[str]] = {}
-    for one in found:
-        if not one.available:
-            names.setdefault((one.reason, one.remedy), []).append(one.over)
+    for transport in transports:
+        if not transport.available:
+            names.setdefault((transport.reason, transport.remedy), []).append(transport.over)
     return names
 
 
-def _available(transport: Transport) -> str:
-    return "; ".join(["available", *_abilities(transport)])
+def _describe_available(transport: Transport) -> str:
+    return "; ".join(["available", *_list_abilities(transport)])
 
 
-def _abilities(transport: Transport) -> Iterator[str]:
+def _list_abilities(transport: Transport) -> Iterator[str]:
     facts = transport.facts
     if "port" in facts:
         yield f"port {facts['port']}, {facts.get('link_layer', '')} {facts.get('rate', '')}"
-    yield from (f"{', '.join(kinds)}: {can}" for can, kinds in _operations(transport).items())
+    yield from (f"{', '.join(kinds)}: {can}" for can, kinds in _group_operations(transport).items())
     if 0 < transport.max_bytes < _MOST_BYTES:
-        yield f"up to {_size(transport.max_bytes)}"
+        yield f"up to {_format_size(transport.max_bytes)}"
     if "launcher" in facts:
         yield f"{facts['library']}, under {facts['launcher']}"
     yield from (f"{name} {value}" for name, value in facts.items() if "unverified" in value)
 
 
-def _operations(transport: Transport) -> dict[str, list[str]]:
+def _group_operations(transport: Transport) -> dict[str, list[str]]:
     """Operations -> the endpoint kinds that have them."""
     kinds: dict[str, list[str]] = {}
     for kind in transport.endpoints:
@@ -244,16 +263,16 @@ def _operations(transport: Transport) -> dict[str, list[str]]:
     return kinds
 
 
-def _finding(finding: Finding) -> Iterator[str]:
-    yield from _wrapped(finding.what, "  ! ")
-    yield from _wrapped(f"{finding.effect}", "    ")
-    yield from _wrapped(finding.remedy, "    → ")
+def _format_finding(finding: Finding) -> Iterator[str]:
+    yield from _wrap_text(finding.what, "  ! ")
+    yield from _wrap_text(f"{finding.effect}", "    ")
+    yield from _wrap_text(finding.remedy, "    → ")
 
 
-def _providers(found: Sequence[Transport]) -> Iterator[str]:
+def _format_providers(transports: Sequence[Transport]) -> Iterator[str]:
     """Each transport with its facts, those of one endpoint kind ("rdm.protocol") together."""
-    for transport in found:
-        yield from _transports([transport])
+    for transport in transports:
+        yield from _format_transports([transport])
         group = ""
         for name, value in sorted(transport.facts.items(), key=lambda fact: ("." in fact[0], fact)):
             kind, dot, key = name.rpartition(".")
@@ -264,26 +283,26 @@ def _providers(found: Sequence[Transport]) -> Iterator[str]:
                 yield f"    {'  ' if dot else ''}{key}: {value}"
 
 
-def _count(n: int, noun: str) -> str:
+def _format_count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
-def _size(n: int) -> str:
+def _format_size(n: int) -> str:
     return f"{n} B" if n < 2**20 and n % 1024 else format_value(n, "B")
 
 
-def _ns(ps: int) -> str:
+def _format_ns(ps: int) -> str:
     return f"{ps / 1000:.0f} ns"
 
 
-def _node(node: int | None) -> str:
+def _format_node(node: int | None) -> str:
     return "" if node is None else str(node)
 
 
 # ---- For machines -----------------------------------------------------------------------------
 
 
-def _json(host: Examination, found: Sequence[Transport], usable: bool) -> str:
+def _build_json(host: Examination, transports: Sequence[Transport], usable: bool) -> str:
     data = {
         "weft": __version__,
         "host": host.host,
@@ -292,17 +311,17 @@ def _json(host: Examination, found: Sequence[Transport], usable: bool) -> str:
         "clock": asdict(host.clock),
         "processors": asdict(host.processors),
         "memory": asdict(host.memory) | {"buffer_pages": host.pages},
-        "noise": _noise_data(host.noise),
+        "noise": _build_noise_data(host.noise),
         "core_to_core": [asdict(pair) for pair in host.distances],
         "rdma_devices": [asdict(device) for device in host.rdma_devices],
         "interfaces": [asdict(interface) for interface in host.interfaces],
-        "transports": [asdict(transport) for transport in found],
+        "transports": [asdict(transport) for transport in transports],
         "findings": [asdict(finding) for finding in host.findings()],
     }
     return json.dumps(data)
 
 
-def _noise_data(noise: HostNoise) -> dict[str, int | float | None]:
+def _build_noise_data(noise: HostNoise) -> dict[str, int | float | None]:
     some = noise.gaps.count > 0
     return {
         "cpu": noise.cpu,
@@ -315,5 +334,5 @@ def _noise_data(noise: HostNoise) -> dict[str, int | float | None]:
     }
 
 
-def _providers_json(found: Sequence[Transport]) -> str:
-    return json.dumps([asdict(transport) for transport in found])
+def _build_providers_json(transports: Sequence[Transport]) -> str:
+    return json.dumps([asdict(transport) for transport in transports])

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
-from weft.cli.testbed import link_rate_bps
+from weft.cli.testbed import parse_link_rate
 from weft.errors import InputError
 from weft.host.net.file_lock import hold_lock
 from weft.host.testbed.persistent import DEFAULT_NAME
@@ -149,7 +149,7 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
         return testbed_place(args.testbed, args.host)
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
-    rate = None if args.rate is None else link_rate_bps(args.rate, "--rate")
+    rate = None if args.rate is None else parse_link_rate(args.rate, "--rate")
     allowed = {"allow_default_route": args.even_default_route, "sending_only": args.sending_only}
     if args.cluster is not None:
         return nullcontext(cluster_place(args.cluster, args.interface, rate, **allowed))

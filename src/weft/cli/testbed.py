@@ -29,21 +29,25 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "`up` builds it, `exec` runs commands on its hosts, `down` removes all that was made.",
     )
     verbs = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_up(_verb(verbs, "up", "build a testbed; nothing if it stands as asked for"))
-    _add_exec(_verb(verbs, "exec", "run a command on a host; its status is ours"))
-    _add_status(_verb(verbs, "status", "what stands, read back from the kernel; 1 if not whole"))
-    _add_down(_verb(verbs, "down", "remove a testbed and end what runs on its hosts"))
+    _add_up(_add_verb(verbs, "up", "build a testbed; nothing if it stands as asked for"))
+    _add_exec(_add_verb(verbs, "exec", "run a command on a host; its status is ours"))
+    _add_status(
+        _add_verb(verbs, "status", "what stands, read back from the kernel; 1 if not whole")
+    )
+    _add_down(_add_verb(verbs, "down", "remove a testbed and end what runs on its hosts"))
 
 
-def _verb(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
+def _add_verb(
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, description: str
 ) -> argparse.ArgumentParser:
-    return verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+    return verbs.add_parser(
+        name, help=description, description=description[0].upper() + description[1:] + "."
+    )
 
 
 def _add_name(verb: argparse.ArgumentParser, default: str | None) -> None:
-    told = default or "all"
-    verb.add_argument("--name", default=default, metavar="NAME", help=f"of the testbed, {told}")
+    shown = default or "all"
+    verb.add_argument("--name", default=default, metavar="NAME", help=f"of the testbed, {shown}")
 
 
 def _add_up(verb: argparse.ArgumentParser) -> None:
@@ -90,64 +94,64 @@ def _add_down(verb: argparse.ArgumentParser) -> None:
 
 
 def run_up(args: argparse.Namespace) -> int:
-    bed, built = persistent.build_testbed(args.name, _wiring(args))
-    print(_up_json(args.name, bed, built) if args.json else _up_text(args.name, bed, built))
+    bed, built = persistent.build_testbed(args.name, _read_wiring(args))
+    print(_build_up_json(args.name, bed, built) if args.json else _format_up(args.name, bed, built))
     return 0
 
 
-def _wiring(args: argparse.Namespace) -> Wiring:
-    hosts = _count(args.hosts, "--hosts", _MOST_HOSTS)
+def _read_wiring(args: argparse.Namespace) -> Wiring:
+    hosts = _parse_count(args.hosts, "--hosts", _MOST_HOSTS)
     return Wiring(
         hosts=tuple(f"h{n}" for n in range(1, hosts + 1)),
-        rate_bps=link_rate_bps(args.rate, "--rate"),
+        rate_bps=parse_link_rate(args.rate, "--rate"),
         switches=args.switches,
-        leaves=_count(args.leaves, "--leaves", 32),
-        spines=_count(args.spines, "--spines", 32),
-        uplink_bps=None if args.uplink is None else link_rate_bps(args.uplink, "--uplink"),
-        limit_bytes=_size(args.limit, "--limit") or LIMIT_BYTES,
-        nic_limit_bytes=_size(args.limit, "--limit") or LIMIT_BYTES,
-        burst_bytes=_size(args.burst, "--burst"),
-        mtu_bytes=_mtu(args.mtu),
+        leaves=_parse_count(args.leaves, "--leaves", 32),
+        spines=_parse_count(args.spines, "--spines", 32),
+        uplink_bps=None if args.uplink is None else parse_link_rate(args.uplink, "--uplink"),
+        limit_bytes=_parse_size(args.limit, "--limit") or LIMIT_BYTES,
+        nic_limit_bytes=_parse_size(args.limit, "--limit") or LIMIT_BYTES,
+        burst_bytes=_parse_size(args.burst, "--burst"),
+        mtu_bytes=_parse_mtu(args.mtu),
         offloads=args.offloads == "on",
         congestion=args.congestion,
     )
 
 
-def _count(text: str, where: str, most: int) -> int:
+def _parse_count(text: str, where: str, most: int) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
         raise InputError(f"{where} {text}", f"is not in 1 to {most}", "use such a number")
     return int(text)
 
 
-def _mtu(text: str) -> int:
+def _parse_mtu(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 576 <= int(text) <= 65_535:
         raise InputError(f"--mtu {text}", "is not in 576 to 65535", "use such a number of bytes")
     return int(text)
 
 
-def link_rate_bps(text: str, where: str) -> int:
+def parse_link_rate(text: str, where: str) -> int:
     """As tc writes rates (200M), or with the unit spelled out (200 Mb/s)."""
-    found = parse_rate(f"{text}b/s" if _BARE_RATE.fullmatch(text) else text, where)
-    if not 8_000 <= found <= 1e13:
+    rate = parse_rate(f"{text}b/s" if _BARE_RATE.fullmatch(text) else text, where)
+    if not 8_000 <= rate <= 1e13:
         raise InputError(f"{where} {text}", "is not in 8 kb/s to 10 Tb/s", "use such a rate")
-    return round(found)
+    return round(rate)
 
 
-def _size(text: str | None, where: str) -> int | None:
+def _parse_size(text: str | None, where: str) -> int | None:
     if text is None:
         return None
-    found = parse_size(text, where)
-    if not 1 <= found < 2**32:
+    size = parse_size(text, where)
+    if not 1 <= size < 2**32:
         raise InputError(f"{where} {text!r}", "is not in 1 B to 4 GiB", "use such a size")
-    return found
+    return size
 
 
-def _up_text(name: str, bed: Testbed, built: bool) -> str:
+def _format_up(name: str, bed: Testbed, built: bool) -> str:
     plan, wiring = bed.layout, bed.wiring
     verb = "up" if built else "up already"
     head = (
-        f"testbed {name} {verb}: {_counted(len(wiring.hosts), 'host')}, "
-        f"{_counted(len(plan.switches), 'switch', 'switches')}, "
+        f"testbed {name} {verb}: {_format_count(len(wiring.hosts), 'host')}, "
+        f"{_format_count(len(plan.switches), 'switch', 'switches')}, "
         f"links of {format_value(wiring.rate_bps, 'b/s')}, {wiring.congestion}"
     )
     rows = [
@@ -158,13 +162,13 @@ def _up_text(name: str, bed: Testbed, built: bool) -> str:
     return f"{head}\n\n{format_table(('host', 'address', 'switch', 'port', 'namespace'), rows, 5)}"
 
 
-def _counted(count: int, one: str, more: str = "") -> str:
-    return f"{count} {one if count == 1 else more or one + 's'}"
+def _format_count(count: int, singular: str, plural: str = "") -> str:
+    return f"{count} {singular if count == 1 else plural or singular + 's'}"
 
 
-def _up_json(name: str, bed: Testbed, built: bool) -> str:
+def _build_up_json(name: str, bed: Testbed, built: bool) -> str:
     plan = bed.layout
-    found = {
+    report = {
         "name": name,
         "built": built,
         "wiring": asdict(bed.wiring),
@@ -172,7 +176,7 @@ def _up_json(name: str, bed: Testbed, built: bool) -> str:
         "namespaces": bed.namespaces,
         "switches": plan.switches,
     }
-    return json.dumps(found)
+    return json.dumps(report)
 
 
 # ---- Exec, status, down -----------------------------------------------------------------------
@@ -189,17 +193,23 @@ def run_exec(args: argparse.Namespace) -> int:
 
 def run_status(args: argparse.Namespace) -> int:
     wanted = persistent.list_testbeds() if args.name is None else [args.name]
-    found = {name: persistent.read_status(name) for name in wanted}
+    statuses = {name: persistent.read_status(name) for name in wanted}
     if args.json:
-        print(json.dumps({"testbeds": [_status_json(n, one) for n, one in found.items()]}))
-    elif found:
-        print("\n\n".join(_status_text(name, one) for name, one in found.items()))
+        print(
+            json.dumps(
+                {"testbeds": [_build_status_json(n, status) for n, status in statuses.items()]}
+            )
+        )
+    elif statuses:
+        print("\n\n".join(_format_status(name, status) for name, status in statuses.items()))
     else:
         print("no testbed is up")
-    return 0 if all(one is not None and not one.problems for one in found.values()) else 1
+    return (
+        0 if all(status is not None and not status.problems for status in statuses.values()) else 1
+    )
 
 
-def _status_text(name: str, status: Status | None) -> str:
+def _format_status(name: str, status: Status | None) -> str:
     if status is None:
         return f"testbed {name}: not up"
     heads = ("node", "interface", "peer", "discipline", "rate", "passed", "dropped")
@@ -209,7 +219,7 @@ def _status_text(name: str, status: Status | None) -> str:
             port.interface,
             port.peer,
             port.discipline,
-            _shown_rate(port),
+            _format_rate(port),
             format_value(port.passed_bytes, "B"),
             str(port.dropped),
         )
@@ -217,21 +227,23 @@ def _status_text(name: str, status: Status | None) -> str:
     ]
     running = sum(status.processes.values())
     how = "not whole" if status.problems else "up"
-    lines = [f"testbed {name}: {how}, {_counted(running, 'process', 'processes')} on its hosts"]
+    lines = [
+        f"testbed {name}: {how}, {_format_count(running, 'process', 'processes')} on its hosts"
+    ]
     lines += [f"  {problem}" for problem in status.problems]
     return "\n".join([*lines, "", format_table(heads, rows, 4)] if rows else lines)
 
 
-def _shown_rate(port: Port) -> str:
+def _format_rate(port: Port) -> str:
     return "-" if port.rate_bps is None else format_value(port.rate_bps, "b/s")
 
 
-def _status_json(name: str, status: Status | None) -> dict[str, Any]:
+def _build_status_json(name: str, status: Status | None) -> dict[str, Any]:
     if status is None:
         return {"name": name, "up": False}
-    found = {"name": name, "up": not status.problems, "problems": status.problems}
-    found |= {"wiring": asdict(status.state.wiring), "processes": status.processes}
-    return found | {"ports": [asdict(port) for port in status.ports]}
+    report = {"name": name, "up": not status.problems, "problems": status.problems}
+    report |= {"wiring": asdict(status.state.wiring), "processes": status.processes}
+    return report | {"ports": [asdict(port) for port in status.ports]}
 
 
 def run_down(args: argparse.Namespace) -> int:
@@ -239,6 +251,6 @@ def run_down(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"name": args.name, "removed": removed}))
     else:
-        told = f"removed, {_counted(len(removed), 'namespace')}" if removed else "is not up"
-        print(f"testbed {args.name}: {told}")
+        outcome = f"removed, {_format_count(len(removed), 'namespace')}" if removed else "is not up"
+        print(f"testbed {args.name}: {outcome}")
     return 0

@@ -75,7 +75,7 @@ class Escort:
             if self._app.level != self._level:
                 self._group.mark(self._app.level)
                 self._level = self._app.level
-            found = {(one.here, one.there) for one in self._connections.read()}
+            found = {(one.local_address, one.remote_address) for one in self._connections.read()}
         except (WeftError, OSError) as error:
             self._is_over = True
             self._app.close(wait_s=0.0)

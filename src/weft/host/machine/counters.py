@@ -58,31 +58,31 @@ class Change:
 
 def read_counters(root: Path = ROOT) -> dict[Key, int]:
     """Every counter that can be read now: (where, name) -> value."""
-    found = {}
-    for where, directory in _directories(root):
+    values = {}
+    for where, directory in _list_directories(root):
         for name in list_names(directory):
             value = read_number(directory / name)
             if value is not None and name != "lifespan":
-                found[where, name] = value
-    return found
+                values[where, name] = value
+    return values
 
 
 def compare_counters(before: Snapshot, after: Snapshot) -> list[Change]:
     """Every counter that moved, in the order of places and names."""
     both = sorted(before.keys() & after.keys())
-    all_changes = [_change(key, before[key], after[key]) for key in both]
+    all_changes = [_build_change(key, before[key], after[key]) for key in both]
     return [change for change in all_changes if change.change or change.note]
 
 
-def tabulate_changes(found: list[Change]) -> list[dict[str, str | int]]:
+def tabulate_changes(changes: list[Change]) -> list[dict[str, str | int]]:
     """Changes as the rows of a record's table."""
     return [
         {"where": c.where, "counter": c.counter, "change": c.change, "unit": c.unit, "note": c.note}
-        for c in found
+        for c in changes
     ]
 
 
-def _directories(root: Path) -> Iterator[tuple[str, Path]]:
+def _list_directories(root: Path) -> Iterator[tuple[str, Path]]:
     for device in list_names(root / "sys/class/infiniband"):
         path = root / "sys/class/infiniband" / device
         yield device, path / "hw_counters"
@@ -93,7 +93,7 @@ def _directories(root: Path) -> Iterator[tuple[str, Path]]:
         yield interface, root / "sys/class/net" / interface / "statistics"
 
 
-def _change(key: Key, before: int, after: int) -> Change:
+def _build_change(key: Key, before: int, after: int) -> Change:
     where, name = key
     moved, note = subtract_counter(before, after, SATURATING.get(name))
     if name in _WORDS:

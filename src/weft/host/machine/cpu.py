@@ -65,15 +65,15 @@ class CpuTimes:
 
 
 def read_processors(root: Path = ROOT) -> Processors:
-    online = parse_cpu_list(read_text(root / _CPUS / "online")) or _numbered(root)
+    online = parse_cpu_list(read_text(root / _CPUS / "online")) or _list_cpu_directories(root)
     return Processors(
-        model=_model(root),
+        model=_read_model(root),
         online=online,
-        allowed=_allowed(root, online),
+        allowed=_read_allowed(root, online),
         isolated=parse_cpu_list(read_text(root / _CPUS / "isolated")),
-        core_of={cpu: min(_siblings(root, cpu)) for cpu in online},
-        nodes=_nodes(root, online),
-        governors=_governors(root, online),
+        core_of={cpu: min(_read_siblings(root, cpu)) for cpu in online},
+        nodes=_read_nodes(root, online),
+        governors=_read_governors(root, online),
         virtual=_is_virtual(root),
         cpu_limit=read_cpu_limit(root),
     )
@@ -93,12 +93,12 @@ def pick_cpus(n: int, device: str | None = None, root: Path = ROOT) -> Placement
         )
         raise InputError("CPUs", problem, "use fewer threads, or blocking instead of spinning")
     node = find_numa_node(device, root) if device else None
-    order = sorted(host.allowed, key=lambda cpu: _preference(host, node, cpu))
+    order = sorted(host.allowed, key=lambda cpu: _rank_cpu(host, node, cpu))
     chosen = tuple(order[:n])
-    return Placement(chosen, tuple(_warnings(host, node, device, chosen)))
+    return Placement(chosen, tuple(_list_warnings(host, node, device, chosen)))
 
 
-def _preference(host: Processors, node: int | None, cpu: int) -> tuple[bool, bool, bool, bool, int]:
+def _rank_cpu(host: Processors, node: int | None, cpu: int) -> tuple[bool, bool, bool, bool, int]:
     """Another thread per core is worse than another node, which is worse than a busy core."""
     core = [other for other in host.allowed if host.core_of[other] == host.core_of[cpu]]
     first_core = host.core_of[cpu] == min(host.core_of.values())
@@ -106,27 +106,27 @@ def _preference(host: Processors, node: int | None, cpu: int) -> tuple[bool, boo
     return cpu != min(core), away, cpu not in host.isolated, first_core, cpu
 
 
-def _warnings(
+def _list_warnings(
     host: Processors, node: int | None, device: str | None, chosen: tuple[int, ...]
 ) -> list[str]:
     cores = len({host.core_of[cpu] for cpu in chosen})
     away = [cpu for cpu in chosen if node is not None and host.node_of(cpu) != node]
-    found = []
+    warnings = []
     if cores < len(chosen):
-        found.append(
+        warnings.append(
             f"{len(chosen)} spinning threads share {cores} cores: they slow each other down"
         )
     if away:
-        found.append(
+        warnings.append(
             f"CPUs {format_cpu_list(away)} are not on NUMA node {node} of {device}: "
             "messages cross between the nodes"
         )
     if host.cpu_limit is not None and host.cpu_limit < len(chosen):
-        found.append(
+        warnings.append(
             f"a cgroup limits this process to {host.cpu_limit:g} CPUs: "
             f"{len(chosen)} spinning threads will be stopped again and again"
         )
-    return found
+    return warnings
 
 
 def read_cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
@@ -143,24 +143,24 @@ def read_cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
     return times
 
 
-def _numbered(root: Path) -> tuple[int, ...]:
+def _list_cpu_directories(root: Path) -> tuple[int, ...]:
     entries = list_names(root / _CPUS)
     return tuple(sorted(int(n[3:]) for n in entries if n[:3] == "cpu" and n[3:].isdigit()))
 
 
-def _allowed(root: Path, online: tuple[int, ...]) -> tuple[int, ...]:
+def _read_allowed(root: Path, online: tuple[int, ...]) -> tuple[int, ...]:
     for line in read_text(root / "proc/self/status").splitlines():
         if line.startswith("Cpus_allowed_list:"):
             return tuple(cpu for cpu in parse_cpu_list(line.partition(":")[2]) if cpu in online)
     return online
 
 
-def _siblings(root: Path, cpu: int) -> tuple[int, ...]:
+def _read_siblings(root: Path, cpu: int) -> tuple[int, ...]:
     topology = root / _CPUS / f"cpu{cpu}" / "topology"
     return parse_cpu_list(read_text(topology / "thread_siblings_list")) or (cpu,)
 
 
-def _nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+def _read_nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     numbers = [int(n[4:]) for n in list_names(root / _NODES) if n[:4] == "node" and n[4:].isdigit()]
     lists = {
         n: parse_cpu_list(read_text(root / _NODES / f"node{n}" / "cpulist"))
@@ -169,7 +169,7 @@ def _nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
     return lists or {0: online}
 
 
-def _governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+def _read_governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
     """Nothing where the kernel does not set the frequency, as in most virtual machines."""
     by_name: dict[str, tuple[int, ...]] = {}
     for cpu in online:
@@ -180,16 +180,16 @@ def _governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]
 
 
 def _is_virtual(root: Path) -> bool | None:
-    flags = _field(root, "flags").split()
+    flags = _read_field(root, "flags").split()
     return "hypervisor" in flags if flags else None
 
 
-def _model(root: Path) -> str:
-    part = _field(root, "CPU part")  # Arm has no name, only numbers
-    return _field(root, "model name") or (f"Arm part {part}" if part else os.uname().machine)
+def _read_model(root: Path) -> str:
+    part = _read_field(root, "CPU part")  # Arm has no name, only numbers
+    return _read_field(root, "model name") or (f"Arm part {part}" if part else os.uname().machine)
 
 
-def _field(root: Path, name: str) -> str:
+def _read_field(root: Path, name: str) -> str:
     for line in read_text(root / "proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:

@@ -64,24 +64,24 @@ class Interface:
 
 
 def list_rdma_devices(root: Path = ROOT) -> tuple[RdmaDevice, ...]:
-    return tuple(_rdma_device(root / _RDMA / name) for name in list_names(root / _RDMA))
+    return tuple(_read_rdma_device(root / _RDMA / name) for name in list_names(root / _RDMA))
 
 
 def list_interfaces(root: Path = ROOT) -> tuple[Interface, ...]:
-    found = (root / _NET / name for name in list_names(root / _NET))
-    return tuple(_interface(path) for path in found if path.is_dir())
+    paths = (root / _NET / name for name in list_names(root / _NET))
+    return tuple(_read_interface(path) for path in paths if path.is_dir())
 
 
 def find_numa_node(device: str, root: Path = ROOT) -> int | None:
     """The NUMA node of an RDMA device or interface; None where the platform does not say."""
     for folder in (_RDMA, _NET):
         if (root / folder / device).is_dir():
-            return _node(root / folder / device / "device")
-    known = ", ".join((*list_names(root / _RDMA), *list_names(root / _NET)))
-    raise InputError("device", f"{device!r} is not on this host", f"use one of {known}")
+            return _read_numa_node(root / folder / device / "device")
+    devices = ", ".join((*list_names(root / _RDMA), *list_names(root / _NET)))
+    raise InputError("device", f"{device!r} is not on this host", f"use one of {devices}")
 
 
-def _rdma_device(path: Path) -> RdmaDevice:
+def _read_rdma_device(path: Path) -> RdmaDevice:
     device = path / "device"
     return RdmaDevice(
         name=path.name,
@@ -89,31 +89,33 @@ def _rdma_device(path: Path) -> RdmaDevice:
         firmware=read_text(path / "fw_ver"),
         board=read_text(path / "board_id"),
         node_guid=read_text(path / "node_guid"),
-        numa_node=_node(device),
-        pcie=_pcie(device, "current"),
-        pcie_most=_pcie(device, "max"),
-        ports=tuple(_port(path / "ports" / n) for n in list_names(path / "ports") if n.isdigit()),
+        numa_node=_read_numa_node(device),
+        pcie=_read_pcie(device, "current"),
+        pcie_most=_read_pcie(device, "max"),
+        ports=tuple(
+            _read_port(path / "ports" / n) for n in list_names(path / "ports") if n.isdigit()
+        ),
         interfaces=list_names(device / "net"),
     )
 
 
-def _port(path: Path) -> RdmaPort:
+def _read_port(path: Path) -> RdmaPort:
     return RdmaPort(
         number=int(path.name),
-        state=_word(path / "state"),
-        physical_state=_word(path / "phys_state"),
+        state=_read_word(path / "state"),
+        physical_state=_read_word(path / "phys_state"),
         rate=read_text(path / "rate"),
         link_layer=read_text(path / "link_layer"),
         lid=read_number(path / "lid") or 0,
     )
 
 
-def _word(path: Path) -> str:
+def _read_word(path: Path) -> str:
     """ "ACTIVE" of "4: ACTIVE"."""
     return read_text(path).partition(":")[2].strip()
 
 
-def _node(device: Path) -> int | None:
+def _read_numa_node(device: Path) -> int | None:
     """A device may hang below the one that knows its node, as virtio interfaces do."""
     for place in (device, device / ".."):
         node = read_number(place / "numa_node")
@@ -122,7 +124,7 @@ def _node(device: Path) -> int | None:
     return None
 
 
-def _pcie(device: Path, which: str) -> str:
+def _read_pcie(device: Path, which: str) -> str:
     """ "16.0 GT/s PCIe x16"."""
     speed, width = (
         read_text(device / f"{which}_link_speed"),
@@ -131,20 +133,20 @@ def _pcie(device: Path, which: str) -> str:
     return f"{speed.removesuffix(' PCIe')} x{width}" if speed and width else ""
 
 
-def _interface(path: Path) -> Interface:
+def _read_interface(path: Path) -> Interface:
     speed = read_number(path / "speed")
     return Interface(
         name=path.name,
-        kind=_kind(path),
+        kind=_read_kind(path),
         state=read_text(path / "operstate"),
         mtu_bytes=read_number(path / "mtu") or 0,
         speed_mbps=speed if speed is not None and speed > 0 else None,
-        numa_node=_node(path / "device"),
+        numa_node=_read_numa_node(path / "device"),
         driver=read_link_name(path / "device" / "driver"),
         ipoib_mode=read_text(path / "mode") if read_number(path / "type") == 32 else "",
     )
 
 
-def _kind(path: Path) -> str:
+def _read_kind(path: Path) -> str:
     kind = _KINDS.get(read_number(path / "type") or 0, "other")
     return "virtual" if kind == "ethernet" and not (path / "device").exists() else kind

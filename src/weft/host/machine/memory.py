@@ -32,14 +32,14 @@ class Memory:
 
 def read_memory(root: Path = ROOT) -> Memory:
     return Memory(
-        total_bytes=_meminfo(root, "MemTotal"),
-        available_bytes=_meminfo(root, "MemAvailable"),
+        total_bytes=_read_meminfo(root, "MemTotal"),
+        available_bytes=_read_meminfo(root, "MemAvailable"),
         huge_total=read_number(root / _HUGE / "nr_hugepages") or 0,
         huge_free=read_number(root / _HUGE / "free_hugepages") or 0,
         transparent=parse_transparent_mode(
             read_text(root / "sys/kernel/mm/transparent_hugepage/enabled")
         ),
-        memlock_bytes=_memlock(root),
+        memlock_bytes=_read_memlock(root),
         may_exceed_memlock=_has_ipc_lock(root),
         cgroup_limit_bytes=read_memory_limit_bytes(root),
     )
@@ -47,23 +47,23 @@ def read_memory(root: Path = ROOT) -> Memory:
 
 def parse_transparent_mode(line: str) -> str:
     """The word in brackets of "always [madvise] never"."""
-    found = re.search(r"\[(\w+)\]", line)
-    return found[1] if found else ""
+    match = re.search(r"\[(\w+)\]", line)
+    return match[1] if match else ""
 
 
-def _meminfo(root: Path, name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB$", read_text(root / "proc/meminfo"), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
+def _read_meminfo(root: Path, name: str) -> int:
+    match = re.search(rf"^{name}:\s+(\d+) kB$", read_text(root / "proc/meminfo"), re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0
 
 
-def _memlock(root: Path) -> int | None:
+def _read_memlock(root: Path) -> int | None:
     limits = read_text(root / "proc/self/limits")
-    found = re.search(r"^Max locked memory\s+(\d+|unlimited)", limits, re.MULTILINE)
-    return int(found[1]) if found and found[1] != "unlimited" else None
+    match = re.search(r"^Max locked memory\s+(\d+|unlimited)", limits, re.MULTILINE)
+    return int(match[1]) if match and match[1] != "unlimited" else None
 
 
 def _has_ipc_lock(root: Path) -> bool:
-    found = re.search(
+    match = re.search(
         r"^CapEff:\s+([0-9a-f]+)$", read_text(root / "proc/self/status"), re.MULTILINE
     )
-    return bool(found and int(found[1], 16) >> _CAP_IPC_LOCK & 1)
+    return bool(match and int(match[1], 16) >> _CAP_IPC_LOCK & 1)

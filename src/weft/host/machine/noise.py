@@ -65,27 +65,27 @@ def sum_gaps_ns(gaps: Histogram) -> int:
     return round(gaps.mean * gaps.count / 1000) if gaps.count else 0
 
 
-def _hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
+def _watch_hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
     """Gaps and watched ns, looked for in pieces: Ctrl-C waits for one of them at most."""
     pieces = math.ceil(seconds / _PIECE_SECONDS)
     gaps, watched_ns = Histogram(), 0
     for _ in range(pieces):
-        seen = hiccups(seconds / pieces, cpu, THRESHOLD_NS)
-        gaps.merge(seen.gaps)
-        watched_ns += seen.elapsed_ns
+        piece = hiccups(seconds / pieces, cpu, THRESHOLD_NS)
+        gaps.merge(piece.gaps)
+        watched_ns += piece.elapsed_ns
     return gaps, watched_ns
 
 
 def measure_noise(seconds: float, cpu: int = -1) -> HostNoise:
     """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
-    steal, start = _steal_ns(cpu), time.monotonic_ns()
-    gaps, watched_ns = _hiccups(seconds, cpu)
+    steal, start = _read_steal_ns(cpu), time.monotonic_ns()
+    gaps, watched_ns = _watch_hiccups(seconds, cpu)
     return HostNoise(
         cpu=cpu,
         watched_ns=watched_ns,
         gaps=gaps,
         elapsed_ns=time.monotonic_ns() - start,
-        steal_ns=_steal_ns(cpu) - steal,
+        steal_ns=_read_steal_ns(cpu) - steal,
     )
 
 
@@ -93,12 +93,12 @@ def measure_noise(seconds: float, cpu: int = -1) -> HostNoise:
 def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
     """Half of `seconds` of looking on each side of the block; `.noise` is there after it."""
     watch = NoiseWatch()
-    gaps, before_ns = _hiccups(seconds / 2, cpu)
-    steal, switches, start = _steal_ns(), _involuntary_switches(), time.monotonic_ns()
+    gaps, before_ns = _watch_hiccups(seconds / 2, cpu)
+    steal, switches, start = _read_steal_ns(), _read_involuntary_switches(), time.monotonic_ns()
     yield watch
     elapsed = time.monotonic_ns() - start
-    steal, switches = _steal_ns() - steal, _involuntary_switches() - switches
-    more_gaps, after_ns = _hiccups(seconds / 2, cpu)
+    steal, switches = _read_steal_ns() - steal, _read_involuntary_switches() - switches
+    more_gaps, after_ns = _watch_hiccups(seconds / 2, cpu)
     gaps.merge(more_gaps)
     watch.noise = HostNoise(
         cpu=cpu,
@@ -113,17 +113,17 @@ def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
 def measure_distances(host: Processors, most: int = 6, seconds: float = 0.1) -> list[Distance]:
     """From our first CPU to one of each kind first (sibling, same node, each other node)."""
     pairs = choose_cpu_pairs(host)[:most]
-    return [_distance(host, a, b, seconds) for a, b in pairs]
+    return [_measure_distance(host, a, b, seconds) for a, b in pairs]
 
 
 def choose_cpu_pairs(host: Processors) -> list[tuple[int, int]]:
     """Pairs with our first CPU, those first that stand for a relation not yet among them."""
     if not host.allowed:
         return []
-    first, *others = host.allowed
-    kinds = [describe_relation(host, first, other) for other in others]
+    first, *other_cpus = host.allowed
+    kinds = [describe_relation(host, first, other) for other in other_cpus]
     again = [kind in kinds[:i] for i, kind in enumerate(kinds)]
-    ordered = sorted(zip(again, others, strict=True))
+    ordered = sorted(zip(again, other_cpus, strict=True))
     return [(first, other) for _, other in ordered]
 
 
@@ -134,18 +134,18 @@ def describe_relation(host: Processors, a: int, b: int) -> str:
     return f"node {nodes[0]}" if nodes[0] == nodes[1] else f"nodes {nodes[0]} and {nodes[1]}"
 
 
-def _distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
+def _measure_distance(host: Processors, a: int, b: int, seconds: float) -> Distance:
     halves = core_distance(a, b, seconds=seconds)
     p50 = halves.quantile(0.5) if halves.count else None
     return Distance(a, b, describe_relation(host, a, b), p50)
 
 
-def _steal_ns(cpu: int = -1) -> int:
+def _read_steal_ns(cpu: int = -1) -> int:
     """Of one CPU or (-1) of all, in steps of 10 ms; containers may be shown fewer CPUs."""
     steal = [times.steal_s for n, times in read_cpu_times().items() if cpu in (-1, n)]
     return round(1e9 * sum(steal))
 
 
-def _involuntary_switches() -> int:
+def _read_involuntary_switches() -> int:
     """Of all threads of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw

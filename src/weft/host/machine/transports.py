@@ -41,8 +41,8 @@ _ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
 
 def list_transports() -> list[Transport]:
     """Every transport, device and provider: those of the core, and MPI."""
-    found = [*map(_transport, availability()), _mpi()]
-    return sorted(found, key=lambda transport: _ORDER.index(transport.over.partition(":")[0]))
+    transports = [*map(_build_transport, availability()), _find_mpi()]
+    return sorted(transports, key=lambda transport: _ORDER.index(transport.over.partition(":")[0]))
 
 
 def is_remote(transport: Transport) -> bool:
@@ -50,36 +50,38 @@ def is_remote(transport: Transport) -> bool:
     return transport.over != "delay"
 
 
-def _transport(found: Availability) -> Transport:
+def _build_transport(entry: Availability) -> Transport:
     return Transport(
-        over=f"{found.transport}:{found.device}" if found.device else found.transport,
-        available=found.available,
-        reason=found.reason,
-        remedy=found.remedy,
-        endpoints=tuple(found.endpoints),
-        operations=tuple(found.operations),
-        max_bytes=found.max_bytes,
-        facts=found.facts,
+        over=f"{entry.transport}:{entry.device}" if entry.device else entry.transport,
+        available=entry.available,
+        reason=entry.reason,
+        remedy=entry.remedy,
+        endpoints=tuple(entry.endpoints),
+        operations=tuple(entry.operations),
+        max_bytes=entry.max_bytes,
+        facts=entry.facts,
     )
 
 
-def _mpi() -> Transport:
+def _find_mpi() -> Transport:
     if importlib.util.find_spec("mpi4py") is None:
-        return _no_mpi("mpi4py is not installed", "pip install 'weft[mpi]'")
+        return _build_missing_mpi("mpi4py is not installed", "pip install 'weft[mpi]'")
     launcher = shutil.which("mpirun") or shutil.which("mpiexec")
     if launcher is None:
-        return _no_mpi("there is no mpirun", "install an MPI, or add its bin directory to PATH")
-    library, problem = _mpi_library()
+        return _build_missing_mpi(
+            "there is no mpirun", "install an MPI, or add its bin directory to PATH"
+        )
+    library, problem = _read_mpi_version()
     if problem:
-        return _no_mpi(problem, "install the MPI library that mpi4py was built for")
+        return _build_missing_mpi(problem, "install the MPI library that mpi4py was built for")
     return Transport(over="mpi", available=True, facts={"library": library, "launcher": launcher})
 
 
-def _no_mpi(reason: str, remedy: str) -> Transport:
+def _build_missing_mpi(reason: str, remedy: str) -> Transport:
     return Transport(over="mpi", available=False, reason=reason, remedy=remedy)
 
 
-def _mpi_library() -> tuple[str, str]:
+def _read_mpi_version() -> tuple[str, str]:
     """The library's name and version, or why it cannot be loaded."""
     command = [sys.executable, "-c", _MPI_VERSION]
     try:

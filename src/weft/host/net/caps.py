@@ -33,7 +33,7 @@ _RESTORE_S = 30
 _NUMBERS = itertools.count()
 
 
-class Side(Protocol):
+class Direction(Protocol):
     """`weft.host.net.link_ends` for what is sent, `weft.host.net.ingress` for what is received."""
 
     def save(self, end: LinkEnd, *, allow_default_route: bool = ...) -> SavedEnd: ...
@@ -52,31 +52,33 @@ class ChangedEnds:
         """Caps every end at a rate, or at a share of the token bucket it had."""
         if (rate_bps is None) == (percent is None):
             raise InputError("cap", "needs a rate or a percentage", "give one of them")
-        for one in self.saved:
-            rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
-            _side(one.end).set_bucket(one, _bucket(one, rate))
+        for saved in self.saved:
+            rate = rate_bps if rate_bps is not None else _scale_rate(saved, percent or 0)
+            _choose_direction(saved.end).set_bucket(saved, _build_bucket(saved, rate))
 
     def check(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
         """Raises unless every end still has the cap that it was given."""
-        for one in self.saved:
-            rate = rate_bps if rate_bps is not None else _share(one, percent or 0)
-            now = _side(one.end).read_bucket(one.end)
-            if now is None or now.rate_bps // 8 != _bucket(one, rate).rate_bps // 8:
-                has = "no cap" if now is None else f"{now.rate_bps / 1e6:g} Mb/s"
+        for saved in self.saved:
+            rate = rate_bps if rate_bps is not None else _scale_rate(saved, percent or 0)
+            bucket = _choose_direction(saved.end).read_bucket(saved.end)
+            if bucket is None or bucket.rate_bps // 8 != _build_bucket(saved, rate).rate_bps // 8:
+                has = "no cap" if bucket is None else f"{bucket.rate_bps / 1e6:g} Mb/s"
                 problem = f"was given {rate / 1e6:g} Mb/s and has {has}: someone else changed it"
-                raise InputError(str(one.end), problem, "keep others from it meanwhile")
+                raise InputError(str(saved.end), problem, "keep others from it meanwhile")
 
     def rates_bps(self) -> dict[LinkEnd, int | None]:
         """What the kernel has now, where it is a token bucket."""
-        now = {one.end: _side(one.end).read_bucket(one.end) for one in self.saved}
-        return {end: bucket.rate_bps if bucket else None for end, bucket in now.items()}
+        buckets = {
+            saved.end: _choose_direction(saved.end).read_bucket(saved.end) for saved in self.saved
+        }
+        return {end: bucket.rate_bps if bucket else None for end, bucket in buckets.items()}
 
 
-def _side(end: LinkEnd) -> Side:
+def _choose_direction(end: LinkEnd) -> Direction:
     return ingress if end.receiving else link_ends
 
 
-def _share(saved: SavedEnd, percent: float) -> float:
+def _scale_rate(saved: SavedEnd, percent: float) -> float:
     if saved.bucket is None:
         problem = "has no token bucket, so its rate is not known"
         raise InputError(str(saved.end), problem, "give the cap as a rate")
@@ -85,7 +87,7 @@ def _share(saved: SavedEnd, percent: float) -> float:
     return saved.bucket.rate_bps * percent / 100
 
 
-def _bucket(saved: SavedEnd, rate_bps: float) -> TokenBucket:
+def _build_bucket(saved: SavedEnd, rate_bps: float) -> TokenBucket:
     if not MIN_RATE_BPS <= rate_bps <= MAX_RATE_BPS:
         problem = f"{rate_bps:g} b/s is not in [8 kb/s, 10 Tb/s]"
         raise InputError(f"cap of {saved.end}", problem, "use such a rate")
@@ -125,39 +127,40 @@ def change_ends(
         chosen = list(dict.fromkeys(links))
         with exclude_other_changes(chosen):
             saved = [
-                _side(one).save(one, allow_default_route=allow_default_route) for one in chosen
+                _choose_direction(end).save(end, allow_default_route=allow_default_route)
+                for end in chosen
             ]
-            _write(journal, saved)
+            _write_journal(journal, saved)
         yield ChangedEnds(saved)
     finally:
-        _finish(watchdog, journal)
+        _restore_ends(watchdog, journal)
 
 
 @contextmanager
 def exclude_other_changes(chosen: Sequence[LinkEnd]) -> Iterator[None]:
     """Nobody is changing these ends for a while, and nobody begins to inside the block."""
-    with _locked():
+    with _lock_journals():
         _restore_leftovers()
-        _refuse_those_in_use(chosen)
+        _refuse_ends_in_use(chosen)
         yield
 
 
-def _write(journal: Path, saved: Sequence[SavedEnd]) -> None:
+def _write_journal(journal: Path, saved: Sequence[SavedEnd]) -> None:
     """Whole or not at all."""
     fresh = journal.with_suffix(".new")
-    fresh.write_text(json.dumps([one.as_json() for one in saved]))
+    fresh.write_text(json.dumps([end.as_json() for end in saved]))
     fresh.replace(journal)
 
 
-def _refuse_those_in_use(chosen: Iterable[LinkEnd]) -> None:
+def _refuse_ends_in_use(chosen: Iterable[LinkEnd]) -> None:
     """Whatever their namespace is called by those who use them."""
-    for path in _journals():
+    for path in _list_journals():
         saved = [link_ends.decode_saved(data) for data in json.loads(path.read_text())]
-        taken = {(one.netns, replace(one.end, namespace=None)) for one in saved}
-        for one in chosen:
-            if (namespaces.read_identity(one.namespace), replace(one, namespace=None)) in taken:
+        in_use = {(end.netns, replace(end.end, namespace=None)) for end in saved}
+        for end in chosen:
+            if (namespaces.read_identity(end.namespace), replace(end, namespace=None)) in in_use:
                 problem = f"is being changed by process {path.stem.split('-')[1]}"
-                raise InputError(str(one), problem, "wait until it has ended")
+                raise InputError(str(end), problem, "wait until it has ended")
 
 
 def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
@@ -173,7 +176,7 @@ def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
     return watchdog
 
 
-def _finish(watchdog: subprocess.Popen[bytes], journal: Path) -> None:
+def _restore_ends(watchdog: subprocess.Popen[bytes], journal: Path) -> None:
     """The watchdog restores; where it was killed, or failed, this process does."""
     assert watchdog.stdin is not None
     assert watchdog.stdout is not None
@@ -188,11 +191,11 @@ def _finish(watchdog: subprocess.Popen[bytes], journal: Path) -> None:
     restore_journal(journal)
 
 
-def _journals() -> list[Path]:
+def _list_journals() -> list[Path]:
     return sorted(JOURNALS.glob("weft-*.json"))
 
 
-def _locked() -> AbstractContextManager[None]:
+def _lock_journals() -> AbstractContextManager[None]:
     """One process at a time looks at the journals."""
     lock = JOURNALS / "lock"
     return hold_lock_in_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
@@ -200,11 +203,11 @@ def _locked() -> AbstractContextManager[None]:
 
 def restore_journal(journal: Path) -> None:
     """Puts back every end of a journal and removes it; nothing if that was done."""
-    with _locked():
-        _restore(journal)
+    with _lock_journals():
+        _restore_journal(journal)
 
 
-def _restore(journal: Path) -> None:
+def _restore_journal(journal: Path) -> None:
     journal.with_suffix(".new").unlink(missing_ok=True)
     if not journal.exists():
         return
@@ -214,7 +217,7 @@ def _restore(journal: Path) -> None:
         if saved is None:
             continue
         try:
-            _side(saved.end).restore(saved)
+            _choose_direction(saved.end).restore(saved)
         except InputError as error:
             failures.append(error)
     if failures:
@@ -227,12 +230,12 @@ def _restore(journal: Path) -> None:
 
 def restore_leftovers() -> int:
     """Restores what processes that are dead, and their watchdogs, left changed; how many."""
-    with _locked():
+    with _lock_journals():
         return _restore_leftovers()
 
 
 def _restore_leftovers() -> int:
-    dead = [path for path in _journals() if namespaces.is_orphan(path.stem)]
+    dead = [path for path in _list_journals() if namespaces.is_orphan(path.stem)]
     for path in dead:
-        _restore(path)
+        _restore_journal(path)
     return len(dead)

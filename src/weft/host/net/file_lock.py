@@ -64,15 +64,15 @@ def _acquire(path: Path, where: str, wait_s: float) -> int:
 
 
 def _open(path: Path) -> int:
-    left = _TRIES
+    tries_left = _TRIES
     while True:
-        left -= 1
+        tries_left -= 1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             # The folder may go away at any moment; mkdir then says that it is or is not there.
-            if left and isinstance(error, FileNotFoundError | FileExistsError):
+            if tries_left and isinstance(error, FileNotFoundError | FileExistsError):
                 continue
             problem = f"cannot be made: {error.strerror}"
             raise InputError(str(path), problem, "check the path and its permissions") from error

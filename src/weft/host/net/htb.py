@@ -23,10 +23,10 @@ from weft.host.testbed import wiring
 MAJOR = 0x77650000
 LINK = MAJOR | 1
 # HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
-_WHOLE_QUANTUM_BYTES = 655_400
-_LEAST_QUANTUM_BYTES = 1514
+_FULL_QUANTUM_BYTES = 655_400
+_MIN_QUANTUM_BYTES = 1514
 _LINK_QUANTUM_BYTES = 200_000
-_FIRST = MAJOR | 0x10
+_FIRST_QUEUE = MAJOR | 0x10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class KernelTree:
 
 
 def build_classid(queue: int) -> int:
-    return _FIRST + queue
+    return _FIRST_QUEUE + queue
 
 
 def build_queue_class(
@@ -73,7 +73,7 @@ def build_queue_class(
     priority: int = 0,
 ) -> HtbClass:
     if burst_bytes is None:
-        burst_bytes = _burst_bytes(rate_bps, ceil_bps)
+        burst_bytes = _choose_burst_bytes(rate_bps, ceil_bps)
     return HtbClass(
         classid=build_classid(queue),
         parent=LINK,
@@ -85,14 +85,14 @@ def build_queue_class(
     )
 
 
-def _burst_bytes(rate_bps: int, link_bps: int) -> int:
+def _choose_burst_bytes(rate_bps: int, link_bps: int) -> int:
     """As long a time as the link's own burst: all queues of a port lose alike by a late timer."""
     return max(round(wiring.choose_burst_bytes(link_bps) * rate_bps / link_bps), 1)
 
 
 def choose_quantum_bytes(share: float) -> int:
     """How much a queue with a share of the link sends at a time of what others leave."""
-    return max(round(share * _WHOLE_QUANTUM_BYTES), _LEAST_QUANTUM_BYTES)
+    return max(round(share * _FULL_QUANTUM_BYTES), _MIN_QUANTUM_BYTES)
 
 
 # ---- Requests ---------------------------------------------------------------------------------
@@ -111,50 +111,54 @@ def pack_root(index: int, tree: HtbTree) -> Message:
 def pack_under_root(index: int, tree: HtbTree, limit_bytes: int) -> list[Message]:
     """All that is under a root that is new; so much may wait in each queue."""
     nothing = KernelTree(classes={}, counts={}, filters={}, default=0)
-    return [one for batch in pack_changes(index, tree, nothing, limit_bytes) for one in batch]
+    return [
+        message for batch in pack_changes(index, tree, nothing, limit_bytes) for message in batch
+    ]
 
 
 def pack_changes(
-    index: int, tree: HtbTree, found: KernelTree, limit_bytes: int
+    index: int, tree: HtbTree, current: KernelTree, limit_bytes: int
 ) -> list[list[Message]]:
     """What makes this tree of a sound one; a batch that is refused ends the change."""
     used = {build_classid(queue) for queue in tree.queue_of.values()} | {LINK}
     first: list[Message] = []
     last: list[Message] = []
-    for one in _classes(tree).values():
-        messages = _class_changes(index, one, found.classes.get(one.classid), limit_bytes)
-        (first if one.classid in used else last).extend(messages)
-    strange = sorted(found.classes.keys() - _classes(tree).keys(), reverse=True)
-    last += [qdisc.pack_class_deletion(index, one) for one in strange]
-    moves = _filter_changes(index, tree, found)
+    for htb_class in _list_classes(tree).values():
+        messages = _pack_class_changes(
+            index, htb_class, current.classes.get(htb_class.classid), limit_bytes
+        )
+        (first if htb_class.classid in used else last).extend(messages)
+    foreign = sorted(current.classes.keys() - _list_classes(tree).keys(), reverse=True)
+    last += [qdisc.pack_class_deletion(index, htb_class) for htb_class in foreign]
+    moves = _pack_filter_changes(index, tree, current)
     batches = [first, moves, last] if moves else [[*first, *last]]
     return [batch for batch in batches if batch]
 
 
-def _class_changes(
-    index: int, one: HtbClass, there: HtbClass | None, limit_bytes: int
+def _pack_class_changes(
+    index: int, wanted: HtbClass, current: HtbClass | None, limit_bytes: int
 ) -> list[Message]:
-    if there is not None:
-        return [] if there == qdisc.round_class(one) else pack_classes(index, [one])
-    new = qdisc.pack_class(index, one, flags=ADD)
+    if current is not None:
+        return [] if current == qdisc.round_class(wanted) else pack_classes(index, [wanted])
+    new = qdisc.pack_class(index, wanted, flags=ADD)
     fifo = qdisc.pack_fifo(limit_bytes)
-    queue = qdisc.pack_qdisc(index, "bfifo", fifo, handle=0, flags=ADD, parent=one.classid)
-    return [new] if one.classid == LINK else [new, queue]
+    queue = qdisc.pack_qdisc(index, "bfifo", fifo, handle=0, flags=ADD, parent=wanted.classid)
+    return [new] if wanted.classid == LINK else [new, queue]
 
 
-def _filter_changes(index: int, tree: HtbTree, found: KernelTree) -> list[Message]:
-    there = found.filters
+def _pack_filter_changes(index: int, tree: HtbTree, tree_now: KernelTree) -> list[Message]:
+    current = tree_now.filters
     messages: list[Message] = []
-    for match, to in _filters(tree).items():
-        if match not in there or there[match].classid != to:
-            handle = there[match].handle if match in there else 0
+    for match, to in _list_filters(tree).items():
+        if match not in current or current[match].classid != to:
+            handle = current[match].handle if match in current else 0
             messages.append(qdisc.pack_filter(index, match, to, handle=handle))
-    strange = [there[match] for match in there.keys() - _filters(tree).keys()]
-    return [*messages, *map(qdisc.pack_filter_deletion, strange)]
+    foreign = [current[match] for match in current.keys() - _list_filters(tree).keys()]
+    return [*messages, *map(qdisc.pack_filter_deletion, foreign)]
 
 
 def pack_classes(index: int, classes: list[HtbClass]) -> list[Message]:
-    return [qdisc.pack_class(index, one, flags=CHANGE) for one in classes]
+    return [qdisc.pack_class(index, htb_class, flags=CHANGE) for htb_class in classes]
 
 
 def build_link_class(link_bps: int) -> HtbClass:
@@ -168,11 +172,14 @@ def build_link_class(link_bps: int) -> HtbClass:
     )
 
 
-def _classes(tree: HtbTree) -> dict[int, HtbClass]:
-    return {one.classid: one for one in (build_link_class(tree.link_bps), *tree.queues)}
+def _list_classes(tree: HtbTree) -> dict[int, HtbClass]:
+    return {
+        htb_class.classid: htb_class
+        for htb_class in (build_link_class(tree.link_bps), *tree.queues)
+    }
 
 
-def _filters(tree: HtbTree) -> dict[Match, int]:
+def _list_filters(tree: HtbTree) -> dict[Match, int]:
     marked = {
         match: build_classid(queue)
         for dscp, queue in tree.queue_of.items()
@@ -189,43 +196,47 @@ def read_tree(link: Rtnetlink, index: int, root: Qdisc) -> KernelTree:
     """What is under a root that is HTB's."""
     classes = qdisc.read_classes(link, index)
     return KernelTree(
-        classes={key: one for key, (one, _) in classes.items()},
+        classes={key: htb_class for key, (htb_class, _) in classes.items()},
         counts={key: count for key, (_, count) in classes.items()},
         filters=qdisc.read_filters(link, index, root.handle),
         default=root.handle | qdisc.unpack_htb_default(root.options),
     )
 
 
-def is_changeable(found: KernelTree, tree: HtbTree) -> bool:
+def is_changeable(current: KernelTree, tree: HtbTree) -> bool:
     """The link's class is there, and no class of the tree is elsewhere: it can be changed."""
-    wanted = {key: qdisc.round_class(one) for key, one in _classes(tree).items()}
+    wanted = {key: qdisc.round_class(htb_class) for key, htb_class in _list_classes(tree).items()}
     misplaced = [
         key
-        for key in wanted.keys() & found.classes.keys()
-        if found.classes[key].parent != wanted[key].parent
+        for key in wanted.keys() & current.classes.keys()
+        if current.classes[key].parent != wanted[key].parent
     ]
-    return LINK in found.classes and not misplaced
+    return LINK in current.classes and not misplaced
 
 
-def describe_difference(found: KernelTree, tree: HtbTree) -> str | None:
+def describe_difference(current: KernelTree, tree: HtbTree) -> str | None:
     """In what the kernel differs from a tree; None where it does not."""
-    for what, has, wants in (
-        ("classes", found.classes.keys(), _classes(tree).keys()),
-        ("filters", found.filters.keys(), _filters(tree).keys()),
+    for kind, has, wants in (
+        ("classes", current.classes.keys(), _list_classes(tree).keys()),
+        ("filters", current.filters.keys(), _list_filters(tree).keys()),
     ):
         if has != wants:
-            return f"{len(wants - has)} {what} are missing, {len(has - wants)} are not weft's"
-    for key, one in _classes(tree).items():
-        if (told := _class_difference(found.classes[key], qdisc.round_class(one))) is not None:
-            return f"class {qdisc.format_handle(key)}: {told}"
-    for match, to in _filters(tree).items():
-        if found.filters[match].classid != to:
-            leads = qdisc.format_handle(found.filters[match].classid)
+            return f"{len(wants - has)} {kind} are missing, {len(has - wants)} are not weft's"
+    for key, htb_class in _list_classes(tree).items():
+        if (
+            difference := _describe_class_difference(
+                current.classes[key], qdisc.round_class(htb_class)
+            )
+        ) is not None:
+            return f"class {qdisc.format_handle(key)}: {difference}"
+    for match, to in _list_filters(tree).items():
+        if current.filters[match].classid != to:
+            leads = qdisc.format_handle(current.filters[match].classid)
             return f"filter {match.value:08x} leads to {leads}, not {qdisc.format_handle(to)}"
     return None
 
 
-def _class_difference(has: HtbClass, wants: HtbClass) -> str | None:
+def _describe_class_difference(has: HtbClass, wants: HtbClass) -> str | None:
     for field in HtbClass.__slots__:
         if getattr(has, field) != getattr(wants, field):
             return f"{field} is {getattr(has, field)}, not {getattr(wants, field)}"

@@ -25,7 +25,7 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
             problem = "has rules for what it receives, which weft could not restore"
             remedy = f"`tc qdisc del dev {end.interface} ingress` (or clsact) if not needed"
             raise InputError(str(end), problem, remedy)
-        device = _device(index)
+        device = _name_device(index)
         if device in link.interfaces():
             remedy = f"`ip link del {device}` if nothing needs it"
             raise InputError(str(end), f"{device} is there already", remedy)
@@ -36,7 +36,7 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
 def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
     with Rtnetlink(saved.end.namespace) as link:
         try:
-            through = _through(link, saved)
+            through = _open_device(link, saved)
             link_ends.set_bucket(through, bucket)
             if not _has_rules(link, saved.index):
                 rules = qdisc.pack_ingress, qdisc.pack_redirect
@@ -50,7 +50,7 @@ def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
 
 def read_bucket(end: LinkEnd) -> TokenBucket | None:
     with Rtnetlink(end.namespace) as link:
-        device = _device(link.index(end.interface))
+        device = _name_device(link.index(end.interface))
         if device not in link.interfaces():
             return None
     return link_ends.read_bucket(LinkEnd(end.namespace, device))
@@ -62,23 +62,23 @@ def restore(saved: SavedEnd) -> None:
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
         return
     with Rtnetlink(namespace) as link:
-        found = link.interfaces()
-        device = _device(saved.index)
-        if device not in found:
+        interfaces = link.interfaces()
+        device = _name_device(saved.index)
+        if device not in interfaces:
             return
-        messages = [pack_link_deletion(found[device])]
-        if found.get(saved.end.interface) == saved.index and _has_rules(link, saved.index):
+        messages = [pack_link_deletion(interfaces[device])]
+        if interfaces.get(saved.end.interface) == saved.index and _has_rules(link, saved.index):
             messages.insert(0, qdisc.pack_qdisc_deletion(saved.index, qdisc.INGRESS))
         link.request(messages, str(saved.end))
 
 
-def _device(index: int) -> str:
+def _name_device(index: int) -> str:
     return f"weft-in-{index}"
 
 
-def _through(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
+def _open_device(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
     """The device's own sending end; makes the device if it is not there."""
-    device = _device(saved.index)
+    device = _name_device(saved.index)
     if device not in link.interfaces():
         link.request([pack_new_link(device, "ifb")], str(saved.end))
     end = LinkEnd(saved.end.namespace, device)
@@ -86,4 +86,4 @@ def _through(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
 
 
 def _has_rules(link: Rtnetlink, index: int) -> bool:
-    return any(one.parent == qdisc.INGRESS for one in qdisc.read_qdiscs(link, index))
+    return any(discipline.parent == qdisc.INGRESS for discipline in qdisc.read_qdiscs(link, index))

@@ -28,8 +28,8 @@ class LinkEnd:
     receiving: bool = False
 
     def __str__(self) -> str:
-        what = f"{self.interface}, receiving" if self.receiving else self.interface
-        return what if self.namespace is None else f"{self.namespace} {what}"
+        name = f"{self.interface}, receiving" if self.receiving else self.interface
+        return name if self.namespace is None else f"{self.namespace} {name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +78,18 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
     """Reads what is there, and refuses what must not be or could not be put back."""
     with Rtnetlink(end.namespace) as link:
         index = find_index(link, end, allow_default_route=allow_default_route)
-        root, others = _root(qdisc.read_qdiscs(link, index), end)
-    under = [one for one in others if one.parent >> 16 == root.handle >> 16 and one.handle]
+        root, rest = _split_root(qdisc.read_qdiscs(link, index), end)
+    under = [
+        discipline
+        for discipline in rest
+        if discipline.parent >> 16 == root.handle >> 16 and discipline.handle
+    ]
     plain = root.is_default or root.kind == "tbf"
     if not plain or under:
-        kinds = ", ".join(f"{one.kind} {qdisc.format_handle(one.handle)}" for one in (root, *under))
+        kinds = ", ".join(
+            f"{discipline.kind} {qdisc.format_handle(discipline.handle)}"
+            for discipline in (root, *under)
+        )
         remedy = f"`tc qdisc del dev {end.interface} root` if it is not needed"
         raise InputError(str(end), f"has {kinds}, which weft could not restore", remedy)
     return SavedEnd(
@@ -98,14 +105,14 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
 def find_index(link: Rtnetlink, end: LinkEnd, *, allow_default_route: bool) -> int:
     """Refuses the interface of the default route, unless told that it may be changed."""
     index = link.index(end.interface)
-    if not allow_default_route and index in link.default_routes():
+    if not allow_default_route and index in link.read_default_routes():
         problem = "carries the default route: a cap would slow everything this machine does"
         raise InputError(str(end), problem, "name another interface, or allow it explicitly")
     return index
 
 
 def read_root(link: Rtnetlink, end: LinkEnd, index: int) -> Qdisc:
-    return _root(qdisc.read_qdiscs(link, index), end)[0]
+    return _split_root(qdisc.read_qdiscs(link, index), end)[0]
 
 
 def read_bucket(end: LinkEnd) -> TokenBucket | None:
@@ -121,12 +128,16 @@ def read_max_packet_bytes(saved: SavedEnd) -> int:
         return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
 
 
-def _root(found: Sequence[Qdisc], end: LinkEnd) -> tuple[Qdisc, list[Qdisc]]:
-    roots = [one for one in found if one.parent == qdisc.ROOT]
+def _split_root(disciplines: Sequence[Qdisc], end: LinkEnd) -> tuple[Qdisc, list[Qdisc]]:
+    roots = [discipline for discipline in disciplines if discipline.parent == qdisc.ROOT]
     if not roots:
         raise InputError(str(end), "has no queueing discipline", "set it up first")
-    others = [one for one in found if one not in roots and one.parent != qdisc.INGRESS]
-    return roots[0], others
+    rest = [
+        discipline
+        for discipline in disciplines
+        if discipline not in roots and discipline.parent != qdisc.INGRESS
+    ]
+    return roots[0], rest
 
 
 def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
@@ -139,7 +150,7 @@ def set_root(saved: SavedEnd, kind: str, options: bytes, handle: int, *more: Mes
     with Rtnetlink(saved.end.namespace) as link:
         root = read_root(link, saved.end, saved.index)
         same = root.kind == kind and handle in (0, root.handle) and not more
-        change = same and not root.is_default and _may_change(root, options)
+        change = same and not root.is_default and _is_burst_kept(root, options)
         messages: list[Message] = []
         if not change and not root.is_default:
             messages.append(qdisc.pack_qdisc_deletion(saved.index))
@@ -148,7 +159,7 @@ def set_root(saved: SavedEnd, kind: str, options: bytes, handle: int, *more: Mes
         link.request([*messages, *more], str(saved.end))
 
 
-def _may_change(root: Qdisc, options: bytes) -> bool:
+def _is_burst_kept(root: Qdisc, options: bytes) -> bool:
     """Packets larger than the burst are cut as they come in; one that waits already, larger than
     a burst that shrinks, would never get enough tokens and block the link for good."""
     if root.kind != "tbf":
@@ -163,7 +174,7 @@ def restore(saved: SavedEnd) -> None:
     if saved.handle:
         set_root(saved, saved.kind, saved.options, saved.handle)
     else:
-        _uncover(saved)
+        _restore_default(saved)
     with Rtnetlink(saved.end.namespace) as link:
         now = read_root(link, saved.end, saved.index)
     had = saved.kind, saved.handle, saved.options
@@ -172,7 +183,7 @@ def restore(saved: SavedEnd) -> None:
         raise InputError(str(saved.end), problem, "see `tc qdisc show`")
 
 
-def _uncover(saved: SavedEnd) -> None:
+def _restore_default(saved: SavedEnd) -> None:
     with Rtnetlink(saved.end.namespace) as link:
         if not read_root(link, saved.end, saved.index).is_default:
             link.request([qdisc.pack_qdisc_deletion(saved.index)], str(saved.end))

@@ -47,7 +47,7 @@ class Group:
 
     def mark(self, dscp: int) -> None:
         """Connections that are opened or accepted from now on bear the DSCP."""
-        _attach(self.path, _program(dscp << 2))
+        _attach_program(self.path, _build_program(dscp << 2))
 
     @property
     def id(self) -> int:
@@ -88,16 +88,16 @@ def open_marked_group(name: str, dscp: int) -> Iterator[Group]:
     group.path.mkdir()
     try:
         if dscp:
-            _attach(group.path, _program(dscp << 2))
+            _attach_program(group.path, _build_program(dscp << 2))
         yield group
     finally:
-        _remove(group)
+        _remove_group(group)
 
 
 @contextmanager
 def open_nested_group(name: str) -> Iterator[Group]:
     """A group inside ours, without a mark so far; its end ends nobody: they are ours again."""
-    home = _own_group()
+    home = _find_own_group()
     for path in home.glob(f"{_ACCOMPANIED}*"):
         with suppress(OSError):  # somebody is in it, or it is gone by now
             if namespaces.is_orphan(path.name.removeprefix(_ACCOMPANIED)):
@@ -115,10 +115,10 @@ def remove_leftovers() -> None:
     """Ends and removes groups whose maker is dead."""
     for path in find_mount().glob("weft-*"):
         if namespaces.is_orphan(path.name):
-            _remove(Group(path))
+            _remove_group(Group(path))
 
 
-def _remove(group: Group) -> None:
+def _remove_group(group: Group) -> None:
     with suppress(FileNotFoundError):
         group.end()
         group.path.rmdir()
@@ -129,8 +129,10 @@ def find_mount() -> Path:
 
     `ip netns exec` takes them out of sight.
     """
-    seen = ((PROCESSES / pid / "root", PROCESSES / pid / "mounts") for pid in _ancestors())
-    for root, mounts in ((Path("/"), PROCESSES / "self" / "mounts"), *seen):
+    ancestors = (
+        (PROCESSES / pid / "root", PROCESSES / pid / "mounts") for pid in _list_ancestors()
+    )
+    for root, mounts in ((Path("/"), PROCESSES / "self" / "mounts"), *ancestors):
         with suppress(OSError):  # not for our eyes
             for line in mounts.read_text().splitlines():
                 _, where, kind, *_ = line.split()
@@ -139,7 +141,7 @@ def find_mount() -> Path:
     raise InputError("marks", "no control groups of version 2 are mounted", "mount cgroup2")
 
 
-def _ancestors() -> Iterator[str]:
+def _list_ancestors() -> Iterator[str]:
     """The nearest first."""
     pid = str(os.getppid())
     with suppress(OSError):  # one has ended
@@ -148,19 +150,19 @@ def _ancestors() -> Iterator[str]:
             pid = (PROCESSES / pid / "stat").read_text().rpartition(")")[2].split()[1]
 
 
-def _own_group() -> Path:
+def _find_own_group() -> Path:
     """That of this process, as far as it can be seen."""
     for line in (PROCESSES / "self" / "cgroup").read_text().splitlines():
         if line.startswith("0::"):
-            found = find_mount() / line.removeprefix("0::").lstrip("/")
-            return found if found.is_dir() else find_mount()
+            group = find_mount() / line.removeprefix("0::").lstrip("/")
+            return group if group.is_dir() else find_mount()
     return find_mount()
 
 
 # ---- The program ------------------------------------------------------------------------------
 
 
-def _program(tos: int) -> bytes:
+def _build_program(tos: int) -> bytes:
     """Sets the byte of a connection that opens, is open, or was accepted.
 
     IP_TOS (1) of SOL_IP (0), then IPV6_TCLASS (67) of SOL_IPV6 (41): the kernel refuses the one
@@ -168,39 +170,41 @@ def _program(tos: int) -> bytes:
     """
     return b"".join(
         (
-            _step(0xBF, to=6, of=1),  # r6 = context
-            _step(0x61, to=2, of=6),  # r2 = what happens
-            _step(0x15, to=2, jump=3, value=_CONNECTS),
-            _step(0x15, to=2, jump=2, value=_CONNECTED),
-            _step(0x15, to=2, jump=1, value=_ACCEPTED),
-            _step(0x05, jump=2 * _SETTING + 1),  # anything else: to the end
-            _step(0x62, to=10, jump=-4, value=tos),  # on the stack
-            *_setting(0, 1),
-            *_setting(41, 67),
-            _step(0xB7, to=0, value=1),
-            _step(0x95),
+            _encode_instruction(0xBF, to=6, of=1),  # r6 = context
+            _encode_instruction(0x61, to=2, of=6),  # r2 = what happens
+            _encode_instruction(0x15, to=2, jump=3, value=_CONNECTS),
+            _encode_instruction(0x15, to=2, jump=2, value=_CONNECTED),
+            _encode_instruction(0x15, to=2, jump=1, value=_ACCEPTED),
+            _encode_instruction(0x05, jump=2 * _SETTING + 1),  # anything else: to the end
+            _encode_instruction(0x62, to=10, jump=-4, value=tos),  # on the stack
+            *_call_setsockopt(0, 1),
+            *_call_setsockopt(41, 67),
+            _encode_instruction(0xB7, to=0, value=1),
+            _encode_instruction(0x95),
         )
     )
 
 
-def _setting(level: int, option: int) -> tuple[bytes, ...]:
+def _call_setsockopt(level: int, option: int) -> tuple[bytes, ...]:
     """A socket option, of the four bytes on the stack."""
     return (
-        _step(0xBF, to=1, of=6),
-        _step(0xB7, to=2, value=level),
-        _step(0xB7, to=3, value=option),
-        _step(0xBF, to=4, of=10),
-        _step(0x07, to=4, value=-4),
-        _step(0xB7, to=5, value=4),
-        _step(0x85, value=_SET_SOCKET_OPTION),
+        _encode_instruction(0xBF, to=1, of=6),
+        _encode_instruction(0xB7, to=2, value=level),
+        _encode_instruction(0xB7, to=3, value=option),
+        _encode_instruction(0xBF, to=4, of=10),
+        _encode_instruction(0x07, to=4, value=-4),
+        _encode_instruction(0xB7, to=5, value=4),
+        _encode_instruction(0x85, value=_SET_SOCKET_OPTION),
     )
 
 
-def _step(code: int, *, to: int = 0, of: int = 0, jump: int = 0, value: int = 0) -> bytes:
+def _encode_instruction(
+    code: int, *, to: int = 0, of: int = 0, jump: int = 0, value: int = 0
+) -> bytes:
     return struct.pack("<BBhi", code, of << 4 | to, jump, value)
 
 
-def _attach(path: Path, program: bytes) -> None:
+def _attach_program(path: Path, program: bytes) -> None:
     """The program stays as long as the group."""
     code, licence = ctypes.create_string_buffer(program), ctypes.create_string_buffer(b"GPL")
     load = struct.pack(
@@ -218,21 +222,23 @@ def _attach(path: Path, program: bytes) -> None:
         0,
         _AT_SOCK_OPS,
     )
-    loaded = _bpf(_PROG_LOAD, load)
+    loaded = _call_bpf(_PROG_LOAD, load)
     group = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _bpf(_PROG_ATTACH, struct.pack("<IIII", group, loaded, _AT_SOCK_OPS, 0))
+        _call_bpf(_PROG_ATTACH, struct.pack("<IIII", group, loaded, _AT_SOCK_OPS, 0))
     finally:
         os.close(group)
         os.close(loaded)
 
 
-def _bpf(what: int, attributes: bytes) -> int:
+def _call_bpf(command: int, attributes: bytes) -> int:
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise InputError("marks", f"not on {platform.machine()}", f"use {', '.join(_SYSCALL)}")
-    found = _LIBC.syscall(number, what, ctypes.create_string_buffer(attributes), len(attributes))
-    if found < 0:
+    result = _LIBC.syscall(
+        number, command, ctypes.create_string_buffer(attributes), len(attributes)
+    )
+    if result < 0:
         problem = f"the kernel refuses the program: {os.strerror(ctypes.get_errno())}"
         raise InputError("marks", problem, "be root, on a kernel with BPF for control groups")
-    return int(found)
+    return int(result)

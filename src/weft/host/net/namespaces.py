@@ -27,8 +27,8 @@ from weft.host.machine.process_times import read_start_ticks
 
 DIRECTORY = Path("/run/netns")
 FILES = Path("/etc/netns")
-COMMAND_S = 30
-END_S = 3.0
+COMMAND_TIMEOUT_S = 30
+KILL_TIMEOUT_S = 3.0
 _OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
 PROGRAMS = ("ip", "bridge")
 PR_SET_PDEATHSIG = 1
@@ -47,7 +47,11 @@ def find_obstacle() -> str | None:
         return "not root"
     name = build_name("try")
     done = subprocess.run(
-        ["ip", "netns", "add", name], capture_output=True, text=True, timeout=COMMAND_S, check=False
+        ["ip", "netns", "add", name],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
     )
     remove(name)
     return None if done.returncode == 0 else f"ip netns add: {done.stderr.strip()}"
@@ -89,21 +93,24 @@ def remove(namespace: str) -> None:
     remove_files(namespace)
     if not (DIRECTORY / namespace).exists():
         return
-    deadline = time.monotonic() + END_S
+    deadline = time.monotonic() + KILL_TIMEOUT_S
     while (pids := list_pids(namespace)) and time.monotonic() < deadline:
         for pid in pids:
             _kill(pid)
         time.sleep(0.02)
     subprocess.run(
-        ["ip", "netns", "del", namespace], capture_output=True, timeout=COMMAND_S, check=False
+        ["ip", "netns", "del", namespace],
+        capture_output=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
     )
 
 
 def remove_leftovers() -> list[str]:
     """Removes namespaces whose maker is dead; returns their names."""
     places = [folder for folder in (DIRECTORY, FILES) if folder.is_dir()]
-    found = {path.name for folder in places for path in folder.glob("weft-*")}
-    dead = sorted(name for name in found if is_orphan(name))
+    names = {path.name for folder in places for path in folder.glob("weft-*")}
+    dead = sorted(name for name in names if is_orphan(name))
     for name in dead:
         remove(name)
     return dead
@@ -173,8 +180,8 @@ def spawn(
     parent = os.getpid()
 
     def prepare() -> None:
-        _end_with(parent)
-        _take_name(hostname)
+        _die_with(parent)
+        _set_hostname(hostname)
         join()
 
     return subprocess.Popen(inside, preexec_fn=prepare, **options)
@@ -182,19 +189,19 @@ def spawn(
 
 def exec_inside(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
     """This process becomes a command inside: its output, signals and status are the command's."""
-    _take_name(hostname)
+    _set_hostname(hostname)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and commands inherit that
     os.execvp("ip", ["ip", "netns", "exec", namespace, *argv])
 
 
-def _end_with(parent: int) -> None:
+def _die_with(parent: int) -> None:
     """In the child, before the command: the signal is asked for, and our parent still lives."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _take_name(hostname: str) -> None:
+def _set_hostname(hostname: str) -> None:
     """The machine's name, for this process and its children alone."""
     if hostname and _LIBC.unshare(CLONE_NEWUTS) == 0:
         socket.sethostname(hostname)
@@ -203,7 +210,7 @@ def _take_name(hostname: str) -> None:
 def run_command(argv: Sequence[str], text: str | None = None) -> str:
     """Output of a command; its complaint is an InputError."""
     done = subprocess.run(
-        argv, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        argv, input=text, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
     )
     if done.returncode:
         raise InputError(" ".join(argv), done.stderr.strip() or f"status {done.returncode}")
@@ -221,7 +228,7 @@ def list_pids(namespace: str) -> list[int]:
         ["ip", "netns", "pids", namespace],
         capture_output=True,
         text=True,
-        timeout=COMMAND_S,
+        timeout=COMMAND_TIMEOUT_S,
         check=False,
     )
     return [int(pid) for pid in done.stdout.split()]

@@ -138,13 +138,13 @@ def pack_qdisc_deletion(index: int, parent: int = ROOT, *, handle: int = 0) -> M
 
 
 def pack_bucket(bucket: TokenBucket) -> bytes:
-    rate = _bytes_per_s(bucket.rate_bps)
-    head = _rate(rate) + _rate(0)
-    ticks = min(_ticks(bucket.burst_bytes, rate), _UINT32)
+    rate = _to_bytes_per_s(bucket.rate_bps)
+    head = _pack_rate(rate) + _pack_rate(0)
+    ticks = min(_to_ticks(bucket.burst_bytes, rate), _UINT32)
     options = pack_attribute(
         _TBF_PARAMETERS, head + struct.pack("=III", bucket.limit_bytes, ticks, 0)
     ) + pack_attribute(_TBF_BURST, struct.pack("=I", bucket.burst_bytes))
-    return options + _rate64(_TBF_RATE64, rate)
+    return options + _pack_rate64(_TBF_RATE64, rate)
 
 
 def pack_fifo(limit_bytes: int) -> bytes:
@@ -160,18 +160,20 @@ def pack_htb(default_minor: int) -> bytes:
     )
 
 
-def pack_class(index: int, one: HtbClass, *, flags: int) -> Message:
-    body = _HEAD.pack(0, index, one.classid, one.parent, 0)
-    body += pack_attribute(_KIND, b"htb\0") + pack_attribute(_OPTIONS, _class_options(one))
-    return Message(NEW_CLASS, flags, body, f"class {format_handle(one.classid)}")
+def pack_class(index: int, htb_class: HtbClass, *, flags: int) -> Message:
+    body = _HEAD.pack(0, index, htb_class.classid, htb_class.parent, 0)
+    body += pack_attribute(_KIND, b"htb\0") + pack_attribute(
+        _OPTIONS, _pack_class_options(htb_class)
+    )
+    return Message(NEW_CLASS, flags, body, f"class {format_handle(htb_class.classid)}")
 
 
-def _class_options(one: HtbClass) -> bytes:
-    rate, ceil = _bytes_per_s(one.rate_bps), _bytes_per_s(one.ceil_bps)
-    burst = min(_ticks(one.burst_bytes, rate), _UINT32)
-    rest = struct.pack("=IIIII", burst, burst, one.quantum_bytes, 0, one.priority)
-    options = pack_attribute(_HTB_PARAMETERS, _rate(rate) + _rate(ceil) + rest)
-    return options + _rate64(_HTB_RATE64, rate) + _rate64(_HTB_CEIL64, ceil)
+def _pack_class_options(htb_class: HtbClass) -> bytes:
+    rate, ceil = _to_bytes_per_s(htb_class.rate_bps), _to_bytes_per_s(htb_class.ceil_bps)
+    burst = min(_to_ticks(htb_class.burst_bytes, rate), _UINT32)
+    rest = struct.pack("=IIIII", burst, burst, htb_class.quantum_bytes, 0, htb_class.priority)
+    options = pack_attribute(_HTB_PARAMETERS, _pack_rate(rate) + _pack_rate(ceil) + rest)
+    return options + _pack_rate64(_HTB_RATE64, rate) + _pack_rate64(_HTB_CEIL64, ceil)
 
 
 def pack_class_deletion(index: int, classid: int) -> Message:
@@ -179,11 +181,13 @@ def pack_class_deletion(index: int, classid: int) -> Message:
     return Message(DELETE_CLASS, 0, body, f"delete class {format_handle(classid)}")
 
 
-def round_class(one: HtbClass) -> HtbClass:
+def round_class(htb_class: HtbClass) -> HtbClass:
     """The class as the kernel shows it: rates in whole bytes per second, the burst in ticks, and
     right under the discipline if that is where it is."""
-    parent = one.parent if one.parent & 0xFFFF else ROOT
-    return _class(one.classid, parent, unpack_attributes(_class_options(one)))
+    parent = htb_class.parent if htb_class.parent & 0xFFFF else ROOT
+    return _unpack_class(
+        htb_class.classid, parent, unpack_attributes(_pack_class_options(htb_class))
+    )
 
 
 def match_dscp(dscp: int) -> tuple[Match, Match]:
@@ -194,15 +198,15 @@ def match_dscp(dscp: int) -> tuple[Match, Match]:
 def pack_filter(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
     """u32: packets to a class; with a handle, the filter that is there leads elsewhere at once."""
     options = pack_attribute(_U32_CLASS, struct.pack("=I", classid))
-    options += pack_attribute(_U32_SELECTOR, _selector(match.mask, match.value))
-    order = match.priority << 16 | _swapped16(_PROTOCOLS[match.priority])
+    options += pack_attribute(_U32_SELECTOR, _pack_selector(match.mask, match.value))
+    order = match.priority << 16 | _swap_bytes(_PROTOCOLS[match.priority])
     head = _HEAD.pack(0, index, handle, classid & 0xFFFF0000, order)
-    what = f"filter {match.priority} of {match.value:08x} to {format_handle(classid)}"
-    return _u32_message(head, options, what, flags=CHANGE if handle else ADD)
+    description = f"filter {match.priority} of {match.value:08x} to {format_handle(classid)}"
+    return _pack_u32(head, options, description, flags=CHANGE if handle else ADD)
 
 
-def pack_filter_deletion(one: Filter) -> Message:
-    return Message(DELETE_FILTER, 0, one.removal, f"delete filter {one.handle:x}")
+def pack_filter_deletion(old: Filter) -> Message:
+    return Message(DELETE_FILTER, 0, old.removal, f"delete filter {old.handle:x}")
 
 
 def pack_ingress(index: int) -> Message:
@@ -215,40 +219,40 @@ def pack_redirect(index: int, to: int) -> Message:
     parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, to)
     mirred = pack_attribute(_ACTION_KIND, b"mirred\0")
     mirred += pack_attribute(_ACTION_OPTIONS, pack_attribute(_MIRRED_PARAMETERS, parameters))
-    options = pack_attribute(_U32_SELECTOR, _selector(0, 0))
+    options = pack_attribute(_U32_SELECTOR, _pack_selector(0, 0))
     options += pack_attribute(_U32_ACTIONS, pack_attribute(1, mirred))
-    head = _HEAD.pack(0, index, 0, _INGRESS_HANDLE, 1 << 16 | _swapped16(_ANY_PROTOCOL))
-    return _u32_message(head, options, "redirect of all that is received")
+    head = _HEAD.pack(0, index, 0, _INGRESS_HANDLE, 1 << 16 | _swap_bytes(_ANY_PROTOCOL))
+    return _pack_u32(head, options, "redirect of all that is received")
 
 
-def _selector(mask: int, value: int) -> bytes:
+def _pack_selector(mask: int, value: int) -> bytes:
     """u32: packets whose first word is `value` under `mask`."""
     head = struct.pack("=BBBxHHhhI", _TERMINAL, 0, 1, 0, 0, 0, 0, 0)
     return head + struct.pack("!II", mask, value) + struct.pack("=ii", 0, 0)
 
 
-def _u32_message(head: bytes, options: bytes, what: str, *, flags: int = ADD) -> Message:
+def _pack_u32(head: bytes, options: bytes, description: str, *, flags: int = ADD) -> Message:
     body = head + pack_attribute(_KIND, b"u32\0") + pack_attribute(_OPTIONS, options)
-    return Message(NEW_FILTER, flags, body, what)
+    return Message(NEW_FILTER, flags, body, description)
 
 
-def _rate(bytes_per_s: int) -> bytes:
+def _pack_rate(bytes_per_s: int) -> bytes:
     return _RATE.pack(0, _ETHERNET, 0, 0, 0, min(bytes_per_s, _UINT32))
 
 
-def _rate64(kind: int, bytes_per_s: int) -> bytes:
+def _pack_rate64(kind: int, bytes_per_s: int) -> bytes:
     return pack_attribute(kind, struct.pack("=Q", bytes_per_s)) if bytes_per_s > _UINT32 else b""
 
 
-def _bytes_per_s(rate_bps: int) -> int:
+def _to_bytes_per_s(rate_bps: int) -> int:
     return max(1, rate_bps // 8)
 
 
-def _ticks(burst_bytes: int, bytes_per_s: int) -> int:
+def _to_ticks(burst_bytes: int, bytes_per_s: int) -> int:
     return -(-burst_bytes * 10**9 // (bytes_per_s * TICK_NS))
 
 
-def _swapped16(number: int) -> int:
+def _swap_bytes(number: int) -> int:
     return int(struct.unpack("=H", struct.pack("!H", number))[0])
 
 
@@ -262,32 +266,32 @@ def read_qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
 
 def read_all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
     """Those of every interface, by its index: the kernel lists them all in any case."""
-    found: dict[int, list[Qdisc]] = {}
+    by_interface: dict[int, list[Qdisc]] = {}
     for body in link.dump(GET_QDISC, _HEAD.pack(0, 0, 0, 0, 0), "list qdiscs"):
-        _, at, handle, parent, _ = _HEAD.unpack_from(body)
+        _, index, handle, parent, _ = _HEAD.unpack_from(body)
         parts = unpack_attributes(body[_HEAD.size :])
-        found.setdefault(at, []).append(
+        by_interface.setdefault(index, []).append(
             Qdisc(
                 kind=parts[_KIND].rstrip(b"\0").decode(),
                 handle=handle,
                 parent=parent,
                 options=parts.get(_OPTIONS, b""),
-                count=_count(parts.get(_STATISTICS, b"")),
+                count=_unpack_counters(parts.get(_STATISTICS, b"")),
             )
         )
-    return found
+    return by_interface
 
 
 def read_classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Counters]]:
     """HTB's classes by their id."""
-    found = {}
+    by_id = {}
     for body in link.dump(GET_CLASS, _HEAD.pack(0, index, 0, 0, 0), "list classes"):
         _, _, classid, parent, _ = _HEAD.unpack_from(body)
         parts = unpack_attributes(body[_HEAD.size :])
         if parts[_KIND] == b"htb\0":
-            one = _class(classid, parent, unpack_attributes(parts[_OPTIONS]))
-            found[classid] = one, _count(parts.get(_STATISTICS, b""))
-    return found
+            htb_class = _unpack_class(classid, parent, unpack_attributes(parts[_OPTIONS]))
+            by_id[classid] = htb_class, _unpack_counters(parts.get(_STATISTICS, b""))
+    return by_id
 
 
 def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
@@ -295,7 +299,7 @@ def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter
 
     Of two that take the same packets the first is asked first, as in the kernel.
     """
-    found: dict[Match, Filter] = {}
+    by_match: dict[Match, Filter] = {}
     for body in link.dump(GET_FILTER, _HEAD.pack(0, index, 0, parent, 0), "list filters"):
         _, _, handle, _, order = _HEAD.unpack_from(body)
         parts = unpack_attributes(body[_HEAD.size :])
@@ -303,18 +307,18 @@ def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter
         if not handle or (parts[_KIND] == b"u32\0" and _U32_SELECTOR not in options):
             continue  # a priority as a whole, or u32's table of filters
         classid = int(struct.unpack("=I", options.get(_U32_CLASS, bytes(4)))[0])
-        match = _match(order >> 16, options.get(_U32_SELECTOR, b""))
-        if match is None or match in found or any(parts.get(_CHAIN, b"")):
+        match = _unpack_match(order >> 16, options.get(_U32_SELECTOR, b""))
+        if match is None or match in by_match or any(parts.get(_CHAIN, b"")):
             match = Match(order >> 16, FOREIGN, handle)
         removal = _HEAD.pack(0, index, handle, parent, order)
         removal += b"".join(pack_attribute(n, parts[n]) for n in (_KIND, _CHAIN) if n in parts)
-        found[match] = Filter(classid, handle, removal)
-    return found
+        by_match[match] = Filter(classid, handle, removal)
+    return by_match
 
 
-def _match(priority: int, selector: bytes) -> Match | None:
-    one_word = len(selector) == 32 and selector[2] == 1 and not any(selector[24:])
-    return Match(priority, *struct.unpack_from("!II", selector, 16)) if one_word else None
+def _unpack_match(priority: int, selector: bytes) -> Match | None:
+    is_one_word = len(selector) == 32 and selector[2] == 1 and not any(selector[24:])
+    return Match(priority, *struct.unpack_from("!II", selector, 16)) if is_one_word else None
 
 
 def unpack_htb_default(options: bytes) -> int:
@@ -327,38 +331,38 @@ def unpack_bucket(options: bytes) -> TokenBucket:
     parts = unpack_attributes(options)
     head = parts[_TBF_PARAMETERS]
     limit, ticks, _ = struct.unpack_from("=III", head, 24)
-    rate = _rate_of(head, 0, parts.get(_TBF_RATE64))
+    rate = _unpack_rate(head, 0, parts.get(_TBF_RATE64))
     return TokenBucket(
-        rate_bps=8 * rate, burst_bytes=_burst_bytes(ticks, rate), limit_bytes=int(limit)
+        rate_bps=8 * rate, burst_bytes=_to_burst_bytes(ticks, rate), limit_bytes=int(limit)
     )
 
 
-def _class(classid: int, parent: int, options: dict[int, bytes]) -> HtbClass:
+def _unpack_class(classid: int, parent: int, options: dict[int, bytes]) -> HtbClass:
     head = options[_HTB_PARAMETERS]
     burst, _, quantum, _, priority = struct.unpack_from("=IIIII", head, 24)
-    rate = _rate_of(head, 0, options.get(_HTB_RATE64))
+    rate = _unpack_rate(head, 0, options.get(_HTB_RATE64))
     return HtbClass(
         classid=classid,
         parent=parent,
         rate_bps=8 * rate,
-        ceil_bps=8 * _rate_of(head, 12, options.get(_HTB_CEIL64)),
+        ceil_bps=8 * _unpack_rate(head, 12, options.get(_HTB_CEIL64)),
         quantum_bytes=int(quantum),
-        burst_bytes=_burst_bytes(burst, rate),
+        burst_bytes=_to_burst_bytes(burst, rate),
         priority=int(priority),
     )
 
 
-def _rate_of(head: bytes, at: int, wide: bytes | None) -> int:
+def _unpack_rate(head: bytes, offset: int, wide: bytes | None) -> int:
     if wide is not None:
         return int(struct.unpack("=Q", wide)[0])
-    return int(_RATE.unpack_from(head, at)[5])
+    return int(_RATE.unpack_from(head, offset)[5])
 
 
-def _burst_bytes(ticks: int, bytes_per_s: int) -> int:
+def _to_burst_bytes(ticks: int, bytes_per_s: int) -> int:
     return ticks * TICK_NS * bytes_per_s // 10**9
 
 
-def _count(statistics: bytes) -> Counters:
+def _unpack_counters(statistics: bytes) -> Counters:
     if len(statistics) < _STATS.size:
         return Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0)
     passed, packets, dropped, _, _, _, _, waiting = _STATS.unpack_from(statistics)

@@ -63,14 +63,14 @@ class KernelRefusal(InputError):
     def __init__(self, where: str, number: int, words: str) -> None:
         self.number = number
         name = errno.errorcode.get(number, str(number))
-        said = words.rstrip(".") or os.strerror(number)
-        super().__init__(where, f"the kernel refuses: {said} ({name})", _remedy(number))
+        reason = words.rstrip(".") or os.strerror(number)
+        super().__init__(where, f"the kernel refuses: {reason} ({name})", _choose_remedy(number))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str]]:
         return InputError, (self.where, self.problem, self.remedy)
 
 
-def _remedy(number: int) -> str:
+def _choose_remedy(number: int) -> str:
     return "run it as root" if number == errno.EPERM else ""
 
 
@@ -81,15 +81,15 @@ def pack_attribute(kind: int, data: bytes) -> bytes:
 
 def unpack_attributes(data: bytes) -> dict[int, bytes]:
     """Attributes by kind; of equal kinds the last one."""
-    found: dict[int, bytes] = {}
-    at = 0
-    while at + 4 <= len(data):
-        length, kind = _ATTRIBUTE.unpack_from(data, at)
+    by_kind: dict[int, bytes] = {}
+    offset = 0
+    while offset + 4 <= len(data):
+        length, kind = _ATTRIBUTE.unpack_from(data, offset)
         if length < 4:
             break
-        found[kind & 0x3FFF] = data[at + 4 : at + length]
-        at += (length + 3) & ~3
-    return found
+        by_kind[kind & 0x3FFF] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return by_kind
 
 
 def pack_new_link(name: str, kind: str) -> Message:
@@ -111,7 +111,7 @@ class Rtnetlink:
 
     def __init__(self, namespace: str | None = None, *, protocol: int = NETLINK_ROUTE) -> None:
         self.namespace = namespace
-        self._socket = namespaces.run_inside(namespace, partial(_open, protocol))
+        self._socket = namespaces.run_inside(namespace, partial(_open_socket, protocol))
         self._sequence = 0
 
     def __enter__(self) -> Rtnetlink:
@@ -125,96 +125,98 @@ class Rtnetlink:
 
     def request(self, messages: Sequence[Message], where: str) -> None:
         """Has all done, in order; the first refusal is raised after its batch has been tried."""
-        for at in range(0, len(messages), _BATCH):
-            self._batch(messages[at : at + _BATCH], where)
+        for start in range(0, len(messages), _BATCH):
+            self._batch(messages[start : start + _BATCH], where)
 
-    def dump(self, kind: int, body: bytes, what: str) -> Iterator[bytes]:
+    def dump(self, kind: int, body: bytes, purpose: str) -> Iterator[bytes]:
         """The body of each object of a kind."""
         first = self._sequence + 1
-        self._send([Message(kind, DUMP, body, what)])
+        self._send([Message(kind, DUMP, body, purpose)])
         while True:
-            for found, flags, sequence, payload in _messages(self._receive(what)):
+            for reply, flags, sequence, payload in _split_messages(self._receive(purpose)):
                 if sequence != first:
                     continue
-                if found == _DONE:
+                if reply == _DONE:
                     return
-                if found == _ERROR:
-                    _raise_refusal(what, payload, flags)
+                if reply == _ERROR:
+                    _raise_refusal(purpose, payload, flags)
                 yield payload
 
     def interfaces(self) -> Mapping[str, int]:
         """Name -> index."""
         return {name: index for name, index, _ in self._links(0)}
 
-    def ready(self) -> set[str]:
+    def read_ready_interfaces(self) -> set[str]:
         """Interfaces that pass packets: up with their peer, and forwarding if on a bridge."""
-        up = {name for name, _, found in self._links(0) if found.get(_LINK_STATE) == _UP}
-        for name, _, found in self._links(socket.AF_BRIDGE):
-            port = unpack_attributes(found.get(_LINK_PORT, b""))
+        up = {name for name, _, parts in self._links(0) if parts.get(_LINK_STATE) == _UP}
+        for name, _, parts in self._links(socket.AF_BRIDGE):
+            port = unpack_attributes(parts.get(_LINK_PORT, b""))
             if _PORT_STATE in port and port[_PORT_STATE] != _FORWARDING:
                 up.discard(name)
         return up
 
     def _links(self, family: int) -> Iterator[tuple[str, int, dict[int, bytes]]]:
         for body in self.dump(GET_LINK, _LINK.pack(family, 0, 0, 0, 0), "list interfaces"):
-            found = unpack_attributes(body[_LINK.size :])
+            parts = unpack_attributes(body[_LINK.size :])
             (index,) = struct.unpack_from("=i", body, 4)
-            yield found[_LINK_NAME].rstrip(b"\0").decode(), index, found
+            yield parts[_LINK_NAME].rstrip(b"\0").decode(), index, parts
 
     def index(self, interface: str) -> int:
-        found = self.interfaces()
-        if interface not in found:
+        indexes = self.interfaces()
+        if interface not in indexes:
             where = interface if self.namespace is None else f"{self.namespace} {interface}"
-            raise InputError(where, "no such interface", f"there are {', '.join(found)}")
-        return found[interface]
+            raise InputError(where, "no such interface", f"there are {', '.join(indexes)}")
+        return indexes[interface]
 
     def mtu_bytes(self, index: int) -> int:
         """The largest packet of an interface, without the link's header; 0 if it is gone."""
-        sizes = {at: found.get(_LINK_MTU, bytes(4)) for _, at, found in self._links(0)}
+        sizes = {number: parts.get(_LINK_MTU, bytes(4)) for _, number, parts in self._links(0)}
         return int(struct.unpack("=I", sizes.get(index, bytes(4)))[0])
 
-    def default_routes(self) -> set[int]:
+    def read_default_routes(self) -> set[int]:
         """Indexes of the interfaces that carry a default route, IPv4 or IPv6, alone or for another.
 
         Ports of a bridge and members of a bond carry what it does, and the interface that a VLAN
         is on, or a veth leads to, what that one does.
         """
-        found: set[int] = set()
+        carriers: set[int] = set()
         for family in (socket.AF_INET, socket.AF_INET6):
             for body in self.dump(GET_ROUTE, _ROUTE.pack(family, *[0] * 8), "list routes"):
                 head = _ROUTE.unpack_from(body)
                 if head[1] == 0 and head[7] == _UNICAST:
-                    found.update(_out_of(unpack_attributes(body[_ROUTE.size :])))
-        below = [pair for _, index, data in self._links(0) for pair in _carriers(index, data)]
-        while more := {lower for upper, lower in below if upper in found} - found:
-            found |= more
-        return found
+                    carriers.update(_list_outputs(unpack_attributes(body[_ROUTE.size :])))
+        below = [
+            pair for _, index, parts in self._links(0) for pair in _list_carriers(index, parts)
+        ]
+        while lower_carriers := {lower for upper, lower in below if upper in carriers} - carriers:
+            carriers |= lower_carriers
+        return carriers
 
     def forwarding(self) -> dict[str, int]:
         """Station, as 02:00:00:00:00:01 -> index of the bridge's port behind which it is."""
-        found = {}
+        port_of = {}
         request = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
         for body in self.dump(GET_NEIGHBOUR, request, "list stations of bridges"):
             _, index, state, _, _ = _NEIGHBOUR.unpack_from(body)
             parts = unpack_attributes(body[_NEIGHBOUR.size :])
             if _OF_BRIDGE in parts and not state & _LOCAL:
-                found[parts[_STATION].hex(":")] = index
-        return found
+                port_of[parts[_STATION].hex(":")] = index
+        return port_of
 
     def _batch(self, messages: Sequence[Message], where: str) -> None:
         first = self._sequence + 1
         self._send(messages)
         refusal: tuple[int, bytes, int] | None = None
         while True:
-            for kind, flags, sequence, payload in _messages(self._receive(messages[-1].what)):
+            for kind, flags, sequence, payload in _split_messages(self._receive(messages[-1].what)):
                 if kind != _ERROR or sequence < first:
                     continue
                 if refusal is None and payload[:4] != bytes(4):
                     refusal = sequence - first, payload, flags
                 if sequence == self._sequence:  # the last one, done or refused
                     if refusal is not None:
-                        what = f"{where}: {messages[refusal[0]].what}"
-                        _raise_refusal(what, *refusal[1:])
+                        refused = f"{where}: {messages[refusal[0]].what}"
+                        _raise_refusal(refused, *refusal[1:])
                     return
 
     def _send(self, messages: Sequence[Message]) -> None:
@@ -226,43 +228,43 @@ class Rtnetlink:
             parts.append(_HEADER.pack(16 + len(body), kind, wanted, self._sequence, 0) + body)
         self._socket.send(b"".join(parts))
 
-    def _receive(self, what: str) -> bytes:
+    def _receive(self, purpose: str) -> bytes:
         try:
             return self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError as error:
-            raise InputError(what, f"the kernel does not answer for {_ANSWER_S:g} s") from error
+            raise InputError(purpose, f"the kernel does not answer for {_ANSWER_S:g} s") from error
 
 
-def _open(protocol: int) -> socket.socket:
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+def _open_socket(protocol: int) -> socket.socket:
+    opened = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
     for option in (_CAP_ACK, _EXT_ACK):
-        made.setsockopt(_SOL_NETLINK, option, 1)
-    made.settimeout(_ANSWER_S)
-    made.bind((0, 0))
-    return made
+        opened.setsockopt(_SOL_NETLINK, option, 1)
+    opened.settimeout(_ANSWER_S)
+    opened.bind((0, 0))
+    return opened
 
 
-def _messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+def _split_messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Kind, flags, sequence number and payload of each message."""
-    at = 0
-    while at + 16 <= len(data):
-        length, kind, flags, sequence, _ = _HEADER.unpack_from(data, at)
-        yield kind, flags, sequence, data[at + 16 : at + length]
-        at += (length + 3) & ~3
+    offset = 0
+    while offset + 16 <= len(data):
+        length, kind, flags, sequence, _ = _HEADER.unpack_from(data, offset)
+        yield kind, flags, sequence, data[offset + 16 : offset + length]
+        offset += (length + 3) & ~3
 
 
-def _raise_refusal(what: str, payload: bytes, flags: int) -> None:
+def _raise_refusal(where: str, payload: bytes, flags: int) -> None:
     """An error's payload: errno, the header of what was refused, then the kernel's words."""
     (code,) = struct.unpack_from("=i", payload)
     words = b""
     if flags & _HAS_WORDS:
         (length,) = struct.unpack_from("=I", payload, 4)
-        at = 4 + (16 if flags & _CAPPED else length)
-        words = unpack_attributes(payload[at:]).get(_WORDS, b"")
-    raise KernelRefusal(what, -code, words.rstrip(b"\0").decode(errors="replace"))
+        offset = 4 + (16 if flags & _CAPPED else length)
+        words = unpack_attributes(payload[offset:]).get(_WORDS, b"")
+    raise KernelRefusal(where, -code, words.rstrip(b"\0").decode(errors="replace"))
 
 
-def _carriers(index: int, link: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
+def _list_carriers(index: int, link: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
     """Pairs of an interface and one of the same namespace that carries what it sends."""
     if _LINK_MASTER in link:
         yield struct.unpack("=i", link[_LINK_MASTER])[0], index
@@ -270,11 +272,11 @@ def _carriers(index: int, link: Mapping[int, bytes]) -> Iterator[tuple[int, int]
         yield index, struct.unpack("=i", link[_LINK_BELOW])[0]
 
 
-def _out_of(route: Mapping[int, bytes]) -> Iterator[int]:
+def _list_outputs(route: Mapping[int, bytes]) -> Iterator[int]:
     if _ROUTE_INTERFACE in route:
         yield struct.unpack("=i", route[_ROUTE_INTERFACE])[0]
-    hops, at = route.get(_ROUTE_MULTIPATH, b""), 0
-    while at + 8 <= len(hops):
-        length, _, _, interface = struct.unpack_from("=HBBi", hops, at)
+    hops, offset = route.get(_ROUTE_MULTIPATH, b""), 0
+    while offset + 8 <= len(hops):
+        length, _, _, interface = struct.unpack_from("=HBBi", hops, offset)
         yield interface
-        at += max(8, (length + 3) & ~3)
+        offset += max(8, (length + 3) & ~3)

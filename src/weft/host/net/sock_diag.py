@@ -35,19 +35,21 @@ _SOCKET = struct.Struct("=BBBB2s2s16s16sIQ")  # family, state, -, -, ports, addr
 class TcpConnection:
     """Addresses and ports of both ends, in numbers."""
 
-    here: str
-    here_port: int
-    there: str
-    there_port: int
+    local_address: str
+    local_port: int
+    remote_address: str
+    remote_port: int
 
 
 def list_connections(link: Rtnetlink, group: int) -> list[TcpConnection]:
     """The connections of a control group's sockets; `link` speaks NETLINK_SOCK_DIAG."""
-    found: list[TcpConnection] = []
+    connections: list[TcpConnection] = []
     for family in (socket.AF_INET, socket.AF_INET6):
         body = pack_request(family, group)
-        found += [_connection(data) for data in link.dump(_BY_FAMILY, body, "list connections")]
-    return found
+        connections += [
+            _unpack_connection(data) for data in link.dump(_BY_FAMILY, body, "list connections")
+        ]
+    return connections
 
 
 def pack_request(family: int, group: int) -> bytes:
@@ -60,18 +62,22 @@ def pack_request(family: int, group: int) -> bytes:
     )
 
 
-def _connection(data: bytes) -> TcpConnection:
-    family, _, _, _, port, other_port, own, other, _, _ = _SOCKET.unpack_from(data)
-    here, there = _address(family, own), _address(family, other)
-    return TcpConnection(here, int.from_bytes(port), there, int.from_bytes(other_port))
+def _unpack_connection(data: bytes) -> TcpConnection:
+    family, _, _, _, port, remote_port, local, remote, _, _ = _SOCKET.unpack_from(data)
+    return TcpConnection(
+        _format_address(family, local),
+        int.from_bytes(port),
+        _format_address(family, remote),
+        int.from_bytes(remote_port),
+    )
 
 
-def _address(family: int, data: bytes) -> str:
+def _format_address(family: int, data: bytes) -> str:
     """In numbers; IPv4 in IPv6 as IPv4."""
     if family == socket.AF_INET:
         return socket.inet_ntop(socket.AF_INET, data[:4])
-    found = ipaddress.IPv6Address(data)
-    return str(found.ipv4_mapped or found)
+    address = ipaddress.IPv6Address(data)
+    return str(address.ipv4_mapped or address)
 
 
 class GroupConnections:
@@ -92,21 +98,27 @@ class GroupConnections:
     def read(self) -> list[TcpConnection]:
         self._follow()
         group = self._group.id
-        return [one for link in self._links.values() for one in list_connections(link, group)]
+        return [
+            connection
+            for link in self._links.values()
+            for connection in list_connections(link, group)
+        ]
 
     def _follow(self) -> None:
         """A link into every namespace where a process is, none elsewhere."""
-        there = {}
+        paths = {}
         for pid in self._group.pids():
             path = Path(f"/proc/{pid}/ns/net")
             with suppress(OSError):  # it has ended
-                there[path.stat().st_ino] = path
-        for identity in self._links.keys() - there.keys():
+                paths[path.stat().st_ino] = path
+        for identity in self._links.keys() - paths.keys():
             self._links.pop(identity).close()
-        for identity in there.keys() - self._links.keys():
+        for identity in paths.keys() - self._links.keys():
             with suppress(InputError):  # it has ended now
-                self._links[identity] = Rtnetlink(_way(identity, there), protocol=NETLINK_SOCK_DIAG)
+                self._links[identity] = Rtnetlink(
+                    _choose_namespace(identity, paths), protocol=NETLINK_SOCK_DIAG
+                )
 
 
-def _way(identity: int, there: Mapping[int, Path]) -> str | None:
-    return None if identity == namespaces.read_identity(None) else str(there[identity])
+def _choose_namespace(identity: int, paths: Mapping[int, Path]) -> str | None:
+    return None if identity == namespaces.read_identity(None) else str(paths[identity])

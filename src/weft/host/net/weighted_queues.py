@@ -20,7 +20,7 @@ from weft.host.net.qdisc import Counters, HtbClass
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.host.testbed.wiring import LIMIT_BYTES, MIN_RATE_BPS
 
-MOST_QUEUES = 64  # one for each DSCP
+MAX_QUEUES = 64  # one for each DSCP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +50,11 @@ def set_queues(
     limit_bytes: int = LIMIT_BYTES,
 ) -> None:
     """Gives a port these queues; without a rate, that of the token bucket it had."""
-    link_bps = _link_bps(port, rate_bps)
-    _check(wanted, str(port.end))
+    link_bps = _find_link_rate(port, rate_bps)
+    _check_queues(wanted, str(port.end))
     tree = HtbTree(
         link_bps=link_bps,
-        queues=_classes(link_bps, [queue.weight for queue in wanted]),
+        queues=_build_classes(link_bps, [queue.weight for queue in wanted]),
         queue_of={dscp: n for n, queue in enumerate(wanted) for dscp in queue.dscps},
     )
     messages = htb.pack_under_root(port.index, tree, limit_bytes)
@@ -65,12 +65,12 @@ def set_weights(port: SavedEnd, weights: Sequence[float], *, rate_bps: int | Non
     """Changes the weights of queues that are there; packets that wait stay."""
     with Rtnetlink(port.end.namespace) as link:
         root = link_ends.read_root(link, port.end, port.index)
-        there = len(_queue_classes(htb.read_tree(link, port.index, root)))
-        if len(weights) != there:
-            problem = f"has {there} queues, not {len(weights)}"
+        count = len(_list_queue_classes(htb.read_tree(link, port.index, root)))
+        if len(weights) != count:
+            problem = f"has {count} queues, not {len(weights)}"
             raise InputError(str(port.end), problem, "give a weight for each")
-        link_bps = _link_bps(port, rate_bps)
-        classes = [htb.build_link_class(link_bps), *_classes(link_bps, weights)]
+        link_bps = _find_link_rate(port, rate_bps)
+        classes = [htb.build_link_class(link_bps), *_build_classes(link_bps, weights)]
         link.request(htb.pack_classes(port.index, classes), str(port.end))
 
 
@@ -81,26 +81,26 @@ def read_queues(end: LinkEnd) -> list[PortQueue]:
         root = link_ends.read_root(link, end, index)
         if root.kind != "htb":
             return []
-        found = htb.read_tree(link, index, root)
-    classes = _queue_classes(found)
-    total = sum(one.rate_bps for one in classes)
+        tree = htb.read_tree(link, index, root)
+    classes = _list_queue_classes(tree)
+    total = sum(queue.rate_bps for queue in classes)
     return [
         PortQueue(
-            share=one.rate_bps / total,
-            rate_bps=one.rate_bps,
-            ceil_bps=one.ceil_bps,
-            dscps=found.dscps_of(one.classid),
-            count=found.counts[one.classid],
+            share=queue.rate_bps / total,
+            rate_bps=queue.rate_bps,
+            ceil_bps=queue.ceil_bps,
+            dscps=tree.dscps_of(queue.classid),
+            count=tree.counts[queue.classid],
         )
-        for one in classes
+        for queue in classes
     ]
 
 
-def _queue_classes(found: KernelTree) -> list[HtbClass]:
-    return [one for classid, one in sorted(found.classes.items()) if classid != htb.LINK]
+def _list_queue_classes(tree: KernelTree) -> list[HtbClass]:
+    return [htb_class for classid, htb_class in sorted(tree.classes.items()) if classid != htb.LINK]
 
 
-def _link_bps(port: SavedEnd, rate_bps: int | None) -> int:
+def _find_link_rate(port: SavedEnd, rate_bps: int | None) -> int:
     if rate_bps is not None:
         return rate_bps
     if port.bucket is None:
@@ -109,7 +109,7 @@ def _link_bps(port: SavedEnd, rate_bps: int | None) -> int:
     return port.bucket.rate_bps
 
 
-def _classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
+def _build_classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
     shares = [weight / sum(weights) for weight in weights]
     return tuple(
         htb.build_queue_class(
@@ -122,19 +122,19 @@ def _classes(link_bps: int, weights: Sequence[float]) -> tuple[HtbClass, ...]:
     )
 
 
-def _check(wanted: Sequence[Queue], where: str) -> None:
-    if not 1 <= len(wanted) <= MOST_QUEUES:
+def _check_queues(wanted: Sequence[Queue], where: str) -> None:
+    if not 1 <= len(wanted) <= MAX_QUEUES:
         problem = f"{len(wanted)} queues"
-        raise InputError(where, problem, f"use 1 to {MOST_QUEUES}")
+        raise InputError(where, problem, f"use 1 to {MAX_QUEUES}")
     dscps = [dscp for queue in wanted for dscp in queue.dscps]
-    outside = [dscp for dscp in dscps if not 0 <= dscp <= 63]
-    if outside:
-        raise InputError(where, f"DSCP {outside[0]} is not in 0 to 63", "use one that is")
-    twice = [dscp for dscp in dscps if dscps.count(dscp) > 1]
-    if twice:
-        raise InputError(where, f"DSCP {twice[0]} is listed twice", "give it to one queue")
-    bad = [queue.weight for queue in wanted if not 0 < queue.weight < 1e9]
-    if bad:
-        raise InputError(where, f"a weight of {bad[0]:g}", "weights are above 0")
+    invalid = [dscp for dscp in dscps if not 0 <= dscp <= 63]
+    if invalid:
+        raise InputError(where, f"DSCP {invalid[0]} is not in 0 to 63", "use one that is")
+    repeated = [dscp for dscp in dscps if dscps.count(dscp) > 1]
+    if repeated:
+        raise InputError(where, f"DSCP {repeated[0]} is listed twice", "give it to one queue")
+    invalid_weights = [queue.weight for queue in wanted if not 0 < queue.weight < 1e9]
+    if invalid_weights:
+        raise InputError(where, f"a weight of {invalid_weights[0]:g}", "weights are above 0")
     if 0 not in dscps:
         raise InputError(where, "no queue takes unmarked packets", "list DSCP 0 in one queue")

@@ -64,8 +64,8 @@ class Testbed:
 
     def namespace(self, node: str) -> str:
         if node not in self.namespaces:
-            there = ", ".join(self.namespaces)
-            raise InputError("testbed", f"no host or switch {node!r}", f"there are {there}")
+            nodes = ", ".join(self.namespaces)
+            raise InputError("testbed", f"no host or switch {node!r}", f"there are {nodes}")
         return self.namespaces[node]
 
     def end(self, plug: Plug) -> LinkEnd:
@@ -92,10 +92,10 @@ def find_port(bed: Testbed, host: str) -> str:
     return bed.layout.access(host).ends[1].interface
 
 
-def plan_testbed(wiring: Wiring, full_name: Callable[[str], str]) -> Testbed:
+def plan_testbed(wiring: Wiring, build_name: Callable[[str], str]) -> Testbed:
     """A testbed before it is built, its namespaces named."""
     nodes = (*plan_layout(wiring).switches, *wiring.hosts)
-    return Testbed(wiring=wiring, namespaces={node: full_name(node) for node in nodes})
+    return Testbed(wiring=wiring, namespaces={node: build_name(node) for node in nodes})
 
 
 @contextmanager
@@ -141,57 +141,59 @@ class Step:
 def build_steps(bed: Testbed) -> list[Step]:
     """All that makes the network, in order."""
     plan = bed.layout
-    text = _hosts_file(bed)
+    text = _format_hosts_file(bed)
     steps = [
         Step(f"namespace {namespace}", partial(namespaces.create, namespace, text), node)
         for node, namespace in bed.namespaces.items()
     ]
     steps += [
-        Step(f"bridge of {switch}", partial(_bridge, bed, switch)) for switch in plan.switches
+        Step(f"bridge of {switch}", partial(_build_bridge, bed, switch)) for switch in plan.switches
     ]
-    steps += [Step(f"cable {cable}", partial(_plug, bed, cable)) for cable in plan.cables]
-    steps += [Step(f"address of {node}", partial(_address, bed, node)) for node in plan.addresses]
-    steps += [Step(f"ways of {name}", partial(_ways, bed, name)) for name in plan.switches]
-    return [*steps, Step("wait until all links pass packets", partial(_wait, bed))]
+    steps += [Step(f"cable {cable}", partial(_build_cable, bed, cable)) for cable in plan.cables]
+    steps += [
+        Step(f"address of {node}", partial(_set_address, bed, node)) for node in plan.addresses
+    ]
+    steps += [Step(f"ways of {name}", partial(_set_routes, bed, name)) for name in plan.switches]
+    return [*steps, Step("wait until all links pass packets", partial(_wait_until_ready, bed))]
 
 
-def _hosts_file(bed: Testbed) -> str:
+def _format_hosts_file(bed: Testbed) -> str:
     lines = ["127.0.0.1 localhost", *(f"{ip} {name}" for name, ip in bed.addresses.items())]
     return "\n".join(lines) + "\n"
 
 
-def _bridge(bed: Testbed, switch: str) -> None:
-    _no_ipv6(bed.namespace(switch))
+def _build_bridge(bed: Testbed, switch: str) -> None:
+    _disable_ipv6(bed.namespace(switch))
     lines = [f"link add {BRIDGE} type bridge mcast_snooping 0", f"link set {BRIDGE} up"]
-    _batch("ip", bed.namespace(switch), lines)
+    _run_batch("ip", bed.namespace(switch), lines)
 
 
-def _plug(bed: Testbed, cable: Cable) -> None:
+def _build_cable(bed: Testbed, cable: Cable) -> None:
     near, far = (bed.namespace(plug.node) for plug in cable.ends)
     first, second = cable.ends
     mtu, address = f"mtu {bed.wiring.mtu_bytes}", ""
     if not cable.between_switches:
         address = f"address {find_mac(bed, first.node)}"
-        _no_ipv6(near)
+        _disable_ipv6(near)
     veth = f"link add {first.interface} {address} {mtu}"
     peer = f"type veth peer name {second.interface} netns {far} {mtu}"
-    _batch("ip", near, [f"{veth} {peer}"])
+    _run_batch("ip", near, [f"{veth} {peer}"])
     for plug in cable.ends:
-        _switch_on(bed, plug, flooded=not cable.between_switches)
-        _limit(bed.end(plug), cable, plug.limit_bytes)
+        _bring_up(bed, plug, flooded=not cable.between_switches)
+        _set_rate(bed.end(plug), cable, plug.limit_bytes)
 
 
-def _switch_on(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
+def _bring_up(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
     name = plug.interface
     whole = f"gso_max_size {MAX_OFFLOAD_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
     lines = [f"link set {name} {whole}"]
     if plug.node in bed.layout.switches:
         lines.append(f"link set {name} master {BRIDGE}")
         lines += [] if flooded else [f"link set {name} {_NO_FLOOD}"]
-    _batch("ip", bed.namespace(plug.node), [*lines, f"link set {name} up"])
+    _run_batch("ip", bed.namespace(plug.node), [*lines, f"link set {name} up"])
 
 
-def _limit(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
+def _set_rate(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
     bucket = TokenBucket(
         rate_bps=cable.rate_bps, burst_bytes=cable.burst_bytes, limit_bytes=limit_bytes
     )
@@ -202,11 +204,11 @@ def _limit(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
         link.request([add], str(end))
 
 
-def _address(bed: Testbed, node: str) -> None:
+def _set_address(bed: Testbed, node: str) -> None:
     """An address, the network's route with its congestion control, no memory of old flows."""
     network = ipaddress.ip_network(bed.wiring.network)
     namespace, address = bed.namespace(node), bed.addresses[node]
-    _set(namespace, "ipv4/tcp_no_metrics_save", "1")
+    _write_setting(namespace, "ipv4/tcp_no_metrics_save", "1")
     interface = BRIDGE if node == SWITCH else INTERFACE
     route = f"dev {interface} src {address} congctl {bed.wiring.congestion}"
     neighbours = [
@@ -215,7 +217,7 @@ def _address(bed: Testbed, node: str) -> None:
         for host in bed.wiring.hosts
         if host != node
     ]
-    _batch(
+    _run_batch(
         "ip",
         namespace,
         [
@@ -226,13 +228,13 @@ def _address(bed: Testbed, node: str) -> None:
     )
 
 
-def _ways(bed: Testbed, switch: str) -> None:
-    ways = bed.layout.ways[switch]
+def _set_routes(bed: Testbed, switch: str) -> None:
+    ways = bed.layout.routes[switch]
     lines = [f"fdb replace {find_mac(bed, host)} dev {ways[host]} master static" for host in ways]
-    _batch("bridge", bed.namespace(switch), lines)
+    _run_batch("bridge", bed.namespace(switch), lines)
 
 
-def _wait(bed: Testbed) -> None:
+def _wait_until_ready(bed: Testbed) -> None:
     """The kernel brings links up in its own time: up to seconds after it was told to."""
     deadline = time.monotonic() + _READY_S
     wanted: dict[str, set[str]] = {}
@@ -240,7 +242,7 @@ def _wait(bed: Testbed) -> None:
         wanted.setdefault(str(end.namespace), set()).add(end.interface)
     for namespace, interfaces in wanted.items():
         with Rtnetlink(namespace) as link:
-            while missing := interfaces - link.ready():
+            while missing := interfaces - link.read_ready_interfaces():
                 if time.monotonic() > deadline:
                     problem = f"{', '.join(sorted(missing))} did not come up in {_READY_S:g} s"
                     raise InputError(namespace, problem, "try again")
@@ -253,18 +255,18 @@ def find_mac(bed: Testbed, host: str) -> str:
     return f"02:77:65:66:{number >> 8:02x}:{number & 0xFF:02x}"
 
 
-def _set(namespace: str, name: str, value: str) -> None:
+def _write_setting(namespace: str, name: str, value: str) -> None:
     """A setting of the kernel, of this namespace alone."""
     namespaces.run_inside(namespace, lambda: (_SETTINGS / name).write_text(value))
 
 
-def _no_ipv6(namespace: str) -> None:
+def _disable_ipv6(namespace: str) -> None:
     """No solicitations of routers and neighbours: nothing is sent that no one asked for."""
     for which in ("all", "default"):
         setting = f"ipv6/conf/{which}/disable_ipv6"
         if (_SETTINGS / setting).exists():
-            _set(namespace, setting, "1")
+            _write_setting(namespace, setting, "1")
 
 
-def _batch(program: str, namespace: str, lines: Sequence[str]) -> None:
+def _run_batch(program: str, namespace: str, lines: Sequence[str]) -> None:
     namespaces.run_command([program, "-n", namespace, "-batch", "-"], "\n".join(lines) + "\n")

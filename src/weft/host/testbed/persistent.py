@@ -28,7 +28,7 @@ from weft.host.testbed.wiring import Cable, Wiring
 
 STATES = Path("/run/weft/testbeds")
 DEFAULT_NAME = "default"
-WAIT_S = 20.0
+LOCK_TIMEOUT_S = 20.0
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _SCHEMA = 1
 
@@ -46,7 +46,7 @@ class State:
 
     @property
     def bed(self) -> Testbed:
-        return plan_testbed(self.wiring, lambda node: _full_name(self.name, node))
+        return plan_testbed(self.wiring, lambda node: _build_name(self.name, node))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +81,11 @@ def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
     check_name(name)
     check_possible(wiring)
     namespaces.remove_leftovers()
-    with _locked(name, "testbed up"):
+    with _lock_testbed(name, "testbed up"):
         caps.restore_leftovers()
         state = read_state(name)
-        if state is not None and state.complete and state.boot == _boot():
-            _refuse_difference(state, wiring)
+        if state is not None and state.complete and state.boot == _read_boot_id():
+            _refuse_other_wiring(state, wiring)
             return state.bed, False
         if state is not None:
             _remove(state)
@@ -99,8 +99,8 @@ def remove_testbed(name: str) -> list[str]:
         namespaces.remove_leftovers()
     if read_state(name) is None:
         return []
-    _need_root()
-    with _locked(name, "testbed down"):
+    _require_root()
+    with _lock_testbed(name, "testbed down"):
         state = read_state(name)
         return [] if state is None else _remove(state)
 
@@ -109,30 +109,30 @@ def remove_testbed(name: str) -> list[str]:
 def use_testbed(name: str, purpose: str) -> Iterator[Testbed]:
     """A testbed that nobody else uses or changes inside the block."""
     check_name(name)
-    with _locked(name, purpose):
+    with _lock_testbed(name, purpose):
         yield find_testbed(name)
 
 
 def find_testbed(name: str) -> Testbed:
     """A testbed that is up, whole, and can be entered."""
-    return _found(name, _problems)
+    return _find_or_refuse(name, _list_problems)
 
 
 def find_damaged_testbed(name: str) -> Testbed:
     """A testbed that is up; some of its nodes and cables may be lost."""
-    return _found(name, _unbuilt)
+    return _find_or_refuse(name, _list_build_problems)
 
 
-def _found(name: str, problems: Callable[[State], list[str]]) -> Testbed:
+def _find_or_refuse(name: str, problems: Callable[[State], list[str]]) -> Testbed:
     check_name(name)
     state = read_state(name)
     if state is None:
         remedy = f"run `weft testbed up --name {name} --hosts N --rate RATE`"
         raise InputError(f"testbed {name}", "is not up", remedy)
-    _need_root()
-    told = problems(state)
-    if told:
-        raise InputError(f"testbed {name}", told[0], _again(name))
+    _require_root()
+    found_problems = problems(state)
+    if found_problems:
+        raise InputError(f"testbed {name}", found_problems[0], _suggest_rebuild(name))
     return state.bed
 
 
@@ -146,16 +146,18 @@ def read_status(name: str) -> Status | None:
     state = read_state(name)
     if state is None:
         return None
-    _need_root()
-    problems = _problems(state)
-    ports = () if problems else tuple(_ports(state.bed))
-    own = [namespace for node, namespace in state.bed.namespaces.items() if _is_ours(state, node)]
+    _require_root()
+    problems = _list_problems(state)
+    ports = () if problems else tuple(_read_ports(state.bed))
+    present = [
+        namespace for node, namespace in state.bed.namespaces.items() if _is_ours(state, node)
+    ]
     return Status(
         name=name,
         state=state,
         ports=ports,
-        processes={namespace: len(namespaces.list_pids(namespace)) for namespace in own},
-        problems=(*problems, *_changed_rates(state.bed, ports)),
+        processes={namespace: len(namespaces.list_pids(namespace)) for namespace in present},
+        problems=(*problems, *_list_rate_problems(state.bed, ports)),
     )
 
 
@@ -190,37 +192,37 @@ def read_state(name: str) -> State | None:
     )
 
 
-def _write(state: State) -> None:
+def _write_state(state: State) -> None:
     """The file is exchanged as a whole: a crash leaves the old one or the new one."""
     data = asdict(state) | {"schema": _SCHEMA}
     STATES.mkdir(parents=True, exist_ok=True)
-    _fresh_path(state.name).write_text(json.dumps(data))
-    _fresh_path(state.name).replace(_path(state.name))
+    _temporary_path(state.name).write_text(json.dumps(data))
+    _temporary_path(state.name).replace(_path(state.name))
 
 
 def _path(name: str) -> Path:
     return STATES / f"{name}.json"
 
 
-def _fresh_path(name: str) -> Path:
+def _temporary_path(name: str) -> Path:
     return STATES / f"{name}.json.new"
 
 
-def _boot() -> str:
+def _read_boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _full_name(name: str, node: str) -> str:
+def _build_name(name: str, node: str) -> str:
     return f"weft-{name}-{node}"
 
 
-def _locked(name: str, purpose: str) -> AbstractContextManager[None]:
-    _need_root()
+def _lock_testbed(name: str, purpose: str) -> AbstractContextManager[None]:
+    _require_root()
     lock = STATES / f"{name}.lock"
-    return hold_lock_in_folder(lock, f"testbed {name}", f"weft {purpose}", WAIT_S)
+    return hold_lock_in_folder(lock, f"testbed {name}", f"weft {purpose}", LOCK_TIMEOUT_S)
 
 
-def _need_root() -> None:
+def _require_root() -> None:
     if os.geteuid() != 0:
         raise InputError("testbed", "cannot be used: not root", "run it as root")
 
@@ -229,7 +231,9 @@ def _need_root() -> None:
 
 
 def _build(name: str, wiring: Wiring) -> Testbed:
-    state = State(name=name, boot=_boot(), wiring=wiring, inodes={}, doing="begin", complete=False)
+    state = State(
+        name=name, boot=_read_boot_id(), wiring=wiring, inodes={}, doing="begin", complete=False
+    )
     for namespace in state.bed.namespaces.values():
         _refuse_foreign(namespace)
     try:
@@ -239,13 +243,13 @@ def _build(name: str, wiring: Wiring) -> Testbed:
                 _refuse_foreign(state.bed.namespaces[step.node])
                 begun = {step.node: None}
             state = replace(state, doing=step.what, inodes={**state.inodes, **begun})
-            _write(state)
+            _write_state(state)
             step.run()
             if step.node is not None:
-                made = _inode(state.bed.namespaces[step.node])
+                made = _read_inode(state.bed.namespaces[step.node])
                 state = replace(state, inodes={**state.inodes, step.node: made})
         state = replace(state, doing="", complete=True)
-        _write(state)
+        _write_state(state)
     except BaseException:
         _remove(state)
         raise
@@ -261,14 +265,14 @@ def _refuse_foreign(namespace: str) -> None:
 def _remove(state: State) -> list[str]:
     """The namespaces go first, the state file when nothing is left."""
     bed = state.bed
-    gone = [bed.namespaces[node] for node in state.inodes if _is_ours(state, node)]
+    removed = [bed.namespaces[node] for node in state.inodes if _is_ours(state, node)]
     for node in reversed(list(state.inodes)):
         namespaces.remove_files(bed.namespaces[node])
         if _is_ours(state, node):
             namespaces.remove(bed.namespaces[node])
-    _fresh_path(state.name).unlink(missing_ok=True)
+    _temporary_path(state.name).unlink(missing_ok=True)
     _path(state.name).unlink(missing_ok=True)
-    return gone
+    return removed
 
 
 def _is_ours(state: State, node: str) -> bool:
@@ -277,82 +281,84 @@ def _is_ours(state: State, node: str) -> bool:
     if node not in state.inodes or not _exists(namespace):
         return False
     made = state.inodes[node]
-    stale = state.boot != _boot() and not os.path.ismount(namespaces.DIRECTORY / namespace)
-    return made is None or stale or made == _inode(namespace)
+    stale = state.boot != _read_boot_id() and not os.path.ismount(namespaces.DIRECTORY / namespace)
+    return made is None or stale or made == _read_inode(namespace)
 
 
 def _exists(namespace: str) -> bool:
     return (namespaces.DIRECTORY / namespace).exists()
 
 
-def _inode(namespace: str) -> int:
+def _read_inode(namespace: str) -> int:
     return (namespaces.DIRECTORY / namespace).stat().st_ino
 
 
 # ---- What is there ----------------------------------------------------------------------------
 
 
-def _refuse_difference(state: State, wiring: Wiring) -> None:
+def _refuse_other_wiring(state: State, wiring: Wiring) -> None:
     had, wanted = asdict(state.wiring), asdict(wiring)
     differ = [
-        f"{key} {_shown(had[key])}, not {_shown(wanted[key])}"
+        f"{key} {_format_setting(had[key])}, not {_format_setting(wanted[key])}"
         for key in had
         if had[key] != wanted[key]
     ]
     if differ:
         problem = f"is up with {'; '.join(differ)}"
-        raise InputError(f"testbed {state.name}", problem, _again(state.name))
-    problems = _problems(state) or [*_changed_rates(state.bed, tuple(_ports(state.bed)))]
+        raise InputError(f"testbed {state.name}", problem, _suggest_rebuild(state.name))
+    problems = _list_problems(state) or [
+        *_list_rate_problems(state.bed, tuple(_read_ports(state.bed)))
+    ]
     if problems:
-        raise InputError(f"testbed {state.name}", problems[0], _again(state.name))
+        raise InputError(f"testbed {state.name}", problems[0], _suggest_rebuild(state.name))
 
 
-def _shown(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     return f"{len(value)}" if isinstance(value, (tuple, list)) else f"{value}"
 
 
-def _again(name: str) -> str:
+def _suggest_rebuild(name: str) -> str:
     return f"run `weft testbed down --name {name}`, then up again"
 
 
-def _unbuilt(state: State) -> list[str]:
-    if state.boot != _boot():
+def _list_build_problems(state: State) -> list[str]:
+    if state.boot != _read_boot_id():
         return ["was lost when the machine was started again"]
     return [] if state.complete else [f"was not finished, at: {state.doing}"]
 
 
-def _problems(state: State) -> list[str]:
-    unbuilt = _unbuilt(state)
+def _list_problems(state: State) -> list[str]:
+    unbuilt = _list_build_problems(state)
     if unbuilt:
         return unbuilt
     lost = [node for node in state.bed.namespaces if not _is_ours(state, node)]
     if lost:
         return [f"has lost {', '.join(lost)}"]
-    return [f"has lost the cable {cable}" for cable in _lost_cables(state.bed)]
+    return [f"has lost the cable {cable}" for cable in _list_missing_cables(state.bed)]
 
 
-def _lost_cables(bed: Testbed) -> list[Cable]:
+def _list_missing_cables(bed: Testbed) -> list[Cable]:
     """Those of which an end is not there."""
-    there = {node: _interfaces(namespace) for node, namespace in bed.namespaces.items()}
+    interfaces = {node: _read_interfaces(namespace) for node, namespace in bed.namespaces.items()}
     return [
         cable
         for cable in bed.layout.cables
-        if any(plug.interface not in there[plug.node] for plug in cable.ends)
+        if any(plug.interface not in interfaces[plug.node] for plug in cable.ends)
     ]
 
 
-def _interfaces(namespace: str) -> Mapping[str, int]:
+def _read_interfaces(namespace: str) -> Mapping[str, int]:
     with Rtnetlink(namespace) as link:
         return link.interfaces()
 
 
-def _ports(bed: Testbed) -> Iterator[Port]:
+def _read_ports(bed: Testbed) -> Iterator[Port]:
     for cable in bed.layout.cables:
         for near, far in (cable.ends, cable.ends[::-1]):
-            yield _port(bed.end(near), near.node, f"{far.node} {far.interface}")
+            yield _read_port(bed.end(near), near.node, f"{far.node} {far.interface}")
 
 
-def _port(end: LinkEnd, node: str, peer: str) -> Port:
+def _read_port(end: LinkEnd, node: str, peer: str) -> Port:
     with Rtnetlink(end.namespace) as link:
         root = link_ends.read_root(link, end, link.index(end.interface))
     return Port(
@@ -366,7 +372,7 @@ def _port(end: LinkEnd, node: str, peer: str) -> Port:
     )
 
 
-def _changed_rates(bed: Testbed, ports: tuple[Port, ...]) -> Iterator[str]:
+def _list_rate_problems(bed: Testbed, ports: tuple[Port, ...]) -> Iterator[str]:
     """Ends that a cap, queues or someone else has changed."""
     wanted = [cable.rate_bps for cable in bed.layout.cables for _ in cable.ends]
     for port, rate in zip(ports, wanted, strict=False):

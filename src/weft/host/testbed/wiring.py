@@ -134,7 +134,7 @@ class Layout:
 
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
-    ways: Mapping[str, Mapping[str, str]]
+    routes: Mapping[str, Mapping[str, str]]
     addresses: Mapping[str, str]
 
     def access(self, host: str) -> Cable:
@@ -143,25 +143,29 @@ class Layout:
 
 
 def plan_layout(wiring: Wiring) -> Layout:
-    edges, spines = _switch_names(wiring)
-    at = {host: edges[n * len(edges) // len(wiring.hosts)] for n, host in enumerate(wiring.hosts)}
+    edges, spines = _name_switches(wiring)
+    switch_of = {
+        host: edges[n * len(edges) // len(wiring.hosts)] for n, host in enumerate(wiring.hosts)
+    }
     ports = dict.fromkeys((*edges, *spines), 0)
-    cables = [_access(wiring, host, at[host], ports) for host in wiring.hosts]
+    cables = [_build_access_cable(wiring, host, switch_of[host], ports) for host in wiring.hosts]
     pairs = (
         [(edges[0], edges[1])]
         if wiring.switches == "two-hops"
         else [(leaf, spine) for leaf in edges for spine in spines]
     )
-    cables += [_uplink(wiring, pair, ports) for pair in pairs]
+    cables += [_build_uplink(wiring, pair, ports) for pair in pairs]
     network = ipaddress.ip_network(wiring.network)
     addresses = {host: str(network[n]) for n, host in enumerate(wiring.hosts, 1)}
     if wiring.switches == "one":
         addresses[SWITCH] = str(network[-2])
-    ways = {switch: _ways(wiring, switch, at, spines, cables) for switch in ports}
-    return Layout(switches=(*edges, *spines), cables=tuple(cables), ways=ways, addresses=addresses)
+    ways = {switch: _choose_routes(wiring, switch, switch_of, spines, cables) for switch in ports}
+    return Layout(
+        switches=(*edges, *spines), cables=tuple(cables), routes=ways, addresses=addresses
+    )
 
 
-def _switch_names(wiring: Wiring) -> tuple[list[str], list[str]]:
+def _name_switches(wiring: Wiring) -> tuple[list[str], list[str]]:
     """Switches that have hosts, and those that have none."""
     if wiring.switches == "one":
         return [SWITCH], []
@@ -171,17 +175,17 @@ def _switch_names(wiring: Wiring) -> tuple[list[str], list[str]]:
     return leaves, [f"spine{n}" for n in range(1, wiring.spines + 1)]
 
 
-def _next_port(ports: dict[str, int], switch: str) -> str:
+def _take_port(ports: dict[str, int], switch: str) -> str:
     """port1, port2, ... in the order of the cables."""
     ports[switch] += 1
     return f"port{ports[switch]}"
 
 
-def _access(wiring: Wiring, host: str, switch: str, ports: dict[str, int]) -> Cable:
+def _build_access_cable(wiring: Wiring, host: str, switch: str, ports: dict[str, int]) -> Cable:
     return Cable(
         ends=(
             Plug(node=host, interface=INTERFACE, limit_bytes=wiring.nic_limit_bytes),
-            Plug(node=switch, interface=_next_port(ports, switch), limit_bytes=wiring.limit_bytes),
+            Plug(node=switch, interface=_take_port(ports, switch), limit_bytes=wiring.limit_bytes),
         ),
         rate_bps=wiring.rate_bps,
         burst_bytes=wiring.burst_for(wiring.rate_bps),
@@ -189,9 +193,9 @@ def _access(wiring: Wiring, host: str, switch: str, ports: dict[str, int]) -> Ca
     )
 
 
-def _uplink(wiring: Wiring, pair: tuple[str, str], ports: dict[str, int]) -> Cable:
+def _build_uplink(wiring: Wiring, pair: tuple[str, str], ports: dict[str, int]) -> Cable:
     first, second = (
-        Plug(node=switch, interface=_next_port(ports, switch), limit_bytes=wiring.limit_bytes)
+        Plug(node=switch, interface=_take_port(ports, switch), limit_bytes=wiring.limit_bytes)
         for switch in pair
     )
     rate = wiring.uplink_rate_bps
@@ -203,16 +207,22 @@ def _uplink(wiring: Wiring, pair: tuple[str, str], ports: dict[str, int]) -> Cab
     )
 
 
-def _ways(
-    wiring: Wiring, switch: str, at: Mapping[str, str], spines: list[str], cables: list[Cable]
+def _choose_routes(
+    wiring: Wiring,
+    switch: str,
+    switch_of: Mapping[str, str],
+    spines: list[str],
+    cables: list[Cable],
 ) -> dict[str, str]:
     return {
-        host: _port_to(switch, _next_node(switch, n, at[host], host, spines), cables)
+        host: _find_port(
+            switch, _choose_next_node(switch, n, switch_of[host], host, spines), cables
+        )
         for n, host in enumerate(wiring.hosts)
     }
 
 
-def _next_node(switch: str, number: int, edge: str, host: str, spines: list[str]) -> str:
+def _choose_next_node(switch: str, number: int, edge: str, host: str, spines: list[str]) -> str:
     if switch == edge:
         return host
     if switch in spines or not spines:
@@ -220,7 +230,7 @@ def _next_node(switch: str, number: int, edge: str, host: str, spines: list[str]
     return spines[number % len(spines)]
 
 
-def _port_to(switch: str, neighbour: str, cables: list[Cable]) -> str:
+def _find_port(switch: str, neighbour: str, cables: list[Cable]) -> str:
     for cable in cables:
         for near, far in (cable.ends, cable.ends[::-1]):
             if (near.node, far.node) == (switch, neighbour):

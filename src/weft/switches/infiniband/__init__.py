@@ -12,7 +12,14 @@ from pathlib import Path
 
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.driver import LEVELS, InfinibandSwitches
-from weft.switches.infiniband.mad_transport import TIMEOUT_S, TRIES, WINDOW, Smps, Umad, read_m_key
+from weft.switches.infiniband.mad_transport import (
+    TIMEOUT_S,
+    TRIES,
+    WINDOW,
+    Umad,
+    WindowedSmps,
+    read_m_key,
+)
 from weft.toml_table import Table
 
 UNVERIFIED = "unverified on InfiniBand hardware: ran against ibsim and OpenSM alone"
@@ -33,7 +40,9 @@ def open_subnet(
 ) -> InfinibandSwitches:
     """The subnet of an adapter's port (the first active one if none is named)."""
     m_key = 0 if m_key_file is None else read_m_key(m_key_file)
-    wire = Smps(Umad(adapter, port), m_key=m_key, window=window, tries=tries, timeout_s=timeout_s)
+    wire = WindowedSmps(
+        Umad(adapter, port), m_key=m_key, window=window, tries=tries, timeout_s=timeout_s
+    )
     return InfinibandSwitches(wire, levels=levels)
 
 

@@ -17,24 +17,24 @@ from dataclasses import dataclass, replace
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.infiniband import mad
-from weft.switches.infiniband.contents import Contents
+from weft.switches.infiniband.contents import PortReader
 from weft.switches.infiniband.mad import PortInfo, Smp
-from weft.switches.infiniband.mad_transport import Refusal, Wire
-from weft.switches.infiniband.ports import PortAt, each
-from weft.switches.infiniband.subnet_discovery import Survey, survey
+from weft.switches.infiniband.mad_transport import Refusal, SmpClient
+from weft.switches.infiniband.ports import PortAddress, ask_ports
+from weft.switches.infiniband.subnet_discovery import Subnet, discover_subnet
 from weft.switches.infiniband.vl_tables import (
     PortTables,
     Step,
-    ability,
-    decoded,
-    encoded,
-    is_known_enough,
-    is_same,
-    refusal,
-    serves_all,
-    starved,
-    steps,
-    total,
+    are_maps_sufficient,
+    decode_tables,
+    encode_tables,
+    find_ability,
+    find_refusal,
+    find_starved_level,
+    is_always_served,
+    is_equivalent,
+    merge_steps,
+    plan_steps,
 )
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
@@ -42,7 +42,7 @@ LEVELS = 8
 MAPS_AT_ONCE = (
     512  # read with each `read`; a whole small fabric, and one of each port of a large one
 )
-PUT_BACK_TRIES = 20
+RESTORE_TRIES = 20
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class _Change:
     """A port on its way from `old` to `new` by `steps`; `problem`: what went wrong with it."""
 
     port: PortName
-    at: PortAt
+    at: PortAddress
     wanted: Tables
     able: Ability
     old: PortTables
@@ -66,23 +66,23 @@ class _Change:
 class InfinibandSwitches:
     """The driver. `levels` service levels are ours, from 0; the others keep the VL they have."""
 
-    def __init__(self, wire: Wire, *, levels: int = LEVELS) -> None:
+    def __init__(self, wire: SmpClient, *, levels: int = LEVELS) -> None:
         self._wire = wire
-        self._levels = _checked(levels)
-        self._contents = Contents(wire)
-        self._survey: Survey | None = None
+        self._levels = _check_levels(levels)
+        self._reader = PortReader(wire)
+        self._subnet: Subnet | None = None
         self._info: dict[PortName, PortInfo] = {}
         self._is_second = False
 
     def discover(self) -> Fabric:
-        self._survey = survey(self._wire)
+        self._subnet = discover_subnet(self._wire)
         self._info = {}
-        return self._survey.fabric
+        return self._subnet.fabric
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:
         """Linked ports whose neighbour did not answer when the fabric was last discovered."""
-        return () if self._survey is None else self._survey.unanswered
+        return () if self._subnet is None else self._subnet.unanswered
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -101,46 +101,49 @@ class InfinibandSwitches:
         return second
 
     def learn_from(self, second: InfinibandSwitches) -> None:
-        self._survey, self._info = second._survey, {}
+        self._subnet, self._info = second._subnet, {}
 
     def release(self) -> Mapping[str, list[str]]:
         refuse_release("infiniband")
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
-        found, failed = self._found(ports)
-        informed, silent = self._informed(found)
-        able = {port: ability(at.info, self._levels) for port, at in informed.items()}
+        located, failed = self._locate(ports)
+        informed, silent = self._refresh(located)
+        able = {port: find_ability(at.info, self._levels) for port, at in informed.items()}
         return {**able, **failed, **silent}
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
-        found, failed = self._found(ports)
-        held, silent = self._contents.held(found, MAPS_AT_ONCE)
-        told = {port: self._said(found[port], there) for port, there in held.items()}
-        return {**told, **failed, **silent}
+        located, failed = self._locate(ports)
+        held, silent = self._reader.read_tables(located, MAPS_AT_ONCE)
+        tables = {port: self._decode(located[port], current) for port, current in held.items()}
+        return {**tables, **failed, **silent}
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        found, failed = self._found(wanted)
-        held, silent = self._contents.held(found, with_limits=False)
+        located, failed = self._locate(wanted)
+        held, silent = self._reader.read_tables(located, with_limits=False)
         same = {
             port: wanted[port]
-            for port, there in held.items()
-            if serves_all(wanted[port]) and self._said(found[port], there) == wanted[port]
+            for port, current in held.items()
+            if is_always_served(wanted[port])
+            and self._decode(located[port], current) == wanted[port]
         }
-        fitting, unfit = self._fitting({p: found[p] for p in held if p not in same}, wanted)
-        held, unread = self._known(fitting, held, wanted)
+        fitting, unfit = self._select_fitting(
+            {p: located[p] for p in held if p not in same}, wanted
+        )
+        held, unread = self._complete_maps(fitting, held, wanted)
         starving = {
             port: Failed(why)
-            for port, there in held.items()
-            if (why := starved(wanted[port], there)) is not None
+            for port, current in held.items()
+            if (why := find_starved_level(wanted[port], current)) is not None
         }
         changes = [
-            self._change(port, fitting[port], wanted[port], there)
-            for port, there in held.items()
+            self._plan_change(port, fitting[port], wanted[port], current)
+            for port, current in held.items()
             if port not in starving
         ]
-        self._carry_out(changes)
+        self._apply(changes)
         self._read_back(changes)
-        self._put_back([change for change in changes if change.problem is not None])
+        self._restore([change for change in changes if change.problem is not None])
         done = {change.port: change.outcome for change in changes}
         return {**same, **done, **failed, **silent, **unfit, **unread, **starving}
 
@@ -150,69 +153,71 @@ class InfinibandSwitches:
 
     # ---- Where ports are ------------------------------------------------------------------------
 
-    def _found(
+    def _locate(
         self, ports: Collection[PortName]
-    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
+    ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
         """Ports that are there and whose node is still the one that was discovered."""
-        if self._survey is None:
+        if self._subnet is None:
             self.discover()
-        placed = {port: self._placed(port) for port in ports}
+        placed = {port: self._locate_port(port) for port in ports}
         failed = {port: at for port, at in placed.items() if isinstance(at, Failed)}
-        found = {port: at for port, at in placed.items() if isinstance(at, PortAt)}
-        moved = self._moved(found.values())
-        failed |= {port: moved[at.lid] for port, at in found.items() if at.lid in moved}
-        return {port: at for port, at in found.items() if at.lid not in moved}, failed
+        located = {port: at for port, at in placed.items() if isinstance(at, PortAddress)}
+        moved = self._find_moved(located.values())
+        failed |= {port: moved[at.lid] for port, at in located.items() if at.lid in moved}
+        return {port: at for port, at in located.items() if at.lid not in moved}, failed
 
-    def _placed(self, port: PortName) -> PortAt | Failed:
-        place = self._survey.places.get(port.node) if self._survey else None
-        known = place.info.get(port.port) if place is not None and port.port else None
-        if place is None or known is None:
+    def _locate_port(self, port: PortName) -> PortAddress | Failed:
+        place = self._subnet.nodes.get(port.node) if self._subnet else None
+        info = place.info.get(port.port) if place is not None and port.port else None
+        if place is None or info is None:
             return Failed("there is no such port; if it is new, discover again")
         if place.lid is None:
             return Failed("its node has no LID; is a subnet manager running?")
-        at = PortAt(place=place, lid=place.lid, port=port.port, info=known)
-        return at.told(self._info.get(port, known))
+        at = PortAddress(node=place, lid=place.lid, port=port.port, info=info)
+        return at.with_info(self._info.get(port, info))
 
-    def _moved(self, ports: Iterable[PortAt], tries: int | None = None) -> dict[int, Failed]:
+    def _find_moved(
+        self, ports: Iterable[PortAddress], tries: int | None = None
+    ) -> dict[int, Failed]:
         """LIDs that do not answer, or that another node has."""
-        places = {at.lid: at.place for at in ports}
+        places = {at.lid: at.node for at in ports}
         moved: dict[int, Failed] = {}
         answers = self._wire.ask([Smp(lid, mad.NODE_INFO) for lid in places], tries)
         for (lid, place), answer in zip(places.items(), answers, strict=True):
             if isinstance(answer, Refusal):
                 moved[lid] = Failed(answer.problem)
-            elif (guid := mad.node_info(answer).guid) != place.guid:
+            elif (guid := mad.unpack_node_info(answer).guid) != place.guid:
                 moved[lid] = Failed(f"LID {lid} is 0x{guid:016x} by now; discover again")
         return moved
 
-    def _informed(
-        self, ports: Mapping[PortName, PortAt]
-    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
-        informed, silent = self._contents.informed(ports)
+    def _refresh(
+        self, ports: Mapping[PortName, PortAddress]
+    ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
+        informed, silent = self._reader.read_info(ports)
         self._info |= {port: at.info for port, at in informed.items()}
         return informed, silent
 
-    def _said(self, at: PortAt, there: PortTables) -> Tables | Foreign | Failed:
-        able = ability(at.info, self._levels)
-        return able if isinstance(able, Failed) else decoded(there, able)
+    def _decode(self, at: PortAddress, current: PortTables) -> Tables | Foreign | Failed:
+        able = find_ability(at.info, self._levels)
+        return able if isinstance(able, Failed) else decode_tables(current, able)
 
     # ---- How they are changed -------------------------------------------------------------------
 
-    def _fitting(
-        self, ports: Mapping[PortName, PortAt], wanted: Mapping[PortName, Tables]
-    ) -> tuple[dict[PortName, PortAt], dict[PortName, Failed]]:
+    def _select_fitting(
+        self, ports: Mapping[PortName, PortAddress], wanted: Mapping[PortName, Tables]
+    ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
         """Ports, by what they say now, that can be told what is wanted of them."""
-        informed, failed = self._informed(ports)
+        informed, failed = self._refresh(ports)
         problems = {
-            port: refusal(wanted[port], at.info, self._levels) or _resized(ports[port], at)
+            port: find_refusal(wanted[port], at.info, self._levels) or _find_resize(ports[port], at)
             for port, at in informed.items()
         }
         failed |= {port: Failed(why) for port, why in problems.items() if why is not None}
         return {port: at for port, at in informed.items() if port not in failed}, failed
 
-    def _known(
+    def _complete_maps(
         self,
-        ports: Mapping[PortName, PortAt],
+        ports: Mapping[PortName, PortAddress],
         lists: Mapping[PortName, PortTables],
         wanted: Mapping[PortName, Tables],
     ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
@@ -220,40 +225,46 @@ class InfinibandSwitches:
         held = {port: replace(lists[port], limit=at.info.high_limit) for port, at in ports.items()}
         unsure = {
             port: ports[port]
-            for port, there in held.items()
-            if not is_known_enough(wanted[port], there)
+            for port, current in held.items()
+            if not are_maps_sufficient(wanted[port], current)
         }
-        unread = self._contents.learn(unsure)
+        unread = self._reader.read_all_maps(unsure)
         held |= {
-            port: replace(held[port], maps=self._contents.maps(at)) for port, at in unsure.items()
+            port: replace(held[port], maps=self._reader.maps(at)) for port, at in unsure.items()
         }
         return {port: held[port] for port in held if port not in unread}, unread
 
-    def _change(self, port: PortName, at: PortAt, wanted: Tables, old: PortTables) -> _Change:
-        able = ability(at.info, self._levels)
+    def _plan_change(
+        self, port: PortName, at: PortAddress, wanted: Tables, old: PortTables
+    ) -> _Change:
+        able = find_ability(at.info, self._levels)
         assert isinstance(able, Ability)  # it was refused otherwise
-        new = encoded(wanted, old)
-        return _Change(port, at, wanted, able, old, new, steps(old, new, able.queues))
+        new = encode_tables(wanted, old)
+        return _Change(port, at, wanted, able, old, new, plan_steps(old, new, able.queues))
 
-    def _carry_out(self, changes: Sequence[_Change], tries: int | None = None) -> None:
+    def _apply(self, changes: Sequence[_Change], tries: int | None = None) -> None:
         """The steps of all ports side by side; a port stops at the first that fails."""
         for n in range(max((len(change.steps) for change in changes), default=0)):
-            going = _going(changes, n)
-            self._look_again([c for c in going.values() if c.steps[n].limit is not None], tries)
-            going = _going(changes, n)
-            asked = {port: change.at.writes(change.steps[n]) for port, change in going.items()}
-            _, failed = each(self._wire, asked, tries)
-            _note(going, failed)
+            going = _list_active(changes, n)
+            self._refresh_changes(
+                [c for c in going.values() if c.steps[n].limit is not None], tries
+            )
+            going = _list_active(changes, n)
+            requests = {port: change.at.writes(change.steps[n]) for port, change in going.items()}
+            _, failed = ask_ports(self._wire, requests, tries)
+            _note_failures(going, failed)
 
-    def _look_again(self, changes: Sequence[_Change], tries: int | None) -> None:
+    def _refresh_changes(self, changes: Sequence[_Change], tries: int | None) -> None:
         """Ports whose information is to be set: what the subnet manager owns of it stays its own.
 
         All of it is written back with the limit, so it has to be that of this moment.
         """
         asking = {change.port: change for change in changes}
-        informed, failed = self._contents.informed({p: c.at for p, c in asking.items()}, tries)
-        moved = self._moved((change.at for change in changes), tries)
-        _note(asking, failed | {c.port: moved[c.at.lid] for c in changes if c.at.lid in moved})
+        informed, failed = self._reader.read_info({p: c.at for p, c in asking.items()}, tries)
+        moved = self._find_moved((change.at for change in changes), tries)
+        _note_failures(
+            asking, failed | {c.port: moved[c.at.lid] for c in changes if c.at.lid in moved}
+        )
         for port, at in informed.items():
             change = asking[port]
             if not mad.is_same_subnet(change.at.info.data, at.info.data):
@@ -262,76 +273,81 @@ class InfinibandSwitches:
 
     def _read_back(self, changes: Sequence[_Change], tries: int | None = None) -> None:
         """Compares what was written with what is there."""
-        going = _going(changes)
-        told, failed = each(self._wire, {port: _written(c) for port, c in going.items()}, tries)
-        _note(going, failed)
-        for port, answers in told.items():
+        going = _list_active(changes)
+        answers, failed = ask_ports(
+            self._wire, {port: _list_reads(c) for port, c in going.items()}, tries
+        )
+        _note_failures(going, failed)
+        for port, row in answers.items():
             change = going[port]
-            after = _after(change, answers)
-            if is_same(after, change.new):
-                self._contents.remember(change.at, after.maps)
+            after = _decode_reads(change, row)
+            if is_equivalent(after, change.new):
+                self._reader.remember(change.at, after.maps)
             else:
-                change.problem = f"it reads back {decoded(after, change.able)}"
+                change.problem = f"it reads back {decode_tables(after, change.able)}"
 
-    def _put_back(self, changes: Sequence[_Change]) -> None:
+    def _restore(self, changes: Sequence[_Change]) -> None:
         """The tables that were there; a port that cannot be put back says so."""
-        moved = self._moved((change.at for change in changes), PUT_BACK_TRIES)
-        ways = [_way_back(change, moved.get(change.at.lid)) for change in changes]
-        self._carry_out(ways, PUT_BACK_TRIES)
-        self._read_back(ways, PUT_BACK_TRIES)
+        moved = self._find_moved((change.at for change in changes), RESTORE_TRIES)
+        ways = [_reverse_change(change, moved.get(change.at.lid)) for change in changes]
+        self._apply(ways, RESTORE_TRIES)
+        self._read_back(ways, RESTORE_TRIES)
         for change, way in zip(changes, ways, strict=True):
             if way.problem is not None:
                 change.problem = f"{change.problem}; and it could not be put back: {way.problem}"
-                self._contents.forget(change.at)
+                self._reader.forget(change.at)
 
 
-def _way_back(change: _Change, moved: Failed | None) -> _Change:
+def _reverse_change(change: _Change, moved: Failed | None) -> _Change:
     """From new to old; it is not gone where the LID is another node's by now."""
-    back = steps(change.new, change.old, change.able.queues)
+    back = plan_steps(change.new, change.old, change.able.queues)
     problem = None if moved is None else moved.problem
     return replace(change, old=change.new, new=change.old, steps=back, problem=problem)
 
 
-def _going(changes: Sequence[_Change], step: int = 0) -> dict[PortName, _Change]:
+def _list_active(changes: Sequence[_Change], step: int = 0) -> dict[PortName, _Change]:
     """Those that have not failed and go as far as that step."""
     return {c.port: c for c in changes if c.problem is None and step < len(c.steps)}
 
 
-def _note(changes: Mapping[PortName, _Change], failed: Mapping[PortName, Failed]) -> None:
+def _note_failures(changes: Mapping[PortName, _Change], failed: Mapping[PortName, Failed]) -> None:
     for port, why in failed.items():
         changes[port].problem = why.problem
 
 
-def _resized(before: PortAt, now: PortAt) -> str | None:
+def _find_resize(before: PortAddress, now: PortAddress) -> str | None:
     """Why what was read of a port may not be all that it has; None if it is."""
     sizes = [(at.info.low_entries, at.info.high_entries, at.inputs) for at in (before, now)]
     return None if sizes[0] == sizes[1] else "its tables have another size by now; try again"
 
 
-def _checked(levels: int) -> int:
+def _check_levels(levels: int) -> int:
     if not 1 <= levels <= mad.LEVELS:
         raise InputError("levels", f"{levels}", f"use 1 to {mad.LEVELS} service levels")
     return levels
 
 
-def _written(change: _Change) -> list[Smp]:
+def _list_reads(change: _Change) -> list[Smp]:
     """Requests for all that the steps have written."""
-    at, whole = change.at, total(change.steps)
-    low = at.low() if whole.low is not None else []
-    high = at.high() if whole.high is not None else []
-    limit = [at.information()] if whole.limit is not None else []
-    return [*low, *high, *limit, *at.maps(whole.maps)]
+    at, written = change.at, merge_steps(change.steps)
+    low = at.low() if written.low is not None else []
+    high = at.high() if written.high is not None else []
+    limit = [at.read_info_request()] if written.limit is not None else []
+    return [*low, *high, *limit, *at.maps(written.maps)]
 
 
-def _after(change: _Change, answers: Sequence[bytes]) -> PortTables:
+def _decode_reads(change: _Change, answers: Sequence[bytes]) -> PortTables:
     """What the port holds, by the answers to `_written`."""
-    at, whole, left = change.at, total(change.steps), iter(answers)
+    at, written, remaining = change.at, merge_steps(change.steps), iter(answers)
     after = change.old
-    if whole.low is not None:
-        after = replace(after, low=at.low_list([next(left) for _ in at.low()]))
-    if whole.high is not None:
-        after = replace(after, high=at.high_list([next(left) for _ in at.high()]))
-    if whole.limit is not None:
-        after = replace(after, limit=mad.port_info(next(left)).high_limit)
-    maps = {**dict(enumerate(after.maps)), **{n: mad.vls_of_levels(next(left)) for n in whole.maps}}
+    if written.low is not None:
+        after = replace(after, low=at.low_list([next(remaining) for _ in at.low()]))
+    if written.high is not None:
+        after = replace(after, high=at.high_list([next(remaining) for _ in at.high()]))
+    if written.limit is not None:
+        after = replace(after, limit=mad.unpack_port_info(next(remaining)).high_limit)
+    maps = {
+        **dict(enumerate(after.maps)),
+        **{n: mad.unpack_map(next(remaining)) for n in written.maps},
+    }
     return replace(after, maps=tuple(maps.values()))

@@ -18,7 +18,7 @@ from typing import NamedTuple
 MAD_BYTES, ATTRIBUTE_BYTES = 256, 64
 LID_ROUTED, DIRECTED = 0x01, 0x81
 NO_LID = 0xFFFF
-MOST_HOPS = 63
+MAX_HOPS = 63
 LEVELS = 16  # service levels; their VL 15 drops a packet
 BLOCK_ENTRIES = 32
 LFT_BLOCK = 64
@@ -74,7 +74,7 @@ class Answer(NamedTuple):
     data: bytes
 
 
-def packed(request: Smp, transaction: int, m_key: int = 0) -> bytes:
+def pack_request(request: Smp, transaction: int, m_key: int = 0) -> bytes:
     """The datagram of a request."""
     directed = isinstance(request.to, tuple)
     hops = request.to if isinstance(request.to, tuple) else ()
@@ -99,7 +99,7 @@ def packed(request: Smp, transaction: int, m_key: int = 0) -> bytes:
     )
 
 
-def unpacked(mad: bytes) -> Answer:
+def unpack_answer(mad: bytes) -> Answer:
     """The answer in a datagram; the transaction is its lower half, the upper is the kernel's."""
     kind, method, status, transaction = _ANSWER.unpack_from(mad)
     return Answer(
@@ -115,12 +115,12 @@ def is_busy(status: int) -> bool:
     return bool(status & _BUSY)
 
 
-def status_words(status: int) -> str:
+def describe_status(status: int) -> str:
     words = "asks elsewhere" if status & _REDIRECT else _STATUS.get(status >> 2 & 7, "refuses")
     return f"{words} (status 0x{status:x})"
 
 
-def address_words(to: Address) -> str:
+def describe_address(to: Address) -> str:
     return f"LID {to}" if isinstance(to, int) else f"the path {','.join(map(str, (0, *to)))}"
 
 
@@ -142,12 +142,12 @@ class NodeInfo:
         return self.kind == SWITCH
 
 
-def node_info(data: bytes) -> NodeInfo:
+def unpack_node_info(data: bytes) -> NodeInfo:
     kind, ports, guid, port_guid, local_port = _NODE_INFO.unpack_from(data)
     return NodeInfo(kind=kind, ports=ports, guid=guid, port_guid=port_guid, local_port=local_port)
 
 
-def node_description(data: bytes) -> str:
+def unpack_description(data: bytes) -> str:
     """The description in printable characters, without quotes; may be empty."""
     text = data.split(b"\0", 1)[0].decode(errors="replace")
     return "".join(c if c.isprintable() and c != '"' else "?" for c in text).strip()
@@ -161,7 +161,7 @@ class SwitchInfo:
     maps_all_inputs: bool
 
 
-def switch_info(data: bytes) -> SwitchInfo:
+def unpack_switch_info(data: bytes) -> SwitchInfo:
     # Of the two bits for setting maps at once, values 2 and 3 mean nothing yet.
     return SwitchInfo(top=int.from_bytes(data[6:8], "big"), maps_all_inputs=data[11] & 0x3 == 1)
 
@@ -189,14 +189,14 @@ class PortInfo:
     low_entries: int
 
 
-def port_info(data: bytes) -> PortInfo:
+def unpack_port_info(data: bytes) -> PortInfo:
     return PortInfo(
         data=data,
         lid=int.from_bytes(data[16:18], "big"),
         lmc=data[34] & 0x7,
         has_maps=bool(data[23] & 0x40),
         is_linked=data[33] >> 4 == LINK_UP and data[32] & 0xF >= INITIALIZED,
-        rate=_rate(data),
+        rate=_unpack_rate(data),
         data_vls=_DATA_VLS.get(data[43] >> 4, 0),
         high_limit=data[38],
         high_entries=data[39],
@@ -204,7 +204,7 @@ def port_info(data: bytes) -> PortInfo:
     )
 
 
-def _rate(data: bytes) -> str | None:
+def _unpack_rate(data: bytes) -> str | None:
     """Such as 4xEDR; None where width or speed is not known here."""
     width, extended = _WIDTHS.get(data[31]), data[62] >> 4
     speed = _EXTENDED_SPEEDS.get(extended) if extended else _SPEEDS.get(data[35] >> 4)
@@ -216,7 +216,7 @@ def is_same_subnet(before: bytes, now: bytes) -> bool:
     return before[:20] == now[:20] and (before[26:28], before[34]) == (now[26:28], now[34])
 
 
-def with_high_limit(data: bytes, limit: int) -> bytes:
+def replace_high_limit(data: bytes, limit: int) -> bytes:
     """The port's information to be set, with another limit and nothing else that changes.
 
     The states, the width and the speeds are 0, which means "no change": written back as they were
@@ -241,17 +241,17 @@ Entry = tuple[int, int]
 LOW, HIGH = 1, 3  # the first of two blocks of each table
 
 
-def arbitration_modifier(table: int, block: int, port: int) -> int:
+def pack_arbitration_modifier(table: int, block: int, port: int) -> int:
     return (table + block) << 16 | port
 
 
-def arbitration_block(entries: Sequence[Entry]) -> bytes:
+def pack_arbitration(entries: Sequence[Entry]) -> bytes:
     """At most 32 entries; the others have weight 0, which is passed over."""
     data = bytes(byte for vl, weight in entries for byte in (vl & 0xF, weight))
     return data.ljust(ATTRIBUTE_BYTES, b"\0")
 
 
-def arbitration_entries(blocks: bytes) -> tuple[Entry, ...]:
+def unpack_arbitration(blocks: bytes) -> tuple[Entry, ...]:
     """Of one block, or of several one after the other."""
     return tuple((vl & 0xF, weight) for vl, weight in zip(blocks[::2], blocks[1::2], strict=True))
 
@@ -259,21 +259,21 @@ def arbitration_entries(blocks: bytes) -> tuple[Entry, ...]:
 ALL_INPUTS = 0x20000
 
 
-def mapping_modifier(input_port: int, output_port: int) -> int:
+def pack_map_modifier(input_port: int, output_port: int) -> int:
     return input_port << 8 | output_port
 
 
-def mapping(vls: Sequence[int]) -> bytes:
+def pack_map(vls: Sequence[int]) -> bytes:
     """The table of a pair of ports: the VL of each of the 16 service levels."""
     pairs = zip(vls[0::2], vls[1::2], strict=True)
     return bytes(a << 4 | b for a, b in pairs).ljust(ATTRIBUTE_BYTES, b"\0")
 
 
-def vls_of_levels(data: bytes) -> tuple[int, ...]:
-    return _vls(data[: LEVELS // 2])
+def unpack_map(data: bytes) -> tuple[int, ...]:
+    return _unpack_nibbles(data[: LEVELS // 2])
 
 
 @cache
-def _vls(nibbles: bytes) -> tuple[int, ...]:
+def _unpack_nibbles(nibbles: bytes) -> tuple[int, ...]:
     # A large fabric has a table for each pair of ports, and few that differ: they are kept once.
     return tuple(vl for byte in nibbles for vl in (byte >> 4, byte & 0xF))

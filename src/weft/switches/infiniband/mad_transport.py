@@ -33,16 +33,16 @@ from weft.switches.infiniband.mad import (
     NO_LID,
     Address,
     Smp,
-    address_words,
+    describe_address,
+    describe_status,
     is_busy,
-    packed,
-    status_words,
-    unpacked,
+    pack_request,
+    unpack_answer,
 )
 
 LIBRARY = "libibumad.so.3"
 WINDOW, TRIES, TIMEOUT_S = 8, 4, 0.2
-_TURN_S = 0.002
+_MAX_TURN_S = 0.002
 _TRANSACTIONS = 0xFFFFFFFF
 _M_KEY = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
@@ -72,7 +72,7 @@ class Refusal:
     is_silence: bool = False
 
 
-class Wire(Protocol):
+class SmpClient(Protocol):
     """What requests are asked of, each `tries` times where the usual number is not meant."""
 
     def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]: ...
@@ -87,9 +87,9 @@ class Umad:
     """A port of an adapter by libibumad: the first active one, or the one named."""
 
     def __init__(self, adapter: str | None = None, port: int = 0) -> None:
-        self._library = _library()
-        self._port = self._opened(adapter, port)
-        self._agents = {kind: self._registered(kind) for kind in (LID_ROUTED, DIRECTED)}
+        self._library = _load_library()
+        self._port = self._open_port(adapter, port)
+        self._agents = {kind: self._register_class(kind) for kind in (LID_ROUTED, DIRECTED)}
         self._head = int(self._library.umad_size())
         self._out = ctypes.create_string_buffer(self._head + MAD_BYTES)
         self._out_mad = ctypes.addressof(self._out) + self._head
@@ -97,22 +97,22 @@ class Umad:
         self._in_mad = ctypes.addressof(self._in) + self._head
         self._length = ctypes.c_int()
 
-    def _opened(self, adapter: str | None, port: int) -> int:
+    def _open_port(self, adapter: str | None, port: int) -> int:
         self._library.umad_init()
         opened = int(self._library.umad_open_port(adapter.encode() if adapter else None, port))
         if opened < 0:
             which = f"{adapter or 'any adapter'}{f' port {port}' if port else ''}"
-            raise _unavailable(
+            raise _build_unavailable(
                 f"{which} cannot be opened ({os.strerror(-opened)})",
                 "see `ibstat`; /dev/infiniband/umad* is root's",
             )
         return opened
 
-    def _registered(self, kind: int) -> int:
+    def _register_class(self, kind: int) -> int:
         agent = int(self._library.umad_register(self._port, kind, 1, 0, None))
         if agent < 0:
             self._library.umad_close_port(self._port)
-            raise _unavailable(f"class 0x{kind:02x} is refused ({os.strerror(-agent)})", "")
+            raise _build_unavailable(f"class 0x{kind:02x} is refused ({os.strerror(-agent)})", "")
         return agent
 
     def send(self, mad: bytes, to: Address, timeout_s: float) -> None:
@@ -134,7 +134,7 @@ class Umad:
             self._port, self._in, ctypes.byref(self._length), milliseconds
         )
         if got < 0:
-            _check_only_late(-got)
+            _check_timeout(-got)
             return None
         undelivered = self._library.umad_status(self._in) != 0
         return Arrival(ctypes.string_at(self._in_mad, MAD_BYTES), undelivered)
@@ -145,11 +145,11 @@ class Umad:
         self._library.umad_close_port(self._port)
 
 
-def _library() -> ctypes.CDLL:
+def _load_library() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
-        raise _unavailable(f"there is no {LIBRARY} ({error})", "install libibumad") from error
+        raise _build_unavailable(f"there is no {LIBRARY} ({error})", "install libibumad") from error
     pointer, number = ctypes.c_void_p, ctypes.c_int
     library.umad_open_port.argtypes = [ctypes.c_char_p, number]
     library.umad_register.argtypes = [number, number, number, ctypes.c_uint8, pointer]
@@ -163,11 +163,11 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _unavailable(because: str, remedy: str) -> InputError:
+def _build_unavailable(because: str, remedy: str) -> InputError:
     return InputError("infiniband", f"not available, because {because}", remedy)
 
 
-def _check_only_late(number: int) -> None:
+def _check_timeout(number: int) -> None:
     # A wait may also end early and with nothing: then we wait again, or ask again.
     if number not in (errno.ETIMEDOUT, errno.EAGAIN, errno.EIO, errno.EINTR):
         raise InputError(
@@ -179,7 +179,7 @@ def _check_only_late(number: int) -> None:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Pending:
     """A request under way: its place in the batch, how often and since when it was asked."""
 
     index: int
@@ -199,13 +199,13 @@ class _Batch:
     requests: Sequence[Smp]
     tries: int
     answers: list[bytes | Refusal | None]
-    ready: deque[_Waiting]
-    waiting: dict[int, _Waiting] = field(default_factory=dict)
+    ready: deque[_Pending]
+    in_flight: dict[int, _Pending] = field(default_factory=dict)
     heard_s: dict[Address, float] = field(default_factory=dict)
     given_up: dict[Address, Refusal] = field(default_factory=dict)
 
 
-class _Turns:
+class _FairLock:
     """A lock of two threads that take turns: who lets it go lets in who waits already."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class _Turns:
         self._inside.release()
 
 
-class Smps:
+class WindowedSmps:
     """Requests to many ports: `window` under way, each tried `tries` times.
 
     Two threads may ask at once. They take turns at the adapter, each for `_TURN_S` at most, and
@@ -241,41 +241,41 @@ class Smps:
         self._tries = tries
         self._timeout_s = timeout_s
         self._transaction = 0
-        self._turns = _Turns()
+        self._lock = _FairLock()
         self._is_closed = False
-        self._under_way: dict[int, _Batch] = {}
+        self._in_flight: dict[int, _Batch] = {}
 
     def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]:
         """The attribute that came for each request, in their order, or why none did."""
-        ready = deque(_Waiting(index, 0, math.inf) for index in range(len(requests)))
+        ready = deque(_Pending(index, 0, math.inf) for index in range(len(requests)))
         batch = _Batch(requests, tries or self._tries, [None] * len(requests), ready)
         broken = Refusal("")
         try:
-            while batch.ready or batch.waiting:
-                with self._turns:
+            while batch.ready or batch.in_flight:
+                with self._lock:
                     if self._is_closed:  # its descriptor may be another file's by now
                         raise InputError("infiniband", "the adapter is closed")
                     self._send(batch)
-                    if batch.waiting:
+                    if batch.in_flight:
                         self._receive(batch)
         except InputError as error:
             broken = Refusal(str(error), is_silence=True)
-            self._leave(batch)
+            self._abandon(batch)
         return [broken if answer is None else answer for answer in batch.answers]
 
     def close(self) -> None:
         """From any thread; who asks still is refused."""
-        with self._turns:
+        with self._lock:
             self._is_closed = True
             self._device.close()
 
-    def _leave(self, batch: _Batch) -> None:
-        with self._turns:
-            for transaction in batch.waiting:
-                del self._under_way[transaction]
+    def _abandon(self, batch: _Batch) -> None:
+        with self._lock:
+            for transaction in batch.in_flight:
+                del self._in_flight[transaction]
 
     def _send(self, batch: _Batch) -> None:
-        while batch.ready and len(batch.waiting) < self._window:
+        while batch.ready and len(batch.in_flight) < self._window:
             waiting = batch.ready.popleft()
             request = batch.requests[waiting.index]
             if request.to in batch.given_up:
@@ -286,59 +286,59 @@ class Smps:
             waiting.tries, waiting.is_busy = waiting.tries + 1, False
             waiting.first_s = min(waiting.first_s, now_s)
             waiting.until_s = now_s + self._timeout_s
-            batch.waiting[self._transaction] = waiting
-            self._under_way[self._transaction] = batch
-            mad = packed(request, self._transaction, self._m_key)
+            batch.in_flight[self._transaction] = waiting
+            self._in_flight[self._transaction] = batch
+            mad = pack_request(request, self._transaction, self._m_key)
             self._device.send(mad, request.to, self._timeout_s)
 
     def _receive(self, batch: _Batch) -> None:
         # Requests wait in the order of sending: the first is the first to be given up.
-        oldest = next(iter(batch.waiting.values()))
+        oldest = next(iter(batch.in_flight.values()))
         left_s = oldest.until_s - time.monotonic()
-        arrival = self._device.receive(min(left_s, _TURN_S)) if left_s > 0 else None
+        arrival = self._device.receive(min(left_s, _MAX_TURN_S)) if left_s > 0 else None
         if arrival is not None:
-            self._take(arrival)
+            self._accept(arrival)
         elif time.monotonic() >= oldest.until_s:
-            transaction = next(iter(batch.waiting))
-            del self._under_way[transaction]
-            self._ask_again(batch, batch.waiting.pop(transaction))
+            transaction = next(iter(batch.in_flight))
+            del self._in_flight[transaction]
+            self._retry(batch, batch.in_flight.pop(transaction))
 
-    def _take(self, arrival: Arrival) -> None:
-        answer = unpacked(arrival.mad)
-        batch = self._under_way.get(answer.transaction)
+    def _accept(self, arrival: Arrival) -> None:
+        answer = unpack_answer(arrival.mad)
+        batch = self._in_flight.get(answer.transaction)
         if batch is None:
             return  # late, after it was asked again
-        waiting = batch.waiting[answer.transaction]
+        waiting = batch.in_flight[answer.transaction]
         waiting.is_busy = answer.is_answer and is_busy(answer.status)
         if waiting.is_busy:
             return  # it stays under way until its time is over: the port asks for a pause
-        del batch.waiting[answer.transaction], self._under_way[answer.transaction]
+        del batch.in_flight[answer.transaction], self._in_flight[answer.transaction]
         if arrival.is_undelivered or not answer.is_answer:
-            self._ask_again(batch, waiting)
+            self._retry(batch, waiting)
             return
         to = batch.requests[waiting.index].to
         batch.heard_s[to] = time.monotonic()
         batch.answers[waiting.index] = (
             answer.data
             if not answer.status
-            else Refusal(f"{address_words(to)} {status_words(answer.status)}")
+            else Refusal(f"{describe_address(to)} {describe_status(answer.status)}")
         )
 
-    def _ask_again(self, batch: _Batch, waiting: _Waiting) -> None:
+    def _retry(self, batch: _Batch, waiting: _Pending) -> None:
         if waiting.tries < batch.tries:
             batch.ready.appendleft(waiting)
             return
         to = batch.requests[waiting.index].to
-        refusal = self._silence(to, batch.tries, waiting.is_busy)
+        refusal = self._build_silence(to, batch.tries, waiting.is_busy)
         if batch.heard_s.get(to, 0.0) < waiting.first_s:
             batch.given_up[to] = refusal
         batch.answers[waiting.index] = refusal
 
-    def _silence(self, to: Address, tries: int, is_busy: bool) -> Refusal:
-        asked = f"{tries} requests, {self._timeout_s:g} s each"
-        said = f"says that it is busy ({asked})"
-        none = f"does not answer ({asked}), or has another M_Key"
-        return Refusal(f"{address_words(to)} {said if is_busy else none}", is_silence=True)
+    def _build_silence(self, to: Address, tries: int, is_busy: bool) -> Refusal:
+        effort = f"{tries} requests, {self._timeout_s:g} s each"
+        busy = f"says that it is busy ({effort})"
+        silent = f"does not answer ({effort}), or has another M_Key"
+        return Refusal(f"{describe_address(to)} {busy if is_busy else silent}", is_silence=True)
 
 
 # ---- The key ------------------------------------------------------------------------------------

@@ -14,22 +14,22 @@ from functools import lru_cache
 
 from weft.switches.infiniband import mad
 from weft.switches.infiniband.mad import Entry, PortInfo, Smp
-from weft.switches.infiniband.mad_transport import Refusal, Wire
-from weft.switches.infiniband.subnet_discovery import Place
-from weft.switches.infiniband.vl_tables import MOST_KEPT, Map, PortTables, Step
+from weft.switches.infiniband.mad_transport import Refusal, SmpClient
+from weft.switches.infiniband.subnet_discovery import NodeAddress
+from weft.switches.infiniband.vl_tables import CACHE_SIZE, Map, PortTables, Step
 from weft.switches.tables import Failed, PortName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PortAt:
+class PortAddress:
     """A port, where it is asked, and what is known of it."""
 
-    place: Place
+    node: NodeAddress
     lid: int
     port: int
     info: PortInfo
 
-    def told(self, info: PortInfo) -> PortAt:
+    def with_info(self, info: PortInfo) -> PortAddress:
         """The same port, by what it says of itself now."""
         now = replace(self, info=info)
         if now.has_maps:
@@ -39,22 +39,22 @@ class PortAt:
     @property
     def key(self) -> tuple[int, int]:
         """The port by the GUID of its node: it outlives names and LIDs."""
-        return self.place.guid, self.port
+        return self.node.guid, self.port
 
     @property
     def inputs(self) -> range:
         """Ports that packets come in by, the switch's own port 0 among them; none without maps."""
         if not self.has_maps:
             return range(0)
-        return range(self.place.ports + 1) if self.place.switch else range(1)
+        return range(self.node.ports + 1) if self.node.switch else range(1)
 
     @property
     def has_maps(self) -> bool:
         """A switch says it at its port 0; one that does not tell is taken to have them."""
-        own = self.place.info.get(0) if self.place.switch else self.info
-        return own is None or own.has_maps
+        info = self.node.info.get(0) if self.node.switch else self.info
+        return info is None or info.has_maps
 
-    def information(self) -> Smp:
+    def read_info_request(self) -> Smp:
         return Smp(self.lid, mad.PORT_INFO, self.port)
 
     def lists(self) -> list[Smp]:
@@ -62,68 +62,68 @@ class PortAt:
         return [*self.low(), *self.high()]
 
     def low(self) -> list[Smp]:
-        return [self._block(mad.LOW, n) for n in range(_blocks(self.info.low_entries))]
+        return [self._block(mad.LOW, n) for n in range(_count_blocks(self.info.low_entries))]
 
     def high(self) -> list[Smp]:
-        return [self._block(mad.HIGH, n) for n in range(_blocks(self.info.high_entries))]
+        return [self._block(mad.HIGH, n) for n in range(_count_blocks(self.info.high_entries))]
 
     def maps(self, inputs: Iterable[int]) -> list[Smp]:
         return [self._map(n) for n in inputs]
 
     def writes(self, step: Step) -> list[Smp]:
         """The requests that write a step."""
-        asked = self._new_maps(step.maps) if step.maps else []
+        requests = self._new_maps(step.maps) if step.maps else []
         if step.high is not None:
-            asked += self._new_list(mad.HIGH, step.high)
+            requests += self._new_list(mad.HIGH, step.high)
         if step.limit is not None:
-            new = mad.with_high_limit(self.info.data, step.limit)
-            asked.append(self.information()._replace(new=new))
+            new = mad.replace_high_limit(self.info.data, step.limit)
+            requests.append(self.read_info_request()._replace(new=new))
         if step.low is not None:
-            asked += self._new_list(mad.LOW, step.low)
-        return asked
+            requests += self._new_list(mad.LOW, step.low)
+        return requests
 
     def _block(self, table: int, block: int) -> Smp:
-        port = self.port if self.place.switch else 0
-        return Smp(self.lid, mad.VL_ARBITRATION, mad.arbitration_modifier(table, block, port))
+        port = self.port if self.node.switch else 0
+        return Smp(self.lid, mad.VL_ARBITRATION, mad.pack_arbitration_modifier(table, block, port))
 
     def _new_list(self, table: int, entries: Sequence[Entry]) -> list[Smp]:
         size = mad.BLOCK_ENTRIES
         rows = [entries[at : at + size] for at in range(0, len(entries), size)]
         return [
-            self._block(table, n)._replace(new=mad.arbitration_block(row))
+            self._block(table, n)._replace(new=mad.pack_arbitration(row))
             for n, row in enumerate(rows)
         ]
 
     def _map(self, input_port: int) -> Smp:
-        modifier = mad.mapping_modifier(input_port, self.port) if self.place.switch else 0
+        modifier = mad.pack_map_modifier(input_port, self.port) if self.node.switch else 0
         return Smp(self.lid, mad.SL_TO_VL, modifier)
 
     def _new_maps(self, maps: Mapping[int, tuple[int, ...]]) -> list[Smp]:
         """One Set for all inputs where the switch offers that and they are to be alike."""
         are_alike = len(maps) == len(self.inputs) and len(set(maps.values())) == 1
-        if are_alike and self.place.switch and self.place.switch.maps_all_inputs:
-            new = mad.mapping(next(iter(maps.values())))
+        if are_alike and self.node.switch and self.node.switch.maps_all_inputs:
+            new = mad.pack_map(next(iter(maps.values())))
             return [Smp(self.lid, mad.SL_TO_VL, mad.ALL_INPUTS | self.port, new)]
-        return [self._map(n)._replace(new=mad.mapping(vls)) for n, vls in maps.items()]
+        return [self._map(n)._replace(new=mad.pack_map(vls)) for n, vls in maps.items()]
 
     def low_list(self, blocks: Sequence[bytes]) -> tuple[Entry, ...]:
-        return _entries(b"".join(blocks), self.info.low_entries)
+        return _unpack_entries(b"".join(blocks), self.info.low_entries)
 
     def high_list(self, blocks: Sequence[bytes]) -> tuple[Entry, ...]:
-        return _entries(b"".join(blocks), self.info.high_entries)
+        return _unpack_entries(b"".join(blocks), self.info.high_entries)
 
 
-def _blocks(entries: int) -> int:
+def _count_blocks(entries: int) -> int:
     return -(-entries // mad.BLOCK_ENTRIES)
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def _entries(blocks: bytes, count: int) -> tuple[Entry, ...]:
+@lru_cache(maxsize=CACHE_SIZE)
+def _unpack_entries(blocks: bytes, count: int) -> tuple[Entry, ...]:
     # Many ports of a fabric hold the same.
-    return mad.arbitration_entries(blocks)[:count]
+    return mad.unpack_arbitration(blocks)[:count]
 
 
-def port_tables(at: PortAt, lists: Sequence[bytes], maps: Sequence[Map]) -> PortTables:
+def decode_port(at: PortAddress, lists: Sequence[bytes], maps: Sequence[Map]) -> PortTables:
     """What a port holds, of the answers to `lists` and its maps."""
     split = len(at.low())
     return PortTables(
@@ -134,18 +134,20 @@ def port_tables(at: PortAt, lists: Sequence[bytes], maps: Sequence[Map]) -> Port
     )
 
 
-def each(
-    wire: Wire, requests: Mapping[PortName, Sequence[Smp]], tries: int | None = None
+def ask_ports(
+    wire: SmpClient, requests: Mapping[PortName, Sequence[Smp]], tries: int | None = None
 ) -> tuple[dict[PortName, list[bytes]], dict[PortName, Failed]]:
     """The answers to each port's requests; a port has failed if one of its requests has."""
-    answers = iter(wire.ask([smp for asked in requests.values() for smp in asked], tries))
-    told: dict[PortName, list[bytes]] = {}
+    replies = iter(
+        wire.ask([smp for port_requests in requests.values() for smp in port_requests], tries)
+    )
+    answers: dict[PortName, list[bytes]] = {}
     failed: dict[PortName, Failed] = {}
-    for port, asked in requests.items():
-        row = [next(answers) for _ in asked]
+    for port, port_requests in requests.items():
+        row = [next(replies) for _ in port_requests]
         refused = [answer for answer in row if isinstance(answer, Refusal)]
         if refused:
             failed[port] = Failed(refused[0].problem)
         else:
-            told[port] = [answer for answer in row if isinstance(answer, bytes)]
-    return told, failed
+            answers[port] = [answer for answer in row if isinstance(answer, bytes)]
+    return answers, failed

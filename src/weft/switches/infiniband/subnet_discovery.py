@@ -24,7 +24,7 @@ from weft.fabric.fabric import MAX_UNICAST_LID
 from weft.switches.infiniband.mad import (
     LFT_BLOCK,
     LINEAR_FORWARDING,
-    MOST_HOPS,
+    MAX_HOPS,
     NO_ROUTE,
     NODE_DESCRIPTION,
     NODE_INFO,
@@ -34,22 +34,22 @@ from weft.switches.infiniband.mad import (
     PortInfo,
     Smp,
     SwitchInfo,
-    node_description,
-    node_info,
-    port_info,
-    switch_info,
+    unpack_description,
+    unpack_node_info,
+    unpack_port_info,
+    unpack_switch_info,
 )
-from weft.switches.infiniband.mad_transport import Refusal, Wire
+from weft.switches.infiniband.mad_transport import Refusal, SmpClient
 from weft.switches.tables import PortName
 
 End = tuple[int, int]
 """A port of a node: GUID and number."""
 
-_UNTOLD = SwitchInfo(top=0, maps_all_inputs=False)
+_UNKNOWN_SWITCH = SwitchInfo(top=0, maps_all_inputs=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NodeAddress:
     """Where the tables of a node are; `switch` is None for an adapter."""
 
     guid: int
@@ -60,27 +60,29 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class Subnet:
     """The fabric, the place of each node by its name, ports whose neighbour did not answer."""
 
     fabric: Fabric
-    places: Mapping[str, Place]
+    nodes: Mapping[str, NodeAddress]
     unanswered: tuple[PortName, ...]
 
 
-def survey(wire: Wire) -> Survey:
+def discover_subnet(wire: SmpClient) -> Subnet:
     """Everything that can be reached from this host's port."""
     walk = _Walk(wire)
     walk.run()
-    nodes = sorted(_named(walk.nodes), key=lambda named: (named.node.kind, named.met.key))
+    nodes = sorted(_name_nodes(walk.nodes), key=lambda named: (named.node.kind, named.visited.key))
     index = {end: i for i, named in enumerate(nodes) for end in named.ends}
-    links = [_link(walk, index, a, b) for a, b in sorted(walk.cables)]
-    drawn = Fabric("infiniband", tuple(named.node for named in nodes), tuple(links), _lanes(walk))
-    routes = _routes(wire, drawn, nodes)
+    links = [_build_link(walk, index, a, b) for a, b in sorted(walk.cables)]
+    drawn = Fabric(
+        "infiniband", tuple(named.node for named in nodes), tuple(links), _count_lanes(walk)
+    )
+    routes = _read_routes(wire, drawn, nodes)
     fabric = Fabric(drawn.name, drawn.nodes, drawn.links, drawn.lanes, routes)
-    return Survey(
+    return Subnet(
         fabric=check_fabric(fabric),
-        places={named.node.name: named.place for named in nodes},
+        nodes={named.node.name: named.place for named in nodes},
         unanswered=tuple(PortName(nodes[index[end]].node.name, end[1]) for end in walk.unanswered),
     )
 
@@ -89,7 +91,7 @@ def survey(wire: Wire) -> Survey:
 
 
 @dataclass(slots=True)
-class _Met:
+class _VisitedNode:
     """A node on the way: how it was reached, and what it said."""
 
     path: tuple[int, ...]
@@ -115,9 +117,9 @@ class _Probe:
 class _Walk:
     """Nodes by their key, cables by their two ends, the lower one first."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: SmpClient) -> None:
         self._wire = wire
-        self.nodes: dict[End, _Met] = {}
+        self.nodes: dict[End, _VisitedNode] = {}
         self.cables: set[tuple[End, End]] = set()
         self.unanswered: list[End] = []
         self._cabled: set[End] = set()
@@ -125,54 +127,54 @@ class _Walk:
     def run(self) -> None:
         probes = [_Probe((), None)]
         while probes:
-            met = self._meet(probes)
-            self._ask_about(met)
-            probes = [probe for node in met for probe in self._beyond(node)]
+            met = self._visit(probes)
+            self._read_details(met)
+            probes = [probe for node in met for probe in self._list_probes(node)]
 
-    def _meet(self, probes: Sequence[_Probe]) -> list[_Met]:
+    def _visit(self, probes: Sequence[_Probe]) -> list[_VisitedNode]:
         """Who is at the end of each path; those that were not known."""
-        new: list[_Met] = []
-        answers = _asked(self._wire, [Smp(probe.path, NODE_INFO) for probe in probes])
+        new: list[_VisitedNode] = []
+        answers = _ask_twice(self._wire, [Smp(probe.path, NODE_INFO) for probe in probes])
         for probe, answer in zip(probes, answers, strict=True):
             if isinstance(answer, Refusal):
                 self._note_silence(probe, answer)
                 continue
-            node = _Met(probe.path, node_info(answer))
+            node = _VisitedNode(probe.path, unpack_node_info(answer))
             if probe.behind is not None:
-                self._lay(probe.behind, (node.info.guid, node.info.local_port))
+                self._add_cable(probe.behind, (node.info.guid, node.info.local_port))
             if node.key not in self.nodes:
                 self.nodes[node.key] = node
                 new.append(node)
         return new
 
-    def _lay(self, here: End, there: End) -> None:
-        if here[0] != there[0]:  # a plug that leads back to its own switch carries nothing
-            self.cables.add((min(here, there), max(here, there)))
-        self._cabled |= {here, there}
+    def _add_cable(self, near: End, far: End) -> None:
+        if near[0] != far[0]:  # a plug that leads back to its own switch carries nothing
+            self.cables.add((min(near, far), max(near, far)))
+        self._cabled |= {near, far}
 
     def _note_silence(self, probe: _Probe, why: Refusal) -> None:
         if probe.behind is None:
             raise InputError("infiniband", f"this host's port: {why.problem}", "see `ibstat`")
         self.unanswered.append(probe.behind)
 
-    def _ask_about(self, met: Sequence[_Met]) -> None:
+    def _read_details(self, met: Sequence[_VisitedNode]) -> None:
         """Description, switch information and ports of each; what it does not offer stays empty."""
-        asked = [(node, smp) for node in met for smp in _questions(node)]
-        answers = _asked(self._wire, [smp for _, smp in asked])
-        for (node, smp), answer in zip(asked, answers, strict=True):
+        requests = [(node, smp) for node in met for smp in _list_requests(node)]
+        answers = _ask_twice(self._wire, [smp for _, smp in requests])
+        for (node, smp), answer in zip(requests, answers, strict=True):
             if isinstance(answer, Refusal):
                 _check_not_silent(node, answer)
                 continue
             if smp.attribute == NODE_DESCRIPTION:
-                node.description = node_description(answer)
+                node.description = unpack_description(answer)
             elif smp.attribute == SWITCH_INFO:
-                node.switch = switch_info(answer)
+                node.switch = unpack_switch_info(answer)
             else:
-                node.ports[smp.modifier] = port_info(answer)
+                node.ports[smp.modifier] = unpack_port_info(answer)
 
-    def _beyond(self, node: _Met) -> Iterator[_Probe]:
+    def _list_probes(self, node: _VisitedNode) -> Iterator[_Probe]:
         """Paths on through a node: all linked ports of a switch, our own port of this host."""
-        if len(node.path) == MOST_HOPS or (node.path and not node.info.is_switch):
+        if len(node.path) == MAX_HOPS or (node.path and not node.info.is_switch):
             return
         for port, info in sorted(node.ports.items()):
             end = (node.info.guid, port)
@@ -180,8 +182,8 @@ class _Walk:
                 yield _Probe((*node.path, port), end)
 
 
-def _asked(
-    wire: Wire, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
+def _ask_twice(
+    wire: SmpClient, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
 ) -> list[bytes | Refusal]:
     """The answers; who is silent is asked a second time, another way if there is one."""
     answers = wire.ask(requests)
@@ -196,13 +198,13 @@ def _is_silence(answer: bytes | Refusal) -> bool:
     return isinstance(answer, Refusal) and answer.is_silence
 
 
-def _check_not_silent(node: _Met, refusal: Refusal) -> None:
+def _check_not_silent(node: _VisitedNode, refusal: Refusal) -> None:
     if refusal.is_silence:
-        where = f"infiniband {node.description or _id(node.info)}"
+        where = f"infiniband {node.description or _format_id(node.info)}"
         raise InputError(where, f"answered, and then not: {refusal.problem}", "discover again")
 
 
-def _questions(node: _Met) -> Iterator[Smp]:
+def _list_requests(node: _VisitedNode) -> Iterator[Smp]:
     yield Smp(node.path, NODE_DESCRIPTION)
     if not node.info.is_switch:
         yield Smp(node.path, PORT_INFO, node.info.local_port)
@@ -215,85 +217,91 @@ def _questions(node: _Met) -> Iterator[Smp]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
+class _NamedNode:
     """A node of the fabric, its ends, and how it was met."""
 
     node: Node
     ends: tuple[End, ...]
-    met: _Met
+    visited: _VisitedNode
 
     @property
     def lids(self) -> range:
         """All LIDs that it answers to, none where it has none."""
         base = self.node.lid
-        info = self.met.ports.get(self.ends[0][1])
+        info = self.visited.ports.get(self.ends[0][1])
         if base is None or info is None:
             return range(0)
         return range(base, min(base + 2**info.lmc, MAX_UNICAST_LID + 1))
 
     @property
-    def place(self) -> Place:
-        return Place(
-            guid=self.met.info.guid,
+    def place(self) -> NodeAddress:
+        return NodeAddress(
+            guid=self.visited.info.guid,
             lid=self.node.lid,
-            ports=self.met.info.ports,
-            switch=(self.met.switch or _UNTOLD) if self.met.info.is_switch else None,
-            info=self.met.ports,
+            ports=self.visited.info.ports,
+            switch=(self.visited.switch or _UNKNOWN_SWITCH)
+            if self.visited.info.is_switch
+            else None,
+            info=self.visited.ports,
         )
 
 
-def _named(met: Mapping[End, _Met]) -> Iterator[_Named]:
+def _name_nodes(met: Mapping[End, _VisitedNode]) -> Iterator[_NamedNode]:
     """Nodes with unique names; the first linked port of an adapter has the adapter's."""
-    descriptions = {node.info.guid: node.description or _id(node.info) for node in met.values()}
+    descriptions = {
+        node.info.guid: node.description or _format_id(node.info) for node in met.values()
+    }
     shared = {name for name, n in Counter(descriptions.values()).items() if n > 1}
     first: dict[int, int] = {}
     for guid, port in sorted(met):
         first.setdefault(guid, port)
     for node in met.values():
         name = descriptions[node.info.guid]
-        unique = f"{name} ({_id(node.info)})" if name in shared else name
+        unique = f"{name} ({_format_id(node.info)})" if name in shared else name
         is_first = node.key[1] == first[node.info.guid]
         yield _switch(unique, node) if node.info.is_switch else _host(unique, node, is_first)
 
 
-def _switch(name: str, met: _Met) -> _Named:
+def _switch(name: str, met: _VisitedNode) -> _NamedNode:
     guid, ports = met.info.guid, met.info.ports
-    node = Node(name, "switch", ports, _lid(met, 0), _guid(guid))
-    return _Named(node=node, ends=tuple((guid, port) for port in range(1, ports + 1)), met=met)
+    node = Node(name, "switch", ports, _find_lid(met, 0), _format_guid(guid))
+    return _NamedNode(
+        node=node, ends=tuple((guid, port) for port in range(1, ports + 1)), visited=met
+    )
 
 
-def _host(name: str, met: _Met, is_first: bool) -> _Named:
+def _host(name: str, met: _VisitedNode, is_first: bool) -> _NamedNode:
     port = met.info.local_port
     guid = met.info.guid if is_first else met.info.port_guid
     whole = name if is_first else f"{name} port {port}"
-    node = Node(whole, "host", met.info.ports, _lid(met, port), _guid(guid))
-    return _Named(node=node, ends=((met.info.guid, port),), met=met)
+    node = Node(whole, "host", met.info.ports, _find_lid(met, port), _format_guid(guid))
+    return _NamedNode(node=node, ends=((met.info.guid, port),), visited=met)
 
 
-def _lid(met: _Met, port: int) -> int | None:
+def _find_lid(met: _VisitedNode, port: int) -> int | None:
     """LID 0 means that none was assigned."""
     return met.ports[port].lid or None if port in met.ports else None
 
 
-def _id(info: NodeInfo) -> str:
+def _format_id(info: NodeInfo) -> str:
     """As `ibnetdiscover` calls a node."""
     return f"{'S' if info.is_switch else 'H'}-{info.guid:016x}"
 
 
-def _guid(guid: int) -> str:
+def _format_guid(guid: int) -> str:
     return f"0x{guid:016x}"
 
 
-def _link(walk: _Walk, index: Mapping[End, int], a: End, b: End) -> Link:
-    rate = next((info.rate for info in _infos(walk, (a, b)) if info.rate), None)
+def _build_link(walk: _Walk, index: Mapping[End, int], a: End, b: End) -> Link:
+    rate = next((info.rate for info in _list_infos(walk, (a, b)) if info.rate), None)
     if rate is None:
-        where = f"infiniband {_guid(a[0])} port {a[1]}"
+        where = f"infiniband {_format_guid(a[0])} port {a[1]}"
         raise InputError(where, "width or speed of its link is none that is known", "report it")
     ends = Port(index[a], a[1]), Port(index[b], b[1])
     return Link(*ends, link_rate(rate).data_bps, 0, rate)
 
 
-def _infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
+def _list_infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
     """What is known of the two ends of a cable."""
     for guid, port in cable:
         node = walk.nodes.get((guid, 0)) or walk.nodes[guid, port]
@@ -301,21 +309,21 @@ def _infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
             yield node.ports[port]
 
 
-def _lanes(walk: _Walk) -> int:
+def _count_lanes(walk: _Walk) -> int:
     """Data VLs that every linked port has in use."""
-    counts = [info.data_vls for cable in walk.cables for info in _infos(walk, cable)]
+    counts = [info.data_vls for cable in walk.cables for info in _list_infos(walk, cable)]
     return max(1, min(counts, default=1))
 
 
 # ---- Routes -------------------------------------------------------------------------------------
 
 
-def _routes(wire: Wire, fabric: Fabric, nodes: Sequence[_Named]) -> Routes:
+def _read_routes(wire: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -> Routes:
     """Output ports of each switch towards each host; none where its table has none linked."""
-    met = [named.met for named in nodes if named.node.kind == "switch"]
-    lids = _lid_rows([named.lids for named in nodes if named.node.kind == "host"])
+    met = [named.visited for named in nodes if named.node.kind == "switch"]
+    lids = _tabulate_lids([named.lids for named in nodes if named.node.kind == "host"])
     ports = np.zeros((len(met), *lids.shape), dtype=np.int32)
-    for row, table in enumerate(_forwarding(wire, fabric, met)):
+    for row, table in enumerate(_read_forwarding(wire, fabric, met)):
         is_linked = np.zeros(NO_ROUTE + 1, dtype=bool)
         is_linked[list(fabric.neighbors(fabric.switches[row]))] = True
         output = np.zeros(MAX_UNICAST_LID + 1, dtype=np.int32)
@@ -328,27 +336,29 @@ def _routes(wire: Wire, fabric: Fabric, nodes: Sequence[_Named]) -> Routes:
     return Routes.from_groups(groups, lids.shape[1])
 
 
-def _lid_rows(lids: Sequence[range]) -> NDArray[np.int32]:
+def _tabulate_lids(lids: Sequence[range]) -> NDArray[np.int32]:
     """[n, host]: each host's LIDs; those of a host with fewer come again, and 0 is none."""
     most = max((len(of) for of in lids), default=1) or 1
     rows = [[of[n % len(of)] if of else 0 for of in lids] for n in range(most)]
     return np.array(rows, dtype=np.int32)
 
 
-def _forwarding(wire: Wire, fabric: Fabric, switches: Sequence[_Met]) -> Iterator[bytes]:
+def _read_forwarding(
+    wire: SmpClient, fabric: Fabric, switches: Sequence[_VisitedNode]
+) -> Iterator[bytes]:
     """The output port of each LID, switch by switch; where no LID leads to it, by its path."""
     lids = [fabric.nodes[n].lid for n in fabric.switches]
-    blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _blocks(met)]
+    blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _list_blocks(met)]
     by_lid = [Smp(lids[i] or path, LINEAR_FORWARDING, n) for i, path, n in blocks]
     by_path = [Smp(path, LINEAR_FORWARDING, n) for _, path, n in blocks]
-    answers = iter(_asked(wire, by_lid, by_path))
+    answers = iter(_ask_twice(wire, by_lid, by_path))
     for met in switches:
-        table = b"".join(_block(met, next(answers)) for _ in _blocks(met))
+        table = b"".join(_check_block(met, next(answers)) for _ in _list_blocks(met))
         # Entries after the top are not in use, whatever the last block holds.
         yield table[: met.switch.top + 1] if met.switch else b""
 
 
-def _block(met: _Met, answer: bytes | Refusal) -> bytes:
+def _check_block(met: _VisitedNode, answer: bytes | Refusal) -> bytes:
     """A part of a table; no routes where the switch does not offer it."""
     if isinstance(answer, Refusal):
         _check_not_silent(met, answer)
@@ -356,6 +366,6 @@ def _block(met: _Met, answer: bytes | Refusal) -> bytes:
     return answer
 
 
-def _blocks(met: _Met) -> range:
+def _list_blocks(met: _VisitedNode) -> range:
     top = min(met.switch.top, MAX_UNICAST_LID) if met.switch else -1
     return range(top // LFT_BLOCK + 1)

@@ -27,8 +27,8 @@ from weft.switches.infiniband.mad import LEVELS, Entry, PortInfo
 from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
-MOST_KEPT = 1 << 14  # answers of a pure function that are kept, of any one
-MOST_LIMIT = 254  # 255 means no limit: the others would starve
+CACHE_SIZE = 1 << 14  # answers of a pure function that are kept, of any one
+MAX_LIMIT = 254  # 255 means no limit: the others would starve
 
 Weights = Mapping[int, int]
 """Weight of each VL that a list serves."""
@@ -57,12 +57,12 @@ class Step:
     limit: int | None = None
 
 
-def ability(info: PortInfo, levels: int) -> Ability | Failed:
+def find_ability(info: PortInfo, levels: int) -> Ability | Failed:
     """What a port can be told: VLs that are in use there and have room in its low list."""
     queues = min(info.data_vls, info.low_entries)
     if queues < 1:
-        told = f"{info.data_vls} data VLs in use, {info.low_entries} arbitration entries"
-        return Failed(f"{told}: nothing can be shared out")
+        state = f"{info.data_vls} data VLs in use, {info.low_entries} arbitration entries"
+        return Failed(f"{state}: nothing can be shared out")
     # A queue's last entry may be all but empty: with these units any split has entries enough.
     units = ENTRY_WEIGHT * (info.low_entries - queues + 1)
     return Ability(
@@ -70,46 +70,46 @@ def ability(info: PortInfo, levels: int) -> Ability | Failed:
     )
 
 
-def refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
+def find_refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
     """Why a port cannot be told these tables; None if it can."""
-    able = ability(info, levels)
+    able = find_ability(info, levels)
     if isinstance(able, Failed):
         return able.problem
     lane = wanted.lane
-    if lane is not None and lane.limit > MOST_LIMIT:
-        return f"limit {lane.limit} of high priority, {MOST_LIMIT} is the most"
-    low, high = _weights(wanted)
+    if lane is not None and lane.limit > MAX_LIMIT:
+        return f"limit {lane.limit} of high priority, {MAX_LIMIT} is the most"
+    low, high = _split_weights(wanted)
     return (
         find_misfit(wanted, able)
-        or _too_long(low, info.low_entries)
-        or _too_long(high, info.high_entries, "high-priority ")
+        or _find_overflow(low, info.low_entries)
+        or _find_overflow(high, info.high_entries, "high-priority ")
     )
 
 
-def _too_long(weights: Weights, entries: int, kind: str = "") -> str | None:
+def _find_overflow(weights: Weights, entries: int, kind: str = "") -> str | None:
     needed = sum(-(-weight // ENTRY_WEIGHT) for weight in weights.values())
     if needed <= entries:
         return None
     return f"{needed} {kind}arbitration entries needed, and it has {entries}"
 
 
-def serves_all(wanted: Tables) -> bool:
+def is_always_served(wanted: Tables) -> bool:
     """Whether the low list alone serves every VL: nobody starves, whatever maps and limit are."""
     return wanted.lane is None and 0 not in wanted.weights
 
 
-def is_known_enough(wanted: Tables, there: PortTables) -> bool:
+def are_maps_sufficient(wanted: Tables, current: PortTables) -> bool:
     """Whether maps that were not read can stay so: nobody starves whatever they are."""
-    if None not in there.maps:
+    if None not in current.maps:
         return True
     ours = len(wanted.queue_of)
-    are_as_wanted = all(vls is None or vls[:ours] == wanted.queue_of for vls in there.maps)
+    are_as_wanted = all(vls is None or vls[:ours] == wanted.queue_of for vls in current.maps)
     return are_as_wanted and 0 not in wanted.weights
 
 
-def starved(wanted: Tables, there: PortTables) -> str | None:
+def find_starved_level(wanted: Tables, current: PortTables) -> str | None:
     """Which service level that is not ours would have a queue without weight; None if none."""
-    for vls in {vls for vls in there.maps if vls is not None}:
+    for vls in {vls for vls in current.maps if vls is not None}:
         for level in range(len(wanted.queue_of), LEVELS):
             if vls[level] < len(wanted.weights) and not wanted.weights[vls[level]]:
                 return f"service level {level}, not ours, is in VL {vls[level]} of weight 0"
@@ -119,27 +119,29 @@ def starved(wanted: Tables, there: PortTables) -> str | None:
 # ---- Between tables and what the port holds ---------------------------------------------------
 
 
-def encoded(wanted: Tables, there: PortTables) -> PortTables:
+def encode_tables(wanted: Tables, current: PortTables) -> PortTables:
     """What the port is to hold; levels that are not ours keep their VL."""
-    low, high = _lists(wanted, len(there.low), len(there.high))
+    low, high = _build_lists(wanted, len(current.low), len(current.high))
     ours = len(wanted.queue_of)
     return PortTables(
-        maps=tuple(vls and wanted.queue_of + vls[ours:] for vls in there.maps),
+        maps=tuple(vls and wanted.queue_of + vls[ours:] for vls in current.maps),
         low=low,
         high=high,
-        limit=there.limit if wanted.lane is None else wanted.lane.limit,
+        limit=current.limit if wanted.lane is None else wanted.lane.limit,
     )
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def _lists(wanted: Tables, low: int, high: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+@lru_cache(maxsize=CACHE_SIZE)
+def _build_lists(
+    wanted: Tables, low: int, high: int
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
     """The low and the high list of these sizes."""
     # Many ports of a fabric are told the same.
-    weights = _weights(wanted)
-    return _entries(weights[0], low), _entries(weights[1], high)
+    weights = _split_weights(wanted)
+    return _build_entries(weights[0], low), _build_entries(weights[1], high)
 
 
-def _weights(wanted: Tables) -> tuple[Weights, Weights]:
+def _split_weights(wanted: Tables) -> tuple[Weights, Weights]:
     """Of the low list, and of the high one."""
     lane = None if wanted.lane is None else wanted.lane.queue
     weights = {vl: weight for vl, weight in enumerate(wanted.weights) if weight}
@@ -147,17 +149,17 @@ def _weights(wanted: Tables) -> tuple[Weights, Weights]:
     return {vl: weight for vl, weight in weights.items() if vl != lane}, high
 
 
-def _entries(weights: Weights, size: int) -> tuple[Entry, ...]:
+def _build_entries(weights: Weights, size: int) -> tuple[Entry, ...]:
     """A list of `size` entries; more of a VL come after a round of the others."""
     entries: list[Entry] = []
-    left = dict(weights)
-    while left:
-        entries += [(vl, min(ENTRY_WEIGHT, weight)) for vl, weight in left.items()]
-        left = {vl: w - ENTRY_WEIGHT for vl, w in left.items() if w > ENTRY_WEIGHT}
+    remaining = dict(weights)
+    while remaining:
+        entries += [(vl, min(ENTRY_WEIGHT, weight)) for vl, weight in remaining.items()]
+        remaining = {vl: w - ENTRY_WEIGHT for vl, w in remaining.items() if w > ENTRY_WEIGHT}
     return (*entries, *[(0, 0)] * (size - len(entries)))
 
 
-def served(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int]:
+def sum_weights(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int]:
     """Weight of each VL that a list serves, of the first `queues`."""
     weights: dict[int, int] = {}
     for vl, weight in entries:
@@ -166,21 +168,21 @@ def served(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int]:
     return weights
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def decoded(there: PortTables, able: Ability) -> Tables | Foreign:
+@lru_cache(maxsize=CACHE_SIZE)
+def decode_tables(current: PortTables, able: Ability) -> Tables | Foreign:
     """The tables that a port holds, as far as its maps are known, if they can be said as such."""
-    low, high = served(there.low, able.queues), served(there.high, able.queues)
-    vls = {row[: able.levels] for row in there.maps if row is not None} or {(0,) * able.levels}
+    low, high = sum_weights(current.low, able.queues), sum_weights(current.high, able.queues)
+    vls = {row[: able.levels] for row in current.maps if row is not None} or {(0,) * able.levels}
     if len(vls) > 1:
         return Foreign("levels go to different VLs by input port")
     if len(high) > 1 or high.keys() & low.keys():
-        return Foreign(f"VLs {_listed(high)} of high priority, VLs {_listed(low)} of low")
+        return Foreign(f"VLs {_format_vls(high)} of high priority, VLs {_format_vls(low)} of low")
     (queue_of,) = vls
     weights = low | high
     for level, vl in enumerate(queue_of):
         if vl not in weights:
             return Foreign(f"level {level} goes to VL {vl}, which is not served")
-    lanes = [Lane(queue=vl, limit=there.limit) for vl in high]
+    lanes = [Lane(queue=vl, limit=current.limit) for vl in high]
     return Tables(
         queue_of=queue_of,
         weights=tuple(weights.get(vl, 0) for vl in range(able.queues)),
@@ -188,63 +190,63 @@ def decoded(there: PortTables, able: Ability) -> Tables | Foreign:
     )
 
 
-def is_same(there: PortTables, other: PortTables) -> bool:
+def is_equivalent(first: PortTables, second: PortTables) -> bool:
     """Whether a port does the same with both; a limit without lanes to limit is nothing."""
-    if there == other:
+    if first == second:
         return True
-    high = served(there.high)
-    return (there.maps, served(there.low), high) == (
-        other.maps,
-        served(other.low),
-        served(other.high),
-    ) and (not high or there.limit == other.limit)
+    high = sum_weights(first.high)
+    return (first.maps, sum_weights(first.low), high) == (
+        second.maps,
+        sum_weights(second.low),
+        sum_weights(second.high),
+    ) and (not high or first.limit == second.limit)
 
 
-def _listed(vls: Iterable[int]) -> str:
+def _format_vls(vls: Iterable[int]) -> str:
     return ",".join(map(str, sorted(vls))) or "none"
 
 
 # ---- From one to the other ----------------------------------------------------------------------
 
 
-@lru_cache(maxsize=MOST_KEPT)
-def steps(old: PortTables, new: PortTables, queues: int) -> tuple[Step, ...]:
+@lru_cache(maxsize=CACHE_SIZE)
+def plan_steps(old: PortTables, new: PortTables, queues: int) -> tuple[Step, ...]:
     """What to write, one after the other, so that every level is served all the time."""
-    bridge = _bridge(old, new, queues)
+    bridge = _build_bridge(old, new, queues)
     low = bridge or old.low
     changed = {n: vls for n, vls in enumerate(new.maps) if vls and vls != old.maps[n]}
-    found = (
+    candidates = (
         Step(maps={}, low=bridge),
         Step(maps=changed),
         Step(
             maps={},
-            high=None if served(new.high) == served(old.high) else new.high,
+            high=None if sum_weights(new.high) == sum_weights(old.high) else new.high,
             limit=None if new.limit == old.limit else new.limit,
         ),
-        Step(maps={}, low=None if served(new.low) == served(low) else new.low),
+        Step(maps={}, low=None if sum_weights(new.low) == sum_weights(low) else new.low),
     )
-    return tuple(step for step in found if step != Step(maps={}))
+    return tuple(step for step in candidates if step != Step(maps={}))
 
 
-def total(written: Iterable[Step]) -> Step:
+def merge_steps(written: Iterable[Step]) -> Step:
     """What steps write between them, the last of each kind."""
-    whole = Step(maps={})
+    union = Step(maps={})
     for step in written:
-        whole = Step(
-            maps={**whole.maps, **step.maps},
-            low=whole.low if step.low is None else step.low,
-            high=whole.high if step.high is None else step.high,
-            limit=whole.limit if step.limit is None else step.limit,
+        union = Step(
+            maps={**union.maps, **step.maps},
+            low=union.low if step.low is None else step.low,
+            high=union.high if step.high is None else step.high,
+            limit=union.limit if step.limit is None else step.limit,
         )
-    return whole
+    return union
 
 
-def _bridge(old: PortTables, new: PortTables, queues: int) -> tuple[Entry, ...] | None:
+def _build_bridge(old: PortTables, new: PortTables, queues: int) -> tuple[Entry, ...] | None:
     """A low list that serves all that old or new maps use; None where none is needed."""
-    if old.maps == new.maps and served(old.high).keys() == served(new.high).keys():
+    if old.maps == new.maps and sum_weights(old.high).keys() == sum_weights(new.high).keys():
         return None
-    low, later = served(old.low, queues), served(new.low, queues)
-    used = _used(old.maps, queues) | _used(new.maps, queues)
+    low, later = sum_weights(old.low, queues), sum_weights(new.low, queues)
+    used = _list_used(old.maps, queues) | _list_used(new.maps, queues)
     if used <= low.keys():
         return None
     if used <= later.keys():
@@ -253,10 +255,10 @@ def _bridge(old: PortTables, new: PortTables, queues: int) -> tuple[Entry, ...] 
         vl: min(ENTRY_WEIGHT, max(1, low.get(vl, 0), later.get(vl, 0)))
         for vl in sorted(used | low.keys())
     }
-    return _entries(weights, len(old.low))
+    return _build_entries(weights, len(old.low))
 
 
-def _used(maps: Sequence[Map], queues: int) -> set[int]:
+def _list_used(maps: Sequence[Map], queues: int) -> set[int]:
     if None in maps:
         return set(range(queues))
     return {vl for vls in set(maps) for vl in vls or () if vl < queues}

@@ -29,27 +29,32 @@ from weft.errors import InputError, WeftError
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches.linux import agent_connection
-from weft.switches.linux.agent_connection import LEAVE_S, Broken, Message, socket_path
-from weft.switches.linux.htb_ports import Ports, give_back, release
-from weft.switches.linux.htb_tables import as_json, tables_from
+from weft.switches.linux.agent_connection import (
+    EXIT_TIMEOUT_S,
+    FrameError,
+    Message,
+    build_socket_path,
+)
+from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
+from weft.switches.linux.htb_tables import decode_tables, encode_tables
 from weft.switches.tables import Ability, Failed, Foreign, Tables
 from weft.units import parse_rate
 
-Told = Ability | Tables | Foreign | Failed
+PortResult = Ability | Tables | Foreign | Failed
 
-_LONGEST_PATH = 107  # of a Unix socket
+_MAX_PATH = 107  # of a Unix socket
 
 
 # ---- What it answers --------------------------------------------------------------------------
 
 
-class Desk:
+class RequestHandler:
     """What is asked of the ports of a node, and what is answered."""
 
     def __init__(self, node: str, ports: Ports) -> None:
         self.node = node
         self._ports = ports
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._verbs: Mapping[str, Callable[[Message], Message]] = {
             "describe": self._describe,
             "abilities": self._abilities,
@@ -64,7 +69,7 @@ class Desk:
             if verb is None:
                 problem = f"cannot {message.get('do')!s:.40}"
                 raise InputError(f"agent of {self.node}", problem, f"ask {', '.join(self._verbs)}")
-            with self._one_at_a_time:
+            with self._lock:
                 return verb(message)
         except InputError as error:
             return {"error": [error.where, error.problem, error.remedy]}
@@ -73,7 +78,7 @@ class Desk:
 
     def finish(self) -> None:
         """Waits for what is under way; nothing more is begun."""
-        self._one_at_a_time.acquire()
+        self._lock.acquire()
 
     def _describe(self, _: Message) -> Message:
         return {
@@ -83,51 +88,53 @@ class Desk:
         }
 
     def _abilities(self, message: Message) -> Message:
-        return {"ports": _told(self._ports.abilities(_numbers(message)))}
+        return {"ports": _encode_results(self._ports.abilities(_read_numbers(message)))}
 
     def _read(self, message: Message) -> Message:
-        return {"ports": _told(self._ports.read(_numbers(message)))}
+        return {"ports": _encode_results(self._ports.read(_read_numbers(message)))}
 
     def _write(self, message: Message) -> Message:
         wanted: dict[int, Tables] = {}
-        refused: dict[int, Told] = {}
-        for number, data in _pairs(message):
+        refused: dict[int, PortResult] = {}
+        for number, data in _read_pairs(message):
             try:
-                wanted[number] = tables_from(data, f"tables of {self.node} port {number}")
+                wanted[number] = decode_tables(data, f"tables of {self.node} port {number}")
             except InputError as error:
                 refused[number] = Failed(str(error))
-        return {"ports": _told({**refused, **self._ports.write(wanted)})}
+        return {"ports": _encode_results({**refused, **self._ports.write(wanted)})}
 
     def _release(self, _: Message) -> Message:
-        found = give_back(self._ports.folder)
-        return {"released": list(found.given_back), "left": list(found.left_alone)}
+        released = restore_ports(self._ports.folder)
+        return {"released": list(released.restored), "left": list(released.left_alone)}
 
 
-def _numbers(message: Message) -> list[int]:
-    found = message.get("ports")
-    if not isinstance(found, list) or any(type(one) is not int for one in found):
+def _read_numbers(message: Message) -> list[int]:
+    numbers = message.get("ports")
+    if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
         raise InputError("request", "ports are not numbers", "send a list of whole numbers")
-    return found
+    return numbers
 
 
-def _pairs(message: Message) -> list[tuple[int, Any]]:
-    found = message.get("tables")
-    pairs: list[Any] = found if isinstance(found, list) else [None]
-    if any(not isinstance(one, list) or len(one) != 2 or type(one[0]) is not int for one in pairs):
+def _read_pairs(message: Message) -> list[tuple[int, Any]]:
+    tables = message.get("tables")
+    pairs: list[Any] = tables if isinstance(tables, list) else [None]
+    if any(
+        not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int for pair in pairs
+    ):
         raise InputError("request", "are not tables of ports", "send [number, tables] of each")
     return [(number, data) for number, data in pairs]
 
 
-def _told(found: Mapping[int, Told]) -> list[list[Any]]:
-    return [[number, _shown(one)] for number, one in found.items()]
+def _encode_results(results: Mapping[int, PortResult]) -> list[list[Any]]:
+    return [[number, _encode_result(result)] for number, result in results.items()]
 
 
-def _shown(one: Told) -> Message:
-    if isinstance(one, Failed):
-        return {"failed": one.problem}
-    if isinstance(one, Foreign):
-        return {"foreign": one.what}
-    return as_json(one) if isinstance(one, Tables) else asdict(one)
+def _encode_result(result: PortResult) -> Message:
+    if isinstance(result, Failed):
+        return {"failed": result.problem}
+    if isinstance(result, Foreign):
+        return {"foreign": result.what}
+    return encode_tables(result) if isinstance(result, Tables) else asdict(result)
 
 
 # ---- The process ------------------------------------------------------------------------------
@@ -141,8 +148,8 @@ class _Session(socketserver.BaseRequestHandler):
     def _talk(self) -> None:
         try:
             while (message := agent_connection.receive(self.request)) is not None:
-                agent_connection.send(self.request, self.server.desk.answer(message))  # type: ignore[attr-defined]
-        except Broken as error:
+                agent_connection.send(self.request, self.server.handler.answer(message))  # type: ignore[attr-defined]
+        except FrameError as error:
             agent_connection.send(
                 self.request, {"error": [error.where, error.problem, error.remedy]}
             )
@@ -153,11 +160,11 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, folder: Path, handler: RequestHandler) -> None:
+        self.handler = handler
         before = os.umask(0o077)
         try:
-            super().__init__(str(socket_path(folder)), _Session)
+            super().__init__(str(build_socket_path(folder)), _Session)
         finally:
             os.umask(before)
 
@@ -166,23 +173,23 @@ def serve(node: str, ports: Ports) -> None:
     """Until a signal ends it."""
     folder = ports.folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if len(str(socket_path(folder))) > _LONGEST_PATH:
-        problem = f"the socket's path is longer than {_LONGEST_PATH} characters"
+    if len(str(build_socket_path(folder))) > _MAX_PATH:
+        problem = f"the socket's path is longer than {_MAX_PATH} characters"
         raise InputError(str(folder), problem, "choose another folder")
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
-    desk = Desk(node, ports)
-    with hold_lock(folder / "lock", f"agent of {node}", "switch agent", LEAVE_S):
-        socket_path(folder).unlink(missing_ok=True)
+        signal.signal(number, _exit_on_signal)
+    handler = RequestHandler(node, ports)
+    with hold_lock(folder / "lock", f"agent of {node}", "switch agent", EXIT_TIMEOUT_S):
+        build_socket_path(folder).unlink(missing_ok=True)
         try:
-            with Server(folder, desk) as server:
+            with Server(folder, handler) as server:
                 server.serve_forever()
         finally:
-            desk.finish()
-            socket_path(folder).unlink(missing_ok=True)
+            handler.finish()
+            build_socket_path(folder).unlink(missing_ok=True)
 
 
-def _leave(*_: object) -> None:
+def _exit_on_signal(*_: object) -> None:
     """Raised once, where connections are accepted: requests are done by other threads."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -190,12 +197,12 @@ def _leave(*_: object) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    given = _parser().parse_args(argv)
+    args = _build_parser().parse_args(argv)
     try:
-        if given.release:
-            _release(given.node, given.folder)
+        if args.release:
+            _release(args.node, args.folder)
         else:
-            serve(given.node, _ports(given))
+            serve(args.node, _open_ports(args))
     except (WeftError, OSError) as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
@@ -203,13 +210,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _release(node: str, folder: Path) -> None:
-    found = release(node, folder)
-    print(f"{node}: released {', '.join(found.given_back) or 'nothing'}")
-    for told in found.left_alone:
-        print(f"{node}: left alone: {told}")
+    released = release_ports(node, folder)
+    print(f"{node}: released {', '.join(released.restored) or 'nothing'}")
+    for interface in released.left_alone:
+        print(f"{node}: left alone: {interface}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="weft.switches.linux.agent", description=__doc__)
     parser.add_argument("node", metavar="NODE", help="its name in the fabric")
     parser.add_argument("--folder", type=Path, required=True, metavar="DIR", help="of its files")
@@ -224,29 +231,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _ports(given: argparse.Namespace) -> Ports:
-    interfaces = _numbered("--port", given.port)
+def _open_ports(args: argparse.Namespace) -> Ports:
+    interfaces = _parse_numbered("--port", args.port)
     if not interfaces:
         raise InputError("--port", "none is given", "name each as N=INTERFACE")
-    given_rates = _numbered("--rate", given.rate)
-    rates = {number: int(parse_rate(text, "--rate")) for number, text in given_rates.items()}
+    rate_texts = _parse_numbered("--rate", args.rate)
+    rates = {number: int(parse_rate(text, "--rate")) for number, text in rate_texts.items()}
     return Ports(
         Rtnetlink(),
         interfaces,
-        given.folder,
+        args.folder,
         rates_bps=rates,
-        allow_default_route=given.allow_default_route,
+        allow_default_route=args.allow_default_route,
     )
 
 
-def _numbered(option: str, words: Sequence[str]) -> dict[int, str]:
-    found: dict[int, str] = {}
+def _parse_numbered(option: str, words: Sequence[str]) -> dict[int, str]:
+    values: dict[int, str] = {}
     for word in words:
         number, _, name = word.partition("=")
-        if not number.isdecimal() or int(number) < 1 or not name or int(number) in found:
+        if not number.isdecimal() or int(number) < 1 or not name or int(number) in values:
             raise InputError(f"{option} {word}", "is not N=..., each N once from 1", "mend it")
-        found[int(number)] = name
-    return found
+        values[int(number)] = name
+    return values
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ from weft.fabric import Fabric, check_fabric
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.switches.linux import agent_connection
-from weft.switches.linux.agent_connection import Agent, Message, socket_path, start
-from weft.switches.linux.htb_ports import Released, released_from
-from weft.switches.linux.htb_tables import as_json, tables_from
+from weft.switches.linux.agent_connection import Agent, Message, build_socket_path, start_agent
+from weft.switches.linux.htb_ports import Release, decode_release
+from weft.switches.linux.htb_tables import decode_tables, encode_tables
 from weft.switches.linux.testbed_discovery import (
-    Discovered,
+    Discovery,
     Forwarding,
     discover_testbed,
     list_interfaces,
@@ -45,51 +45,54 @@ class LinuxSwitches:
     """
 
     def __init__(
-        self, agents: Iterable[Agent], discovered: Callable[[Forwarding], Discovered]
+        self, agents: Iterable[Agent], discovered: Callable[[Forwarding], Discovery]
     ) -> None:
         self._agents = {agent.node: agent for agent in agents}
-        self._discovered = discovered
+        self._build_discovery = discovered
         self.addresses: Mapping[str, str] = {}
         self.notes: tuple[str, ...] = ()
 
     def discover(self) -> Fabric:
         """With what answers: agents that do not are told in `notes`, unless none does."""
-        described = self._asked(
+        described = self._ask_agents(
             {node: {"do": "describe"} for node in self._agents}, agent_connection.ANSWER_S
         )
         silent = [one for one in described.values() if isinstance(one, InputError)]
         if silent and len(silent) == len(described):
             raise silent[0]
-        found = self._discovered(
+        discovery = self._build_discovery(
             {
                 node: {str(mac): int(port) for mac, port in answer["forwarding"]}
                 for node, answer in described.items()
                 if not isinstance(answer, InputError)
             }
         )
-        self.addresses, self.notes = found.addresses, (*map(str, silent), *found.notes)
-        return found.fabric
+        self.addresses, self.notes = discovery.addresses, (*map(str, silent), *discovery.notes)
+        return discovery.fabric
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
-        asked = {
-            node: {"do": "abilities", "ports": [port.port for port in own]}
-            for node, own in _by_node(ports).items()
+        requests = {
+            node: {"do": "abilities", "ports": [port.port for port in node_ports]}
+            for node, node_ports in _group_by_node(ports).items()
         }
-        return self._told(ports, asked, lambda _, data: Ability(**data))
+        return self._ask_ports(ports, requests, lambda _, data: Ability(**data))
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
-        asked = {
-            node: {"do": "read", "ports": [port.port for port in own]}
-            for node, own in _by_node(ports).items()
+        requests = {
+            node: {"do": "read", "ports": [port.port for port in node_ports]}
+            for node, node_ports in _group_by_node(ports).items()
         }
-        return self._told(ports, asked, _tables_or_foreign)
+        return self._ask_ports(ports, requests, _decode_port)
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        asked = {
-            node: {"do": "write", "tables": [[port.port, as_json(wanted[port])] for port in own]}
-            for node, own in _by_node(wanted).items()
+        requests = {
+            node: {
+                "do": "write",
+                "tables": [[port.port, encode_tables(wanted[port])] for port in node_ports],
+            }
+            for node, node_ports in _group_by_node(wanted).items()
         }
-        return self._told(wanted, asked, lambda port, data: tables_from(data, str(port)))
+        return self._ask_ports(wanted, requests, lambda port, data: decode_tables(data, str(port)))
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:
@@ -98,7 +101,9 @@ class LinuxSwitches:
 
     def open_second(self) -> LinuxSwitches:
         """With connections of its own to the same agents."""
-        return LinuxSwitches([agent.copy() for agent in self._agents.values()], self._discovered)
+        return LinuxSwitches(
+            [agent.copy() for agent in self._agents.values()], self._build_discovery
+        )
 
     def learn_from(self, second: LinuxSwitches) -> None:
         self.addresses, self.notes = second.addresses, second.notes
@@ -108,31 +113,33 @@ class LinuxSwitches:
 
         A port to which someone has given another root keeps that, and is named in `notes`.
         """
-        answers = self._asked(
+        answers = self._ask_agents(
             {node: {"do": "release"} for node in self._agents}, agent_connection.ANSWER_S
         )
-        done: dict[str, Released] = {}
+        done: dict[str, Release] = {}
         for node, answer in answers.items():
             if isinstance(answer, InputError):
                 raise answer
-            done[node] = released_from(answer)
-        self.notes = tuple(f"{node} {one}" for node in done for one in done[node].left_alone)
-        return {node: list(one.given_back) for node, one in done.items()}
+            done[node] = decode_release(answer)
+        self.notes = tuple(
+            f"{node} {interface}" for node in done for interface in done[node].left_alone
+        )
+        return {node: list(interface.restored) for node, interface in done.items()}
 
     def close(self) -> None:
         for agent in self._agents.values():
             agent.close()
 
-    def _told(
+    def _ask_ports(
         self,
         ports: Collection[PortName],
-        asked: Mapping[str, Message],
+        requests: Mapping[str, Message],
         read: Callable[[PortName, Any], _T],
     ) -> dict[PortName, _T | Failed]:
-        answers = self._asked(asked, PORTS_S + PORT_S * len(ports))
-        return {port: _of_port(port, answers[port.node], read) for port in ports}
+        answers = self._ask_agents(requests, PORTS_S + PORT_S * len(ports))
+        return {port: _decode_answer(port, answers[port.node], read) for port in ports}
 
-    def _asked(
+    def _ask_agents(
         self, messages: Mapping[str, Message], seconds: float
     ) -> dict[str, Message | InputError]:
         """What each node's agent answers in so much time, or why it does not."""
@@ -145,31 +152,31 @@ class LinuxSwitches:
                         step(node, message, deadline)
                     except InputError as error:
                         failed[node] = error
-        asked = [self._agents[node] for node in messages if node not in failed]
-        return {**failed, **agent_connection.answers(asked, seconds)}
+        agents = [self._agents[node] for node in messages if node not in failed]
+        return {**failed, **agent_connection.await_answers(agents, seconds)}
 
     def _wake(self, node: str, _: Message, __: float) -> None:
         if node not in self._agents:
-            known = ", ".join(self._agents)
-            raise InputError(node, "no agent is known for it", f"there are {known}")
+            nodes = ", ".join(self._agents)
+            raise InputError(node, "no agent is known for it", f"there are {nodes}")
         self._agents[node].wake()
 
     def _ask(self, node: str, message: Message, deadline: float) -> None:
         self._agents[node].ask(message, deadline)
 
 
-def _by_node(ports: Iterable[PortName]) -> dict[str, list[PortName]]:
-    found: dict[str, list[PortName]] = {}
+def _group_by_node(ports: Iterable[PortName]) -> dict[str, list[PortName]]:
+    by_node: dict[str, list[PortName]] = {}
     for port in ports:
-        found.setdefault(port.node, []).append(port)
-    return found
+        by_node.setdefault(port.node, []).append(port)
+    return by_node
 
 
-def _tables_or_foreign(port: PortName, data: Any) -> Tables | Foreign:
-    return Foreign(data["foreign"]) if "foreign" in data else tables_from(data, str(port))
+def _decode_port(port: PortName, data: Any) -> Tables | Foreign:
+    return Foreign(data["foreign"]) if "foreign" in data else decode_tables(data, str(port))
 
 
-def _of_port(
+def _decode_answer(
     port: PortName, answer: Message | InputError, read: Callable[[PortName, Any], _T]
 ) -> _T | Failed:
     if isinstance(answer, InputError):
@@ -201,13 +208,13 @@ def open_testbed(
 ) -> LinuxSwitches:
     """Those of a testbed, with an agent for each in its namespace, started where none listens."""
     nodes = [*bed.layout.switches, *(bed.wiring.hosts if adapters else ())]
-    agents = [_agent_in(bed, node, folder / node) for node in nodes]
+    agents = [_build_agent(bed, node, folder / node) for node in nodes]
     return LinuxSwitches(agents, partial(discover_testbed, bed, name))
 
 
-def _agent_in(bed: Testbed, node: str, folder: Path) -> Agent:
-    begin = partial(start, node, bed.namespace(node), folder, list_interfaces(bed, node))
-    return Agent(node, socket_path(folder), begin)
+def _build_agent(bed: Testbed, node: str, folder: Path) -> Agent:
+    begin = partial(start_agent, node, bed.namespace(node), folder, list_interfaces(bed, node))
+    return Agent(node, build_socket_path(folder), begin)
 
 
 def open_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
@@ -218,4 +225,4 @@ def open_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
     if unknown:
         raise InputError(f"agent of {min(unknown)}", "is not of the fabric", "name a node of it")
     agents = [Agent(node, path) for node, path in sockets.items()]
-    return LinuxSwitches(agents, lambda _: Discovered(fabric=check_fabric(fabric)))
+    return LinuxSwitches(agents, lambda _: Discovery(fabric=check_fabric(fabric)))

@@ -26,9 +26,21 @@ from weft.host.net.link_ends import LinkEnd, SavedEnd
 from weft.host.net.qdisc import Qdisc
 from weft.host.net.rtnetlink import Message, Rtnetlink
 from weft.host.testbed.wiring import LIMIT_BYTES, choose_burst_bytes
-from weft.switches.linux.agent_connection import ANSWER_S, LEAVE_S, Agent, answers, socket_path
+from weft.switches.linux.agent_connection import (
+    ANSWER_S,
+    EXIT_TIMEOUT_S,
+    Agent,
+    await_answers,
+    build_socket_path,
+)
 from weft.switches.linux.agent_connection import Message as AgentMessage
-from weft.switches.linux.htb_tables import ability, one_queue, refusal, tables_of, tree_of
+from weft.switches.linux.htb_tables import (
+    build_ability,
+    build_single_queue,
+    build_tree,
+    decode_tree,
+    find_refusal,
+)
 from weft.switches.tables import Ability, Failed, Foreign, Tables
 
 INTERFACES = Path("/sys/class/net")
@@ -37,7 +49,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Takeover:
     """What a port had before it was taken over, its rate, and how much may wait in a queue."""
 
     saved: SavedEnd
@@ -53,11 +65,11 @@ class _Port:
     end: LinkEnd
     index: int
     root: Qdisc
-    taken: Taken | None
+    takeover: Takeover | None
 
     @property
     def is_ours(self) -> bool:
-        return self.taken is not None and _is_tree(self.root)
+        return self.takeover is not None and _is_tree(self.root)
 
     @property
     def is_free(self) -> bool:
@@ -65,7 +77,7 @@ class _Port:
         return self.root.is_default or self.root.kind == "tbf"
 
 
-def _told(root: Qdisc) -> str:
+def _format_root(root: Qdisc) -> str:
     return f"{root.kind} {qdisc.format_handle(root.handle)}"
 
 
@@ -92,53 +104,61 @@ class Ports:
         self._allow_default_route = allow_default_route
 
     def abilities(self, numbers: Collection[int]) -> dict[int, Ability | Failed]:
-        kept: set[int] = set() if self._allow_default_route else self._link.default_routes()
+        default_routes: set[int] = (
+            set() if self._allow_default_route else self._link.read_default_routes()
+        )
 
         def able(port: _Port) -> Ability:
-            if port.index in kept:
+            if port.index in default_routes:
                 problem = "carries the default route"
                 raise InputError(str(port.end), problem, "allow it explicitly, or leave it out")
-            return ability(self._link_bps(port))
+            return build_ability(self._find_link_bps(port))
 
-        return self._each(numbers, able)
+        return self._do_each(numbers, able)
 
     def read(self, numbers: Collection[int]) -> dict[int, Tables | Foreign | Failed]:
-        return self._each(numbers, self._tables)
+        return self._do_each(numbers, self._read_tables)
 
     def write(self, wanted: Mapping[int, Tables]) -> dict[int, Tables | Failed]:
-        return self._each(wanted, lambda port: self._written(port, wanted[port.number]))
+        return self._do_each(wanted, lambda port: self._write_port(port, wanted[port.number]))
 
     def forwarding(self) -> dict[str, int]:
         """The port behind which each station is, as the bridge knows."""
-        there = self._link.interfaces()
-        number_of = {there[name]: n for n, name in self.interfaces.items() if name in there}
-        found = self._link.forwarding()
-        return {mac: number_of[index] for mac, index in found.items() if index in number_of}
+        indexes = self._link.interfaces()
+        number_of = {indexes[name]: n for n, name in self.interfaces.items() if name in indexes}
+        stations = self._link.forwarding()
+        return {mac: number_of[index] for mac, index in stations.items() if index in number_of}
 
-    def _each(self, numbers: Collection[int], do: Callable[[_Port], _T]) -> dict[int, _T | Failed]:
+    def _do_each(
+        self, numbers: Collection[int], do: Callable[[_Port], _T]
+    ) -> dict[int, _T | Failed]:
         """What was done for each port; one that fails does not hold up the others."""
-        there, disciplines = self._link.interfaces(), qdisc.read_all_qdiscs(self._link)
-        found: dict[int, _T | Failed] = {}
+        indexes, disciplines = self._link.interfaces(), qdisc.read_all_qdiscs(self._link)
+        results: dict[int, _T | Failed] = {}
         for number in numbers:
             try:
-                found[number] = do(self._port(number, there, disciplines))
+                results[number] = do(self._read_port(number, indexes, disciplines))
             except (InputError, OSError) as error:
-                found[number] = Failed(str(error))
-        return found
+                results[number] = Failed(str(error))
+        return results
 
     # ---- What is there ------------------------------------------------------------------------
 
-    def _port(
-        self, number: int, there: Mapping[str, int], disciplines: Mapping[int, list[Qdisc]]
+    def _read_port(
+        self, number: int, indexes: Mapping[str, int], disciplines: Mapping[int, list[Qdisc]]
     ) -> _Port:
         if number not in self.interfaces:
-            known = ", ".join(map(str, self.interfaces))
-            raise InputError(f"port {number}", "is not of this switch", f"there are {known}")
+            numbers = ", ".join(map(str, self.interfaces))
+            raise InputError(f"port {number}", "is not of this switch", f"there are {numbers}")
         interface = self.interfaces[number]
-        if interface not in there:
+        if interface not in indexes:
             raise InputError(interface, "no such interface", "plug it in again")
-        index = there[interface]
-        roots = [one for one in disciplines.get(index, []) if one.parent == qdisc.ROOT]
+        index = indexes[interface]
+        roots = [
+            discipline
+            for discipline in disciplines.get(index, [])
+            if discipline.parent == qdisc.ROOT
+        ]
         if not roots:
             raise InputError(interface, "has no queueing discipline", "set it up first")
         return _Port(
@@ -146,77 +166,81 @@ class Ports:
             end=LinkEnd(self._link.namespace, interface),
             index=index,
             root=roots[0],
-            taken=self._taken(interface, index, roots[0]),
+            takeover=self._find_takeover(interface, index, roots[0]),
         )
 
-    def _taken(self, interface: str, index: int, root: Qdisc) -> Taken | None:
+    def _find_takeover(self, interface: str, index: int, root: Qdisc) -> Takeover | None:
         """Unless the interface is another one by now, or someone has given it a root since."""
-        taken = _read(self._path(interface))
-        if taken is None or not (_is_tree(root) or root.is_default):
+        takeover = _read_takeover(self._build_path(interface))
+        if takeover is None or not (_is_tree(root) or root.is_default):
             return None
         netns = namespaces.read_identity(self._link.namespace)
-        return taken if (taken.saved.index, taken.saved.netns) == (index, netns) else None
+        return takeover if (takeover.saved.index, takeover.saved.netns) == (index, netns) else None
 
-    def _path(self, interface: str) -> Path:
+    def _build_path(self, interface: str) -> Path:
         return self.folder / f"{interface}.json"
 
-    def _link_bps(self, port: _Port) -> int:
+    def _find_link_bps(self, port: _Port) -> int:
         if port.number in self._rates_bps:
             return self._rates_bps[port.number]
-        if port.taken is not None:
-            return port.taken.link_bps
+        if port.takeover is not None:
+            return port.takeover.link_bps
         if port.root.kind == "tbf":
             return qdisc.unpack_bucket(port.root.options).rate_bps
-        speed_bps = _speed_bps(port.end)
+        speed_bps = _read_speed_bps(port.end)
         if speed_bps is None:
             problem = "has no token bucket and no speed, so its rate is not known"
             raise InputError(str(port.end), problem, f"give it: --rate {port.number}=RATE")
         return speed_bps
 
-    def _tables(self, port: _Port) -> Tables | Foreign:
+    def _read_tables(self, port: _Port) -> Tables | Foreign:
         if port.is_ours:
-            found = htb.read_tree(self._link, port.index, port.root)
-            return tables_of(found, self._link_bps(port))
-        return one_queue(self._link_bps(port)) if port.is_free else Foreign(_told(port.root))
+            current = htb.read_tree(self._link, port.index, port.root)
+            return decode_tree(current, self._find_link_bps(port))
+        return (
+            build_single_queue(self._find_link_bps(port))
+            if port.is_free
+            else Foreign(_format_root(port.root))
+        )
 
     # ---- Writing ------------------------------------------------------------------------------
 
-    def _written(self, port: _Port, wanted: Tables) -> Tables:
+    def _write_port(self, port: _Port, wanted: Tables) -> Tables:
         if not (port.is_ours or port.is_free):
-            problem = f"has {_told(port.root)}, which weft could not restore"
+            problem = f"has {_format_root(port.root)}, which weft could not restore"
             remedy = f"`tc qdisc del dev {port.end.interface} root` if it is not needed"
             raise InputError(str(port.end), problem, remedy)
-        link_bps = self._link_bps(port)
-        why = refusal(wanted, ability(link_bps))
+        link_bps = self._find_link_bps(port)
+        why = find_refusal(wanted, build_ability(link_bps))
         if why is not None:
             raise InputError(str(port.end), why)
         if port.is_ours:
             self._change(port, wanted, link_bps)
-        elif wanted != one_queue(link_bps):
+        elif wanted != build_single_queue(link_bps):
             self._take_over(port, wanted, link_bps)
         return wanted
 
     def _take_over(self, port: _Port, wanted: Tables, link_bps: int) -> None:
-        taken = port.taken or self._save(port, link_bps)
+        takeover = port.takeover or self._save(port, link_bps)
         try:
-            self._request(port, _new_batches(port.index, tree_of(wanted, link_bps), taken))
-            self._check(port, wanted, link_bps)
+            self._request(port, _pack_new_tree(port.index, build_tree(wanted, link_bps), takeover))
+            self._verify(port, wanted, link_bps)
         except (InputError, OSError) as error:
-            raise self._given_back(port, taken, error) from error
+            raise self._undo_takeover(port, takeover, error) from error
 
-    def _save(self, port: _Port, link_bps: int) -> Taken:
+    def _save(self, port: _Port, link_bps: int) -> Takeover:
         with caps.exclude_other_changes([port.end]):
             saved = link_ends.save(port.end, allow_default_route=self._allow_default_route)
             bucket = saved.bucket
             limit = bucket.limit_bytes if bucket else max(LIMIT_BYTES, choose_burst_bytes(link_bps))
-            taken = Taken(saved=saved, link_bps=link_bps, limit_bytes=limit)
-            _keep(self._path(port.end.interface), taken)
-        return taken
+            takeover = Takeover(saved=saved, link_bps=link_bps, limit_bytes=limit)
+            _write_takeover(self._build_path(port.end.interface), takeover)
+        return takeover
 
-    def _given_back(self, port: _Port, taken: Taken, error: Exception) -> InputError:
+    def _undo_takeover(self, port: _Port, takeover: Takeover, error: Exception) -> InputError:
         try:
-            other = _put_back(taken.saved)
-            self._path(port.end.interface).unlink(missing_ok=True)
+            other = _restore_end(takeover.saved)
+            self._build_path(port.end.interface).unlink(missing_ok=True)
         except (InputError, OSError) as second:
             problem = f"could not be taken over ({error}), and could not be put back ({second})"
             return InputError(str(port.end), problem, "see `tc qdisc show`")
@@ -224,28 +248,28 @@ class Ports:
         return InputError(str(port.end), f"could not be taken over, and has {has}: {error}")
 
     def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
-        found = htb.read_tree(self._link, port.index, port.root)
-        had = tables_of(found, link_bps)
+        current = htb.read_tree(self._link, port.index, port.root)
+        had = decode_tree(current, link_bps)
         if had == wanted:
             return
         try:
-            self._go(port, found, wanted, link_bps)
+            self._change_tree(port, current, wanted, link_bps)
         except (InputError, OSError) as error:
-            raise self._changed_back(port, had, link_bps, error) from error
+            raise self._undo_change(port, had, link_bps, error) from error
 
-    def _go(self, port: _Port, found: KernelTree, wanted: Tables, link_bps: int) -> None:
+    def _change_tree(self, port: _Port, current: KernelTree, wanted: Tables, link_bps: int) -> None:
         """From whatever is there, in place if that can be."""
-        assert port.taken is not None
-        tree = tree_of(wanted, link_bps)
-        if htb.is_changeable(found, tree):
-            limit_bytes = port.taken.limit_bytes
-            self._request(port, htb.pack_changes(port.index, tree, found, limit_bytes))
+        assert port.takeover is not None
+        tree = build_tree(wanted, link_bps)
+        if htb.is_changeable(current, tree):
+            limit_bytes = port.takeover.limit_bytes
+            self._request(port, htb.pack_changes(port.index, tree, current, limit_bytes))
         else:  # HTB cannot be exchanged for itself
             delete = [qdisc.pack_qdisc_deletion(port.index, handle=htb.MAJOR)]
-            self._request(port, [delete, *_new_batches(port.index, tree, port.taken)])
-        self._check(port, wanted, link_bps)
+            self._request(port, [delete, *_pack_new_tree(port.index, tree, port.takeover)])
+        self._verify(port, wanted, link_bps)
 
-    def _changed_back(
+    def _undo_change(
         self, port: _Port, had: Tables | Foreign, link_bps: int, error: Exception
     ) -> InputError:
         where = str(port.end)
@@ -253,7 +277,7 @@ class Ports:
             return InputError(where, f"was damaged ({had.what}), and is not mended: {error}")
         try:
             now = htb.read_tree(self._link, port.index, port.root)
-            self._go(port, now, had, link_bps)
+            self._change_tree(port, now, had, link_bps)
         except (InputError, OSError) as second:
             problem = f"could not be changed ({error}), and could not be put back ({second})"
             return InputError(where, problem, "write its tables again")
@@ -264,24 +288,24 @@ class Ports:
         for batch in batches:
             self._link.request(batch, str(port.end))
 
-    def _check(self, port: _Port, wanted: Tables, link_bps: int) -> None:
+    def _verify(self, port: _Port, wanted: Tables, link_bps: int) -> None:
         """Reads back; a difference is an error."""
-        root = port.root if port.is_ours else self._root(port)
-        now = tables_of(htb.read_tree(self._link, port.index, root), link_bps)
+        root = port.root if port.is_ours else self._read_root(port)
+        now = decode_tree(htb.read_tree(self._link, port.index, root), link_bps)
         if now != wanted:
             raise InputError(str(port.end), f"reads back as {now}", "write its tables again")
 
-    def _root(self, port: _Port) -> Qdisc:
+    def _read_root(self, port: _Port) -> Qdisc:
         return link_ends.read_root(self._link, port.end, port.index)
 
 
-def _new_batches(index: int, tree: HtbTree, taken: Taken) -> list[list[Message]]:
+def _pack_new_tree(index: int, tree: HtbTree, takeover: Takeover) -> list[list[Message]]:
     """The root alone first: were it refused, the rest would go to the root of someone else."""
-    under = htb.pack_under_root(index, tree, taken.limit_bytes)
+    under = htb.pack_under_root(index, tree, takeover.limit_bytes)
     return [[htb.pack_root(index, tree)], under]
 
 
-def _speed_bps(end: LinkEnd) -> int | None:
+def _read_speed_bps(end: LinkEnd) -> int | None:
     """Of a device that has a cable, where this process is; virtual ones make theirs up."""
     folder = INTERFACES / end.interface
     if end.namespace is not None or not (folder / "device").exists():
@@ -297,68 +321,68 @@ def _speed_bps(end: LinkEnd) -> int | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
+class Release:
     """Interfaces that have again what they had, and why others have not, in words."""
 
-    given_back: tuple[str, ...]
+    restored: tuple[str, ...]
     left_alone: tuple[str, ...]
 
 
-def release(node: str, folder: Path) -> Released:
+def release_ports(node: str, folder: Path) -> Release:
     """Gives the ports of a node back, by its agent if that runs."""
     if not folder.is_dir():
-        return Released(given_back=(), left_alone=())
-    agent = Agent(node, socket_path(folder))
+        return Release(restored=(), left_alone=())
+    agent = Agent(node, build_socket_path(folder))
     answer: AgentMessage | InputError
     try:
         agent.ask({"do": "release"}, time.monotonic() + ANSWER_S)
-        answer = answers([agent], ANSWER_S)[node]
+        answer = await_answers([agent], ANSWER_S)[node]
     except InputError as error:
         answer = error
-    there = agent.is_connected
+    is_running = agent.is_connected
     agent.close()
-    if not there:  # nobody listens, or nobody any more: then the lock is free, or will be
-        with hold_lock(folder / "lock", f"agent of {node}", "release", LEAVE_S):
-            return give_back(folder)
+    if not is_running:  # nobody listens, or nobody any more: then the lock is free, or will be
+        with hold_lock(folder / "lock", f"agent of {node}", "release", EXIT_TIMEOUT_S):
+            return restore_ports(folder)
     if isinstance(answer, InputError):
         raise answer
-    return released_from(answer)
+    return decode_release(answer)
 
 
-def released_from(answer: AgentMessage) -> Released:
-    return Released(
-        given_back=tuple(map(str, answer["released"])), left_alone=tuple(map(str, answer["left"]))
+def decode_release(answer: AgentMessage) -> Release:
+    return Release(
+        restored=tuple(map(str, answer["released"])), left_alone=tuple(map(str, answer["left"]))
     )
 
 
-def give_back(folder: Path) -> Released:
+def restore_ports(folder: Path) -> Release:
     """Every port that was taken over has again what it had, where that is still ours to do."""
-    done: list[str] = []
-    left: list[str] = []
+    restored: list[str] = []
+    left_alone: list[str] = []
     failures: list[Exception] = []
     for path in sorted(folder.glob("*.json")):
         try:
-            other = _restored(path)
+            other = _restore_port(path)
         except (InputError, OSError) as error:
             failures.append(error)
         else:
-            done += [path.stem] if other is None else []
-            left += [f"{path.stem} has {other}, not weft's"] if other is not None else []
+            restored += [path.stem] if other is None else []
+            left_alone += [f"{path.stem} has {other}, not weft's"] if other is not None else []
     if failures:
         raise failures[0]
-    return Released(given_back=tuple(done), left_alone=tuple(left))
+    return Release(restored=tuple(restored), left_alone=tuple(left_alone))
 
 
-def _restored(path: Path) -> str | None:
+def _restore_port(path: Path) -> str | None:
     """What someone else has put there since; None where the port has again what it had."""
-    taken = _read(path)
-    saved = None if taken is None else link_ends.find_reachable(taken.saved)
-    other = None if saved is None else _put_back(saved)
+    takeover = _read_takeover(path)
+    saved = None if takeover is None else link_ends.find_reachable(takeover.saved)
+    other = None if saved is None else _restore_end(saved)
     path.unlink(missing_ok=True)
     return other
 
 
-def _put_back(saved: SavedEnd) -> str | None:
+def _restore_end(saved: SavedEnd) -> str | None:
     """Unless someone has given the port another root, which then is the answer."""
     if not link_ends.exists(saved):
         return None
@@ -368,16 +392,16 @@ def _put_back(saved: SavedEnd) -> str | None:
         link_ends.restore(saved)
         return None
     is_old = (root.kind, root.handle, root.options) == (saved.kind, saved.handle, saved.options)
-    return None if is_old else _told(root)
+    return None if is_old else _format_root(root)
 
 
-def _keep(path: Path, taken: Taken) -> None:
+def _write_takeover(path: Path, takeover: Takeover) -> None:
     """Whole or not at all."""
     data = {
         "schema": _SCHEMA,
-        "saved": taken.saved.as_json(),
-        "link_bps": taken.link_bps,
-        "limit_bytes": taken.limit_bytes,
+        "saved": takeover.saved.as_json(),
+        "link_bps": takeover.link_bps,
+        "limit_bytes": takeover.limit_bytes,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_suffix(".new")
@@ -385,13 +409,13 @@ def _keep(path: Path, taken: Taken) -> None:
     fresh.replace(path)
 
 
-def _read(path: Path) -> Taken | None:
+def _read_takeover(path: Path) -> Takeover | None:
     try:
         data = json.loads(path.read_text())
         if data["schema"] != _SCHEMA:
             problem = f"schema {data['schema']} is not {_SCHEMA}"
             raise InputError(str(path), problem, "give the port back with the weft that took it")
-        return Taken(
+        return Takeover(
             saved=link_ends.decode_saved(data["saved"]),
             link_bps=int(data["link_bps"]),
             limit_bytes=int(data["limit_bytes"]),

@@ -29,17 +29,17 @@ _MOST_TICKS = 2**32 - 1
 _MOST_BYTES = 2**31 - 2
 
 
-def ability(link_bps: int) -> Ability:
+def build_ability(link_bps: int) -> Ability:
     units = link_bps // _KBPS
     return Ability(scheduler="htb", levels=LEVELS, queues=QUEUES, entries=QUEUES, units=units)
 
 
-def dscp_of(level: int) -> int:
+def choose_dscp(level: int) -> int:
     """The mark of a level's packets."""
     return level
 
 
-def one_queue(link_bps: int) -> Tables:
+def build_single_queue(link_bps: int) -> Tables:
     """What a port does that has no tables: one queue for all."""
     weights = (link_bps // _KBPS, *[0] * (QUEUES - 1))
     return Tables(queue_of=(0,) * LEVELS, weights=weights)
@@ -48,15 +48,15 @@ def one_queue(link_bps: int) -> Tables:
 # ---- To HTB -----------------------------------------------------------------------------------
 
 
-def tree_of(tables: Tables, link_bps: int) -> HtbTree:
+def build_tree(tables: Tables, link_bps: int) -> HtbTree:
     return HtbTree(
         link_bps=link_bps,
-        queues=tuple(_class(tables, queue, link_bps) for queue in range(QUEUES)),
-        queue_of={dscp_of(level): queue for level, queue in enumerate(tables.queue_of)},
+        queues=tuple(_build_class(tables, queue, link_bps) for queue in range(QUEUES)),
+        queue_of={choose_dscp(level): queue for level, queue in enumerate(tables.queue_of)},
     )
 
 
-def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
+def _build_class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
     rate_bps = tables.weights[queue] * _KBPS or _UNUSED_BPS
     lane = tables.lane
     if lane is not None and lane.queue == queue:
@@ -74,14 +74,14 @@ def _class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
     )
 
 
-def refusal(wanted: Tables, able: Ability) -> str | None:
+def find_refusal(wanted: Tables, able: Ability) -> str | None:
     """Why a port cannot be told these tables; None if it can."""
     if sum(wanted.weights) > able.units:
         return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
-    return find_misfit(wanted, able) or _unfit(wanted.lane, wanted.weights)
+    return find_misfit(wanted, able) or _find_lane_refusal(wanted.lane, wanted.weights)
 
 
-def _unfit(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
+def _find_lane_refusal(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
     if lane is None:
         return None
     # A burst is told as a time, in ticks of 32 bits.
@@ -94,31 +94,31 @@ def _unfit(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
 # ---- From HTB ---------------------------------------------------------------------------------
 
 
-def tables_of(found: KernelTree, link_bps: int) -> Tables | Foreign:
+def decode_tree(current: KernelTree, link_bps: int) -> Tables | Foreign:
     """What the kernel has, as tables; foreign where it is not exactly what they mean."""
-    missing = [n for n in range(QUEUES) if htb.build_classid(n) not in found.classes]
+    missing = [n for n in range(QUEUES) if htb.build_classid(n) not in current.classes]
     if missing:
         return Foreign(f"queue {missing[0]} has no class")
-    classes = [found.classes[htb.build_classid(queue)] for queue in range(QUEUES)]
+    classes = [current.classes[htb.build_classid(queue)] for queue in range(QUEUES)]
     try:
         tables = Tables(
-            queue_of=tuple(_queue(found, level) for level in range(LEVELS)),
-            weights=tuple(one.rate_bps // _KBPS for one in classes),
-            lane=_lane(classes),
+            queue_of=tuple(_find_queue(current, level) for level in range(LEVELS)),
+            weights=tuple(htb_class.rate_bps // _KBPS for htb_class in classes),
+            lane=_find_lane(classes),
         )
     except InputError as error:
         return Foreign(f"{error.where}: {error.problem}")
-    told = htb.describe_difference(found, tree_of(tables, link_bps))
-    return tables if told is None else Foreign(told)
+    difference = htb.describe_difference(current, build_tree(tables, link_bps))
+    return tables if difference is None else Foreign(difference)
 
 
-def _queue(found: KernelTree, level: int) -> int:
-    return found.class_of(dscp_of(level)) - htb.build_classid(0)
+def _find_queue(current: KernelTree, level: int) -> int:
+    return current.class_of(choose_dscp(level)) - htb.build_classid(0)
 
 
-def _lane(classes: Sequence[HtbClass]) -> Lane | None:
+def _find_lane(classes: Sequence[HtbClass]) -> Lane | None:
     """Of several the first: then the others differ from what its tables mean."""
-    lanes = (n for n, one in enumerate(classes) if one.priority == _LANE)
+    lanes = (n for n, htb_class in enumerate(classes) if htb_class.priority == _LANE)
     queue = next(lanes, None)
     return None if queue is None else Lane(queue=queue, limit=classes[queue].quantum_bytes - 1)
 
@@ -126,7 +126,7 @@ def _lane(classes: Sequence[HtbClass]) -> Lane | None:
 # ---- As JSON ----------------------------------------------------------------------------------
 
 
-def as_json(tables: Tables) -> dict[str, Any]:
+def encode_tables(tables: Tables) -> dict[str, Any]:
     lane = tables.lane
     return {
         "queue_of": list(tables.queue_of),
@@ -135,22 +135,22 @@ def as_json(tables: Tables) -> dict[str, Any]:
     }
 
 
-def tables_from(data: Any, where: str) -> Tables:
+def decode_tables(data: Any, where: str) -> Tables:
     """Tables that someone sent; whatever is none is refused."""
     if not isinstance(data, dict) or data.keys() != {"queue_of", "weights", "lane"}:
         raise InputError(where, "are not tables", "send queue_of, weights and lane")
     lane = data["lane"]
-    whole = _integers(lane, where) if lane is not None else []
-    if len(whole) not in (0, 2) or (lane is not None and not whole):
-        raise InputError(where, f"a lane of {len(whole)} numbers", "send its queue and limit")
+    numbers = _check_integers(lane, where) if lane is not None else []
+    if len(numbers) not in (0, 2) or (lane is not None and not numbers):
+        raise InputError(where, f"a lane of {len(numbers)} numbers", "send its queue and limit")
     return Tables(
-        queue_of=tuple(_integers(data["queue_of"], where)),
-        weights=tuple(_integers(data["weights"], where)),
-        lane=Lane(queue=whole[0], limit=whole[1]) if whole else None,
+        queue_of=tuple(_check_integers(data["queue_of"], where)),
+        weights=tuple(_check_integers(data["weights"], where)),
+        lane=Lane(queue=numbers[0], limit=numbers[1]) if numbers else None,
     )
 
 
-def _integers(data: Any, where: str) -> list[int]:
-    if not isinstance(data, list) or any(type(one) is not int for one in data):
+def _check_integers(data: Any, where: str) -> list[int]:
+    if not isinstance(data, list) or any(type(number) is not int for number in data):
         raise InputError(where, "are not whole numbers", "send a list of them")
     return data

@@ -22,7 +22,7 @@ Forwarding = Mapping[str, Mapping[str, int]]  # of those that answer: station ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Discovered:
+class Discovery:
     """A fabric, its hosts' addresses, and what is not known from the switches themselves."""
 
     fabric: Fabric
@@ -30,30 +30,30 @@ class Discovered:
     notes: tuple[str, ...] = ()
 
 
-def discover_testbed(bed: Testbed, name: str, forwarding: Forwarding) -> Discovered:
+def discover_testbed(bed: Testbed, name: str, forwarding: Forwarding) -> Discovery:
     plan, hosts = bed.layout, bed.wiring.hosts
     nodes = [*hosts, *plan.switches]
     index = {node: n for n, node in enumerate(nodes)}
-    routes, notes = _routes(bed, forwarding)
+    routes, notes = _build_routes(bed, forwarding)
     fabric = Fabric(
         name=name,
-        nodes=tuple(_node(plan, bed, node) for node in nodes),
-        links=tuple(_link(cable, index) for cable in plan.cables),
+        nodes=tuple(_build_node(plan, bed, node) for node in nodes),
+        links=tuple(_build_link(cable, index) for cable in plan.cables),
         routes=routes,
     )
     addresses = {bed.addresses[host]: host for host in hosts}
-    return Discovered(fabric=check_fabric(fabric), addresses=addresses, notes=tuple(notes))
+    return Discovery(fabric=check_fabric(fabric), addresses=addresses, notes=tuple(notes))
 
 
-def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
+def _build_routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
     """By what the bridges know, and notes on what they do not."""
     hosts = bed.wiring.hosts
     rows: list[list[tuple[int, ...]]] = []
     notes: list[str] = []
-    for switch, ways in bed.layout.ways.items():
-        known = {host: forwarding.get(switch, {}).get(find_mac(bed, host)) for host in hosts}
-        rows.append([(port or _number(ways[host]),) for host, port in known.items()])
-        unknown = ", ".join(host for host, port in known.items() if port is None)
+    for switch, ways in bed.layout.routes.items():
+        port_of = {host: forwarding.get(switch, {}).get(find_mac(bed, host)) for host in hosts}
+        rows.append([(port or _parse_port_number(ways[host]),) for host, port in port_of.items()])
+        unknown = ", ".join(host for host, port in port_of.items() if port is None)
         if unknown:
             notes.append(f"{switch}: routes to {unknown} are those of the testbed's wiring")
     return Routes.from_groups(rows, len(hosts)), notes
@@ -61,27 +61,27 @@ def _routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
 
 def list_interfaces(bed: Testbed, node: str) -> dict[int, str]:
     """The ports of a host or switch: number -> interface."""
-    own = [plug for cable in bed.layout.cables for plug in cable.ends if plug.node == node]
-    if not own:
+    plugs = [plug for cable in bed.layout.cables for plug in cable.ends if plug.node == node]
+    if not plugs:
         raise InputError("testbed", f"no host or switch {node!r}", "name one of its nodes")
-    return {_number(plug.interface): plug.interface for plug in own}
+    return {_parse_port_number(plug.interface): plug.interface for plug in plugs}
 
 
-def _number(interface: str) -> int:
+def _parse_port_number(interface: str) -> int:
     """port3 is 3; a host's only interface is 1."""
     return 1 if interface == INTERFACE else int(interface.removeprefix("port"))
 
 
-def _node(plan: Layout, bed: Testbed, name: str) -> Node:
+def _build_node(plan: Layout, bed: Testbed, name: str) -> Node:
     kind: Kind = "switch" if name in plan.switches else "host"
     return Node(name, kind, max(list_interfaces(bed, name)))
 
 
-def _link(cable: Cable, index: Mapping[str, int]) -> Link:
-    first, second = (_port(plug, index) for plug in cable.ends)
+def _build_link(cable: Cable, index: Mapping[str, int]) -> Link:
+    first, second = (_build_port(plug, index) for plug in cable.ends)
     name = f"{cable.rate_bps} b/s"
     return Link(first, second, float(cable.rate_bps), 0, name)
 
 
-def _port(plug: Plug, index: Mapping[str, int]) -> Port:
-    return Port(index[plug.node], _number(plug.interface))
+def _build_port(plug: Plug, index: Mapping[str, int]) -> Port:
+    return Port(index[plug.node], _parse_port_number(plug.interface))

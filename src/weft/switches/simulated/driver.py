@@ -15,7 +15,7 @@ from typing import TypeVar
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.simulated.file_discovery import add_routes, list_ports
-from weft.switches.simulated.register_tables import refusal, steps
+from weft.switches.simulated.register_tables import find_refusal, plan_steps
 from weft.switches.simulated.registers import Registers, WriteFailures
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
@@ -36,12 +36,12 @@ class SimulatedSwitches:
         failing: WriteFailures | None = None,
     ) -> None:
         self._fabric = add_routes(fabric)
-        there = list_ports(self._fabric)
-        each = dict.fromkeys(there, abilities) if isinstance(abilities, Ability) else abilities
-        missing = set(there) - each.keys()
+        ports = list_ports(self._fabric)
+        each = dict.fromkeys(ports, abilities) if isinstance(abilities, Ability) else abilities
+        missing = set(ports) - each.keys()
         if missing:
             raise InputError(str(min(missing)), "has no ability", "say what every port can do")
-        self._abilities = {port: each[port] for port in there}
+        self._abilities = {port: each[port] for port in ports}
         self._registers = Registers(self._abilities, path, failing)
         self._is_second = False
 
@@ -49,13 +49,15 @@ class SimulatedSwitches:
         return self._fabric
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
-        return {port: self._done(port, self._ability) for port in ports}
+        return {port: self._try_port(port, self._find_ability) for port in ports}
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
-        return {port: self._done(port, self._read) for port in ports}
+        return {port: self._try_port(port, self._read) for port in ports}
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
-        return {port: self._done(port, lambda at: self._write(at, wanted[at])) for port in wanted}
+        return {
+            port: self._try_port(port, lambda at: self._write(at, wanted[at])) for port in wanted
+        }
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -84,7 +86,7 @@ class SimulatedSwitches:
         if not self._is_second:
             self._registers.close()
 
-    def _done(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:
+    def _try_port(self, port: PortName, do: Callable[[PortName], _T]) -> _T | Failed:
         try:
             return do(port)
         except InputError as error:
@@ -92,44 +94,44 @@ class SimulatedSwitches:
         except OSError as error:
             return Failed(str(error))
 
-    def _ability(self, port: PortName) -> Ability:
+    def _find_ability(self, port: PortName) -> Ability:
         if port not in self._abilities:
             raise InputError(str(port), "is not of the fabric", "name a port with a cable")
         return self._abilities[port]
 
     def _read(self, port: PortName) -> Tables:
-        self._ability(port)
+        self._find_ability(port)
         return self._registers.read(port)
 
     def _write(self, port: PortName, wanted: Tables) -> Tables:
-        why = refusal(wanted, self._ability(port))
+        why = find_refusal(wanted, self._find_ability(port))
         if why is not None:
             raise InputError(str(port), why)
         had = self._registers.read(port)
         if had == wanted:
             return wanted
         try:
-            self._go(port, wanted)
+            self._change(port, wanted)
         except InputError as error:
-            raise self._put_back(port, had, error) from error
+            raise self._restore(port, had, error) from error
         return wanted
 
-    def _go(self, port: PortName, wanted: Tables) -> None:
+    def _change(self, port: PortName, wanted: Tables) -> None:
         had = self._registers.read(port)
-        for step in steps(had, wanted, self._ability(port)):
+        for step in plan_steps(had, wanted, self._find_ability(port)):
             if step.queue_of != had.queue_of:
                 self._registers.write_map(port, step)
             else:
                 self._registers.write_weights(port, step)
             had = step
-        found = self._registers.read(port)
-        if found != wanted:
-            raise InputError(str(port), f"reads back as {found}")
+        stored = self._registers.read(port)
+        if stored != wanted:
+            raise InputError(str(port), f"reads back as {stored}")
 
-    def _put_back(self, port: PortName, had: Tables, error: InputError) -> InputError:
+    def _restore(self, port: PortName, had: Tables, error: InputError) -> InputError:
         for _ in range(_TRIES):
             try:
-                self._go(port, had)
+                self._change(port, had)
             except InputError:
                 continue
             return InputError(str(port), f"{error.problem}; it has what it had")

@@ -13,61 +13,63 @@ from dataclasses import dataclass, replace
 from weft.switches.tables import Ability, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
-MOST_LIMIT = 254  # of high priority: 255 is none
-_MOST = 2**32 - 1
+MAX_LIMIT = 254  # of high priority: 255 is none
+_MAX_UINT32 = 2**32 - 1
 
 
-def at_first(able: Ability) -> Tables:
+def build_initial_tables(able: Ability) -> Tables:
     """A port that was told nothing: one queue for all."""
     weights = (able.units, *[0] * (able.queues - 1))
     return Tables(queue_of=(0,) * able.levels, weights=weights)
 
 
-def refusal(wanted: Tables, able: Ability) -> str | None:
+def find_refusal(wanted: Tables, able: Ability) -> str | None:
     """Why a port cannot be told these tables; None if it can."""
     return find_misfit(wanted, able) or (
-        _unfit_vlarb(wanted, able) if able.scheduler == "vlarb" else _unfit_htb(wanted, able)
+        _find_vlarb_refusal(wanted, able)
+        if able.scheduler == "vlarb"
+        else _find_htb_refusal(wanted, able)
     )
 
 
-def _unfit_vlarb(wanted: Tables, able: Ability) -> str | None:
+def _find_vlarb_refusal(wanted: Tables, able: Ability) -> str | None:
     lane = None if wanted.lane is None else wanted.lane.queue
     low = [weight for queue, weight in enumerate(wanted.weights) if queue != lane]
     needed = sum(-(-weight // ENTRY_WEIGHT) for weight in low)
     if needed > able.entries:
         return f"{needed} arbitration entries needed, and it has {able.entries}"
-    if wanted.lane is not None and wanted.lane.limit > MOST_LIMIT:
-        return f"limit {wanted.lane.limit} of high priority, {MOST_LIMIT} is the most"
+    if wanted.lane is not None and wanted.lane.limit > MAX_LIMIT:
+        return f"limit {wanted.lane.limit} of high priority, {MAX_LIMIT} is the most"
     return None
 
 
-def _unfit_htb(wanted: Tables, able: Ability) -> str | None:
+def _find_htb_refusal(wanted: Tables, able: Ability) -> str | None:
     if sum(wanted.weights) > able.units:
         return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
-    if wanted.lane is not None and wanted.lane.limit > _MOST:
-        return f"a lane's limit of {wanted.lane.limit} bytes, {_MOST} is the most"
+    if wanted.lane is not None and wanted.lane.limit > _MAX_UINT32:
+        return f"a lane's limit of {wanted.lane.limit} bytes, {_MAX_UINT32} is the most"
     return None
 
 
-def steps(had: Tables, wanted: Tables, able: Ability) -> list[Tables]:
+def plan_steps(had: Tables, wanted: Tables, able: Ability) -> list[Tables]:
     """The port's tables after each write of one register; every level is served in all of them."""
     between = []
     if had.queue_of != wanted.queue_of:
         both = (max(pair) for pair in zip(had.weights, wanted.weights, strict=True))
         # In between one entry for each queue: so many there always are.
-        most = ENTRY_WEIGHT if able.scheduler == "vlarb" else _MOST
+        most = ENTRY_WEIGHT if able.scheduler == "vlarb" else _MAX_UINT32
         served = replace(had, weights=tuple(min(weight, most) for weight in both))
         between = [served, replace(served, queue_of=wanted.queue_of)]
-    found, last = [], had
-    for one in (*between, wanted):
-        if one != last:
-            found.append(one)
-        last = one
-    return found
+    states, last = [], had
+    for state in (*between, wanted):
+        if state != last:
+            states.append(state)
+        last = state
+    return states
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RegisterLayout:
     """The registers of a port as bytes: a byte for each level; then weights, and the lane."""
 
     levels: int
@@ -81,16 +83,16 @@ class Layout:
     def _weights(self) -> struct.Struct:
         return struct.Struct(f">{self.queues}IiI")
 
-    def map_of(self, tables: Tables) -> bytes:
+    def pack_map(self, tables: Tables) -> bytes:
         return bytes(tables.queue_of).ljust(self.levels, b"\0")
 
-    def weights_of(self, tables: Tables) -> bytes:
+    def pack_weights(self, tables: Tables) -> bytes:
         lane = tables.lane
         none_or_lane = (-1, 0) if lane is None else (lane.queue, lane.limit)
         more = (0,) * (self.queues - len(tables.weights))
         return self._weights.pack(*tables.weights, *more, *none_or_lane)
 
-    def tables(self, registers: bytes, able: Ability) -> Tables:
+    def unpack_tables(self, registers: bytes, able: Ability) -> Tables:
         *weights, queue, limit = self._weights.unpack_from(registers, self.levels)
         return Tables(
             queue_of=tuple(registers[: able.levels]),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
-from weft.switches.simulated.register_tables import Layout, at_first
+from weft.switches.simulated.register_tables import RegisterLayout, build_initial_tables
 from weft.switches.tables import Ability, PortName, Tables
 
 _DIGEST_BYTES = 32
@@ -45,14 +45,14 @@ class Registers:
         failing: WriteFailures | None,
     ) -> None:
         self._abilities = abilities
-        self._layout = Layout(
+        self._layout = RegisterLayout(
             max(able.levels for able in abilities.values()),
             max(able.queues for able in abilities.values()),
         )
         self._place = {port: n for n, port in enumerate(sorted(abilities))}
         self._probability = failing.probability if failing else 0.0
         self._random = random.Random(failing.seed if failing else 0)
-        self._file = os.memfd_create("weft-switches") if path is None else _opened(path)
+        self._file = os.memfd_create("weft-switches") if path is None else _open_file(path)
         self._prepare("switches in memory" if path is None else str(path))
 
     def close(self) -> None:
@@ -61,48 +61,48 @@ class Registers:
         os.close(file)
 
     def read(self, port: PortName) -> Tables:
-        registers = os.pread(self._file, self._layout.size, self._at(port))
-        return self._layout.tables(registers, self._abilities[port])
+        registers = os.pread(self._file, self._layout.size, self._offset(port))
+        return self._layout.unpack_tables(registers, self._abilities[port])
 
     def write_map(self, port: PortName, tables: Tables) -> None:
         self._maybe_fail(port)
-        os.pwrite(self._file, self._layout.map_of(tables), self._at(port))
+        os.pwrite(self._file, self._layout.pack_map(tables), self._offset(port))
 
     def write_weights(self, port: PortName, tables: Tables) -> None:
         self._maybe_fail(port)
-        registers = self._layout.weights_of(tables)
-        os.pwrite(self._file, registers, self._at(port) + self._layout.levels)
+        registers = self._layout.pack_weights(tables)
+        os.pwrite(self._file, registers, self._offset(port) + self._layout.levels)
 
     def _maybe_fail(self, port: PortName) -> None:
         if self._probability and self._random.random() < self._probability:
             raise InputError(str(port), "a write was lost, as was asked for")
 
-    def _at(self, port: PortName) -> int:
+    def _offset(self, port: PortName) -> int:
         return _DIGEST_BYTES + self._place[port] * self._layout.size
 
     def _prepare(self, where: str) -> None:
         digest = self._digest()
-        found = os.pread(self._file, _DIGEST_BYTES, 0)
-        if found == digest:
+        stored = os.pread(self._file, _DIGEST_BYTES, 0)
+        if stored == digest:
             return
-        if any(found):
+        if any(stored):
             self.close()
             problem = "has the registers of other switches"
             raise InputError(where, problem, "delete it, or name another file")
         first = [
-            self._layout.map_of(tables) + self._layout.weights_of(tables)
-            for tables in (at_first(self._abilities[port]) for port in self._place)
+            self._layout.pack_map(tables) + self._layout.pack_weights(tables)
+            for tables in (build_initial_tables(self._abilities[port]) for port in self._place)
         ]
         # The digest last: a file that was not finished is begun anew.
         os.pwrite(self._file, b"".join(first), _DIGEST_BYTES)
         os.pwrite(self._file, digest, 0)
 
     def _digest(self) -> bytes:
-        told = [f"{port} {self._abilities[port]}" for port in self._place]
-        return hashlib.sha256("\n".join(told).encode()).digest()
+        lines = [f"{port} {self._abilities[port]}" for port in self._place]
+        return hashlib.sha256("\n".join(lines).encode()).digest()
 
 
-def _opened(path: Path) -> int:
+def _open_file(path: Path) -> int:
     with explain_file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from weft.studies.efa.efa_advice import ADVICE
-from weft.studies.efa.published_evidence import Fabric, fdr_advice, published_advice
+from weft.studies.efa.efa_advice import ADVICE, Fabric, fdr_advice, published_advice
 from weft.studies.study import run_study
 from weft.tune.rules.rule import UNKNOWN, Rule
 

@@ -1,25 +1,18 @@
-"""The InfiniBand benchmarks of 2016: rows beside published values, claims, what is measured."""
+"""The InfiniBand benchmarks of 2016: rows beside published values, claims, figures."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
-from weft.records import Provenance, Record, Scalar
-from weft.studies import NotHere
 from weft.studies.draw import study_figures
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016.link_rates import TABLE1
-from weft.studies.ib2016.send_throughput import FIG5
 from weft.studies.published import published, stated
-from weft.studies.rounds import ROUNDS, in_round
 from weft.studies.rperf.parameter_sources import predictions
-from weft.studies.site import Site
-from weft.studies.study import Result, Study, run_study
+from weft.studies.study import Result, run_study
 from weft.studies.tabulated import row_errors
 from weft.studies.text import study_table
 
@@ -27,24 +20,9 @@ BY_NAME = {study.name: study for study in IB2016}
 TABLES = [name for name in BY_NAME if "table" in name]
 
 
-def computed(study: Study) -> Study:
-    """The study where nothing can be measured."""
-
-    def none(_: Site) -> Record:
-        raise NotHere("no such machine")
-
-    return replace(
-        study,
-        points=tuple(
-            replace(p, run=none) if p.source == "measurement" else p for p in study.points
-        ),
-        claims=tuple(c for c in study.claims if c.source != "measurement"),
-    )
-
-
 @pytest.fixture(scope="module")
 def results() -> dict[str, Result]:
-    return {name: run_study(computed(study)) for name, study in BY_NAME.items()}
+    return {name: run_study(study) for name, study in BY_NAME.items()}
 
 
 def verdicts(result: Result) -> dict[str, bool | None]:
@@ -158,46 +136,6 @@ def test_the_header_of_ud_does_not_explain_its_latency(results) -> None:
     assert said["The cause is UD's further header, DETH."] is False
 
 
-# ---- What is measured -------------------------------------------------------------------------
-
-
-def record(gbps: float) -> Record:
-    return Record(
-        kind="measurement",
-        name="b",
-        quantities={"throughput": Scalar(gbps * 1e9, "b/s")},
-        provenance=Provenance(weft_version="0"),
-    )
-
-
-def rounds(of_size: dict[int, float], spread: float) -> dict[str, Record]:
-    """Rounds of each size, odd ones better; the largest size the other way round."""
-    return {
-        in_round(f"tcp, one way, {size} B", number): record(
-            value * spread ** (number % 2 if size < 2**20 else 1 - number % 2)
-        )
-        for size, value in of_size.items()
-        for number in range(1, ROUNDS + 1)
-    }
-
-
-@pytest.mark.parametrize(
-    ("last", "spread", "holds"), [(12.0, 1.01, True), (5.0, 1.01, False), (11.0, 3.0, None)]
-)
-def test_growth_here_is_judged_as_surely_as_the_rounds_allow(
-    last: float, spread: float, holds: bool | None
-) -> None:
-    (claim,) = (c for c in FIG5.claims if c.source == "measurement")
-    of_size = {64: 0.1, 1024: 1.0, 32768: 10.0, 2**20: last}
-    assert claim.judge(rounds(of_size, spread)).holds is holds
-
-
-def test_what_is_measured_here_stands_beside_no_published_value() -> None:
-    ours = [o for s in IB2016 for o in s.observations if o.source == "measurement"]
-    assert ours
-    assert all(o.published is None and o.system.startswith("this machine") for o in ours)
-
-
 # ---- Text and figures -------------------------------------------------------------------------
 
 
@@ -208,7 +146,7 @@ def test_settings_of_a_study_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize("name", list(BY_NAME))
-def test_a_study_can_be_printed_and_drawn_without_this_machine(results, name: str) -> None:
+def test_a_study_can_be_printed_and_drawn(results, name: str) -> None:
     assert BY_NAME[name].title in study_table(results[name])
     for number, figure in enumerate(study_figures(results[name])):
         assert to_svg(figure, salt=str(number), title="t").startswith(("<svg", "<?xml"))

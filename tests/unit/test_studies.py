@@ -353,17 +353,19 @@ def test_two_systems_are_told_in_two_tables():
 
 
 def test_a_measured_point_keeps_the_settings_to_repeat_it():
-    point = measured("64 B", {"payload_B": 64}, latency, over="delay", size="64 B", count=50)
+    point = measured(
+        "64 B", {"payload_B": 64}, latency, "a delay", over="delay", size="64 B", count=50
+    )
     result = run_study(a_study(points=(point,)))
     record = result.records["64 B"]
     assert record.name == "latency"
     assert record.settings["over"] == "delay"
-    assert record.settings["system"] == "this machine, delay"
+    assert record.settings["system"] == "a delay"
     assert result.missing == {}
 
 
 def test_a_transport_that_is_not_there_is_a_reason_and_not_an_error():
-    point = measured("64 B", {}, latency, over="ofi:nowhere", size="64 B", count=50)
+    point = measured("64 B", {}, latency, "s", over="ofi:nowhere", size="64 B", count=50)
     result = run_study(a_study(points=(point,)))
     assert "not available" in result.missing["64 B"]
 
@@ -404,10 +406,10 @@ def test_an_unknown_study_is_exit_status_2_and_one_line(capsys):
 
 
 def test_an_interrupt_keeps_the_studies_that_were_finished(monkeypatch, tmp_path, capsys):
-    def interrupted_at_the_second(study, progress=None):
+    def interrupted_at_the_second(study, progress, connect):
         if study.name != "rperf-fig11":
             raise KeyboardInterrupt
-        return run_study(study, progress)
+        return run_study(study, progress, connect)
 
     monkeypatch.setattr("weft.cli.study.run_study", interrupted_at_the_second)
     file = tmp_path / "r.jsonl"

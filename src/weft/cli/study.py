@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
+from weft.measure import Peer, open_peer
 from weft.plot import to_png, to_svg
 from weft.records import (
     Record,
@@ -31,18 +33,21 @@ from weft.studies import (
     takes_applications,
     with_applications,
 )
+from weft.studies.experiment import experiment_names, with_experiment
 from weft.studies.page import studies_report
 from weft.studies.saba.cohort import own_cohort
 from weft.studies.text import claims_verdict, standing, study_list, study_table, verdict
+from weft.wire import read_token
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     study = commands.add_parser(
         "study",
         help="reproduce a paper's figures beside its published values",
-        description="Studies hold a paper's published values, set a simulation, a model or a "
-        "measurement of this machine beside them, compare, and judge the paper's claims. Exit "
-        "status 1: a row is outside its tolerance and no reason is written.",
+        description="Studies hold a paper's published values, set a simulation or a model beside "
+        "them, compare, and judge the paper's claims. With --peer they also run the paper's "
+        "experiment on your fabric. Exit status 1: a row is outside its tolerance and no reason is "
+        "written.",
     )
     actions = study.add_subparsers(title="actions", metavar="ACTION", required=True)
     actions.add_parser("list", help="name the studies").set_defaults(run=run_list)
@@ -52,6 +57,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command.add_argument("-o", "--output", metavar="FILE", help="write the records (JSON lines)")
     command.add_argument("--report", metavar="FILE", help="write one HTML page of all of them")
     command.add_argument("--figure", metavar="DIR", help="draw each study as DIR/NAME.svg and .png")
+    command.add_argument(
+        "--peer",
+        metavar="HOST[:PORT]",
+        help="also run the paper's experiment on your fabric, with weft serve at this host",
+    )
+    command.add_argument(
+        "--over", metavar="TRANSPORT", help="of the experiment; default: the paper's"
+    )
+    command.add_argument("--token-file", metavar="FILE", help="the token that the peer asks for")
     command.add_argument(
         "--table",
         metavar="DIR",
@@ -67,7 +81,8 @@ def run_list(_: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    studies = _with_own(find_studies(args.names), args.table)
+    studies = _add_applications(find_studies(args.names), args.table)
+    studies = _add_experiments(studies, args)
     if args.output:
         check_output(args.output)
     if args.report:
@@ -81,24 +96,43 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row.unexplained for row in rows))
 
 
-def _with_own(studies: Sequence[Study], table: str | None) -> list[Study]:
+def _add_applications(studies: Sequence[Study], directory: str | None) -> list[Study]:
     """The studies, with the user's applications where they show applications."""
     takers = [study.name for study in studies if takes_applications(study)]
-    if table and not takers:
-        named = ", ".join(study.name for study in STUDIES if takes_applications(study))
+    if directory and not takers:
+        names = ", ".join(study.name for study in STUDIES if takes_applications(study))
         raise InputError(
-            "--table", "none of these studies shows applications", f"use it with {named}"
+            "--table", "none of these studies shows applications", f"use it with {names}"
         )
-    own = AppTable(Path(table) if table else default_directory())
-    found, damaged = own.all() if takers else ([], [])
+    table = AppTable(Path(directory) if directory else default_directory())
+    applications, damaged = table.all() if takers else ([], [])
     for error in damaged:
         print(f"weft: {error}", file=sys.stderr)
-    if table and not found:
-        raise InputError(table, "no application in it", "profile one with weft profile")
-    if not found:
+    if directory and not applications:
+        raise InputError(directory, "no application in it", "profile one with weft profile")
+    if not applications:
         return list(studies)
-    cohort = own_cohort(own.directory, found)
+    cohort = own_cohort(table.directory, applications)
     return [with_applications(s, cohort) if s.name in takers else s for s in studies]
+
+
+def _add_experiments(studies: Sequence[Study], args: argparse.Namespace) -> list[Study]:
+    """The studies, with their experiments where there is a peer to run them with."""
+    if not args.peer:
+        if args.over or args.token_file:
+            option = "--over" if args.over else "--token-file"
+            raise InputError(option, "is of an experiment", "name the other host: --peer HOST")
+        return list(studies)
+    names = experiment_names()
+    if not any(study.name in names for study in studies):
+        raise InputError(
+            "--peer", "none of these studies has an experiment", f"use it with {', '.join(names)}"
+        )
+    return [with_experiment(s, args.peer, args.over) if s.name in names else s for s in studies]
+
+
+def _connect(args: argparse.Namespace) -> Peer:
+    return open_peer(args.peer, read_token(args.token_file) if args.token_file else None)
 
 
 def _run_and_print(studies: Sequence[Study], args: argparse.Namespace) -> list[Result]:
@@ -108,7 +142,7 @@ def _run_and_print(studies: Sequence[Study], args: argparse.Namespace) -> list[R
     try:
         for study in studies:
             with ProgressBar(study.name) as bar:
-                result = run_study(study, bar.update)
+                result = run_study(study, bar.update, partial(_connect, args))
             results.append(result)
             records += study_records(result)
             _emit(result, args)

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 
 from weft.errors import InputError
 from weft.studies.efa import EFA
-from weft.studies.efa.efa_advice import ADVICE
-from weft.studies.efa.interfaces import INTERFACES
 from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
 from weft.studies.rperf import RPERF
@@ -18,7 +16,7 @@ from weft.studies.saba import OF_APPLICATIONS, SABA
 from weft.studies.saba.cohort import Cohort, recorded_here
 from weft.studies.study import Study
 
-STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *INTERFACES, ADVICE, *FDR, *SABA)
+STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
 
 
 def find_studies(names: Sequence[str]) -> list[Study]:

@@ -27,10 +27,11 @@ class StudyError(WeftError):
 
 
 class Site:
-    """What the points of a study share; a context manager."""
+    """What the points of a study share, such as the peer of measurements; a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Callable[[], Peer] = open_peer) -> None:
         self.packet_hops = 0
+        self._connect = connect
         self._open = ExitStack()
         self._peer: Peer | None = None
 
@@ -47,9 +48,9 @@ class Site:
 
     @property
     def peer(self) -> Peer:
-        """A measuring peer on this machine, opened when asked for first, or after it was lost."""
+        """The measuring peer, connected at first use and again after it was lost."""
         if self._peer is None or self._peer.is_lost_within(0):
-            self._peer = self._open.enter_context(open_peer("local"))
+            self._peer = self._open.enter_context(self._connect())
         return self._peer
 
 
@@ -108,15 +109,14 @@ def modelled(
     return Point(setting=setting, settings=settings, source="model", system=system, run=run)
 
 
-def here(over: str) -> str:
-    """The system of what is measured on this machine."""
-    return f"this machine, {over}"
-
-
 def measured(
-    setting: str, settings: Mapping[str, Plain], test: Callable[..., Measurement], **options: object
+    setting: str,
+    settings: Mapping[str, Plain],
+    test: Callable[..., Measurement],
+    system: str,
+    **options: object,
 ) -> Point:
-    """A test of `weft.measure` with a peer on this machine; options as on the command line."""
+    """A test of `weft.measure` with the site's peer; options as on the command line."""
     over = str(options.get("over", "tcp"))
 
     def run(site: Site) -> Record:
@@ -128,6 +128,4 @@ def measured(
             raise NotHere(measurement.ended)
         return measurement.record
 
-    return Point(
-        setting=setting, settings=settings, source="measurement", system=here(over), run=run
-    )
+    return Point(setting=setting, settings=settings, source="measurement", system=system, run=run)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft import __version__
+from weft.measure import Peer, open_peer
 from weft.records import Plain, Provenance, Record
 from weft.studies.claim import Claim, NotHere, Verdict, judge
 from weft.studies.observation import Observation, Records, Row, row_fields
@@ -41,6 +42,21 @@ class Study:
     claims: tuple[Claim, ...] = ()
     notes: tuple[str, ...] = ()
     remarks: Callable[[Result], tuple[str, ...]] = lambda _: ()  # what follows from the result
+
+
+def experiment_only(name: str, title: str, paper: Paper, place: str) -> Study:
+    """A study without a model: the paper gives too few values for one, only an experiment."""
+    return Study(
+        name=name,
+        title=title,
+        paper=paper,
+        place=place,
+        system="",
+        points=(),
+        observations=(),
+        panels=(),
+        notes=(f"Only an experiment, for your own fabric: weft study run {name} --peer HOST.",),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +113,15 @@ class _Found(dict[str, Record]):
         raise NotHere(self._reasons[setting])
 
 
-def run_study(study: Study, progress: Callable[[float], None] | None = None) -> Result:
-    """Run every point of a study and compare."""
+def run_study(
+    study: Study,
+    progress: Callable[[float], None] | None = None,
+    connect: Callable[[], Peer] = open_peer,
+) -> Result:
+    """Run every point of a study and compare; `connect` opens the peer of its measurements."""
     records: dict[str, Record] = {}
     missing: dict[str, str] = {}
-    with Site() as site:
+    with Site(connect) as site:
         for number, point in enumerate(study.points):
             try:
                 records[point.setting] = record_of(point, site, study.name)

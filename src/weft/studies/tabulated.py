@@ -2,8 +2,7 @@
 
 A `Curve` is one column: the model's values where the paper has some, as one record with a series,
 and a row for each published value. `table_panel` draws published marks and model lines,
-`measured_panel` what was measured here. Entry points: `curve`, `table_panel`, `measured_panel`,
-`error_remark`.
+`line_panel` lines alone. Entry points: `curve`, `table_panel`, `line_panel`, `error_remark`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.model.fit import ErrorSummary, FloatArray
-from weft.plot.style import MUTED, PALETTE, PUBLISHED, label_log_axis, legend
+from weft.plot.style import PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Quantity, Record, Series
 from weft.studies.observation import Kind, Observation, Records
 from weft.studies.published import PublishedTable
@@ -149,7 +148,7 @@ def table_panel(
                 markersize=2.5,
             )
         ax.plot([], [], "o", markerfacecolor="none", markeredgecolor=PUBLISHED, label="published")
-        _axes(ax, x_label, y_label, log_x, log_y, title)
+        label_axes(ax, x_label, y_label, log_x, log_y, title)
 
     return draw
 
@@ -157,24 +156,19 @@ def table_panel(
 Lines = Mapping[str, Sequence[tuple[float, float]]]  # label: (x, y) in order
 
 
-def measured_panel(
+def line_panel(
     lines: Callable[[Records], Lines],
     x_label: str,
     y_label: str,
     *,
     log_x: bool = True,
     log_y: bool = False,
-    title: str = "measured on this machine",
+    title: str = "",
 ) -> Callable[[Axes, Result], None]:
-    """What was measured here, on axes of its own; `lines` reads it off the records there are."""
+    """Lines that are read from the records."""
 
     def draw(ax: Axes, result: Result) -> None:
-        found = lines(result.records)
-        if not any(found.values()):  # an axis of powers needs a value
-            ax.text(0.5, 0.5, "nothing could be measured here", ha="center", color=MUTED)
-            ax.set_axis_off()
-            return
-        for number, (label, points) in enumerate(found.items()):
+        for number, (label, points) in enumerate(lines(result.records).items()):
             ax.plot(
                 [x for x, _ in points],
                 [y for _, y in points],
@@ -184,12 +178,13 @@ def measured_panel(
                 markersize=4,
                 linewidth=1.4,
             )
-        _axes(ax, x_label, y_label, log_x, log_y, title)
+        label_axes(ax, x_label, y_label, log_x, log_y, title)
 
     return draw
 
 
-def _axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title: str) -> None:
+def label_axes(ax: Axes, x_label: str, y_label: str, log_x: bool, log_y: bool, title: str) -> None:
+    """Scales, labels and legend; logarithmic sizes are powers of two."""
     if log_x:
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter(lambda value, _: _power(value))

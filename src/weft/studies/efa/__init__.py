@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from weft.studies.efa.capability_table import TABLE2_1
-from weft.studies.efa.efa_latency import C1, C6, C7, C9
-from weft.studies.efa.efa_saturation import C8
+from weft.studies import paper
+from weft.studies.efa.efa_advice import ADVICE
+from weft.studies.efa.efa_latency import C1, C6, C7, C8, C9
 from weft.studies.efa.efa_throughput import C2, C3, C4, C5, C10
-from weft.studies.study import Study
+from weft.studies.study import Study, experiment_only
 
-EFA: tuple[Study, ...] = (TABLE2_1, C1, C2, C3, C4, C5, C6, C7, C8, C9, C10)
+INTERFACES = experiment_only(
+    "efa-interfaces", "One wire, two interfaces: verbs and libfabric", paper.EFA, "4.11, Fig. 4.18"
+)
+
+EFA: tuple[Study, ...] = (C1, C2, C3, C4, C5, C6, C7, C8, C9, C10, INTERFACES, ADVICE)

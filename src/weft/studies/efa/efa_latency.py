@@ -1,28 +1,118 @@
-"""Latency in the EFA thesis, beside fitted models and this machine.
+"""Latency in the EFA thesis beside fitted models, and what all tables of appendix C share.
 
-By size and interface (C.1), SRD and UD (C.6), libfabric's calls (C.7), and around the size at which
-a message is split (C.9).
-
-Entry points: `C1`, `C6`, `C7`, `C9`. Units: us, bytes.
+By size and interface (C.1), SRD and UD (C.6), libfabric's calls (C.7), beside load (C.8), and
+around the size at which a message is split (C.9).
+Entry points: `C1`, `C6`, `C7`, `C8`, `C9`; `efa_study`, `fit_remarks`. Units: us, bytes, MB/s.
 """
 
 from __future__ import annotations
 
-from weft.studies.efa.efa_latency_here import (
-    C1_CLAIMS,
-    C1_LINES,
-    C6_CLAIMS,
-    C6_LINES,
-    C7_CLAIMS,
-    C7_LINES,
-    C9_CLAIMS,
-    C9_LINES,
-)
-from weft.studies.efa.efa_tables import efa_study, latency_curve, latency_remarks
-from weft.studies.rounds_draw import rounds_panel
-from weft.studies.tabulated import table_panel, zoomed
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-SIZE, LATENCY, HALF_RTT = "message size (B)", "latency (µs)", "half RTT, median (µs)"
+import numpy as np
+
+from weft.model import Fit, FloatArray
+from weft.studies.calibrated import LATENCY, SATURATION, doubling_load
+from weft.studies.calibrated.saturation import Quantile
+from weft.studies.claim import Claim, Verdict
+from weft.studies.observation import Records
+from weft.studies.paper import EFA
+from weft.studies.published import published, stated
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import (
+    Curve,
+    curve,
+    error_remark,
+    observations_of,
+    points_of,
+    row_errors,
+    table_panel,
+    zoomed,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LATENCY_TOLERANCE = 0.12
+SYSTEM = "EFA thesis (model)"
+SIZE, LATENCY_LABEL = "message size (B)", "latency (µs)"
+
+
+def size_text(size_bytes: float) -> str:
+    return f"{size_bytes:g} B"
+
+
+def predicted(fitted: Fit, **varied: FloatArray) -> FloatArray:
+    """The model's values; inputs that all its rows share are filled in."""
+    (count,) = {len(values) for values in varied.values()}
+    shared = {r.name: np.full(count, r.low) for r in fitted.ranges if r.name not in varied}
+    return fitted.predict(extrapolate=False, **shared, **varied)
+
+
+def latency_curve(
+    table: str, column: str, calibration: str, label: str, quantity: str = "latency, average"
+) -> Curve:
+    """A column of latencies by size."""
+    calibrated = LATENCY[calibration]
+    return curve(
+        published(table),
+        column,
+        x="size_bytes",
+        label=label,
+        quantity=quantity,
+        unit="us",
+        predict=lambda size: predicted(calibrated.fit(), size_bytes=size),
+        system=calibrated.system,
+        tolerance=LATENCY_TOLERANCE,
+        x_text=size_text,
+    )
+
+
+def fit_remarks(fits: Mapping[str, Callable[[], Fit]]) -> Callable[[Result], tuple[str, ...]]:
+    """How far each fitted model is from the rows it was fitted to, and from rows left out."""
+
+    def remarks(result: Result) -> tuple[str, ...]:
+        made = {label: fit() for label, fit in fits.items()}
+        fits_text = (
+            error_remark(f"Model {label}, fitted to {fitted.data}", fitted.error, fitted.held_out)
+            for label, fitted in made.items()
+        )
+        return (error_remark("The models on this study's rows", row_errors(result)), *fits_text)
+
+    return remarks
+
+
+def latency_remarks(names: Sequence[str]) -> Callable[[Result], tuple[str, ...]]:
+    return fit_remarks({name: LATENCY[name].fit for name in names})
+
+
+def efa_study(
+    number: str,
+    title: str,
+    curves: Sequence[Curve],
+    panels: Sequence[Callable[[Axes, Result], None]],
+    claims: Sequence[Claim] = (),
+    notes: Sequence[str] = (),
+    remarks: Callable[[Result], tuple[str, ...]] = lambda _: (),
+) -> Study:
+    """A table of appendix C: models beside published values."""
+    return Study(
+        name=f"efa-c{number}",
+        title=title,
+        paper=EFA,
+        place=f"C.{number}",
+        system=SYSTEM,
+        points=points_of(curves),
+        observations=observations_of(curves),
+        panels=tuple(panels),
+        claims=tuple(claims),
+        remarks=remarks,
+        notes=tuple(notes),
+    )
+
+
+# ---- C.1, C.6, C.7, C.9 -----------------------------------------------------------------------
 
 C1_CURVES = (
     latency_curve("efa-c1", "RC_us", "efa-rc", "RC, InfiniBand EDR"),
@@ -33,17 +123,7 @@ C1 = efa_study(
     "1",
     "Latency by message size: RDMA, SRD and sockets",
     C1_CURVES,
-    panels=(
-        table_panel(C1_CURVES, SIZE, LATENCY),
-        rounds_panel(C1_LINES, SIZE, HALF_RTT, log_y=True),
-    ),
-    lines=C1_LINES,
-    claims=C1_CLAIMS,
-    notes=(
-        "ofi:tcp is libfabric on top of kernel sockets, ofi:shm shared memory between two "
-        "processes: of the two only ofi:shm leaves the kernel out, as EFA and InfiniBand do, and "
-        "it has no wire.",
-    ),
+    panels=(table_panel(C1_CURVES, SIZE, LATENCY_LABEL),),
     remarks=latency_remarks(("efa-rc", "efa-srd", "efa-sockets")),
 )
 
@@ -61,16 +141,7 @@ C6 = efa_study(
     "6",
     "Latency of reliable and unreliable datagrams over EFA",
     (*C6_AVERAGE, *C6_LEAST),
-    panels=(
-        zoomed(table_panel((*C6_AVERAGE, *C6_LEAST), SIZE, LATENCY, log_y=False)),
-        rounds_panel(C6_LINES, SIZE, HALF_RTT),
-    ),
-    lines=C6_LINES,
-    claims=C6_CLAIMS,
-    notes=(
-        "Here reliability is software: the kernel's in tcp, libfabric's ofi_rxd in ofi:udp rdm; in "
-        "SRD the adapter has it. udp and tcp differ in more than reliability.",
-    ),
+    panels=(zoomed(table_panel((*C6_AVERAGE, *C6_LEAST), SIZE, LATENCY_LABEL, log_y=False)),),
     remarks=latency_remarks(
         ("efa-ud-average", "efa-srd-average", "efa-ud-minimum", "efa-srd-minimum")
     ),
@@ -89,15 +160,10 @@ C7 = efa_study(
     "7",
     "Latency by libfabric call: send, tagged, inject",
     C7_CURVES,
-    panels=(
-        zoomed(table_panel(C7_CURVES, SIZE, LATENCY, log_y=False)),
-        rounds_panel(C7_LINES, SIZE, HALF_RTT, log_y=True),
-    ),
-    lines=C7_LINES,
-    claims=C7_CLAIMS,
+    panels=(zoomed(table_panel(C7_CURVES, SIZE, LATENCY_LABEL, log_y=False)),),
     notes=(
         "The model has three unknowns and each call four rows: a smooth description, hardly a "
-        "test. The tagged inject is not measured here; ofi:tcp injects up to 64 B.",
+        "test.",
     ),
     remarks=latency_remarks(tuple(name for _, name in _CALLS.values())),
 )
@@ -107,16 +173,68 @@ C9 = efa_study(
     "9",
     "Latency around the size at which libfabric splits a message",
     C9_CURVES,
-    panels=(
-        zoomed(table_panel(C9_CURVES, SIZE, LATENCY, log_x=False, log_y=False)),
-        rounds_panel(C9_LINES, SIZE, HALF_RTT, log_x=False),
-    ),
-    lines=C9_LINES,
-    claims=C9_CLAIMS,
-    notes=(
-        "Measured over ofi:udp rdm: libfabric's ofi_rxd splits messages in software over datagrams "
-        "of at most 1472 B, as the EFA provider does over packets of 8760 B. The loopback's own "
-        "MTU (65536 B) plays no part.",
-    ),
+    panels=(zoomed(table_panel(C9_CURVES, SIZE, LATENCY_LABEL, log_x=False, log_y=False)),),
     remarks=latency_remarks(("efa-segmented",)),
+)
+
+
+# ---- C.8 --------------------------------------------------------------------------------------
+
+LOAD_TOLERANCE: dict[Quantile, float] = {"p50": 0.10, "p99": 0.20}
+ALMOST_TWICE = 1.7
+
+
+def _load_curve(quantile: Quantile, table: str) -> Curve:
+    calibrated = SATURATION[f"efa-{quantile}"]
+    return curve(
+        published(table),
+        f"{quantile}_us",
+        x="load_MBps",
+        label=quantile,
+        system=calibrated.system,
+        predict=lambda load: calibrated.fit().predict(load_MBps=load),
+        tolerance=LOAD_TOLERANCE[quantile],
+        quantity=f"probe latency, {quantile}",
+        unit="us",
+        x_text=lambda load: f"load {load:g} MB/s",
+    )
+
+
+C8_CURVES = (_load_curve("p50", "efa-c8-1"), _load_curve("p99", "efa-c8-2"))
+
+
+def _median_doubles(_: Records) -> Verdict:
+    """The fitted median at the greatest load of the table over that at the least."""
+    load = published("efa-c8-1").column("load_MBps")
+    ends = np.array([load.min(), load.max()])
+    least, most = SATURATION["efa-p50"].fit().predict(load_MBps=ends)
+    doubling = {"p50": doubling_load("p50"), "p99": doubling_load("p99")}
+    loads = "; ".join(
+        f"{quantile} does not double up to the capacity"
+        if at is None
+        else f"{quantile} doubles at {at:.0f} MB/s"
+        for quantile, at in doubling.items()
+    )
+    grown = f"{most / least:.2f} from {ends[0]:.0f} to {ends[1]:.0f} MB/s"
+    return Verdict(holds=bool(ALMOST_TWICE <= most / least <= 2), evidence=f"{grown}; {loads}")
+
+
+C8 = efa_study(
+    "8",
+    "Latency of a probe beside load",
+    C8_CURVES,
+    panels=(
+        table_panel(C8_CURVES, "load (MB/s)", "latency of 4096 B (µs)", log_x=False, log_y=False),
+    ),
+    claims=(
+        Claim(
+            statement=f"{stated('efa', 'saturation-factor').says}: 2 times; in the fitted model: "
+            f"{ALMOST_TWICE} to 2",
+            place=stated("efa", "saturation-factor").place,
+            source="model",
+            system=SATURATION["efa-p50"].system,
+            judge=_median_doubles,
+        ),
+    ),
+    remarks=fit_remarks({name: SATURATION[name].fit for name in SATURATION}),
 )

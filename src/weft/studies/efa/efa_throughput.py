@@ -1,4 +1,4 @@
-"""Throughput in the EFA thesis, beside fitted models and this machine.
+"""Throughput in the EFA thesis, beside fitted models.
 
 One message at a time (C.2), by outstanding messages (C.3), queue pairs (C.4), threads (C.5), and
 one-sided operations (C.10). Entry points: `C2`, `C3`, `C4`, `C5`, `C10`. Units: those of the
@@ -22,28 +22,14 @@ from weft.studies.calibrated.published_rates import (
     RMA_SIZE,
     bytes_counted,
 )
-from weft.studies.efa.efa_latency_here import C2_CLAIMS, C2_LINES, SYNC_RATE
-from weft.studies.efa.efa_tables import efa_study, fit_remarks, size_text
-from weft.studies.efa.efa_throughput_here import (
-    C3_CLAIMS,
-    C3_LINES,
-    C4_CLAIMS,
-    C4_LINES,
-    C5_CLAIMS,
-    C5_LINES,
-    C10_CLAIMS,
-    SYNCHRONOUS,
-    WINDOWED,
-)
+from weft.studies.efa.efa_latency import SIZE, efa_study, fit_remarks, size_text
 from weft.studies.published import published
-from weft.studies.rounds_draw import rounds_panel
 from weft.studies.study import Result
 from weft.studies.tabulated import Curve, curve, table_panel
 
 TOLERANCE = 0.20
 BANDWIDTH, MESSAGE_RATE = "bandwidth", "message rate"
 DEPTH, QUEUE_PAIRS, THREADS = "outstanding messages", "queue pairs", "threads"
-SIZE = "message size (B)"
 ALONE = {"size_bytes": 0.0, "depth": 1.0, "qps": 1.0, "threads": 1.0}
 X_OF = {"queue_pairs": "qps"}  # where the table's name differs from the model's
 X_TEXTS: dict[str, Callable[[float], str]] = {
@@ -75,12 +61,12 @@ def rate_curve(
     **fixed: float,
 ) -> Curve:
     """A column of message rates, or of bandwidths that count `bytes_each` of a size per message."""
-    of, name = THROUGHPUT[system], X_OF.get(x, x)
+    calibrated, name = THROUGHPUT[system], X_OF.get(x, x)
 
     def predict(values: FloatArray) -> FloatArray:
         inputs = {key: np.full(values.shape, at) for key, at in (ALONE | fixed).items()}
         inputs[name] = values
-        rate = of.fit().predict(extrapolate=True, **inputs)
+        rate = calibrated.fit().predict(extrapolate=True, **inputs)
         if bytes_each is None:
             return rate
         return rate * bytes_each(inputs["size_bytes"]) / (MIB if "MiBps" in column else 1.0)
@@ -91,7 +77,7 @@ def rate_curve(
         x=x,
         predict=predict,
         label=label,
-        system=of.system,
+        system=calibrated.system,
         quantity=MESSAGE_RATE if bytes_each is None else BANDWIDTH,
         unit="M/s" if bytes_each is None else "MiB/s" if "MiBps" in column else "MB/s",
         kind="rate" if bytes_each is None else "bandwidth",
@@ -140,12 +126,7 @@ C2 = efa_study(
     "2",
     "Bandwidth of one message at a time, by size",
     C2_CURVES,
-    panels=(
-        table_panel(C2_CURVES, SIZE, "bandwidth (MiB/s)"),
-        rounds_panel(tuple(SYNC_RATE.values()), SIZE, "bandwidth (MiB/s)", log_y=True),
-    ),
-    lines=C2_LINES,
-    claims=C2_CLAIMS,
+    panels=(table_panel(C2_CURVES, SIZE, "bandwidth (MiB/s)"),),
     notes=(
         "The SRD rows below 16 B, which the paper prints with one or two digits, are outside of "
         "what the model was fitted to.",
@@ -184,12 +165,7 @@ C3 = efa_study(
     "3",
     "Bandwidth and message rate by outstanding messages",
     tuple(one for curves in C3_TABLES.values() for one in curves),
-    panels=(
-        *(table_panel(curves, DEPTH, label) for label, curves in C3_TABLES.items()),
-        rounds_panel(C3_LINES, DEPTH, "message rate (M/s)", log_y=True),
-    ),
-    lines=C3_LINES,
-    claims=C3_CLAIMS,
+    panels=(*(table_panel(curves, DEPTH, label) for label, curves in C3_TABLES.items()),),
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
 )
 
@@ -220,10 +196,7 @@ C4 = efa_study(
     panels=(
         table_panel(C4_RC, QUEUE_PAIRS, "RC message rate (M/s)", log_y=False),
         table_panel(C4_SRD, QUEUE_PAIRS, "SRD message rate (M/s)", log_y=False),
-        rounds_panel(C4_LINES, "connections of one thread", "message rate (M/s)", log_y=True),
     ),
-    lines=C4_LINES,
-    claims=C4_CLAIMS,
     notes=(f"The paper states no depth for C.4; the model has perftest's own, {ASSUMED_DEPTH}.",),
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
 )
@@ -290,10 +263,7 @@ C5 = efa_study(
         table_panel(C5_BANDWIDTH, THREADS, "bandwidth (MB/s)"),
         table_panel(C5_RATE, THREADS, "message rate (M/s)"),
         table_panel(C5_SCALING, f"{DEPTH} of each thread", "SRD bandwidth, 64 B (MB/s)"),
-        rounds_panel(C5_LINES, THREADS, "message rate (M/s)", log_y=True),
     ),
-    lines=C5_LINES,
-    claims=C5_CLAIMS,
     notes=(
         "efa-bench's MB is 10^6 bytes and counts headers: 72 bytes for a message of 64 on EFA and "
         "150 on InfiniBand, from C.5.1 over C.5.2.",
@@ -345,22 +315,6 @@ C10 = efa_study(
     panels=(
         table_panel(C10_SYNC, SIZE, "bandwidth, one at a time (MB/s)"),
         table_panel(C10_DEPTH, "outstanding operations", f"bandwidth, {RMA_SIZE} B (MB/s)"),
-        rounds_panel(
-            tuple(SYNCHRONOUS.values()), SIZE, "bandwidth, one at a time (MiB/s)", log_y=True
-        ),
-        rounds_panel(
-            tuple(WINDOWED.values()),
-            "outstanding operations",
-            f"bandwidth, {RMA_SIZE} B (MiB/s)",
-            log_y=True,
-        ),
-    ),
-    lines=(*SYNCHRONOUS.values(), *WINDOWED.values()),
-    claims=C10_CLAIMS,
-    notes=(
-        "One-sided operations are emulated on both systems: libfabric's EFA provider needs the "
-        "peer's program to make progress, and so do ofi:tcp and, above its inline size, ofi:shm. "
-        "The synchronous send completes when it is copied, here; a read needs an answer.",
     ),
     remarks=remarks_of(*OPERATIONS.values()),
 )

@@ -8,7 +8,8 @@ acknowledgement, next post) during which nothing of it moves:
 R is that of data in the cache as long as B · size fits it, else that of data that is not. Set
 from the text: R = 49 Gb/s (1 Mi, 4 outstanding), 46 Gb/s outside the cache (1 Mi, 5 outstanding), a
 cache of 4 Mi (Equation 1), t from 10 Gb/s (32 Ki, 1 outstanding). Everything else is predicted.
-Entry points: `throughput`, `modelled_at`, `stated_row`, `model_panel`. Units: bytes, Gb/s, µs.
+Entry points: `throughput`, `modelled_at`, `stated_row`, `equation_row`, `model_panel`.
+Units: bytes, Gb/s, µs.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from weft.model.fit import FloatArray
 from weft.model.outstanding import Pipe, throughput_gbps
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Scalar, Series
-from weft.studies.observation import Kind, Observation, Records, scalar_in
+from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.published import stated
 from weft.studies.site import Point, modelled
 from weft.studies.study import Result
-from weft.studies.tabulated import OURS, measured_panel
+from weft.studies.tabulated import OURS, line_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,17 @@ SIZES = tuple(2**n for n in range(15, 27))
 CACHED_GBPS = stated("fdr", "1Mi-outstanding-4").value
 MISSING_GBPS = stated("fdr", "1Mi-outstanding-5").value
 POLLED_GBPS = stated("fdr", "polling-highest").value
+
+# Statements that set a parameter of the model, or say the same as one that did.
+SERVED = (
+    "32Ki-outstanding-1",
+    "32Ki-outstanding-1-elapsed",
+    "32Ki-outstanding-1-cpu",
+    "1Mi-outstanding-4",
+    "1Mi-outstanding-5",
+    "1Mi-drop",
+    "polling-highest",
+)
 
 
 def _on_the_line_us(size_bytes: float, rate_gbps: float) -> float:
@@ -90,8 +102,8 @@ def setting_text(size_bytes: int, outstanding: int) -> str:
 
 def modelled_at(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
     """A point of the model: values with units by name."""
-    found = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
-    return modelled(setting, {"setting": setting}, lambda: found, SYSTEM)
+    scalars = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
+    return modelled(setting, {"setting": setting}, lambda: scalars, SYSTEM)
 
 
 def modelled_line(
@@ -107,34 +119,55 @@ def modelled_line(
 
 
 def stated_row(
-    key: str,
-    setting: str,
-    quantity: str,
-    name: str,
-    *,
-    tolerance: float,
-    kind: Kind = "bandwidth",
-    reason: str = "",
-    served: bool = False,
+    key: str, setting: str, quantity: str, name: str, tolerance: float, reason: str = ""
 ) -> Observation:
-    """A value that the text states beside the model's; `name` is the quantity in the record.
-
-    `served`: the value, or another that says the same, set a parameter of the model.
-    """
-    said = stated("fdr", key)
+    """A value that the text states beside the model's; `name` is the quantity in the record."""
+    statement = stated("fdr", key)
     return Observation(
         setting=setting,
         quantity=quantity,
-        unit=said.unit,
-        kind=kind,
-        published=said.value,
-        place=said.place,
+        unit=statement.unit,
+        kind="value" if statement.unit == "s" else "bandwidth",
+        published=statement.value,
+        place=statement.place,
         reason=reason,
         source="model",
         system=SYSTEM,
         tolerance=tolerance,
-        predicted=not served,
-        read=lambda records: scalar_in(records[setting], name, said.unit),
+        predicted=key not in SERVED,
+        read=lambda records: scalar_in(records[setting], name, statement.unit),
+    )
+
+
+def equation_row(setting: str, quantity: str, name: str, by_hand: int, place: str) -> Observation:
+    """A value of a printed equation, worked by hand."""
+    return Observation(
+        setting=setting,
+        quantity=quantity,
+        unit="messages",
+        kind="value",
+        published=by_hand,
+        place=place,
+        source="model",
+        system=SYSTEM,
+        tolerance=0.0,
+        predicted=True,
+        read=lambda records: scalar_in(records[setting], name, "messages"),
+    )
+
+
+def draw_published(ax: Axes, marks: Sequence[tuple[float, float]], label: str) -> None:
+    """Published values as open marks."""
+    ax.plot(
+        [x for x, _ in marks],
+        [y for _, y in marks],
+        "o",
+        markersize=8.5,
+        markerfacecolor="none",
+        markeredgecolor=PUBLISHED,
+        markeredgewidth=1.6,
+        zorder=5,
+        label=label,
     )
 
 
@@ -148,28 +181,18 @@ def model_panel(
 ) -> Callable[[Axes, Result], None]:
     """The model's lines, and what the text states as open marks."""
 
-    def seen(records: Records) -> dict[str, list[tuple[float, float]]]:
-        found = {}
+    def series_points(records: Records) -> dict[str, list[tuple[float, float]]]:
+        points = {}
         for line in lines:
             series = records[line.setting].quantities[OURS]
             assert isinstance(series, Series)
-            found[line.setting] = list(zip(series.x, series.y, strict=True))
-        return found
+            points[line.setting] = list(zip(series.x, series.y, strict=True))
+        return points
 
-    base = measured_panel(seen, x_label, y_label, log_x=log_x, title="model and published")
+    base = line_panel(series_points, x_label, y_label, log_x=log_x, title="model and published")
 
     def draw(ax: Axes, result: Result) -> None:
-        ax.plot(
-            [x for x, _ in marks],
-            [y for _, y in marks],
-            "o",
-            markersize=8.5,
-            markerfacecolor="none",
-            markeredgecolor=PUBLISHED,
-            markeredgewidth=1.6,
-            zorder=5,
-            label="published",
-        )
+        draw_published(ax, marks, "published")
         base(ax, result)
 
     return draw

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weft.studies.ib2016.ipoib_latency import TABLE6, TABLE8
-from weft.studies.ib2016.ipoib_throughput import TABLE5, TABLE7
+from weft.studies.ib2016.ipoib import TABLE5, TABLE6, TABLE7, TABLE8
 from weft.studies.ib2016.link_rates import TABLE1
 from weft.studies.ib2016.send_latency import TABLE2, TABLE3, TABLE4
 from weft.studies.ib2016.send_throughput import FIG5, FIG6, FIG7, FIG8, FIG9, FIG10

@@ -1,0 +1,334 @@
+"""InfiniBand benchmarks 2016, Tables 5 to 8: throughput of UDP, latency of UDP and TCP over IPoIB.
+
+Ours are the throughput and latency models, fitted to each mode's table. The experiments of
+Tables 5 and 6 can be run on your own fabric. Entry points: `TABLE5` to `TABLE8`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.model.fit import FloatArray
+from weft.plot.style import PUBLISHED
+from weft.records import Series
+from weft.studies.calibrated.latency import LATENCY, Mode, Protocol, ipoib_latency_fit
+from weft.studies.calibrated.throughput import THROUGHPUT, udp_throughput_fit
+from weft.studies.claim import Claim, Verdict
+from weft.studies.observation import Records
+from weft.studies.paper import IB2016
+from weft.studies.published import PublishedTable, published, stated
+from weft.studies.study import Result, Study
+from weft.studies.tabulated import (
+    MARKERS,
+    OURS,
+    Curve,
+    Lines,
+    curve,
+    error_remark,
+    line_panel,
+    observations_of,
+    points_of,
+    value_at,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Tools = Mapping[str, Curve]  # by tool, all of one model
+
+
+def tools_panel(curves: Mapping[str, Tools], y_label: str) -> Callable[[Axes, Result], None]:
+    """A line for each model, and open marks of a shape for each tool."""
+
+    def lines(records: Records) -> Lines:
+        found = {}
+        for label, tools in curves.items():
+            series = records[next(iter(tools.values())).point.setting].quantities[OURS]
+            assert isinstance(series, Series)
+            found[f"{label}, model"] = list(zip(series.x, series.y, strict=True))
+        return found
+
+    models = line_panel(lines, "payload (B)", y_label, log_y=True, title="")
+
+    def draw(ax: Axes, result: Result) -> None:
+        named: set[str] = set()
+        for tools in curves.values():
+            for number, (tool, one) in enumerate(tools.items()):
+                label = f"published, {tool}"
+                ax.plot(
+                    one.x,
+                    one.published,
+                    MARKERS[number],
+                    markersize=6,
+                    markerfacecolor="none",
+                    markeredgecolor=PUBLISHED,
+                    markeredgewidth=1.2,
+                    zorder=3,
+                    label="_" if label in named else label,
+                )
+                named.add(label)
+        models(ax, result)
+
+    return draw
+
+
+# ---- Tables 5 and 7: throughput ----------------------------------------------------------------
+
+THROUGHPUT_TABLES: dict[Mode, str] = {"datagram": "ib2016-table5", "connected": "ib2016-table7"}
+THROUGHPUT_TOOLS = ("Netperf", "Hpcbench", "Qperf")
+THROUGHPUT_TOLERANCE = 0.20  # of a row; the model's own errors are in the remarks
+REASONS: dict[Mode, str] = {
+    "datagram": "The published time per datagram grows by 1.6 ns a byte around 2 KiB and by 0.6 at "
+    "32 KiB, where the tools are 12 % apart: costs that add up cannot grow ever more slowly.",
+    "connected": "Published datagrams of 4096 B take 21.8 µs and those of 16384 B 17.3 µs: larger "
+    "ones cost less, which no sum of costs gives. The paper does not say why.",
+}
+
+
+def _mbps(mode: Mode, size: FloatArray) -> FloatArray:
+    """Messages per microsecond are millions of them per second."""
+    return udp_throughput_fit(mode).predict(size_bytes=size) * size * 8
+
+
+def _throughput_curve(mode: Mode, tool: str) -> Curve:
+    return curve(
+        published(THROUGHPUT_TABLES[mode]),
+        f"{tool}_mbps",
+        x="size_bytes",
+        predict=lambda size: _mbps(mode, size),
+        label=f"{tool}, {mode}",
+        quantity="throughput",
+        unit="Mb/s",
+        system=_system(mode),
+        tolerance=THROUGHPUT_TOLERANCE,
+        kind="bandwidth",
+        x_text=lambda size: f"{size:.0f} B",
+        reason=REASONS[mode],
+    )
+
+
+def _system(mode: Mode) -> str:
+    return THROUGHPUT[f"ib2016-udp-{mode}"].system
+
+
+_THROUGHPUT_CURVES = {
+    mode: {tool: _throughput_curve(mode, tool) for tool in THROUGHPUT_TOOLS}
+    for mode in THROUGHPUT_TABLES
+}
+
+
+def _modelled_throughput(records: Records, mode: Mode) -> dict[float, float]:
+    one = _THROUGHPUT_CURVES[mode]["Netperf"]
+    return {size: value_at(records[one.point.setting], size) for size in one.x}
+
+
+def _throughput_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
+    def remarks(_: Result) -> tuple[str, ...]:
+        fitted = udp_throughput_fit(mode)
+        what = f"{fitted.form.name} of {fitted.data}"
+        return (error_remark(what, fitted.error, fitted.held_out),)
+
+    return remarks
+
+
+def _datagram_ahead(records: Records) -> Verdict:
+    datagram, connected = (_modelled_throughput(records, mode) for mode in THROUGHPUT_TABLES)
+    shares = {size: datagram[size] / connected[size] for size in datagram}
+    least = min(shares, key=lambda size: shares[size])
+    return Verdict(
+        holds=shares[least] > 1,
+        evidence=f"datagram over connected: x {shares[least]:.2f} ({least:.0f} B) to "
+        f"x {max(shares.values()):.2f}; at 32 KiB x {shares[32768.0]:.2f}",
+    )
+
+
+TABLE5 = Study(
+    name="ib2016-table5",
+    title="Throughput of UDP over IPoIB, datagram mode",
+    paper=IB2016,
+    place="Table 5, VI.C",
+    system=_system("datagram"),
+    points=points_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
+    observations=observations_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
+    panels=(tools_panel({"UDP, datagram": _THROUGHPUT_CURVES["datagram"]}, "throughput (Mb/s)"),),
+    notes=published("ib2016-table5").notes,
+    remarks=_throughput_remarks("datagram"),
+)
+
+TABLE7 = Study(
+    name="ib2016-table7",
+    title="Throughput of UDP over IPoIB, connected mode",
+    paper=IB2016,
+    place="Table 7, VI.D",
+    system=_system("connected"),
+    points=points_of(
+        (*_THROUGHPUT_CURVES["connected"].values(), *_THROUGHPUT_CURVES["datagram"].values())
+    ),
+    observations=observations_of(tuple(_THROUGHPUT_CURVES["connected"].values())),
+    claims=(
+        Claim(
+            statement="Datagram mode has more throughput than connected mode.",
+            place=stated("ib2016", "datagram-better").place,
+            source="model",
+            system=_system("connected"),
+            judge=_datagram_ahead,
+        ),
+    ),
+    panels=(tools_panel({"UDP, connected": _THROUGHPUT_CURVES["connected"]}, "throughput (Mb/s)"),),
+    notes=published("ib2016-table7").notes,
+    remarks=_throughput_remarks("connected"),
+)
+
+
+# ---- Tables 6 and 8: latency -------------------------------------------------------------------
+
+LATENCY_TABLES: dict[Mode, str] = {"datagram": "ib2016-table6", "connected": "ib2016-table8"}
+PROTOCOLS: tuple[Protocol, ...] = ("udp", "tcp")
+LATENCY_TOOLS = ("Hpcbench", "Qperf")
+LATENCY_TOLERANCE = 0.12  # of a row; the model's own errors are in the remarks
+SMALL_B, ALIKE = 1024, 0.05
+
+
+def _latency_curve(mode: Mode, protocol: Protocol, tool: str) -> Curve:
+    return curve(
+        published(LATENCY_TABLES[mode]),
+        f"{protocol.upper()}_{tool}_us",
+        x="size_bytes",
+        predict=lambda size: ipoib_latency_fit(mode, protocol).predict(size_bytes=size),
+        label=f"{protocol.upper()} ({tool}), {mode}",
+        quantity="latency",
+        unit="us",
+        system=LATENCY[f"ib2016-ipoib-{protocol}-{mode}"].system,
+        tolerance=LATENCY_TOLERANCE,
+        x_text=lambda size: f"{size:.0f} B",
+    )
+
+
+_LATENCY_CURVES = {
+    (m, p): tuple(_latency_curve(m, p, t) for t in LATENCY_TOOLS)
+    for m in LATENCY_TABLES
+    for p in PROTOCOLS
+}
+
+
+def _curves_of_mode(mode: Mode) -> tuple[Curve, ...]:
+    return tuple(c for p in PROTOCOLS for c in _LATENCY_CURVES[mode, p])
+
+
+def _panel_lines(mode: Mode) -> dict[str, dict[str, Curve]]:
+    return {
+        p.upper(): dict(zip(LATENCY_TOOLS, _LATENCY_CURVES[mode, p], strict=True))
+        for p in PROTOCOLS
+    }
+
+
+def _modelled_latency(records: Records, mode: Mode, protocol: Protocol) -> dict[float, float]:
+    one = _LATENCY_CURVES[mode, protocol][0]
+    return {size: value_at(records[one.point.setting], size) for size in one.x}
+
+
+def _latency_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
+    def remarks(_: Result) -> tuple[str, ...]:
+        fits = [ipoib_latency_fit(mode, protocol) for protocol in PROTOCOLS]
+        return (
+            *(error_remark(f"{f.form.name} of {f.data}", f.error, f.held_out) for f in fits),
+            _tools_apart(published(LATENCY_TABLES[mode])),
+        )
+
+    return remarks
+
+
+def _tools_apart(table: PublishedTable) -> str:
+    """How well the two tools agree: no model can be nearer to both."""
+    apart = np.concatenate(
+        [
+            np.abs(
+                np.divide(*(table.column(f"{p.upper()}_{tool}_us") for tool in LATENCY_TOOLS)) - 1
+            )
+            for p in PROTOCOLS
+        ]
+    )
+    return (
+        f"The two tools of the paper are {100 * np.median(apart):.1f} % apart at the median, "
+        f"{100 * apart.max():.1f} % at most."
+    )
+
+
+def _model_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
+    return Claim(
+        statement=statement,
+        place=stated("ib2016", key).place,
+        source="model",
+        system=LATENCY["ib2016-ipoib-udp-datagram"].system,
+        judge=judge,
+    )
+
+
+def _ratios(records: Records, protocol: Protocol) -> dict[float, float]:
+    """Connected over datagram mode, by size."""
+    datagram, connected = (_modelled_latency(records, mode, protocol) for mode in LATENCY_TABLES)
+    return {size: connected[size] / datagram[size] for size in datagram}
+
+
+def _alike_when_small(records: Records) -> Verdict:
+    off = {
+        p: max(abs(r - 1) for size, r in _ratios(records, p).items() if size <= SMALL_B)
+        for p in PROTOCOLS
+    }
+    shown = ", ".join(f"{p.upper()} {100 * value:.1f} %" for p, value in off.items())
+    return Verdict(
+        holds=max(off.values()) <= ALIKE, evidence=f"to 1 KiB the modes are apart by {shown}"
+    )
+
+
+def _datagram_sooner(records: Records) -> Verdict:
+    last = {p: _ratios(records, p)[32768.0] for p in PROTOCOLS}
+    least = min(r for p in PROTOCOLS for r in _ratios(records, p).values())
+    shown = ", ".join(f"{p.upper()} x {value:.2f}" for p, value in last.items())
+    return Verdict(
+        holds=least >= 1 - ALIKE and min(last.values()) > 1,
+        evidence=f"connected over datagram at 32 KiB: {shown}; least at any size x {least:.2f}, "
+        "within the models' error",
+    )
+
+
+TABLE6 = Study(
+    name="ib2016-table6",
+    title="Latency of UDP and TCP over IPoIB, datagram mode",
+    paper=IB2016,
+    place="Table 6, VI.C",
+    system=LATENCY["ib2016-ipoib-udp-datagram"].system,
+    points=points_of(_curves_of_mode("datagram")),
+    observations=observations_of(_curves_of_mode("datagram")),
+    panels=(tools_panel(_panel_lines("datagram"), "latency (µs)"),),
+    notes=published("ib2016-table6").notes,
+    remarks=_latency_remarks("datagram"),
+)
+
+TABLE8 = Study(
+    name="ib2016-table8",
+    title="Latency of UDP and TCP over IPoIB, connected mode",
+    paper=IB2016,
+    place="Table 8, VI.D",
+    system=LATENCY["ib2016-ipoib-udp-connected"].system,
+    points=points_of((*_curves_of_mode("connected"), *_curves_of_mode("datagram"))),
+    observations=observations_of(_curves_of_mode("connected")),
+    claims=(
+        _model_claim(
+            "modes-alike-when-small",
+            "The two modes are alike with small payloads.",
+            _alike_when_small,
+        ),
+        _model_claim(
+            "datagram-better",
+            "Datagram mode has less latency than connected mode.",
+            _datagram_sooner,
+        ),
+    ),
+    panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),
+    notes=published("ib2016-table8").notes,
+    remarks=_latency_remarks("connected"),
+)

@@ -66,6 +66,18 @@ def test_disjoint_intervals_mark_a_difference_that_is_not_chance():
     assert find(comparison, "mean").disjoint is None
 
 
+def test_intervals_that_touch_are_not_disjoint():
+    # Half the samples at each of two values: the median's interval is from the one to the other.
+    a, touching, apart = (
+        distribution([low] * 100 + [high] * 100) for low, high in ((10, 20), (20, 30), (21, 30))
+    )
+    same = find(compare([record(rtt=a)], [record(rtt=touching)]), "p50")
+    assert (same.a_interval, same.b_interval) == ((10, 20), (20, 30))
+    assert same.disjoint is False
+    assert find(compare([record(rtt=touching)], [record(rtt=a)]), "p50").disjoint is False
+    assert find(compare([record(rtt=a)], [record(rtt=apart)]), "p50").disjoint is True
+
+
 def test_an_open_interval_is_disjoint_from_nothing():
     few, far = distribution([1, 2, 3]), distribution([10**9] * 3)
     assert find(compare([record(rtt=few)], [record(rtt=far)]), "p50").disjoint is False
@@ -126,6 +138,12 @@ def test_the_text_table_shows_values_ratios_and_strays():
         ("s.goodput:value<9.5Gb/s", True),
         ("count < 20000", True),
         ("probe.rtt:p99.95 > 1x", True),
+        ("probe.rtt:p100 > 21.9us", True),
+        ("probe.rtt:p100 > 22.1us", False),
+        ("s.goodput:value <= 9Gb/s", True),
+        ("s.goodput:value < 9Gb/s", False),
+        ("s.goodput:value >= 9Gb/s", True),
+        ("s.goodput:value > 9Gb/s", False),
     ],
 )
 def test_checks_fail_exactly_when_their_condition_holds(check, fails):

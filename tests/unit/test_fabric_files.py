@@ -282,9 +282,11 @@ def test_a_wrong_toml_file_is_refused_with_place_and_remedy(problem):
 
 
 IBNET = (DATA / "leaf_spine.ibnet").read_text()
+WRITTEN = write_ibnetdiscover(leaf_spine(2, 1, 1))
 BAD_IBNET = {
     "x.ibnet line 11: '4xODR' is not a known link rate": IBNET.replace("4xFDR", "4xODR", 1),
     r"x.ibnet line 11: rate 4xQDR here, 4xFDR on line": IBNET.replace("4xFDR", "4xQDR", 1),
+    r"x.ibnet line 7: delay 60ns here, 50ns on line": WRITTEN.replace("=50ns", "=60ns", 1),
     "line 11: .* is linked elsewhere on line": IBNET.replace(
         '"H-0000000000100006"[1](100007)', '"H-0000000000100008"[1](100009)', 1
     ),

@@ -34,6 +34,7 @@ from weft.records import (
     write_text,
 )
 from weft.records.record_text import format_table
+from weft.records.run import run_to_line
 from weft.units import choose_unit, convert, format_value
 
 
@@ -78,6 +79,29 @@ def test_a_record_survives_its_line():
     assert from_line(to_line(record())) == record()
 
 
+def test_numbers_have_the_bytes_that_python_has_always_written():
+    line = to_line(record(settings={"a": 1e-07, "b": 1e16, "c": 0.1, "d": 10**30, "e": 5e-324}))
+    settings = '"settings":{"a":1e-07,"b":1e+16,"c":0.1,"d":1' + "0" * 30 + ',"e":5e-324}'
+    assert settings in line
+
+
+ROOT = Path(__file__).parents[2]
+STORED = [
+    *(ROOT / "src/weft/studies").rglob("recorded/**/*.jsonl"),
+    ROOT / "examples/control/day.jsonl",
+    ROOT / "tests/data/measure/converged.jsonl",
+]
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.stem)
+def test_records_of_older_runs_are_read_and_give_their_own_bytes_again(path: Path):
+    lines = path.read_text(encoding="ascii").splitlines()
+    headers, records = read_records(path)
+    written = {run_to_line(header) for header in headers} | {to_line(r) for r in records}
+    assert written == set(lines)
+    assert len(headers) + len(records) == len(lines)
+
+
 def test_numpy_numbers_are_stored_as_plain_ones():
     plain = record(settings={"n": np.int64(3)}, quantities={"x": Scalar(np.float64(1.5), "B")})
     assert '"n":3' in to_line(plain)
@@ -114,7 +138,8 @@ def test_statistics_by_name():
     assert statistic(Series("ps", "B", (0, 1), (2, 4)), "mean") == 3
     assert statistic(Scalar(3, "B"), "p50") is None
     assert statistic(distribution(), "p50") is None
-    assert statistic(rtt, "p101") is None
+    assert [statistic(rtt, s) for s in ("p0", "p100")] == [1, 1000]
+    assert [statistic(rtt, s) for s in ("p101", "p100.1", "p-1", "p", "q50")] == [None] * 5
 
 
 def test_write_then_read_gives_header_and_records(tmp_path: Path):
@@ -125,6 +150,13 @@ def test_write_then_read_gives_header_and_records(tmp_path: Path):
     assert headers == (header,)
     assert records == (record(), record(name="other"))
     assert headers[0].facts == {"clock_error_ns": 1.5}
+
+
+def test_a_command_line_that_is_not_utf_8_is_kept_in_the_header(tmp_path: Path):
+    path = tmp_path / "run.jsonl"
+    header = describe_run(["weft", os.fsdecode(b"\xff.toml")])
+    write_records(path, [], header=header)
+    assert read_records(path).headers == (header,)
 
 
 def test_record_lines_do_not_depend_on_the_run(tmp_path: Path):
@@ -205,6 +237,9 @@ def damage(line: str, **changes: object) -> str:
         ("{nonsense", "not a weft record"),
         ("[1]", "a JSON list where an object is expected"),
         (damage(to_line(record()), schema=99), "schema 99 is not known.*reads schema 1"),
+        (damage(to_line(record()), schema=0), "schema 0 is not known.*reads schema 1"),
+        (to_line(record()).replace('"schema":1,', ""), "schema None is not known"),
+        (run_to_line(describe_run()).replace('"schema":1,', ""), "schema None is not known"),
         (damage(to_line(record()), kind="dream"), "kind 'dream' is unknown"),
         ('{"weft":"record","schema":1}', "'topology' is missing"),
         (to_line(record()).replace("1000", "NaN", 1), "not a weft record"),

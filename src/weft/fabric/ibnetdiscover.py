@@ -208,12 +208,16 @@ def _check_mirror(
         raise InputError(
             at, f"{peer_name} is linked elsewhere on line {mirror.line}", "make both ends agree"
         )
-    if (mirror.rate, mirror.delay) != (end.rate, end.delay):
-        raise InputError(
-            at,
-            f"rate {end.rate} here, {mirror.rate} on line {mirror.line}",
-            "make both ends of the link agree",
-        )
+    for key, value, mirrored in (
+        ("rate", end.rate, mirror.rate),
+        ("delay", end.delay, mirror.delay),
+    ):
+        if value != mirrored:
+            raise InputError(
+                at,
+                f"{key} {value} here, {mirrored} on line {mirror.line}",
+                "make both ends of the link agree",
+            )
 
 
 def write_ibnetdiscover(fabric: Fabric) -> str:

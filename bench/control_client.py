@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import grpc
 
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.methods import path
+from weft.control.service.methods import method_path
 
 BATCH = 50
 AHEAD = 4
@@ -33,7 +33,7 @@ def main(address: str, number: int, seconds: float, hosts: int, most: int) -> in
             room.put(None)
         ending = threading.Event()
         stream = channel.stream_stream(
-            path("Events"),
+            method_path("Events"),
             request_serializer=pb.EventBatch.SerializeToString,
             response_deserializer=pb.AckBatch.FromString,
         )(_batches(rng, id_, number, hosts, most, room, ending))
@@ -51,7 +51,7 @@ def main(address: str, number: int, seconds: float, hosts: int, most: int) -> in
 
 def _register(channel: grpc.Channel, number: int) -> str:
     method = channel.unary_unary(
-        path("Register"),
+        method_path("Register"),
         request_serializer=pb.RegisterRequest.SerializeToString,
         response_deserializer=pb.RegisterReply.FromString,
     )

@@ -23,7 +23,7 @@ from typing import Any
 import grpc
 
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.methods import path, reply_class
+from weft.control.service.methods import method_path, reply_class
 from weft.errors import InputError
 from weft.fabric import leaf_spine, papers_1944, write_toml
 from weft.host.testbed import persistent
@@ -161,7 +161,7 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 def call(channel: grpc.Channel, name: str, request: Any) -> Any:
     method = channel.unary_unary(
-        path(name),
+        method_path(name),
         request_serializer=type(request).SerializeToString,
         response_deserializer=reply_class(name).FromString,
     )

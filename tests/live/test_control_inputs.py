@@ -94,13 +94,13 @@ def requests(rng: random.Random) -> dict[str, Any]:
 
 
 READERS: dict[str, Callable[[Any], Any]] = {
-    "Register": lambda m: read.register(m, 10.0, 0.0),
-    "Deregister": read.deregister,
-    "Connect": lambda m: read.connect(m, 0.0),
-    "Disconnect": read.disconnect,
-    "Renew": lambda m: read.renew(m, 0.0),
-    "Apply": lambda m: (read.wait_s(m), read.apply(m, 0.0))[1],
-    "Rollback": read.rollback,
+    "Register": lambda m: read.read_register(m, 10.0, 0.0),
+    "Deregister": read.read_deregister,
+    "Connect": lambda m: read.read_connect(m, 0.0),
+    "Disconnect": read.read_disconnect,
+    "Renew": lambda m: read.read_renew(m, 0.0),
+    "Apply": lambda m: (read.read_wait_s(m), read.read_apply(m, 0.0))[1],
+    "Rollback": read.read_rollback,
 }
 
 
@@ -170,11 +170,11 @@ def ask(rig: Rig, name: str, message: Any) -> None:
     """What only asks."""
     state = rig.engine.state
     if name == "Plan":
-        evaluate_proposal(state, read.proposal(message.proposal))
+        evaluate_proposal(state, read.read_proposal(message.proposal))
     elif name == "Explain" and message.WhichOneof("what") == "port":
-        explain_port(state, read.port(message.port))
+        explain_port(state, read.read_port(message.port))
     elif name == "Explain":
-        explain_application(state, read.application_or_id(message.id))
+        explain_application(state, read.read_subject(message.id))
 
 
 def test_bent_frames_are_refused() -> None:
@@ -245,7 +245,7 @@ def raw_call(client: Client, rng: random.Random) -> None:
     """Bytes as a request: nothing that could be carried out."""
     name = rng.choice([*methods.UNARY, "Nonsense"])
     data = bend_bytes(rng, rng.randbytes(rng.randrange(1, 200)))
-    future = client.channel.unary_unary(methods.path(name)).future(data, timeout=10.0)
+    future = client.channel.unary_unary(methods.method_path(name)).future(data, timeout=10.0)
     assert future.code() in REFUSED, (name, data, future.details())
 
 

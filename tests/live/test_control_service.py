@@ -18,7 +18,7 @@ from control_process import Client, ControlProcess, controlling, save_applicatio
 from needs import need_time  # noqa: E402
 
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.service.methods import path  # noqa: E402
+from weft.control.service.methods import method_path  # noqa: E402
 from weft.sensitivity.application_table import AppTable  # noqa: E402
 
 
@@ -289,7 +289,7 @@ def test_one_simulation_at_a_time(client: Client) -> None:
         proposal.register.add(application=name, connections=pairs)
     request = pb.PlanRequest(proposal=proposal, simulate=True)
     method = client.channel.unary_unary(
-        path("Plan"), request_serializer=pb.PlanRequest.SerializeToString
+        method_path("Plan"), request_serializer=pb.PlanRequest.SerializeToString
     )
     codes = [future.code().name for future in [method.future(request) for _ in range(3)]]
     assert sorted(codes) == ["OK", "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"]

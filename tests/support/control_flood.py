@@ -19,7 +19,7 @@ import grpc
 from control_process import Client
 
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.methods import path
+from weft.control.service.methods import method_path
 
 AHEAD = 100
 BATCH = 1000
@@ -51,7 +51,7 @@ class Flood:
 
     def calls(self) -> None:
         method = self.client.channel.unary_unary(
-            path("Connect"), request_serializer=pb.ConnectRequest.SerializeToString
+            method_path("Connect"), request_serializer=pb.ConnectRequest.SerializeToString
         )
         room = threading.Semaphore(AHEAD)
 

@@ -17,7 +17,7 @@ import grpc
 from serve_process import START_S, wait_until
 
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.methods import path, reply_class
+from weft.control.service.methods import method_path, reply_class
 from weft.fabric import Fabric, leaf_spine, write_toml
 from weft.sensitivity.application import Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable
@@ -185,7 +185,7 @@ class Client:
 
     def call(self, method: str, request: Any, timeout_s: float = 20.0) -> Any:
         made = self.channel.unary_unary(
-            path(method),
+            method_path(method),
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply_class(method).FromString,
         )
@@ -213,7 +213,7 @@ class Client:
 
     def stream(self, batches: Any) -> Any:
         made = self.channel.stream_stream(
-            path("Events"),
+            method_path("Events"),
             request_serializer=pb.EventBatch.SerializeToString,
             response_deserializer=pb.AckBatch.FromString,
         )

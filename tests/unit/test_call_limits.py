@@ -11,7 +11,7 @@ pytest.importorskip("google.protobuf", reason="protobuf: pip install 'weft[contr
 
 from weft.control.runtime.config import Limits
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.limits import RateLimits, Room
+from weft.control.service.limits import FairSemaphore, RateLimits
 from weft.control.service.methods import extra_cost
 from weft.control.service.refusals import Refused
 
@@ -104,15 +104,15 @@ def test_questions_and_changes_cost_by_the_work_that_they_ask_for() -> None:
 # ---- Places -----------------------------------------------------------------------------------
 
 
-async def entering(room: Room, count: int, order: list[int], leave: asyncio.Event) -> None:
-    async with room.places(count):
+async def entering(room: FairSemaphore, count: int, order: list[int], leave: asyncio.Event) -> None:
+    async with room.slots(count):
         order.append(count)
         await leave.wait()
 
 
 def test_who_comes_first_is_let_in_first_and_nobody_beyond_the_places() -> None:
     async def body() -> None:
-        room, order = Room(4), list[int]()
+        room, order = FairSemaphore(4), list[int]()
         leave = [asyncio.Event() for _ in range(3)]
         wanted = (3, 4, 1)
         tasks = [
@@ -135,7 +135,7 @@ def test_who_comes_first_is_let_in_first_and_nobody_beyond_the_places() -> None:
 
 def test_who_leaves_the_queue_holds_up_nobody() -> None:
     async def body() -> None:
-        room, order = Room(1), list[int]()
+        room, order = FairSemaphore(1), list[int]()
         leave = asyncio.Event()
         tasks = [asyncio.create_task(entering(room, 1, order, leave)) for _ in range(3)]
         await asyncio.sleep(0)
@@ -143,7 +143,7 @@ def test_who_leaves_the_queue_holds_up_nobody() -> None:
         leave.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
         assert [type(one) for one in found] == [type(None), asyncio.CancelledError, type(None)]
-        async with room.places(1):
+        async with room.slots(1):
             pass
 
     asyncio.run(body())

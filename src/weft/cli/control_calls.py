@@ -94,19 +94,19 @@ def _emit(args: argparse.Namespace, reply: Any, format_reply: Callable[[], str])
 
 def status(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest())
-    _emit(args, reply, lambda: reply_text.status_text(reply))
+    _emit(args, reply, lambda: reply_text.format_status(reply))
     return int(bool(reply.problems or reply.ports_failing))
 
 
 def apps(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest(applications=True))
-    _emit(args, reply, lambda: reply_text.applications_text(reply.listed_applications))
+    _emit(args, reply, lambda: reply_text.format_applications(reply.listed_applications))
     return 0
 
 
 def ports(args: argparse.Namespace) -> int:
     reply = _call(args, "Status", pb.StatusRequest(ports=True))
-    _emit(args, reply, lambda: reply_text.ports_text(reply.listed_ports))
+    _emit(args, reply, lambda: reply_text.format_ports(reply.listed_ports))
     return 0
 
 
@@ -126,7 +126,7 @@ def explain(args: argparse.Namespace) -> int:
 def plan(args: argparse.Namespace) -> int:
     request = pb.PlanRequest(proposal=_build_proposal(args), simulate=args.simulate)
     reply = _call(args, "Plan", request, _SIMULATION_S if args.simulate else 30.0)
-    _emit(args, reply, lambda: reply_text.plan_text(reply))
+    _emit(args, reply, lambda: reply_text.format_plan(reply))
     return 0
 
 
@@ -144,19 +144,19 @@ def _apply_change(args: argparse.Namespace, proposal: pb.Proposal, action: str) 
     request = pb.ApplyRequest(key=new_key(), proposal=proposal, wait_s=wait_s)
     reply = _call(args, "Apply", request, 30.0 + wait_s)
     named = f"{action} {' '.join(reply.ids)}".strip()
-    _emit(args, reply, lambda: reply_text.change_text(named, reply))
+    _emit(args, reply, lambda: reply_text.format_change(named, reply))
     return int(bool(reply.problems))
 
 
 def rollback(args: argparse.Namespace) -> int:
     if args.revision is None:
         reply = _call(args, "Status", pb.StatusRequest(revisions=50))
-        _emit(args, reply, lambda: reply_text.revisions_text(reply.listed_revisions))
+        _emit(args, reply, lambda: reply_text.format_revisions(reply.listed_revisions))
         return 0
     wait_s, revision = _parse_seconds(args.wait), _parse_revision(args.revision)
     request = pb.RollbackRequest(key=new_key(), revision=revision, wait_s=wait_s)
     reply = _call(args, "Rollback", request, 30.0 + wait_s)
-    _emit(args, reply, lambda: reply_text.change_text(f"rolled back to {revision}", reply))
+    _emit(args, reply, lambda: reply_text.format_change(f"rolled back to {revision}", reply))
     return int(bool(reply.problems))
 
 

@@ -45,8 +45,8 @@ class Models:
         self.core = Allocator(
             np.array([isinstance(model, Hinges) for model in models], dtype=np.uint8),
             np.array([model.floor for model in models], dtype=np.float64),
-            _compute_offsets([len(own) for own in numbers]),
-            np.array([x for own in numbers for x in own], dtype=np.float64),
+            _compute_offsets([len(terms) for terms in numbers]),
+            np.array([x for terms in numbers for x in terms], dtype=np.float64),
         )
 
 
@@ -97,12 +97,15 @@ class Allocation:
 
     def at(self, port: int) -> dict[int, int]:
         """Weight of each application at one port, where none is there twice."""
-        own = slice(int(self.ports.offsets[port]), int(self.ports.offsets[port + 1]))
-        names, weights = self.ports.applications[own].tolist(), self.weights[own].tolist()
-        found = dict(zip(names, weights, strict=True))
-        if len(found) < len(names):
+        applications = slice(int(self.ports.offsets[port]), int(self.ports.offsets[port + 1]))
+        names, weights = (
+            self.ports.applications[applications].tolist(),
+            self.weights[applications].tolist(),
+        )
+        weight_of = dict(zip(names, weights, strict=True))
+        if len(weight_of) < len(names):
             raise InputError(f"port {port}", "an application is there twice", "see `weights`")
-        return found
+        return weight_of
 
     @property
     def shares(self) -> Floats:
@@ -141,11 +144,11 @@ def allocate(
     )
 
 
-def _spread_over_ports(what: str, value: float | ArrayLike, count: int) -> Floats:
+def _spread_over_ports(name: str, value: float | ArrayLike, count: int) -> Floats:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim > 1 or array.size not in (1, count):
         problem = f"{array.size} values for {count} ports"
-        raise InputError(what, problem, "give one number, or one per port")
+        raise InputError(name, problem, "give one number, or one per port")
     return np.ascontiguousarray(np.broadcast_to(array.reshape(-1), (count,)))
 
 
@@ -203,12 +206,12 @@ class ModelSet:
             self._needs[key] = tuple([least_units(m, units) for m in self._halved(halvings)])
         return sum(map(self._needs[key].__getitem__, rows))
 
-    def squeeze(self, rows: Sequence[int], own: PortPolicy) -> Squeeze:
+    def squeeze(self, rows: Sequence[int], port: PortPolicy) -> Squeeze:
         """What makes room for these applications at a port."""
-        if self.need(rows, own.units) <= own.managed_units:
+        if self.need(rows, port.units) <= port.managed_units:
             return _ROOMY
-        finer = next(2**n for n in count() if own.managed_units * 2**n >= 2 * len(rows))
-        units, room = own.units * finer, own.managed_units * finer
+        finer = next(2**n for n in count() if port.managed_units * 2**n >= 2 * len(rows))
+        units, room = port.units * finer, port.managed_units * finer
         return Squeeze(next(n for n in count() if self.need(rows, units, n) <= room), finer)
 
     def _halved(self, halvings: int) -> tuple[Sensitivity, ...]:
@@ -225,31 +228,31 @@ def least_units(model: Sensitivity, units: int) -> int:
 
 
 def split_ports(
-    kinds: ModelSet, rows: Sequence[Sequence[int]], at: Sequence[PortPolicy]
+    models: ModelSet, rows: Sequence[Sequence[int]], at: Sequence[PortPolicy]
 ) -> list[tuple[Weights, float]]:
     """Units of each application (a row of `kinds`) at each port, and the gap of that split."""
-    alike: dict[Squeeze, list[int]] = {}
-    for place, (here, own) in enumerate(zip(rows, at, strict=True)):
-        alike.setdefault(kinds.squeeze(here, own), []).append(place)
-    found: dict[int, tuple[Weights, float]] = {}
-    for squeeze, places in alike.items():
-        found |= _solve(kinds, squeeze, {n: (rows[n], at[n]) for n in places})
-    return [found[place] for place in range(len(rows))]
+    by_squeeze: dict[Squeeze, list[int]] = {}
+    for place, (port_rows, port) in enumerate(zip(rows, at, strict=True)):
+        by_squeeze.setdefault(models.squeeze(port_rows, port), []).append(place)
+    answers: dict[int, tuple[Weights, float]] = {}
+    for squeeze, places in by_squeeze.items():
+        answers |= _solve(models, squeeze, {n: (rows[n], at[n]) for n in places})
+    return [answers[place] for place in range(len(rows))]
 
 
 def _solve(
-    kinds: ModelSet, squeeze: Squeeze, ports: Mapping[int, tuple[Sequence[int], PortPolicy]]
+    models: ModelSet, squeeze: Squeeze, ports: Mapping[int, tuple[Sequence[int], PortPolicy]]
 ) -> dict[int, tuple[Weights, float]]:
-    found = allocate(
-        kinds.solver(squeeze.halvings),
+    allocation = allocate(
+        models.solver(squeeze.halvings),
         [rows for rows, _ in ports.values()],
-        units=[own.units * squeeze.finer for _, own in ports.values()],
-        capacity=[own.capacity for _, own in ports.values()],
+        units=[port.units * squeeze.finer for _, port in ports.values()],
+        capacity=[port.capacity for _, port in ports.values()],
     )
-    weights, gaps = tuple(found.weights.tolist()), found.gap.tolist()
-    parts = [weights[start:end] for start, end in pairwise(found.ports.offsets.tolist())]
+    weights, gaps = tuple(allocation.weights.tolist()), allocation.gap.tolist()
+    parts = [weights[start:end] for start, end in pairwise(allocation.ports.offsets.tolist())]
     if squeeze.finer > 1:
-        totals = [own.managed_units for _, own in ports.values()]
+        totals = [port.managed_units for _, port in ports.values()]
         parts = [_fold_units(part, total) for part, total in zip(parts, totals, strict=True)]
     return dict(zip(ports, zip(parts, gaps, strict=True), strict=True))
 

@@ -29,18 +29,18 @@ def find_connection_path(fabric: Fabric, application: str, src: int, dst: int) -
     if not path(fabric, src, dst):
         problem = f"from {fabric.nodes[src].name} to itself"
         raise InputError(f"connection of {application}", problem, "leave it out: it uses no port")
-    found = {Port(src, port) for port in fabric.neighbors(src)}
+    ports = {Port(src, port) for port in fabric.neighbors(src)}
     reached = {end.node for end in fabric.neighbors(src).values()}
-    ahead = list(reached)
-    while ahead:
-        node = ahead.pop()
+    to_visit = list(reached)
+    while to_visit:
+        node = to_visit.pop()
         for port in _outputs(fabric, node, dst):
-            found.add(Port(node, port))
+            ports.add(Port(node, port))
             following = fabric.neighbors(node)[port].node
             if following not in reached:
                 reached.add(following)
-                ahead.append(following)
-    return ConnectionPath(application=application, ports=tuple(sorted(found)))
+                to_visit.append(following)
+    return ConnectionPath(application=application, ports=tuple(sorted(ports)))
 
 
 def _outputs(fabric: Fabric, node: int, dst: int) -> tuple[int, ...]:

@@ -52,18 +52,18 @@ class Demands:
 
     def slowdown(self, shares: FloatArray) -> FloatArray:
         """D of each application at its own share."""
-        found = np.empty_like(shares)
+        slowdowns = np.empty_like(shares)
         b = shares[self.hinges, None]
-        found[self.hinges] = 1 + (self.c * np.maximum(0.0, self.t / b - 1)).sum(axis=1)
-        found[self.polynomials] = _evaluate(self.coefficients, shares[self.polynomials])
-        return found
+        slowdowns[self.hinges] = 1 + (self.c * np.maximum(0.0, self.t / b - 1)).sum(axis=1)
+        slowdowns[self.polynomials] = _evaluate(self.coefficients, shares[self.polynomials])
+        return slowdowns
 
     def at_price(self, price: FloatArray) -> FloatArray:
         """The share of each application at its own price; the least one where several do."""
-        found = np.empty_like(price)
-        found[self.hinges] = self._hinged(price[self.hinges])
-        found[self.polynomials] = self._polynomial(price[self.polynomials])
-        return found
+        shares = np.empty_like(price)
+        shares[self.hinges] = self._hinged(price[self.hinges])
+        shares[self.polynomials] = self._polynomial(price[self.polynomials])
+        return shares
 
     def _hinged(self, price: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -120,10 +120,12 @@ def _check_floors(problem: _Problem, ports: list[Port]) -> None:
     short = np.flatnonzero(floors > problem.capacity * (1 + 1e-12))
     if len(short):
         p = short[0]
-        told = f"floors of {problem.holds[[p]].nnz} applications sum to {floors[p]:.3g} of the link"
+        floors_text = (
+            f"floors of {problem.holds[[p]].nnz} applications sum to {floors[p]:.3g} of the link"
+        )
         where = f"node {ports[p].node} port {ports[p].port}"
         remedy = "profile them at lower shares"
-        raise InputError(where, f"{told}, and they have {problem.capacity[p]:.3g}", remedy)
+        raise InputError(where, f"{floors_text}, and they have {problem.capacity[p]:.3g}", remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class _Problem:
             return -self._bound(prices, shares), self.capacity - self.holds @ shares
 
         ports = len(self.capacity)
-        found = minimize(
+        optimum = minimize(
             falling,
             np.ones(ports),
             jac=True,
@@ -163,7 +165,7 @@ class _Problem:
             bounds=[(0.0, None)] * ports,
             options=_SEARCH,
         )
-        return np.asarray(found.x)
+        return np.asarray(optimum.x)
 
     def within(self, shares: FloatArray) -> FloatArray:
         """What each application has above its floor, cut by the worst excess on its path."""
@@ -175,14 +177,14 @@ class _Problem:
 
     def filled(self, shares: FloatArray) -> FloatArray:
         """Each application in turn takes what its path has left, where that makes it faster."""
-        left = np.maximum(0.0, self.capacity - self.holds @ shares)
+        room = np.maximum(0.0, self.capacity - self.holds @ shares)
         now = self.responses.slowdown(shares)
         shares = shares.copy()
         for i in range(len(shares)):
             ports = self._ports(i)
-            more = min(1.0, float(shares[i] + left[ports].min(initial=1.0)))
+            more = min(1.0, float(shares[i] + room[ports].min(initial=1.0)))
             if self._slowdown(i, more) < now[i]:
-                left[ports] = np.maximum(0.0, left[ports] - (more - shares[i]))
+                room[ports] = np.maximum(0.0, room[ports] - (more - shares[i]))
                 shares[i] = more
         return shares
 
@@ -218,10 +220,10 @@ def find_working_rates(shares: Shares, capacity: Mapping[Port, float]) -> dict[s
     for _ in range(_SWEEPS):
         before = offers.copy()
         for p, (port, weight) in enumerate(zip(shares, weights, strict=True)):
-            here = np.isfinite(weight)
+            present = np.isfinite(weight)
             elsewhere = np.minimum(np.delete(offers, p, axis=0).min(axis=0, initial=np.inf), 1.0)
-            level = _find_level(weight[here], elsewhere[here], capacity[port])
-            offers[p, here] = weight[here] * level
+            level = _find_level(weight[present], elsewhere[present], capacity[port])
+            offers[p, present] = weight[present] * level
         if np.allclose(offers, before, rtol=_SETTLED, atol=0.0):
             return dict(zip(names, np.minimum(offers.min(axis=0), 1.0).tolist(), strict=True))
     return None
@@ -283,57 +285,57 @@ def build_fabric_plan(
     _check_room(local)
     paths = collect_paths(local)
     models = {name: policy.models[application_name(name)] for name in paths}
-    found = split_fabric(models, paths, _capacities(local))
-    ports = {port: _set_weights(told, found) for port, told in local.ports.items()}
-    return Plan(policy=policy, ports=PortMap(ports)), found
+    split = split_fabric(models, paths, _capacities(local))
+    ports = {port: _set_weights(port_plan, split) for port, port_plan in local.ports.items()}
+    return Plan(policy=policy, ports=PortMap(ports)), split
 
 
-def compute_gap(told: Plan, found: FabricSplit) -> float:
+def compute_gap(plan: Plan, split: FabricSplit) -> float:
     """What a plan of those connections promises in all is at most this part above the least."""
-    rates = find_promised_rates(told.shares)
-    total = _mean_slowdown(told.policy, rates) * len(rates)
-    return max(0.0, total - found.bound) / abs(total)
+    rates = find_promised_rates(plan.shares)
+    total = _mean_slowdown(plan.policy, rates) * len(rates)
+    return max(0.0, total - split.bound) / abs(total)
 
 
 def compare_plans(policy: Policy, connections: Iterable[ConnectionPath]) -> PlanComparison:
     """What the fabric-wide weights of these connections bring over the local ones."""
-    once = tuple(connections)
-    wide, found = build_fabric_plan(policy, once)
+    paths = tuple(connections)
+    wide, split = build_fabric_plan(policy, paths)
     return PlanComparison(
-        local=predict_path_slowdowns(build_plan(policy, once)),
+        local=predict_path_slowdowns(build_plan(policy, paths)),
         wide=predict_path_slowdowns(wide),
-        gap=compute_gap(wide, found),
+        gap=compute_gap(wide, split),
     )
 
 
-def predict_path_slowdowns(told: Plan) -> PathSlowdowns:
+def predict_path_slowdowns(plan: Plan) -> PathSlowdowns:
     """Mean slowdowns that a plan gives along whole paths."""
-    working = find_working_rates(told.shares, _capacities(told))
+    working = find_working_rates(plan.shares, _capacities(plan))
     return PathSlowdowns(
-        promised=_mean_slowdown(told.policy, find_promised_rates(told.shares)),
-        working=None if working is None else _mean_slowdown(told.policy, working),
+        promised=_mean_slowdown(plan.policy, find_promised_rates(plan.shares)),
+        working=None if working is None else _mean_slowdown(plan.policy, working),
     )
 
 
-def collect_paths(told: Plan) -> dict[str, list[Port]]:
+def collect_paths(plan: Plan) -> dict[str, list[Port]]:
     """Ports of each application that has a connection."""
     paths: dict[str, list[Port]] = {}
-    for port, counts in told.present.items():
+    for port, counts in plan.present.items():
         for name in counts:
             paths.setdefault(name, []).append(port)
     return paths
 
 
-def _capacities(told: Plan) -> dict[Port, float]:
-    return {port: own.policy.capacity for port, own in told.ports.items()}
+def _capacities(plan: Plan) -> dict[Port, float]:
+    return {port: port_plan.policy.capacity for port, port_plan in plan.ports.items()}
 
 
-def _check_room(told: Plan) -> None:
+def _check_room(plan: Plan) -> None:
     """The local rule squeezes a crowded port; what a model says below its floor is no optimum."""
-    for port, own in told.ports.items():
-        need, room = own.least_units, own.policy.managed_units
+    for port, port_plan in plan.ports.items():
+        need, room = port_plan.least_units, port_plan.policy.managed_units
         if need > room:
-            floors = f"the floors of {len(own.names)} applications take {need} units"
+            floors = f"the floors of {len(port_plan.names)} applications take {need} units"
             remedy = "profile at lower shares or admit fewer applications"
             raise InputError(format_port(port), f"{floors}, the capacity is {room}", remedy)
 
@@ -345,17 +347,17 @@ def _mean_slowdown(policy: Policy, rates: Mapping[str, float]) -> float:
     )
 
 
-def _set_weights(told: PortPlan, found: FabricSplit) -> PortPlan:
-    wanted = [(a.model, found.shares[a.application]) for a in told.applications]
-    return replace(told, weights=tuple(_round_units(told.policy, wanted)), gap=None)
+def _set_weights(port_plan: PortPlan, split: FabricSplit) -> PortPlan:
+    wanted = [(a.model, split.shares[a.application]) for a in port_plan.applications]
+    return replace(port_plan, weights=tuple(_round_units(port_plan.policy, wanted)), gap=None)
 
 
-def _round_units(own: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
+def _round_units(port: PortPolicy, applications: Sequence[tuple[Sensitivity, float]]) -> list[int]:
     """Whole units in proportion to the shares, floors kept, the largest remainders rounded up."""
-    least = np.array([least_units(model, own.units) for model, _ in applications])
+    least = np.array([least_units(model, port.units) for model, _ in applications])
     shares = np.array([share for _, share in applications])
-    spare = own.managed_units - int(least.sum())
-    wanted = np.maximum(shares * own.managed_units / shares.sum() - least, 1e-12)
+    spare = port.managed_units - int(least.sum())
+    wanted = np.maximum(shares * port.managed_units / shares.sum() - least, 1e-12)
     exact = wanted * spare / wanted.sum()
     units = np.floor(exact + 1e-9).astype(int)
     short = spare - int(units.sum())

@@ -53,16 +53,16 @@ def _squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
 def _partition_exactly(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
     n = len(points)
     cost = _subset_costs(points, weights)
-    best, taken = cost, []
+    best, first_groups = cost, []
     for _ in range(groups - 1):
         best, first = _add_group(best, cost, n)
-        taken.append(first)
+        first_groups.append(first)
     group = np.zeros(n, dtype=np.int64)
-    left = 2**n - 1
-    for number, first in enumerate(reversed(taken), start=1):
-        members = int(first[left])
+    remaining = 2**n - 1
+    for number, first in enumerate(reversed(first_groups), start=1):
+        members = int(first[remaining])
         group[(members >> np.arange(n)) & 1 == 1] = number
-        left ^= members
+        remaining ^= members
     return group
 
 
@@ -90,12 +90,12 @@ def _add_group(best: FloatArray, cost: FloatArray, n: int) -> tuple[FloatArray, 
 
 
 def _list_subsets(mask: int) -> IntArray:
-    found = np.zeros(1, dtype=np.int64)
+    subsets = np.zeros(1, dtype=np.int64)
     while mask:
         lowest = mask & -mask
-        found = np.concatenate([found, found | lowest])
+        subsets = np.concatenate([subsets, subsets | lowest])
         mask ^= lowest
-    return found
+    return subsets
 
 
 # ---- Lloyd's algorithm ------------------------------------------------------------------------
@@ -103,11 +103,11 @@ def _list_subsets(mask: int) -> IntArray:
 
 def _partition_by_lloyd(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
     random = np.random.default_rng(SEED)
-    found = [
+    partitions = [
         _iterate(points, weights, _draw_centres(points, weights, groups, random))
         for _ in range(STARTS)
     ]
-    return min(found, key=lambda group: _compute_spread(points, weights, group))
+    return min(partitions, key=lambda group: _compute_spread(points, weights, group))
 
 
 def _draw_centres(

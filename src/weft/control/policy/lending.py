@@ -54,22 +54,22 @@ def estimate_volume(application: Application) -> float:
     is nearer to what the model says. Where that is not within a factor of the root of 2, other
     hosts sent the rest, and the model says more than the bytes.
     """
-    profile, said = application.profile, model_volume(application.convex.model)
+    profile, predicted = application.profile, model_volume(application.convex.model)
     counted = [run for run in profile.runs if run.share == 1 and run.bytes]
-    if not counted or not said or profile.link_bps is None or profile.completion_unit != "s":
-        return said
+    if not counted or not predicted or profile.link_bps is None or profile.completion_unit != "s":
+        return predicted
     whole = profile.link_bps * profile.baseline / 8
     possible = [bytes_ / whole for bytes_ in _candidate_bytes(counted)]
-    nearest = min(possible, key=lambda sent: abs(log(sent / said)))
-    near = 1 / sqrt(2) <= nearest / said <= sqrt(2)
-    return min(1.0, nearest) if near else said
+    nearest = min(possible, key=lambda sent: abs(log(sent / predicted)))
+    near = 1 / sqrt(2) <= nearest / predicted <= sqrt(2)
+    return min(1.0, nearest) if near else predicted
 
 
 def _candidate_bytes(runs: Sequence[Run]) -> tuple[float, ...]:
     """What the busier direction may have had."""
-    known = [run.busier_bytes for run in runs if run.busier_bytes is not None]
-    if known:
-        return (median(known),)
+    separate = [run.busier_bytes for run in runs if run.busier_bytes is not None]
+    if separate:
+        return (median(separate),)
     both = median(run.bytes or 0 for run in runs)
     return both, both / 2
 
@@ -122,9 +122,9 @@ class Lending:
 
     def _shares(self, weights: FloatArray) -> FloatArray:
         """Of each application (column) while it sends beside each set of others (row)."""
-        own = weights[..., None, :]
-        others = (weights @ self.sets.T)[..., None] - self.sets * own
-        return np.asarray(own / (own + others))
+        weight = weights[..., None, :]
+        beside = (weights @ self.sets.T)[..., None] - self.sets * weight
+        return np.asarray(weight / (weight + beside))
 
     def _each(self, shares: FloatArray) -> FloatArray:
         """Slowdowns at these shares; below a floor, what it is there."""
@@ -151,13 +151,13 @@ def predict_slowdowns(
     volumes: Sequence[float] = (),
 ) -> FloatArray:
     """The predicted slowdown of each application, what the others leave included."""
-    given = np.asarray(weights, dtype=np.float64)
-    if given.shape != (len(models),) or not (given > 0).all():
+    weight_array = np.asarray(weights, dtype=np.float64)
+    if weight_array.shape != (len(models),) or not (weight_array > 0).all():
         raise InputError("weights", f"{list(weights)}", "give a positive one for each model")
-    if given.sum() > capacity + _ROUNDING:
-        problem = f"{given.sum():g} in all, the capacity is {capacity:g}"
+    if weight_array.sum() > capacity + _ROUNDING:
+        problem = f"{weight_array.sum():g} in all, the capacity is {capacity:g}"
         raise InputError("weights", problem, "scale them down")
-    return Lending(models, capacity, volumes).slowdowns(given)
+    return Lending(models, capacity, volumes).slowdowns(weight_array)
 
 
 def choose_weights(
@@ -183,9 +183,9 @@ def choose_weights(
     corners = np.array([equal, promised, *extremes])
     starts = (equal, promised, min(extremes, key=lending.total))
     best = min((_improve(lending, start, corners) for start in starts), key=lending.total)
-    known = min(map(lending.total, (equal, promised))) + _SETTLED
+    as_known = min(map(lending.total, (equal, promised))) + _SETTLED
     return _move_towards_equal(
-        lending, equal, best, min(known, lending.total(best) * (1 + _AS_GOOD))
+        lending, equal, best, min(as_known, lending.total(best) * (1 + _AS_GOOD))
     )
 
 
@@ -202,10 +202,10 @@ def _equal_weights(floors: FloatArray, capacity: float) -> FloatArray:
 
 def _extreme_weights(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
     """One application as far before the others as their floors allow, or behind them."""
-    spare, others = capacity - floors.sum(), max(1, len(floors) - 1)
-    for one in np.eye(len(floors)):
-        yield floors + one * spare
-        yield floors + (1 - one) * spare / others
+    spare, rest = capacity - floors.sum(), max(1, len(floors) - 1)
+    for unit in np.eye(len(floors)):
+        yield floors + unit * spare
+        yield floors + (1 - unit) * spare / rest
 
 
 def _move_towards_equal(

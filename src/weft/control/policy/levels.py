@@ -96,9 +96,11 @@ def assign_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
     distinct, which, count = np.unique(
         members.points, axis=0, return_inverse=True, return_counts=True
     )
-    found = _build_levels(members, partition(distinct, count, most)[which.reshape(-1)])
-    ranked = sorted(found.levels, key=lambda level: (level.sensitivity, level.centroid))
-    return _set_numbers(found, {level.number: rank for rank, level in enumerate(ranked, start=1)})
+    clustered = _build_levels(members, partition(distinct, count, most)[which.reshape(-1)])
+    ranked = sorted(clustered.levels, key=lambda level: (level.sensitivity, level.centroid))
+    return _set_numbers(
+        clustered, {level.number: rank for rank, level in enumerate(ranked, start=1)}
+    )
 
 
 def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) -> KeptLevels:
@@ -181,9 +183,9 @@ def _choose_level(points: FloatArray, numbers: IntArray, row: int, most: int) ->
     if not used:
         return free[0]
     centroids = np.array([points[numbers == number].mean(axis=0) for number in used])
-    own = points[row : row + 1]
-    best = int(find_nearest(own, centroids)[0])
-    return free[0] if free and sum_squares(own, centroids[best]) > 0 else used[best]
+    point = points[row : row + 1]
+    best = int(find_nearest(point, centroids)[0])
+    return free[0] if free and sum_squares(point, centroids[best]) > 0 else used[best]
 
 
 # ---- Numbers ----------------------------------------------------------------------------------
@@ -266,18 +268,21 @@ def map_queues(hierarchy: Hierarchy, present: Collection[int], queues: int) -> Q
         raise InputError("queues of a port", f"{queues}", "use at least 1")
     if not present:
         raise InputError("queues of a port", "no level is present", "leave the port out")
-    here = frozenset(present)
-    unknown = here.difference(hierarchy.levels)
+    present_levels = frozenset(present)
+    unknown = present_levels.difference(hierarchy.levels)
     if unknown:
         raise InputError(f"level {min(unknown)}", "is not in the hierarchy", "cluster all levels")
     # A step joins two clusters: fewer steps than levels beyond the queues cannot do.
-    number = max(0, len(here) - queues)
+    number = max(0, len(present_levels) - queues)
     while True:
-        used = [c.levels for c in hierarchy.steps[number] if not here.isdisjoint(c.levels)]
+        used = [
+            c.levels for c in hierarchy.steps[number] if not present_levels.isdisjoint(c.levels)
+        ]
         number += 1
         if len(used) <= queues:
             return QueueMap(
-                step=number, queues=tuple(sorted([_select_present(own, here) for own in used]))
+                step=number,
+                queues=tuple(sorted([_select_present(levels, present_levels) for levels in used])),
             )
 
 

@@ -63,11 +63,11 @@ class PortMap(Mapping[Port, T]):
     def get(self, port: Port, /, default: T | D) -> T | D: ...
 
     def get(self, port: Port, default: Any = None) -> Any:
-        own = self._nodes.get(port.node)
-        return default if own is None else own.get(port, default)
+        entries = self._nodes.get(port.node)
+        return default if entries is None else entries.get(port, default)
 
     def __iter__(self) -> Iterator[Port]:
-        return (port for own in self._nodes.values() for port in own)
+        return (port for entries in self._nodes.values() for port in entries)
 
     def __len__(self) -> int:
         return self._count
@@ -88,9 +88,9 @@ class PortMap(Mapping[Port, T]):
             else:
                 nodes[port.node][port] = value
         count += sum(len(nodes[node]) for node in {port.node for port in entries})
-        found: PortMap[T] = PortMap({})
-        found._nodes, found._count = nodes, count
-        return found
+        updated: PortMap[T] = PortMap({})
+        updated._nodes, updated._count = nodes, count
+        return updated
 
 
 Present = Mapping[Port, Mapping[str, int]]  # connections of each application at each port
@@ -239,15 +239,15 @@ class PortPlan:
         """Units of every queue, unmanaged traffic and latency lane included."""
         policy, queue_of = self.policy, self.queue_of
         unmanaged = policy.unmanaged_units
-        told = dict.fromkeys(sorted({*queue_of.values(), *([0] if unmanaged else [])}), 0)
+        units = dict.fromkeys(sorted({*queue_of.values(), *([0] if unmanaged else [])}), 0)
         queues = map(queue_of.__getitem__, self.levels)
         for queue, weight in zip(queues, self.weights, strict=True):
-            told[queue] += weight
+            units[queue] += weight
         if unmanaged:
-            told[0] = unmanaged
+            units[0] = unmanaged
         if policy.lane is not None:
-            told[policy.scheduler.queues - 1] = policy.lane_units
-        return told
+            units[policy.scheduler.queues - 1] = policy.lane_units
+        return units
 
     @property
     def least_units(self) -> int:
@@ -277,12 +277,12 @@ class Plan:
     @property
     def present(self) -> Present:
         """Connections of each application at each port."""
-        return {port: told.connections for port, told in self.ports.items()}
+        return {port: port_plan.connections for port, port_plan in self.ports.items()}
 
     @property
     def shares(self) -> dict[Port, dict[str, float]]:
         """Share of each application at each port."""
-        return {port: told.shares for port, told in self.ports.items()}
+        return {port: port_plan.shares for port, port_plan in self.ports.items()}
 
 
 def build_policy(
@@ -292,11 +292,11 @@ def build_policy(
     ports: Mapping[Port, PortPolicy] | None = None,
 ) -> Policy:
     """The policy for these applications, in at most so many levels."""
-    found = assign_levels(models, levels)
+    level_set = assign_levels(models, levels)
     return Policy(
         models=dict(models),
-        levels=found,
-        hierarchy=build_hierarchy(found),
+        levels=level_set,
+        hierarchy=build_hierarchy(level_set),
         port=port,
         ports=dict(ports or {}),
     )
@@ -308,8 +308,8 @@ def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
     for connection in connections:
         _check_application(policy, connection)
         for port in connection.ports:
-            here = present.setdefault(port, {})
-            here[connection.application] = here.get(connection.application, 0) + 1
+            counts_here = present.setdefault(port, {})
+            counts_here[connection.application] = counts_here.get(connection.application, 0) + 1
     columns = {port: _build_columns(counts) for port, counts in present.items()}
     return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
 
@@ -333,31 +333,33 @@ def change_connections(before: Plan, changes: Iterable[tuple[ConnectionPath, int
     return shift_counts(before, _sum_changes(before.policy, changes))
 
 
-def shift_counts(before: Plan, moved: Present) -> Plan:
+def shift_counts(before: Plan, changes: Present) -> Plan:
     """The plan with so many connections more of each application at each port.
 
     Ports are solved again, once, where an application came or went; elsewhere the very weights
     stay.
     """
     changed: dict[Port, PortPlan | None] = {}
-    anew: dict[Port, Columns] = {}
-    for port, own in moved.items():
-        told = before.ports.get(port)
-        had: Columns = (told.names, told.counts) if told else ((), ())
-        columns = _shift_columns(port, had, own)
-        if told and columns[0] is had[0]:
-            changed[port] = replace(told, counts=columns[1])
+    to_split: dict[Port, Columns] = {}
+    for port, shifts in changes.items():
+        previous = before.ports.get(port)
+        columns_before: Columns = (previous.names, previous.counts) if previous else ((), ())
+        columns = _shift_columns(port, columns_before, shifts)
+        if previous and columns[0] is columns_before[0]:
+            changed[port] = replace(previous, counts=columns[1])
             continue
         changed[port] = None
         if columns[0]:
-            anew[port] = columns
-    changed |= _plan_ports(before.policy, anew, before.ports)
+            to_split[port] = columns
+    changed |= _plan_ports(before.policy, to_split, before.ports)
     return Plan(policy=before.policy, ports=before.ports.update(changed))
 
 
 def replan(before: Plan, policy: Policy) -> Plan:
     """The same connections under another policy: neither weights nor queues are taken over."""
-    columns = {port: (told.names, told.counts) for port, told in before.ports.items()}
+    columns = {
+        port: (port_plan.names, port_plan.counts) for port, port_plan in before.ports.items()
+    }
     return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
 
 
@@ -371,22 +373,22 @@ def _sum_changes(
     policy: Policy, changes: Iterable[tuple[ConnectionPath, int]]
 ) -> dict[Port, dict[str, int]]:
     """By how many connections each application has more at each port."""
-    moved: dict[Port, dict[str, int]] = {}
+    changed: dict[Port, dict[str, int]] = {}
     for connection, by in changes:
         _check_application(policy, connection)
         for port in connection.ports:
-            own = moved.setdefault(port, {})
-            own[connection.application] = own.get(connection.application, 0) + by
-    return moved
+            counts = changed.setdefault(port, {})
+            counts[connection.application] = counts.get(connection.application, 0) + by
+    return changed
 
 
 # A connection may come to ports with hundreds of applications: what is done for each of them is
 # left to built-in functions, and what did not change is taken from the plan before.
 
 
-def _shift_columns(port: Port, had: Columns, moved: Mapping[str, int]) -> Columns:
+def _shift_columns(port: Port, columns: Columns, moved: Mapping[str, int]) -> Columns:
     """With so many connections more of each; the very names where nobody came or went."""
-    names, counts = had
+    names, counts = columns
     for name, by in moved.items():
         at = _find_name(names, name)
         count = by if at is None else counts[at] + by
@@ -428,31 +430,34 @@ def _plan_ports(
     """Ports split anew; `before` is what they were told."""
     if not present:
         return {}
-    at = [policy.at(port) for port in present]
+    port_policies = [policy.at(port) for port in present]
     rows = [policy.rows_of(names) for names, _ in present.values()]
     return {
         port: PortPlan(
-            policy=own,
-            mapped=_map_levels(policy, own, names, before.get(port)),
+            policy=port_policy,
+            mapped=_map_levels(policy, port_policy, names, before.get(port)),
             names=names,
             counts=counts,
             weights=weights,
             gap=gap,
             whole=policy,
         )
-        for (port, (names, counts)), own, (weights, gap) in zip(
-            present.items(), at, split_ports(policy.kinds, rows, at), strict=True
+        for (port, (names, counts)), port_policy, (weights, gap) in zip(
+            present.items(),
+            port_policies,
+            split_ports(policy.kinds, rows, port_policies),
+            strict=True,
         )
     }
 
 
 def _map_levels(
-    policy: Policy, own: PortPolicy, names: Sequence[str], before: PortPlan | None
+    policy: Policy, port_policy: PortPolicy, names: Sequence[str], before: PortPlan | None
 ) -> QueueMap:
     levels = frozenset(map(policy.level_of.__getitem__, map(application_name, names)))
     if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
         return before.mapped
-    return map_queues(policy.hierarchy, levels, own.managed_queues)
+    return map_queues(policy.hierarchy, levels, port_policy.managed_queues)
 
 
 def format_port(port: Port) -> str:

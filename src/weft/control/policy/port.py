@@ -110,23 +110,23 @@ class PortPolicy:
         _check_share("share of managed applications", self.managed_share)
         self._check_lane()
         if self.managed_units < 1 or self.unmanaged_units < 0:
-            told = f"{self.managed_share:g} for managed applications"
+            shares = f"{self.managed_share:g} for managed applications"
             lane = f" and {self.lane.share:g} for the latency lane" if self.lane else ""
-            problem = f"{told}{lane} do not fit {self.units} units"
+            problem = f"{shares}{lane} do not fit {self.units} units"
             raise InputError("port", problem, "change the shares or use more units")
         if self.managed_queues < 1:
-            taken = self.scheduler.queues - self.managed_queues
-            problem = f"{self.scheduler.queues} queues, of which {taken} are reserved"
+            reserved = self.scheduler.queues - self.managed_queues
+            problem = f"{self.scheduler.queues} queues, of which {reserved} are reserved"
             raise InputError("port", problem, "use a port with more queues")
 
     def _check_lane(self) -> None:
         lane = self.lane
         if lane is None or isinstance(self.scheduler, Htb) or lane.most_share <= lane.share:
             return
-        told = f"a budget of {lane.budget_bytes} B can take {lane.most_share:.3g} of the link"
+        budget = f"a budget of {lane.budget_bytes} B can take {lane.most_share:.3g} of the link"
         raise InputError(
             "latency lane",
-            f"{told}, and its share is {lane.share:g}",
+            f"{budget}, and its share is {lane.share:g}",
             "raise the share, or lower the budget or its packets' size",
         )
 
@@ -170,17 +170,19 @@ class ArbitrationTables:
     high_limit: int = 0
 
 
-def build_arbitration(own: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
+def build_arbitration(port: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
     """Both tables of a port whose queues have these units; a latency lane is in the high one."""
-    if isinstance(own.scheduler, Htb):
+    if isinstance(port.scheduler, Htb):
         raise InputError("port", "HTB has no arbitration tables", "use the units of its queues")
-    if own.lane is None:
+    if port.lane is None:
         return ArbitrationTables(low=arbitration_entries(units))
-    lane = own.scheduler.queues - 1
-    others = {queue: weight for queue, weight in units.items() if queue != lane}
+    lane = port.scheduler.queues - 1
+    low_units = {queue: weight for queue, weight in units.items() if queue != lane}
     # The weight of the only lane in a table decides nothing.
     return ArbitrationTables(
-        low=arbitration_entries(others), high=((lane, ENTRY_UNITS),), high_limit=own.lane.high_limit
+        low=arbitration_entries(low_units),
+        high=((lane, ENTRY_UNITS),),
+        high_limit=port.lane.high_limit,
     )
 
 
@@ -189,23 +191,23 @@ def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]
 
     Further entries of a lane come after a round of the others, so that no turn is longer.
     """
-    entries, left = [], dict(units)
-    while left:
-        entries += [(queue, min(ENTRY_UNITS, weight)) for queue, weight in left.items()]
-        left = {q: w - ENTRY_UNITS for q, w in left.items() if w > ENTRY_UNITS}
+    entries, remaining = [], dict(units)
+    while remaining:
+        entries += [(queue, min(ENTRY_UNITS, weight)) for queue, weight in remaining.items()]
+        remaining = {q: w - ENTRY_UNITS for q, w in remaining.items() if w > ENTRY_UNITS}
     return tuple(entries)
 
 
-def _check_at_least(what: str, value: int, least: int) -> None:
+def _check_at_least(name: str, value: int, least: int) -> None:
     if not value >= least:
-        raise InputError(what, f"{value}", f"use at least {least}")
+        raise InputError(name, f"{value}", f"use at least {least}")
 
 
-def _check_at_most(what: str, value: int, most: int) -> None:
+def _check_at_most(name: str, value: int, most: int) -> None:
     if not value <= most:
-        raise InputError(what, f"{value}", f"use at most {most}")
+        raise InputError(name, f"{value}", f"use at most {most}")
 
 
-def _check_share(what: str, share: float) -> None:
+def _check_share(name: str, share: float) -> None:
     if not 0 < share <= 1:
-        raise InputError(what, f"{share:g}", "use a share of the link, 0 < share <= 1")
+        raise InputError(name, f"{share:g}", "use a share of the link, 0 < share <= 1")

@@ -35,7 +35,7 @@ from weft.control.runtime.watch import TableWatch
 from weft.control.service import grpc_server, json_socket
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.limits import RateLimits
-from weft.control.service.refusals import Refused, refusing
+from weft.control.service.refusals import Refused, raise_refusal
 from weft.control.state.events import Answer, FabricChanged, ModelChanged, Refusal
 from weft.control.state.fabric_changes import find_paths
 from weft.control.state.state import State
@@ -250,7 +250,7 @@ class _Controller:
     async def _offer(self, bridge: Bridge, change: ModelChanged) -> None:
         try:
             (answer,) = await bridge.ask([change])
-            refusing(answer)
+            raise_refusal(answer)
         except Refused as error:
             self.watch.forget(change.name)
             self.tell(f"model of {change.name} not taken, trying again: {error}")

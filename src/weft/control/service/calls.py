@@ -24,18 +24,18 @@ from weft.control.operators.proposal import evaluate_proposal
 from weft.control.operators.simulated_run import Rates, Run, build_run, simulate_run
 from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.runtime.reconcile import Reconciler
-from weft.control.service import read_requests as read
+from weft.control.service import read_requests
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.limits import AT_ONCE, Caller, RateLimits
+from weft.control.service.limits import EVENT_QUOTA, Caller, RateLimits
 from weft.control.service.methods import extra_cost
-from weft.control.service.refusals import Refused, invalid, refusing
+from weft.control.service.refusals import Refused, invalid, raise_refusal
 from weft.control.service.replies import (
-    Situation,
+    Snapshot,
+    build_plan_reply,
+    build_status,
     explain_application,
     explain_port,
-    plan_reply,
     port_problems,
-    status_reply,
 )
 from weft.control.state.events import (
     Answer,
@@ -58,12 +58,12 @@ class Bridge:
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine, self._loop = engine, loop
         self._answers: deque[tuple[asyncio.Future[_Answers], _Answers]] = deque()
-        self._called = False
+        self._is_scheduled = False
 
     async def ask(self, events: Sequence[Event | RollbackTo]) -> _Answers:
         """Answers to these events, once they are on disk."""
         future: asyncio.Future[_Answers] = self._loop.create_future()
-        ticket = Ticket(events, partial(self._done, future))
+        ticket = Ticket(events, partial(self._receive, future))
         try:
             self._engine.submit(ticket)
         except Busy as error:
@@ -74,15 +74,15 @@ class Bridge:
             ticket.abandoned = True
             raise
 
-    def _done(self, future: asyncio.Future[_Answers], answers: _Answers) -> None:
-        """In the engine's thread: the loop is woken once for all that comes until it looks."""
+    def _receive(self, future: asyncio.Future[_Answers], answers: _Answers) -> None:
+        """In the engine's thread: wakes the loop once for all answers until it delivers them."""
         self._answers.append((future, answers))
-        if not self._called:
-            self._called = True
+        if not self._is_scheduled:
+            self._is_scheduled = True
             self._loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._called = False
+        self._is_scheduled = False
         while self._answers:
             future, answers = self._answers.popleft()
             if not future.done():
@@ -91,10 +91,10 @@ class Bridge:
 
 T = TypeVar("T")
 
-MOST_WAITING = 64
+MAX_WAITING = 64
 
 
-class Questions:
+class Queries:
     """Used from one event loop."""
 
     def __init__(self) -> None:
@@ -107,9 +107,9 @@ class Questions:
 
     async def answer(self, caller: Caller, compute: Callable[[], T]) -> T:
         """What comes of it; each caller has one question at a time."""
-        async with caller.questions.places():
-            if self._waiting >= MOST_WAITING:
-                problem = f"{MOST_WAITING} questions wait; ask again later"
+        async with caller.queries.slots():
+            if self._waiting >= MAX_WAITING:
+                problem = f"{MAX_WAITING} queries are waiting; retry later"
                 raise Refused("RESOURCE_EXHAUSTED", problem)
             self._waiting += 1
             try:
@@ -119,10 +119,10 @@ class Questions:
             finally:
                 self._waiting -= 1
 
-    async def simulate_run(self, *runs: Run | None) -> list[Rates]:
+    async def simulate(self, *runs: Run | None) -> list[Rates]:
         """What registrations get in each run; one caller's at a time."""
         if self._simulating:
-            raise Refused("RESOURCE_EXHAUSTED", "a simulation runs already; try again later")
+            raise Refused("RESOURCE_EXHAUSTED", "a simulation is already running; retry later")
         self._simulating = True
         try:
             return await simulate_run(*runs)
@@ -134,12 +134,12 @@ class Questions:
 
 _POLL_S, _LONGEST_POLL_S = 0.002, 0.1
 _FEW_PORTS = 64
-_TO_ANSWER_S = 1.0  # before the deadline: what was carried out is told
+_REPLY_S = 1.0  # before the deadline: time to send the reply
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """By whom, and until when the answer is waited for."""
+class Call:
+    """Who calls, and the deadline of the reply."""
 
     caller: Caller
     until_s: float
@@ -159,8 +159,8 @@ class Calls:
         self._engine, self._reconciler, self._bridge = engine, reconciler, bridge
         self._rates, self._problems = rates, problems
         self._began_s = time.monotonic()
-        self.questions = Questions()
-        self._calls: dict[str, Callable[[Asked, Any], Awaitable[Any]]] = {
+        self.queries = Queries()
+        self._calls: dict[str, Callable[[Call, Any], Awaitable[Any]]] = {
             "Register": self._register,
             "Deregister": self._deregister,
             "Connect": self._connect,
@@ -173,80 +173,82 @@ class Calls:
             "Rollback": self._rollback,
         }
 
-    async def answer(self, asked: Asked, name: str, request: Any) -> Any:
+    async def answer(self, call: Call, name: str, request: Any) -> Any:
         """The reply to one request, which has paid for a call."""
         extra = extra_cost(name, request)
         if extra:
-            await self._rates.admit(asked.caller, extra)
-        return await self._calls[name](asked, request)
+            await self._rates.admit(call.caller, extra)
+        return await self._calls[name](call, request)
 
     def close(self) -> None:
-        self.questions.close()
+        self.queries.close()
 
     # ---- Clients ------------------------------------------------------------------------------
 
-    async def _one(self, asked: Asked, event: Event | RollbackTo) -> Answer:
-        async with asked.caller.events.places():
+    async def _submit(self, call: Call, event: Event | RollbackTo) -> Answer:
+        async with call.caller.events.slots():
             (answer,) = await self._bridge.ask([event])
-        return refusing(answer)
+        return raise_refusal(answer)
 
-    async def _register(self, asked: Asked, request: pb.RegisterRequest) -> pb.RegisterReply:
+    async def _register(self, call: Call, request: pb.RegisterRequest) -> pb.RegisterReply:
         usual = self._engine.state.settings.usual_ttl_s
-        answer = await self._one(asked, read.register(request, usual, self._engine.now_s))
+        answer = await self._submit(
+            call, read_requests.read_register(request, usual, self._engine.now_s)
+        )
         assert isinstance(answer, Registered)
         return pb.RegisterReply(id=answer.id, level=answer.level, ttl_s=answer.ttl_s)
 
-    async def _deregister(self, asked: Asked, request: pb.DeregisterRequest) -> pb.DeregisterReply:
-        await self._one(asked, read.deregister(request))
+    async def _deregister(self, call: Call, request: pb.DeregisterRequest) -> pb.DeregisterReply:
+        await self._submit(call, read_requests.read_deregister(request))
         return pb.DeregisterReply()
 
-    async def _connect(self, asked: Asked, request: pb.ConnectRequest) -> pb.ConnectReply:
-        answer = await self._one(asked, read.connect(request, self._engine.now_s))
+    async def _connect(self, call: Call, request: pb.ConnectRequest) -> pb.ConnectReply:
+        answer = await self._submit(call, read_requests.read_connect(request, self._engine.now_s))
         assert isinstance(answer, Connected)
         return pb.ConnectReply(connection=answer.connection)
 
-    async def _disconnect(self, asked: Asked, request: pb.DisconnectRequest) -> pb.DisconnectReply:
-        await self._one(asked, read.disconnect(request))
+    async def _disconnect(self, call: Call, request: pb.DisconnectRequest) -> pb.DisconnectReply:
+        await self._submit(call, read_requests.read_disconnect(request))
         return pb.DisconnectReply()
 
-    async def _renew(self, asked: Asked, request: pb.RenewRequest) -> pb.RenewReply:
-        answer = await self._one(asked, read.renew(request, self._engine.now_s))
+    async def _renew(self, call: Call, request: pb.RenewRequest) -> pb.RenewReply:
+        answer = await self._submit(call, read_requests.read_renew(request, self._engine.now_s))
         assert isinstance(answer, Renewed)
         return pb.RenewReply(ttl_s=answer.ttl_s)
 
     async def acks(self, caller: Caller, batch: pb.EventBatch) -> pb.AckBatch:
-        """One acknowledgement for each event, in order; a part is done before the next is read."""
-        read.check_batch(batch)
+        """One acknowledgement for each event, in order; a chunk is done before the next is read."""
+        read_requests.check_batch(batch)
         acks: list[pb.Ack] = []
         count = len(batch.events)
-        size = ceil(count / max(1, ceil(count / AT_ONCE)))
+        size = ceil(count / max(1, ceil(count / EVENT_QUOTA)))
         for first in range(0, count, size or 1):
-            part = batch.events[first : first + size]
-            await self._rates.pace(caller, len(part))
-            acks += await self._part(caller, part)
+            chunk = batch.events[first : first + size]
+            await self._rates.pace(caller, len(chunk))
+            acks += await self._submit_chunk(caller, chunk)
         return pb.AckBatch(acks=acks)
 
-    async def _part(self, caller: Caller, part: Collection[pb.Event]) -> list[pb.Ack]:
-        events = [read.event(message, self._engine.now_s) for message in part]
-        good = [event for event in events if not isinstance(event, Refusal)]
+    async def _submit_chunk(self, caller: Caller, chunk: Collection[pb.Event]) -> list[pb.Ack]:
+        events = [read_requests.read_event(message, self._engine.now_s) for message in chunk]
+        valid = [event for event in events if not isinstance(event, Refusal)]
         answers: Iterator[Answer] = iter(())
-        if good:
-            async with caller.events.places(len(good)):
-                answers = iter(await self._bridge.ask(good))
-        return [_ack(own if isinstance(own, Refusal) else next(answers)) for own in events]
+        if valid:
+            async with caller.events.slots(len(valid)):
+                answers = iter(await self._bridge.ask(valid))
+        return [_ack(item if isinstance(item, Refusal) else next(answers)) for item in events]
 
     # ---- Operators ----------------------------------------------------------------------------
 
-    async def _status(self, asked: Asked, request: pb.StatusRequest) -> pb.StatusReply:
-        return await self.questions.answer(
-            asked.caller, lambda: status_reply(self._situation(request), request)
+    async def _status(self, call: Call, request: pb.StatusRequest) -> pb.StatusReply:
+        return await self.queries.answer(
+            call.caller, lambda: build_status(self._take_snapshot(request), request)
         )
 
-    def _situation(self, request: pb.StatusRequest) -> Situation:
+    def _take_snapshot(self, request: pb.StatusRequest) -> Snapshot:
         # The report first: what it names is in the state by then.
         report = self._reconciler.report(with_ports=request.ports)
         problems = [self._engine.problem, self._reconciler.problem, *self._problems()]
-        return Situation(
+        return Snapshot(
             state=self._engine.state,
             report=report,
             now_s=self._engine.now_s,
@@ -255,78 +257,78 @@ class Calls:
             revisions=tuple(self._engine.revisions(request.revisions)),
         )
 
-    async def _explain(self, asked: Asked, request: pb.ExplainRequest) -> pb.ExplainReply:
+    async def _explain(self, call: Call, request: pb.ExplainRequest) -> pb.ExplainReply:
         state = self._engine.state
         match request.WhichOneof("what"):
             case "port":
-                name = read.port(request.port)
-                return await self.questions.answer(asked.caller, lambda: explain_port(state, name))
+                name = read_requests.read_port(request.port)
+                return await self.queries.answer(call.caller, lambda: explain_port(state, name))
             case "id":
-                id_ = read.application_or_id(request.id)
-                return await self.questions.answer(
-                    asked.caller, lambda: explain_application(state, id_)
+                id_ = read_requests.read_subject(request.id)
+                return await self.queries.answer(
+                    call.caller, lambda: explain_application(state, id_)
                 )
             case _:
                 raise invalid("explain", "nothing is named", "name a port or an application")
 
-    async def _plan(self, asked: Asked, request: pb.PlanRequest) -> pb.PlanReply:
-        state, wanted = self._engine.state, read.proposal(request.proposal)
-        planned = await self.questions.answer(
-            asked.caller, lambda: evaluate_proposal(state, wanted)
-        )
+    async def _plan(self, call: Call, request: pb.PlanRequest) -> pb.PlanReply:
+        state, wanted = self._engine.state, read_requests.read_proposal(request.proposal)
+        planned = await self.queries.answer(call.caller, lambda: evaluate_proposal(state, wanted))
         if isinstance(planned, Refusal):
             raise Refused(planned.code, str(planned))
         after, rates = planned.after, list[Rates]()
         if request.simulate:
-            runs = await self.questions.answer(
-                asked.caller, lambda: (build_run(state), build_run(after))
+            runs = await self.queries.answer(
+                call.caller, lambda: (build_run(state), build_run(after))
             )
-            rates = await self.questions.simulate_run(*runs)
-        return await self.questions.answer(asked.caller, lambda: plan_reply(planned, *rates))
+            rates = await self.queries.simulate(*runs)
+        return await self.queries.answer(call.caller, lambda: build_plan_reply(planned, *rates))
 
-    async def _apply(self, asked: Asked, request: pb.ApplyRequest) -> pb.ApplyReply:
-        wait_s = read.wait_s(request)
-        answer = await self._one(asked, read.apply(request, self._engine.now_s))
+    async def _apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyReply:
+        wait_s = read_requests.read_wait_s(request)
+        answer = await self._submit(call, read_requests.read_apply(request, self._engine.now_s))
         assert isinstance(answer, Applied)
-        late = await self._late(asked, answer.ports, wait_s)
+        unprogrammed = await self._wait_programmed(call, answer.ports, wait_s)
         return pb.ApplyReply(
             ids=answer.ids,
             revision=answer.revision,
             ports=len(answer.ports),
-            problems=port_problems(late),
+            problems=port_problems(unprogrammed),
         )
 
-    async def _rollback(self, asked: Asked, request: pb.RollbackRequest) -> pb.RollbackReply:
-        wait_s = read.wait_s(request)
-        answer = await self._one(asked, read.rollback(request))
+    async def _rollback(self, call: Call, request: pb.RollbackRequest) -> pb.RollbackReply:
+        wait_s = read_requests.read_wait_s(request)
+        answer = await self._submit(call, read_requests.read_rollback(request))
         assert isinstance(answer, Applied)
-        late = await self._late(asked, answer.ports, wait_s)
+        unprogrammed = await self._wait_programmed(call, answer.ports, wait_s)
         return pb.RollbackReply(
-            revision=answer.revision, ports=len(answer.ports), problems=port_problems(late)
+            revision=answer.revision, ports=len(answer.ports), problems=port_problems(unprogrammed)
         )
 
-    async def _late(
-        self, asked: Asked, ports: Collection[PortName], wait_s: float
+    async def _wait_programmed(
+        self, call: Call, ports: Collection[PortName], wait_s: float
     ) -> dict[PortName, str]:
         """What is wrong with ports that are not programmed in that time, or in what is left."""
         began_s = time.monotonic()
-        until_s = min(began_s + wait_s, asked.until_s - _TO_ANSWER_S)
-        late, took_s = await self._look(ports)
-        while late and (now_s := time.monotonic()) < until_s:
+        until_s = min(began_s + wait_s, call.until_s - _REPLY_S)
+        unprogrammed, took_s = await self._find_unprogrammed(ports)
+        while unprogrammed and (now_s := time.monotonic()) < until_s:
             # Many ports take a moment to look at, and nobody notices a tenth more.
             pause_s = max(_POLL_S, 0.1 * (now_s - began_s), 4 * took_s)
             await asyncio.sleep(min(pause_s, _LONGEST_POLL_S))
-            late, took_s = await self._look(late)
-        return late
+            unprogrammed, took_s = await self._find_unprogrammed(unprogrammed)
+        return unprogrammed
 
-    async def _look(self, ports: Collection[PortName]) -> tuple[dict[PortName, str], float]:
+    async def _find_unprogrammed(
+        self, ports: Collection[PortName]
+    ) -> tuple[dict[PortName, str], float]:
         """Those that are not programmed, and how long it took to see."""
         began_s = time.monotonic()
         if len(ports) <= _FEW_PORTS:  # sooner looked at than another thread has begun
-            late = self._reconciler.find_unprogrammed(ports)
+            unprogrammed = self._reconciler.find_unprogrammed(ports)
         else:
-            late = await asyncio.to_thread(self._reconciler.find_unprogrammed, ports)
-        return late, time.monotonic() - began_s
+            unprogrammed = await asyncio.to_thread(self._reconciler.find_unprogrammed, ports)
+        return unprogrammed, time.monotonic() - began_s
 
 
 def _ack(answer: Answer) -> pb.Ack:

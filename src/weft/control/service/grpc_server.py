@@ -23,13 +23,13 @@ from google.protobuf.message import DecodeError
 from weft.control.client.grpc_link import pem_contents
 from weft.control.runtime.config import Limits, Tls
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.calls import Asked, Calls
+from weft.control.service.calls import Call, Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.methods import (
     CALL,
     METHODS,
+    REFUSED_MARK,
     SERVICE,
-    TOLD,
     UNARY,
     reply_class,
     request_class,
@@ -38,7 +38,7 @@ from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
 
-_MOST_STREAMS = 32  # calls at once on one connection; more wait on the caller's side
+_MAX_STREAMS = 32  # calls at once on one connection; more wait on the caller's side
 
 
 class GrpcServer:
@@ -48,28 +48,28 @@ class GrpcServer:
         self._calls, self._limits, self._rates = calls, limits, rates
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        found = {name: self._handler(name) for name in METHODS}
-        return grpc.method_handlers_generic_handler(SERVICE.full_name, found)
+        handlers = {name: self._handler(name) for name in METHODS}
+        return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
     def _handler(self, name: str) -> grpc.RpcMethodHandler:
         # Requests come as bytes: what cannot be read is the caller's mistake, not an error here.
-        coded = {"response_serializer": reply_class(name).SerializeToString}
+        codec = {"response_serializer": reply_class(name).SerializeToString}
         if name not in UNARY:
-            return grpc.stream_stream_rpc_method_handler(self._events, **coded)
-        return grpc.unary_unary_rpc_method_handler(partial(self._unary, name), **coded)
+            return grpc.stream_stream_rpc_method_handler(self._events, **codec)
+        return grpc.unary_unary_rpc_method_handler(partial(self._unary, name), **codec)
 
     async def _unary(self, name: str, data: bytes, context: Any) -> Any:
-        longest_s, left_s = self._limits.longest_call_s, context.time_remaining()
-        left_s = longest_s if left_s is None else min(longest_s, left_s)
-        asked = Asked(self._rates.caller(_caller(context)), time.monotonic() + left_s)
+        longest_s, time_left_s = self._limits.longest_call_s, context.time_remaining()
+        time_left_s = longest_s if time_left_s is None else min(longest_s, time_left_s)
+        call = Call(self._rates.caller(_caller(context)), time.monotonic() + time_left_s)
         try:
-            async with asyncio.timeout(left_s):
-                await self._rates.admit(asked.caller, CALL)
-                return await self._calls.answer(asked, name, _parsed(name, data))
+            async with asyncio.timeout(time_left_s):
+                await self._rates.admit(call.caller, CALL)
+                return await self._calls.answer(call, name, _parse_request(name, data))
         except Refused as error:
             await _abort(context, error)
         except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{name}: not in time")
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{name}: deadline exceeded")
 
     async def _events(self, batches: Any, context: Any) -> AsyncIterator[pb.AckBatch]:
         """One batch after another: what is not read yet waits on the caller's side."""
@@ -77,12 +77,12 @@ class GrpcServer:
         try:
             async for data in batches:
                 await self._rates.pace(caller, CALL)
-                yield await self._calls.acks(caller, _parsed("Events", data))
+                yield await self._calls.acks(caller, _parse_request("Events", data))
         except Refused as error:
             await _abort(context, error)
 
 
-def _parsed(name: str, data: bytes) -> Any:
+def _parse_request(name: str, data: bytes) -> Any:
     try:
         return request_class(name).FromString(data)
     except DecodeError as error:
@@ -91,7 +91,7 @@ def _parsed(name: str, data: bytes) -> Any:
 
 async def _abort(context: Any, error: Refused) -> None:
     """Marked as told by a controller: gRPC itself uses some of the same codes."""
-    await context.abort(grpc.StatusCode[error.code], str(error), TOLD)
+    await context.abort(grpc.StatusCode[error.code], str(error), REFUSED_MARK)
 
 
 def _caller(context: Any) -> str:
@@ -103,50 +103,50 @@ async def start(
     server: GrpcServer, host: str, port: int, limits: Limits, tls: Tls | None
 ) -> tuple[Any, int]:
     """A started server and its port."""
-    obstacles = _obstacles(host, port)
-    made = grpc.aio.server(
+    obstacles = _find_obstacles(host, port)
+    grpc_server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", limits.message_bytes),
-            ("grpc.max_concurrent_streams", _MOST_STREAMS),
+            ("grpc.max_concurrent_streams", _MAX_STREAMS),
             ("grpc.so_reuseport", 0),  # two controllers must not share a port
         ]
     )
-    made.add_generic_rpc_handlers((server.handlers(),))
+    grpc_server.add_generic_rpc_handlers((server.handlers(),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        bound = 0 if all(obstacles) else _bound(made, address, tls)
+        bound = 0 if all(obstacles) else _bind(grpc_server, address, tls)
     except RuntimeError:
         bound = 0
     if not bound:
         problem = next(filter(None, obstacles), "cannot be listened on")
         raise InputError(f"listen {address}", problem, "end who listens there, or change it")
-    await made.start()
-    return made, bound
+    await grpc_server.start()
+    return grpc_server, bound
 
 
-def _obstacles(host: str, port: int) -> list[str]:
+def _find_obstacles(host: str, port: int) -> list[str]:
     """Why each address cannot be listened on: gRPC would tell standard error, and not us."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         return [error.strerror or str(error)]
-    return [_obstacle(family, address) for family, _, _, _, address in found]
+    return [_find_obstacle(family, address) for family, _, _, _, address in addresses]
 
 
-def _obstacle(family: int, address: Any) -> str:
-    with socket.socket(family, socket.SOCK_STREAM) as own:
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def _find_obstacle(family: int, address: Any) -> str:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            own.bind(address)
+            probe.bind(address)
         except OSError as error:
             return error.strerror or str(error)
     return ""
 
 
-def _bound(made: Any, address: str, tls: Tls | None) -> int:
+def _bind(grpc_server: Any, address: str, tls: Tls | None) -> int:
     if tls is None:
-        return int(made.add_insecure_port(address))
-    return int(made.add_secure_port(address, _credentials(tls)))
+        return int(grpc_server.add_insecure_port(address))
+    return int(grpc_server.add_secure_port(address, _credentials(tls)))
 
 
 def _credentials(tls: Tls) -> Any:

@@ -22,9 +22,9 @@ from typing import Any
 from google.protobuf import json_format
 
 from weft.control.runtime.config import Limits, Socket
-from weft.control.service.calls import Asked, Calls
+from weft.control.service.calls import Call, Calls
 from weft.control.service.limits import RateLimits
-from weft.control.service.methods import CALL, QUESTIONS, UNARY, request_class
+from weft.control.service.methods import CALL, QUERIES, UNARY, request_class
 from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
 from weft.records.output import explain_file_errors
@@ -32,7 +32,7 @@ from weft.records.output import explain_file_errors
 FRAME_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")
 _CREDENTIALS = struct.Struct("iII")
-_MOST_CONNECTIONS = 1024
+_MAX_CONNECTIONS = 1024
 _REQUESTS = {name: request_class(name) for name in UNARY}
 
 
@@ -47,41 +47,41 @@ class JsonServer:
         """One connection, until either side ends it."""
         self._open += 1
         try:
-            if self._open <= _MOST_CONNECTIONS:
-                await self._conversation(reader, writer, _caller(writer))
+            if self._open <= _MAX_CONNECTIONS:
+                await self._serve_requests(reader, writer, _caller(writer))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # the client has left
         finally:
             self._open -= 1
             writer.close()
 
-    async def _conversation(
+    async def _serve_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, caller: str
     ) -> None:
         while True:
             (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
             if length > FRAME_BYTES:
-                await _send(writer, _refusal("INVALID_ARGUMENT", f"frame: {length} bytes"))
+                await _send(writer, _encode_refusal("INVALID_ARGUMENT", f"frame: {length} bytes"))
                 return
-            await _send(writer, await self._answered(await reader.readexactly(length), caller))
+            await _send(writer, await self._answer(await reader.readexactly(length), caller))
 
-    async def _answered(self, frame: bytes, name: str) -> bytes:
+    async def _answer(self, frame: bytes, name: str) -> bytes:
         longest_s = self._limits.longest_call_s
-        asked = Asked(self._rates.caller(name), time.monotonic() + longest_s)
+        call = Call(self._rates.caller(name), time.monotonic() + longest_s)
         try:
             async with asyncio.timeout(longest_s):
-                await self._rates.admit(asked.caller, CALL)
-                return await self._carried_out(asked, *read_frame(frame))
+                await self._rates.admit(call.caller, CALL)
+                return await self._execute(call, *read_frame(frame))
         except Refused as error:
-            return _refusal(error.code, str(error))
+            return _encode_refusal(error.code, str(error))
         except TimeoutError:
-            return _refusal("DEADLINE_EXCEEDED", "not in time")
+            return _encode_refusal("DEADLINE_EXCEEDED", "deadline exceeded")
 
-    async def _carried_out(self, asked: Asked, name: str, request: Any) -> bytes:
-        reply = await self._calls.answer(asked, name, request)
-        if name not in QUESTIONS:
-            return _done(reply)
-        return await self._calls.questions.answer(asked.caller, lambda: _done(reply))
+    async def _execute(self, call: Call, name: str, request: Any) -> bytes:
+        reply = await self._calls.answer(call, name, request)
+        if name not in QUERIES:
+            return _encode_reply(reply)
+        return await self._calls.queries.answer(call.caller, lambda: _encode_reply(reply))
 
 
 def read_frame(frame: bytes) -> tuple[str, Any]:
@@ -101,14 +101,14 @@ def read_frame(frame: bytes) -> tuple[str, Any]:
     return name, request
 
 
-def _done(reply: Any) -> bytes:
+def _encode_reply(reply: Any) -> bytes:
     fields = json_format.MessageToDict(
         reply, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return json.dumps({"ok": True} | fields).encode()
 
 
-def _refusal(code: str, error: str) -> bytes:
+def _encode_refusal(code: str, error: str) -> bytes:
     return json.dumps({"ok": False, "code": code, "error": error}).encode()
 
 
@@ -118,15 +118,15 @@ async def _send(writer: asyncio.StreamWriter, body: bytes) -> None:
 
 
 def _caller(writer: asyncio.StreamWriter) -> str:
-    own = writer.get_extra_info("socket")
-    told = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, uid, _ = _CREDENTIALS.unpack(told)
+    connection = writer.get_extra_info("socket")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(credentials)
     return f"process {pid} of user {uid}"
 
 
-async def start(server: JsonServer, own: Socket) -> asyncio.Server:
+async def start(server: JsonServer, settings: Socket) -> asyncio.Server:
     """Listens on a socket that its owner, or a group, can open; a deserted one is replaced."""
-    path, group = own.path, _group_id(own)
+    path, group = settings.path, _group_id(settings)
     with explain_file_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     _check_unused(path)
@@ -135,22 +135,22 @@ async def start(server: JsonServer, own: Socket) -> asyncio.Server:
     mask = os.umask(0o177)  # nobody else, until it is known who may
     try:
         with explain_file_errors(path):
-            made = await asyncio.start_unix_server(server.serve, path)
+            listener = await asyncio.start_unix_server(server.serve, path)
     finally:
         os.umask(mask)
     with explain_file_errors(path):
         os.chown(path, -1, group)
-        path.chmod(own.mode)
-    return made
+        path.chmod(settings.mode)
+    return listener
 
 
-def _group_id(own: Socket) -> int:
-    if not own.group:
+def _group_id(settings: Socket) -> int:
+    if not settings.group:
         return -1
     try:
-        return grp.getgrnam(own.group).gr_gid
+        return grp.getgrnam(settings.group).gr_gid
     except KeyError:
-        raise InputError(f"socket_group {own.group}", "is no group here", "add it") from None
+        raise InputError(f"socket_group {settings.group}", "is no group here", "add it") from None
 
 
 def _check_unused(path: Path) -> None:
@@ -161,4 +161,6 @@ def _check_unused(path: Path) -> None:
             probe.connect(str(path))
         except OSError:
             return
-    raise InputError(str(path), "somebody listens on it", "end who does, or name another")
+    raise InputError(
+        str(path), "another process listens on it", "stop that process, or name another socket"
+    )

@@ -20,62 +20,65 @@ from weft.control.runtime.config import Limits
 from weft.control.service.refusals import Refused
 
 
-class Room:
-    """Used from one event loop. Nobody may ask for more places than there are."""
+class FairSemaphore:
+    """First come, first served, several slots at a time; used from one event loop.
 
-    def __init__(self, places: int) -> None:
-        self._free = places
-        self._ahead: deque[tuple[int, asyncio.Future[None]]] = deque()
+    Nobody may ask for more slots than there are.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._free = slots
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def places(self, count: int = 1) -> AsyncIterator[None]:
-        await self._enter(count)
+    async def slots(self, count: int = 1) -> AsyncIterator[None]:
+        await self._acquire(count)
         try:
             yield
         finally:
-            self._leave(count)
+            self._release(count)
 
-    async def _enter(self, count: int) -> None:
-        if not self._ahead and count <= self._free:
+    async def _acquire(self, count: int) -> None:
+        if not self._waiting and count <= self._free:
             self._free -= count
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._ahead.append((count, turn))
+        self._waiting.append((count, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # let in at the same moment
-                self._leave(count)
+                self._release(count)
             raise
 
-    def _leave(self, count: int) -> None:
+    def _release(self, count: int) -> None:
         self._free += count
-        while self._ahead:
-            wanted, turn = self._ahead[0]
+        while self._waiting:
+            wanted, turn = self._waiting[0]
             if not turn.done() and wanted > self._free:
                 return
-            self._ahead.popleft()
+            self._waiting.popleft()
             if not turn.done():
                 self._free -= wanted
                 turn.set_result(None)
 
 
-AT_ONCE = 32  # events of one caller in the engine
-_MOST_CALLERS = 4096
+EVENT_QUOTA = 32  # events of one caller in the engine
+_MAX_CALLERS = 4096
 _FIRST = 0.125  # of a burst: what a newcomer begins with
-_NEWCOMERS = 64  # that can come at the same time
+_NEWCOMERS = 64  # callers that may arrive at once with full first tokens
 _PATIENCE_S = 0.5
 
 
 @dataclass(slots=True)
 class _Bucket:
     tokens: float
-    most: float
+    capacity: float
     filled_s: float
 
     def fill(self, rate_per_s: float, now_s: float) -> None:
-        come = (now_s - self.filled_s) * rate_per_s
-        self.tokens, self.filled_s = min(self.most, self.tokens + come), now_s
+        arrived = (now_s - self.filled_s) * rate_per_s
+        self.tokens, self.filled_s = min(self.capacity, self.tokens + arrived), now_s
 
 
 @dataclass(slots=True)
@@ -84,8 +87,8 @@ class Caller:
 
     name: str
     bucket: _Bucket
-    events: Room = field(default_factory=lambda: Room(AT_ONCE))
-    questions: Room = field(default_factory=lambda: Room(1))
+    events: FairSemaphore = field(default_factory=lambda: FairSemaphore(EVENT_QUOTA))
+    queries: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
 
 
 class RateLimits:
@@ -93,18 +96,18 @@ class RateLimits:
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self._limits, self._clock = limits, clock
-        most = _NEWCOMERS * _FIRST * limits.burst
-        self._newcomers = _Bucket(most, most, clock())
+        capacity = _NEWCOMERS * _FIRST * limits.burst
+        self._newcomers = _Bucket(capacity, capacity, clock())
         self._callers: OrderedDict[str, Caller] = OrderedDict()
 
     def caller(self, name: str) -> Caller:
-        found = self._callers.get(name)
-        if found is None:
-            found = self._callers[name] = Caller(name, self._first_bucket())
-            if len(self._callers) > _MOST_CALLERS:
+        caller = self._callers.get(name)
+        if caller is None:
+            caller = self._callers[name] = Caller(name, self._first_bucket())
+            if len(self._callers) > _MAX_CALLERS:
                 self._callers.popitem(last=False)
         self._callers.move_to_end(name)
-        return found
+        return caller
 
     def _first_bucket(self) -> _Bucket:
         now_s, shared = self._clock(), self._newcomers
@@ -134,7 +137,7 @@ class RateLimits:
             await asyncio.sleep(wait_s)
 
     def _wait_s(self, caller: Caller, cost: float) -> float:
-        """Takes the tokens, which may be still to come, and says when they will have."""
+        """Takes the tokens and returns how long until they have arrived."""
         bucket, rate_per_s = caller.bucket, self._limits.rate_per_s
         bucket.fill(rate_per_s, self._clock())
         bucket.tokens -= cost

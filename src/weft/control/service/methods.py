@@ -15,13 +15,13 @@ from weft.control.service import weft_pb2 as pb
 SERVICE = pb.DESCRIPTOR.services_by_name["Controller"]
 METHODS = {method.name: method for method in SERVICE.methods}
 UNARY = [name for name, method in METHODS.items() if not method.client_streaming]
-TOLD = (("weft", "refused"),)  # sent with what a controller refuses
-QUESTIONS = ("Status", "Explain", "Plan")  # answered beside the engine, and may be long
+REFUSED_MARK = (("weft", "refused"),)  # sent with what a controller refuses
+QUERIES = ("Status", "Explain", "Plan")  # answered beside the engine, and may be long
 CALL = 4.0  # gRPC takes that much longer for one than for an event
 _SUMMARY, _CHANGE, _WHOLE = 4.0, 20.0, 200.0
 
 
-def path(name: str) -> str:
+def method_path(name: str) -> str:
     """Of a method, as gRPC names it."""
     return f"/{SERVICE.full_name}/{name}"
 

@@ -13,7 +13,7 @@ import grpc
 
 from weft.control.client.grpc_link import Tls
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.methods import TOLD, path, reply_class
+from weft.control.service.methods import REFUSED_MARK, method_path, reply_class
 from weft.errors import InputError
 
 _START = "start one with `weft control serve`, or name another with --controller"
@@ -41,19 +41,19 @@ def call(controller: Controller, name: str, request: Any, timeout_s: float = 30.
     """The reply; a refusal or a controller that does not answer is an InputError."""
     with controller.channel() as channel:
         method = channel.unary_unary(
-            path(name),
+            method_path(name),
             request_serializer=type(request).SerializeToString,
             response_deserializer=reply_class(name).FromString,
         )
         try:
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
-            raise _told(controller, error) from error
+            raise _explain_failure(controller, error) from error
 
 
-def _told(controller: Controller, error: Any) -> InputError:
+def _explain_failure(controller: Controller, error: Any) -> InputError:
     where = f"controller {controller.address}"
-    if TOLD[0] in [tuple(own) for own in error.trailing_metadata() or ()]:
+    if REFUSED_MARK[0] in [tuple(entry) for entry in error.trailing_metadata() or ()]:
         return InputError(where, error.details())
     if error.code() != grpc.StatusCode.UNAVAILABLE:
         return InputError(where, error.details() or error.code().name, "see its log, or try again")

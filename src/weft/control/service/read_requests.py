@@ -28,71 +28,71 @@ from weft.control.state.key import Key
 from weft.sensitivity.application import is_name
 from weft.switches import PortName
 
-MOST_EVENTS = 1000  # of a batch
-_MOST_PARTS = 1000  # applications of a proposal, and connections of all of them
+MAX_EVENTS = 1000  # of a batch
+_MAX_PARTS = 1000  # applications of a proposal, and connections of all of them
 _CLIENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}#[1-9][0-9]{0,18}")
 # Also those that a proposal makes, which no client can: CLIENT:SEQUENCE.NUMBER/NUMBER.
 _CONNECTION = re.compile(r"[A-Za-z0-9._:-]{1,128}/[0-9]{1,19}")
-_MOST_SEQUENCE = 2**63 - 1
-_MOST_HOST = 255
+_MAX_SEQUENCE = 2**63 - 1
+_MAX_HOST = 255
 
 
-def key(message: pb.Key) -> Key:
+def read_key(message: pb.Key) -> Key:
     if not _CLIENT.fullmatch(message.client):
         raise invalid("key", f"client {message.client[:80]!r}", "use 1 to 64 of A-Z a-z 0-9 . _ -")
-    if not 1 <= message.sequence <= _MOST_SEQUENCE:
+    if not 1 <= message.sequence <= _MAX_SEQUENCE:
         raise invalid("key", f"sequence {message.sequence}", "count from 1")
     return Key(message.client, message.sequence)
 
 
-def register(message: pb.RegisterRequest, usual_ttl_s: float, now_s: float) -> Register:
+def read_register(message: pb.RegisterRequest, usual_ttl_s: float, now_s: float) -> Register:
     ttl_s = message.ttl_s or usual_ttl_s
     if not (isfinite(ttl_s) and ttl_s > 0):
         raise invalid("ttl_s", f"{message.ttl_s:g}", "give seconds above 0")
-    name = _application(message.application)
-    return Register(key=key(message.key), name=name, ttl_s=ttl_s, now_s=now_s)
+    name = _check_application(message.application)
+    return Register(key=read_key(message.key), name=name, ttl_s=ttl_s, now_s=now_s)
 
 
-def deregister(message: pb.DeregisterRequest) -> Deregister:
-    return Deregister(key=key(message.key), application=_id(message.id))
+def read_deregister(message: pb.DeregisterRequest) -> Deregister:
+    return Deregister(key=read_key(message.key), application=_check_id(message.id))
 
 
-def connect(message: pb.ConnectRequest, now_s: float) -> Connect:
+def read_connect(message: pb.ConnectRequest, now_s: float) -> Connect:
     return Connect(
-        key=key(message.key),
-        application=_id(message.id),
-        source=_host("source", message.source),
-        destination=_host("destination", message.destination),
+        key=read_key(message.key),
+        application=_check_id(message.id),
+        source=_check_host("source", message.source),
+        destination=_check_host("destination", message.destination),
         now_s=now_s,
     )
 
 
-def disconnect(message: pb.DisconnectRequest) -> Disconnect:
+def read_disconnect(message: pb.DisconnectRequest) -> Disconnect:
     if not _CONNECTION.fullmatch(message.connection):
         raise invalid("connection", f"{message.connection[:80]!r}", "name one as CLIENT/SEQUENCE")
     return Disconnect(connection=message.connection)
 
 
-def renew(message: pb.RenewRequest, now_s: float) -> Renew:
-    return Renew(application=_id(message.id), now_s=now_s)
+def read_renew(message: pb.RenewRequest, now_s: float) -> Renew:
+    return Renew(application=_check_id(message.id), now_s=now_s)
 
 
 def check_batch(message: pb.EventBatch) -> None:
-    if len(message.events) > MOST_EVENTS:
-        raise invalid("batch", f"{len(message.events)} events", f"send {MOST_EVENTS} at most")
+    if len(message.events) > MAX_EVENTS:
+        raise invalid("batch", f"{len(message.events)} events", f"send {MAX_EVENTS} at most")
 
 
-def event(message: pb.Event, now_s: float) -> Event | Refusal:
+def read_event(message: pb.Event, now_s: float) -> Event | Refusal:
     """An event of a batch, or what is wrong with it."""
     try:
         match message.WhichOneof("what"):
             case "connect":
-                return connect(message.connect, now_s)
+                return read_connect(message.connect, now_s)
             case "disconnect":
-                return disconnect(message.disconnect)
+                return read_disconnect(message.disconnect)
             case "renew":
-                return renew(message.renew, now_s)
+                return read_renew(message.renew, now_s)
             case _:
                 raise invalid("event", "is empty", "say what happened")
     except Refused as error:
@@ -102,72 +102,72 @@ def event(message: pb.Event, now_s: float) -> Event | Refusal:
 # ---- Operators --------------------------------------------------------------------------------
 
 
-def proposal(message: pb.Proposal) -> Proposal:
+def read_proposal(message: pb.Proposal) -> Proposal:
     connections = sum(len(new.connections) for new in message.register)
-    if max(len(message.register), len(message.deregister), connections) > _MOST_PARTS:
-        remedy = f"at most {_MOST_PARTS} applications and {_MOST_PARTS} connections at a time"
-        what = (
+    if max(len(message.register), len(message.deregister), connections) > _MAX_PARTS:
+        remedy = f"at most {_MAX_PARTS} applications and {_MAX_PARTS} connections at a time"
+        sizes = (
             f"{len(message.register)} applications to register, {len(message.deregister)} to "
             f"deregister, {connections} connections"
         )
-        raise invalid("proposal", what, remedy)
+        raise invalid("proposal", sizes, remedy)
     return Proposal(
-        register=tuple(_new(new) for new in message.register),
-        deregister=tuple(_id(id_) for id_ in message.deregister),
+        register=tuple(_read_new_application(new) for new in message.register),
+        deregister=tuple(_check_id(id_) for id_ in message.deregister),
         recluster=message.recluster,
     )
 
 
-def _new(message: pb.NewApplication) -> NewApplication:
+def _read_new_application(message: pb.NewApplication) -> NewApplication:
     pairs = [
-        (_host("source", pair.source), _host("destination", pair.destination))
+        (_check_host("source", pair.source), _check_host("destination", pair.destination))
         for pair in message.connections
     ]
-    return NewApplication(name=_application(message.application), connections=tuple(pairs))
+    return NewApplication(name=_check_application(message.application), connections=tuple(pairs))
 
 
-def apply(message: pb.ApplyRequest, now_s: float) -> Apply:
-    return Apply(key=key(message.key), proposal=proposal(message.proposal), now_s=now_s)
+def read_apply(message: pb.ApplyRequest, now_s: float) -> Apply:
+    return Apply(key=read_key(message.key), proposal=read_proposal(message.proposal), now_s=now_s)
 
 
-def rollback(message: pb.RollbackRequest) -> RollbackTo:
-    return RollbackTo(key=key(message.key), revision=min(message.revision, _MOST_SEQUENCE))
+def read_rollback(message: pb.RollbackRequest) -> RollbackTo:
+    return RollbackTo(key=read_key(message.key), revision=min(message.revision, _MAX_SEQUENCE))
 
 
-def wait_s(message: Any) -> float:
+def read_wait_s(message: Any) -> float:
     """How long to wait for ports."""
     if not (isfinite(message.wait_s) and message.wait_s >= 0):
         raise invalid("wait_s", f"{message.wait_s:g}", "give seconds")
     return float(message.wait_s)
 
 
-def port(message: pb.PortId) -> PortName:
+def read_port(message: pb.PortId) -> PortName:
     """Of what is to be explained."""
-    return PortName(_host("node", message.node), message.port)
+    return PortName(_check_host("node", message.node), message.port)
 
 
-def application_or_id(text: str) -> str:
+def read_subject(text: str) -> str:
     """Of what is to be explained."""
-    return _id(text) if "#" in text else _application(text)
+    return _check_id(text) if "#" in text else _check_application(text)
 
 
 # ---- Texts ------------------------------------------------------------------------------------
 
 
-def _application(text: str) -> str:
+def _check_application(text: str) -> str:
     if not is_name(text):
         raise invalid("application", f"{text[:80]!r} is no name", "name one of `weft apps list`")
     return text
 
 
-def _id(text: str) -> str:
+def _check_id(text: str) -> str:
     if not _ID.fullmatch(text):
         raise invalid("id", f"{text[:80]!r}", "give that of a registration, NAME#NUMBER")
     return text
 
 
-def _host(what: str, text: str) -> str:
-    if not text or len(text) > _MOST_HOST or not text.isprintable():
+def _check_host(field: str, text: str) -> str:
+    if not text or len(text) > _MAX_HOST or not text.isprintable():
         problem = f"{text[:80]!r}"
-        raise invalid(what, problem, f"give its name in 1 to {_MOST_HOST} printable characters")
+        raise invalid(field, problem, f"give its name in 1 to {_MAX_HOST} printable characters")
     return text

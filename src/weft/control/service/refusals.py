@@ -17,7 +17,7 @@ class Refused(WeftError):
         super().__init__(message)
 
 
-def refusing(answer: Answer) -> Answer:
+def raise_refusal(answer: Answer) -> Answer:
     """The answer, unless it is a refusal."""
     if isinstance(answer, Refusal):
         raise Refused(answer.code, str(answer))

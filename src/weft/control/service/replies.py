@@ -22,11 +22,11 @@ from weft.control.state.state import Application, State
 from weft.control.store.sqlite_store import Revision
 from weft.switches import PortName
 
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Snapshot:
     """What a controller is at one moment."""
 
     state: State
@@ -41,17 +41,17 @@ def port_id(name: PortName) -> pb.PortId:
     return pb.PortId(node=name.node, port=name.port)
 
 
-def port_problems(found: Mapping[PortName, str]) -> list[pb.PortProblem]:
+def port_problems(problems: Mapping[PortName, str]) -> list[pb.PortProblem]:
     return [
         pb.PortProblem(port=port_id(name), problem=problem)
-        for name, problem in sorted(found.items())
+        for name, problem in sorted(problems.items())
     ]
 
 
 # ---- Status -----------------------------------------------------------------------------------
 
 
-def status_reply(now: Situation, request: pb.StatusRequest) -> pb.StatusReply:
+def build_status(now: Snapshot, request: pb.StatusRequest) -> pb.StatusReply:
     state, report = now.state, now.report
     without = len(state.connections) if state.paths is None else len(state.lost)
     reply = pb.StatusReply(
@@ -69,76 +69,85 @@ def status_reply(now: Situation, request: pb.StatusRequest) -> pb.StatusReply:
         up_s=now.up_s,
         levels=0 if state.levels is None else len(state.levels.levels),
         models=len(state.kinds) - len(state.withdrawn),
-        problems=_problems(now),
+        problems=_list_problems(now),
     )
     if request.applications:
-        reply.listed_applications.extend(_applications(now))
+        reply.listed_applications.extend(_list_applications(now))
     if request.ports:
-        reply.listed_ports.extend(_ports(now))
-    for one in now.revisions:
+        reply.listed_ports.extend(_list_ports(now))
+    for revision in now.revisions:
         reply.listed_revisions.add(
-            revision=one.revision, at_s=one.at_s, cause=one.cause, ports=one.ports
+            revision=revision.revision,
+            at_s=revision.at_s,
+            cause=revision.cause,
+            ports=revision.ports,
         )
     return reply
 
 
-def _problems(now: Situation) -> list[str]:
+def _list_problems(now: Snapshot) -> list[str]:
     """The first of each kind: there may be one for every port and every connection."""
     state, failing = now.state, now.report.failing
-    found = [*now.problems]
-    found += [f"{name}: {what}" for name, what in islice(failing.items(), _MOST_PROBLEMS)]
-    found += [f"{name}: {what}" for name, what in islice(state.unfit.items(), _MOST_PROBLEMS)]
-    found += [f"connection {id_}: {why}" for id_, why in islice(state.lost.items(), _MOST_PROBLEMS)]
+    problems = [*now.problems]
+    problems += [f"{name}: {problem}" for name, problem in islice(failing.items(), _MAX_PROBLEMS)]
+    problems += [
+        f"{name}: {problem}" for name, problem in islice(state.unfit.items(), _MAX_PROBLEMS)
+    ]
+    problems += [
+        f"connection {id_}: {why}" for id_, why in islice(state.lost.items(), _MAX_PROBLEMS)
+    ]
     count = len(now.problems) + len(failing) + len(state.unfit) + len(state.lost)
-    if count <= _MOST_PROBLEMS:
-        return found
-    return [*found[:_MOST_PROBLEMS], f"and {count - _MOST_PROBLEMS} more"]
+    if count <= _MAX_PROBLEMS:
+        return problems
+    return [*problems[:_MAX_PROBLEMS], f"and {count - _MAX_PROBLEMS} more"]
 
 
-def _applications(now: Situation) -> Iterable[pb.ApplicationState]:
-    state, found = now.state, forecast_all(now.state)
+def _list_applications(now: Snapshot) -> Iterable[pb.ApplicationState]:
+    state, forecast_of = now.state, forecast_all(now.state)
     ports: dict[str, int] = {}
-    for told in () if state.plan is None else state.plan.ports.values():
-        for id_ in told.names:
+    for port_plan in () if state.plan is None else state.plan.ports.values():
+        for id_ in port_plan.names:
             ports[id_] = ports.get(id_, 0) + 1
-    for own in sorted(state.applications.values(), key=_by_number):
-        yield _application(now, own, ports.get(own.id, 0), found.get(own.id))
+    for registration in sorted(state.applications.values(), key=_sort_key):
+        yield _build_application(
+            now, registration, ports.get(registration.id, 0), forecast_of.get(registration.id)
+        )
 
 
-def _by_number(own: Application) -> int:
-    return int(own.id.rpartition("#")[2])
+def _sort_key(registration: Application) -> int:
+    return int(registration.id.rpartition("#")[2])
 
 
-def _application(
-    now: Situation, own: Application, ports: int, forecast: Forecast | None
+def _build_application(
+    now: Snapshot, registration: Application, ports: int, forecast: Forecast | None
 ) -> pb.ApplicationState:
     return pb.ApplicationState(
-        id=own.id,
-        name=own.name,
-        level=now.state.level_of(own.name),
-        connections=len(own.connections),
+        id=registration.id,
+        name=registration.name,
+        level=now.state.level_of(registration.name),
+        connections=len(registration.connections),
         ports=ports,
-        ttl_s=own.ttl_s,
-        left_s=max(0.0, own.expires_s - now.now_s) if own.ttl_s else 0.0,
+        ttl_s=registration.ttl_s,
+        left_s=max(0.0, registration.expires_s - now.now_s) if registration.ttl_s else 0.0,
         least_share=None if forecast is None else forecast.share,
         slowdown=None if forecast is None else forecast.slowdown,
         completion_s=None if forecast is None else forecast.completion_s,
     )
 
 
-def _ports(now: Situation) -> Iterable[pb.PortState]:
+def _list_ports(now: Snapshot) -> Iterable[pb.PortState]:
     state = now.state
     for name, report in sorted(now.report.ports.items()):
-        yield _port(state, name, report)
+        yield _build_port(state, name, report)
 
 
-def _port(state: State, name: PortName, report: PortReport) -> pb.PortState:
-    tables, told = state.target[name], None
+def _build_port(state: State, name: PortName, report: PortReport) -> pb.PortState:
+    tables, port_plan = state.target[name], None
     if state.plan is not None and state.paths is not None and name in state.paths.ports:
-        told = state.plan.ports.get(state.paths.ports[name])
+        port_plan = state.plan.ports.get(state.paths.ports[name])
     return pb.PortState(
         port=port_id(name),
-        applications=0 if told is None else len(told.names),
+        applications=0 if port_plan is None else len(port_plan.names),
         queue_of=tables.queue_of[: state.settings.all_levels],
         weights=tables.weights,
         state=report.status,
@@ -150,7 +159,7 @@ def _port(state: State, name: PortName, report: PortReport) -> pb.PortState:
 # ---- Plans ------------------------------------------------------------------------------------
 
 
-def plan_reply(
+def build_plan_reply(
     planned: ProposalEffects,
     before_bps: Mapping[str, float] | None = None,
     after_bps: Mapping[str, float] | None = None,
@@ -158,9 +167,9 @@ def plan_reply(
     """The rates are those of a simulation, if there was one."""
     was, will = before_bps or {}, after_bps or {}
     return pb.PlanReply(
-        ports=[_port_change(planned, change) for change in planned.ports],
+        ports=[_build_port_change(planned, change) for change in planned.ports],
         applications=[
-            _application_change(change, was.get(change.id), will.get(change.id))
+            _build_forecast(change, was.get(change.id), will.get(change.id))
             for change in planned.applications
         ],
         slowdown_before=planned.slowdown_before,
@@ -168,7 +177,7 @@ def plan_reply(
     )
 
 
-def _port_change(planned: ProposalEffects, change: PortChange) -> pb.PortChange:
+def _build_port_change(planned: ProposalEffects, change: PortChange) -> pb.PortChange:
     levels = planned.after.settings.all_levels
     before, after = change.before, change.after
     return pb.PortChange(
@@ -180,7 +189,7 @@ def _port_change(planned: ProposalEffects, change: PortChange) -> pb.PortChange:
     )
 
 
-def _application_change(
+def _build_forecast(
     change: ApplicationChange, before_bps: float | None, after_bps: float | None
 ) -> pb.Forecast:
     before, after = change.before, change.after
@@ -205,7 +214,7 @@ def explain_port(state: State, name: PortName) -> pb.ExplainReply:
     account = explain.explain_port(state, name)
     if isinstance(account, Refusal):
         raise Refused(account.code, str(account))
-    return pb.ExplainReply(text=format_port(state, account), ports=[_account(account)])
+    return pb.ExplainReply(text=format_port(state, account), ports=[_build_account(account)])
 
 
 def explain_application(state: State, name: str) -> pb.ExplainReply:
@@ -213,10 +222,10 @@ def explain_application(state: State, name: str) -> pb.ExplainReply:
     if isinstance(accounts, Refusal):
         raise Refused(accounts.code, str(accounts))
     text = format_applications(state, find_registrations(state, name), accounts)
-    return pb.ExplainReply(text=text, ports=[_account(account) for account in accounts])
+    return pb.ExplainReply(text=text, ports=[_build_account(account) for account in accounts])
 
 
-def _account(account: PortAccount) -> pb.PortAccount:
+def _build_account(account: PortAccount) -> pb.PortAccount:
     return pb.PortAccount(
         port=port_id(account.port),
         units=account.units,
@@ -227,23 +236,23 @@ def _account(account: PortAccount) -> pb.PortAccount:
             pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.what)
             for q in account.queues
         ],
-        applications=[_assigned(own) for own in account.applications],
+        applications=[_build_assigned(application) for application in account.applications],
     )
 
 
-def _assigned(own: Assigned) -> pb.Assigned:
+def _build_assigned(assigned: Assigned) -> pb.Assigned:
     return pb.Assigned(
-        id=own.id,
-        model=own.model,
-        level=own.level,
-        queue=own.queue,
-        connections=own.connections,
-        units=own.units,
-        share=own.share,
-        slowdown=own.slowdown,
-        at_least=own.at_least,
-        gain=own.gain,
-        gain_s=own.gain_s,
-        least=None if own.least is None else port_id(own.least),
-        least_share=own.least_share,
+        id=assigned.id,
+        model=assigned.model,
+        level=assigned.level,
+        queue=assigned.queue,
+        connections=assigned.connections,
+        units=assigned.units,
+        share=assigned.share,
+        slowdown=assigned.slowdown,
+        at_least=assigned.at_least,
+        gain=assigned.gain,
+        gain_s=assigned.gain_s,
+        least=None if assigned.least is None else port_id(assigned.least),
+        least_share=assigned.least_share,
     )

@@ -14,95 +14,104 @@ from weft.control.operators.words import format_count, format_list, format_secon
 from weft.control.service import weft_pb2 as pb
 from weft.records.record_text import format_table
 
-_MOST_LATE = 20  # ports that are named
+_MAX_LISTED = 20  # ports that are named
 
 
-def status_text(reply: pb.StatusReply) -> str:
+def format_status(reply: pb.StatusReply) -> str:
     lines = [
-        f"revision {reply.revision}{_held(reply)}; every port has {reply.programmed}",
+        f"revision {reply.revision}{_format_rollback(reply)}: {_format_programmed(reply)}",
         f"{format_count(reply.applications, 'application')}, "
-        f"{format_count(reply.connections, 'connection')}{_pathless(reply)}",
-        f"{format_count(reply.ports, 'port')}: {reply.ports_pending} to be written, "
-        f"{reply.ports_failing} failing; {format_count(reply.drifts, 'drift')} repaired or found",
+        f"{format_count(reply.connections, 'connection')}{_format_pathless(reply)}",
+        f"{format_count(reply.ports, 'port')}: {reply.ports_pending} pending, "
+        f"{reply.ports_failing} failing; {format_count(reply.drifts, 'drift')} found",
         f"{format_count(reply.models, 'model')} in {format_count(reply.levels, 'level')}; "
         f"up for {format_seconds(reply.up_s)}",
     ]
     return "\n".join([*lines, *(f"problem: {problem}" for problem in reply.problems)])
 
 
-def _held(reply: pb.StatusReply) -> str:
+def _format_programmed(reply: pb.StatusReply) -> str:
+    if reply.programmed == reply.revision:
+        return "programmed on all ports"
+    return f"not on all ports yet; all have revision {reply.programmed}"
+
+
+def _format_rollback(reply: pb.StatusReply) -> str:
     if not reply.HasField("held"):
         return ""
     return f" (rolled back to {reply.held}; `weft control apply` resumes)"
 
 
-def _pathless(reply: pb.StatusReply) -> str:
+def _format_pathless(reply: pb.StatusReply) -> str:
     count = reply.connections_without_path
     return f" ({count} without a path)" if count else ""
 
 
-def applications_text(found: Sequence[pb.ApplicationState]) -> str:
-    if not found:
+def format_applications(applications: Sequence[pb.ApplicationState]) -> str:
+    if not applications:
         return "No application is registered."
     heads = ("id", "level", "connections", "ports", "lease", "least share", "slowdown", "predicted")
     rows = [
         (
-            own.id,
-            str(own.level),
-            str(own.connections),
-            str(own.ports),
-            _lease(own),
-            _share(own, "least_share"),
-            _number(own, "slowdown"),
-            _time(own, "completion_s"),
+            application.id,
+            str(application.level),
+            str(application.connections),
+            str(application.ports),
+            _format_lease(application),
+            _format_share(application, "least_share"),
+            _format_number(application, "slowdown"),
+            _format_time(application, "completion_s"),
         )
-        for own in found
+        for application in applications
     ]
     return format_table(heads, rows, 1)
 
 
-def _lease(own: pb.ApplicationState) -> str:
-    return f"{own.left_s:.1f} of {own.ttl_s:g} s" if own.ttl_s else "none"
+def _format_lease(application: pb.ApplicationState) -> str:
+    return f"{application.left_s:.1f} of {application.ttl_s:g} s" if application.ttl_s else "none"
 
 
-def ports_text(found: Sequence[pb.PortState]) -> str:
-    if not found:
-        return "No port has been told anything."
+def format_ports(ports: Sequence[pb.PortState]) -> str:
+    if not ports:
+        return "No port is programmed."
     heads = ("port", "state", "for", "applications", "weights")
     rows = [
         (
-            _port(own.port),
-            own.state,
-            format_seconds(own.since_s),
-            str(own.applications),
-            format_list(own.weights),
+            _format_port(port.port),
+            port.state,
+            format_seconds(port.since_s),
+            str(port.applications),
+            format_list(port.weights),
         )
-        for own in found
+        for port in ports
     ]
-    problems = [f"{_port(own.port)}: {own.problem}" for own in found if own.problem]
+    problems = [f"{_format_port(port.port)}: {port.problem}" for port in ports if port.problem]
     return "\n".join([format_table(heads, rows, 2), *problems])
 
 
-def revisions_text(found: Sequence[pb.Revision]) -> str:
-    if not found:
-        return "No revision yet: no port has been told anything."
-    rows = [(str(own.revision), _moment(own.at_s), str(own.ports), own.cause) for own in found]
+def format_revisions(revisions: Sequence[pb.Revision]) -> str:
+    if not revisions:
+        return "No revision yet: no port is programmed."
+    rows = [
+        (str(revision.revision), _format_moment(revision.at_s), str(revision.ports), revision.cause)
+        for revision in revisions
+    ]
     return format_table(("revision", "at", "ports", "cause"), rows, 4)
 
 
-def plan_text(reply: pb.PlanReply) -> str:
+def format_plan(reply: pb.PlanReply) -> str:
     """Applications first: what it would mean to them."""
     mean = (
         f"mean slowdown of all applications {reply.slowdown_before:.3f} before, "
         f"{reply.slowdown_after:.3f} after"
     )
-    parts = [_applications(reply.applications)] if reply.applications else []
-    parts += [_ports(reply.ports)] if reply.ports else ["No port would change."]
+    parts = [_format_forecasts(reply.applications)] if reply.applications else []
+    parts += [_format_port_changes(reply.ports)] if reply.ports else ["No port would change."]
     return "\n\n".join([*parts, mean])
 
 
-def _applications(found: Sequence[pb.Forecast]) -> str:
-    simulated = any(own.HasField("simulated_after_bps") for own in found)
+def _format_forecasts(forecasts: Sequence[pb.Forecast]) -> str:
+    simulated = any(forecast.HasField("simulated_after_bps") for forecast in forecasts)
     heads = [
         "application",
         "share before",
@@ -114,62 +123,72 @@ def _applications(found: Sequence[pb.Forecast]) -> str:
     ]
     rows = [
         [
-            own.id,
-            _share(own, "share_before"),
-            _share(own, "share_after"),
-            _number(own, "slowdown_before"),
-            _number(own, "slowdown_after"),
-            _time(own, "completion_before_s"),
-            _time(own, "completion_after_s"),
+            forecast.id,
+            _format_share(forecast, "share_before"),
+            _format_share(forecast, "share_after"),
+            _format_number(forecast, "slowdown_before"),
+            _format_number(forecast, "slowdown_after"),
+            _format_time(forecast, "completion_before_s"),
+            _format_time(forecast, "completion_after_s"),
         ]
-        for own in found
+        for forecast in forecasts
     ]
     if simulated:
         heads += ["simulated before", "after"]
         rows = [
-            [*row, _rate(own, "simulated_before_bps"), _rate(own, "simulated_after_bps")]
-            for row, own in zip(rows, found, strict=True)
+            [
+                *row,
+                _format_rate(forecast, "simulated_before_bps"),
+                _format_rate(forecast, "simulated_after_bps"),
+            ]
+            for row, forecast in zip(rows, forecasts, strict=True)
         ]
     return format_table(heads, rows, 1)
 
 
-def _ports(found: Sequence[pb.PortChange]) -> str:
+def _format_port_changes(changes: Sequence[pb.PortChange]) -> str:
     rows = [
-        (_port(own.port), format_list(own.weights_before) or "-", format_list(own.weights_after))
-        for own in found
+        (
+            _format_port(change.port),
+            format_list(change.weights_before) or "-",
+            format_list(change.weights_after),
+        )
+        for change in changes
     ]
     return format_table(("port", "weights before", "weights after"), rows, 3)
 
 
-def change_text(what: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:
-    head = f"{what}: revision {reply.revision}, {format_count(reply.ports, 'port')} changed"
-    late = [f"not yet: {_port(one.port)}: {one.problem}" for one in reply.problems]
-    more = [f"and {len(late) - _MOST_LATE} more ports"] if len(late) > _MOST_LATE else []
-    return "\n".join([head, *late[:_MOST_LATE], *more])
+def format_change(title: str, reply: pb.ApplyReply | pb.RollbackReply) -> str:
+    head = f"{title}: revision {reply.revision}, {format_count(reply.ports, 'port')} changed"
+    lines = [
+        f"not yet: {_format_port(problem.port)}: {problem.problem}" for problem in reply.problems
+    ]
+    omitted = [f"and {len(lines) - _MAX_LISTED} more ports"] if len(lines) > _MAX_LISTED else []
+    return "\n".join([head, *lines[:_MAX_LISTED], *omitted])
 
 
 # ---- Cells ------------------------------------------------------------------------------------
 
 
-def _port(port: pb.PortId) -> str:
+def _format_port(port: pb.PortId) -> str:
     return f"{port.node}:{port.port}"
 
 
-def _moment(at_s: float) -> str:
+def _format_moment(at_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))
 
 
-def _share(message: Any, name: str) -> str:
+def _format_share(message: Any, name: str) -> str:
     return f"{getattr(message, name):.1%}" if message.HasField(name) else "-"
 
 
-def _number(message: Any, name: str) -> str:
+def _format_number(message: Any, name: str) -> str:
     return f"{getattr(message, name):.3f}" if message.HasField(name) else "-"
 
 
-def _time(message: Any, name: str) -> str:
+def _format_time(message: Any, name: str) -> str:
     return f"{getattr(message, name):.4g} s" if message.HasField(name) else "-"
 
 
-def _rate(message: Any, name: str) -> str:
+def _format_rate(message: Any, name: str) -> str:
     return f"{getattr(message, name) / 1e9:.3g} Gb/s" if message.HasField(name) else "-"

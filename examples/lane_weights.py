@@ -9,9 +9,9 @@ SCENARIO = Path(__file__).parent / "scenarios" / "gaming.toml"
 
 best = None
 for limit in (0, 1, 2, 4, 255):
-    seen = simulate(load_scenario(SCENARIO, {"lanes.high_limit": limit})).record.quantities
-    p99_us = statistic(seen["probe.rtt"], "p99") / 1e6
-    senders, pretender = (seen[f"{name}.goodput"].value for name in ("senders", "pretender"))
+    quantities = simulate(load_scenario(SCENARIO, {"lanes.high_limit": limit})).record.quantities
+    p99_us = statistic(quantities["probe.rtt"], "p99") / 1e6
+    senders, pretender = (quantities[f"{name}.goodput"].value for name in ("senders", "pretender"))
     print(f"limit {limit:3}: probe p99 {p99_us:6.2f} us, senders {senders:5.2f} Gb/s", end=", ")
     print(f"pretender {pretender:5.2f} Gb/s")
     if p99_us < 10 and (best is None or senders > best[1]):

@@ -35,6 +35,7 @@ from weft.errors import InputError
 from weft.fabric import TOPOLOGIES
 from weft.measure.settings.options import Settings, options_of
 from weft.measure.tests.catalog import TESTS
+from weft.records import read_records, statistic
 from weft.simulate import scenario_from
 from weft.simulate.traffic import KINDS
 from weft.toml_table import load_toml
@@ -242,8 +243,46 @@ def test_simulate_md_lists_every_example() -> None:
     assert {path.name for path in EXAMPLES} <= set(re.findall(r"`([\w-]+\.toml)`", text))
 
 
+def check_lane_weights(output: str, _: Path) -> None:
+    """Simulated, so the same digits every time."""
+    assert output.splitlines() == [
+        "limit   0: probe p99  67.94 us, senders 50.75 Gb/s, pretender  3.14 Gb/s",
+        "limit   1: probe p99   9.28 us, senders 28.65 Gb/s, pretender 23.28 Gb/s",
+        "limit   2: probe p99   6.67 us, senders 19.47 Gb/s, pretender 31.64 Gb/s",
+        "limit   4: probe p99   5.27 us, senders 11.96 Gb/s, pretender 38.47 Gb/s",
+        "limit 255: probe p99   1.16 us, senders  8.99 Gb/s, pretender 40.96 Gb/s",
+        "best: 1",
+    ]
+
+
+def check_probe_beside_load(output: str, folder: Path) -> None:
+    """A line for each load, the first without any; the printed numbers are those of the records."""
+    line = r" *(\d+\.\d\d) Gb/s beside the probe: p99 +(\d+\.\d) us"
+    printed = [re.fullmatch(line, text) for text in output.splitlines()]
+    assert len(printed) == 5
+    assert all(printed)
+    records = read_records(folder / "probe-beside-load.jsonl").records
+    loads = [record.quantities["achieved"] for record in records[:-1]]
+    delays = [record.quantities["probe.half_rtt"] for record in records[:-1]]
+    assert [match and match[1] for match in printed] == [
+        f"{(statistic(load, 'value') or 0) / 1e9:.2f}" for load in loads
+    ]
+    assert [match and match[2] for match in printed] == [
+        f"{(statistic(delay, 'p99') or 0) / 1e6:.1f}" for delay in delays
+    ]
+    assert statistic(loads[0], "value") == 0
+    assert all((statistic(load, "value") or 0) > 0 for load in loads[1:])
+    assert "A probe beside load" in (folder / "probe-beside-load.html").read_text("utf-8")
+
+
+SCRIPT_CHECKS = {
+    "lane_weights.py": check_lane_weights,
+    "probe_beside_load.py": check_probe_beside_load,
+}
+
+
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
-def test_every_example_script_runs(script: Path, tmp_path: Path) -> None:
+def test_every_example_script_says_what_it_promises(script: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(script)],
         cwd=tmp_path,
@@ -252,7 +291,8 @@ def test_every_example_script_runs(script: Path, tmp_path: Path) -> None:
         timeout=LIMIT_SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    SCRIPT_CHECKS[script.name](done.stdout, tmp_path)
 
 
 # ---- Keys -------------------------------------------------------------------------------------

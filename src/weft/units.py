@@ -1,7 +1,8 @@
-"""Quantities with units, read and written as people write them.
+"""Quantities with units: parse, convert, format.
 
-`parse_time("50 ns")`, `parse_size("32 KiB")`, `parse_rate("56 Gb/s")`. Plain numbers
-are refused: a number without a unit is how factors of a thousand are lost.
+`parse_time("50 ns")`, `parse_size("32 KiB")` and `parse_rate("56 Gb/s")` refuse plain numbers: a
+number without a unit is how factors of a thousand are lost. `format_value` chooses the unit that
+people would. Times, sizes and rates convert among themselves; any other unit equals only itself.
 Units: integer picoseconds, bytes, bits per second.
 """
 

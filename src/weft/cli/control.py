@@ -1,4 +1,4 @@
-"""`weft control`: the controller of a fabric's bandwidth, and what it can be asked."""
+"""`weft control`: run the controller of a fabric's bandwidth, or send it a request."""
 
 from __future__ import annotations
 

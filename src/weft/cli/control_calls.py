@@ -1,6 +1,6 @@
-"""What `weft control` does: one call to the controller each, or being it.
+"""The actions of `weft control`: one function each, named as the action.
 
-A function for each action, called as it is.
+Apart from `serve` and `release`, each sends one request to a running controller.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether routes can deadlock on one lane: a cycle of channels that wait for each other.
+"""Find deadlocks that routes allow on one lane: cycles of channels that wait for each other.
 
-A channel is one direction of a link, named by the port that sends into it. Channel c
-depends on channel e when some packet arrives on c and leaves on e. Routing on a lossless
-lane is free of deadlock if this graph has no cycle (Dally and Seitz). Only channels that
-some pair of hosts uses count. Entry points: `find_cycle`, `describe`.
+A channel is one direction of a link, named by the port that sends into it. Channel c depends on
+channel e when some packet arrives on c and leaves on e. Routing on a lossless lane is free of
+deadlock if this graph has no cycle (Dally and Seitz). Only channels that some pair of hosts uses
+count. Entry points: `find_cycle`, `describe_cycle`.
 """
 
 from __future__ import annotations

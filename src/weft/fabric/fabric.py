@@ -1,8 +1,8 @@
-"""What a fabric is: nodes, ports, links, lanes and routes, as values.
+"""The data model of a fabric: nodes, ports, links, lanes and routes, as immutable values.
 
-Ports are numbered from 1, as in InfiniBand. Hosts come before switches in `nodes`; routes
-count switches and hosts in that order. `weft.fabric.soundness` says whether a fabric makes
-sense; the values themselves only hold it. Units: picoseconds, bits per second of data.
+Ports are numbered from 1, as in InfiniBand. Hosts come before switches in `nodes`; routes count
+switches and hosts in that order. The values do not check themselves: `weft.fabric.soundness`
+does. Units: picoseconds, bits per second of data.
 """
 
 from __future__ import annotations

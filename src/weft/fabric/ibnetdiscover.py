@@ -1,9 +1,9 @@
-"""The text of `ibnetdiscover`: a fabric in, a fabric out.
+"""Read and write the output of `ibnetdiscover`.
 
-The dump says which port is linked to which, at which rate, with LIDs, GUIDs and node
-descriptions. It does not say how long the cables are or how many lanes are in use; files
-written here say so in comments that InfiniBand tools skip. An adapter with several linked
-ports becomes one host per port. Entry points: `read_ibnetdiscover`, `write_ibnetdiscover`.
+A dump lists which port is linked to which, at which rate, with LIDs, GUIDs and node descriptions.
+It has no cable lengths and no number of lanes; files written here add them in comments that
+InfiniBand tools skip. An adapter with several linked ports becomes one host per port.
+Entry points: `read_ibnetdiscover`, `write_ibnetdiscover`.
 """
 
 from __future__ import annotations

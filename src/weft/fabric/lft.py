@@ -1,10 +1,9 @@
-"""Linear forwarding tables as `dump_fts` and `dump_lfts.sh` print them: routes in and out.
+"""Read and write linear forwarding tables as `dump_fts` and `dump_lfts.sh` print them.
 
-One section per switch: a heading with its GUID, then "0xLID port : …" for each LID it can
-send to, then the count. Only base LIDs of the fabric's hosts matter; LIDs of switches and
-the extra LIDs of an LMC are passed over. `dump_fts` leaves out the last LID of a table
-whose top is a multiple of 64: that host then counts as unreachable.
-Entry points: `read_lft`, `write_lft`.
+One section per switch: a heading with its GUID, then "0xLID port : …" for each LID it can send
+to, then the count. Only base LIDs of the fabric's hosts matter; LIDs of switches and the extra
+LIDs of an LMC are skipped. `dump_fts` omits the last LID of a table whose top is a multiple of
+64: that host then counts as unreachable. Entry points: `read_lft`, `write_lft`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The path a packet takes: follow the routes, choose among equal ports by flow.
+"""Paths through a fabric: the one a flow takes, and whether all of them arrive.
 
-`path` walks from host to host. The choice among equal ports is a fixed hash of the flow
-and the switch, the same in the simulator's core, so both see the same path.
+`path` follows the routes from host to host. Among equal ports it chooses by a fixed hash of the
+flow and the switch, as the simulator's core does. `check_reach` tests all paths: a switch is
+sound for a host when each port of its group leads to that host or to a switch that is sound for
+it.
 """
 
 from __future__ import annotations

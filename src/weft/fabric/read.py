@@ -1,7 +1,7 @@
-"""Read a fabric from files, whatever their format.
+"""Read a fabric from files of any supported format.
 
-`read_fabric` tells a TOML file, an `ibnetdiscover` dump and a dump of forwarding tables
-apart by their content.
+`read_fabric` recognizes a TOML file, an `ibnetdiscover` dump and a dump of forwarding tables by
+their content.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether a fabric makes sense: names, ports, links, reachability and routes.
+"""Check a fabric: names, ports, links, connectivity and routes.
 
-`check` returns the fabric, or raises an `InputError` that names the node and port, the
+`check_fabric` returns the fabric, or raises an `InputError` that names the node and port, the
 value, the allowed range and the remedy.
 """
 

@@ -1,8 +1,8 @@
-"""Builders of well-known fabrics, wired and routed.
+"""Builders of well-known topologies, wired and routed.
 
-Each takes the counts that define it, then `rate` ("4xFDR" or "56 Gb/s"), `delay` of every
-link ("50 ns", about 10 m of cable), `lanes` and the name of a `routing`. Ports are given
-out in the order of wiring: hosts first, then upwards.
+Each takes the counts that define it, then `rate` ("4xFDR" or "56 Gb/s"), `delay` of every link
+("50 ns", about 10 m of cable), `lanes` and the name of a `routing`. Ports are assigned in the
+order of wiring: hosts first, then upwards.
 """
 
 from __future__ import annotations

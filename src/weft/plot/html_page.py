@@ -1,7 +1,7 @@
-"""The HTML of a report: one file, no script, nothing fetched.
+"""The HTML of a report: one file, no script, no external resource.
 
 Text is escaped unless it is `Markup`, which only this package makes. Entry points: `page`,
-`table`, `picture`, `details`, `paragraph`.
+`html_table`, `picture`, `fold`, `paragraph`.
 """
 
 from __future__ import annotations

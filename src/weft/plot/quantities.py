@@ -1,6 +1,8 @@
-"""Distributions: the CDF, its tail on a complementary-log axis, and quantiles as bars.
+"""Drawing functions: each draws one quantity on given axes.
 
-Each function draws one quantity on given axes; all distributions there share a unit.
+`cdf`, `cdf_tail` and `quantile_bars` draw distributions; `series` draws recorded points, `curves`
+joins a few of them; `sweep` draws one statistic for each value of a setting; `published_and_ours`
+sets a paper's values beside ours. All lines on one set of axes share a unit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A report: records as one self-contained HTML file, for a screen, a phone or paper.
+"""Render records as one self-contained HTML file, for a screen, a phone or paper.
 
-Summary first (quantiles with 95 % intervals), then figures, the fabric, counters folded
-away, notes and provenance. A study puts its own sections before them. Entry point:
-`render_report`.
+Summary first (quantiles with 95 % intervals), then figures, the fabric, counters (folded), notes
+and provenance. A study puts its own sections before them. Entry point: `render_report`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which figures a report shows, and what it leaves out.
+"""The figures of a report: records labelled by the settings that differ, then drawn.
 
-Each function takes labelled records and gives pictures; limits on their number are stated
-where they bite, never silently applied.
+Each function takes labelled records and returns pictures. A limit on their number is stated where
+it applies. Entry points: `label_records`, the `*_figures` functions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How every figure looks, and figures as SVG or PNG.
+"""The style of all figures, and figures as SVG or PNG.
 
-Colours are told apart by all common kinds of colour vision and by line style in grey.
-Same figure, same bytes. matplotlib is imported where something is drawn: it takes half a second,
-which commands that print do not wait for. Entry points: `figure`, `to_svg`, `to_png`.
+Colours differ for all common kinds of colour vision, and line styles differ in grey. The same
+figure gives the same bytes. matplotlib takes half a second to import, so it is imported where
+something is drawn. Entry points: `figure`, `to_svg`, `to_png`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A fabric as a picture: hosts at the bottom, switches in layers by distance from them.
+"""Draw a fabric: hosts at the bottom, switches in layers by distance from them.
 
-Up to 200 nodes are drawn one by one; above that the hosts of a switch become one mark,
-and when that is still too many, each layer becomes one box. Entry point: `topology`.
+Up to 200 nodes are drawn one by one. Above that the hosts of a switch become one mark; if that is
+still too many, each layer becomes one box. Entry point: `topology`.
 """
 
 from __future__ import annotations

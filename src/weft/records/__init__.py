@@ -1,7 +1,7 @@
-"""What was observed: runs, distributions and their provenance; one schema, stored and compared.
+"""Records of runs: quantities, settings and provenance in one schema; stored, compared, shown.
 
-`Record` is one run; `read_records` and `write_records` are its files; `compare` and `fail_if`
-set two of them side by side.
+`Record` is one run. `read_records` and `write_records` handle its files; `compare` and `fail_if`
+compare two of them.
 """
 
 from weft._core import Histogram

@@ -1,8 +1,15 @@
-"""Two sets of records side by side.
+"""Compare two sets of records, and fail on conditions such as `probe.rtt:p99.9 > 1.1x`.
 
-Records are matched by name and settings, their quantities by name. Distributions carry the
-order-statistic confidence interval of each percentile: when A's and B's do not overlap, the
-difference is more than chance. Entry point: `compare`; `matched` gives the bare pairs.
+Records are matched by name and settings, their quantities by name. Percentiles carry the
+order-statistic confidence interval: where A's and B's are disjoint, the difference is more than
+chance. A condition is
+
+    [QUANTITY:]STAT OP NUMBER[x|%|UNIT]
+
+QUANTITY is a dotted name with wildcards * and ?; without it, every quantity that has the
+statistic. STAT is value, count, mean, min, max or a percentile such as p99.9. OP is >, <, >= or
+<=. `x` compares the ratio B/A, `%` the change from A to B, a unit the value of B itself. Entry
+points: `compare`, `fail_if`, `parse_check`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that weft writes: checked before the work begins, replaced in one step when it is done.
+"""Files that weft writes: checked before work begins, replaced atomically when it is done.
 
 Entry points: `check_output`, `check_directory` before; `replace_file`, `write_text` after.
 """

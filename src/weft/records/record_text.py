@@ -1,4 +1,9 @@
-"""Aligned text tables for the terminal: the first column left, the others right."""
+"""Records as text tables for the terminal.
+
+A simulation is shown with its quantiles; a measurement also with their 95 % intervals; a sweep as
+one line per point, with the median and range of repetitions. Entry points: `format_simulation`,
+`format_measurement`, `format_sweep`, `format_table`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The run header: everything about a run that the next run will not repeat.
+"""The run header: when, where, on which machine and by which command records were made.
 
-When, where, on which machine and by which command. Entry point: `describe_run`.
+It holds everything that the next run will not repeat. Entry point: `describe_run`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Numbers that sum a quantity up: `statistic(quantity, "p99.9")`.
+"""Statistics of a quantity by name, and all of them as one flat table.
 
-A scalar has `value`; a distribution has `count`, `mean`, `min`, `max` and any percentile
-`pNN`; a series has `mean`, `min` and `max` of its points.
+A scalar has `value`; a distribution has `count`, `mean`, `min`, `max` and any percentile `pNN`; a
+series has `mean`, `min` and `max` of its points. The flat table has a row for each statistic of
+each quantity: name, settings.*, quantity, statistic, unit, value; `export_parquet` writes it as a
+Parquet file (extra `weft[parquet]`). Entry points: `statistic`, `flatten`, `export_parquet`.
 """
 
 from __future__ import annotations

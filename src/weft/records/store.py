@@ -1,8 +1,8 @@
-"""Records on disk: JSON lines, a run header first.
+"""Files of records: JSON lines, a run header first.
 
-`write_records` replaces a file in one step. `RecordWriter` appends, and each record is on
-disk before `append` returns, so an interrupted run keeps what it has; a line torn by a
-crash is reported and left out by `read_records`.
+`write_records` replaces a file atomically. `RecordWriter` appends; each record is on disk before
+`append` returns, so an interrupted run keeps its records. `read_records` reports a line torn by a
+crash and skips it.
 """
 
 from __future__ import annotations

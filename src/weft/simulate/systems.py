@@ -1,6 +1,6 @@
-"""Named parameter sets: what each simulated system is made of, and how we know.
+"""Named parameter sets of simulated systems, each value with its source.
 
-The values stand in `systems.toml`, each with unit, meaning and source; this module reads them.
+The values are in `systems.toml` with unit, meaning and source; this module reads them.
 Entry points: `system_names`, `system_values`, `parameters`.
 """
 

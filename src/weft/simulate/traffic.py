@@ -1,7 +1,8 @@
-"""Traffic: who sends what to whom, as the flows of the simulator's core.
+"""Traffic: who sends what to whom, as flows of the simulator's core.
 
-Each `[[traffic]]` table has a kind; a kind is one function from its table to flows.
-Entry point: `read_traffic`. Units: ps, bytes, bits per second.
+Each `[[traffic]]` table has a kind; each kind is one function from its table to flows. Hosts are
+named one by one, as a range `h0..h4`, or `all`; a recorded trace is CSV with the columns time_ns,
+from, to, bytes. Entry point: `read_traffic`. Units: ps, bytes, bits per second.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def test_ports_that_cannot_be_managed_are_told_once_with_the_remedy(tmp_path: Pa
     with running(made):
         wait_until(lambda: "fabric" in made.log.read_text(), "the fabric is discovered", 30)
         found = [own["text"] for own in made.lines() if "managed" in own["text"]]
-    why = "has 2 levels, and 8 are asked for; lower levels of [policy]"
+    why = "has 2 levels, and 8 are required; lower levels of [policy]"
     assert found == [f"16 ports cannot be managed: h0 port 1 {why}"]
 
 

@@ -36,9 +36,8 @@ from weft.control.policy.plan import application_name  # noqa: E402
 from weft.control.runtime.restore import restore_state  # noqa: E402
 from weft.control.runtime.watch import TableWatch  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
-from weft.control.state.events import FabricChanged  # noqa: E402
-from weft.control.state.kinds import Settings, cluster_levels  # noqa: E402
-from weft.control.state.rows import ApplicationRow, ConnectionRow  # noqa: E402
+from weft.control.state.events import ApplicationRow, ConnectionRow, FabricChanged  # noqa: E402
+from weft.control.state.policy_settings import Settings, cluster_levels  # noqa: E402
 from weft.control.state.step import run_batch  # noqa: E402
 from weft.control.store import sqlite_store  # noqa: E402
 from weft.switches import PortName, Tables  # noqa: E402
@@ -211,8 +210,8 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
             ApplicationRow(id=id_, name=application_name(id_)) for id_ in found.applications
         ),
         connections=tuple(found.connections.values()),
-        kinds=watch.kinds,
-        levels=cluster_levels(watch.kinds, Settings().levels),
+        models=watch.models,
+        levels=cluster_levels(watch.models, Settings().levels),
     )
     fabric = read_routed_fabric(str(folder / "fabric.toml"))
     names = [
@@ -221,7 +220,7 @@ def desired(folder: Path, found: Kept) -> dict[PortName, Tables]:
         for port in fabric.neighbors(n)
     ]
     event = FabricChanged(fabric=fabric, abilities=dict.fromkeys(names, DEFAULT_ABILITY))
-    state = restore_state(rows, Settings(), watch.kinds, 0.0).state
+    state = restore_state(rows, Settings(), watch.models, 0.0).state
     return dict(run_batch(state, [event]).state.target)
 
 

@@ -218,7 +218,7 @@ def test_mistakes_of_commands_are_one_line(control: ControlProcess) -> None:
         (("explain", "nobody"), "application nobody: is not registered"),
         (("plan", "--app", "keen", "h1-h2"), "is not FROM:TO"),
         (("apply", "--remove", "keen#77"), "is not registered"),
-        (("rollback", "12345"), "is not kept"),
+        (("rollback", "12345"), "is not stored"),
         (("rollback", "now"), "is not a number"),
         (("explain", "h0:99999999999"), "is no port of a switch"),
         (("apply", "--wait", "long"), "is not a time"),

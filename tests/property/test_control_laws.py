@@ -25,7 +25,6 @@ from weft.control.policy.connection_path import find_connection_path
 from weft.control.policy.plan import build_plan
 from weft.control.runtime.engine import RollbackTo
 from weft.control.runtime.restore import restore_state
-from weft.control.state.desired_tables import default_tables, plan_tables
 from weft.control.state.events import (
     ApplicationModel,
     Applied,
@@ -47,7 +46,8 @@ from weft.control.state.events import (
     Renew,
     Renewed,
 )
-from weft.control.state.kinds import Settings
+from weft.control.state.policy_settings import Settings
+from weft.control.state.programming import default_tables, plan_tables
 from weft.control.state.state import Connection, State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import Store
@@ -183,8 +183,8 @@ class Story:
 
     def model(self, _: State) -> Event:
         name = self.random.choice((*KINDS, "newcomer"))
-        kind = ApplicationModel(model=waits(self.random.choice((0.2, 0.5, 1.5))))
-        return ModelChanged(name=name, kind=self.random.choice((None, kind, kind)))
+        kind = ApplicationModel(curve=waits(self.random.choice((0.2, 0.5, 1.5))))
+        return ModelChanged(name=name, model=self.random.choice((None, kind, kind)))
 
     def apply(self, state: State) -> Event:
         new = NewApplication(
@@ -283,7 +283,7 @@ def test_a_batch_comes_to_the_same_as_its_events_one_by_one(
         answers += found.answers
     assert [bare(a) for a in together.answers] == [bare(a) for a in answers]
     assert replace(together.state, revision=0) == replace(
-        one_by_one, revision=0, answered=together.state.answered
+        one_by_one, revision=0, answers=together.state.answers
     )
 
 
@@ -448,7 +448,10 @@ def test_after_a_kill_switches_come_to_hold_the_tables_of_the_connections_from_s
     state = again.engine.state
     assert state.plan is not None
     busy = {state.paths.names[port] for port in state.plan.ports}
-    expected, told = from_scratch(state, {}), busy if state.lost else busy | set(state.target)
+    expected, told = (
+        from_scratch(state, {}),
+        busy if state.missing_paths else busy | set(state.target),
+    )
     assert {name: switches.held[name] for name in told} == {name: expected[name] for name in told}
 
 

@@ -16,7 +16,7 @@ from weft.control.state.events import (
     Registered,
 )
 from weft.control.state.key import Key
-from weft.control.state.kinds import Settings
+from weft.control.state.policy_settings import Settings
 from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import StoredState
@@ -34,9 +34,9 @@ def waits(part: float, floor: float = 0.05) -> Hinges:
 
 
 KINDS = {
-    "calm": ApplicationModel(model=waits(0.1), baseline_s=100.0),
-    "middling": ApplicationModel(model=waits(0.4), baseline_s=50.0),
-    "keen": ApplicationModel(model=waits(0.9)),
+    "calm": ApplicationModel(curve=waits(0.1), baseline_s=100.0),
+    "middling": ApplicationModel(curve=waits(0.4), baseline_s=50.0),
+    "keen": ApplicationModel(curve=waits(0.9)),
 }
 FABRIC = leaf_spine(2, 2, 2)  # hosts h0 and h1 on one leaf, h2 and h3 on the other
 
@@ -74,9 +74,11 @@ def fabric_event(fabric: Fabric = FABRIC, ability: Ability = VLARB) -> FabricCha
     return FabricChanged(fabric=fabric, abilities=dict.fromkeys(ports_of(fabric), ability))
 
 
-def empty(settings: Settings | None = None, kinds: Mapping[str, ApplicationModel] = KINDS) -> State:
+def empty(
+    settings: Settings | None = None, models: Mapping[str, ApplicationModel] = KINDS
+) -> State:
     """Models and nothing else."""
-    return restore_state(StoredState(), settings or Settings(), kinds, 0.0).state
+    return restore_state(StoredState(), settings or Settings(), models, 0.0).state
 
 
 def ready(settings: Settings | None = None, ability: Ability = VLARB) -> State:
@@ -130,4 +132,4 @@ def running(*names: str, ability: Ability = VLARB) -> tuple[State, list[str]]:
 def without_memory(state: State) -> State:
     """What must not depend on the way that a state was reached."""
     bare = State(settings=state.settings)
-    return replace(state, revision=0, registered=0, answered=bare.answered, closed=bare.closed)
+    return replace(state, revision=0, last_registration=0, answers=bare.answers, closed=bare.closed)

@@ -15,7 +15,7 @@ from weft.control.runtime.reconcile import Pace, Reconciler
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import Answer, ApplicationModel, Event, FabricChanged, Refusal
 from weft.control.state.fabric_changes import find_paths
-from weft.control.state.kinds import Settings
+from weft.control.state.policy_settings import Settings
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.fabric import Fabric
@@ -104,14 +104,14 @@ class Rig:
         path: Path,
         switches: Any = None,
         settings: Settings | None = None,
-        kinds: Mapping[str, ApplicationModel] = KINDS,
+        models: Mapping[str, ApplicationModel] = KINDS,
         pace: Pace | None = None,
     ) -> None:
         self.clock = Clock()
         self.switches: Any = switches or Memory()
         self.told: list[str] = []
         self.store = Store.open(path)
-        found = restore_state(self.store.load(), settings or Settings(), kinds, 0.0)
+        found = restore_state(self.store.load(), settings or Settings(), models, 0.0)
         if found.rows:
             self.store.commit(found.rows, 0.0)
         self.opened = 0

@@ -151,7 +151,7 @@ def test_of_many_registrations_the_first_are_explained() -> None:
 
 
 def test_more_than_the_whole_link_brings_nothing() -> None:
-    model = running("calm")[0].kinds["calm"].model
+    model = running("calm")[0].models["calm"].curve
     assert marginal_gain(model, 1.0) == 0.0
     assert marginal_gain(model, 0.01) == marginal_gain(model, model.floor)
 

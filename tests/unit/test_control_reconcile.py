@@ -14,7 +14,7 @@ from control_rig import Memory, Rig
 
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.events import Deregister, Register, Registered
-from weft.control.state.kinds import Settings
+from weft.control.state.policy_settings import Settings
 from weft.fabric import leaf_spine
 from weft.switches import Failed, Foreign, PortName, Tables
 from weft.switches.simulated import DEFAULT_ABILITY, SimulatedSwitches, WriteFailures
@@ -184,9 +184,8 @@ def test_a_switch_that_leaves_the_fabric_is_not_counted_as_failing(rig: Rig) -> 
     rig.switches.broken = {name for name in rig.switches.held if name.node == "spine0"}
     rig.clock.now_s += 11.0
     rig.turn()
-    assert (
-        rig.reconciler.report().failing.keys()
-        == rig.switches.broken & rig.engine.state.target.keys()
+    assert rig.reconciler.report().failing.keys() == rig.switches.broken & set(
+        rig.engine.state.target
     )
     rig.switches.fabric = seen_without(FABRIC, "spine0")
     for _ in range(2):
@@ -222,7 +221,7 @@ def test_a_node_that_one_discovery_misses_costs_no_port_its_tables(rig: Rig, gon
     rig.clock.now_s += 2.1
     rig.settle()
     assert rig.switches.writes == []
-    assert len(rig.engine.state.lost) == 0
+    assert len(rig.engine.state.missing_paths) == 0
 
 
 @pytest.mark.parametrize("gone", ["h2", "leaf1", "spine0", "spine1"])
@@ -242,7 +241,7 @@ def test_a_node_that_stays_away_costs_no_port_its_tables_either(rig: Rig, gone: 
     rig.clock.now_s += 61.0
     rig.settle()
     assert rig.switches.writes == []
-    assert len(rig.engine.state.lost) == 0
+    assert len(rig.engine.state.missing_paths) == 0
 
 
 def test_routes_that_one_discovery_misses_are_looked_for_again(rig: Rig) -> None:
@@ -272,12 +271,12 @@ def test_a_start_in_a_part_of_the_fabric_looks_again_and_writes_nothing(tmp_path
     assert again.engine.state.paths is None
     again.clock.now_s += 2.1
     again.settle()
-    assert len(again.engine.state.lost) == 1
+    assert len(again.engine.state.missing_paths) == 1
     rig.switches.fabric = FABRIC
     again.clock.now_s += 61.0
     again.settle()
     assert rig.switches.writes == []
-    assert len(again.engine.state.lost) == 0
+    assert len(again.engine.state.missing_paths) == 0
     again.close()
 
 
@@ -285,11 +284,11 @@ def test_a_host_that_nobody_knows_yet_is_looked_for_soon_and_ever_later(rig: Rig
     rig.switches.fabric = seen_without(FABRIC, "h3")
     rig.turn()
     start(rig, destination="h3")
-    assert len(rig.engine.state.lost) == 1
+    assert len(rig.engine.state.missing_paths) == 1
     rig.switches.fabric = FABRIC
     rig.clock.now_s += 2.1
     rig.settle()
-    assert len(rig.engine.state.lost) == 0
+    assert len(rig.engine.state.missing_paths) == 0
     assert is_programmed(rig)
     rig.switches.discoveries = 0
     for number in range(100):

@@ -24,13 +24,14 @@ from control_parts import (
     seen_without,
     waits,
 )
+from immutables import Map
 
-from weft.control.state.desired_tables import default_tables
 from weft.control.state.events import (
     ApplicationModel,
     Applied,
     Apply,
     Connected,
+    ConnectionRow,
     Deregister,
     Disconnect,
     Done,
@@ -43,12 +44,12 @@ from weft.control.state.events import (
     Registered,
     Renew,
     Renewed,
+    RevisionRow,
     Rollback,
 )
-from weft.control.state.kinds import Settings
-from weft.control.state.persistent_map import PersistentMap
-from weft.control.state.rows import ConnectionRow, RevisionRow
-from weft.control.state.state import MissingPath, State
+from weft.control.state.policy_settings import Settings
+from weft.control.state.programming import default_tables
+from weft.control.state.state import MissingPath, Recent, State
 from weft.control.state.step import run_batch
 from weft.fabric import Fabric, leaf_spine, path, route
 from weft.switches import PortName
@@ -192,10 +193,10 @@ def test_a_connection_without_a_path_waits_for_one(fabric: Fabric, why: str) -> 
     found = run_batch(state, [connect(id_, "h0", "h2", 1)])
     assert found.answers == (Connected(connection="c/1"),)
     assert found.ports == frozenset()
-    assert {name: str(lost) for name, lost in found.state.lost.items()} == {"c/1": why}
+    assert {name: str(lost) for name, lost in found.state.missing_paths.items()} == {"c/1": why}
     assert after(found.state, fabric_event()).target == running("calm")[0].target
     closed = after(found.state, Disconnect(connection="c/1"))
-    assert len(closed.lost) == 0
+    assert len(closed.missing_paths) == 0
 
 
 def test_a_connection_within_a_host_uses_no_port() -> None:
@@ -222,8 +223,8 @@ def test_connections_before_a_fabric_is_known_take_their_paths_when_it_is() -> N
     assert len(state.target) == 0
     state = after(state, fabric_event())
     assert state.target == running("calm")[0].target
-    assert dict(state.lost) == {
-        "c/2": MissingPath(why="host 'gone': is not in leaf_spine", ports=None)
+    assert dict(state.missing_paths) == {
+        "c/2": MissingPath(reason="host 'gone': is not in leaf_spine", last_ports=None)
     }
 
 
@@ -273,18 +274,18 @@ def test_without_a_lease_an_application_stays() -> None:
 
 
 def test_while_nothing_is_registered_levels_are_made_anew() -> None:
-    state = after(ready(), ModelChanged(name="wild", kind=ApplicationModel(model=waits(0.6))))
+    state = after(ready(), ModelChanged(name="wild", model=ApplicationModel(curve=waits(0.6))))
     assert state.level_of("keen") == 4
-    state = after(state, ModelChanged(name="wild", kind=None))
-    assert "wild" not in state.kinds
+    state = after(state, ModelChanged(name="wild", model=None))
+    assert "wild" not in state.models
     assert state.level_of("keen") == 3
 
 
 def test_while_something_is_registered_nobody_s_level_changes() -> None:
     state, _ = running("keen", "calm")
-    new = ModelChanged(name="wild", kind=ApplicationModel(model=waits(0.6)))
+    new = ModelChanged(name="wild", model=ApplicationModel(curve=waits(0.6)))
     opened = after(state, new)
-    assert {name: opened.level_of(name) for name in opened.kinds} == {
+    assert {name: opened.level_of(name) for name in opened.models} == {
         "calm": 1,
         "middling": 2,
         "keen": 3,
@@ -300,7 +301,7 @@ def test_while_something_is_registered_nobody_s_level_changes() -> None:
 
 def test_a_changed_model_changes_the_weights_and_not_the_level() -> None:
     state, _ = running("calm", "middling")
-    found = run_batch(state, [ModelChanged(name="calm", kind=ApplicationModel(model=waits(0.4)))])
+    found = run_batch(state, [ModelChanged(name="calm", model=ApplicationModel(curve=waits(0.4)))])
     assert found.ports == set(state.target)
     assert found.state.level_of("calm") == 1
     weights = next(iter(found.state.target.values())).weights
@@ -309,18 +310,18 @@ def test_a_changed_model_changes_the_weights_and_not_the_level() -> None:
 
 def test_a_model_that_leaves_the_table_is_kept_for_who_runs_and_refused_to_others() -> None:
     state, _ = running("calm")
-    gone = after(state, ModelChanged(name="calm", kind=None))
+    gone = after(state, ModelChanged(name="calm", model=None))
     assert gone.target == state.target
     new = Register(key=key(9), name="calm", ttl_s=1, now_s=0)
     assert refusal(answer_of(gone, new)).code == "NOT_FOUND"
-    back = after(gone, ModelChanged(name="calm", kind=KINDS["calm"]))
+    back = after(gone, ModelChanged(name="calm", model=KINDS["calm"]))
     assert isinstance(answer_of(back, new), Registered)
 
 
 def test_the_first_model_of_all_opens_the_first_level() -> None:
-    state = after(empty(kinds={}), fabric_event())
+    state = after(empty(models={}), fabric_event())
     assert state.plan is None
-    state = after(state, ModelChanged(name="calm", kind=KINDS["calm"]))
+    state = after(state, ModelChanged(name="calm", model=KINDS["calm"]))
     assert state.level_of("calm") == 1
 
 
@@ -358,7 +359,7 @@ def test_ports_that_cannot_do_what_is_asked_are_told_and_left_alone() -> None:
     state, id_ = register(after(empty(), event), "calm", 1)
     state = after(state, connect(id_, "h0", "h2", 1))
     assert {name.node for name in state.unfit} == {"h0"}
-    told = "has 4 levels, and 8 are asked for; lower levels of [policy]"
+    told = "has 4 levels, and 8 are required; lower levels of [policy]"
     assert set(state.unfit.values()) == {told}
     assert "h0" not in {name.node for name in state.target}
 
@@ -380,13 +381,15 @@ def test_what_a_fabric_lacks_changes_no_table_of_what_is_left(gone: str) -> None
     }
     assert found.ports & set(state.target) == frozenset()
     back = after(found.state, fabric_event())
-    assert (back.target, len(back.lost)) == (state.target, 0)
+    assert (back.target, len(back.missing_paths)) == (state.target, 0)
 
 
 def test_a_connection_without_a_path_counts_where_it_was_until_it_is_closed() -> None:
     state, _ = running("calm", "keen")
     away = after(state, fabric_event(seen_without(FABRIC, "h2")))
-    assert {str(lost) for lost in away.lost.values()} == {"host 'h2': is not in leaf_spine"}
+    assert {str(lost) for lost in away.missing_paths.values()} == {
+        "host 'h2': is not in leaf_spine"
+    }
     still = after(away, fabric_event(seen_without(FABRIC, "h2", "h3")))
     assert still.target == state.target
     closed = run_batch(still, [Disconnect(connection="c/2")])
@@ -406,7 +409,7 @@ def test_after_a_restart_what_has_no_path_takes_nothing_from_ports_that_were_tol
 
 def restarted(state: State, **kept: Any) -> State:
     bare = replace(state, paths=None, abilities={}, policies={}, plan=empty().plan)
-    return replace(bare, lost=PersistentMap(), pending=None, **kept)
+    return replace(bare, missing_paths=Map(), pending=None, **kept)
 
 
 def test_after_a_restart_a_host_that_is_nowhere_keeps_no_port_from_what_it_should_have() -> None:
@@ -415,7 +418,7 @@ def test_after_a_restart_a_host_that_is_nowhere_keeps_no_port_from_what_it_shoul
     # Killed when keen's connection was on disk and its ports were not recomputed yet.
     killed = restarted(state, target=running("calm")[0].target)
     found = after(killed, fabric_event())
-    assert (found.target, len(found.lost)) == (state.target, 1)
+    assert (found.target, len(found.missing_paths)) == (state.target, 1)
 
 
 def test_after_a_restart_ports_that_stood_follow_the_plan_when_everything_has_a_path() -> None:
@@ -429,7 +432,7 @@ def test_after_a_restart_ports_that_stood_follow_the_plan_when_everything_has_a_
     assert stood.target == more.target
     whole = after(stood, fabric_event())
     unused = default_tables(whole.policies[PortName("h1", 1)], VLARB, whole.settings)
-    assert whole.target == {n: state.target.get(n, unused) for n in more.target}
+    assert dict(whole.target) == {n: state.target.get(n, unused) for n in more.target}
 
 
 # ---- Proposals and rollbacks ------------------------------------------------------------------
@@ -471,7 +474,7 @@ def test_a_rollback_holds_earlier_tables_until_the_next_apply() -> None:
     back = Rollback(key=key(1, "operator"), revision=1, tables=dict(before.target))
     held = run_batch(state, [back])
     assert isinstance(held.answers[0], Applied)
-    assert held.state.held == 1
+    assert held.state.held_revision == 1
     assert held.state.revision == state.revision + 1
     for name, told in held.state.target.items():
         default = (248, 1, 1, 1, 1, 1, 1, 1)
@@ -479,7 +482,7 @@ def test_a_rollback_holds_earlier_tables_until_the_next_apply() -> None:
     still = after(held.state, Deregister(key=key(99), application=id_))
     assert still.target == held.state.target
     resumed = run_batch(still, [propose(2)])
-    assert resumed.state.held is None
+    assert resumed.state.held_revision is None
     gone = after(state, Deregister(key=key(99), application=id_))
     assert resumed.state.target == gone.target
 
@@ -502,6 +505,15 @@ def test_a_batch_gives_the_tables_that_its_events_give_one_by_one() -> None:
     assert (together.state.revision, one_by_one.revision) == (1, 4)
 
 
-@pytest.mark.parametrize("field", ["unfit", "lost"])
+@pytest.mark.parametrize("field", ["unfit", "missing_paths"])
 def test_a_sound_fabric_has_nothing_to_complain_of(field: str) -> None:
     assert len(getattr(running("calm")[0], field)) == 0
+
+
+def test_the_latest_entries_are_remembered_and_much_older_ones_forgotten() -> None:
+    recent: Recent[int, str] = Recent(most=10)
+    for n in range(100):
+        recent = recent.set(n, str(n))
+        assert all(recent.get(m) == str(m) for m in range(max(0, n - 9), n + 1))
+    assert recent.get(75) is None
+    assert len(recent.new) + len(recent.old) <= 20

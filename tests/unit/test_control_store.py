@@ -11,9 +11,15 @@ import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
 from weft.control.runtime.restore import restore_state
-from weft.control.state.events import Deregister, Disconnect, ModelChanged, Register, Rollback
-from weft.control.state.kinds import Settings
-from weft.control.state.rows import RevisionRow
+from weft.control.state.events import (
+    Deregister,
+    Disconnect,
+    ModelChanged,
+    Register,
+    RevisionRow,
+    Rollback,
+)
+from weft.control.state.policy_settings import Settings
 from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
@@ -57,8 +63,8 @@ def test_what_was_committed_is_there_again(path: Path) -> None:
     found = reopened(path, now_s=100.0)
     assert dict(found.connections) == dict(state.connections)
     assert found.applications["calm#1"].expires_s == 107.0
-    assert (found.registered, found.kinds, found.levels) == (1, state.kinds, state.levels)
-    assert found.answered.get(key(1)) == state.answered.get(key(1))
+    assert (found.last_registration, found.models, found.levels) == (1, state.models, state.levels)
+    assert found.answers.get(key(1)) == state.answers.get(key(1))
 
 
 def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: Path) -> None:
@@ -68,8 +74,8 @@ def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: P
     store.close()
     table = {name: kind for name, kind in KINDS.items() if name != "calm"}
     found = restore_state(kept, Settings(), table, 0.0, unreadable={"calm", "stranger"})
-    assert (found.state.kinds, found.rows) == (KINDS, ())
-    assert set(restore_state(kept, Settings(), table, 0.0).state.kinds) == set(table)
+    assert (found.state.models, found.rows) == (KINDS, ())
+    assert set(restore_state(kept, Settings(), table, 0.0).state.models) == set(table)
 
 
 def test_tables_revisions_and_what_is_held_are_there_again(path: Path) -> None:
@@ -89,7 +95,7 @@ def test_tables_revisions_and_what_is_held_are_there_again(path: Path) -> None:
     assert store.revisions(1)[0].cause == "rollback to 0"
     store.close()
     found = reopened(path)
-    assert (found.revision, found.held, dict(found.target)) == (3, 0, dict(state.target))
+    assert (found.revision, found.held_revision, dict(found.target)) == (3, 0, dict(state.target))
 
 
 def registered(store: Store, state: State, name: str, number: int) -> tuple[State, str]:
@@ -104,9 +110,9 @@ def test_revisions_beyond_those_kept_cannot_be_gone_back_to(path: Path) -> None:
         state, id_ = registered(store, state, name, number)
         state = committed(store, state, connect(id_, "h0", "h2", number))
     assert len(store.tables_at(1)) == len(state.target)
-    with pytest.raises(InputError, match=r"revision 0: is not kept \(1 to 3\)"):
+    with pytest.raises(InputError, match=r"revision 0: is not stored \(1 to 3\)"):
         store.tables_at(0)
-    with pytest.raises(InputError, match="revision 4: is not kept"):
+    with pytest.raises(InputError, match="revision 4: is not stored"):
         store.tables_at(4)
     store.close()
 
@@ -119,14 +125,14 @@ def test_an_application_that_went_takes_its_rows_along(path: Path) -> None:
     state = committed(store, state, Deregister(key=key(3), application="calm#1"))
     store.close()
     found = reopened(path)
-    assert (len(found.applications), len(found.connections), found.registered) == (0, 0, 1)
+    assert (len(found.applications), len(found.connections), found.last_registration) == (0, 0, 1)
 
 
 def test_models_withdrawn_while_something_ran_are_forgotten_when_nothing_does(path: Path) -> None:
     store = Store.open(path)
     state = begun(store)
     state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
-    committed(store, state, ModelChanged(name="keen", kind=None))
+    committed(store, state, ModelChanged(name="keen", model=None))
     assert store.load().withdrawn == {"keen"}
     store.close()
     assert reopened(path).withdrawn == frozenset()  # the table has it
@@ -174,8 +180,8 @@ def test_a_commit_that_fails_changes_nothing_and_the_next_may_succeed(path: Path
             revision=n,
             cause="x" * 4000,
             tables=dict(state.target),
-            before=dict.fromkeys(state.target),
-            held=None,
+            replaced=dict.fromkeys(state.target),
+            held_revision=None,
         )
         for n in range(1, 50)
     ]

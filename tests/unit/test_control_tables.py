@@ -8,8 +8,8 @@ import pytest
 from control_parts import HTB, VLARB, after, connect, ready, register, running
 
 from weft.control.policy.port import LatencyLane
-from weft.control.state.desired_tables import default_tables, has_queue_per_level
-from weft.control.state.kinds import Settings, port_policies
+from weft.control.state.policy_settings import Settings, port_policies
+from weft.control.state.programming import default_tables, has_queue_per_level
 from weft.control.state.state import State
 from weft.switches import Ability, Lane, PortName, Tables
 
@@ -98,7 +98,7 @@ def test_every_level_lies_in_a_queue_that_is_served() -> None:
 @pytest.mark.parametrize(
     ("ability", "settings", "problem"),
     [
-        (replace(VLARB, levels=7), Settings(), "has 7 levels, and 8 are asked for"),
+        (replace(VLARB, levels=7), Settings(), "has 7 levels, and 8 are required"),
         (replace(VLARB, queues=1), Settings(managed_share=0.5), "of which 1 are reserved"),
         (replace(HTB, units=40), Settings(), "has 40 units, too few for 8 queues"),
         (

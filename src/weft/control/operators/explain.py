@@ -21,6 +21,7 @@ from weft.control.operators.forecast import (
 )
 from weft.control.policy.plan import PortPlan
 from weft.control.state.events import Refusal
+from weft.control.state.programming import plan_of_port, tables_of
 from weft.control.state.state import Application, State
 from weft.sensitivity.model import Hinges
 from weft.switches import PortName, Tables
@@ -80,21 +81,16 @@ def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
     """A managed port, with or without applications."""
     if name not in state.policies:
         return _unknown(state, name)
-    told = _told(state, name)
+    told = plan_of_port(state, name)
     # A plan may for moments count connections of registrations that have just gone.
     ids = [id_ for id_ in (told.names if told else ()) if id_ in state.applications]
     return _port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
 
 
-def _told(state: State, name: PortName) -> PortPlan | None:
-    assert state.paths is not None, "a managed port is in a fabric"
-    return None if state.plan is None else state.plan.ports.get(state.paths.ports[name])
-
-
 def _port(state: State, name: PortName, found: Mapping[str, Forecast | None]) -> PortAccount:
     """With those of its applications that are in `found`."""
-    told, own = _told(state, name), state.policies[name]
-    tables = state.target.get(name) or state.tables_of(name)
+    told, own = plan_of_port(state, name), state.policies[name]
+    tables = state.target.get(name) or tables_of(state, name)
     return PortAccount(
         port=name,
         units=own.units,
@@ -160,22 +156,22 @@ def _account(
 ) -> Assigned:
     id_, units = told.names[row], told.weights[row]
     share = units / told.policy.units
-    kind = state.kinds[state.applications[id_].name]
+    model = state.models[state.applications[id_].name]
     level = state.level_of(state.applications[id_].name)
-    brought = marginal_gain(kind.model, share)
+    brought = marginal_gain(model.curve, share)
     elsewhere = least if least is not None and least.share < share and least.at != name else None
     return Assigned(
         id=id_,
-        model=model_text(kind.model),
+        model=model_text(model.curve),
         level=level,
         queue=tables.queue_of[level],
         connections=told.counts[row],
         units=units,
         share=share,
-        slowdown=slowdown_at(kind.model, share),
-        at_least=share < kind.model.floor,
+        slowdown=slowdown_at(model.curve, share),
+        at_least=share < model.curve.floor,
         gain=brought,
-        gain_s=None if kind.baseline_s is None else brought * kind.baseline_s,
+        gain_s=None if model.baseline_s is None else brought * model.baseline_s,
         least=None if elsewhere is None else elsewhere.at,
         least_share=None if elsewhere is None else elsewhere.share,
     )

@@ -42,8 +42,10 @@ def format_port(state: State, account: PortAccount) -> str:
         parts.insert(1, "It has been told nothing: no connection has gone through it. It would be:")
     if account.applications:
         parts += [_application_table(account.applications), _why(state, account)]
-    if state.held is not None:
-        parts.append(f"Held: rolled back to revision {state.held}; `weft control apply` resumes.")
+    if state.held_revision is not None:
+        parts.append(
+            f"Held: rolled back to revision {state.held_revision}; `weft control apply` resumes."
+        )
     return "\n\n".join(parts)
 
 
@@ -183,7 +185,7 @@ def _one(state: State, given: Application, mine: Sequence[tuple[PortAccount, Ass
         return f"{head}; none of its paths has a managed port"
     place, least = mine[0]
     beside = _beside(state, place, given.id)
-    baseline = state.kinds[given.name].baseline_s
+    baseline = state.models[given.name].baseline_s
     takes = "" if baseline is None else f", {format_seconds(baseline * least.slowdown)}"
     lines = [
         head,

@@ -77,14 +77,14 @@ def row_of(told: PortPlan, id_: str) -> int | None:
 
 
 def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
-    kind = state.kinds[state.applications[id_].name]
-    slowdown = slowdown_at(kind.model, share)
+    model = state.models[state.applications[id_].name]
+    slowdown = slowdown_at(model.curve, share)
     return Forecast(
         share=share,
         at=at,
         slowdown=slowdown,
-        at_least=share < kind.model.floor,
-        completion_s=None if kind.baseline_s is None else kind.baseline_s * slowdown,
+        at_least=share < model.curve.floor,
+        completion_s=None if model.baseline_s is None else model.baseline_s * slowdown,
     )
 
 

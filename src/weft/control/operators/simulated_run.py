@@ -49,7 +49,7 @@ def build_run(state: State) -> Run | None:
     flows = [
         _flow(state, own)
         for own in state.connections.values()
-        if own.id not in state.lost and state.ports_of(own)
+        if own.id not in state.missing_paths and state.ports_of(own)
     ]
     hosts = len(state.paths.fabric.hosts)
     if len(flows) > MOST_FLOWS or hosts > MOST_HOSTS:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from weft.control.client.grpc_link import DEFAULT_CONTROLLER
 from weft.control.policy.port import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
-from weft.control.state.kinds import Settings
+from weft.control.state.policy_settings import Settings
 from weft.control.store.sqlite_store import REVISIONS
 from weft.errors import InputError
 from weft.fabric import Fabric, read_fabric

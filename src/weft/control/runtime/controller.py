@@ -107,7 +107,7 @@ def _summary(state: State, table: Path) -> str:
     counts = [
         format_count(len(state.applications), "application"),
         format_count(len(state.connections), "connection"),
-        f"{format_count(len(state.kinds), 'model')} ({table})",
+        f"{format_count(len(state.models), 'model')} ({table})",
     ]
     return f"{', '.join(counts)}, revision {state.revision}"
 
@@ -126,7 +126,7 @@ class _Controller:
         outcome = restore_state(
             self.store.load(),
             self.config.settings,
-            self.watch.kinds,
+            self.watch.models,
             0.0,
             unreadable=self.watch.problems.keys(),
         )

@@ -27,11 +27,11 @@ from weft.control.state.events import (
     Refusal,
     Renew,
     Renewed,
+    RevisionRow,
     Rollback,
 )
 from weft.control.state.key import Key
 from weft.control.state.requests import find_expired
-from weft.control.state.rows import RevisionRow
 from weft.control.state.state import Application, State
 from weft.control.state.step import Outcome, run_events, settle_outcome
 from weft.control.store.sqlite_store import CannotWrite, Revision, Store
@@ -177,7 +177,7 @@ class Engine:
         prepared = [self._prepared(event) for ticket in begun for event in ticket.events]
         events: list[Event] = [event for event in prepared if not isinstance(event, Refusal)]
         outcome = self._kept([*events, *self._expiries(events, now_s)])
-        if len(outcome.state.lost) > len(self.state.lost):
+        if len(outcome.state.missing_paths) > len(self.state.missing_paths):
             self._request_discovery()
         self.state = outcome.state
         if outcome.ports:

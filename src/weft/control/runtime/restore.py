@@ -1,9 +1,9 @@
 """The state that a store holds, when a controller starts.
 
-Every lease begins anew: while the controller was away nobody could renew. Paths are found when the
-fabric is; until then ports keep what they have. With nothing registered levels are clustered from
-the table as it is; otherwise they are those that running packets carry, and the table's changes
-come as events. Entry point: `restored`. Pure.
+All leases start again: while the controller was down nobody could renew. Paths are found when the
+fabric is; until then ports keep their tables. With nothing registered, levels are clustered from
+the table of applications. Otherwise they stay as stored, since running packets carry them, and
+changes of the table are run as events. Entry point: `restore_state`. Pure.
 """
 
 from __future__ import annotations
@@ -12,89 +12,102 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
+from immutables import Map
+
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import build_plan
-from weft.control.state.events import Answer, ApplicationModel, ModelChanged
+from weft.control.state.events import (
+    Answer,
+    ApplicationModel,
+    ApplicationRow,
+    ConnectionRow,
+    LevelsRow,
+    ModelChanged,
+    ModelRow,
+    Row,
+)
 from weft.control.state.key import Key
-from weft.control.state.kinds import Settings, build_policy, cluster_levels
-from weft.control.state.persistent_map import PersistentMap, Recent
-from weft.control.state.rows import ApplicationRow, ConnectionRow, LevelsRow, ModelRow, Row
-from weft.control.state.state import REMEMBERED, Application, Connection, State
+from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
+from weft.control.state.state import REMEMBERED, Application, Connection, Recent, State
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
 
+_Models = Mapping[str, ApplicationModel]
+
 
 def restore_state(
-    kept: StoredState,
+    stored: StoredState,
     settings: Settings,
-    table: Mapping[str, ApplicationModel],
+    table: _Models,
     now_s: float,
     unreadable: Collection[str] = (),
 ) -> Outcome:
-    """The state with the table of applications as it is now, and what is to be kept of that.
+    """The state with the table of applications as it is now, and the rows that are new.
 
-    Of those that the table has and that cannot be read the model that was kept stands.
+    Applications whose entry in the table is `unreadable` keep their stored model.
     """
-    stands = {
-        name: kind
-        for name, kind in kept.kinds.items()
-        if name in unreadable and name not in kept.withdrawn
+    fallback = {
+        name: model
+        for name, model in stored.models.items()
+        if name in unreadable and name not in stored.withdrawn
     }
-    table = {**stands, **table}
+    table = {**fallback, **table}
     state = State(
         settings=settings,
-        applications=_applications(kept, now_s),
-        connections=PersistentMap({row.id: _connection(row) for row in kept.connections}),
-        registered=kept.registered,
-        target=PersistentMap(kept.target),
-        revision=kept.revision,
-        held=kept.held,
-        answered=_answered(kept),
+        applications=_restore_applications(stored, now_s),
+        connections=Map({row.id: _restore_connection(row) for row in stored.connections}),
+        last_registration=stored.last_registration,
+        target=Map(stored.target),
+        revision=stored.revision,
+        held_revision=stored.held_revision,
+        answers=_restore_answers(stored),
     )
     if not state.applications:
-        return _with_table(state, kept, table)
-    _check_levels(kept.levels, settings)
-    return _with_levels(state, kept, table)
+        return _cluster_table(state, stored, table)
+    _check_levels(stored.levels, settings)
+    return _keep_levels(state, stored, table)
 
 
-def _connection(row: ConnectionRow) -> Connection:
+def _restore_connection(row: ConnectionRow) -> Connection:
     return Connection(
         id=row.id, application=row.application or "", source=row.source, destination=row.destination
     )
 
 
-def _applications(kept: StoredState, now_s: float) -> PersistentMap[str, Application]:
-    owned: dict[str | None, dict[str, None]] = {row.id: {} for row in kept.applications}
-    for row in kept.connections:
-        if row.application not in owned:
-            problem = f"belongs to {row.application}, which is not there"
+def _restore_applications(stored: StoredState, now_s: float) -> Map[str, Application]:
+    ids: dict[str | None, dict[str, None]] = {row.id: {} for row in stored.applications}
+    for row in stored.connections:
+        if row.application not in ids:
+            problem = f"belongs to {row.application}, which is missing"
             raise InputError(f"connection {row.id}", problem, "restore a copy of the store")
-        owned[row.application][row.id] = None
-    found = {row.id: _application(row, owned[row.id], now_s) for row in kept.applications}
-    for own in found.values():
-        if own.name not in kept.kinds:
-            problem = f"its model {own.name} is not there"
-            raise InputError(f"application {own.id}", problem, "restore a copy of the store")
-    return PersistentMap(found)
+        ids[row.application][row.id] = None
+    applications = {r.id: _restore_application(r, ids[r.id], now_s) for r in stored.applications}
+    for application in applications.values():
+        if application.name not in stored.models:
+            problem = f"its model {application.name} is missing"
+            where = f"application {application.id}"
+            raise InputError(where, problem, "restore a copy of the store")
+    return Map(applications)
 
 
-def _application(row: ApplicationRow, owned: dict[str, None], now_s: float) -> Application:
-    expires_s = now_s + row.ttl_s if row.ttl_s else inf
+def _restore_application(
+    row: ApplicationRow, connections: dict[str, None], now_s: float
+) -> Application:
     return Application(
         id=row.id,
         name=row.name or "",
         ttl_s=row.ttl_s,
-        expires_s=expires_s,
-        connections=PersistentMap(owned),
+        expires_s=now_s + row.ttl_s if row.ttl_s else inf,
+        connections=Map(connections),
     )
 
 
-def _answered(kept: StoredState) -> Recent[Key, Answer]:
-    found: Recent[Key, Answer] = Recent(most=REMEMBERED)
-    for key, answer in kept.answers:
-        found = found.put(key, answer)
-    return found
+def _restore_answers(stored: StoredState) -> Recent[Key, Answer]:
+    answers: Recent[Key, Answer] = Recent(most=REMEMBERED)
+    for key, answer in stored.answers:
+        answers = answers.set(key, answer)
+    return answers
 
 
 def _check_levels(levels: Levels | None, settings: Settings) -> None:
@@ -104,37 +117,34 @@ def _check_levels(levels: Levels | None, settings: Settings) -> None:
         raise InputError("levels", problem, "keep as many until nothing is registered")
 
 
-def _with_table(state: State, kept: StoredState, table: Mapping[str, ApplicationModel]) -> Outcome:
-    """Nobody's packets carry a level: all are made anew."""
+def _cluster_table(state: State, stored: StoredState, table: _Models) -> Outcome:
+    """No packets carry a level: all levels are clustered again."""
     levels = cluster_levels(table, state.settings.levels)
-    policy = build_policy(table, levels, {})
-    after = replace(
-        state,
-        kinds=dict(table),
-        levels=levels,
-        plan=None if policy is None else build_plan(policy, []),
-    )
-    rows: list[Row] = [ModelRow(name=n, kind=None) for n in sorted(kept.kinds) if n not in table]
-    rows += [ModelRow(name=n, kind=k) for n, k in table.items() if _is_new(kept, n, k)]
-    if levels is not None and levels != kept.levels:
+    restored = _set_models(state, table, levels)
+    removed = [name for name in sorted(stored.models) if name not in table]
+    rows: list[Row] = [ModelRow(name=name, model=None) for name in removed]
+    rows += [ModelRow(name=n, model=m) for n, m in table.items() if _is_new(stored, n, m)]
+    if levels is not None and levels != stored.levels:
         rows.append(LevelsRow(levels=levels))
-    return Outcome(state=after, rows=tuple(rows), answers=(), ports=frozenset())
+    return Outcome(state=restored, rows=tuple(rows), answers=(), ports=frozenset())
 
 
-def _is_new(kept: StoredState, name: str, kind: ApplicationModel) -> bool:
-    return kept.kinds.get(name) != kind or name in kept.withdrawn
+def _is_new(stored: StoredState, name: str, model: ApplicationModel) -> bool:
+    return stored.models.get(name) != model or name in stored.withdrawn
 
 
-def _with_levels(state: State, kept: StoredState, table: Mapping[str, ApplicationModel]) -> Outcome:
-    """Running packets carry the levels that were kept."""
-    policy = build_policy(kept.kinds, kept.levels, {})
-    before = replace(
-        state,
-        kinds=kept.kinds,
-        withdrawn=kept.withdrawn,
-        levels=kept.levels,
-        plan=None if policy is None else build_plan(policy, []),
-    )
-    gone = [ModelChanged(name=name, kind=None) for name in sorted(kept.kinds) if name not in table]
-    come = [ModelChanged(name=name, kind=kind) for name, kind in sorted(table.items())]
-    return run_batch(before, [*gone, *come])
+def _keep_levels(state: State, stored: StoredState, table: _Models) -> Outcome:
+    """Running packets carry the stored levels."""
+    restored = _set_models(state, stored.models, stored.levels)
+    removed = [name for name in sorted(stored.models) if name not in table]
+    changes = [
+        *(ModelChanged(name=name, model=None) for name in removed),
+        *(ModelChanged(name=name, model=model) for name, model in sorted(table.items())),
+    ]
+    return run_batch(replace(restored, withdrawn=stored.withdrawn), changes)
+
+
+def _set_models(state: State, models: _Models, levels: Levels | None) -> State:
+    policy = build_policy(models, levels, {})
+    plan = None if policy is None else build_plan(policy, [])
+    return replace(state, models=dict(models), levels=levels, plan=plan)

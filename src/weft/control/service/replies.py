@@ -53,11 +53,11 @@ def port_problems(problems: Mapping[PortName, str]) -> list[pb.PortProblem]:
 
 def build_status(now: Snapshot, request: pb.StatusRequest) -> pb.StatusReply:
     state, report = now.state, now.report
-    without = len(state.connections) if state.paths is None else len(state.lost)
+    without = len(state.connections) if state.paths is None else len(state.missing_paths)
     reply = pb.StatusReply(
         revision=state.revision,
         programmed=report.programmed,
-        held=state.held,
+        held=state.held_revision,
         applications=len(state.applications),
         connections=len(state.connections),
         connections_without_path=without,
@@ -68,7 +68,7 @@ def build_status(now: Snapshot, request: pb.StatusRequest) -> pb.StatusReply:
         drifts=report.drifts,
         up_s=now.up_s,
         levels=0 if state.levels is None else len(state.levels.levels),
-        models=len(state.kinds) - len(state.withdrawn),
+        models=len(state.models) - len(state.withdrawn),
         problems=_list_problems(now),
     )
     if request.applications:
@@ -94,9 +94,10 @@ def _list_problems(now: Snapshot) -> list[str]:
         f"{name}: {problem}" for name, problem in islice(state.unfit.items(), _MAX_PROBLEMS)
     ]
     problems += [
-        f"connection {id_}: {why}" for id_, why in islice(state.lost.items(), _MAX_PROBLEMS)
+        f"connection {id_}: {why}"
+        for id_, why in islice(state.missing_paths.items(), _MAX_PROBLEMS)
     ]
-    count = len(now.problems) + len(failing) + len(state.unfit) + len(state.lost)
+    count = len(now.problems) + len(failing) + len(state.unfit) + len(state.missing_paths)
     if count <= _MAX_PROBLEMS:
         return problems
     return [*problems[:_MAX_PROBLEMS], f"and {count - _MAX_PROBLEMS} more"]

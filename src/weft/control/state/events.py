@@ -1,7 +1,9 @@
-"""What happens to a controller, and what it answers.
+"""A step's input and output as values: events, answers, and rows for the store.
 
-Whatever time means is in the event (`now_s`, on the clock of leases); `key` names a request that is
-carried out once, however often it comes. Entry points: `Event`, `Answer`. Units: seconds.
+Time is in the event (`now_s`, on the clock of leases). `key` identifies a request that is carried
+out once, however often it is sent. A row replaces what is stored under the same name, so the order
+matters only among rows of one name. Rows must be on disk before anything is answered or programmed.
+Entry points: `Event`, `Answer`, `Row`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from weft.control.policy.levels import Levels
 from weft.control.state.key import Key
 from weft.control.state.paths import Paths
 from weft.fabric import Fabric
@@ -19,9 +22,9 @@ from weft.switches import Ability, PortName, Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplicationModel:
-    """An application of the table: its model, and how long it runs with the whole link."""
+    """An application of the table: slowdown over share, and its run time with the whole link."""
 
-    model: Hinges
+    curve: Hinges
     baseline_s: float | None = None
 
 
@@ -30,7 +33,7 @@ class ApplicationModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Register:
-    """An application starts. `ttl_s` 0: without lease, until it is given back."""
+    """An application starts. `ttl_s` 0: no lease, until it is deregistered."""
 
     key: Key
     name: str
@@ -40,7 +43,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deregister:
-    """An application ends; its connections with it."""
+    """An application ends, and its connections with it."""
 
     key: Key
     application: str
@@ -48,7 +51,7 @@ class Deregister:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """An application has a connection more; it is called as the key."""
+    """An application opens a connection; its id is the key."""
 
     key: Key
     application: str
@@ -59,7 +62,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disconnect:
-    """A connection less."""
+    """A connection is closed."""
 
     connection: str
 
@@ -74,7 +77,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewApplication:
-    """What an operator registers for an application that does not speak to the controller."""
+    """A registration by an operator, for an application without the client library."""
 
     name: str
     connections: tuple[tuple[str, str], ...] = ()  # hosts, from and to
@@ -82,7 +85,7 @@ class NewApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What an operator would change: applications to come and to go, levels anew."""
+    """What an operator would change: registrations, and all levels."""
 
     register: tuple[NewApplication, ...] = ()
     deregister: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Apply:
-    """A proposal, all of it or nothing; ports follow the applications again after a rollback."""
+    """A proposal, all of it or nothing. Ends a rollback: ports follow the plan again."""
 
     key: Key
     proposal: Proposal
@@ -100,19 +103,19 @@ class Apply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Ports are to have these tables, those of an earlier revision, until `Apply`."""
+    """Ports get these tables, those of an earlier revision, until `Apply`."""
 
     key: Key
     revision: int
     tables: Mapping[PortName, Tables]
 
 
-# ---- What else happens ------------------------------------------------------------------------
+# ---- Other events -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """Time has passed: the application's lease may have ended."""
+    """Time has passed: the lease of the application may have expired."""
 
     application: str
     now_s: float
@@ -120,20 +123,20 @@ class Expire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricChanged:
-    """The fabric is this one, and its ports can be told so much."""
+    """A fabric was discovered, with the abilities of its ports."""
 
     fabric: Fabric
     abilities: Mapping[PortName, Ability]
     aliases: Mapping[str, str] = field(default_factory=dict)  # of hosts
-    paths: Paths | None = field(default=None, compare=False, repr=False)  # if they are known
+    paths: Paths | None = field(default=None, compare=False, repr=False)  # if found already
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChanged:
-    """The table has this application now, or has it no longer (None)."""
+    """The table has this model now, or no longer has it (None)."""
 
     name: str
-    kind: ApplicationModel | None
+    model: ApplicationModel | None
 
 
 Event = (
@@ -181,20 +184,20 @@ class Renewed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """Ids of what was registered, the revision of the tables, and the ports that it changed.
+    """Ids of new registrations, the revision of the tables, and the ports that it changed.
 
-    `asked` tells the request from others: they may not have its key.
+    `digest` identifies the request: another request may not reuse its key.
     """
 
     ids: tuple[str, ...] = ()
     revision: int = 0
     ports: frozenset[PortName] = frozenset()
-    asked: str = field(default="", compare=False)
+    digest: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """Carried out, and there is nothing to say."""
+    """Carried out; nothing to report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +214,73 @@ class Refusal:
 
 
 Answer = Registered | Connected | Renewed | Applied | Done | Refusal
+
+
+# ---- Rows for the store -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationRow:
+    """A registration; no name: it has ended."""
+
+    id: str
+    name: str | None
+    ttl_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionRow:
+    """A connection; no application: it is closed."""
+
+    id: str
+    application: str | None
+    source: str = ""
+    destination: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """A model; None: it is removed."""
+
+    name: str
+    model: ApplicationModel | None
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelsRow:
+    """The levels of all applications of the table."""
+
+    levels: Levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRow:
+    """The answer to a key."""
+
+    key: Key
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionRow:
+    """A revision: the tables that it changed, and those they replace (None: there were none).
+
+    `held_revision` is the earlier revision that is held from now on, if one is.
+    """
+
+    revision: int
+    cause: str
+    tables: Mapping[PortName, Tables]
+    replaced: Mapping[PortName, Tables | None]
+    held_revision: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """The number of the last registration."""
+
+    last_registration: int
+
+
+Row = ApplicationRow | ConnectionRow | ModelRow | LevelsRow | AnswerRow | RevisionRow | CountRow

@@ -1,9 +1,9 @@
-"""What a fabric that was discovered changes: paths, plan and tables.
+"""What a newly discovered fabric changes: paths, plan and tables.
 
-Every connection takes the paths of the new fabric. One without a path goes on counting at the ports
-of its last one, as far as they are there: the fabric may have been seen in part. Where the nodes
-are the same, ports whose connections have not moved keep their weights unsolved.
-Entry points: `fabric_changed`, `prepared`, `told_ports`. Pure.
+Every connection takes the paths of the new fabric. One without a path still counts at the ports of
+its last one, as far as they exist: the discovery may have seen only a part. Where the nodes are the
+same, ports whose connections have not moved keep their weights unsolved.
+Entry points: `change_fabric`, `find_paths`, `programmed_ports`. Pure.
 """
 
 from __future__ import annotations
@@ -11,145 +11,142 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from weft.control.policy.connection_path import ConnectionPath as Uses
-from weft.control.policy.plan import Plan, Policy, PortPlan, build_plan, change_connections
+from immutables import Map
+
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.plan import Plan, Policy, build_plan, change_connections
 from weft.control.state.events import FabricChanged
-from weft.control.state.kinds import build_policy, port_policies
 from weft.control.state.paths import Paths
-from weft.control.state.persistent_map import PersistentMap
-from weft.control.state.programming import reprogram, settle
+from weft.control.state.policy_settings import build_policy, port_policies
+from weft.control.state.programming import plan_of_port, reprogram, settle
 from weft.control.state.requests import find_path
-from weft.control.state.state import Connection, MissingPath, State, Step, then
+from weft.control.state.state import Connection, MissingPath, State, Step
 from weft.fabric import Port
 from weft.switches import PortName
 
-_Ways = Mapping[str, tuple[Port, ...]]  # ports that count each connection
+_PortsByConnection = Mapping[str, tuple[Port, ...]]  # ports that count each connection
 
 
 def change_fabric(state: State, event: FabricChanged) -> Step:
     """Every connection takes the paths of the new fabric; one without a path waits for one."""
-    counted = settle(state)
-    return then(counted, _in_fabric(counted.state, event))
+    step = settle(state)
+    return step.then(_place_in_fabric(step.state, event))
 
 
 def find_paths(state: State, event: FabricChanged) -> FabricChanged:
-    """With the paths of all connections: of 10^5 that takes seconds, for which nobody need wait."""
-    fit, _ = port_policies(event.abilities, state.settings)
-    paths = _paths(event, fit)
-    for own in state.connections.values():
-        find_path(paths, own)
+    """With the paths of all connections: for 10^5 that takes seconds, outside the engine."""
+    policies, _ = port_policies(event.abilities, state.settings)
+    paths = _build_paths(event, policies)
+    for connection in state.connections.values():
+        find_path(paths, connection)
     return replace(event, paths=paths)
 
 
-def _paths(event: FabricChanged, managed: Collection[PortName]) -> Paths:
+def _build_paths(event: FabricChanged, managed: Collection[PortName]) -> Paths:
     number = {node.name: i for i, node in enumerate(event.fabric.nodes)}
     ports = frozenset([Port(number[name.node], name.port) for name in managed])
     return Paths(event.fabric, ports, event.aliases)
 
 
-def _in_fabric(state: State, event: FabricChanged) -> Step:
-    fit, unfit = port_policies(event.abilities, state.settings)
-    paths = event.paths or _paths(event, fit)
-    ways, lost = _ways(state, paths)
-    after = replace(
-        state,
+def _place_in_fabric(old: State, event: FabricChanged) -> Step:
+    policies, unfit = port_policies(event.abilities, old.settings)
+    paths = event.paths or _build_paths(event, policies)
+    ports, missing_paths = _find_ports(old, paths)
+    new = replace(
+        old,
         paths=paths,
-        abilities={name: event.abilities[name] for name in fit},
-        policies=fit,
+        abilities={name: event.abilities[name] for name in policies},
+        policies=policies,
         unfit=unfit,
-        lost=lost,
+        missing_paths=missing_paths,
         plan=None,
     )
-    policies = {paths.ports[name]: own for name, own in fit.items()}
-    policy = build_policy(state.kinds, state.levels, policies)
+    by_port = {paths.ports[name]: policy for name, policy in policies.items()}
+    policy = build_policy(old.models, old.levels, by_port)
     if policy is not None:
-        after = replace(after, plan=_plan(state, after, policy, ways))
-    return reprogram(after, _to_tell(state, after), "the fabric changed")
+        new = replace(new, plan=_build_plan(old, new, policy, ports))
+    return reprogram(new, _ports_to_program(old, new), "the fabric changed")
 
 
-def _ways(state: State, paths: Paths) -> tuple[_Ways, PersistentMap[str, MissingPath]]:
-    """Ports that count each connection, and those connections that have no path."""
-    ways, lost = {}, {}
-    for own in state.connections.values():
-        ports = find_path(paths, own)
-        if isinstance(ports, MissingPath):
-            lost[own.id] = replace(ports, ports=_had(state, own))
-            ports = paths.still_there(lost[own.id].ports or ())
-        ways[own.id] = ports
-    return ways, PersistentMap(lost)
+def _find_ports(state: State, paths: Paths) -> tuple[_PortsByConnection, Map[str, MissingPath]]:
+    """Ports that count each connection, and connections without a path."""
+    ports, missing_paths = {}, {}
+    for connection in state.connections.values():
+        path = find_path(paths, connection)
+        if isinstance(path, MissingPath):
+            missing = replace(path, last_ports=_last_ports(state, connection))
+            missing_paths[connection.id] = missing
+            path = paths.find_ports(missing.last_ports or ())
+        ports[connection.id] = path
+    return ports, Map(missing_paths)
 
 
-def _had(state: State, own: Connection) -> tuple[PortName, ...] | None:
-    """Ports of the last path, if it has had one; None after a start: nobody knows."""
-    if own.id in state.lost:
-        return state.lost[own.id].ports
+def _last_ports(state: State, connection: Connection) -> tuple[PortName, ...] | None:
+    """Ports of the last path, if it had one; None after a restart: they are unknown."""
+    if connection.id in state.missing_paths:
+        return state.missing_paths[connection.id].last_ports
     if state.paths is None:
         return None
-    return tuple([state.paths.names[port] for port in state.ports_of(own)])
+    return tuple([state.paths.names[port] for port in state.ports_of(connection)])
 
 
-def _plan(before: State, after: State, policy: Policy, ways: _Ways) -> Plan:
-    if before.plan is None or not _are_alike(before, after):
-        uses = [
-            Uses(application=own.application, ports=ways[own.id])
-            for own in after.connections.values()
-            if ways[own.id]
-        ]
-        return build_plan(policy, uses)
-    changes: list[tuple[Uses, int]] = []
-    for own in after.connections.values():
-        had, has = before.ports_of(own), ways[own.id]
-        if had != has:
-            moves = ((had, -1), (has, 1))
-            changes += [(Uses(application=own.application, ports=p), by) for p, by in moves if p]
-    return change_connections(Plan(policy=policy, ports=before.plan.ports), changes)
+def _build_plan(old: State, new: State, policy: Policy, ports: _PortsByConnection) -> Plan:
+    connections = new.connections.values()
+    if old.plan is None or not _has_same_ports(old, new):
+        paths = [_path(own, ports[own.id]) for own in connections if ports[own.id]]
+        return build_plan(policy, paths)
+    changes: list[tuple[ConnectionPath, int]] = []
+    for connection in connections:
+        old_ports, new_ports = old.ports_of(connection), ports[connection.id]
+        if old_ports != new_ports:
+            moves = ((old_ports, -1), (new_ports, 1))
+            changes += [(_path(connection, path), change) for path, change in moves if path]
+    return change_connections(Plan(policy=policy, ports=old.plan.ports), changes)
 
 
-def _are_alike(before: State, after: State) -> bool:
-    """Whether ports have the numbers and the policies that they had."""
-    if before.paths is None or after.paths is None:
+def _path(connection: Connection, ports: tuple[Port, ...]) -> ConnectionPath:
+    return ConnectionPath(application=connection.application, ports=ports)
+
+
+def _has_same_ports(old: State, new: State) -> bool:
+    """Whether ports have the same numbers and policies in both."""
+    if old.paths is None or new.paths is None:
         return False
-    return before.paths.fabric.nodes == after.paths.fabric.nodes and all(
-        before.policies.get(name, own) == own for name, own in after.policies.items()
+    return old.paths.fabric.nodes == new.paths.fabric.nodes and all(
+        old.policies.get(name, policy) == policy for name, policy in new.policies.items()
     )
 
 
-def _to_tell(before: State, after: State) -> list[PortName]:
-    found = programmed_ports(after)
-    if _has_unknown(after):
-        # They may be those of a connection without a path: what they were told stands.
-        return [name for name in found if name not in before.target or _told(after, name)]
-    if _has_unknown(before) or not _are_alike(before, after):
-        return found
-    return [name for name in found if not _is_unmoved(before, after, name)]
+def _ports_to_program(old: State, new: State) -> list[PortName]:
+    names = programmed_ports(new)
+    if _has_unknown_ports(new):
+        # They may be on a connection whose path is unknown: their tables stay.
+        return [n for n in names if n not in old.target or plan_of_port(new, n) is not None]
+    if _has_unknown_ports(old) or not _has_same_ports(old, new):
+        return names
+    return [name for name in names if not _is_unchanged(old, new, name)]
 
 
-def _has_unknown(state: State) -> bool:
-    """Whether a connection may be counted at ports that nobody knows."""
-    return any(lost.ports is None for lost in state.lost.values())
+def _has_unknown_ports(state: State) -> bool:
+    """Whether a connection may count at ports that are unknown since a restart."""
+    return any(missing.last_ports is None for missing in state.missing_paths.values())
 
 
-def _is_unmoved(before: State, after: State, name: PortName) -> bool:
-    """Whether a port was told what the plan has for it, and that has not changed."""
-    if name not in before.target or name not in before.policies:
+def _is_unchanged(old: State, new: State, name: PortName) -> bool:
+    """Whether a port's target is the plan's, and the plan for it has not changed."""
+    if name not in old.target or name not in old.policies:
         return False
-    old, new = _told(before, name), _told(after, name)
-    if old is None or new is None:
-        return old is new
-    return old.weights is new.weights
-
-
-def _told(state: State, name: PortName) -> PortPlan | None:
-    if state.plan is None or state.paths is None:
-        return None
-    return state.plan.ports.get(state.paths.ports[name])
+    old_plan, new_plan = plan_of_port(old, name), plan_of_port(new, name)
+    if old_plan is None or new_plan is None:
+        return old_plan is new_plan
+    return old_plan.weights is new_plan.weights
 
 
 def programmed_ports(state: State) -> list[PortName]:
-    """Managed ports that have applications, were told something before, or are taken over."""
+    """Managed ports that have applications, have a target, or are taken over."""
     if state.settings.take_over:
         return list(state.policies)
-    touched = [name for name in state.target if name in state.policies]
+    targeted = [name for name in state.target if name in state.policies]
     if state.plan is None or state.paths is None:
-        return touched
-    return [*{*touched, *(state.paths.names[port] for port in state.plan.ports)}]
+        return targeted
+    return [*{*targeted, *(state.paths.names[port] for port in state.plan.ports)}]

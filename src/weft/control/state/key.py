@@ -1,4 +1,4 @@
-"""The name of a request, the same for who asks and who carries it out. Entry point: `Key`."""
+"""The idempotency key of a request, shared by client and controller. Entry point: `Key`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A client and the number of its request, and the connection that it opens: CLIENT/SEQUENCE."""
+    """A client and the number of its request: CLIENT/SEQUENCE. A connection has it as its id."""
 
     client: str
     sequence: int

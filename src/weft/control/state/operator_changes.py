@@ -1,6 +1,6 @@
-"""What operators and the surroundings change: models, proposals, rollbacks.
+"""Changes by operators and by the table of applications: models, proposals, rollbacks.
 
-Each function takes the state and one event; what it refuses has changed nothing.
+Each function takes the state and one event. A refusal changes nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ from functools import partial
 from hashlib import sha256
 
 from weft.control.policy.plan import Plan, Policy, PortMap, replan
-from weft.control.state.desired_tables import default_tables
 from weft.control.state.events import (
     Answer,
     ApplicationModel,
     Applied,
     Apply,
+    LevelsRow,
     ModelChanged,
+    ModelRow,
     NewApplication,
     Refusal,
     Registered,
+    RevisionRow,
     Rollback,
+    Row,
 )
 from weft.control.state.fabric_changes import programmed_ports
 from weft.control.state.key import Key
-from weft.control.state.kinds import add_to_levels, build_policy, cluster_levels
-from weft.control.state.programming import reprogram, retarget, settle
+from weft.control.state.policy_settings import add_to_levels, build_policy, cluster_levels
+from weft.control.state.programming import default_tables, reprogram, retarget, settle
 from weft.control.state.requests import (
     add_connection,
     add_registration,
@@ -36,8 +39,7 @@ from weft.control.state.requests import (
     remember_answer,
     remove_registration,
 )
-from weft.control.state.rows import LevelsRow, ModelRow, RevisionRow, Row
-from weft.control.state.state import Connection, State, Step, then
+from weft.control.state.state import Connection, State, Step
 from weft.errors import InputError
 from weft.switches import PortName, Tables
 
@@ -45,175 +47,172 @@ from weft.switches import PortName, Tables
 
 
 def change_model(state: State, event: ModelChanged) -> Step:
-    """While nothing is registered all levels are made anew; otherwise nobody's level changes."""
-    counted = settle(state)
-    if event.kind is None:
-        return then(counted, _withdrawn(counted.state, event.name))
-    return then(counted, _offered(counted.state, event.name, event.kind))
+    """While nothing is registered all levels are clustered again; otherwise no level changes."""
+    step = settle(state)
+    if event.model is None:
+        return step.then(_withdraw_model(step.state, event.name))
+    return step.then(_set_model(step.state, event.name, event.model))
 
 
-def _offered(state: State, name: str, kind: ApplicationModel) -> Step:
-    if state.kinds.get(name) == kind and name not in state.withdrawn:
+def _set_model(state: State, name: str, model: ApplicationModel) -> Step:
+    if state.models.get(name) == model and name not in state.withdrawn:
         return Step(state=state)
-    kinds, row = {**state.kinds, name: kind}, ModelRow(name=name, kind=kind)
-    told = replace(state, withdrawn=state.withdrawn - {name})
+    models, row = {**state.models, name: model}, ModelRow(name=name, model=model)
+    offered = replace(state, withdrawn=state.withdrawn - {name})
     if not state.applications:
-        return _clustered(told, kinds, (row,))
+        return _cluster(offered, models, (row,))
     levels = state.levels
     if levels is None or name not in levels.assignment:
-        levels = add_to_levels(levels, name, kind.model, state.settings.levels)
-    after = _under(replace(told, levels=levels), kinds, f"the model of {name}")
-    return replace(after, rows=(row, LevelsRow(levels=levels), *after.rows))
+        levels = add_to_levels(levels, name, model.curve, state.settings.levels)
+    step = _use_models(replace(offered, levels=levels), models, f"the model of {name}")
+    return replace(step, rows=(row, LevelsRow(levels=levels), *step.rows))
 
 
-def _withdrawn(state: State, name: str) -> Step:
-    """Whoever runs keeps its model; nobody new gets it."""
-    if name not in state.kinds or name in state.withdrawn:
+def _withdraw_model(state: State, name: str) -> Step:
+    """Running applications keep the model; new ones cannot register."""
+    if name not in state.models or name in state.withdrawn:
         return Step(state=state)
     if not state.applications:
-        kinds = {own: kind for own, kind in state.kinds.items() if own != name}
-        return _clustered(state, kinds, (ModelRow(name=name, kind=None),))
-    row = ModelRow(name=name, kind=state.kinds[name], withdrawn=True)
+        models = {other: model for other, model in state.models.items() if other != name}
+        return _cluster(state, models, (ModelRow(name=name, model=None),))
+    row = ModelRow(name=name, model=state.models[name], withdrawn=True)
     return Step(state=replace(state, withdrawn=state.withdrawn | {name}), rows=(row,))
 
 
-def _anew(state: State) -> Step:
-    """Levels anew, of the applications that the table has."""
-    kinds = {name: kind for name, kind in state.kinds.items() if name not in state.withdrawn}
-    gone = tuple(ModelRow(name=name, kind=None) for name in sorted(state.withdrawn))
-    return _clustered(replace(state, withdrawn=frozenset()), kinds, gone)
+def _cluster(state: State, models: Mapping[str, ApplicationModel], rows: tuple[Row, ...]) -> Step:
+    """All levels anew, of these models."""
+    levels = cluster_levels(models, state.settings.levels)
+    levels_rows = () if levels is None else (LevelsRow(levels=levels),)
+    step = _use_models(replace(state, levels=levels), models, "new levels")
+    return replace(step, rows=(*rows, *levels_rows, *step.rows))
 
 
-def _clustered(state: State, kinds: Mapping[str, ApplicationModel], rows: tuple[Row, ...]) -> Step:
-    levels = cluster_levels(kinds, state.settings.levels)
-    kept = () if levels is None else (LevelsRow(levels=levels),)
-    after = _under(replace(state, levels=levels), kinds, "levels anew")
-    return replace(after, rows=(*rows, *kept, *after.rows))
-
-
-def _under(state: State, kinds: Mapping[str, ApplicationModel], cause: str) -> Step:
-    """With these models, and the levels that the state has by now; all connections are counted."""
+def _use_models(state: State, models: Mapping[str, ApplicationModel], cause: str) -> Step:
+    """With these models and the state's levels, once all connections are counted."""
     ports = {} if state.paths is None else state.paths.ports
-    policies = {ports[name]: own for name, own in state.policies.items()}
-    policy = build_policy(kinds, state.levels, policies)
+    policies = {ports[name]: policy for name, policy in state.policies.items()}
+    policy = build_policy(models, state.levels, policies)
     if policy is None:
-        return Step(state=replace(state, kinds=kinds, plan=None))
-    moved = _replanned(state, kinds, policy)
-    after = replace(state, kinds=kinds, plan=moved)
-    if state.plan is None or moved.ports is state.plan.ports or state.paths is None:
-        return Step(state=after)
-    return reprogram(after, [state.paths.names[port] for port in moved.ports], cause)
+        return Step(state=replace(state, models=models, plan=None))
+    plan = _replan(state, models, policy)
+    replanned = replace(state, models=models, plan=plan)
+    if state.plan is None or plan.ports is state.plan.ports or state.paths is None:
+        return Step(state=replanned)
+    return reprogram(replanned, [state.paths.names[port] for port in plan.ports], cause)
 
 
-def _replanned(state: State, kinds: Mapping[str, ApplicationModel], policy: Policy) -> Plan:
+def _replan(state: State, models: Mapping[str, ApplicationModel], policy: Policy) -> Plan:
     """Ports are solved again where a model in use or the queues of levels have changed."""
-    before = state.plan
-    if before is None:
+    plan = state.plan
+    if plan is None:
         return Plan(policy=policy, ports=PortMap({}))
-    used = {own.name for own in state.applications.values()}
-    if policy.hierarchy == before.policy.hierarchy and all(
-        state.kinds[name].model == kinds[name].model for name in used
+    used = {application.name for application in state.applications.values()}
+    if policy.hierarchy == plan.policy.hierarchy and all(
+        state.models[name].curve == models[name].curve for name in used
     ):
-        return Plan(policy=policy, ports=before.ports)
-    return replan(before, policy)
+        return Plan(policy=policy, ports=plan.ports)
+    return replan(plan, policy)
 
 
 # ---- Proposals and rollbacks ------------------------------------------------------------------
 
 
 def apply(state: State, event: Apply) -> Step:
-    """All of a proposal or nothing; its ports are solved at once, so that they can be told."""
-    asked = sha256(repr(event.proposal).encode()).hexdigest()[:32]
-    before = _answered(state, event.key, asked)
-    if before is not None:
-        return Step(state=state, answer=before)
-    found = _resumed(state)
+    """All of a proposal or nothing. Its ports are solved at once, so that it can list them."""
+    digest = sha256(repr(event.proposal).encode()).hexdigest()[:32]
+    earlier = _find_applied(state, event.key, digest)
+    if earlier is not None:
+        return Step(state=state, answer=earlier)
+    step = _resume(state)
     ids: list[str] = []
-    for part in _parts(event):
-        found = then(found, part(found.state))
-        if isinstance(found.answer, Refusal):
-            return refuse(state, found.answer)
-        if isinstance(found.answer, Registered):
-            ids.append(found.answer.id)
-    found = then(found, settle(found.state, f"apply {event.key}"))
-    answer = Applied(ids=tuple(ids), revision=found.state.revision, ports=found.ports, asked=asked)
-    return remember_answer(replace(found, answer=answer), event.key)
+    for change in _list_changes(event):
+        step = step.then(change(step.state))
+        if isinstance(step.answer, Refusal):
+            return refuse(state, step.answer)
+        if isinstance(step.answer, Registered):
+            ids.append(step.answer.id)
+    step = step.then(settle(step.state, f"apply {event.key}"))
+    answer = Applied(ids=tuple(ids), revision=step.state.revision, ports=step.ports, digest=digest)
+    return remember_answer(replace(step, answer=answer), event.key)
 
 
-def _answered(state: State, key: Key, asked: str) -> Answer | None:
-    """What the key was answered, if it is no other request's."""
-    before = find_answer(state, key, Applied)
-    if isinstance(before, Applied) and before.asked != asked:
+def _find_applied(state: State, key: Key, digest: str) -> Answer | None:
+    """The answer to the same request, or a refusal if the key was another request's."""
+    answer = find_answer(state, key, Applied)
+    if isinstance(answer, Applied) and answer.digest != digest:
         return refuse_reused_key(key)
-    return before
+    return answer
 
 
-def _parts(event: Apply) -> Iterator[Callable[[State], Step]]:
-    """Who goes makes room for who comes."""
+def _list_changes(event: Apply) -> Iterator[Callable[[State], Step]]:
+    """Deregistrations first: they make room."""
     for application in event.proposal.deregister:
-        yield partial(_given_back, application=application)
+        yield partial(_deregister, id_=application)
     if event.proposal.recluster:
-        yield _reclustered
+        yield _recluster
     for number, new in enumerate(event.proposal.register):
-        # No client's name has a colon: these ids are nobody else's.
+        # Names of clients have no colon: no client's connection has such an id.
         prefix = f"{event.key.client}:{event.key.sequence}.{number}"
-        yield partial(_placed, new=new, prefix=prefix, now_s=event.now_s)
+        yield partial(_register, new=new, prefix=prefix, now_s=event.now_s)
 
 
-def _given_back(state: State, application: str) -> Step:
-    own = state.applications.get(application)
-    if own is None:
+def _deregister(state: State, id_: str) -> Step:
+    application = state.applications.get(id_)
+    if application is None:
         refusal = Refusal(
             code="NOT_FOUND",
-            where=f"application {application}",
+            where=f"application {id_}",
             problem="is not registered",
             remedy="see weft control apps",
         )
         return refuse(state, refusal)
-    return remove_registration(state, own)
+    return remove_registration(state, application)
 
 
-def _reclustered(state: State) -> Step:
-    if not state.applications:
-        counted = settle(state)
-        return then(counted, _anew(counted.state))
-    problem = f"{len(state.applications)} applications are registered, and their packets carry them"
-    refusal = Refusal(
-        code="FAILED_PRECONDITION",
-        where="levels",
-        problem=problem,
-        remedy="recluster when nothing is registered",
-    )
-    return refuse(state, refusal)
+def _recluster(state: State) -> Step:
+    """New levels, of the models that the table has."""
+    if state.applications:
+        count = len(state.applications)
+        refusal = Refusal(
+            code="FAILED_PRECONDITION",
+            where="levels",
+            problem=f"{count} applications are registered, and their packets carry them",
+            remedy="recluster when nothing is registered",
+        )
+        return refuse(state, refusal)
+    step = settle(state)
+    withdrawn = state.withdrawn
+    models = {name: model for name, model in state.models.items() if name not in withdrawn}
+    rows = tuple(ModelRow(name=name, model=None) for name in sorted(withdrawn))
+    return step.then(_cluster(replace(step.state, withdrawn=frozenset()), models, rows))
 
 
-def _placed(state: State, new: NewApplication, prefix: str, now_s: float) -> Step:
+def _register(state: State, new: NewApplication, prefix: str, now_s: float) -> Step:
     """A registration without lease, with its connections."""
-    found = add_registration(state, new.name, 0.0, now_s)
-    if not isinstance(found.answer, Registered):
-        return found
-    after, rows, id_ = found.state, list(found.rows), found.answer.id
+    registration = add_registration(state, new.name, 0.0, now_s)
+    if not isinstance(registration.answer, Registered):
+        return registration
+    step, rows, id_ = registration, list(registration.rows), registration.answer.id
     for number, (source, destination) in enumerate(new.connections):
-        made = Connection(
+        connection = Connection(
             id=f"{prefix}/{number}", application=id_, source=source, destination=destination
         )
-        unknown = _unknown_host(after, made)
-        if unknown is not None:
-            return refuse(state, unknown)
-        one = add_connection(after, after.applications[id_], made)
-        if isinstance(one.answer, Refusal):
-            return one
-        after = one.state
-        rows += one.rows
-    return replace(found, state=after, rows=tuple(rows))
+        refusal = _check_hosts(step.state, connection)
+        if refusal is not None:
+            return refuse(state, refusal)
+        step = add_connection(step.state, step.state.applications[id_], connection)
+        if isinstance(step.answer, Refusal):
+            return step
+        rows += step.rows
+    return replace(registration, state=step.state, rows=tuple(rows))
 
 
-def _unknown_host(state: State, made: Connection) -> Refusal | None:
-    """An operator's typing error is told at once; a client's host may be cabled any moment."""
+def _check_hosts(state: State, connection: Connection) -> Refusal | None:
+    """An operator's typing error is refused at once; a client's host may be cabled any moment."""
     if state.paths is None:
         return None
     try:
-        for name in (made.source, made.destination):
+        for name in (connection.source, connection.destination):
             state.paths.host(name)
     except InputError as error:
         return Refusal(
@@ -222,37 +221,44 @@ def _unknown_host(state: State, made: Connection) -> Refusal | None:
     return None
 
 
-def _resumed(state: State) -> Step:
+def _resume(state: State) -> Step:
     """Ports follow the plan again."""
-    if state.held is None:
+    if state.held_revision is None:
         return Step(state=state)
-    found = settle(replace(state, held=None), "resumed")
-    found = then(found, reprogram(found.state, programmed_ports(found.state), "resumed"))
-    # Also where no table differs: that nothing is held any more must be kept.
-    return replace(found, rows=(*found.rows, _holding(found.state, "resumed")))
+    step = settle(replace(state, held_revision=None), "resumed")
+    step = step.then(reprogram(step.state, programmed_ports(step.state), "resumed"))
+    # Also where no table differs: the store must know that nothing is held any more.
+    return replace(step, rows=(*step.rows, _held_row(step.state, "resumed")))
 
 
-def _holding(state: State, cause: str) -> RevisionRow:
-    """What is held by now."""
-    return RevisionRow(revision=state.revision, cause=cause, tables={}, before={}, held=state.held)
+def _held_row(state: State, cause: str) -> RevisionRow:
+    """Stores which revision is held, without tables."""
+    return RevisionRow(
+        revision=state.revision,
+        cause=cause,
+        tables={},
+        replaced={},
+        held_revision=state.held_revision,
+    )
 
 
 def rollback(state: State, event: Rollback) -> Step:
-    """Ports are told what they had, those that had nothing yet what they have without anybody."""
+    """Ports get the tables of the revision. Ports that had none get those without applications."""
     cause = f"rollback to {event.revision}"
-    before = _answered(state, event.key, cause)
-    if before is not None:
-        return Step(state=state, answer=before)
-    held = replace(state, held=event.revision)
-    tables = {name: _earlier(state, event.tables, name) for name in state.target}
-    wanted = {name: told for name, told in tables.items() if told is not None}
-    found = retarget(held, wanted, cause)
-    found = replace(found, rows=(*found.rows, _holding(found.state, cause)))
-    answer = Applied(revision=found.state.revision, ports=found.ports, asked=cause)
-    return remember_answer(replace(found, answer=answer), event.key)
+    earlier = _find_applied(state, event.key, cause)
+    if earlier is not None:
+        return Step(state=state, answer=earlier)
+    tables = {name: _earlier_tables(state, event.tables, name) for name in state.target}
+    target = {name: port for name, port in tables.items() if port is not None}
+    step = retarget(replace(state, held_revision=event.revision), target, cause)
+    step = replace(step, rows=(*step.rows, _held_row(step.state, cause)))
+    answer = Applied(revision=step.state.revision, ports=step.ports, digest=cause)
+    return remember_answer(replace(step, answer=answer), event.key)
 
 
-def _earlier(state: State, tables: Mapping[PortName, Tables], name: PortName) -> Tables | None:
+def _earlier_tables(
+    state: State, tables: Mapping[PortName, Tables], name: PortName
+) -> Tables | None:
     if name in tables:
         return tables[name]
     if name not in state.policies:

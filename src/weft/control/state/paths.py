@@ -1,9 +1,8 @@
-"""Which managed ports lie between two hosts, and what hosts and ports are called.
+"""The managed ports between two hosts, and the names of hosts and ports.
 
-All equal paths count (Saba, 4.3), as in `weft.control.policy.connection_path`, which says what is
-found here for one pair; a controller asks for many of one fabric, so forwarding tables are kept as
-lists and answers are remembered. Ports that no driver can program are left out. Entry point:
-`Paths`.
+All equal paths count (Saba, 4.3), as in `weft.control.policy.connection_path`, which finds the path
+of one pair. A controller needs many paths of one fabric, so forwarding tables are kept as lists and
+paths are cached. Ports that no driver can program are left out. Entry point: `Paths`.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from weft.errors import InputError
 from weft.fabric import Fabric, Port
 from weft.switches import PortName
 
-_AS_LISTED = "name a host of the fabric, or an alias that the controller knows"
-_MOST_KNOWN = 200_000
+_HOST_REMEDY = "name a host of the fabric, or an alias that the controller knows"
+_MAX_CACHED = 200_000
 
 
 @dataclass(frozen=True)
@@ -36,28 +35,28 @@ class Paths:
         links = self.fabric.neighbors(start)
         if not links:
             raise self._no_route(start, start, end)
-        found = {Port(start, port) for port in links} & self.managed
+        ports = {Port(start, port) for port in links} & self.managed
         for first in links.values():
-            found.update(self._beyond(first.node, start, end))
-        return tuple(sorted(found))
+            ports.update(self._ports_from(first.node, start, end))
+        return tuple(sorted(ports))
 
-    def _beyond(self, node: int, source: int, destination: int) -> tuple[Port, ...]:
-        """From a node on: what all hosts at a switch have in common is searched for once."""
-        found = self._known.get((node, destination))
-        if found is None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            found = self._known[node, destination] = self._searched(node, source, destination)
-        return found
+    def _ports_from(self, node: int, source: int, destination: int) -> tuple[Port, ...]:
+        """From a node on: the common part of all hosts at a switch is searched once."""
+        ports = self._cache.get((node, destination))
+        if ports is None:
+            if len(self._cache) >= _MAX_CACHED:
+                self._cache.clear()
+            ports = self._cache[node, destination] = self._search(node, source, destination)
+        return ports
 
     def host(self, name: str) -> int:
         """The node of a host by its name, alias, GUID or LID."""
         node = self._hosts.get(self.aliases.get(name, name))
         if node is None:
-            raise InputError(f"host {name!r}", f"is not in {self.fabric.name}", _AS_LISTED)
+            raise InputError(f"host {name!r}", f"is not in {self.fabric.name}", _HOST_REMEDY)
         return node
 
-    def still_there(self, names: tuple[PortName, ...]) -> tuple[Port, ...]:
+    def find_ports(self, names: tuple[PortName, ...]) -> tuple[Port, ...]:
         """Those of these ports that are managed."""
         return tuple([self.ports[name] for name in names if name in self.ports])
 
@@ -77,37 +76,37 @@ class Paths:
     @cached_property
     def _hosts(self) -> dict[str, int]:
         nodes = [(number, self.fabric.nodes[number]) for number in self.fabric.hosts]
-        found = {f"{node.lid}": number for number, node in nodes if node.lid is not None}
-        found |= {node.guid: number for number, node in nodes if node.guid is not None}
-        return found | {node.name: number for number, node in nodes}
+        numbers = {f"{node.lid}": number for number, node in nodes if node.lid is not None}
+        numbers |= {node.guid: number for number, node in nodes if node.guid is not None}
+        return numbers | {node.name: number for number, node in nodes}
 
     @cached_property
-    def _known(self) -> dict[tuple[int, int], tuple[Port, ...]]:
+    def _cache(self) -> dict[tuple[int, int], tuple[Port, ...]]:
         return {}
 
     @cached_property
-    def _own(self) -> dict[Port, Port]:
-        """One object for each port, however many paths have it."""
+    def _shared(self) -> dict[Port, Port]:
+        """One object for each port, shared by all paths."""
         return {port: port for port in self.managed}
 
     @cached_property
     def _rows(self) -> dict[int, list[int]]:
-        """Group of ports towards each host, of the switches asked for so far."""
+        """Group of ports towards each host, of the switches visited so far."""
         return {}
 
-    def _searched(self, first: int, source: int, destination: int) -> tuple[Port, ...]:
-        found, reached, ahead = set[Port](), {first}, [first]
-        while ahead:
-            node = ahead.pop()
+    def _search(self, first: int, source: int, destination: int) -> tuple[Port, ...]:
+        ports, reached, frontier = set[Port](), {first}, [first]
+        while frontier:
+            node = frontier.pop()
             for port in self._outputs(node, source, destination):
-                found.add(Port(node, port))
-                following = self.fabric.neighbors(node)[port].node
-                if following not in reached:
-                    reached.add(following)
-                    ahead.append(following)
+                ports.add(Port(node, port))
+                neighbor = self.fabric.neighbors(node)[port].node
+                if neighbor not in reached:
+                    reached.add(neighbor)
+                    frontier.append(neighbor)
         if destination not in reached:
             raise self._no_route(first, source, destination)
-        return tuple(self._own[port] for port in found if port in self.managed)
+        return tuple(self._shared[port] for port in ports if port in self.managed)
 
     def _outputs(self, node: int, source: int, destination: int) -> tuple[int, ...]:
         if node == destination:
@@ -120,11 +119,11 @@ class Paths:
             row = self._rows[node] = routes.next_hop[self.fabric.ordinal[node]].tolist()
         group = row[self.fabric.ordinal[destination]]
         linked = self.fabric.neighbors(node)
-        # Tables that are older than a link's loss still name its port.
-        found = tuple(port for port in routes.groups[group] if port in linked) if group >= 0 else ()
-        if not found:
+        # Tables that are older than the loss of a link still name its port.
+        outputs = [port for port in routes.groups[group] if port in linked] if group >= 0 else []
+        if not outputs:
             raise self._no_route(node, source, destination)
-        return found
+        return tuple(outputs)
 
     def _no_route(self, node: int, source: int, destination: int) -> InputError:
         names = self.fabric.nodes

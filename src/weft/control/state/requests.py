@@ -1,6 +1,6 @@
-"""What clients ask for: registrations, connections, leases.
+"""Requests of clients: registrations, connections, leases.
 
-Each function takes the state and one event; what it refuses has changed nothing.
+Each function takes the state and one event. A refusal changes nothing.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from weft.control.policy.connection_path import ConnectionPath as Uses
+from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.plan import application_name
 from weft.control.state.events import (
     Answer,
+    AnswerRow,
+    ApplicationRow,
     Connect,
     Connected,
+    ConnectionRow,
+    CountRow,
     Deregister,
     Disconnect,
     Done,
@@ -24,16 +28,16 @@ from weft.control.state.events import (
     Registered,
     Renew,
     Renewed,
+    Row,
 )
 from weft.control.state.key import Key
 from weft.control.state.paths import Paths
-from weft.control.state.rows import AnswerRow, ApplicationRow, ConnectionRow, CountRow, Row
 from weft.control.state.state import (
     Application,
     Connection,
     MissingPath,
+    Pending,
     PendingConnection,
-    PendingCounts,
     State,
     Step,
 )
@@ -45,27 +49,24 @@ def refuse(state: State, refusal: Refusal) -> Step:
     return Step(state=state, answer=refusal)
 
 
-def remember_answer(found: Step, key: Key) -> Step:
-    """The answer stands for the key from now on; refusals may be tried again."""
-    if isinstance(found.answer, Refusal):
-        return found
-    answered = found.state.answered.put(key, found.answer)
-    row = AnswerRow(key=key, answer=found.answer)
-    return replace(found, state=replace(found.state, answered=answered), rows=(*found.rows, row))
+def remember_answer(step: Step, key: Key) -> Step:
+    """Keeps the answer for repetitions of the request; a refused request may be retried."""
+    if isinstance(step.answer, Refusal):
+        return step
+    answers = step.state.answers.set(key, step.answer)
+    row = AnswerRow(key=key, answer=step.answer)
+    return replace(step, state=replace(step.state, answers=answers), rows=(*step.rows, row))
 
 
-def find_answer(state: State, key: Key, kind: type[Answer]) -> Answer | None:
-    """What the key was answered, if it is no other request's."""
-    found = state.answered.get(key)
-    return found if found is None or isinstance(found, kind) else refuse_reused_key(key)
+def find_answer(state: State, key: Key, expected: type[Answer]) -> Answer | None:
+    """The answer to an earlier request with this key, or a refusal if it was another request."""
+    answer = state.answers.get(key)
+    return answer if answer is None or isinstance(answer, expected) else refuse_reused_key(key)
 
 
-def refuse_reused_key(key: Key) -> Refusal:
+def refuse_reused_key(key: Key, problem: str = "was another request's") -> Refusal:
     return Refusal(
-        code="ALREADY_EXISTS",
-        where=f"key {key}",
-        problem="was another request's",
-        remedy="count requests up",
+        code="ALREADY_EXISTS", where=f"key {key}", problem=problem, remedy="count requests up"
     )
 
 
@@ -73,38 +74,39 @@ def refuse_reused_key(key: Key) -> Refusal:
 
 
 def register(state: State, event: Register) -> Step:
-    before = find_answer(state, event.key, Registered)
-    if before is not None:
-        if isinstance(before, Registered) and application_name(before.id) != event.name:
-            problem = f"has registered {application_name(before.id)}"
-            before = Refusal(
-                code="ALREADY_EXISTS",
-                where=f"key {event.key}",
-                problem=problem,
-                remedy="count requests up",
-            )
-        return Step(state=state, answer=before)
-    return remember_answer(add_registration(state, event.name, event.ttl_s, event.now_s), event.key)
+    answer = find_answer(state, event.key, Registered)
+    if answer is None:
+        step = add_registration(state, event.name, event.ttl_s, event.now_s)
+        return remember_answer(step, event.key)
+    if isinstance(answer, Registered) and application_name(answer.id) != event.name:
+        answer = refuse_reused_key(event.key, f"has registered {application_name(answer.id)}")
+    return Step(state=state, answer=answer)
 
 
 def add_registration(state: State, name: str, ttl_s: float, now_s: float) -> Step:
-    """One registration more."""
     refusal = _check_registration(state, name)
     if refusal is not None:
         return refuse(state, refusal)
     ttl_s = min(ttl_s, state.settings.longest_ttl_s)
-    number = state.registered + 1
-    own = Application(
+    number = state.last_registration + 1
+    application = Application(
         id=f"{name}#{number}", name=name, ttl_s=ttl_s, expires_s=now_s + ttl_s if ttl_s else inf
     )
-    after = replace(state, registered=number, applications=state.applications.put(own.id, own))
-    rows = (CountRow(registered=number), ApplicationRow(id=own.id, name=name, ttl_s=ttl_s))
-    answer = Registered(id=own.id, level=state.level_of(name), ttl_s=ttl_s)
-    return Step(state=after, rows=rows, answer=answer)
+    registered = replace(
+        state,
+        last_registration=number,
+        applications=state.applications.set(application.id, application),
+    )
+    rows = (
+        CountRow(last_registration=number),
+        ApplicationRow(id=application.id, name=name, ttl_s=ttl_s),
+    )
+    answer = Registered(id=application.id, level=state.level_of(name), ttl_s=ttl_s)
+    return Step(state=registered, rows=rows, answer=answer)
 
 
 def _check_registration(state: State, name: str) -> Refusal | None:
-    if name not in state.kinds or name in state.withdrawn:
+    if name not in state.models or name in state.withdrawn:
         return Refusal(
             code="NOT_FOUND",
             where=f"application {name}",
@@ -112,49 +114,53 @@ def _check_registration(state: State, name: str) -> Refusal | None:
             remedy="profile it (weft profile)",
         )
     if len(state.applications) >= state.settings.most_applications:
-        problem = f"{len(state.applications)} are registered"
         return Refusal(
             code="RESOURCE_EXHAUSTED",
             where="applications",
-            problem=problem,
+            problem=f"{len(state.applications)} are registered",
             remedy="raise applications of [leases]",
         )
     return None
 
 
 def deregister(state: State, event: Deregister) -> Step:
-    before = find_answer(state, event.key, Done)
-    own = state.applications.get(event.application)
-    if before is not None:  # who was given back is not there
-        return Step(state=state, answer=before if own is None else refuse_reused_key(event.key))
-    if own is None:
+    answer = find_answer(state, event.key, Done)
+    application = state.applications.get(event.application)
+    if answer is not None:  # an application that was deregistered is not there
+        reused = refuse_reused_key(event.key)
+        return Step(state=state, answer=answer if application is None else reused)
+    if application is None:
         return refuse(state, _refuse_unregistered(event.application))
-    return remember_answer(remove_registration(state, own), event.key)
+    return remember_answer(remove_registration(state, application), event.key)
 
 
-def remove_registration(state: State, own: Application) -> Step:
-    """Without a registration and its connections."""
-    rows: list[Row] = [ApplicationRow(id=own.id, name=None)]
-    connections, lost = state.connections, state.lost
+def remove_registration(state: State, application: Application) -> Step:
+    """Removes a registration and its connections."""
+    rows: list[Row] = [ApplicationRow(id=application.id, name=None)]
+    connections, missing_paths = state.connections, state.missing_paths
     pending = state.pending
-    for id_ in own.connections:
-        gone = connections[id_]
-        pending = _add_pending(gone, state.ports_of(gone), -1, pending)
-        connections, lost = connections.without(id_), lost.without(id_)
+    for id_ in application.connections:
+        connection = connections[id_]
+        pending = _add_pending(connection, state.ports_of(connection), -1, pending)
+        connections = connections.delete(id_)
+        if id_ in missing_paths:
+            missing_paths = missing_paths.delete(id_)
         rows.append(ConnectionRow(id=id_, application=None))
-    applications = state.applications.without(own.id)
-    after = replace(
-        state, applications=applications, connections=connections, lost=lost, pending=pending
+    removed = replace(
+        state,
+        applications=state.applications.delete(application.id),
+        connections=connections,
+        missing_paths=missing_paths,
+        pending=pending,
     )
-    return Step(state=after, rows=tuple(rows))
+    return Step(state=removed, rows=tuple(rows))
 
 
 def _refuse_unregistered(application: str) -> Refusal:
-    problem = "no such registration: its lease expired or it was given back"
     return Refusal(
         code="FAILED_PRECONDITION",
         where=f"application {application}",
-        problem=problem,
+        problem="no such registration: its lease expired or it was deregistered",
         remedy="register again",
     )
 
@@ -163,99 +169,114 @@ def _refuse_unregistered(application: str) -> Refusal:
 
 
 def find_alive(state: State, application: str, now_s: float) -> Application | Refusal:
-    """The registration, unless its lease is over: that is so before anybody has looked."""
-    own = state.applications.get(application)
-    if own is None:
+    """The registration, unless its lease has expired, even if no `Expire` came yet."""
+    registration = state.applications.get(application)
+    if registration is None:
         return _refuse_unregistered(application)
-    if not own.is_alive(now_s):
+    if not registration.is_alive(now_s):
         return Refusal(
             code="FAILED_PRECONDITION",
             where=f"application {application}",
             problem="lease expired",
             remedy="register again",
         )
-    return own
+    return registration
 
 
 def renew(state: State, event: Renew) -> Step:
-    own = find_alive(state, event.application, event.now_s)
-    if isinstance(own, Refusal):
-        return refuse(state, own)
-    if not own.ttl_s:
+    application = find_alive(state, event.application, event.now_s)
+    if isinstance(application, Refusal):
+        return refuse(state, application)
+    if not application.ttl_s:
         return Step(state=state, answer=Renewed(ttl_s=0.0))
     # Requests may overtake each other: a lease is never made shorter.
-    until = max(own.expires_s, event.now_s + own.ttl_s)
-    applications = state.applications.put(own.id, replace(own, expires_s=until))
-    after = state.having(applications=applications)
-    return Step(state=after, answer=Renewed(ttl_s=own.ttl_s))
+    expires_s = max(application.expires_s, event.now_s + application.ttl_s)
+    renewed = replace(application, expires_s=expires_s)
+    applications = state.applications.set(application.id, renewed)
+    answer = Renewed(ttl_s=application.ttl_s)
+    return Step(state=state.evolve(applications=applications), answer=answer)
 
 
 def expire(state: State, event: Expire) -> Step:
-    own = state.applications.get(event.application)
-    if own is None or own.is_alive(event.now_s):
+    application = state.applications.get(event.application)
+    if application is None or application.is_alive(event.now_s):
         return Step(state=state)
-    return remove_registration(state, own)
+    return remove_registration(state, application)
 
 
 def find_expired(applications: Iterable[Application], now_s: float) -> list[str]:
-    """Registrations whose lease has ended."""
-    return [own.id for own in applications if not own.is_alive(now_s)]
+    """Registrations whose lease has expired."""
+    return [application.id for application in applications if not application.is_alive(now_s)]
 
 
 # ---- Connections ------------------------------------------------------------------------------
 
 
 def connect(state: State, event: Connect) -> Step:
-    own = find_alive(state, event.application, event.now_s)
-    if isinstance(own, Refusal):
-        return refuse(state, own)
-    made = Connection(
-        id=str(event.key), application=own.id, source=event.source, destination=event.destination
+    application = find_alive(state, event.application, event.now_s)
+    if isinstance(application, Refusal):
+        return refuse(state, application)
+    connection = Connection(
+        id=str(event.key),
+        application=application.id,
+        source=event.source,
+        destination=event.destination,
     )
-    return add_connection(state, own, made)
+    return add_connection(state, application, connection)
 
 
-def add_connection(state: State, own: Application, made: Connection) -> Step:
-    """One connection more, or the same as before if it is there; without a path it waits."""
-    before = state.connections.get(made.id)
-    if before == made:
-        return Step(state=state, answer=Connected(connection=made.id))
-    refusal = _check_connection(state, made, before)
+def add_connection(state: State, application: Application, connection: Connection) -> Step:
+    """Adds a connection, unless it exists already. Without a path it waits for one."""
+    id_, existing = connection.id, state.connections.get(connection.id)
+    if existing == connection:
+        return Step(state=state, answer=Connected(connection=id_))
+    refusal = _check_connection(state, connection, existing)
     if refusal is not None:
         return refuse(state, refusal)
-    way = find_path(state.paths, made)
-    more = replace(own, connections=own.connections.put(made.id, None))
-    after = state.having(
-        connections=state.connections.put(made.id, made),
-        applications=state.applications.put(own.id, more),
-        lost=state.lost.put(made.id, way) if isinstance(way, MissingPath) else state.lost,
-        pending=state.pending
-        if isinstance(way, MissingPath)
-        else _add_pending(made, way, 1, state.pending),
-    )
+    missing_paths, pending = state.missing_paths, state.pending
+    path = find_path(state.paths, connection)
+    if isinstance(path, MissingPath):
+        missing_paths = missing_paths.set(id_, path)
+    else:
+        pending = _add_pending(connection, path, 1, pending)
+    connected = replace(application, connections=application.connections.set(id_, None))
     row = ConnectionRow(
-        id=made.id, application=own.id, source=made.source, destination=made.destination
+        id=id_,
+        application=application.id,
+        source=connection.source,
+        destination=connection.destination,
     )
-    return Step(state=after, rows=(row,), answer=Connected(connection=made.id))
+    evolved = state.evolve(
+        connections=state.connections.set(id_, connection),
+        applications=state.applications.set(application.id, connected),
+        missing_paths=missing_paths,
+        pending=pending,
+    )
+    return Step(state=evolved, rows=(row,), answer=Connected(connection=id_))
 
 
-def find_path(paths: Paths | None, own: Connection) -> tuple[Port, ...] | MissingPath:
+def find_path(paths: Paths | None, connection: Connection) -> tuple[Port, ...] | MissingPath:
     """The managed ports of a connection's paths, or why it has none."""
     if paths is None:
         return ()
     try:
-        return paths.between(own.source, own.destination)
+        return paths.between(connection.source, connection.destination)
     except InputError as error:
-        return MissingPath(why=f"{error.where}: {error.problem}")
+        return MissingPath(reason=f"{error.where}: {error.problem}")
 
 
-def _check_connection(state: State, made: Connection, before: Connection | None) -> Refusal | None:
-    where = f"connection {made.id}"
-    if before is not None:
+def _check_connection(
+    state: State, connection: Connection, existing: Connection | None
+) -> Refusal | None:
+    where = f"connection {connection.id}"
+    if existing is not None:
         return Refusal(
-            code="ALREADY_EXISTS", where=where, problem="is another one", remedy="count requests up"
+            code="ALREADY_EXISTS",
+            where=where,
+            problem="is in use by another connection",
+            remedy="count requests up",
         )
-    if state.closed.get(made.id):
+    if state.closed.get(connection.id):
         return Refusal(
             code="FAILED_PRECONDITION",
             where=where,
@@ -263,40 +284,37 @@ def _check_connection(state: State, made: Connection, before: Connection | None)
             remedy="open another one",
         )
     if len(state.connections) >= state.settings.most_connections:
-        problem = f"{len(state.connections)} are open"
         return Refusal(
             code="RESOURCE_EXHAUSTED",
             where="connections",
-            problem=problem,
+            problem=f"{len(state.connections)} are open",
             remedy="raise connections of [leases]",
         )
     return None
 
 
 def disconnect(state: State, event: Disconnect) -> Step:
-    """Closing what is not open is no mistake: it may be asked for twice."""
-    gone = state.connections.get(event.connection)
-    if gone is None:
+    """Closing a connection that is not open is no error: the request may be a repetition."""
+    id_, connection = event.connection, state.connections.get(event.connection)
+    if connection is None:
         return Step(state=state)
-    own = state.applications[gone.application]
-    fewer = replace(own, connections=own.connections.without(gone.id))
-    after = state.having(
-        connections=state.connections.without(gone.id),
-        applications=state.applications.put(own.id, fewer),
-        lost=state.lost.without(gone.id),
-        pending=_add_pending(gone, state.ports_of(gone), -1, state.pending),
-        closed=state.closed.put(gone.id, True),
+    application, missing = state.applications[connection.application], state.missing_paths
+    disconnected = replace(application, connections=application.connections.delete(id_))
+    evolved = state.evolve(
+        connections=state.connections.delete(id_),
+        applications=state.applications.set(application.id, disconnected),
+        missing_paths=missing.delete(id_) if id_ in missing else missing,
+        pending=_add_pending(connection, state.ports_of(connection), -1, state.pending),
+        closed=state.closed.set(id_, True),
     )
-    return Step(state=after, rows=(ConnectionRow(id=gone.id, application=None),))
+    return Step(state=evolved, rows=(ConnectionRow(id=id_, application=None),))
 
 
 def _add_pending(
-    own: Connection,
-    ports: tuple[Port, ...],
-    by: int,
-    pending: PendingConnection | PendingCounts | None,
-) -> PendingConnection | PendingCounts | None:
+    connection: Connection, ports: tuple[Port, ...], change: int, pending: Pending | None
+) -> Pending | None:
     """One more (1) or one less (-1) that the plan does not count yet."""
     if not ports:
         return pending
-    return PendingConnection(Uses(application=own.application, ports=ports), by, pending)
+    path = ConnectionPath(application=connection.application, ports=ports)
+    return PendingConnection(path, change, pending)

@@ -1,10 +1,11 @@
 """What a controller knows, as one value: applications, connections, models, levels, fabric, tables.
 
-Immutable, and cheap to change: maps of many entries are persistent, so that a connection more costs
+Immutable, and cheap to change: the large maps share structure, so that one more connection costs
 what its path has ports, not what the state has entries. `plan` follows from applications,
-connections, models and fabric; `target` is what ports are to be told: the plan's tables, or those
-of an earlier revision that is held. Connections that `plan` does not count yet are in `pending`,
-so that a burst of them is solved once. `weft.control.state.step` changes it. Entry point: `State`.
+connections, models and fabric. `target` has the tables that ports should have: the plan's, or those
+of an earlier revision that is held. `pending` has connections that `plan` does not count yet, so
+that a burst of them is solved once. `weft.control.state.step` changes it. Entry points: `State`,
+`Step`.
 """
 
 from __future__ import annotations
@@ -12,23 +13,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from weft.control.policy.connection_path import ConnectionPath as Uses
+from immutables import Map
+
+from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import Plan
 from weft.control.policy.port import PortPolicy
-from weft.control.state.desired_tables import default_tables, plan_tables
-from weft.control.state.events import Answer, ApplicationModel, Done
+from weft.control.state.events import Answer, ApplicationModel, Done, Row
 from weft.control.state.key import Key
-from weft.control.state.kinds import Settings
 from weft.control.state.paths import Paths
-from weft.control.state.persistent_map import PersistentMap, Recent
-from weft.control.state.rows import Row
+from weft.control.state.policy_settings import Settings
 from weft.fabric import Port
 from weft.switches import Ability, PortName, Tables
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 REMEMBERED = 8192  # answers and closed connections, at least
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent(Generic[K, V]):
+    """The latest entries: at least `most` of them, at most twice as many. Immutable."""
+
+    most: int
+    new: Map[K, V] = field(default_factory=Map)
+    old: Map[K, V] = field(default_factory=Map)
+
+    def get(self, key: K) -> V | None:
+        value = self.new.get(key)
+        return self.old.get(key) if value is None else value
+
+    def set(self, key: K, value: V) -> Recent[K, V]:
+        new = self.new.set(key, value)
+        if len(new) < self.most:
+            return Recent(most=self.most, new=new, old=self.old)
+        return Recent(most=self.most, new=Map(), old=new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +61,7 @@ class Application:
     name: str
     ttl_s: float = 0.0
     expires_s: float = inf
-    connections: PersistentMap[str, None] = field(default_factory=PersistentMap)
+    connections: Map[str, None] = field(default_factory=Map)
 
     def is_alive(self, now_s: float) -> bool:
         return now_s <= self.expires_s
@@ -47,7 +69,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Traffic of a registration between two hosts, called as they were by whoever made it."""
+    """Traffic of a registration between two hosts, by the names that its client gave."""
 
     id: str
     application: str
@@ -57,70 +79,73 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingPath:
-    """Why a connection has no path, and the ports of the last one.
+    """Why a connection has no path, and the ports of its last one.
 
-    They go on counting it: its packets may still come, as a fabric may have been seen in part.
-    None: it may have had a path before the controller started, and nobody knows which.
+    These ports still count it: its packets may come, as a discovery may have seen only a part.
+    None: the controller has restarted, and does not know its last path.
     """
 
-    why: str
-    ports: tuple[PortName, ...] | None = ()
+    reason: str
+    last_ports: tuple[PortName, ...] | None = ()
 
     def __str__(self) -> str:
-        return self.why
+        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCounts:
-    """By how many connections each application has more at each port than the plan counts."""
+    """Connections that the plan does not count yet (negative: still counts), by application."""
 
-    moved: Mapping[Port, Mapping[str, int]]
+    by_port: Mapping[Port, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class PendingConnection:
-    """A connection more or less that the plan does not count yet, and those before it."""
+    """A connection that the plan does not count yet (-1: still counts), and what came before it."""
 
-    uses: Uses
-    by: int
-    before: PendingConnection | PendingCounts | None
+    connection: ConnectionPath
+    change: int
+    earlier: Pending | None
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: `having` copies all fields at once
+Pending = PendingConnection | PendingCounts
+
+
+@dataclass(frozen=True, kw_only=True)  # without slots: `evolve` copies all fields at once
 class State:
     settings: Settings
-    kinds: Mapping[str, ApplicationModel] = field(default_factory=dict)
-    withdrawn: frozenset[str] = frozenset()  # kinds that the table no longer has
+    models: Mapping[str, ApplicationModel] = field(default_factory=dict)  # by application name
+    withdrawn: frozenset[str] = frozenset()  # models that the table no longer has
     levels: Levels | None = None
-    applications: PersistentMap[str, Application] = field(default_factory=PersistentMap)
-    connections: PersistentMap[str, Connection] = field(default_factory=PersistentMap)
-    registered: int = 0  # ever: the last number of a registration
-    paths: Paths | None = None  # as long as no fabric is known
+    applications: Map[str, Application] = field(default_factory=Map)
+    connections: Map[str, Connection] = field(default_factory=Map)
+    last_registration: int = 0  # its number
+    paths: Paths | None = None  # None: no fabric is known yet
     abilities: Mapping[PortName, Ability] = field(default_factory=dict)  # of managed ports
     policies: Mapping[PortName, PortPolicy] = field(default_factory=dict)  # of the same ports
     unfit: Mapping[PortName, str] = field(default_factory=dict)  # ports, and what they lack
-    lost: PersistentMap[str, MissingPath] = field(default_factory=PersistentMap)  # by connection
-    plan: Plan | None = None  # as long as there are no models
-    pending: PendingConnection | PendingCounts | None = None
-    target: PersistentMap[PortName, Tables] = field(default_factory=PersistentMap)
+    missing_paths: Map[str, MissingPath] = field(default_factory=Map)  # by connection
+    plan: Plan | None = None  # None: there are no models
+    pending: Pending | None = None
+    target: Map[PortName, Tables] = field(default_factory=Map)
     revision: int = 0
-    held: int | None = None  # the revision that was rolled back to
-    answered: Recent[Key, Answer] = field(default_factory=lambda: Recent(most=REMEMBERED))
+    held_revision: int | None = None  # the revision that was rolled back to
+    answers: Recent[Key, Answer] = field(default_factory=lambda: Recent(most=REMEMBERED))
     closed: Recent[str, bool] = field(default_factory=lambda: Recent(most=REMEMBERED))
 
-    def having(self, **changes: Any) -> State:
+    def evolve(self, **changes: Any) -> State:
         """As `dataclasses.replace`, at a tenth of its cost: for what happens thousands of times."""
-        found = object.__new__(State)
-        found.__dict__.update(self.__dict__, **changes)
-        return found
+        state = object.__new__(State)
+        state.__dict__.update(self.__dict__, **changes)
+        return state
 
     def ports_of(self, connection: Connection) -> tuple[Port, ...]:
-        """Managed ports that count it: those on its paths, or those of the last ones it had."""
+        """Managed ports that count it: those on its paths, or on the last ones that it had."""
         if self.paths is None:
             return ()
-        lost = self.lost.get(connection.id)
-        if lost is not None:
-            return self.paths.still_there(lost.ports or ())
+        missing = self.missing_paths.get(connection.id)
+        if missing is not None:
+            return self.paths.find_ports(missing.last_ports or ())
         return self.paths.between(connection.source, connection.destination)
 
     def level_of(self, name: str) -> int:
@@ -128,43 +153,34 @@ class State:
         assert self.plan is not None, "an application with a model has a plan"
         return self.plan.policy.level_of[name]
 
-    def tables_of(self, name: PortName) -> Tables:
-        """What the plan has for a managed port."""
-        assert self.paths is not None, "a managed port is in a fabric"
-        own, ability = self.policies[name], self.abilities[name]
-        told = None if self.plan is None else self.plan.ports.get(self.paths.ports[name])
-        if told is None:
-            return default_tables(own, ability, self.settings)
-        return plan_tables(told, ability, self.settings)
-
-    def owed(self) -> dict[Port, Mapping[str, int]]:
-        """All that is pending, as `Owed`; ports that have waited longest first."""
+    def pending_counts(self) -> dict[Port, Mapping[str, int]]:
+        """All that is pending, by port; ports that have waited longest first."""
         latest_first: list[PendingConnection] = []
-        ahead = self.pending
-        while isinstance(ahead, PendingConnection):
-            latest_first.append(ahead)
-            ahead = ahead.before
-        found = {} if ahead is None else dict(ahead.moved)
-        anew: dict[Port, dict[str, int]] = {}
-        for one in reversed(latest_first):
-            application = one.uses.application
-            for port in one.uses.ports:
-                if port not in anew:
-                    found[port] = anew[port] = dict(found.get(port, {}))
-                anew[port][application] = anew[port].get(application, 0) + one.by
-        return found
+        pending = self.pending
+        while isinstance(pending, PendingConnection):
+            latest_first.append(pending)
+            pending = pending.earlier
+        counts = {} if pending is None else dict(pending.by_port)
+        copies: dict[Port, dict[str, int]] = {}
+        for change in reversed(latest_first):
+            application = change.connection.application
+            for port in change.connection.ports:
+                if port not in copies:
+                    counts[port] = copies[port] = dict(counts.get(port, {}))
+                copies[port][application] = copies[port].get(application, 0) + change.change
+        return counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A state after an event, what to keep and to answer, and the ports whose target changed."""
+    """A state after an event, what to store and to answer, and the ports whose target changed."""
 
     state: State
     rows: tuple[Row, ...] = ()
     answer: Answer = field(default_factory=Done)
     ports: frozenset[PortName] = frozenset()
 
-
-def then(before: Step, after: Step) -> Step:
-    """Two steps as one; the answer is the second's."""
-    return replace(after, rows=(*before.rows, *after.rows), ports=before.ports | after.ports)
+    def then(self, following: Step) -> Step:
+        """Two steps as one; the answer is the second's."""
+        rows = (*self.rows, *following.rows)
+        return replace(following, rows=rows, ports=self.ports | following.ports)

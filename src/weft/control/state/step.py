@@ -1,8 +1,8 @@
 """The controller's state machine: a state and events give a state and what is to be done.
 
 No clock and no I/O. A batch of events costs one recomputation of the ports they concern, and gives
-the same tables as the events one by one. Entry points: `batch`, and its halves `carried_out` and
-`settle`.
+the same tables as the events one by one. Entry points: `run_batch`, and its halves `run_events` and
+`settle_outcome`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from weft.control.state.events import (
     Register,
     Renew,
     Rollback,
+    Row,
 )
 from weft.control.state.programming import settle
-from weft.control.state.rows import Row
 from weft.control.state.state import State, Step
 from weft.switches import PortName
 
@@ -47,7 +47,7 @@ _STEPS: dict[type[Any], Callable[[State, Any], Step]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a batch comes to: rows to keep, then an answer for each event, and ports to program.
+    """The result of a batch: rows to store, then an answer to each event, and ports to program.
 
     `State.target` has the tables of these ports.
     """
@@ -59,30 +59,30 @@ class Outcome:
 
 
 def run_batch(state: State, events: Sequence[Event]) -> Outcome:
-    """Events in order; connections are counted together, at the end."""
+    """Runs events in order; connections are counted together, at the end."""
     return settle_outcome(run_events(state, events))
 
 
 def run_events(state: State, events: Sequence[Event]) -> Outcome:
-    """Events in order; connections may be left that the plan does not count yet."""
+    """Runs events in order. Some connections may stay pending."""
     rows: list[Row] = []
     answers: list[Answer] = []
     ports: frozenset[PortName] = frozenset()
     for event in events:
-        found = _STEPS[type(event)](state, event)
-        state = found.state
-        rows += found.rows
-        answers.append(found.answer)
-        ports |= found.ports
+        step = _STEPS[type(event)](state, event)
+        state = step.state
+        rows += step.rows
+        answers.append(step.answer)
+        ports |= step.ports
     return Outcome(state=state, rows=tuple(rows), answers=tuple(answers), ports=ports)
 
 
 def settle_outcome(outcome: Outcome, most: int | None = None) -> Outcome:
-    """With a plan that counts every connection, of `most` ports if so many are too many."""
-    last = settle(outcome.state, most=most)
+    """Makes the plan count the pending connections, of at most `most` ports."""
+    step = settle(outcome.state, most=most)
     return replace(
         outcome,
-        state=last.state,
-        rows=(*outcome.rows, *last.rows),
-        ports=outcome.ports | last.ports,
+        state=step.state,
+        rows=(*outcome.rows, *step.rows),
+        ports=outcome.ports | step.ports,
     )

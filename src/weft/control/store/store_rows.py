@@ -1,28 +1,41 @@
-"""The tables of the store's file, and how rows are written to them.
+"""The tables of the store's file: how rows are written to them, and the JSON texts in them.
 
-Rows replace what was kept under the same name, so that of several in a batch the last counts.
-Entry points: `CREATE`, `write_rows`.
+A row replaces what is stored under the same name, so of several in a batch the last counts. Columns
+and keys keep the names that the first version of the file gave them (`kinds`, `told`, `asked`).
+A damaged text raises a ValueError, or an InputError where a value is not possible.
+Entry points: `CREATE`, `write_rows`, `decode_tables`, `decode_model`, `decode_levels`,
+`decode_answer`.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
-from weft.control.state.rows import (
+import msgspec
+from msgspec import Struct
+
+from weft.control.policy.levels import Levels
+from weft.control.state.events import (
+    Answer,
     AnswerRow,
+    ApplicationModel,
     ApplicationRow,
+    Applied,
     ConnectionRow,
     CountRow,
+    Done,
     LevelsRow,
     ModelRow,
+    Registered,
     RevisionRow,
     Row,
 )
 from weft.control.state.state import REMEMBERED
-from weft.control.store.store_codec import answer_json, kind_json, levels_json, tables_json
-from weft.switches import Tables
+from weft.sensitivity.model import Hinges
+from weft.switches import Lane, PortName, Tables
 
 CREATE = """
 CREATE TABLE applications(id TEXT PRIMARY KEY, name TEXT NOT NULL, ttl_s REAL NOT NULL)
@@ -42,47 +55,130 @@ CREATE TABLE undo(revision INTEGER NOT NULL, node TEXT NOT NULL, port INTEGER NO
 CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL) WITHOUT ROWID;
 """
 
+# ---- JSON texts -------------------------------------------------------------------------------
+
+
+class _Tables(Struct):
+    queue_of: tuple[int, ...]
+    weights: tuple[int, ...]
+    lane: tuple[int, int] | None
+
+
+class _Model(Struct):
+    terms: tuple[tuple[float, float], ...]
+    floor: float
+    baseline_s: float | None
+
+
+class _Registered(Struct, tag_field="is", tag="registered"):
+    id: str
+    level: int
+    ttl_s: float
+
+
+class _Applied(Struct, tag_field="is", tag="applied"):
+    ids: tuple[str, ...]
+    revision: int
+    asked: str
+    ports: tuple[tuple[str, int], ...]
+
+
+class _Done(Struct, tag_field="is", tag="done"):
+    pass
+
+
+def _encode(value: Struct | Levels) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
+
+
+def _encode_tables(tables: Tables) -> str:
+    lane = None if tables.lane is None else (tables.lane.queue, tables.lane.limit)
+    return _encode(_Tables(tables.queue_of, tables.weights, lane))
+
+
+def decode_tables(text: str) -> Tables:
+    row = msgspec.json.decode(text, type=_Tables)
+    lane = None if row.lane is None else Lane(queue=row.lane[0], limit=row.lane[1])
+    return Tables(queue_of=row.queue_of, weights=row.weights, lane=lane)
+
+
+def _encode_model(model: ApplicationModel) -> str:
+    return _encode(_Model(model.curve.terms, model.curve.floor, model.baseline_s))
+
+
+def decode_model(text: str) -> ApplicationModel:
+    row = msgspec.json.decode(text, type=_Model)
+    curve = Hinges(terms=row.terms, floor=row.floor)
+    return ApplicationModel(curve=curve, baseline_s=row.baseline_s)
+
+
+def decode_levels(text: str) -> Levels:
+    return msgspec.json.decode(text, type=Levels)
+
+
+def _encode_answer(answer: Answer) -> str:
+    match answer:
+        case Registered():
+            return _encode(_Registered(answer.id, answer.level, answer.ttl_s))
+        case Applied():
+            ports = tuple((name.node, name.port) for name in sorted(answer.ports))
+            return _encode(_Applied(answer.ids, answer.revision, answer.digest, ports))
+        case _:
+            return _encode(_Done())
+
+
+def decode_answer(text: str) -> Answer:
+    match msgspec.json.decode(text, type=_Registered | _Applied | _Done):
+        case _Registered(id_, level, ttl_s):
+            return Registered(id=id_, level=level, ttl_s=ttl_s)
+        case _Applied(ids, revision, digest, ports):
+            names = frozenset([PortName(node, port) for node, port in ports])
+            return Applied(ids=ids, revision=revision, ports=names, digest=digest)
+        case _:
+            return Done()
+
+
+# ---- Writing ----------------------------------------------------------------------------------
+
 
 def write_rows(db: sqlite3.Connection, rows: Iterable[Row], at_s: float, keep: int) -> None:
     """Inside a transaction; the last `keep` revisions stay."""
-    last: dict[type, dict[object, Row]] = {}
+    latest: dict[type, dict[object, Row]] = {}
     revisions: list[RevisionRow] = []
     for row in rows:
         if isinstance(row, RevisionRow):
             revisions.append(row)
         else:
-            last.setdefault(type(row), {})[_name(row)] = row
-    for kind, named in last.items():
+            latest.setdefault(type(row), {})[_name(row)] = row
+    for kind, named in latest.items():
         _WRITERS[kind](db, list(named.values()))
     for revision in revisions:
         _write_revision(db, revision, at_s)
     if revisions:
-        gone = (revisions[-1].revision - keep,)
-        db.execute("DELETE FROM revisions WHERE revision <= ?", gone)
-        db.execute("DELETE FROM undo WHERE revision <= ?", gone)
+        oldest = (revisions[-1].revision - keep,)
+        db.execute("DELETE FROM revisions WHERE revision <= ?", oldest)
+        db.execute("DELETE FROM undo WHERE revision <= ?", oldest)
 
 
 def _write_revision(db: sqlite3.Connection, row: RevisionRow, at_s: float) -> None:
-    facts = [("revision", str(row.revision)), ("held", "" if row.held is None else str(row.held))]
-    db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts)
+    held = "" if row.held_revision is None else str(row.held_revision)
+    _write_facts(db, {"revision": str(row.revision), "held": held})
     if not row.tables:
         return
-    known: dict[Tables, str] = {}  # thousands of ports have a few tables among them
-    target = [(name.node, name.port, _text(told, known)) for name, told in row.tables.items()]
+    encode = cache(_encode_tables)  # thousands of ports share a few tables
+    target = [(name.node, name.port, encode(tables)) for name, tables in row.tables.items()]
     undo = [
-        (row.revision, name.node, name.port, None if told is None else _text(told, known))
-        for name, told in row.before.items()
+        (row.revision, name.node, name.port, None if tables is None else encode(tables))
+        for name, tables in row.replaced.items()
     ]
-    new = (row.revision, at_s, row.cause, len(target))
-    db.execute("INSERT INTO revisions VALUES (?, ?, ?, ?)", new)
+    revision = (row.revision, at_s, row.cause, len(target))
+    db.execute("INSERT INTO revisions VALUES (?, ?, ?, ?)", revision)
     db.executemany("INSERT OR REPLACE INTO target VALUES (?, ?, ?)", target)
     db.executemany("INSERT INTO undo VALUES (?, ?, ?, ?)", undo)
 
 
-def _text(told: Tables, known: dict[Tables, str]) -> str:
-    if told not in known:
-        known[told] = tables_json(told)
-    return known[told]
+def _write_facts(db: sqlite3.Connection, facts: dict[str, str]) -> None:
+    db.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", list(facts.items()))
 
 
 def _name(row: Row) -> object:
@@ -98,51 +194,49 @@ def _name(row: Row) -> object:
 
 
 def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> None:
-    gone = [(row.id,) for row in rows if row.name is None]
-    here = [(row.id, row.name, row.ttl_s) for row in rows if row.name is not None]
-    db.executemany("DELETE FROM applications WHERE id = ?", gone)
-    db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?)", here)
+    ended = [(row.id,) for row in rows if row.name is None]
+    present = [(row.id, row.name, row.ttl_s) for row in rows if row.name is not None]
+    db.executemany("DELETE FROM applications WHERE id = ?", ended)
+    db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?)", present)
 
 
 def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> None:
-    gone = [(row.id,) for row in rows if row.application is None]
-    here = [
+    closed = [(row.id,) for row in rows if row.application is None]
+    present = [
         (row.id, row.application, row.source, row.destination)
         for row in rows
         if row.application is not None
     ]
-    db.executemany("DELETE FROM connections WHERE id = ?", gone)
-    db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", here)
+    db.executemany("DELETE FROM connections WHERE id = ?", closed)
+    db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", present)
 
 
-def _write_kinds(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
-    gone = [(row.name,) for row in rows if row.kind is None]
-    here = [(row.name, kind_json(row.kind), row.withdrawn) for row in rows if row.kind is not None]
-    db.executemany("DELETE FROM kinds WHERE name = ?", gone)
-    db.executemany("INSERT OR REPLACE INTO kinds VALUES (?, ?, ?)", here)
+def _write_models(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
+    removed = [(row.name,) for row in rows if row.model is None]
+    present = [(r.name, _encode_model(r.model), r.withdrawn) for r in rows if r.model is not None]
+    db.executemany("DELETE FROM kinds WHERE name = ?", removed)
+    db.executemany("INSERT OR REPLACE INTO kinds VALUES (?, ?, ?)", present)
 
 
 def _write_answers(db: sqlite3.Connection, rows: list[AnswerRow]) -> None:
-    told = [(row.key.client, row.key.sequence, answer_json(row.answer)) for row in rows]
-    db.executemany("INSERT OR REPLACE INTO answers(client, sequence, told) VALUES (?, ?, ?)", told)
+    texts = [(row.key.client, row.key.sequence, _encode_answer(row.answer)) for row in rows]
+    db.executemany("INSERT OR REPLACE INTO answers(client, sequence, told) VALUES (?, ?, ?)", texts)
     older = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
     db.execute(older, (2 * REMEMBERED,))
 
 
 def _write_levels(db: sqlite3.Connection, rows: list[LevelsRow]) -> None:
-    told = ("levels", levels_json(rows[-1].levels))
-    db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", told)
+    _write_facts(db, {"levels": _encode(rows[-1].levels)})
 
 
 def _write_count(db: sqlite3.Connection, rows: list[CountRow]) -> None:
-    told = ("registered", str(rows[-1].registered))
-    db.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", told)
+    _write_facts(db, {"registered": str(rows[-1].last_registration)})
 
 
 _WRITERS: dict[type, Callable[[sqlite3.Connection, list[Any]], None]] = {
     ApplicationRow: _write_applications,
     ConnectionRow: _write_connections,
-    ModelRow: _write_kinds,
+    ModelRow: _write_models,
     AnswerRow: _write_answers,
     LevelsRow: _write_levels,
     CountRow: _write_count,

@@ -1,0 +1,168 @@
+"""The operator's settings, and the levels and port policies that follow from them.
+
+Levels are clustered from all models while nothing is registered. Packets of registered applications
+carry their level: as long as there are any, no level changes, and a new model opens a free level or
+joins the nearest one. Centroids stay where they were clustered, so that a port's queues change only
+when a level is opened. Entry points: `Settings`, `cluster_levels`, `add_to_levels`, `build_policy`,
+`port_policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.control.policy.kmeans import find_nearest, sum_squares
+from weft.control.policy.levels import SHARES, Level, Levels, assign_levels, build_hierarchy
+from weft.control.policy.plan import Policy
+from weft.control.policy.port import (
+    ENTRY_UNITS,
+    Htb,
+    LatencyLane,
+    PortPolicy,
+    Scheduler,
+    VlArbitration,
+)
+from weft.control.state.events import ApplicationModel
+from weft.errors import InputError
+from weft.fabric import Port
+from weft.host.testbed.wiring import MIN_RATE_BPS
+from weft.sensitivity.model import FloatArray, Hinges
+from weft.switches import Ability, PortName
+
+_MIN_KBPS = MIN_RATE_BPS // 1000  # of a class of HTB
+_UNUSED_POLICY = PortPolicy(scheduler=VlArbitration(queues=8))  # every port has a policy of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the operator has set. `take_over`: ports without applications are programmed too.
+
+    `levels` counts those of managed applications. Level 0 is unmanaged traffic's; a latency lane
+    has one more.
+    """
+
+    levels: int = 7
+    managed_share: float = 1.0
+    lane: LatencyLane | None = None
+    take_over: bool = False
+    longest_ttl_s: float = 3600.0
+    usual_ttl_s: float = 10.0
+    most_applications: int = 10_000
+    most_connections: int = 1_000_000
+
+    @property
+    def lane_level(self) -> int | None:
+        return None if self.lane is None else self.levels + 1
+
+    @property
+    def all_levels(self) -> int:
+        """Unmanaged traffic and the lane included."""
+        return self.levels + 1 + (self.lane is not None)
+
+
+# ---- Levels -----------------------------------------------------------------------------------
+
+
+def cluster_levels(models: Mapping[str, ApplicationModel], most: int) -> Levels | None:
+    """Levels of all models; None where there are none."""
+    return assign_levels(_curves(models), most) if models else None
+
+
+def add_to_levels(levels: Levels | None, name: str, curve: Hinges, most: int) -> Levels:
+    """The levels with one more application; all others keep theirs."""
+    if levels is None:
+        return assign_levels({name: curve}, most)
+    coordinates = _coordinates(curve)
+    centroids = np.array([level.centroid for level in levels.levels])
+    nearest = int(find_nearest(coordinates[None], centroids)[0])
+    distance = sum_squares(coordinates, centroids[nearest])
+    used = {level.number for level in levels.levels}
+    free = next((n for n in range(1, most + 1) if n not in used), None)
+    if free is not None and distance > 0:
+        opened = Level(
+            number=free,
+            applications=(name,),
+            centroid=tuple(coordinates.tolist()),
+            sensitivity=float(coordinates.mean()),
+        )
+        return replace(levels, levels=_sort_levels((*levels.levels, opened)))
+    level = levels.levels[nearest]
+    joined = replace(level, applications=tuple(sorted((*level.applications, name))))
+    unchanged = [other for other in levels.levels if other is not level]
+    spread = levels.spread + distance
+    return replace(levels, levels=_sort_levels((*unchanged, joined)), spread=spread)
+
+
+def _sort_levels(levels: tuple[Level, ...]) -> tuple[Level, ...]:
+    return tuple(sorted(levels, key=lambda level: level.number))
+
+
+def _coordinates(curve: Hinges) -> FloatArray:
+    return np.asarray(curve.slowdown(np.maximum(SHARES, curve.floor)))
+
+
+def _curves(models: Mapping[str, ApplicationModel]) -> dict[str, Hinges]:
+    return {name: model.curve for name, model in models.items()}
+
+
+# ---- Ports ------------------------------------------------------------------------------------
+
+
+def build_policy(
+    models: Mapping[str, ApplicationModel], levels: Levels | None, ports: Mapping[Port, PortPolicy]
+) -> Policy | None:
+    """The policy of these applications and ports; None where there are no models."""
+    if levels is None:
+        return None
+    hierarchy = build_hierarchy(levels)
+    return Policy(
+        models=_curves(models), levels=levels, hierarchy=hierarchy, port=_UNUSED_POLICY, ports=ports
+    )
+
+
+def port_policies(
+    abilities: Mapping[PortName, Ability], settings: Settings
+) -> tuple[dict[PortName, PortPolicy], dict[PortName, str]]:
+    """The policy of every port that can do what the settings ask, and what the others lack."""
+    by_ability = {ability: _port_policy(ability, settings) for ability in set(abilities.values())}
+    fit, unfit = {}, {}
+    for name, ability in abilities.items():
+        policy = by_ability[ability]
+        if isinstance(policy, PortPolicy):
+            fit[name] = policy
+        else:
+            unfit[name] = policy
+    return fit, unfit
+
+
+def _port_policy(ability: Ability, settings: Settings) -> PortPolicy | str:
+    if settings.all_levels > ability.levels:
+        required = f"{settings.all_levels} are required"
+        return f"has {ability.levels} levels, and {required}; lower levels of [policy]"
+    try:
+        policy = PortPolicy(
+            scheduler=_scheduler(ability), managed_share=settings.managed_share, lane=settings.lane
+        )
+    except InputError as error:
+        return f"{error.problem}; {error.remedy}"
+    is_vlarb = isinstance(policy.scheduler, VlArbitration)
+    served = ability.queues if is_vlarb else min(ability.levels, ability.queues)
+    if served * min_queue_units(policy) > policy.units - policy.lane_units:
+        return f"has {policy.units} units, too few for {served} queues"
+    return policy
+
+
+def min_queue_units(policy: PortPolicy) -> int:
+    """The least weight of a served queue at such a port."""
+    return 1 if isinstance(policy.scheduler, VlArbitration) else _MIN_KBPS
+
+
+def _scheduler(ability: Ability) -> Scheduler:
+    if ability.scheduler == "htb":
+        return Htb(queues=ability.queues, rate_kbps=ability.units)
+    most = ENTRY_UNITS * (ability.entries - ability.queues + 1)
+    units = min(ability.units, most)
+    return VlArbitration(queues=ability.queues, entries=ability.entries, units=units)

@@ -234,7 +234,7 @@ int weft_conn_fd(const weft_conn* conn) {
   return conn->fd;
 }
 
-int weft_conn_is_told(weft_conn* conn) {
+int weft_conn_is_counted(weft_conn* conn) {
   if (!is_ours(conn->app)) return 0;
   pthread_mutex_lock(&conn->app->lock);
   const bool found = conn->state == WEFT_TOLD;

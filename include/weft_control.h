@@ -56,7 +56,7 @@ int weft_app_is_managed(weft_app* app); /* whether a controller has it, as far a
 /* The socket, or -1. */
 int weft_conn_fd(const weft_conn* conn);
 /* Whether the controller counts it. */
-int weft_conn_is_told(weft_conn* conn);
+int weft_conn_is_counted(weft_conn* conn);
 
 /* A connected socket of the program's, from now on marked and told; destroying leaves it open. */
 weft_conn* weft_conn_mark(weft_app* app, int fd);

@@ -115,7 +115,7 @@ static void obey(const char* line) {
   else if (sscanf(line, "become %d", &number) == 1)
     printf("became %d\n", setuid((uid_t)number));
   else if (sscanf(line, "told %d", &number) == 1)
-    printf("told %d\n", weft_conn_is_told(conns[number]));
+    printf("told %d\n", weft_conn_is_counted(conns[number]));
   else if (sscanf(line, "tos %d", &number) == 1)
     printf("tos %d\n", tos_of(weft_conn_fd(conns[number])));
   else if (sscanf(line, "%15s", word) == 1 && strcmp(word, "level") == 0)

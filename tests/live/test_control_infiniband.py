@@ -89,7 +89,7 @@ def connected(control: FabricControl, pairs: Pairs) -> Iterator[dict[str, App]]:
             told += [apps[name].declare(*pair) for pair in own]
         for connection in told:
             stack.callback(connection.close)
-            assert connection.wait_told(10.0), connection.problem
+            assert connection.wait_counted(10.0), connection.problem
         yield apps
 
 
@@ -219,7 +219,7 @@ def test_opensm_may_go_and_come_and_applications_are_programmed_all_the_while(
         client.settled()
         made.stop_manager()
         more = apps[CALM].declare("h4", "h0")
-        assert more.wait_told(10.0), more.problem
+        assert more.wait_counted(10.0), more.problem
         client.settled()
         pairs = PAIRS | {CALM: (*PAIRS[CALM], ("h4", "h0"))}
         assert witness.differences(pairs) == []

@@ -41,7 +41,7 @@ def test_what_an_application_opens_is_programmed_and_given_back(
         assert app.is_managed
         assert app.level > 0
         with app.declare("h0", "h2") as made:
-            assert made.wait_told(LIMIT_S)
+            assert made.wait_counted(LIMIT_S)
             found = client.settled()
             assert (found.applications, found.connections, found.ports) == (1, 1, 4)
         wait_until(lambda: client.status().connections == 0, "it is closed", LIMIT_S)
@@ -65,8 +65,8 @@ def test_a_controller_that_was_killed_finds_again_what_was_open_and_what_was_ope
                 control.file.read_text().replace('listen = "127.0.0.1:0"', listen)
             )
             control.start()
-            wait_until(lambda: opened.is_told, "it is told", LIMIT_S)
-            assert kept.is_told
+            wait_until(lambda: opened.is_counted, "it is told", LIMIT_S)
+            assert kept.is_counted
             with Client(control.address) as client:
                 wait_until(lambda: client.status().connections == 2, "one is closed", LIMIT_S)
                 assert client.status().applications == 1
@@ -86,7 +86,7 @@ def test_with_tls_the_library_and_the_controller_know_each_other(tmp_path: Path)
         controlling(tmp_path, more=tls) as control,
         register("keen", controller=control.address, tls=own, wait_s=5.0) as app,
     ):
-        assert app.declare("h0", "h2").wait_told(LIMIT_S)
+        assert app.declare("h0", "h2").wait_counted(LIMIT_S)
 
 
 @pytest.fixture(scope="module")

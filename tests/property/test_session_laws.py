@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from some_examples import examples
 
 from weft.control.client.client_session import (
-    MOST_BATCHES,
-    MOST_EVENTS,
+    MAX_BATCHES,
+    MAX_EVENTS,
     Ack,
     Connect,
     Disconnect,
@@ -71,11 +71,13 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.session.registration is None)
     @rule(is_lost=st.booleans())
     def registers(self, is_lost: bool) -> None:
-        key = self.session.registering()
+        key = self.session.registration_key()
         made = self.controller.register((key.client, key.sequence), "sort", 10.0)
         assert not isinstance(made, int)
         if not is_lost:
-            self.session.registered(Registration(id=made.id, level=made.level, ttl_s=made.ttl_s))
+            self.session.accept_registration(
+                Registration(id=made.id, level=made.level, ttl_s=made.ttl_s)
+            )
 
     @rule()
     def sends(self) -> None:
@@ -91,7 +93,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.link.back)
     @rule()
     def is_acknowledged(self) -> None:
-        if self.session.acknowledged(self.link.back.popleft()).has_lapsed:
+        if self.session.accept_acks(self.link.back.popleft()).has_lapsed:
             self.breaks(arrive=0)  # as the worker does: another stream for another registration
 
     @rule(arrive=st.integers(0, 3))
@@ -101,7 +103,7 @@ class Conversation(RuleBasedStateMachine):
             self.arrives()
         self.late += self.link.there
         self.link = Link()
-        self.session.broken()
+        self.session.requeue_unacknowledged()
 
     @precondition(lambda self: self.late)
     @rule(is_lost=st.booleans())
@@ -148,8 +150,8 @@ class Conversation(RuleBasedStateMachine):
     @invariant()
     def no_queue_is_longer_than_what_is_open_or_may_be(self) -> None:
         session = self.session
-        assert len(session._unacknowledged) <= MOST_BATCHES
-        assert all(len(batch) <= MOST_EVENTS + 1 for batch in session._unacknowledged)
+        assert len(session._unacknowledged) <= MAX_BATCHES
+        assert all(len(batch) <= MAX_EVENTS + 1 for batch in session._unacknowledged)
         waiting = Counter(kind for kind, _ in session._outbox)
         assert waiting[Connect] <= len(self.open) + len(session._doubtful)
 
@@ -183,7 +185,7 @@ class Conversation(RuleBasedStateMachine):
         own = [ends for owner, *ends in self.controller.connections.values() if owner == id_]
         wanted = [pair for pair in self.open.values() if "nowhere" not in pair]
         assert Counter(map(tuple, own)) == Counter(wanted)
-        told = [number for number, own in self.session.connections.items() if own.is_told]
+        told = [number for number, own in self.session.connections.items() if own.is_counted]
         assert len(told) == len(wanted)
 
 
@@ -192,7 +194,7 @@ TestConversation = Conversation.TestCase
 
 
 def opened(session: Session, count: int) -> list[int]:
-    session.registered(Registration(id="sort#1", level=3, ttl_s=10.0))
+    session.accept_registration(Registration(id="sort#1", level=3, ttl_s=10.0))
     return [session.add("a", "b") for _ in range(count)]
 
 
@@ -201,7 +203,7 @@ def test_what_was_on_its_way_goes_again_unchanged_and_first() -> None:
     opened(session, 3)
     first = session.batch()
     session.add("a", "c")
-    session.broken()
+    session.requeue_unacknowledged()
     again = session.batch()
     assert again[:3] == first
     assert [event.destination for event in again if isinstance(event, Connect)][3:] == ["c"]
@@ -218,7 +220,7 @@ def test_one_that_may_have_been_carried_out_is_opened_and_closed_again() -> None
     session = Session(client="client")
     (number,) = opened(session, 1)
     session.batch()
-    session.broken()
+    session.requeue_unacknowledged()
     session.remove(number)
     assert [type(event) for event in session.batch()] == [Connect, Disconnect]
 
@@ -230,7 +232,7 @@ def test_one_that_was_put_off_and_closed_goes_again_only_where_it_may_have_been_
     session = Session(client="client")
     (number,) = opened(session, 1)
     session.batch()
-    session.acknowledged([Ack(code)])
+    session.accept_acks([Ack(code)])
     session.remove(number)
     assert [type(event) for event in session.batch()] == again
 
@@ -242,10 +244,10 @@ def test_a_disconnect_goes_after_its_connect_wherever_the_stream_breaks(is_sent:
     session.batch()
     session.remove(number)
     session.batch()
-    session.acknowledged([Ack(LATE)])  # its disconnect is on its way, and both go again
+    session.accept_acks([Ack(LATE)])  # its disconnect is on its way, and both go again
     if is_sent:
         session.batch()
-    session.broken()
+    session.requeue_unacknowledged()
     assert [type(event) for event in session.batch()] == [Connect, Disconnect]
 
 
@@ -253,10 +255,10 @@ def test_a_closed_connection_that_is_refused_again_says_nothing_of_the_lease() -
     session = Session(client="client")
     (number,) = opened(session, 1)
     session.batch()
-    session.broken()
+    session.requeue_unacknowledged()
     session.remove(number)
     session.batch()
-    assert not session.acknowledged([Ack(FAILED_PRECONDITION), Ack(0)]).has_lapsed
+    assert not session.accept_acks([Ack(FAILED_PRECONDITION), Ack(0)]).has_lapsed
     assert session.registration is not None
 
 
@@ -269,13 +271,13 @@ def test_a_renewal_goes_before_everything_else() -> None:
 
 def test_after_a_lapse_registration_and_connections_have_new_keys() -> None:
     session = Session(client="client")
-    session.registering()
+    session.registration_key()
     (number,) = opened(session, 1)
     session.batch()
     before = session.connections[number].key
-    assert session.acknowledged([Ack(FAILED_PRECONDITION)]).has_lapsed
-    assert session.registering().sequence == 3
-    session.registered(Registration(id="sort#2", level=3, ttl_s=10.0))
+    assert session.accept_acks([Ack(FAILED_PRECONDITION)]).has_lapsed
+    assert session.registration_key().sequence == 3
+    session.accept_registration(Registration(id="sort#2", level=3, ttl_s=10.0))
     after = session.connections[number].key
     assert before is not None
     assert after is not None

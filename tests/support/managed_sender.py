@@ -70,7 +70,7 @@ def serve(app: App, address: str) -> None:
     """A connection that sends as fast as it can between `send` and `rest`."""
     is_sending = threading.Event()
     with app.connect(address, PORT, wait=True) as connection:
-        assert connection.wait_told(60.0), connection.problem
+        assert connection.wait_counted(60.0), connection.problem
         print(app.id, app.level, flush=True)
         threading.Thread(target=stream, args=(connection, is_sending), daemon=True).start()
         for line in sys.stdin:

@@ -51,8 +51,8 @@ def test_an_endpoint_is_marked_told_and_closed_as_one_connection(
     app: App, controller: GrpcController, kind: tuple[str, str]
 ) -> None:
     with connected_endpoints(app, *both(kind), ("a", "b")) as (ours, theirs):
-        assert ours.wait_told(10.0)
-        assert theirs.wait_told(10.0)
+        assert ours.wait_counted(10.0)
+        assert theirs.wait_counted(10.0)
         assert controller.model.pairs() == [("a", "b"), ("b", "a")]
         assert ours.endpoint is not None
         assert ours.endpoint.is_marked
@@ -94,7 +94,7 @@ def test_without_a_controller_an_endpoint_is_opened_unmarked() -> None:
     app.assign(made)
     assert (made.traffic_class, made.service_level) == (0, 0)
     with app, connected_endpoints(app, made, plain("udp"), ("a", "b")) as (ours, _):
-        assert not ours.is_told
+        assert not ours.is_counted
 
 
 def test_an_endpoint_that_cannot_be_connected_is_closed_and_never_told(

@@ -29,7 +29,7 @@ from weft.control.client.saba import (
     saba_conn_create,
     saba_conn_destroy,
 )
-from weft.control.client.sockets import crosses, ends_of, plain
+from weft.control.client.sockets import find_hosts, leaves_host, normalize_address
 from weft.errors import InputError
 
 NOBODY = "127.0.0.1:1"
@@ -136,7 +136,7 @@ def test_the_loopback_is_marked_and_not_told(
 ) -> None:
     with app.connect(*listener.getsockname()) as made:
         app.declare("a", "b", wait=True)
-        assert not made.is_told
+        assert not made.is_counted
         assert made.id is None
     assert controller.model.pairs() == [("a", "b")]
 
@@ -145,7 +145,7 @@ def test_what_is_declared_is_told_and_what_is_closed_is_not(
     app: App, controller: GrpcController
 ) -> None:
     with app.declare("a", "b", wait=True) as made:
-        assert made.is_told
+        assert made.is_counted
         assert made.id in controller.model.connections
     until(lambda: not controller.model.connections)
     made.close()
@@ -171,8 +171,8 @@ def test_a_connection_that_is_refused_says_why_and_the_program_is_told_once() ->
             until(lambda: first.problem and second.problem)
             time.sleep(0.05)
         assert ["INVALID_ARGUMENT" in text for text in warned] == [True]
-        assert not first.is_told
-        assert app.declare("a", "b", wait=True).is_told
+        assert not first.is_counted
+        assert app.declare("a", "b", wait=True).is_counted
 
 
 def test_the_lease_is_renewed_well_before_it_ends(controller: GrpcController) -> None:
@@ -196,7 +196,7 @@ def test_answers_that_were_lost_duplicate_nothing(app: App, controller: GrpcCont
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnmanagedWarning)
         made = [app.declare("a", f"b{n}") for n in range(20)]
-        until(lambda: all(connection.is_told for connection in made))
+        until(lambda: all(connection.is_counted for connection in made))
     assert controller.model.opened == 20
     assert len(controller.model.registrations) == 1
 
@@ -204,13 +204,13 @@ def test_answers_that_were_lost_duplicate_nothing(app: App, controller: GrpcCont
 def test_a_busy_controller_is_asked_again(app: App, controller: GrpcController) -> None:
     controller.model.refusals.extend([EXHAUSTED] * 3)
     made = app.declare("a", "b")
-    until(lambda: made.is_told)
+    until(lambda: made.is_counted)
 
 
 def test_a_connection_counts_as_long_as_somebody_has_its_socket(
     controller: GrpcController, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "ends_of", lambda _: ("a", "b"))
+    monkeypatch.setattr(app_module, "find_hosts", lambda _: ("a", "b"))
     with register("sort", controller=controller.address, ttl_s=0.3) as app:
         sock = app.connect(*listener.getsockname(), wait=True).socket
         gc.collect()
@@ -270,7 +270,7 @@ def test_when_the_controller_comes_open_connections_are_marked_and_told(
             declared = app.declare("a", "b")
             app.declare("a", "c").close()
             controller.start()
-            until(lambda: declared.is_told)
+            until(lambda: declared.is_counted)
             assert tos(made.socket) == 12
             assert tos(kept) == 12
             assert controller.model.pairs() == [("a", "b")]
@@ -288,7 +288,7 @@ def test_a_controller_that_dies_takes_no_level_away_and_is_told_when_it_is_back(
         until(lambda: not app.is_managed)
         assert app.level == 3
         controller.start()
-        until(lambda: second.is_told)
+        until(lambda: second.is_counted)
     assert len(warned) == 1
     assert controller.model.pairs() == [("a", "c")]
     assert list(controller.model.registrations) == ["sort#1"]
@@ -303,7 +303,7 @@ def test_a_controller_that_does_not_answer_is_left_and_found_again(
         made = app.declare("a", "b")
         until(lambda: not app.is_managed)
         controller.is_silent = False
-        until(lambda: made.is_told)
+        until(lambda: made.is_counted)
     assert ["no acknowledgement" in text for text in warned] == [True]
 
 
@@ -319,7 +319,7 @@ def test_an_unmanaged_application_keeps_nothing_of_what_it_has_closed(unmanaged:
 def test_an_unmanaged_application_keeps_nothing_of_what_was_collected(
     unmanaged: App, listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_module, "ends_of", lambda _: ("a", "b"))
+    monkeypatch.setattr(app_module, "find_hosts", lambda _: ("a", "b"))
     for _ in range(100):
         with unmanaged.connect(*listener.getsockname()).socket:  # type: ignore[union-attr]
             listener.accept()[0].close()
@@ -390,8 +390,8 @@ def test_a_forked_process_keeps_the_mark_and_leaves_the_registration_alone(
     child.join(LIMIT_S)
     assert child.exitcode == 0
     assert controller.model.pairs() == [("a", "b")]
-    assert kept.is_told
-    assert app.declare("e", "f", wait=True).is_told
+    assert kept.is_counted
+    assert app.declare("e", "f", wait=True).is_counted
 
 
 def test_importing_the_library_loads_neither_grpc_nor_numpy() -> None:
@@ -426,20 +426,20 @@ def test_the_four_calls_of_the_thesis_do_what_it_says(
     [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1")],
 )
 def test_an_address_is_told_in_its_plain_form(address: str, shown: str) -> None:
-    assert plain(address) == shown
+    assert normalize_address(address) == shown
 
 
 def test_packets_cross_unless_both_ends_are_one_host() -> None:
-    assert crosses("10.0.0.1", "10.0.0.2")
-    assert not crosses("10.0.0.1", "10.0.0.1")
-    assert not crosses("10.0.0.1", "127.0.0.2")
-    assert not crosses("::1", "::1")
+    assert leaves_host("10.0.0.1", "10.0.0.2")
+    assert not leaves_host("10.0.0.1", "10.0.0.1")
+    assert not leaves_host("10.0.0.1", "127.0.0.2")
+    assert not leaves_host("::1", "::1")
 
 
 def test_a_socket_without_another_end_has_nothing_to_tell() -> None:
     with socket.socket() as alone, socket.socket(socket.AF_UNIX) as other:
-        assert ends_of(alone) is None
-        assert ends_of(other) is None
+        assert find_hosts(alone) is None
+        assert find_hosts(other) is None
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def test_with_tls_both_sides_know_each_other(signed: tuple[Path, Path]) -> None:
         register("sort", controller=made.address, tls=tls, wait_s=5.0) as app,
     ):
         assert app.level == 3
-        assert app.declare("a", "b", wait=True).is_told
+        assert app.declare("a", "b", wait=True).is_counted
 
 
 @pytest.mark.parametrize("wrong", ["authority", "client", "plain"])
@@ -528,5 +528,5 @@ def test_files_of_tls_that_are_something_else_are_named(signed: tuple[Path, Path
 
 @pytest.mark.parametrize("name", ["", "x" * 256, "a\nb"])
 def test_hosts_that_no_controller_takes_are_refused(app: App, name: str) -> None:
-    with pytest.raises(InputError, match="cannot be told"):
+    with pytest.raises(InputError, match="is no host name"):
         app.declare(name, "b")

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from weft.control.client.grpc_link import tls_from
+from weft.control.client.grpc_link import read_tls_options
 from weft.control.service import reply_text
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.operator_client import Controller, call, new_key
@@ -79,7 +79,7 @@ def _call(args: argparse.Namespace, name: str, request: Any, timeout_s: float = 
 
 def _controller(args: argparse.Namespace) -> Controller:
     files = {f"--{name}": getattr(args, name) for name in ("authority", "certificate", "key")}
-    return Controller(address=args.controller, tls=tls_from(files))
+    return Controller(address=args.controller, tls=read_tls_options(files))
 
 
 def _emit(args: argparse.Namespace, reply: Any, format_reply: Callable[[], str]) -> None:

@@ -7,8 +7,13 @@ from functools import partial
 
 from weft.control.client import register
 from weft.control.client.app import TTL_S
-from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, check_address, tls_from
-from weft.control.client.managed_run import accompany
+from weft.control.client.grpc_link import (
+    DEFAULT_CONTROLLER,
+    VARIABLE,
+    check_address,
+    read_tls_options,
+)
+from weft.control.client.managed_run import run_managed
 from weft.errors import InputError
 
 
@@ -49,10 +54,10 @@ def run(args: argparse.Namespace) -> int:
         register,
         args.app,
         controller=args.controller,
-        tls=tls_from(files),
+        tls=read_tls_options(files),
         ttl_s=_seconds(args.ttl),
     )
-    return accompany(command, opening)
+    return run_managed(command, opening)
 
 
 def _seconds(text: str) -> float:

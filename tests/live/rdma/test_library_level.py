@@ -33,8 +33,8 @@ def test_a_queue_pair_of_an_application_sends_with_its_level(veth: Veth, kind: s
         # Soft RoCE ignores service levels; the queue pair holds them.
         assert a.describe()["service_level"] == str(LEVEL)
         result, _ = served(lambda s: ping_pong(a, spec, s), lambda s: echo(b, spec, s))
-        assert ours.wait_told(30.0)
-        assert theirs.wait_told(30.0)
+        assert ours.wait_counted(30.0)
+        assert theirs.wait_counted(30.0)
     assert (result.counts.received, result.counts.corrupted) == (10, 0)
     assert set(classes(packets)) == {LEVEL << 2}
     assert model.opened == 2

@@ -21,9 +21,9 @@ from typing import Self
 from weakref import WeakSet, finalize
 
 from weft._core import Endpoint, EndpointConfig
-from weft.control.client.client_session import Registration, Wanted
+from weft.control.client.client_session import OpenConnection, Registration
 from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
-from weft.control.client.sockets import Kind, check_host, ends_of, opened, set_mark
+from weft.control.client.sockets import Kind, check_host, find_hosts, open_socket, set_mark
 from weft.control.client.worker import Worker
 from weft.errors import InputError
 
@@ -31,15 +31,17 @@ from weft.errors import InputError
 class Connection:
     """Close it, or use it as a context; its socket or endpoint is closed with it.
 
-    Both are None where the program has opened something else and only declared its ends. `number`
-    is None where there is nothing to tell: packets that stay on the host, a socket without another
-    end, a process that was forked.
+    Both are None where the program only declared two hosts. `number`
+    is None where there is nothing to report: packets that stay on the host, an unconnected socket,
+    a forked process.
     """
 
-    def __init__(self, app: App, made: socket.socket | Endpoint | None, number: int | None) -> None:
+    def __init__(
+        self, app: App, transport: socket.socket | Endpoint | None, number: int | None
+    ) -> None:
         self.app, self._number = app, number
-        self.socket = made if isinstance(made, socket.socket) else None
-        self.endpoint = None if isinstance(made, socket.socket) else made
+        self.socket = transport if isinstance(transport, socket.socket) else None
+        self.endpoint = None if isinstance(transport, socket.socket) else transport
 
     def __enter__(self) -> Self:
         return self
@@ -52,34 +54,34 @@ class Connection:
         return -1 if self.socket is None else self.socket.fileno()
 
     @property
-    def is_told(self) -> bool:
-        """Whether the controller counts it."""
-        own = self.app.wanted(self._number)
-        return own is not None and own.is_told
+    def is_counted(self) -> bool:
+        """Whether the controller counts this connection."""
+        connection = self.app.find_open(self._number)
+        return connection is not None and connection.is_counted
 
     @property
     def id(self) -> str | None:
         """The controller's name for it."""
-        own = self.app.wanted(self._number)
-        return None if own is None or own.key is None else str(own.key)
+        connection = self.app.find_open(self._number)
+        return None if connection is None or connection.key is None else str(connection.key)
 
     @property
     def problem(self) -> str:
-        """Why the controller does not have it; empty while it may."""
-        own = self.app.wanted(self._number)
-        return "" if own is None else own.problem
+        """Why the controller refused it; empty if it did not."""
+        connection = self.app.find_open(self._number)
+        return "" if connection is None else connection.problem
 
-    def wait_told(self, timeout_s: float) -> bool:
-        """Waits until the controller counts it, or will not, or is gone; whether it does."""
+    def wait_counted(self, timeout_s: float) -> bool:
+        """Waits until the controller has counted or refused it, or is lost; whether it counts."""
         if self._number is not None:
-            self.app.await_told(self._number, timeout_s)
-        return self.is_told
+            self.app.await_counted(self._number, timeout_s)
+        return self.is_counted
 
     def close(self) -> None:
-        """Closes the socket or endpoint; the controller is told in the background."""
-        for made in (self.socket, self.endpoint):
-            if made is not None:
-                made.close()
+        """Closes the socket or endpoint; reports it in the background."""
+        for transport in (self.socket, self.endpoint):
+            if transport is not None:
+                transport.close()
         if self._number is not None:
             self.app.forget(self._number)
         self._number = None
@@ -87,17 +89,17 @@ class Connection:
 
 TTL_S = 10.0
 WAIT_S, CLOSE_S, CONNECT_S = 1.0, 1.0, 10.0
-_MOST_SERVICE_LEVEL = 15
+_MAX_SERVICE_LEVEL = 15
 _FORKED = "the process was forked; register in the new process"
 _UNMARKED = "a connection's packets cannot be marked here"
 
 
 class UnmanagedWarning(UserWarning):
-    """An application, or a connection of it, goes on as best effort."""
+    """An application or one of its connections runs as best effort."""
 
 
 class App:
-    """What `register` gives. Close it, or use it as a context; sockets stay as they are."""
+    """A registered application. Close it, or use it as a context; sockets stay open."""
 
     def __init__(
         self, name: str, controller: str, tls: tuple[bytes, bytes, bytes] | None, ttl_s: float
@@ -107,14 +109,18 @@ class App:
         self._is_closed = self._has_warned = False
         self._sockets: WeakSet[socket.socket] = WeakSet()  # that bear the level
         self._worker: Worker | None = Worker(
-            name, ttl_s, partial(Link, controller, tls), changed=self._levelled, lost=self._lost
+            name,
+            ttl_s,
+            partial(Link, controller, tls),
+            on_registration=self._apply_level,
+            on_failure=self._report_failure,
         )
 
     def start(self, wait_s: float) -> None:
-        """Registers in the background; waits that long for the answer."""
+        """Registers in the background; waits up to `wait_s` for the answer."""
         assert self._worker is not None, "not closed"
         self._worker.start()
-        problem = self._worker.settled(wait_s)
+        problem = self._worker.wait_settled(wait_s)
         if problem:
             self._warn(f"controller {self.controller}: {problem}")
 
@@ -139,7 +145,7 @@ class App:
     @property
     def service_level(self) -> int:
         """For queue pairs: `ah_attr.sl`; 0 for a level that only Ethernet has."""
-        return self._level if self._level <= _MOST_SERVICE_LEVEL else 0
+        return self._level if self._level <= _MAX_SERVICE_LEVEL else 0
 
     @property
     def traffic_class(self) -> int:
@@ -154,22 +160,22 @@ class App:
         config.service_level, config.traffic_class = self.service_level, self.traffic_class
         config.class_is_optional = True
 
-    # ---- How it stands ------------------------------------------------------------------------
+    # ---- State ------------------------------------------------------------------------
 
     @property
     def id(self) -> str | None:
         """Of the registration, as long as there is one."""
-        given = None if self._worker is None else self._worker.session.registration
-        return None if given is None or self._is_closed else given.id
+        registration = None if self._worker is None else self._worker.session.registration
+        return None if registration is None or self._is_closed else registration.id
 
     @property
     def is_managed(self) -> bool:
-        """Whether a controller has it, as far as is known."""
+        """Whether a controller has registered it, as far as is known."""
         return not self.problem
 
     @property
     def problem(self) -> str:
-        """Why no controller has it; empty if one does."""
+        """Why no controller has registered it; empty if one has."""
         if self._is_closed:
             return "closed"
         return _FORKED if self._worker is None else self._worker.problem
@@ -188,18 +194,22 @@ class App:
     ) -> Connection:
         """A marked socket that is connected; `local` is an address of this host to come from.
 
-        OSError where it cannot be. With `wait` the controller counts it, or will not, when this
-        returns; else it is told in the background.
+        Raises OSError. With `wait` the controller has counted or refused it when this
+        returns; else it is reported in the background.
         """
         dscp = self.dscp
-        made, is_marked = opened(host, port, kind, dscp=dscp, timeout_s=timeout_s, local=local)
-        return self._added(made, ends_of(made), dscp if is_marked else None, wait)
+        transport, is_marked = open_socket(
+            host, port, kind, dscp=dscp, timeout_s=timeout_s, local=local
+        )
+        return self._add_connection(
+            transport, find_hosts(transport), dscp if is_marked else None, wait
+        )
 
     def mark(self, sock: socket.socket, *, wait: bool = False) -> Connection:
-        """A socket of the program's, from now on marked and, if it is connected, told."""
+        """Marks a socket of the program and, if it is connected, reports it."""
         dscp = self.dscp
         is_marked = not dscp or set_mark(sock, dscp)
-        return self._added(sock, ends_of(sock), dscp if is_marked else None, wait)
+        return self._add_connection(sock, find_hosts(sock), dscp if is_marked else None, wait)
 
     def accept(self, listener: socket.socket, *, wait: bool = False) -> Connection:
         """The next connection of a listening socket: what is sent on it is the application's."""
@@ -212,7 +222,7 @@ class App:
 
         Hosts by name in the fabric, alias, GUID or LID; from source to destination.
         """
-        return self._added(None, (check_host(source), check_host(destination)), 0, wait)
+        return self._add_connection(None, (check_host(source), check_host(destination)), 0, wait)
 
     def connect_endpoint(
         self,
@@ -231,25 +241,25 @@ class App:
         """
         ends = check_host(source), check_host(destination)
         self.assign(config)
-        made = Endpoint.open(config)
+        transport = Endpoint.open(config)
         try:
-            made.connect(exchange(made.address()), round(timeout_s * 1000))
-            dscp = config.traffic_class >> 2 if made.is_marked else None
-            return self._added(made, ends, dscp, wait)
+            transport.connect(exchange(transport.address()), round(timeout_s * 1000))
+            dscp = config.traffic_class >> 2 if transport.is_marked else None
+            return self._add_connection(transport, ends, dscp, wait)
         except BaseException:
-            made.close()
+            transport.close()
             raise
 
-    def _added(
+    def _add_connection(
         self,
-        made: socket.socket | Endpoint | None,
+        transport: socket.socket | Endpoint | None,
         ends: tuple[str, str] | None,
         dscp: int | None,
         wait: bool,
     ) -> Connection:
-        """Told in the background where there is something to tell, and somebody to tell it to.
+        """Reports it in the background if it has two hosts and a worker exists.
 
-        `dscp` is what its packets bear; None: they would not.
+        `dscp` is the mark of its packets; None if they cannot be marked.
         """
         worker, number = self._worker, None
         if dscp is None:
@@ -257,45 +267,47 @@ class App:
         if worker is None and ends is not None:
             self._warn(_FORKED)
         if worker is None or self._is_closed:
-            return Connection(self, made, None)
+            return Connection(self, transport, None)
         with worker.turn:
             worker.collect()
             if ends is not None:
                 number = worker.session.add(*ends)
                 worker.turn.notify_all()
-            if isinstance(made, socket.socket):
-                self._sockets.add(made)
-        if isinstance(made, socket.socket):
-            self._keep(made, number, dscp)
+            if isinstance(transport, socket.socket):
+                self._sockets.add(transport)
+        if isinstance(transport, socket.socket):
+            self._keep(transport, number, dscp)
         if wait and number is not None:
-            self.await_told(number, WAIT_S)
-        return Connection(self, made, number)
+            self.await_counted(number, WAIT_S)
+        return Connection(self, transport, number)
 
     def _keep(self, sock: socket.socket, number: int | None, dscp: int | None) -> None:
-        """Marked with the level of now, and told for as long as somebody has it."""
+        """Marks it with the current level, and reports its end when it is garbage."""
         assert self._worker is not None, "not forked"
         if number is not None:
             finalize(sock, self._worker.collected.append, number).atexit = False
         if dscp is not None and self.dscp != dscp:  # a level has come meanwhile
             set_mark(sock, self.dscp)
 
-    def wanted(self, number: int | None) -> Wanted | None:
+    def find_open(self, number: int | None) -> OpenConnection | None:
         """What the session has of an open connection."""
         if self._worker is None or number is None:
             return None
         return self._worker.session.connections.get(number)
 
-    def await_told(self, number: int, timeout_s: float) -> None:
-        """Until it is told, refused or closed; not at all while there is no controller."""
+    def await_counted(self, number: int, timeout_s: float) -> None:
+        """Waits until it is counted, refused or closed; not while there is no controller."""
         worker, until = self._worker, time.monotonic() + timeout_s
         if worker is None:
             return
         with worker.turn:
-            while (own := self.wanted(number)) and not (own.is_told or own.problem):
-                left_s = until - time.monotonic()
-                if worker.problem or left_s <= 0:
+            while (connection := self.find_open(number)) and not (
+                connection.is_counted or connection.problem
+            ):
+                time_left_s = until - time.monotonic()
+                if worker.problem or time_left_s <= 0:
                     return
-                worker.turn.wait(left_s)
+                worker.turn.wait(time_left_s)
 
     def forget(self, number: int) -> None:
         """A connection was closed."""
@@ -308,19 +320,20 @@ class App:
 
     # ---- From the worker's thread -------------------------------------------------------------
 
-    def _levelled(self, given: Registration | None) -> None:
-        """What is open already is marked too, and no longer when a controller will not have us."""
+    def _apply_level(self, registration: Registration | None) -> None:
+        """Marks open sockets with the new level, or with 0 if the controller refused us."""
         worker = self._worker
         if worker is None or self._is_closed:
             return
-        self._level = 0 if given is None else given.level
+        self._level = 0 if registration is None else registration.level
         with worker.turn:
-            there = list(self._sockets)
-        for sock in there:
+            sockets = list(self._sockets)
+        for sock in sockets:
             set_mark(sock, self.dscp)  # some are closed by now
 
-    def _lost(self, problem: str) -> None:
-        with suppress(UnmanagedWarning):  # where warnings are errors: nobody here could take it
+    def _report_failure(self, problem: str) -> None:
+        # Where warnings are errors, no caller could handle it here.
+        with suppress(UnmanagedWarning):
             self._warn(f"controller {self.controller}: {problem}")
 
     def _warn(self, problem: str) -> None:
@@ -333,14 +346,14 @@ class App:
     # ---- The end ------------------------------------------------------------------------------
 
     def close(self, wait_s: float = CLOSE_S) -> None:
-        """Gives the registration back; waits that long at most, and not for who is not there."""
+        """Deregisters; waits up to `wait_s`, and not for a controller that is lost."""
         self._is_closed, self._level = True, 0
         if self._worker is not None:
             self._worker.end(wait_s)
 
-    def forked(self) -> None:
+    def detach_from_parent(self) -> None:
         """In the new process: the thread and the lease are the parent's."""
-        _LEFT_TO_PARENTS.append(self._worker)
+        _PARENT_WORKERS.append(self._worker)
         self._worker, self._has_warned = None, False
         self._sockets = WeakSet()
 
@@ -375,13 +388,13 @@ def register(
 
 
 _ALL: WeakSet[App] = WeakSet()
-# Their gRPC objects must not be taken down by a process that they do not work in.
-_LEFT_TO_PARENTS: list[Worker | None] = []
+# A forked process must not destroy the gRPC objects of its parent.
+_PARENT_WORKERS: list[Worker | None] = []
 
 
 def _after_fork() -> None:
     for app in list(_ALL):
-        app.forked()
+        app.detach_from_parent()
 
 
 def _at_exit() -> None:

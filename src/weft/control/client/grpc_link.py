@@ -51,25 +51,25 @@ class Tls:
 
     def contents(self) -> tuple[bytes, bytes, bytes]:
         """Of the authority, the key and the certificate."""
-        return pem_contents(self.authority, self.key, self.certificate)
+        return read_pem_files(self.authority, self.key, self.certificate)
 
 
-def tls_from(files: Mapping[str, str | None]) -> Tls | None:
+def read_tls_options(files: Mapping[str, str | None]) -> Tls | None:
     """Files of the authority, the certificate and the key, by option: all of them, or none."""
-    given = [Path(file) for file in files.values() if file]
-    if not given:
+    paths = [Path(file) for file in files.values() if file]
+    if not paths:
         return None
-    if len(given) < len(files):
+    if len(paths) < len(files):
         raise InputError("TLS", f"only together: {', '.join(files)}", "give all three")
-    authority, certificate, key = given
+    authority, certificate, key = paths
     return Tls(authority=authority, certificate=certificate, key=key)
 
 
-def pem_contents(authority: Path, key: Path, certificate: Path) -> tuple[bytes, bytes, bytes]:
+def read_pem_files(authority: Path, key: Path, certificate: Path) -> tuple[bytes, bytes, bytes]:
     """Of files that are what they should be: gRPC does not say what is wrong with them."""
     import ssl  # here, as most programs have no TLS
 
-    found = _content(authority), _content(key), _content(certificate)
+    contents = _read_file(authority), _read_file(key), _read_file(certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(authority)
@@ -80,10 +80,10 @@ def pem_contents(authority: Path, key: Path, certificate: Path) -> tuple[bytes, 
     except ssl.SSLError as error:
         problem = f"is no certificate of the key {key} ({error.reason or error})"
         raise InputError(str(certificate), problem, "name PEM files of one pair") from error
-    return found
+    return contents
 
 
-def _content(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -125,7 +125,7 @@ class Link:
     """One channel to a controller; close it."""
 
     def __init__(self, controller: str, tls: tuple[bytes, bytes, bytes] | None) -> None:
-        self._grpc, self._messages = _loaded()
+        self._grpc, self._messages = _load_or_refuse()
         if tls is None:
             self._channel = self._grpc.insecure_channel(controller, options=_OPTIONS)
         else:
@@ -189,7 +189,7 @@ class Link:
         return messages.Event(disconnect=request)
 
 
-def _loaded() -> tuple[Any, Any]:
+def _load_or_refuse() -> tuple[Any, Any]:
     try:
         return load_service()
     except ImportError as error:

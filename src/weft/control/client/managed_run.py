@@ -3,7 +3,7 @@
 The command is forked at once and waits at a gate, so that later threads (gRPC's among them) do not
 concern it. It joins its control group and takes over its signal mask just before it becomes the
 command. While it runs, the connections of the group are marked and reported.
-Entry point: `accompany`. Units: seconds.
+Entry point: `run_managed`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Protocol
 
 from weft.control.client.app import App, UnmanagedWarning
-from weft.control.client.sockets import crosses
+from weft.control.client.sockets import leaves_host
 from weft.errors import InputError, WeftError
 from weft.host.net.marking import Group, open_nested_group
 from weft.host.net.sock_diag import GroupConnections
@@ -28,7 +28,7 @@ NOT_EXECUTABLE, NO_SUCH_PROGRAM, BY_SIGNAL = 126, 127, 128
 _PASSED_ON = frozenset(
     {signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 )
-_TAKEN = _PASSED_ON | {signal.SIGCHLD}
+_BLOCKED = _PASSED_ON | {signal.SIGCHLD}
 _FROM_KERNEL = 0x80  # si_code: a terminal's, which sends it to the command as well
 Pair = tuple[str, str]
 
@@ -44,22 +44,22 @@ class HostPairs:
 
     def __init__(self, declare: Callable[[str, str], Told]) -> None:
         self._declare = declare
-        self._told: dict[Pair, Told] = {}
+        self._showing_warnings: dict[Pair, Told] = {}
         self._seen_s: dict[Pair, float] = {}
 
     def update(self, found: Iterable[Pair], now_s: float) -> None:
         """There are connections between these hosts now."""
         for pair in found:
             self._seen_s[pair] = now_s
-            if pair not in self._told:
-                self._told[pair] = self._declare(*pair)
+            if pair not in self._showing_warnings:
+                self._showing_warnings[pair] = self._declare(*pair)
         for pair in [p for p, seen_s in self._seen_s.items() if now_s - seen_s > LINGER_S]:
             del self._seen_s[pair]
-            self._told.pop(pair).close()
+            self._showing_warnings.pop(pair).close()
 
 
 class Escort:
-    """A group and its application, as long as both can be kept up."""
+    """Marks and reports the connections of a command's group, until something fails."""
 
     def __init__(self, group: Group, app: App, connections: GroupConnections) -> None:
         self._group, self._app, self._connections = group, app, connections
@@ -68,48 +68,51 @@ class Escort:
         self._is_over = False
 
     def attend(self) -> None:
-        """Marks what will be opened with the level of now, and tells what is open."""
+        """Sets the current level on new connections, and reports the open ones."""
         if self._is_over:
             return
         try:
             if self._app.level != self._level:
                 self._group.mark(self._app.level)
                 self._level = self._app.level
-            found = {(one.local_address, one.remote_address) for one in self._connections.read()}
+            addresses = {
+                (connection.local_address, connection.remote_address)
+                for connection in self._connections.read()
+            }
         except (WeftError, OSError) as error:
             self._is_over = True
             self._app.close(wait_s=0.0)
             _warn(str(error))
             return
-        self._pairs.update((pair for pair in found if crosses(*pair)), time.monotonic())
+        self._pairs.update((pair for pair in addresses if leaves_host(*pair)), time.monotonic())
 
 
-def accompany(command: Sequence[str], register: Callable[[], App]) -> int:
+def run_managed(command: Sequence[str], register: Callable[[], App]) -> int:
     """Runs a command to its end; its status, or 128 + the signal that ended it."""
-    with _told(), _signals_taken() as before, ExitStack() as stack:
-        group = _entered(stack)
-        process = stack.enter_context(held(command, group, before))
+    with _showing_warnings(), _blocked_signals() as before, ExitStack() as stack:
+        group = _open_group(stack)
+        process = stack.enter_context(gated_process(command, group, before))
         escort = None if group is None else _escort(stack, group, register)
         if escort is not None:
             escort.attend()
         try:
-            process.let_go()
+            process.release()
         except OSError as error:
             _warn(f"command {command[0]}: {error.strerror or error}")
             return NO_SUCH_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        return _attended(process, escort)
+        return _attend_until_end(process, escort)
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Where warnings are errors, ours are still words: the command runs."""
+def _showing_warnings() -> Iterator[None]:
+    """Our warnings are printed even where warnings are errors: the command runs."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnmanagedWarning)
         yield
 
 
-def _entered(stack: ExitStack) -> Group | None:
-    """A group for the command, if one can be made."""
+def _open_group(stack: ExitStack) -> Group | None:
+    """A group for the command, if one can be created."""
     try:
         return stack.enter_context(open_nested_group("run"))
     except (InputError, OSError) as error:
@@ -124,22 +127,26 @@ def _escort(stack: ExitStack, group: Group, register: Callable[[], App]) -> Esco
 
 
 @contextmanager
-def _signals_taken() -> Iterator[Set[int]]:
-    """Signals wait to be fetched, in threads begun from now on too; yields those blocked before."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TAKEN)
+def _blocked_signals() -> Iterator[Set[int]]:
+    """Blocks the signals, also in threads started later; yields those blocked before."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
         yield before
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _attended(process: Held, escort: Escort | None) -> int:
+def _attend_until_end(process: GatedProcess, escort: Escort | None) -> int:
     while (status := process.status()) is None:
         if escort is not None:
             escort.attend()
-        came = signal.sigtimedwait(_TAKEN, LOOK_S)
-        if came is not None and came.si_signo in _PASSED_ON and came.si_code != _FROM_KERNEL:
-            process.send_signal(came.si_signo)
+        received = signal.sigtimedwait(_BLOCKED, LOOK_S)
+        if (
+            received is not None
+            and received.si_signo in _PASSED_ON
+            and received.si_code != _FROM_KERNEL
+        ):
+            process.send_signal(received.si_signo)
     return BY_SIGNAL - status if status < 0 else status
 
 
@@ -150,21 +157,21 @@ def _warn(problem: str) -> None:
 _NOT_RUN = 127
 
 
-class Held:
-    """What `held` gives."""
+class GatedProcess:
+    """What `gated_process` gives."""
 
     def __init__(self, pid: int, gate: int, failure: int) -> None:
         self.pid, self._gate, self._failure = pid, gate, failure
         self._status: int | None = None
         self._is_command = False
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Returns when it is the command; OSError, as of `os.execvp`, when it cannot be."""
         with suppress(BrokenPipeError):  # somebody has ended it: its status tells
             os.write(self._gate, b"!")
-        told = os.read(self._failure, 16)  # nothing: what it had of us was closed
-        if told:
-            raise OSError(int(told), os.strerror(int(told)))
+        failure_code = os.read(self._failure, 16)  # empty: exec closed the pipe
+        if failure_code:
+            raise OSError(int(failure_code), os.strerror(int(failure_code)))
         self._is_command = True
 
     def status(self) -> int | None:
@@ -187,7 +194,9 @@ class Held:
 
 
 @contextmanager
-def held(command: Sequence[str], group: Group | None, mask: Set[int]) -> Iterator[Held]:
+def gated_process(
+    command: Sequence[str], group: Group | None, mask: Set[int]
+) -> Iterator[GatedProcess]:
     """`mask`: the signals that the command begins with as blocked."""
     (entry, gate), (failure, problem) = os.pipe(), os.pipe()
     pid = os.fork()
@@ -197,11 +206,11 @@ def held(command: Sequence[str], group: Group | None, mask: Set[int]) -> Iterato
         _become(command, group, mask, entry, problem)
     os.close(entry)
     os.close(problem)
-    made = Held(pid, gate, failure)
+    process = GatedProcess(pid, gate, failure)
     try:
-        yield made
+        yield process
     finally:
-        made.end()
+        process.end()
 
 
 def _become(

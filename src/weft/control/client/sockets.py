@@ -1,7 +1,7 @@
-"""Sockets that bear a mark, and the hosts at their ends.
+"""Sockets that bear a mark, and the hosts they connect.
 
 A mark is a DSCP: the upper six bits of IPv4's type of service and of IPv6's traffic class.
-Entry points: `opened`, `set_mark`, `ends_of`. Units: seconds.
+Entry points: `open_socket`, `set_mark`, `find_hosts`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ _KINDS: Mapping[str, socket.SocketKind] = {"tcp": socket.SOCK_STREAM, "udp": soc
 LONGEST_HOST = 255  # that a controller takes
 
 
-def opened(
+def open_socket(
     host: str, port: int, kind: Kind, *, dscp: int, timeout_s: float | None, local: str | None
 ) -> tuple[socket.socket, bool]:
-    """A connected socket, and whether its first packet was marked; addresses are tried in turn."""
+    """A connected socket, and whether its first packet was marked; tries each address in turn."""
     if kind not in _KINDS:
-        raise InputError(f"kind {kind!r}", "is not one", f"use {' or '.join(_KINDS)}")
+        raise InputError(f"kind {kind!r}", "is no kind of socket", f"use {' or '.join(_KINDS)}")
     problem: OSError | None = None
     for family, type_, protocol, _, address in socket.getaddrinfo(host, port, type=_KINDS[kind]):
         try:
-            made = socket.socket(family, type_, protocol)
+            opened = socket.socket(family, type_, protocol)
         except OSError as error:  # of a family that this kernel does not have
             problem = error
             continue
-        is_marked = not dscp or set_mark(made, dscp)
+        is_marked = not dscp or set_mark(opened, dscp)
         try:
-            made.settimeout(timeout_s)
+            opened.settimeout(timeout_s)
             if local is not None:
-                made.bind((local, 0))
-            made.connect(address)
+                opened.bind((local, 0))
+            opened.connect(address)
         except OSError as error:
-            made.close()
+            opened.close()
             problem = error
         else:
-            return made, is_marked
+            return opened, is_marked
     raise problem or OSError(f"{host}: no address")
 
 
@@ -60,32 +60,32 @@ def set_mark(sock: socket.socket, dscp: int) -> bool:
     return True
 
 
-def ends_of(sock: socket.socket) -> tuple[str, str] | None:
-    """Addresses of this host and the other; None where packets do not leave the host, or no other
-    end is set."""
+def find_hosts(sock: socket.socket) -> tuple[str, str] | None:
+    """Addresses of this host and its peer; None if unconnected or if packets stay on the host."""
     if sock.family not in (socket.AF_INET, socket.AF_INET6):
         return None
     try:
-        here, there = plain(sock.getsockname()[0]), plain(sock.getpeername()[0])
+        source = normalize_address(sock.getsockname()[0])
+        destination = normalize_address(sock.getpeername()[0])
     except OSError:  # not connected
         return None
-    return (here, there) if crosses(here, there) else None
+    return (source, destination) if leaves_host(source, destination) else None
 
 
-def plain(address: str) -> str:
+def normalize_address(address: str) -> str:
     """Without scope; IPv4 in IPv6 as IPv4."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return str(mapped or found)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
 
 
-def crosses(here: str, there: str) -> bool:
+def leaves_host(source: str, destination: str) -> bool:
     """Whether packets between two addresses leave the host."""
-    return here != there and not ipaddress.ip_address(there).is_loopback
+    return source != destination and not ipaddress.ip_address(destination).is_loopback
 
 
 def check_host(name: str) -> str:
     if not name or len(name) > LONGEST_HOST or not name.isprintable():
         remedy = f"use 1 to {LONGEST_HOST} printable characters"
-        raise InputError(f"host {name[:80]!r}", "cannot be told to a controller", remedy)
+        raise InputError(f"host {name[:80]!r}", "is no host name", remedy)
     return name

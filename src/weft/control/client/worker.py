@@ -1,9 +1,9 @@
-"""The thread that keeps a controller told: one for each application.
+"""The thread that reports an application's connections to the controller.
 
-It registers, sends what happens and renews the lease at a third of its time, on one stream; when
-the controller cannot be reached or refuses, it tries again after a pause that doubles. The program
-never waits for it unless it asks to. A batch that is not acknowledged in time means that the
-controller is gone, whatever the connection says. Entry point: `Worker`. Units: seconds.
+It registers, sends events and renews the lease at a third of its time, on one stream. When the
+controller is unreachable or refuses, it retries with exponential backoff. The program waits for it
+only on request. A batch that is not acknowledged in time means that the controller is gone, even if
+the connection stands. Entry point: `Worker`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNANSWERED = "has not answered yet"
 
 
 def pause_s(failures: int) -> float:
-    """Twice as long each time, and never quite as long as others'."""
+    """Exponential backoff with jitter."""
     whole = min(AGAIN_S * 2.0 ** min(failures, 30), LONGEST_AGAIN_S)
     return whole * random.uniform(0.75, 1.25)
 
@@ -50,8 +50,8 @@ class _Running:
 class Worker:
     """`turn` guards everything here; it is notified of every change.
 
-    `changed` is called with each registration, or None when there will be none; `lost` with what is
-    wrong when the controller goes, or refuses a connection: in the worker's thread, without `turn`.
+    Without `turn`, its thread calls `on_registration` with each registration (None: refused) and
+    `on_failure` with the problem when the controller is lost or refuses a connection.
     """
 
     def __init__(
@@ -60,15 +60,15 @@ class Worker:
         ttl_s: float,
         dial: Callable[[], Link],
         *,
-        changed: Callable[[Registration | None], None],
-        lost: Callable[[str], None],
+        on_registration: Callable[[Registration | None], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         self.turn = threading.Condition()
         self.session = Session(client=secrets.token_hex(12))
-        self.collected: deque[int] = deque()  # connections whose sockets nobody has any more
-        self.problem = _UNANSWERED  # why the controller is not told; empty: it is
+        self.collected: deque[int] = deque()  # connections whose sockets were garbage
+        self.problem = _UNANSWERED  # why the controller is not reached; empty: it is
         self._application, self._ttl_s = application, ttl_s
-        self._dial, self._changed, self._lost = dial, changed, lost
+        self._dial, self._on_registration, self._on_failure = dial, on_registration, on_failure
         self._is_ending = False
         self._renew_s = self._hold_s = 0.0
         self._failures = self._busy = 0
@@ -79,14 +79,14 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
-    def settled(self, wait_s: float) -> str:
-        """Waits for the controller's first answer, or for none; what is wrong, if something is."""
+    def wait_settled(self, wait_s: float) -> str:
+        """Waits up to `wait_s` for the first answer; returns the problem, if any."""
         with self.turn:
             self.turn.wait_for(lambda: self.problem != _UNANSWERED, wait_s)
             return self.problem
 
     def end(self, wait_s: float) -> None:
-        """Gives the registration back, within that time; else it ends with its lease."""
+        """Deregisters within that time; otherwise the registration ends with its lease."""
         with self.turn:
             self._is_ending = True
             self.turn.notify_all()
@@ -95,9 +95,9 @@ class Worker:
             self._thread.join(wait_s)
 
     def collect(self) -> None:
-        """With `turn`: forgets what was collected.
+        """With `turn`: removes connections whose sockets were garbage collected.
 
-        The collector works in the middle of anything, so that it only leaves a number.
+        The collector runs at any point of any thread, so it only queues a number.
         """
         while self.collected:
             self.session.remove(self.collected.popleft())
@@ -119,15 +119,15 @@ class Worker:
 
     def _pause(self, problem: str, wait_s: float) -> None:
         with self.turn:
-            had, self.problem = self.problem, problem
+            problem_before, self.problem = self.problem, problem
             self.turn.notify_all()
-        if not had and not self._is_ending:
-            self._lost(problem)
+        if not problem_before and not self._is_ending:
+            self._on_failure(problem)
         with self.turn:
             self.turn.wait_for(lambda: self._is_ending, wait_s)
 
     def _attend(self, link: Link) -> None:
-        """Until the end: registrations one after another, each as long as it lasts."""
+        """Registers again and again, each time for as long as the lease holds, until the end."""
         while not self._is_ending:
             if self.session.registration is None:
                 self._register(link)
@@ -136,24 +136,24 @@ class Worker:
 
     def _register(self, link: Link) -> None:
         with self.turn:
-            key = self.session.registering()
+            key = self.session.registration_key()
         try:
-            given = link.register(key, self._application, self._ttl_s)
+            registration = link.register(key, self._application, self._ttl_s)
         except Refused:
-            self._changed(None)
+            self._on_registration(None)
             raise
-        self._changed(given)
+        self._on_registration(registration)
         with self.turn:
-            self.session.registered(given)
+            self.session.accept_registration(registration)
             self.problem = ""
             self.turn.notify_all()
 
     def _deregister(self, link: Link) -> None:
         with self.turn:
-            given, key = self.session.registration, self.session.next_key()
-        if given is not None:
+            registration, key = self.session.registration, self.session.next_key()
+        if registration is not None:
             with suppress(Unreachable, Refused):  # its lease ends it
-                link.deregister(key, given.id)
+                link.deregister(key, registration.id)
 
     def _converse(self, link: Link) -> None:
         """One stream, until it breaks, the lease is lost or the program ends."""
@@ -163,11 +163,11 @@ class Worker:
             running.stream = link.stream(self._batches(running))
         try:
             for acks in running.stream:
-                self._acknowledged(acks, running)
+                self._handle_acks(acks, running)
         finally:
             with self.turn:
                 running.end(running.problem)
-                self.session.broken()
+                self.session.requeue_unacknowledged()
                 self.turn.notify_all()
         if running.problem:
             raise Unreachable(running.problem)
@@ -205,8 +205,8 @@ class Worker:
         return self.session.batch()
 
     def _third_s(self) -> float:
-        given = self.session.registration
-        ttl_s = self._ttl_s if given is None else given.ttl_s
+        registration = self.session.registration
+        ttl_s = self._ttl_s if registration is None else registration.ttl_s
         return (ttl_s or self._ttl_s) / 3 * random.uniform(0.9, 1.0)
 
     def _until_s(self, running: _Running) -> float:
@@ -220,9 +220,9 @@ class Worker:
 
     # ---- Acknowledgements ---------------------------------------------------------------------
 
-    def _acknowledged(self, acks: Sequence[Ack], running: _Running) -> None:
+    def _handle_acks(self, acks: Sequence[Ack], running: _Running) -> None:
         with self.turn:
-            outcome = self.session.acknowledged(acks)
+            outcome = self.session.accept_acks(acks)
             now = running.heard_s = time.monotonic()
             self._busy = self._busy + 1 if outcome.is_busy else 0
             longest_s = self._third_s() / 2 if self._busy else 0.0
@@ -233,4 +233,4 @@ class Worker:
             problems = [self.session.connections[n].problem for n in outcome.refused]
             self.turn.notify_all()
         if problems:
-            self._lost(f"a connection is not managed: {problems[0]}")
+            self._on_failure(f"a connection is not managed: {problems[0]}")

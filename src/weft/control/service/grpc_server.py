@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
-from weft.control.client.grpc_link import pem_contents
+from weft.control.client.grpc_link import read_pem_files
 from weft.control.runtime.config import Limits, Tls
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.calls import Call, Calls
@@ -153,7 +153,7 @@ def _credentials(tls: Tls) -> Any:
     with explain_file_errors(tls.key):
         if stat.S_IMODE(os.stat(tls.key).st_mode) & 0o077:
             raise InputError(str(tls.key), "others can read it", "chmod 600 it")
-    clients, key, certificate = pem_contents(tls.clients, tls.key, tls.certificate)
+    clients, key, certificate = read_pem_files(tls.clients, tls.key, tls.certificate)
     return grpc.ssl_server_credentials(
         [(key, certificate)], root_certificates=clients, require_client_auth=True
     )

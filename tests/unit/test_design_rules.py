@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from weft.cli import parser
-from weft.cli.measurement import given_settings
-from weft.measure.campaign import plan_points
+from weft.cli.measurement import read_settings
+from weft.measure.measurement import plan_points
 from weft.measure.tests.catalog import TESTS
 from weft.tune.rules.advice import advice_rows, advice_table, advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
@@ -196,9 +196,7 @@ def test_every_command_that_a_rule_names_would_run(over: str) -> None:
         assert words[0] == "weft"
         args = parser((words[1],)).parse_args(words[1:])
         test = TESTS[args.test]
-        assert plan_points(
-            test, given_settings(args, test), args.sweep, int(args.repeat), args.peer
-        )
+        assert plan_points(test, read_settings(args, test), args.sweep, int(args.repeat), args.peer)
 
 
 def test_the_table_has_known_rules_first_and_then_what_to_measure() -> None:

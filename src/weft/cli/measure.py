@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             _show(records, args.flows)
     missing = len(program.steps) - len(records)
-    early = [r for r in records if any(note.startswith("ended:") for note in r.notes)]
+    early = [record for record in records if record.ending]
     if early or missing:
         print(
             f"weft: interrupted with {len(records) - len(early)} of {len(program.steps)} steps "

@@ -10,33 +10,25 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError, WeftError
 from weft.host.machine.facts import read_provenance_facts
 from weft.measure import mpi
-from weft.measure.campaign import Point, finished, plan_points, run_point
-from weft.measure.measurement import ENDED, Measurement, Test
+from weft.measure.measurement import Point, Test, identify, is_complete, plan_points, run_point
 from weft.measure.peer.client import LOCAL, Peer, open_peer
 from weft.measure.settings.options import Option, Settings, options_of
 from weft.measure.settings.values import flag, whole
 from weft.measure.tests.catalog import TESTS
-from weft.records import (
-    Record,
-    RecordWriter,
-    Scalar,
-    check_output,
-    describe_run,
-    read_records,
-    to_line,
-)
+from weft.records import Record, Scalar, describe_run, note_ending, to_line
+from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_measurement, format_sweep
 from weft.units import format_value, split_unit
 from weft.wire import read_token
 
-MOST_REPETITIONS = 10_000
+MAX_REPETITIONS = 10_000
 WITHOUT_PEER = {
     "delay": "the delay transport has no peer",
     "mpi": "mpirun starts both ranks and chooses their hosts",
@@ -125,8 +117,8 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) ->
 
 def run(args: argparse.Namespace) -> int:
     test = TESTS[args.test]
-    repeat = int(whole(1, MOST_REPETITIONS)(args.repeat, "--repeat"))
-    points = plan_points(test, given_settings(args, test), args.sweep, repeat, args.peer)
+    repeat = int(whole(1, MAX_REPETITIONS)(args.repeat, "--repeat"))
+    points = plan_points(test, read_settings(args, test), args.sweep, repeat, args.peer)
     _check_peer(args.peer, points)
     with contextlib.ExitStack() as stack:
         if any(point.settings.route.transport == "mpi" for point in points):
@@ -138,20 +130,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, test: Test, points: Sequence[Point]) -> int:
-    if args.output:
-        check_output(args.output)
-    stored = _stored(args.output, test)
-    resumed = sum(point.identity in stored for point in points)
-    if resumed:
-        print(f"resuming: {resumed} of {len(points)} points are stored", file=sys.stderr)
-    done = _measure(args, test, points, stored)
+    campaign = Campaign(
+        points={point.identity: point for point in points},
+        identify=identify,
+        is_complete=partial(is_complete, test),
+        output=args.output,
+    )
+    with contextlib.ExitStack() as stack:
+        done = run_campaign(
+            campaign,
+            partial(_start_points, stack, args, test, len(points)),
+            header=lambda: describe_run(sys.argv, **read_provenance_facts()),
+            on_resume=lambda stored: print(
+                f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
+            ),
+        )
     _show(args, [done[point.identity] for point in points if point.identity in done])
-    return _troubles(test, points, done)
+    return _report_problems(test, points, done)
 
 
-def given_settings(args: argparse.Namespace, test: Test) -> dict[str, object]:
+def read_settings(args: argparse.Namespace, test: Test) -> dict[str, object]:
     """Settings by their outside names, as they were written."""
-    given: dict[str, object] = {
+    settings: dict[str, object] = {
         name: value
         for name in options_of(test.settings)
         if (value := getattr(args, name.replace("-", "_"), None)) is not None
@@ -160,8 +160,8 @@ def given_settings(args: argparse.Namespace, test: Test) -> dict[str, object]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise InputError(f"--delay {text!r}", "is not KEY=VALUE", "such as wire=5us loss=0.01")
-        given[f"delay.{key.strip()}"] = value
-    return given
+        settings[f"delay.{key.strip()}"] = value
+    return settings
 
 
 def _check_peer(peer: str, points: Sequence[Point]) -> None:
@@ -171,51 +171,38 @@ def _check_peer(peer: str, points: Sequence[Point]) -> None:
             raise InputError(f"{peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
 
 
-def _stored(output: str | None, test: Test) -> dict[str, tuple[Record, ...]]:
-    """What an earlier run has finished; points that were cut short run again."""
-    if not output or not Path(output).exists() or not Path(output).stat().st_size:
-        return {}
-    return finished(test, read_records(output).records)
+Results = Iterator[tuple[str, tuple[Record, ...], bool]]
 
 
-def _measure(
+def _start_points(
+    stack: contextlib.ExitStack,
     args: argparse.Namespace,
     test: Test,
-    points: Sequence[Point],
-    stored: Mapping[str, tuple[Record, ...]],
-) -> dict[str, tuple[Record, ...]]:
-    """Runs what is left; a point that ends early is kept, and one that fails ends it."""
-    done = dict(stored)
-    left = [point for point in points if point.identity not in stored]
-    with contextlib.ExitStack() as stack:
-        peer = _peer(args, left)
-        if peer is not None:
-            stack.enter_context(peer)
-        writer = stack.enter_context(_writer(args.output)) if args.output and left else None
-        bar = stack.enter_context(ProgressBar(f"weft {test.name}"))
-        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for number, point in enumerate(left):
-            try:
-                measured = run_point(test, peer, point, _progress(bar, number, len(left)))
-            except WeftError as error:
-                if not done:
-                    raise
-                print(f"weft: {error}", file=sys.stderr)
-                return done
-            done[point.identity] = measured.records
-            _keep(writer, measured)
-            if measured.ended:
-                return done
-        if writer:
-            _tidy(writer, [r for p in points for r in done[p.identity]])
-    return done
+    total: int,
+    points: Mapping[str, Point],
+) -> Results:
+    """Opens the peer, if a point needs one, before any record is stored."""
+    peer = None
+    if not all(point.settings.route.transport in WITHOUT_PEER for point in points.values()):
+        token = read_token(args.token_file) if args.token_file else None
+        peer = stack.enter_context(open_peer(args.peer, token))
+    bar = stack.enter_context(ProgressBar(f"weft {test.name}"))
+    return _run_points(test, peer, bar, points, is_alone=len(points) == total)
 
 
-def _peer(args: argparse.Namespace, left: Sequence[Point]) -> Peer | None:
-    """The peer, if any point needs one."""
-    if all(point.settings.route.transport in WITHOUT_PEER for point in left):
-        return None
-    return open_peer(args.peer, read_token(args.token_file) if args.token_file else None)
+def _run_points(
+    test: Test, peer: Peer | None, bar: ProgressBar, points: Mapping[str, Point], *, is_alone: bool
+) -> Results:
+    """Each point's records; a point that ends early is the last, and so is one that fails."""
+    for number, (identity, point) in enumerate(points.items()):
+        try:
+            measured = run_point(test, peer, point, _progress(bar, number, len(points)))
+        except WeftError as error:
+            if number == 0 and is_alone:
+                raise
+            print(f"weft: {error}", file=sys.stderr)
+            return
+        yield identity, measured.records, bool(measured.ended)
 
 
 def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], None] | None:
@@ -224,29 +211,6 @@ def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], No
         return None
     note = f"{number + 1} of {total}" if total > 1 else ""
     return lambda share: bar.update((number + share) / total, note)
-
-
-def _writer(output: str) -> RecordWriter:
-    return RecordWriter(output, describe_run(sys.argv, **read_provenance_facts()))
-
-
-def _keep(writer: RecordWriter | None, measured: Measurement) -> None:
-    if writer:
-        for record in measured.records:
-            writer.append(record)
-
-
-def _tidy(writer: RecordWriter, records: Sequence[Record]) -> None:
-    """Records of one run in the order of its points; those of several as they came.
-
-    Records of a point that was cut short and has now run to its end are left out.
-    """
-    if writer.alone:
-        writer.rewrite(records)
-        return
-    kept = {to_line(record) for record in records}
-    points = {record.provenance.scenario_digest for record in records}
-    writer.discard(lambda r: r.provenance.scenario_digest in points and to_line(r) not in kept)
 
 
 def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
@@ -264,21 +228,18 @@ def _show(args: argparse.Namespace, done: Sequence[tuple[Record, ...]]) -> None:
         print(format_sweep([records[-1] for records in done]))
 
 
-def _troubles(test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]) -> int:
-    """1 when something was cut short or is wrong."""
-    shown = [done[point.identity][-1] for point in points if point.identity in done]
-    troubles = [
-        f"{record.label}: {note}"
-        for record in shown
-        for note in record.notes
-        if note.startswith(ENDED)
-    ]
-    for record in shown:
+def _report_problems(
+    test: Test, points: Sequence[Point], done: Mapping[str, tuple[Record, ...]]
+) -> int:
+    """Prints what was cut short or is wrong; 1 when there is something."""
+    records = [done[point.identity][-1] for point in points if point.identity in done]
+    problems = [f"{r.label}: {note_ending(r.ending)}" for r in records if r.ending]
+    for record in records:
         corrupted = record.quantities.get("corrupted")
         if isinstance(corrupted, Scalar) and corrupted.value:
-            troubles.append(f"{record.label}: {corrupted.value} messages were corrupted")
-    if len(shown) < len(points):
-        troubles.append(f"{test.name}: {len(shown)} of {len(points)} points done")
-    for line in troubles:
+            problems.append(f"{record.label}: {corrupted.value} messages were corrupted")
+    if len(records) < len(points):
+        problems.append(f"{test.name}: {len(records)} of {len(points)} points done")
+    for line in problems:
         print(f"weft: {line}", file=sys.stderr)
-    return 1 if troubles else 0
+    return 1 if problems else 0

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.records import Record, RecordWriter, check_output, read_records, to_line
+from weft.records import Record, note_ending, to_line
+from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import Parameter, parameters, system_names
 from weft.toml_table import load_toml
-
-INTERRUPTED = "ended: interrupted"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,26 +62,30 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.parameters:
         return _print_parameters(args.parameters, args.json)
-    source, todo = _plan(args)
-    if args.output:
-        check_output(args.output)
-    identities = check_points(source, todo)
-    stored = _stored(args.output)
-    left = {k: point for k, point in zip(identities, todo, strict=True) if k not in stored}
-    if len(left) < len(todo):
-        print(
-            f"resuming: {len(todo) - len(left)} of {len(todo)} points are stored", file=sys.stderr
-        )
-    everything = stored | _run_points(args, source, left)
-    ordered = [everything[key] for key in identities if key in everything]
-    for record in ordered:
+    source, points = _plan(args)
+    identities = check_points(source, points)
+    campaign = Campaign(
+        points=dict(zip(identities, points, strict=True)),
+        identify=identity,
+        is_complete=lambda records: not _is_interrupted(records[-1]),
+        output=args.output,
+    )
+    done = run_campaign(
+        campaign,
+        partial(_run_points, args, source),
+        on_resume=lambda stored: print(
+            f"resuming: {stored} of {len(points)} points are stored", file=sys.stderr
+        ),
+    )
+    records = [done[key][-1] for key in identities if key in done]
+    for record in records:
         print(to_line(record) if args.json else f"{format_simulation(record, flows=args.flows)}\n")
-    troubles = [f"{r.label}: {note}" for r in ordered for note in r.notes if _is_trouble(note)]
-    if len(ordered) < len(todo):
-        troubles.append(f"interrupted with {len(ordered)} of {len(todo)} points done")
-    for line in troubles:
+    problems = [f"{r.label}: {note}" for r in records for note in _find_problems(r)]
+    if len(records) < len(points):
+        problems.append(f"interrupted with {len(records)} of {len(points)} points done")
+    for line in problems:
         print(f"weft: {line}", file=sys.stderr)
-    return 1 if troubles else 0
+    return 1 if problems else 0
 
 
 def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
@@ -103,51 +106,24 @@ def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
 
 
 def _run_points(
-    args: argparse.Namespace, source: Source, todo: Mapping[Identity, Point]
-) -> dict[Identity, Record]:
-    """Runs the points; an interrupt keeps those that are done, and what a lone point has so far."""
-    records: dict[Identity, Record] = {}
-    jobs = min(args.jobs, max(1, len(todo)))
-    with contextlib.ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(args.output)) if args.output and todo else None
-        bar = stack.enter_context(ProgressBar(f"simulate {Path(args.scenario).stem}"))
-        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for _, record, ended in sweep(source, list(todo.values()), jobs, bar.update):
-            records[identity(record)] = record
-            if writer:
-                writer.append(record)
-            if ended == "interrupted":
-                return records
-        if writer:
-            _tidy(writer, {key: records[key] for key in todo})
-    return records
+    args: argparse.Namespace, source: Source, points: Mapping[Identity, Point]
+) -> Iterator[tuple[Identity, tuple[Record], bool]]:
+    """Runs the points; one that was interrupted is the last, with what it has so far."""
+    jobs = min(args.jobs, max(1, len(points)))
+    with ProgressBar(f"simulate {Path(args.scenario).stem}") as bar:
+        for _, record, ended in sweep(source, list(points.values()), jobs, bar.update):
+            yield identity(record), (record,), ended == "interrupted"
 
 
-def _tidy(writer: RecordWriter, records: Mapping[Identity, Record]) -> None:
-    """Records of one run in the order of its points; those of several as they came.
-
-    A point that was cut short and has now run to its end is left out.
-    """
-    if writer.alone:
-        writer.rewrite(records.values())
-    else:
-        writer.discard(lambda record: not _is_whole(record) and identity(record) in records)
-
-
-def _is_trouble(note: str) -> bool:
+def _find_problems(record: Record) -> list[str]:
     """Notes that make the exit status 1."""
-    return note.startswith(("deadlock:", "ended: deadlock", INTERRUPTED))
+    is_cut = _is_interrupted(record) or record.ending.startswith("deadlock")
+    ending = [note_ending(record.ending)] if is_cut else []
+    return ending + [note for note in record.notes if note.startswith("deadlock:")]
 
 
-def _is_whole(record: Record) -> bool:
-    return not any(note.startswith(INTERRUPTED) for note in record.notes)
-
-
-def _stored(output: str | None) -> dict[Identity, Record]:
-    """What an earlier run has finished; points that were cut short run again."""
-    if not output or not Path(output).exists() or not Path(output).stat().st_size:
-        return {}
-    return {identity(r): r for r in read_records(output).records if _is_whole(r)}
+def _is_interrupted(record: Record) -> bool:
+    return record.ending.startswith("interrupted")
 
 
 def _assignments(option: str, texts: Sequence[str]) -> dict[str, str]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.cli.measurement import WITHOUT_PEER, add_settings, given_settings
+from weft.cli.measurement import WITHOUT_PEER, add_settings, read_settings
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.host.machine.facts import read_provenance_facts
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             )
         return _run_records(args)
     args.peer = _check_one_peer(args.targets)
-    settings = given_settings(args, TESTS["bandwidth"])
+    settings = read_settings(args, TESTS["bandwidth"])
     seed = int(whole(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
     budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
     prepared = prepare(
@@ -153,7 +153,7 @@ def _run_records(args: argparse.Namespace) -> int:
         check_output(args.output)
         if Path(args.output).resolve() in {Path(path).resolve() for path in args.targets}:
             raise InputError(args.output, "also an input, and would be lost", "name another file")
-    settings = given_settings(args, TESTS["bandwidth"])
+    settings = read_settings(args, TESTS["bandwidth"])
     over, endpoint = (str(settings.pop(name, "")) for name in ("over", "endpoint"))
     evidence = read_evidence(args.targets, over=over, endpoint=endpoint)
     stored = tune_records(evidence, goal_named(args.goal), _limits(settings))

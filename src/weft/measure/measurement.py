@@ -2,7 +2,9 @@
 
 Each test is a module with a `Test` that names its settings, what it cannot run over and the
 function that runs it on a `Rig`. `run_test` checks, measures what surrounds the run, and makes the
-records. Entry points: `Test`, `run_test`, `measure`.
+records. A command's points are the combinations of a sweep, each repeated; repetitions go round, so
+that a slow drift of the machine is spread over the points.
+Entry points: `Test`, `run_test`, `measure`, `plan_points`, `run_point`.
 """
 
 from __future__ import annotations
@@ -35,10 +37,10 @@ from weft.measure.settings.options import (
     settings_from,
 )
 from weft.measure.settings.placement import AUTO
+from weft.measure.settings.sweep import sweep_points, swept_names
 from weft.measure.surroundings import Surroundings, endpoint_rows, observe_surroundings
-from weft.records import Plain, Provenance, Record, Row, Scalar, Series
+from weft.records import Plain, Provenance, Record, Row, Scalar, Series, note_ending
 
-ENDED = "ended: "
 # Settings that apply over MPI; mpirun and the library choose the others.
 MPI_SETTINGS = (
     "over",
@@ -209,7 +211,7 @@ def _point_settings(
 
 def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator[str]:
     if rig.ended:
-        yield f"{ENDED}{rig.ended}"
+        yield note_ending(rig.ended)
     programs = 2 if peer_name(rig.peer) == LOCAL else 1
     spinning, cpus = programs * rig.most_loops, len(os.sched_getaffinity(0))
     if settings.wait == "spin" and spinning > cpus:
@@ -246,3 +248,65 @@ def _build_record(
             weft_version=__version__, seed=common.seed, scenario_digest=common.digest
         ),
     )
+
+
+# ---- Many points ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One run of a test. `identity` is that of its records in a file."""
+
+    settings: Settings
+    repetition: int | None
+    identity: str
+    shown: tuple[str, ...]  # fields that the sweep varies
+
+
+def plan_points(
+    test: Test, fixed: Mapping[str, object], sweeps: Sequence[str], repeat: int, peer: str
+) -> list[Point]:
+    """Every point, checked before any runs."""
+    combinations = sweep_points(test.settings, fixed, sweeps)
+    if any(settings.route.transport == "mpi" for settings in combinations):
+        # Before anything loads libfabric: an MPI that brings its own cannot use another's.
+        mpi.this_rank()
+    for settings in combinations:
+        check_point(test, settings)
+    options = options_of(test.settings)
+    shown = tuple(options[name][0] for name in swept_names(sweeps))
+    return [
+        Point(
+            settings=settings,
+            repetition=number if repeat > 1 else None,
+            identity=digest(test.name, settings, peer, number),
+            shown=shown,
+        )
+        for number in range(1, repeat + 1)
+        for settings in combinations
+    ]
+
+
+def run_point(
+    test: Test, peer: Peer | None, point: Point, progress: Progress | None = None
+) -> Measurement:
+    """Measure one point."""
+    return run_test(
+        test,
+        peer,
+        point.settings,
+        shown=point.shown,
+        repetition=point.repetition,
+        identity=point.identity,
+        progress=progress,
+    )
+
+
+def identify(record: Record) -> str | None:
+    """The identity of the point that a record belongs to."""
+    return record.provenance.scenario_digest or None if record.kind == "measurement" else None
+
+
+def is_complete(test: Test, records: Sequence[Record]) -> bool:
+    """Whether a point ran to its end: its own record is the last."""
+    return records[-1].name == test.name and not records[-1].ending

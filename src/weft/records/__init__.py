@@ -29,6 +29,7 @@ from weft.records.schema import (
     Scalar,
     Series,
     Topology,
+    note_ending,
 )
 from weft.records.statistic import export_parquet, flatten, statistic
 from weft.records.store import (
@@ -68,6 +69,7 @@ __all__ = [
     "flatten",
     "format_comparison",
     "from_line",
+    "note_ending",
     "parse_check",
     "read_records",
     "replace_file",

@@ -134,6 +134,14 @@ class Provenance:
     scenario_digest: str | None = None
 
 
+_ENDED = "ended: "
+
+
+def note_ending(ending: str) -> str:
+    """The note of a record that says how its run ended; `Record.ending` reads it."""
+    return f"{_ENDED}{ending}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One observed run: a simulation point, a measurement, an evaluated model or study."""
@@ -162,6 +170,11 @@ class Record:
         object.__setattr__(self, "quantities", dict(self.quantities))
         object.__setattr__(self, "tables", tables)
         object.__setattr__(self, "notes", tuple(self.notes))
+
+    @property
+    def ending(self) -> str:
+        """How the run ended, if its notes say so: written by `note_ending`."""
+        return next((n.removeprefix(_ENDED) for n in self.notes if n.startswith(_ENDED)), "")
 
     @property
     def label(self) -> str:

@@ -25,7 +25,16 @@ from weft._core import (
 )
 from weft.errors import InvariantError
 from weft.fabric import Fabric
-from weft.records import Distribution, Provenance, Quantity, Record, Scalar, Series, Topology
+from weft.records import (
+    Distribution,
+    Provenance,
+    Quantity,
+    Record,
+    Scalar,
+    Series,
+    Topology,
+    note_ending,
+)
 from weft.records.schema import Row
 from weft.simulate.scenario import Scenario
 from weft.simulate.traffic import NEVER_PS
@@ -144,7 +153,8 @@ def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
 
 
 def _build_record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
-    notes = [f"ended: {ended} at {sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"]
+    span = f"{sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"
+    notes = [note_ending(f"{ended} at {span}")]
     notes += explain_stall(scenario.fabric, sim, ended)
     quantities = dict(_all_quantities(scenario, sim, groups))
     for name in dict.fromkeys(group.part for group in groups):

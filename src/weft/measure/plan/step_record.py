@@ -17,7 +17,17 @@ from weft import __version__
 from weft.measure.plan.generator import Generator
 from weft.measure.plan.plan import Program, Step
 from weft.measure.tests.rperf import BIAS, RperfSettings
-from weft.records import Distribution, Histogram, Plain, Provenance, Quantity, Record, Row, Scalar
+from weft.records import (
+    Distribution,
+    Histogram,
+    Plain,
+    Provenance,
+    Quantity,
+    Record,
+    Row,
+    Scalar,
+    note_ending,
+)
 
 Seen = Mapping[str, Mapping[str, Any]]  # by host
 Reports = Sequence[Mapping[str, Any]]
@@ -122,7 +132,7 @@ def _host_rows(addresses: Mapping[str, str], seen: Seen) -> Iterator[Row]:
 
 def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
     if interrupted:
-        yield "ended: interrupted"
+        yield note_ending("interrupted")
     for report in flows:
         if report["error"]:
             yield f"{report['source']}-{report['target']}: ended early: {report['error']}"

@@ -17,7 +17,6 @@ from statistics import median
 from typing import NamedTuple
 
 from weft.errors import InputError
-from weft.measure.measurement import ENDED
 from weft.measure.settings.placement import AUTO
 from weft.measure.tests.catalog import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
@@ -113,7 +112,7 @@ Found = list[tuple[Sourced, Setting]]
 
 def _complete(found: Found, where: str) -> tuple[Found, list[str]]:
     """Runs that reached their end; the others saw an unknown part of their point."""
-    kept = [f for f in found if not any(note.startswith(ENDED) for note in f[0].record.notes)]
+    kept = [f for f in found if not f[0].record.ending]
     ended = len(found) - len(kept)
     if not kept:
         raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")

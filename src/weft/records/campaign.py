@@ -1,0 +1,100 @@
+"""A resumable campaign: many points, their records kept in a file as they come.
+
+Points that a file already has complete are not run again; those that were cut short are. Measuring
+and simulating both run their points through `run_campaign`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from weft.records.output import check_output
+from weft.records.record_line import to_line
+from weft.records.run import Run
+from weft.records.schema import Record
+from weft.records.store import RecordWriter, read_records
+
+Identity = TypeVar("Identity", bound=Hashable)
+Point = TypeVar("Point")
+Records = tuple[Record, ...]
+# (identity, its records, whether the campaign is to end here) of each point, as they finish.
+Results = Iterable[tuple[Identity, Records, bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign(Generic[Identity, Point]):
+    """What is to run, and how its records are told apart in a file.
+
+    `identify` gives the identity of the point that a record belongs to, None for other records;
+    `is_complete` judges all records of one point, in the order they were written.
+    """
+
+    points: Mapping[Identity, Point]
+    identify: Callable[[Record], Identity | None]
+    is_complete: Callable[[Sequence[Record]], bool]
+    output: str | None = None
+
+    def read_complete(self) -> dict[Identity, Records]:
+        """Records of the points that the output has complete."""
+        if not self.output:
+            return {}
+        check_output(self.output)
+        if not Path(self.output).exists() or not Path(self.output).stat().st_size:
+            return {}
+        groups: dict[Identity, list[Record]] = {}
+        for record in read_records(self.output).records:
+            if (identity := self.identify(record)) is not None:
+                groups.setdefault(identity, []).append(record)
+        return {key: tuple(group) for key, group in groups.items() if self.is_complete(group)}
+
+
+def run_campaign(
+    campaign: Campaign[Identity, Point],
+    run_points: Callable[[Mapping[Identity, Point]], Results[Identity]],
+    *,
+    header: Callable[[], Run] | None = None,
+    on_resume: Callable[[int], None] = lambda _: None,
+) -> dict[Identity, Records]:
+    """Runs what is not stored and stores it; the records of all points that have some.
+
+    An interrupt keeps what is done. `on_resume` is called with the number of stored points.
+    """
+    done = campaign.read_complete()
+    stored = sum(identity in done for identity in campaign.points)
+    if stored:
+        on_resume(stored)
+    remaining = {key: point for key, point in campaign.points.items() if key not in done}
+    results = run_points(remaining)
+    with contextlib.ExitStack() as stack:
+        writer = None
+        if campaign.output and remaining:
+            writer = RecordWriter(campaign.output, header() if header else None)
+            stack.enter_context(writer)
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for identity, records, is_last in results:
+            done[identity] = records
+            for record in records if writer else ():
+                writer.append(record)  # type: ignore[union-attr]
+            if is_last:
+                return done
+        if writer and all(identity in done for identity in remaining):
+            _tidy(writer, campaign, {key: done[key] for key in remaining})
+    return done
+
+
+def _tidy(
+    writer: RecordWriter, campaign: Campaign[Identity, Point], records: Mapping[Identity, Records]
+) -> None:
+    """Records of one run in the order of its points; those of several runs as they came.
+
+    What a point left behind when it was cut short goes, now that it is complete.
+    """
+    if writer.alone:
+        writer.rewrite([record for group in records.values() for record in group])
+        return
+    lines = {to_line(record) for group in records.values() for record in group}
+    writer.discard(lambda r: campaign.identify(r) in records and to_line(r) not in lines)

@@ -19,9 +19,8 @@ from weft.host.testbed import persistent
 from weft.host.testbed.build import testbed
 from weft.host.testbed.wiring import SHAPES, Wiring
 from weft.switches import Failed, PortName, Tables
-from weft.switches.linux import driver as driver_module
 from weft.switches.linux import open_persistent_testbed, open_testbed
-from weft.switches.linux.driver import FOLDERS
+from weft.switches.linux.driver import FOLDERS, Timeouts
 
 TWO_HOPS = Wiring(hosts=("h1", "h2", "h3", "h4"), rate_bps=RATE_BPS, switches="two-hops")
 
@@ -75,18 +74,14 @@ def test_two_hops_are_both_shared_by_the_weights(tmp_path: Path) -> None:
             driver.close()
 
 
-def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_agents_that_hang_fail_their_ports_alone_and_hold_up_nobody_twice(tmp_path: Path) -> None:
     need_namespaces()
     answer_s = 3.0
     with testbed(TWO_HOPS) as bed:
-        driver = open_testbed(bed, tmp_path)
+        driver = open_testbed(bed, tmp_path, timeouts=Timeouts(ports_s=answer_s, port_s=0))
         stopped, other = [PortName("switch1", 1), PortName("h1", 1)], PortName("h2", 1)
         try:
             driver.read([*stopped, other])
-            monkeypatch.setattr(driver_module, "PORTS_S", answer_s)
-            monkeypatch.setattr(driver_module, "PORT_S", 0)
             pids = [agent_pid(bed, port.node) for port in stopped]
             for pid in pids:
                 os.kill(pid, signal.SIGSTOP)

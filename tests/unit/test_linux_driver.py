@@ -15,20 +15,22 @@ from weft.errors import InputError
 from weft.fabric import leaf_spine, one_switch
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, PortName
-from weft.switches.linux import LinuxSwitches, agent_connection, driver, open_agents
+from weft.switches.linux import LinuxSwitches, open_agents
 from weft.switches.linux.agent import RequestHandler, Server
-from weft.switches.linux.agent_connection import build_socket_path, receive, send
+from weft.switches.linux.agent_connection import (
+    REQUESTS,
+    PortResult,
+    PortResults,
+    ReadTables,
+    build_socket_path,
+)
+from weft.switches.linux.driver import Timeouts
 from weft.switches.linux.htb_ports import Ports
+from weft.wire import accept
 
 ANSWER_S = 0.5
+SHORT = Timeouts(answer_s=ANSWER_S, ports_s=ANSWER_S, port_s=0)
 SILENT = ("spine0", "spine1", "leaf1")
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_connection, "ANSWER_S", ANSWER_S)
-    monkeypatch.setattr(driver, "PORTS_S", ANSWER_S)
-    monkeypatch.setattr(driver, "PORT_S", 0)
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def switches(stack: ExitStack, tmp_path: Path) -> LinuxSwitches:
     for path in sockets.values():
         listening(stack, path)
     sockets["leaf0"] = build_socket_path(tmp_path / "leaf0")
-    made = open_agents(leaf_spine(2, 2, 1), sockets)
+    made = open_agents(leaf_spine(2, 2, 1), sockets, SHORT)
     stack.callback(made.close)
     return made
 
@@ -101,7 +103,7 @@ def test_a_fabric_of_which_no_agent_answers_is_not_discovered(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     listening(stack, tmp_path / "socket")
-    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"}, SHORT)
     stack.callback(made.close)
     with pytest.raises(InputError, match="agent of switch0: does not answer"):
         made.discover()
@@ -111,19 +113,49 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(
     stack: ExitStack, tmp_path: Path
 ) -> None:
     listener = listening(stack, tmp_path / "socket")
-    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"})
+    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"}, SHORT)
     stack.callback(made.close)
     port = PortName("switch0", 1)
-    made.read([port])
-    line = stack.enter_context(listener.accept()[0])
-    line.settimeout(5)
+    is_late, is_answered = threading.Event(), threading.Event()
 
-    def answer(problem: str) -> None:
-        assert receive(line) is not None
-        send(line, {"ports": [[1, {"failed": problem}]]})
+    def serve() -> None:
+        connection = accept(listener.accept()[0], None, REQUESTS)
+        for problem in ("of the first question", "of the second question"):
+            assert connection.next(5) is not None
+            assert is_late.wait(5)
+            connection.send(PortResults([PortResult(1, failed=problem)]))
+            is_answered.set()
+        connection.close()
 
-    answer("of the first question")
-    later = threading.Thread(target=answer, args=("of the second question",))
-    later.start()
+    agent = threading.Thread(target=serve)
+    agent.start()
+    assert "does not answer: not in 0.5 s; its ports have" in str(made.read([port]))
+    is_late.set()
+    assert is_answered.wait(5)
     assert made.read([port]) == {port: Failed("of the second question")}
-    later.join()
+    agent.join()
+
+
+def test_a_request_whose_time_was_over_before_the_handshake_is_never_sent(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    listener = listening(stack, tmp_path / "socket")
+    made = open_agents(one_switch(2), {"switch0": tmp_path / "socket"}, SHORT)
+    stack.callback(made.close)
+    assert "not in 0.5 s; nothing was sent" in str(made.read([PortName("switch0", 1)]))
+    requests: list[object] = []
+
+    def serve() -> None:
+        connection = accept(listener.accept()[0], None, REQUESTS)
+        requests.append(connection.next(5))
+        connection.send(PortResults([PortResult(2, failed="asked")]))
+        connection.close()
+
+    agent = threading.Thread(target=serve)
+    agent.start()
+    port, answer = PortName("switch0", 2), Failed("")
+    deadline = time.monotonic() + 5
+    while answer != Failed("asked") and time.monotonic() < deadline:
+        answer = made.read([port])[port]  # "still owes an answer" until the handshake is over
+    agent.join()
+    assert requests == [ReadTables([2])]

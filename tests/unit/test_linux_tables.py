@@ -5,9 +5,11 @@ The kernel is one that keeps what it is told, byte for byte; the live tests have
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
+import msgspec
 import pytest
 from fake_kernel import INDEX, FakeKernel
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from weft.errors import InputError
 from weft.host.net import htb, qdisc
 from weft.host.net.rtnetlink import Message
 from weft.switches import Foreign, Lane, Tables
+from weft.switches.linux.agent_connection import REQUESTS, WriteTables
 from weft.switches.linux.htb_tables import (
     LEVELS,
     QUEUES,
@@ -24,9 +27,7 @@ from weft.switches.linux.htb_tables import (
     build_single_queue,
     build_tree,
     choose_dscp,
-    decode_tables,
     decode_tree,
-    encode_tables,
     find_refusal,
 )
 
@@ -262,12 +263,13 @@ def test_what_a_port_cannot_be_told_is_refused(wanted: Tables, told: str) -> Non
 
 @EXAMPLES
 @given(tables())
-def test_tables_come_back_from_json(told: Tables) -> None:
-    assert decode_tables(encode_tables(told), "") == told
+def test_tables_come_back_from_the_wire(wanted: Tables) -> None:
+    request = WriteTables([(1, wanted)])
+    assert REQUESTS.decode(msgspec.json.encode(request)) == request
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
@@ -281,8 +283,11 @@ JSON = st.recursive(
     )
 )
 def test_json_that_is_not_tables_is_refused(data: object) -> None:
+    payload = json.dumps({"type": "writetables", "tables": [[1, data]]}).encode()
     try:
-        found = decode_tables(data, "tables of port 1")
-    except InputError:
+        request = REQUESTS.decode(payload)
+    except (InputError, msgspec.ValidationError):
         return
-    assert encode_tables(found) == data
+    assert isinstance(request, WriteTables)
+    (_, tables), *_ = request.tables
+    assert all(tables.weights[queue] > 0 for queue in tables.queue_of)

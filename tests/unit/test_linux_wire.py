@@ -1,8 +1,7 @@
-"""Frames between the driver and an agent, and what an agent answers to whom it does not know."""
+"""An agent and the driver's connection to it: requests, refusals, the process."""
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import struct
@@ -11,77 +10,37 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.switches import Failed
+from weft.switches import Failed, Tables
 from weft.switches.linux import agent_connection
 from weft.switches.linux.agent import RequestHandler, Server, main
 from weft.switches.linux.agent_connection import (
-    MAX_FRAME_BYTES,
-    VERSION,
+    ANSWERS,
+    REQUESTS,
     Agent,
-    FrameError,
-    receive,
-    send,
+    Answer,
+    Describe,
+    Description,
+    PortResults,
+    ReadAbilities,
+    ReadTables,
+    ReleasePorts,
+    Request,
+    WriteTables,
 )
 from weft.switches.linux.htb_ports import Ports, restore_ports
-
-Pair = tuple[socket.socket, socket.socket]
-
-
-@pytest.fixture
-def pair() -> Iterator[Pair]:
-    near, far = socket.socketpair()
-    with near, far:
-        yield near, far
-
-
-def framed(payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload)) + payload
-
-
-def test_a_message_comes_as_it_went_in_one_frame_with_its_version(pair: Pair) -> None:
-    near, far = pair
-    send(near, {"do": "read", "ports": [1, 2]})
-    assert receive(far) == {"weft": VERSION, "do": "read", "ports": [1, 2]}
-    near.close()
-    assert receive(far) is None
-
-
-@pytest.mark.parametrize(
-    ("sent", "told"),
-    [
-        (struct.pack(">I", MAX_FRAME_BYTES + 1), f"of {MAX_FRAME_BYTES + 1} bytes"),
-        (struct.pack(">I", 10) + b"{}", "ends after 2 of 10 bytes"),
-        (struct.pack(">I", 10), "ends after 0 of 10 bytes"),
-        (b"\0\0", "ends after 2 of 4 bytes"),
-        (framed(b"{"), "is not JSON"),
-        (framed(b"\xff"), "is not JSON"),
-        (framed(b"[" * 100_000), "is not JSON"),
-        (framed(b"[1]"), "is not a JSON object"),
-        (framed(b"{}"), "speaks version None"),
-        (framed(b'{"weft": 2}'), "speaks version 2, and this weft 1"),
-    ],
-)
-def test_what_is_no_message_is_refused(pair: Pair, sent: bytes, told: str) -> None:
-    near, far = pair
-    near.sendall(sent)
-    near.close()
-    with pytest.raises(FrameError, match=told):
-        receive(far)
-
-
-def test_a_message_that_is_too_long_is_not_sent(pair: Pair) -> None:
-    with pytest.raises(FrameError, match=f"send at most {MAX_FRAME_BYTES}"):
-        send(pair[0], {"do": "x" * MAX_FRAME_BYTES})
-
+from weft.wire import Connection, ConnectionLost, Failure, Message, connect
 
 # ---- An agent ---------------------------------------------------------------------------------
 
@@ -107,75 +66,109 @@ def agent(handler: RequestHandler, tmp_path: Path) -> Iterator[Agent]:
             thread.join()
 
 
-def asked(agent: Agent, message: agent_connection.Message) -> agent_connection.Message:
-    agent.ask(message, time.monotonic() + agent_connection.ANSWER_S)
-    found = agent_connection.await_answers([agent], agent_connection.ANSWER_S)[agent.node]
-    if isinstance(found, InputError):
-        raise found
-    return found
+def ask(agent: Agent, request: Request) -> Answer:
+    agent.ask(request, time.monotonic() + agent_connection.ANSWER_S)
+    answer = agent_connection.await_answers([agent], agent_connection.ANSWER_S)[agent.node]
+    if isinstance(answer, InputError):
+        raise answer
+    return answer
 
 
-def test_ports_that_are_unknown_or_gone_fail_one_by_one(agent: Agent) -> None:
-    for verb in ("abilities", "read"):
-        found = dict(asked(agent, {"do": verb, "ports": [1, 9]})["ports"])
-        assert "nonesuch: no such interface" in found[1]["failed"]
-        assert "port 9: is not of this switch" in found[9]["failed"]
+def describe(agent: Agent) -> Description:
+    answer = ask(agent, Describe())
+    assert isinstance(answer, Description)
+    return answer
 
 
-def test_tables_that_are_none_are_refused_before_anything_is_done(agent: Agent) -> None:
-    found = dict(asked(agent, {"do": "write", "tables": [[1, {"weights": []}]]})["ports"])
-    assert "are not tables" in found[1]["failed"]
+@pytest.mark.parametrize("request_type", [ReadAbilities, ReadTables])
+def test_ports_that_are_unknown_or_gone_fail_one_by_one(
+    agent: Agent, request_type: type[ReadTables]
+) -> None:
+    answer = ask(agent, request_type([1, 9]))
+    assert isinstance(answer, PortResults)
+    problems = {result.number: str(result.failed) for result in answer.ports}
+    assert "nonesuch: no such interface" in problems[1]
+    assert "port 9: is not of this switch" in problems[9]
+
+
+@contextmanager
+def connected(agent: Agent) -> Iterator[Connection[Any]]:
+    """A client that sends what it likes."""
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(agent.path))
+        connection = connect(stranger, None, "agent", ANSWERS)
+        yield connection
+        connection.close()
+
+
+class Dance(Message):
+    pass
+
+
+class RawWrite(Message, tag="writetables"):
+    tables: Any
+
+
+class RawRead(Message, tag="readtables"):
+    ports: Any
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("request_", "told"),
     [
-        ({"do": "dance"}, "cannot dance; ask describe, abilities, read, write, release"),
-        ({}, "cannot None"),
-        ({"do": "read"}, "ports are not numbers"),
-        ({"do": "read", "ports": [True]}, "ports are not numbers"),
-        ({"do": "write", "tables": [[1]]}, "are not tables of ports"),
-        ({"do": "write", "tables": {"1": {}}}, "are not tables of ports"),
+        (Dance(), "Invalid value 'dance'"),
+        (RawRead(None), "Expected `array`, got `null`"),
+        (RawRead([True]), "Expected `int`, got `bool`"),
+        (RawWrite([[1]]), "Expected `array` of length 2"),
+        (RawWrite({"1": {}}), "Expected `array`, got `object`"),
+        (RawWrite([[1, {"weights": []}]]), "missing required field `queue_of`"),
+        (RawWrite([[1, {"queue_of": [0], "weights": [0], "lane": None}]]), "queue 0 has weight 0"),
     ],
 )
-def test_requests_that_make_no_sense_are_refused_and_the_line_stays(
-    agent: Agent, message: agent_connection.Message, told: str
+def test_requests_that_make_no_sense_are_refused_and_end_their_connection_alone(
+    agent: Agent, request_: Message, told: str
 ) -> None:
-    with pytest.raises(InputError, match=told):
-        asked(agent, message)
-    assert asked(agent, {"do": "describe"})["ports"] == [[1, "nonesuch"]]
+    assert describe(agent).ports == [(1, "nonesuch")]
+    with connected(agent) as connection:
+        connection.send(request_)
+        refusal = connection.next(5)
+        assert isinstance(refusal, Failure)
+        assert told in f"{refusal.where}: {refusal.problem}"
+        with pytest.raises(ConnectionLost, match="closed the connection"):
+            connection.next(5)
+    assert describe(agent).ports == [(1, "nonesuch")]
 
 
-def test_a_broken_frame_ends_its_line_with_the_reason_and_no_other(agent: Agent) -> None:
-    assert asked(agent, {"do": "describe"})["node"] == "leaf1"
+def test_a_greeting_that_is_none_is_refused_with_the_reason(agent: Agent) -> None:
     with socket.socket(socket.AF_UNIX) as stranger:
         stranger.connect(str(agent.path))
-        stranger.sendall(framed(b"nonsense"))
-        assert "is not JSON" in str(receive(stranger))
-        assert receive(stranger) is None
-    assert asked(agent, {"do": "describe"})["node"] == "leaf1"
+        stranger.sendall(struct.pack(">I", 8) + b"nonsense")
+        assert b"control connection" in stranger.recv(4096)
+        assert stranger.recv(4096) == b""
+    assert describe(agent).node == "leaf1"
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=8,
-)
+NUMBERS = st.lists(st.integers(-(2**31), 2**31))
 
 
 @given(
-    verb=st.sampled_from(["describe", "abilities", "read", "write", "nothing"]) | JSON,
-    ports=st.lists(st.integers()) | JSON,
-    tables=st.lists(st.tuples(st.integers(), JSON)) | JSON,
+    st.just(Describe())
+    | st.just(ReleasePorts())
+    | st.builds(ReadAbilities, NUMBERS)
+    | st.builds(ReadTables, NUMBERS)
+    | st.builds(
+        lambda numbers: WriteTables([(n, Tables(queue_of=(0,), weights=(1,))) for n in numbers]),
+        NUMBERS,
+    )
 )
-def test_whatever_is_asked_is_answered_in_json(
-    tmp_path_factory: pytest.TempPathFactory, verb: object, ports: object, tables: object
+def test_every_request_has_an_answer_that_the_driver_can_read(
+    tmp_path_factory: pytest.TempPathFactory, request_: Request
 ) -> None:
-    message = json.loads(json.dumps({"do": verb, "ports": ports, "tables": tables}))
+    assert REQUESTS.decode(msgspec.json.encode(request_)) == request_
     with Rtnetlink() as link:
         folder = tmp_path_factory.getbasetemp()
-        found = RequestHandler("leaf1", Ports(link, {1: "nonesuch"}, folder)).answer(message)
-    assert json.loads(json.dumps(found)) == found
+        answer = RequestHandler("leaf1", Ports(link, {1: "nonesuch"}, folder)).answer(request_)
+    assert ANSWERS.decode(msgspec.json.encode(answer)) == answer
 
 
 def test_only_the_owner_may_open_the_socket(agent: Agent) -> None:
@@ -186,12 +179,14 @@ def test_an_agent_that_is_not_there_is_said_and_found_when_it_comes(
     handler: RequestHandler, tmp_path: Path
 ) -> None:
     found = Agent("leaf1", agent_connection.build_socket_path(tmp_path))
-    with pytest.raises(InputError, match=r"agent of leaf1: does not answer: .*see that it listens"):
-        asked(found, {"do": "describe"})
+    with pytest.raises(
+        InputError, match=r"agent of leaf1: does not answer: .*check that it listens"
+    ):
+        describe(found)
     with Server(tmp_path, handler) as server:
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        assert asked(found, {"do": "describe"})["node"] == "leaf1"
+        assert describe(found).node == "leaf1"
         thread.join()
         found.close()
 
@@ -219,7 +214,9 @@ def test_a_signal_waits_for_the_end_of_what_is_under_way(tmp_path: Path) -> None
     argv = [sys.executable, "-c", SLOW, str(folder)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
         agent = Agent("leaf1", agent_connection.build_socket_path(folder), lambda: process)
-        agent.ask({"do": "read", "ports": []}, time.monotonic() + agent_connection.ANSWER_S)
+        agent.ask(ReadTables([]), time.monotonic() + agent_connection.ANSWER_S)
+        while process.poll() is None and agent._connection is None:
+            assert agent.read_answer() is None  # the handshake
         assert process.stdout is not None
         assert process.stdout.readline() == b"begun\n"
         for _ in range(2):
@@ -243,7 +240,7 @@ def test_an_agent_imports_nothing_from_where_it_is_started(
         lambda: agent_connection.start_agent("leaf1", None, folder, {1: "lo"}),
     )
     try:
-        assert asked(agent, {"do": "describe"})["ports"] == [[1, "lo"]]
+        assert describe(agent).ports == [(1, "lo")]
     finally:
         agent.close()
     assert not folder.parent.exists()  # nothing is left of an agent that has taken no port
@@ -260,9 +257,9 @@ def test_of_two_drivers_that_start_an_agent_at_once_both_use_the_one_there_is(
     for agent in (first, second):
         agent.wake()
     for agent in (first, second):
-        assert asked(agent, {"do": "describe"})["node"] == "leaf1"
+        assert describe(agent).node == "leaf1"
     first.close()
-    assert asked(second, {"do": "describe"})["node"] == "leaf1"
+    assert describe(second).node == "leaf1"
     second.close()
     assert not folder.parent.exists()
 

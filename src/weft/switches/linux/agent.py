@@ -3,12 +3,12 @@
     python -m weft.switches.linux.agent NODE --folder DIR --port 1=swp1 --port 2=swp2
     python -m weft.switches.linux.agent NODE --folder DIR --release
 
-It listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which only its owner can
-open; to reach it from another machine, let ssh forward the socket. One request at a time is done,
-whoever asks, and SIGTERM waits for its end. The agent's own end changes nothing in the kernel; DIR
-keeps what ports had, and `--release` puts that back. Ports that carry the default route, those of a
-bridge that does among them, are refused unless they are allowed. Unverified on physical ports: it
-has run on virtual ones alone. Entry point: `main`. Units: bits per second.
+The agent listens on DIR/agent.sock (`weft.switches.linux.agent_connection`), which only its owner
+can open; use ssh to forward the socket from another machine. It serves one request at a time;
+SIGTERM waits for the current one. Ending the agent changes nothing in the kernel: DIR has the saved
+state of the ports, and `--release` restores it. Ports that carry the default route, directly or for
+their bridge, are refused unless they are allowed. Unverified on physical ports: ran on virtual ones
+only. Entry point: `main`. Units: bits per second.
 """
 
 from __future__ import annotations
@@ -19,144 +19,104 @@ import signal
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from weft.errors import InputError, WeftError
 from weft.host.net.file_lock import hold_lock
 from weft.host.net.rtnetlink import Rtnetlink
-from weft.switches.linux import agent_connection
 from weft.switches.linux.agent_connection import (
     EXIT_TIMEOUT_S,
-    FrameError,
-    Message,
+    REQUESTS,
+    Answer,
+    Describe,
+    Description,
+    PortResults,
+    ReadAbilities,
+    ReadTables,
+    Request,
+    WriteTables,
     build_socket_path,
+    encode_result,
 )
 from weft.switches.linux.htb_ports import Ports, release_ports, restore_ports
-from weft.switches.linux.htb_tables import decode_tables, encode_tables
 from weft.switches.tables import Ability, Failed, Foreign, Tables
 from weft.units import parse_rate
-
-PortResult = Ability | Tables | Foreign | Failed
+from weft.wire import Connection, Failure, ProtocolError, accept
 
 _MAX_PATH = 107  # of a Unix socket
+_IDLE_S = 3600.0
 
 
-# ---- What it answers --------------------------------------------------------------------------
+# ---- Requests ---------------------------------------------------------------------------------
 
 
 class RequestHandler:
-    """What is asked of the ports of a node, and what is answered."""
+    """Carries out requests about the ports of a node."""
 
     def __init__(self, node: str, ports: Ports) -> None:
         self.node = node
         self._ports = ports
         self._lock = threading.Lock()
-        self._verbs: Mapping[str, Callable[[Message], Message]] = {
-            "describe": self._describe,
-            "abilities": self._abilities,
-            "read": self._read,
-            "write": self._write,
-            "release": self._release,
-        }
 
-    def answer(self, message: Message) -> Message:
-        verb = self._verbs.get(str(message.get("do")))
+    def answer(self, request: Request) -> Answer | Failure:
         try:
-            if verb is None:
-                problem = f"cannot {message.get('do')!s:.40}"
-                raise InputError(f"agent of {self.node}", problem, f"ask {', '.join(self._verbs)}")
             with self._lock:
-                return verb(message)
+                return self._carry_out(request)
         except InputError as error:
-            return {"error": [error.where, error.problem, error.remedy]}
+            return Failure.from_error(error)
         except OSError as error:
-            return {"error": [f"agent of {self.node}", str(error), ""]}
+            return Failure(f"agent of {self.node}", str(error), "")
 
     def finish(self) -> None:
-        """Waits for what is under way; nothing more is begun."""
+        """Waits for the current request; none begins after that."""
         self._lock.acquire()
 
-    def _describe(self, _: Message) -> Message:
-        return {
-            "node": self.node,
-            "ports": [[n, name] for n, name in self._ports.interfaces.items()],
-            "forwarding": [[mac, n] for mac, n in self._ports.forwarding().items()],
-        }
-
-    def _abilities(self, message: Message) -> Message:
-        return {"ports": _encode_results(self._ports.abilities(_read_numbers(message)))}
-
-    def _read(self, message: Message) -> Message:
-        return {"ports": _encode_results(self._ports.read(_read_numbers(message)))}
-
-    def _write(self, message: Message) -> Message:
-        wanted: dict[int, Tables] = {}
-        refused: dict[int, PortResult] = {}
-        for number, data in _read_pairs(message):
-            try:
-                wanted[number] = decode_tables(data, f"tables of {self.node} port {number}")
-            except InputError as error:
-                refused[number] = Failed(str(error))
-        return {"ports": _encode_results({**refused, **self._ports.write(wanted)})}
-
-    def _release(self, _: Message) -> Message:
-        released = restore_ports(self._ports.folder)
-        return {"released": list(released.restored), "left": list(released.left_alone)}
+    def _carry_out(self, request: Request) -> Answer:
+        ports = self._ports
+        if isinstance(request, Describe):
+            interfaces = [*ports.interfaces.items()]
+            return Description(self.node, interfaces, [*ports.forwarding().items()])
+        if isinstance(request, ReadAbilities):
+            return _encode_results(ports.abilities(request.ports))
+        if isinstance(request, ReadTables):
+            return _encode_results(ports.read(request.ports))
+        if isinstance(request, WriteTables):
+            return _encode_results(ports.write(dict(request.tables)))
+        return restore_ports(ports.folder)
 
 
-def _read_numbers(message: Message) -> list[int]:
-    numbers = message.get("ports")
-    if not isinstance(numbers, list) or any(type(number) is not int for number in numbers):
-        raise InputError("request", "ports are not numbers", "send a list of whole numbers")
-    return numbers
-
-
-def _read_pairs(message: Message) -> list[tuple[int, Any]]:
-    tables = message.get("tables")
-    pairs: list[Any] = tables if isinstance(tables, list) else [None]
-    if any(
-        not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int for pair in pairs
-    ):
-        raise InputError("request", "are not tables of ports", "send [number, tables] of each")
-    return [(number, data) for number, data in pairs]
-
-
-def _encode_results(results: Mapping[int, PortResult]) -> list[list[Any]]:
-    return [[number, _encode_result(result)] for number, result in results.items()]
-
-
-def _encode_result(result: PortResult) -> Message:
-    if isinstance(result, Failed):
-        return {"failed": result.problem}
-    if isinstance(result, Foreign):
-        return {"foreign": result.what}
-    return encode_tables(result) if isinstance(result, Tables) else asdict(result)
+def _encode_results(results: Mapping[int, Ability | Tables | Foreign | Failed]) -> PortResults:
+    return PortResults([encode_result(number, result) for number, result in results.items()])
 
 
 # ---- The process ------------------------------------------------------------------------------
 
 
 class _Session(socketserver.BaseRequestHandler):
-    def handle(self) -> None:
-        with suppress(OSError):  # the driver has gone
-            self._talk()
+    server: Server
 
-    def _talk(self) -> None:
+    def handle(self) -> None:
+        with suppress(OSError, WeftError):  # the driver is gone, or was told why it is refused
+            self._talk(accept(self.request, None, REQUESTS))
+
+    def _talk(self, connection: Connection[Request]) -> None:
         try:
-            while (message := agent_connection.receive(self.request)) is not None:
-                agent_connection.send(self.request, self.server.handler.answer(message))  # type: ignore[attr-defined]
-        except FrameError as error:
-            agent_connection.send(
-                self.request, {"error": [error.where, error.problem, error.remedy]}
-            )
+            while True:
+                request = connection.next(_IDLE_S)
+                if request is not None:
+                    connection.send(self.server.handler.answer(request))
+        except InputError as error:  # tables that no port could have
+            connection.send(Failure.from_error(error))
+        except ProtocolError as error:
+            connection.send(Failure("request", str(error), "use the same weft on both sides"))
+        finally:
+            connection.close()
 
 
 class Server(socketserver.ThreadingUnixStreamServer):
-    """Listens in an agent's folder, whose owner alone may ask."""
+    """Listens in the agent's folder; only the owner can connect."""
 
     daemon_threads = True
 
@@ -170,7 +130,7 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 
 def serve(node: str, ports: Ports) -> None:
-    """Until a signal ends it."""
+    """Serves until a signal ends it."""
     folder = ports.folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if len(str(build_socket_path(folder))) > _MAX_PATH:
@@ -190,7 +150,7 @@ def serve(node: str, ports: Ports) -> None:
 
 
 def _exit_on_signal(*_: object) -> None:
-    """Raised once, where connections are accepted: requests are done by other threads."""
+    """Interrupts the accept loop, once; other threads carry out requests."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     sys.exit(0)
@@ -251,7 +211,7 @@ def _parse_numbered(option: str, words: Sequence[str]) -> dict[int, str]:
     for word in words:
         number, _, name = word.partition("=")
         if not number.isdecimal() or int(number) < 1 or not name or int(number) in values:
-            raise InputError(f"{option} {word}", "is not N=..., each N once from 1", "mend it")
+            raise InputError(f"{option} {word}", "is not N=..., each N once from 1", "correct it")
         values[int(number)] = name
     return values
 

@@ -1,27 +1,40 @@
-"""The Linux driver: asks the agent of every node for what the controller wants of its ports.
+"""The Linux driver: asks each node's agent to read or program its ports.
 
-All agents are asked before the first answer is awaited, and all have the same time for it, so that
-they work side by side; an agent that does not answer fails its own ports alone. What agents do is
-in `weft.switches.linux.htb_ports`. Several drivers may use the same agents. Entry points:
-`on_testbed`, `on_bed`, `with_agents`.
+The driver sends all requests before it awaits the first answer, and all agents have the same time,
+so they work in parallel. An agent that does not answer fails only its own ports. Several drivers
+may use the same agents. Entry points: `open_persistent_testbed`, `open_testbed`, `open_agents`.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric, check_fabric
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
-from weft.switches.linux import agent_connection
-from weft.switches.linux.agent_connection import Agent, Message, build_socket_path, start_agent
-from weft.switches.linux.htb_ports import Release, decode_release
-from weft.switches.linux.htb_tables import decode_tables, encode_tables
+from weft.switches.linux.agent_connection import (
+    ANSWER_S,
+    Agent,
+    Answer,
+    Describe,
+    Description,
+    PortResults,
+    ReadAbilities,
+    ReadTables,
+    Released,
+    ReleasePorts,
+    Request,
+    WriteTables,
+    await_answers,
+    build_socket_path,
+    start_agent,
+)
 from weft.switches.linux.testbed_discovery import (
     Discovery,
     Forwarding,
@@ -31,68 +44,73 @@ from weft.switches.linux.testbed_discovery import (
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
 FOLDERS = Path("/run/weft/switches")
-# A port takes milliseconds, some tens of them on a busy machine. Those of a node wait in turn, and
-# so do those of all nodes when they are taken over.
-PORTS_S, PORT_S = 1.0, 0.05
 _T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """How long agents may take: `answer_s` to start, describe or release; for tables `ports_s`
+    and `port_s` per port. A port takes milliseconds, some tens on a busy machine. The ports of a
+    node wait in turn, and so do those of all nodes while they are taken over."""
+
+    answer_s: float = ANSWER_S
+    ports_s: float = 1.0
+    port_s: float = 0.05
 
 
 class LinuxSwitches:
     """Ports of nodes that have an agent.
 
-    After a discovery `addresses` has the hosts' names by their addresses on the network, where
-    those are known, and `notes` what could not be seen; after a release, what was left alone.
+    After a discovery `addresses` has the hosts' names by IP address where known, and `notes` what
+    could not be read; after a release `notes` has the ports that were left alone.
     """
 
     def __init__(
-        self, agents: Iterable[Agent], discovered: Callable[[Forwarding], Discovery]
+        self,
+        agents: Iterable[Agent],
+        build_discovery: Callable[[Forwarding], Discovery],
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
     ) -> None:
         self._agents = {agent.node: agent for agent in agents}
-        self._build_discovery = discovered
+        self._build_discovery = build_discovery
+        self._timeouts = timeouts
         self.addresses: Mapping[str, str] = {}
         self.notes: tuple[str, ...] = ()
 
     def discover(self) -> Fabric:
-        """With what answers: agents that do not are told in `notes`, unless none does."""
-        described = self._ask_agents(
-            {node: {"do": "describe"} for node in self._agents}, agent_connection.ANSWER_S
-        )
-        silent = [one for one in described.values() if isinstance(one, InputError)]
-        if silent and len(silent) == len(described):
+        """From the agents that answer; the others are in `notes`, unless none answers."""
+        answers = self._ask_agents(dict.fromkeys(self._agents, Describe()))
+        silent = [answer for answer in answers.values() if isinstance(answer, InputError)]
+        if silent and len(silent) == len(answers):
             raise silent[0]
         discovery = self._build_discovery(
             {
-                node: {str(mac): int(port) for mac, port in answer["forwarding"]}
-                for node, answer in described.items()
-                if not isinstance(answer, InputError)
+                node: dict(answer.forwarding)
+                for node, answer in answers.items()
+                if isinstance(answer, Description)
             }
         )
         self.addresses, self.notes = discovery.addresses, (*map(str, silent), *discovery.notes)
         return discovery.fabric
 
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
-        requests = {
-            node: {"do": "abilities", "ports": [port.port for port in node_ports]}
-            for node, node_ports in _group_by_node(ports).items()
-        }
-        return self._ask_ports(ports, requests, lambda _, data: Ability(**data))
+        requests = {node: ReadAbilities(ns) for node, ns in _group_by_node(ports).items()}
+        results = self._ask_ports(ports, requests)
+        return {port: _check_kind(result, (Ability, Failed)) for port, result in results.items()}
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
-        requests = {
-            node: {"do": "read", "ports": [port.port for port in node_ports]}
-            for node, node_ports in _group_by_node(ports).items()
-        }
-        return self._ask_ports(ports, requests, _decode_port)
+        requests = {node: ReadTables(ns) for node, ns in _group_by_node(ports).items()}
+        results = self._ask_ports(ports, requests)
+        kinds = (Tables, Foreign, Failed)
+        return {port: _check_kind(result, kinds) for port, result in results.items()}
 
     def write(self, wanted: Mapping[PortName, Tables]) -> dict[PortName, Tables | Failed]:
         requests = {
-            node: {
-                "do": "write",
-                "tables": [[port.port, encode_tables(wanted[port])] for port in node_ports],
-            }
-            for node, node_ports in _group_by_node(wanted).items()
+            node: WriteTables([(number, wanted[PortName(node, number)]) for number in numbers])
+            for node, numbers in _group_by_node(wanted).items()
         }
-        return self._ask_ports(wanted, requests, lambda port, data: decode_tables(data, str(port)))
+        results = self._ask_ports(wanted, requests)
+        return {port: _check_kind(result, (Tables, Failed)) for port, result in results.items()}
 
     @property
     def unanswered(self) -> tuple[PortName, ...]:
@@ -101,92 +119,88 @@ class LinuxSwitches:
 
     def open_second(self) -> LinuxSwitches:
         """With connections of its own to the same agents."""
-        return LinuxSwitches(
-            [agent.copy() for agent in self._agents.values()], self._build_discovery
-        )
+        agents = [agent.copy() for agent in self._agents.values()]
+        return LinuxSwitches(agents, self._build_discovery, self._timeouts)
 
     def learn_from(self, second: LinuxSwitches) -> None:
         self.addresses, self.notes = second.addresses, second.notes
 
     def release(self) -> dict[str, list[str]]:
-        """Every port that was taken over has again what it had; interfaces of each node.
+        """Restores every port that was taken over; interfaces by node.
 
-        A port to which someone has given another root keeps that, and is named in `notes`.
+        A port whose root someone has replaced keeps that root, and is named in `notes`.
         """
-        answers = self._ask_agents(
-            {node: {"do": "release"} for node in self._agents}, agent_connection.ANSWER_S
-        )
-        done: dict[str, Release] = {}
+        answers = self._ask_agents(dict.fromkeys(self._agents, ReleasePorts()))
+        released: dict[str, Released] = {}
         for node, answer in answers.items():
             if isinstance(answer, InputError):
                 raise answer
-            done[node] = decode_release(answer)
+            if isinstance(answer, Released):
+                released[node] = answer
         self.notes = tuple(
-            f"{node} {interface}" for node in done for interface in done[node].left_alone
+            f"{node} {why}" for node in released for why in released[node].left_alone
         )
-        return {node: list(interface.restored) for node, interface in done.items()}
+        return {node: answer.restored for node, answer in released.items()}
 
     def close(self) -> None:
         for agent in self._agents.values():
             agent.close()
 
     def _ask_ports(
-        self,
-        ports: Collection[PortName],
-        requests: Mapping[str, Message],
-        read: Callable[[PortName, Any], _T],
-    ) -> dict[PortName, _T | Failed]:
-        answers = self._ask_agents(requests, PORTS_S + PORT_S * len(ports))
-        return {port: _decode_answer(port, answers[port.node], read) for port in ports}
+        self, ports: Collection[PortName], requests: Mapping[str, Request]
+    ) -> dict[PortName, Ability | Tables | Foreign | Failed]:
+        timeouts = self._timeouts
+        answers = self._ask_agents(requests, timeouts.ports_s + timeouts.port_s * len(ports))
+        return {port: _find_result(port, answers[port.node]) for port in ports}
 
     def _ask_agents(
-        self, messages: Mapping[str, Message], seconds: float
-    ) -> dict[str, Message | InputError]:
-        """What each node's agent answers in so much time, or why it does not."""
-        deadline = time.monotonic() + agent_connection.ANSWER_S
+        self, requests: Mapping[str, Request], seconds: float | None = None
+    ) -> dict[str, Answer | InputError]:
+        """The answer of each node's agent within this time, or why there is none."""
+        answer_s = self._timeouts.answer_s
+        deadline = time.monotonic() + answer_s
         failed: dict[str, InputError] = {}
         for step in (self._wake, self._ask):
-            for node, message in messages.items():
+            for node, request in requests.items():
                 if node not in failed:
                     try:
-                        step(node, message, deadline)
+                        step(node, request, deadline)
                     except InputError as error:
                         failed[node] = error
-        agents = [self._agents[node] for node in messages if node not in failed]
-        return {**failed, **agent_connection.await_answers(agents, seconds)}
+        agents = [self._agents[node] for node in requests if node not in failed]
+        return {**failed, **await_answers(agents, answer_s if seconds is None else seconds)}
 
-    def _wake(self, node: str, _: Message, __: float) -> None:
+    def _wake(self, node: str, _: Request, __: float) -> None:
         if node not in self._agents:
             nodes = ", ".join(self._agents)
-            raise InputError(node, "no agent is known for it", f"there are {nodes}")
+            raise InputError(node, "has no agent", f"agents are known for {nodes}")
         self._agents[node].wake()
 
-    def _ask(self, node: str, message: Message, deadline: float) -> None:
-        self._agents[node].ask(message, deadline)
+    def _ask(self, node: str, request: Request, deadline: float) -> None:
+        self._agents[node].ask(request, deadline)
 
 
-def _group_by_node(ports: Iterable[PortName]) -> dict[str, list[PortName]]:
-    by_node: dict[str, list[PortName]] = {}
+def _group_by_node(ports: Iterable[PortName]) -> dict[str, list[int]]:
+    by_node: dict[str, list[int]] = {}
     for port in ports:
-        by_node.setdefault(port.node, []).append(port)
+        by_node.setdefault(port.node, []).append(port.port)
     return by_node
 
 
-def _decode_port(port: PortName, data: Any) -> Tables | Foreign:
-    return Foreign(data["foreign"]) if "foreign" in data else decode_tables(data, str(port))
-
-
-def _decode_answer(
-    port: PortName, answer: Message | InputError, read: Callable[[PortName, Any], _T]
-) -> _T | Failed:
+def _find_result(
+    port: PortName, answer: Answer | InputError
+) -> Ability | Tables | Foreign | Failed:
     if isinstance(answer, InputError):
         return Failed(str(answer))
-    data = dict(answer["ports"]).get(port.port)
-    if data is None:
-        return Failed("the agent does not speak of it")
-    if "failed" in data:
-        return Failed(str(data["failed"]))
-    return read(port, data)
+    results = answer.ports if isinstance(answer, PortResults) else []
+    values = [result.value for result in results if result.number == port.port]
+    return values[0] if values else Failed("the agent's answer does not name it")
+
+
+def _check_kind(result: object, kinds: tuple[type[_T], ...]) -> _T | Failed:
+    if isinstance(result, kinds):
+        return result
+    return Failed(f"the agent answered {type(result).__name__}")
 
 
 # ---- Which switches ---------------------------------------------------------------------------
@@ -197,32 +211,41 @@ def open_persistent_testbed(
 ) -> LinuxSwitches:
     """The switches of a testbed that is up (`weft testbed up`), and its hosts' adapters.
 
-    Ports that it has lost fail; the others do not wait for them.
+    Missing ports fail; the others do not wait for them.
     """
     bed = persistent.find_damaged_testbed(name)
     return open_testbed(bed, FOLDERS / name, name=name, adapters=adapters)
 
 
 def open_testbed(
-    bed: Testbed, folder: Path, *, name: str = "testbed", adapters: bool = True
+    bed: Testbed,
+    folder: Path,
+    *,
+    name: str = "testbed",
+    adapters: bool = True,
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
 ) -> LinuxSwitches:
-    """Those of a testbed, with an agent for each in its namespace, started where none listens."""
+    """The switches of a testbed, with an agent in each namespace; starts agents where none runs."""
     nodes = [*bed.layout.switches, *(bed.wiring.hosts if adapters else ())]
     agents = [_build_agent(bed, node, folder / node) for node in nodes]
-    return LinuxSwitches(agents, partial(discover_testbed, bed, name))
+    return LinuxSwitches(agents, partial(discover_testbed, bed, name), timeouts)
 
 
 def _build_agent(bed: Testbed, node: str, folder: Path) -> Agent:
-    begin = partial(start_agent, node, bed.namespace(node), folder, list_interfaces(bed, node))
-    return Agent(node, build_socket_path(folder), begin)
+    start = partial(start_agent, node, bed.namespace(node), folder, list_interfaces(bed, node))
+    return Agent(node, build_socket_path(folder), start)
 
 
-def open_agents(fabric: Fabric, sockets: Mapping[str, Path]) -> LinuxSwitches:
-    """Those of a fabric that is known, with agents that run already: socket of each node."""
+def open_agents(
+    fabric: Fabric,
+    sockets: Mapping[str, Path],
+    timeouts: Timeouts = Timeouts(),  # noqa: B008 (frozen)
+) -> LinuxSwitches:
+    """The switches of a known fabric, with agents that already run: the socket of each node."""
     if fabric.routes is None:
         raise InputError(f"fabric {fabric.name}", "has no routes", "route it")
     unknown = sockets.keys() - {node.name for node in fabric.nodes}
     if unknown:
-        raise InputError(f"agent of {min(unknown)}", "is not of the fabric", "name a node of it")
+        raise InputError(f"agent of {min(unknown)}", "is not in the fabric", "name a node of it")
     agents = [Agent(node, path) for node, path in sockets.items()]
-    return LinuxSwitches(agents, lambda _: Discovery(fabric=check_fabric(fabric)))
+    return LinuxSwitches(agents, lambda _: Discovery(fabric=check_fabric(fabric)), timeouts)

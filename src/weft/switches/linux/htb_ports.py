@@ -30,10 +30,12 @@ from weft.switches.linux.agent_connection import (
     ANSWER_S,
     EXIT_TIMEOUT_S,
     Agent,
+    Answer,
+    Released,
+    ReleasePorts,
     await_answers,
     build_socket_path,
 )
-from weft.switches.linux.agent_connection import Message as AgentMessage
 from weft.switches.linux.htb_tables import (
     build_ability,
     build_single_queue,
@@ -320,57 +322,46 @@ def _read_speed_bps(end: LinkEnd) -> int | None:
 # ---- What ports had ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
-    """Interfaces that have again what they had, and why others have not, in words."""
-
-    restored: tuple[str, ...]
-    left_alone: tuple[str, ...]
-
-
-def release_ports(node: str, folder: Path) -> Release:
-    """Gives the ports of a node back, by its agent if that runs."""
+def release_ports(node: str, folder: Path) -> Released:
+    """Restores the ports of a node, by its agent if that runs."""
     if not folder.is_dir():
-        return Release(restored=(), left_alone=())
+        return Released([], [])
     agent = Agent(node, build_socket_path(folder))
-    answer: AgentMessage | InputError
+    answer: Answer | InputError
     try:
-        agent.ask({"do": "release"}, time.monotonic() + ANSWER_S)
+        agent.ask(ReleasePorts(), time.monotonic() + ANSWER_S)
         answer = await_answers([agent], ANSWER_S)[node]
     except InputError as error:
         answer = error
     is_running = agent.is_connected
     agent.close()
-    if not is_running:  # nobody listens, or nobody any more: then the lock is free, or will be
+    if isinstance(answer, Released):
+        return answer
+    if not is_running:  # no agent listens, or not any more: the lock is free, or will be
         with hold_lock(folder / "lock", f"agent of {node}", "release", EXIT_TIMEOUT_S):
             return restore_ports(folder)
     if isinstance(answer, InputError):
         raise answer
-    return decode_release(answer)
+    raise InputError(f"agent of {node}", f"answered {answer.kind} to a release")
 
 
-def decode_release(answer: AgentMessage) -> Release:
-    return Release(
-        restored=tuple(map(str, answer["released"])), left_alone=tuple(map(str, answer["left"]))
-    )
-
-
-def restore_ports(folder: Path) -> Release:
-    """Every port that was taken over has again what it had, where that is still ours to do."""
-    restored: list[str] = []
-    left_alone: list[str] = []
+def restore_ports(folder: Path) -> Released:
+    """Restores every port that was taken over, except those that someone else has changed."""
+    released = Released([], [])
     failures: list[Exception] = []
     for path in sorted(folder.glob("*.json")):
         try:
             other = _restore_port(path)
         except (InputError, OSError) as error:
             failures.append(error)
+            continue
+        if other is None:
+            released.restored.append(path.stem)
         else:
-            restored += [path.stem] if other is None else []
-            left_alone += [f"{path.stem} has {other}, not weft's"] if other is not None else []
+            released.left_alone.append(f"{path.stem} has {other}, not weft's")
     if failures:
         raise failures[0]
-    return Release(restored=tuple(restored), left_alone=tuple(left_alone))
+    return released
 
 
 def _restore_port(path: Path) -> str | None:

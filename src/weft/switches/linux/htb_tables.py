@@ -6,13 +6,12 @@ that bears no other level. A queue of weight 0, which no level may use, has a cl
 The latency lane is the one class of priority 0, its ceil is its rate and its burst the limit; since
 the kernel keeps a burst in ticks, the limit also stands, exactly, in the quantum (one more, as 0 is
 the kernel's own choice), which of a class alone in its priority means nothing. Entry points:
-`tree_of`, `tables_of`, `refusal`, `as_json`, `tables_from`. Units: kbit/s, bits per second, bytes.
+`build_tree`, `decode_tree`, `find_refusal`. Units: kbit/s, bits per second, bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from weft.errors import InputError
 from weft.host.net import htb
@@ -121,36 +120,3 @@ def _find_lane(classes: Sequence[HtbClass]) -> Lane | None:
     lanes = (n for n, htb_class in enumerate(classes) if htb_class.priority == _LANE)
     queue = next(lanes, None)
     return None if queue is None else Lane(queue=queue, limit=classes[queue].quantum_bytes - 1)
-
-
-# ---- As JSON ----------------------------------------------------------------------------------
-
-
-def encode_tables(tables: Tables) -> dict[str, Any]:
-    lane = tables.lane
-    return {
-        "queue_of": list(tables.queue_of),
-        "weights": list(tables.weights),
-        "lane": None if lane is None else [lane.queue, lane.limit],
-    }
-
-
-def decode_tables(data: Any, where: str) -> Tables:
-    """Tables that someone sent; whatever is none is refused."""
-    if not isinstance(data, dict) or data.keys() != {"queue_of", "weights", "lane"}:
-        raise InputError(where, "are not tables", "send queue_of, weights and lane")
-    lane = data["lane"]
-    numbers = _check_integers(lane, where) if lane is not None else []
-    if len(numbers) not in (0, 2) or (lane is not None and not numbers):
-        raise InputError(where, f"a lane of {len(numbers)} numbers", "send its queue and limit")
-    return Tables(
-        queue_of=tuple(_check_integers(data["queue_of"], where)),
-        weights=tuple(_check_integers(data["weights"], where)),
-        lane=Lane(queue=numbers[0], limit=numbers[1]) if numbers else None,
-    )
-
-
-def _check_integers(data: Any, where: str) -> list[int]:
-    if not isinstance(data, list) or any(type(number) is not int for number in data):
-        raise InputError(where, "are not whole numbers", "send a list of them")
-    return data

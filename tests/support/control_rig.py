@@ -9,7 +9,7 @@ from typing import Any, NoReturn, Self
 from control_parts import FABRIC, KINDS, VLARB, ports_of
 
 from weft.control.runtime.drivers import SwitchDrivers
-from weft.control.runtime.engine import Engine, RollbackTo, Ticket
+from weft.control.runtime.engine import Batching, Engine, RollbackTo, Ticket
 from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.reconcile import Pace, Reconciler
 from weft.control.runtime.restore import restore_state
@@ -106,6 +106,7 @@ class Rig:
         settings: Settings | None = None,
         models: Mapping[str, ApplicationModel] = KINDS,
         pace: Pace | None = None,
+        batching: Batching | None = None,
     ) -> None:
         self.clock = Clock()
         self.switches: Any = switches or Memory()
@@ -136,6 +137,7 @@ class Rig:
                 {name: state.target[name] for name in ports}, state.revision
             ),
             request_discovery=self.explorer.request_discovery,
+            batching=batching,
         )
         self.reconciler.set_targets(dict(found.state.target), found.state.revision)
 

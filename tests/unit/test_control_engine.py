@@ -15,6 +15,7 @@ from control_rig import Rig
 from weft.control.runtime.engine import (
     LONGEST_GAP_S,
     TICK_S,
+    Batching,
     Busy,
     Engine,
     LeaseClock,
@@ -40,12 +41,17 @@ from weft.control.state.events import (
 from weft.control.store.sqlite_store import CannotWrite
 
 
+def open_rig(tmp_path: Path, batching: Batching | None = None) -> Rig:
+    rig = Rig(tmp_path / "control.db", batching=batching)
+    rig.turn()
+    return rig
+
+
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path / "control.db")
-    made.turn()
-    yield made
-    made.close()
+    opened = open_rig(tmp_path)
+    yield opened
+    opened.close()
 
 
 def register(rig: Rig, name: str, number: int, ttl_s: float = 10.0) -> str:
@@ -103,10 +109,9 @@ def test_more_ports_than_can_be_recomputed_at_once_wait_and_are_recomputed_for_a
 
 
 def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_and_in_the_end(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("weft.control.runtime.engine.MANY", 2)
-    monkeypatch.setattr("weft.control.runtime.engine.TOGETHER", 5)
+    rig = open_rig(tmp_path, Batching(large_batch=2, settle_every=5))
     id_ = register(rig, "calm", 1)
     for number, told in ((10, 0), (20, 0), (30, 1), (40, 1)):  # 1 + 2, 4, 6, and 2 events
         rig.ask_all([connect(id_, "h0", "h2", number), connect(id_, "h1", "h3", number + 1)])
@@ -115,6 +120,7 @@ def test_while_many_events_come_ports_are_recomputed_for_some_of_them_at_once_an
     rig.engine.turn([])
     assert rig.engine.state.pending is None
     assert len(rig.store.load().connections) == 8
+    rig.close()
 
 
 def test_each_caller_is_told_its_own_answers(rig: Rig) -> None:
@@ -320,10 +326,11 @@ def test_a_rollback_goes_to_any_revision_that_is_kept_and_apply_resumes(rig: Rig
     assert {n: t for n, t in rig.engine.state.target.items() if n in one} == one
 
 
-def test_more_than_can_wait_is_turned_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.control.runtime.engine.MOST_TICKETS", 2)
+def test_more_than_can_wait_is_turned_away(tmp_path: Path) -> None:
+    rig = open_rig(tmp_path, Batching(max_tickets=2))
     engine: Engine = rig.engine
     for _ in range(2):
         engine.submit(Ticket([], lambda _: None))
     with pytest.raises(Busy, match="2 requests wait"):
         engine.submit(Ticket([], lambda _: None))
+    rig.close()

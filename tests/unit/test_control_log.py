@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from weft.control.runtime.log import Log
+from weft.control.runtime.controller import Log
 
 LONG = "x" * 1000
 
@@ -18,8 +18,8 @@ def test_lines_come_in_order_and_the_last_before_the_end() -> None:
     told: list[str] = []
     log = Log(told.append)
     for n in range(50):
-        log.tell(f"{n}")
-    log.say(lambda: told.append("last"))
+        log.write(f"{n}")
+    log.call(lambda: told.append("last"))
     log.close()
     assert told == [*(f"{n}" for n in range(50)), "last"]
 
@@ -29,7 +29,7 @@ def test_a_reader_that_sleeps_holds_up_nobody_and_is_told_what_it_lost() -> None
     log = Log(lambda line: written(into, line))
     began = time.monotonic()
     for _ in range(5000):
-        log.tell(LONG)
+        log.write(LONG)
     assert time.monotonic() - began < 10.0
     found = b""
     while b"lines left out" not in found:
@@ -44,6 +44,6 @@ def test_a_reader_that_has_gone_ends_nothing() -> None:
     os.close(out)
     log = Log(lambda line: written(into, line))
     for _ in range(3000):
-        log.tell(LONG)
+        log.write(LONG)
     log.close()
     os.close(into)

@@ -1,12 +1,13 @@
-"""A controller put together: store, state, engine, reconciler and service, until it is to end.
+"""A controller: store, state, its three threads and the service, until it is stopped.
 
-Entry points: `serve`, `give_back`. Units: seconds.
+Entry points: `serve`, `release_ports`. Units: seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import queue
 import signal
 import sys
 import threading
@@ -28,7 +29,6 @@ from weft.control.runtime.config import Config, unverified_note
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
-from weft.control.runtime.log import Log
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import restore_state
 from weft.control.runtime.watch import TableWatch
@@ -43,16 +43,17 @@ from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.switches import PortName
 
-_LOOK_S = 2.0  # between looks at the table of applications
+_TABLE_S = 2.0  # between reads of the table of applications
 _GRACE_S = 1.0
 _ENGINE_S = 1.0
-_SWITCH_S = 0.0005  # a question's thread holds up the others no longer than this
+_LOG_CLOSE_S = 1.0
+_SWITCH_S = 0.0005  # how long an operator's question may keep the other threads waiting
 
 Tell = Callable[[str], None]
 
 
 def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
-    """Until SIGINT or SIGTERM; `ready` is told the address once calls are answered."""
+    """Until SIGINT or SIGTERM; `ready` gets the address once calls are answered."""
     sys.setswitchinterval(_SWITCH_S)
     drivers = _open_drivers(config)
     try:
@@ -60,10 +61,10 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
         log = Log(tell)
         try:
             if note := unverified_note(config.driver, config.switches):
-                log.tell(note)
-            controller = _Controller(config, store, drivers, log.tell)
+                log.write(note)
+            controller = _Controller(config, store, drivers, log.write)
             _spare_the_collector()
-            asyncio.run(controller.run(lambda address: log.say(partial(ready, address))))
+            asyncio.run(controller.run(lambda address: log.call(partial(ready, address))))
         finally:
             gc.unfreeze()
             log.close()
@@ -73,7 +74,7 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
 
 
 def _spare_the_collector() -> None:
-    """States are trees: what is not used any more goes without it, and it would visit them all."""
+    """States are trees without cycles: the collector would visit them all and free nothing."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 1_000_000)
@@ -93,7 +94,7 @@ def release_ports(config: Config) -> tuple[Mapping[str, list[str]], tuple[str, .
 
 
 def _open_drivers(config: Config) -> SwitchDrivers:
-    """Opened now if they can be: a mistake in the file is told at once."""
+    """Opened now if possible: a mistake in the file ends the start."""
     drivers = SwitchDrivers(config.open_switches)
     try:
         drivers.open()
@@ -103,7 +104,7 @@ def _open_drivers(config: Config) -> SwitchDrivers:
     return drivers
 
 
-def _summary(state: State, table: Path) -> str:
+def _summarize(state: State, table: Path) -> str:
     counts = [
         format_count(len(state.applications), "application"),
         format_count(len(state.connections), "connection"),
@@ -117,7 +118,7 @@ class _Controller:
     config: Config
     store: Store
     drivers: SwitchDrivers
-    tell: Tell
+    log: Tell
     table_problem: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
@@ -133,13 +134,13 @@ class _Controller:
         if outcome.rows:
             self.store.commit(outcome.rows, time.time())
         clock, pace = time.monotonic, self.config.pace
-        self.reconciler = Reconciler(self.drivers, clock=clock, log=self.tell, pace=pace)
+        self.reconciler = Reconciler(self.drivers, clock=clock, log=self.log, pace=pace)
         self.explorer = Explorer(
             self.reconciler,
             self.drivers,
             clock=clock,
             offer=self._offer_fabric,
-            log=self.tell,
+            log=self.log,
             pace=pace,
             aliases=self.config.aliases,
         )
@@ -152,7 +153,7 @@ class _Controller:
             request_discovery=self.explorer.request_discovery,
         )
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
-        self.tell(_summary(outcome.state, self.config.table))
+        self.log(_summarize(outcome.state, self.config.table))
 
     def _set_targets(self, state: State, ports: frozenset[PortName]) -> None:
         self.reconciler.set_targets({name: state.target[name] for name in ports}, state.revision)
@@ -175,9 +176,9 @@ class _Controller:
                 return False
         if isinstance(answers[0], Refusal):
             return False
-        for name, why in islice(self.engine.state.unfit.items(), 1):
+        for name, problem in islice(self.engine.state.unfit.items(), 1):
             count = format_count(len(self.engine.state.unfit), "port")
-            self.tell(f"{count} cannot be managed: {name} {why}")
+            self.log(f"{count} cannot be managed: {name} {problem}")
         return True
 
     # ---- The event loop -----------------------------------------------------------------------
@@ -193,36 +194,36 @@ class _Controller:
                 async with AsyncExitStack() as stack:
                     bridge = Bridge(self.engine, loop)
                     rates = RateLimits(self.config.limits, time.monotonic)
-                    calls = self._calls(bridge, rates, stack)
-                    ready(await self._listening(calls, rates, stack))
+                    calls = self._open_calls(bridge, rates, stack)
+                    ready(await self._listen(calls, rates, stack))
                     for body in (self.reconciler.run, self.explorer.run):
                         running.append(loop.run_in_executor(threads, body))
-                    await self._until(ending, bridge, running)
+                    await self._wait(ending, bridge, running)
             finally:
                 for part in (self.explorer, self.reconciler, self.engine):
                     part.stop()
                 await asyncio.gather(*running)
 
-    def _calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
-        calls = Calls(self.engine, self.reconciler, bridge, rates, self._problems)
+    def _open_calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
+        calls = Calls(self.engine, self.reconciler, bridge, rates, self._list_problems)
         stack.callback(calls.close)
         return calls
 
-    async def _until(
+    async def _wait(
         self, ending: asyncio.Event, bridge: Bridge, running: Sequence[asyncio.Future[None]]
     ) -> None:
-        """Until it is to end, or something has ended that should not."""
-        watching = asyncio.create_task(self._watching(bridge))
-        told = asyncio.create_task(ending.wait())
-        ends: list[asyncio.Future[Any]] = [*running, told, watching]
+        """Until it is stopped, or a thread or task has ended that should not."""
+        watch = asyncio.create_task(self._watch_table(bridge))
+        stop = asyncio.create_task(ending.wait())
+        ends: list[asyncio.Future[Any]] = [*running, stop, watch]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if watching.done():
-            watching.result()
-        for task in (watching, told):
+        if watch.done():
+            watch.result()
+        for task in (watch, stop):
             task.cancel()
 
-    async def _listening(self, calls: Calls, rates: RateLimits, stack: AsyncExitStack) -> str:
-        """Where calls are answered."""
+    async def _listen(self, calls: Calls, rates: RateLimits, stack: AsyncExitStack) -> str:
+        """Starts the servers; the address of the first."""
         limits, config = self.config.limits, self.config
         grpc = grpc_server.GrpcServer(calls, limits, rates)
         server, port = await grpc_server.start(grpc, config.host, config.port, limits, config.tls)
@@ -234,26 +235,69 @@ class _Controller:
             stack.callback(local.close)
         return f"{config.host}:{port}"
 
-    async def _watching(self, bridge: Bridge) -> None:
-        """What changes in the table of applications."""
+    async def _watch_table(self, bridge: Bridge) -> None:
+        """Submits changes of the table of applications."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_TABLE_S)
             try:
                 changes = await loop.run_in_executor(None, self.watch.changes)
                 self.table_problem = ""
             except InputError as error:
                 self.table_problem, changes = str(error), []
             for change in changes:
-                await self._offer(bridge, change)
+                await self._submit_change(bridge, change)
 
-    async def _offer(self, bridge: Bridge, change: ModelChanged) -> None:
+    async def _submit_change(self, bridge: Bridge, change: ModelChanged) -> None:
         try:
             (answer,) = await bridge.ask([change])
             raise_refusal(answer)
         except Refused as error:
             self.watch.forget(change.name)
-            self.tell(f"model of {change.name} not taken, trying again: {error}")
+            self.log(f"model of {change.name} not taken, trying again: {error}")
 
-    def _problems(self) -> list[str]:
+    def _list_problems(self) -> list[str]:
         return [self.table_problem, *self.watch.problems.values()]
+
+
+class Log:
+    """Writes lines through `tell`, in a thread of its own, so that nobody waits for a terminal.
+
+    At most `most` lines wait; further ones are counted and left out.
+    """
+
+    def __init__(self, tell: Callable[[str], None], most: int = 1000) -> None:
+        self._tell = tell
+        self._lines: queue.Queue[Callable[[], None] | None] = queue.Queue(most)
+        self._left_out = 0
+        self._thread = threading.Thread(target=self._run, name="weft-log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """From any thread."""
+        self.call(partial(self._tell, line))
+
+    def call(self, write: Callable[[], None]) -> None:
+        """Calls a function that writes in another way, in the order of the lines."""
+        try:
+            self._lines.put_nowait(write)
+        except queue.Full:
+            self._left_out += 1
+
+    def close(self) -> None:
+        """When all lines are written, or after a while."""
+        try:
+            self._lines.put(None, timeout=_LOG_CLOSE_S)
+        except queue.Full:
+            return
+        self._thread.join(_LOG_CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            while (write := self._lines.get()) is not None:
+                write()
+                if self._left_out:
+                    count, self._left_out = self._left_out, 0
+                    self._tell(f"{count} lines left out: nobody read them in time")
+        except OSError:
+            return  # nobody reads any more: further lines wait, and are counted

@@ -1,11 +1,10 @@
 """The thread that owns the state and its store: events in, answers out, once they are on disk.
 
-What comes within `GATHER_S` is one batch: one recomputation of ports and one commit for all of it.
-At most `MOST_PORTS` are recomputed at a time, and while batches of `MANY` come only once for
-`TOGETHER` events: under load the others wait for calmer moments, and are then recomputed once for
-all that came meanwhile.
-A state is replaced, never changed: any thread may look at `Engine.state` and compute with it. Where
-the store cannot be written, what would have to be kept is refused and the state stays as it was.
+Events that come within `GATHER_S` are one batch: one recomputation of ports and one commit for all
+of them. `Batching` limits how many ports are recomputed, and how often: under load they wait for a
+calmer moment, and are then recomputed once for all events since.
+A state is replaced, never changed: any thread may read `Engine.state` and compute with it. If the
+store cannot be written, requests that need it are refused and the state stays as it was.
 Leases run on `LeaseClock`, which stands still while this thread could not have heard a renewal.
 Entry points: `Engine.submit`, `Engine.run` (a thread's body), `Engine.turn` (one batch).
 Units: seconds.
@@ -41,16 +40,26 @@ from weft.switches import PortName
 GATHER_S = 0.002
 TICK_S = 0.25
 LONGEST_GAP_S = 1.0
-MOST_TICKETS = 4096
-LISTED = 1000  # revisions that can be looked at without the store
-MOST_PORTS = 64  # recomputed at a time: some 5 ms
-MANY, TOGETHER = 64, 512
-_MOST_EVENTS = 4096  # of a batch
+LISTED_REVISIONS = 1000  # that can be listed without the store
+_MAX_EVENTS = 4096  # of a batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Ports recomputed at a time (64 take some 5 ms), and requests that may wait.
+
+    After a batch of `large_batch` events, ports are recomputed only every `settle_every` events.
+    """
+
+    max_ports: int = 64
+    large_batch: int = 64
+    settle_every: int = 512
+    max_tickets: int = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackTo:
-    """Asks for a rollback; the store has the tables."""
+    """A request for a rollback; the store has the tables."""
 
     key: Key
     revision: int
@@ -58,24 +67,24 @@ class RollbackTo:
 
 @dataclass(slots=True)
 class Ticket:
-    """Events of one caller, who is told all answers at once, in the engine's thread."""
+    """Events of one caller. `done` gets all answers at once, in the engine's thread."""
 
     events: Sequence[Event | RollbackTo]
     done: Callable[[Sequence[Answer]], None]
-    abandoned: bool = False  # the caller has left: what has not begun is not carried out
-    came_s: float = 0.0
+    abandoned: bool = False  # the caller has gone: events that have not begun are dropped
+    submitted_s: float = 0.0
 
 
 class Busy(WeftError):
-    """More waits than can be answered in time."""
+    """More requests wait than can be answered in time."""
 
 
 class LeaseClock:
-    """Seconds for which somebody has listened: a gap counts as `LONGEST_GAP_S` at most."""
+    """Seconds during which the engine has listened: a gap counts as `LONGEST_GAP_S` at most."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._last = clock(), 0.0  # replaced as one: other threads look at it
+        self._last = clock(), 0.0  # replaced as one: other threads read it
 
     @property
     def now_s(self) -> float:
@@ -83,11 +92,11 @@ class LeaseClock:
         return self._at(self._clock())
 
     def _at(self, now: float) -> float:
-        listened, now_s = self._last
-        return now_s + min(max(0.0, now - listened), LONGEST_GAP_S)
+        last, now_s = self._last
+        return now_s + min(max(0.0, now - last), LONGEST_GAP_S)
 
     def advance(self) -> float:
-        """Somebody listens."""
+        """The engine listens now."""
         now = self._clock()
         self._last = now, self._at(now)
         return self._last[1]
@@ -108,15 +117,17 @@ class Engine:
         time_of_day: Callable[[], float],
         set_targets: Callable[[State, frozenset[PortName]], None],
         request_discovery: Callable[[], None],
+        batching: Batching | None = None,
     ) -> None:
         self.state = state
-        self.problem = ""  # of the store, if it cannot be written
+        self.problem = ""  # why the store cannot be written
         self._store, self._clock, self._time_of_day = store, clock, time_of_day
+        self._batching = batching or Batching()
         self._set_targets, self._request_discovery = set_targets, request_discovery
-        self._revisions = deque(store.revisions(LISTED)[::-1], maxlen=LISTED)
+        self._revisions = deque(store.revisions(LISTED_REVISIONS)[::-1], maxlen=LISTED_REVISIONS)
         self._leases = LeaseClock(clock)
         self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
-        self._looked_s = 0.0
+        self._expired_s = 0.0  # when all leases were last examined
         self._unsettled = 0  # events since ports were recomputed
         self._ending = False
         self.ended = False
@@ -134,30 +145,30 @@ class Engine:
         """From any thread."""
         if self._ending or self.ended:
             raise Busy("the controller is ending")
-        if self._queue.qsize() >= MOST_TICKETS:
-            raise Busy(f"{MOST_TICKETS} requests wait; try again later")
-        ticket.came_s = self._clock()
+        if self._queue.qsize() >= self._batching.max_tickets:
+            raise Busy(f"{self._batching.max_tickets} requests wait; try again later")
+        ticket.submitted_s = self._clock()
         self._queue.put(ticket)
 
     def stop(self) -> None:
-        """From any thread; what was submitted before is still answered."""
+        """From any thread; requests submitted before are still answered."""
         self._queue.put(None)
 
     def run(self) -> None:
         """Until `stop`."""
         try:
             while not self._ending:
-                self.turn(self._gathered())
+                self.turn(self._gather())
         finally:
             self.ended = True
 
-    def _gathered(self) -> list[Ticket]:
+    def _gather(self) -> list[Ticket]:
         """Tickets of one batch: none when nothing came for a while."""
-        found: list[Ticket] = []
-        # What is pending and cannot be kept is not recomputed all the time.
+        tickets: list[Ticket] = []
+        # Pending ports that cannot be stored are not recomputed all the time.
         is_calm = self.state.pending is None or bool(self.problem)
         events, wait_s = 0, TICK_S if is_calm else GATHER_S
-        while events < _MOST_EVENTS:
+        while events < _MAX_EVENTS:
             try:
                 ticket = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()
             except queue.Empty:
@@ -165,30 +176,30 @@ class Engine:
             if ticket is None:
                 self._ending = True
                 continue
-            found.append(ticket)
+            tickets.append(ticket)
             events += len(ticket.events)
-            wait_s = found[0].came_s + GATHER_S - self._clock()
-        return found
+            wait_s = tickets[0].submitted_s + GATHER_S - self._clock()
+        return tickets
 
     def turn(self, tickets: Sequence[Ticket]) -> None:
-        """One batch: carried out, kept, programmed and answered."""
+        """Runs, stores, programs and answers one batch."""
         now_s = self._leases.advance()
-        begun = [ticket for ticket in tickets if not ticket.abandoned]
-        prepared = [self._prepared(event) for ticket in begun for event in ticket.events]
+        tickets = [ticket for ticket in tickets if not ticket.abandoned]
+        prepared = [self._prepare(event) for ticket in tickets for event in ticket.events]
         events: list[Event] = [event for event in prepared if not isinstance(event, Refusal)]
-        outcome = self._kept([*events, *self._expiries(events, now_s)])
+        outcome = self._run_batch([*events, *self._list_expiries(events, now_s)])
         if len(outcome.state.missing_paths) > len(self.state.missing_paths):
             self._request_discovery()
         self.state = outcome.state
         if outcome.ports:
             self._set_targets(outcome.state, outcome.ports)
-        answers = iter(outcome.answers)
-        told = iter([p if isinstance(p, Refusal) else next(answers) for p in prepared])
-        for ticket in begun:
-            ticket.done(list(islice(told, len(ticket.events))))
+        results = iter(outcome.answers)
+        answers = iter([p if isinstance(p, Refusal) else next(results) for p in prepared])
+        for ticket in tickets:
+            ticket.done(list(islice(answers, len(ticket.events))))
 
-    def _prepared(self, event: Event | RollbackTo) -> Event | Refusal:
-        """With what only the store knows."""
+    def _prepare(self, event: Event | RollbackTo) -> Event | Refusal:
+        """Adds what only the store has."""
         if not isinstance(event, RollbackTo):
             return event
         try:
@@ -199,25 +210,27 @@ class Engine:
             )
         return Rollback(key=event.key, revision=event.revision, tables=tables)
 
-    def _expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
-        """After whatever came before they were looked for: a renewal that waited counts.
+    def _list_expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
+        """Expired leases, to be run after the events: a renewal that waited counts.
 
-        Who asks for more of a lease that is over is told so once that is kept, hence at once.
+        Leases that the events name are always examined: a refusal for an expired lease must be
+        stored before it is answered.
         """
         applications = self.state.applications
-        if now_s - self._looked_s >= TICK_S:
-            self._looked_s = now_s
-            looked: Iterable[Application] = applications.values()
+        if now_s - self._expired_s >= TICK_S:
+            self._expired_s = now_s
+            examined: Iterable[Application] = applications.values()
         else:
             named = {event.application for event in events if isinstance(event, Renew | Connect)}
-            looked = [applications[name] for name in named if name in applications]
-        return [Expire(application=id_, now_s=now_s) for id_ in find_expired(looked, now_s)]
+            examined = [applications[name] for name in named if name in applications]
+        return [Expire(application=id_, now_s=now_s) for id_ in find_expired(examined, now_s)]
 
-    def _kept(self, events: Sequence[Event]) -> Outcome:
+    def _run_batch(self, events: Sequence[Event]) -> Outcome:
         outcome = run_events(self.state, events)
         self._unsettled += len(events)
-        if len(events) < MANY or self._unsettled >= TOGETHER:
-            outcome, self._unsettled = settle_outcome(outcome, MOST_PORTS), 0
+        limits = self._batching
+        if len(events) < limits.large_batch or self._unsettled >= limits.settle_every:
+            outcome, self._unsettled = settle_outcome(outcome, limits.max_ports), 0
         if not outcome.rows:
             return outcome
         at_s = self._time_of_day()
@@ -225,7 +238,7 @@ class Engine:
             self._store.commit(outcome.rows, at_s)
         except CannotWrite as error:
             self.problem = str(error)
-            return self._unkept(events, error)
+            return self._run_renewals(events, error)
         self.problem = ""
         for row in outcome.rows:
             if isinstance(row, RevisionRow) and row.tables:
@@ -236,8 +249,8 @@ class Engine:
                 )
         return outcome
 
-    def _unkept(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
-        """Only leases that are not over, of which nothing is kept, go on."""
+    def _run_renewals(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
+        """Only renewals of live leases, which store nothing, succeed; the rest is refused."""
         refusal = Refusal(
             code="RESOURCE_EXHAUSTED", where=error.where, problem=error.problem, remedy=error.remedy
         )
@@ -248,5 +261,5 @@ class Engine:
             for event, answer in zip(renewals, outcome.answers, strict=True)
             if isinstance(answer, Renewed)
         }
-        told = tuple(renewed.get(id(event), refusal) for event in events)
-        return replace(outcome, answers=told)
+        answers = tuple(renewed.get(id(event), refusal) for event in events)
+        return replace(outcome, answers=answers)

@@ -17,6 +17,7 @@ namespace weft::packet {
   if (lane.blocked_since != kNever) {
     lane.xmit_wait += now_ - lane.blocked_since;
     lane.blocked_since = kNever;
+    lane.waited_until = now_;
   }
   if (run_.check_invariants && link.busy_until > now_) broken("two packets on one link", id, p);
   const Time time = ser(link, p.wire_bytes);

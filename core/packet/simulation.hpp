@@ -113,7 +113,8 @@ class Simulation {
     CreditLoop credits;
     int need = 0;  // blocks that a waiting head lacks; 0 = not starved
     uint32_t cursor = 0;
-    Time blocked_since = kNever;
+    Time blocked_since = kNever;  // a head waits for credits
+    Time waited_until = 0;        // the last such wait ended
     Time last_ready = 0;
     int64_t backlog = 0, peak_backlog = 0;  // bytes at this switch that want this lane
     uint64_t xmit_bytes = 0, xmit_packets = 0;

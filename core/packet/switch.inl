@@ -154,10 +154,13 @@ inline uint32_t Simulation::pick_input(uint32_t link, int vl) {
   return best;
 }
 
-// FECN at the root of congestion: a backlog over the threshold while credits are there to send.
+// FECN at the root of congestion only. A lane that waited for a switch's credits while this packet
+// stood in it is a victim: it is full because of what lies behind that switch. A host that is slow
+// to return credits is itself the root.
 [[gnu::noinline]] inline void Simulation::mark_congestion(uint32_t link, OutLane& lane, Packet& p) {
   if (p.kind() == Kind::kAck || lane.backlog < switch_.congestion.threshold_bytes) return;
-  if (lane.credits.available() < p.blocks() && links_[link].to_switch) return;
+  const bool waited = lane.blocked_since != kNever || lane.waited_until > p.arrived;
+  if (waited && links_[link].to_switch) return;
   if (lane.unmarked++ < static_cast<uint32_t>(switch_.congestion.marking_rate)) return;
   lane.unmarked = 0;
   p.flags |= kFecn;

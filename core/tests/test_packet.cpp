@@ -579,6 +579,77 @@ TEST(congestion_control_marks_only_over_the_threshold_and_shortens_the_queue) {
   CHECK(peak[1] < peak[0]);
 }
 
+// Three senders want one port of the second switch. One of them comes over the first switch, whose
+// port has no other traffic: it fills up only while it waits for credits, also when these come
+// several packets at a time.
+TEST(a_port_that_waits_for_credits_is_a_victim_and_does_not_mark) {
+  for (const Time interval : {Time{0}, Time{3'000'000}}) {
+    SmallFabric fabric;
+    const uint32_t upstream = fabric.add_switch(), downstream = fabric.add_switch();
+    for (const uint32_t home : {upstream, downstream, downstream, downstream}) {
+      fabric.cable(fabric.add_host(), home, kRate, 10'000);
+    }
+    fabric.cable(upstream, downstream, kRate, 10'000);
+    fabric.route_shortest();
+    fabric.spec.credits.switch_buffer_bytes = 64 * 1024;
+    fabric.spec.credits.interval = interval;
+    fabric.spec.switches.congestion.enabled = true;
+    fabric.spec.switches.congestion.threshold_bytes = 20'000;
+    std::vector<FlowSpec> flows;
+    for (const uint32_t host : {0u, 1u, 2u}) flows.push_back(finite(host, 3, 4096, -1));
+    for (FlowSpec& f : flows) f.window = 200;
+    RunSpec run;
+    run.duration = 2'000'000'000;
+    Simulation sim(fabric.spec, flows, run);
+    sim.run(100'000'000);
+    const LaneCounters victim = sim.counters(link_of(sim, upstream, 2), 0);
+    CHECK(victim.peak_backlog > 20'000);
+    CHECK_EQ(victim.marked, 0u);
+    CHECK(sim.counters(link_of(sim, downstream, 3), 0).marked > 1000);
+  }
+}
+
+// A host that takes packets too slowly is itself the root: nothing behind it could be marked.
+TEST(a_port_that_waits_for_credits_of_a_host_marks) {
+  SmallFabric fabric = star(2);
+  fabric.spec.adapter.pcie_write_bps = kRate / 4;
+  fabric.spec.credits.host_buffer_bytes = 16'640;
+  fabric.spec.switches.congestion.enabled = true;
+  fabric.spec.switches.congestion.threshold_bytes = 20'000;
+  FlowSpec f = finite(0, 1, 4096, -1);
+  f.window = 200;
+  RunSpec run;
+  run.duration = 2'000'000'000;
+  Simulation sim(fabric.spec, {f}, run);
+  sim.run(100'000'000);
+  CHECK(sim.counters(link_of(sim, 0, 2), 0).marked > 100);
+}
+
+// An index that rises from 0 stays for a whole period of the timer, whenever that begins: at 0.9 of
+// a period a burst slows the stream down to a tenth, and it is still slow at 1.5.
+TEST(the_timer_of_an_index_starts_anew_when_it_leaves_zero) {
+  const Time period = 1'000'000'000;
+  SmallFabric fabric = star(3);
+  CongestionControl& control = fabric.spec.switches.congestion;
+  control.enabled = true;
+  control.threshold_bytes = 20'000;
+  control.limit = 1;
+  control.timer = period;
+  control.step = 9;
+  FlowSpec stream = finite(0, 2, 4096, -1), burst = finite(1, 2, 4096, 64);
+  stream.window = 64;
+  stream.start = burst.start = period * 9 / 10;
+  RunSpec run;
+  run.duration = period * 3 / 2;
+  Simulation sim(fabric.spec, {stream, burst}, run);
+  sim.run(100'000'000);
+  CHECK(sim.counters(link_of(sim, 0, 3), 0).marked > 0);
+  const double at_full_rate = static_cast<double>(run.duration - stream.start) / ser(kRate, 4122);
+  const auto delivered = static_cast<double>(sim.flow(0).delivered);
+  CHECK(delivered > 0.1 * at_full_rate);
+  CHECK(delivered < 0.3 * at_full_rate);
+}
+
 // ---- Samples and ends -----------------------------------------------------------------------
 
 TEST(a_series_of_samples_spans_the_run_through_idle_times) {
@@ -639,6 +710,45 @@ TEST(a_lone_sender_is_held_to_its_buffer_per_credit_loop) {
     const auto span = static_cast<double>(result.last_delivery - result.first_delivery);
     const double expected = 39 * period + (p - 1) * packet;
     CHECK(std::abs(span - expected) < 100.0 * messages);
+  }
+}
+
+// Credits count whole blocks of 64 bytes, and a packet of 4122 bytes takes 65 of them: a buffer one
+// byte too small for p packets holds p - 1.
+TEST(a_buffer_one_byte_short_of_a_block_has_one_packet_less) {
+  for (int p = 2; p <= 4; ++p) {
+    Time spans[2];
+    for (const int missing : {0, 1}) {
+      SmallFabric fabric = star(2, kRate, 2'000'000);
+      fabric.spec.credits.switch_buffer_bytes = (p - 1 + missing) * 4160 - missing;
+      FlowSpec f = finite(0, 1, 4096, 60);
+      f.window = 60;
+      const FlowResult result = finished(fabric, {f}).flow(0);
+      spans[missing] = result.last_delivery - result.first_delivery;
+    }
+    CHECK_EQ(spans[0], spans[1]);
+  }
+}
+
+// The quota of high priority counts whole blocks too: 4096 bytes are 32 packets of 64 + 26 bytes,
+// two blocks each.
+TEST(the_limit_of_high_priority_counts_packets_in_whole_blocks) {
+  for (const bool at_switch : {false, true}) {
+    SmallFabric fabric = star(3);
+    NetworkSpec& net = fabric.spec;
+    net.lanes = 2;
+    net.arbitration = {{{0, 255}}, {{1, 255}}, 1};
+    for (size_t sl = 0; sl < 16; ++sl) net.sl2vl[sl] = static_cast<uint8_t>(sl % 2);
+    FlowSpec high = finite(0, 2, 64, -1), low = finite(at_switch ? 1 : 0, 2, 64, -1);
+    low.sl = 1;
+    high.window = low.window = 1000;
+    high.transport = low.transport = Transport::kUc;
+    RunSpec run;
+    run.duration = 1'000'000'000;
+    Simulation sim(net, {high, low}, run);
+    sim.run(100'000'000);
+    const auto ratio = static_cast<double>(sim.flow(0).delivered) / sim.flow(1).delivered;
+    CHECK(std::abs(ratio - 32) < 0.5);
   }
 }
 

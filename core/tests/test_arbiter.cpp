@@ -128,12 +128,30 @@ TEST(no_low_lane_starves_unless_the_limit_is_255) {
   }
 }
 
-// High packets without low ones waiting do not count against the next low packet's turn for ever.
 TEST(high_priority_alone_is_served_without_pause_at_any_limit) {
   for (const int limit : {0, 1, 254, 255}) {
     const ArbTables tables{{{3, 1}}, {{1, 1}}, limit};
     std::array<int, 16> blocks{};
     blocks.fill(65);
     CHECK_EQ(serve(tables, blocks, 0b1000, 1000)[3], 1000);
+  }
+}
+
+// A quota used up while no low packet waited begins anew: with a quota of two packets, after any
+// number of high packets alone, a low packet waits for what is left of the current quota only.
+TEST(high_packets_sent_alone_do_not_count_against_the_next_quota) {
+  const ArbTables tables{{{0, 255}}, {{1, 255}}, 1};
+  for (int alone = 1; alone <= 9; ++alone) {
+    VlArbiter arbiter;
+    for (int i = 0; i < alone; ++i) {
+      CHECK_EQ(arbiter.choose(tables, 0b01), 0);
+      arbiter.sent(2048, 32);
+    }
+    std::string text;
+    for (int i = 0; i < 4; ++i) {
+      text += arbiter.choose(tables, 0b11) == 0 ? 'H' : 'L';
+      arbiter.sent(2048, 32);
+    }
+    CHECK_EQ(text, std::string(alone % 2 ? "HLHH" : "LHHL"));
   }
 }

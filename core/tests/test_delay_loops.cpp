@@ -185,6 +185,22 @@ TEST(paced_datagrams_are_matched_by_number_and_lost_ones_given_up) {
   CHECK_EQ(result.latency.count(), result.counts.received);
 }
 
+TEST(paced_datagrams_lost_in_the_warm_up_are_not_counted) {
+  Config config = quick();
+  config.endpoint = "ud";
+  config.depth = config.receive_depth = 64;
+  config.delay.loss = 1;
+  PacedSpec spec;
+  spec.run.warmup = 40;
+  spec.run.count = 10;
+  spec.run.loss_timeout_ns = 1'000'000;
+  spec.rate = 50'000;
+  const auto result = paced_on(config, spec);
+  CHECK_EQ(result.counts.sent, 10u);
+  CHECK_EQ(result.counts.lost, 10u);
+  CHECK_EQ(result.counts.received, 0u);
+}
+
 TEST(paced_runs_end_at_their_duration_and_at_the_flag) {
   PacedSpec spec;
   spec.run.duration_ns = 10'000'000;

@@ -230,3 +230,22 @@ TEST(exact_and_normal_ranks_agree_where_they_meet) {
   CHECK(normal.low - exact.low <= 4);
   CHECK(normal.high - exact.high <= 5);
 }
+
+// Exact ranks of large samples by scipy.stats.binom: the widest with at most (1 - confidence) / 2
+// of the binomial outside at each end. The normal ones hold them, and are at most one wider.
+TEST(normal_ranks_of_large_samples_are_the_exact_ones_or_one_wider) {
+  struct Row {
+    uint64_t n;
+    double q, confidence;
+    uint64_t low, high;
+  };
+  for (const Row& row :
+       {Row{123'457, 0.25, 0.90, 30'614, 31'116}, Row{1'000'000, 0.5, 0.95, 499'020, 500'981},
+        Row{1'000'000, 0.9, 0.95, 899'412, 900'589},
+        Row{10'000'000, 0.99, 0.99, 9'899'189, 9'900'811},
+        Row{100'000'000, 0.999, 0.95, 99'899'380, 99'900'620}}) {
+    const auto ranks = quantile_ranks(row.n, row.q, row.confidence);
+    CHECK(ranks.low == row.low || ranks.low + 1 == row.low);
+    CHECK(ranks.high == row.high || ranks.high == row.high + 1);
+  }
+}

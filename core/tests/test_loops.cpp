@@ -1,7 +1,9 @@
 // The loops over real sockets: what is sent arrives, counts agree, flags and broken peers end them.
+#include <array>
 #include <chrono>
 #include <future>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "base/error.hpp"
@@ -200,6 +202,63 @@ TEST(a_sequence_tells_late_from_repeated_as_a_set_would) {
     }
     CHECK_EQ(sequence.unique(), seen.size());
   }
+}
+
+// The window holds the last 4096 numbers: the oldest of them can still come late, the one before
+// it is forgotten and counts as repeated.
+TEST(a_number_at_the_edge_of_the_window_is_late_and_one_before_it_is_repeated) {
+  for (const uint64_t jump : {4096u, 4095u, 10'000u}) {
+    Sequence sequence;
+    CHECK(sequence.take(0) == Sequence::Arrival::in_order);
+    CHECK(sequence.take(jump) == Sequence::Arrival::in_order);
+    CHECK(sequence.take(jump - 4095) ==
+          (jump == 4095 ? Sequence::Arrival::repeated : Sequence::Arrival::late));
+    if (jump > 4095) CHECK(sequence.take(jump - 4096) == Sequence::Arrival::repeated);
+  }
+}
+
+// The clock of a receiver starts when the first message has come, so its bytes are not counted.
+TEST(the_bytes_of_the_first_arrival_are_not_counted_and_those_of_the_warm_up_neither) {
+  for (const uint64_t count : {1u, 100u}) {
+    Pair pair = connected(config_of("tcp", 64));
+    StopFlag stop, other_stop;
+    StreamSpec spec{run_of(count, 64), 4, 1, 1, 2000};
+    std::vector<Endpoint*> ours{pair.client.get()}, theirs{pair.server.get()};
+    auto other = beside([&] { return sink(theirs, spec.run, other_stop); });
+    stream(ours, spec, stop);
+    other_stop.finish_at(count + 3);
+    const Counts received = other.get();
+    CHECK_EQ(received.received, count);
+    CHECK(received.bytes <= 64 * (count - 1));
+    CHECK_EQ(received.bytes % 64, 0u);
+    if (count > 1) CHECK(received.bytes > 0);
+  }
+}
+
+TEST(messages_lost_while_warming_up_are_not_counted_and_three_of_them_end_it) {
+  Pair pair = connected(config_of("udp", 64));
+  StopFlag stop, other_stop;
+  RunSpec run = run_of(20, 64);
+  run.warmup = 100;
+  run.loss_timeout_ns = 20'000'000;
+  auto loop = beside([&] { return ping_pong(*pair.client, run, stop); });
+  std::array<transport::Completion, 4> completions;
+  uint64_t dropped = 0;
+  while (dropped < 3) {
+    const uint32_t n = pair.server->poll(completions);
+    for (const auto& completion : std::span(completions).first(n)) {
+      pair.server->release(completion.id);
+      ++dropped;
+    }
+  }
+  auto other = beside([&] { return echo(*pair.server, run, other_stop); });
+  const LatencyResult result = loop.get();
+  other_stop.set();
+  CHECK_EQ(result.counts.sent, 20u);
+  CHECK_EQ(result.counts.received, result.latency.count());
+  CHECK_EQ(result.counts.received + result.counts.lost, 20u);
+  CHECK(result.counts.lost < 3);
+  CHECK(other.get().sent < 100);  // the warm-up has ended
 }
 
 TEST(every_changed_byte_of_a_filled_message_is_noticed) {

@@ -14,9 +14,9 @@ from weft.host import (
     read_memory,
     read_processors,
 )
-from weft.host.machine.cgroup import read_cpu_limit, read_memory_limit_bytes
 from weft.host.machine.cpu import read_cpu_times
-from weft.host.machine.findings import check_cpus, check_devices, check_interfaces, check_memory
+from weft.host.machine.examination import check_cpus, check_devices, check_interfaces, check_memory
+from weft.host.machine.kernel_files import read_cpu_limit, read_memory_limit_bytes
 from weft.host.machine.memory import parse_transparent_mode
 from weft.host.machine.noise import choose_cpu_pairs, describe_relation
 

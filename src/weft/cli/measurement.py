@@ -15,7 +15,7 @@ from functools import partial
 
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError, WeftError
-from weft.host.machine.facts import read_provenance_facts
+from weft.host.machine.examination import read_provenance_facts
 from weft.measure import mpi
 from weft.measure.measurement import Point, Test, identify, is_complete, plan_points, run_point
 from weft.measure.peer.client import LOCAL, Peer, open_peer

@@ -15,7 +15,7 @@ from pathlib import Path
 from weft.cli.measurement import WITHOUT_PEER, add_settings, read_settings
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
-from weft.host.machine.facts import read_provenance_facts
+from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
 from weft.measure.settings.sweep import listed_values

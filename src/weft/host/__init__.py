@@ -5,7 +5,6 @@ keeps, `pick_cpus` where to spin, `watch_noise` and `snapshot` what happened bes
 Readers take a root, so that the files of another host can be read as well.
 """
 
-from weft.host.machine.clock import ClockFacts, read_clock
 from weft.host.machine.counters import Change, compare_counters, read_counters, tabulate_changes
 from weft.host.machine.cpu import Placement, Processors, pick_cpus, read_processors
 from weft.host.machine.devices import (
@@ -15,9 +14,14 @@ from weft.host.machine.devices import (
     list_interfaces,
     list_rdma_devices,
 )
-from weft.host.machine.examination import Examination, examine
-from weft.host.machine.facts import read_provenance_facts
-from weft.host.machine.findings import Finding
+from weft.host.machine.examination import (
+    ClockFacts,
+    Examination,
+    Finding,
+    examine,
+    read_clock,
+    read_provenance_facts,
+)
 from weft.host.machine.memory import Memory, read_memory
 from weft.host.machine.noise import Distance, HostNoise, NoiseWatch, watch_noise
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from weft.host.machine.clock import read_clock
 from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
+from weft.host.machine.examination import read_clock
 from weft.host.machine.noise import HostNoise, watch_noise
 from weft.records import Row
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.host.machine.cgroup import read_cpu_limit
 from weft.host.machine.devices import find_numa_node
 from weft.host.machine.kernel_files import (
     ROOT,
     format_cpu_list,
     list_names,
     parse_cpu_list,
+    read_cpu_limit,
     read_text,
 )
 

@@ -1,19 +1,154 @@
-"""Everything `weft doctor` reports about this host, in one value. Entry point: `examine`."""
+"""What this host is, and what on it spoils measurements: `weft doctor`, and every record's facts.
+
+`examine` looks at everything and `Examination.findings` judges it: each check is a function of
+facts alone, and thresholds are where an effect exceeds what people measure (microseconds, and
+percents of bandwidth). `read_provenance_facts` are the facts that every measurement records;
+`read_clock` is the clock of every measurement and its error. Units: ns, bytes.
+"""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from weft._core import huge_pages_of
-from weft.host.machine import findings
-from weft.host.machine.clock import ClockFacts, read_clock
+from weft._core import Clock, huge_pages_of
 from weft.host.machine.cpu import Processors, read_processors
 from weft.host.machine.devices import Interface, RdmaDevice, list_interfaces, list_rdma_devices
-from weft.host.machine.facts import USUAL_BUFFER_BYTES
-from weft.host.machine.findings import Finding
+from weft.host.machine.kernel_files import ROOT, format_cpu_list
 from weft.host.machine.memory import Memory, read_memory
 from weft.host.machine.noise import Distance, HostNoise, measure_distances, measure_noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockFacts:
+    """`step_ns` is the usual step between two readings: single times below it mean nothing."""
+
+    source: str
+    hz: float
+    error_ppm: float
+    step_ns: float
+    read_ns: float
+    invariant: bool
+    reason: str
+
+
+def read_clock() -> ClockFacts:
+    """Of the process-wide clock; its calibration takes 0.1 s the first time."""
+    shared = Clock.shared()
+    invariant, reason = Clock.invariant()
+    return ClockFacts(
+        source=Clock.source(),
+        hz=shared.hz,
+        error_ppm=shared.error_ppm,
+        step_ns=shared.step_ps / 1000,
+        read_ns=shared.read_ps / 1000,
+        invariant=invariant,
+        reason=reason,
+    )
+
+
+# A ring of 8 MiB messages and the queues of one connection: what `weft bandwidth` may register.
+_MEMLOCK_BYTES = 64 * 2**20
+_LOST_SHARE = 0.01
+_LONG_GAP_PS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is so, what it does to measurements, and how to mend it."""
+
+    what: str
+    effect: str
+    remedy: str
+
+
+def check_clock(clock: ClockFacts) -> Iterator[Finding]:
+    if not clock.invariant:
+        yield Finding(
+            f"the counter {clock.source} is not reliable: {clock.reason}",
+            "times may be wrong by as much as the processor's frequency changes",
+            "boot with `tsc=reliable` if the hardware has one, or measure on another host",
+        )
+
+
+def check_cpus(cpus: Processors) -> Iterator[Finding]:
+    slow = {name: on for name, on in cpus.governors.items() if name != "performance"}
+    for name, on in sorted(slow.items()):
+        yield Finding(
+            f"governor {name} on CPUs {format_cpu_list(on)}",
+            "the frequency follows the load: the first messages after a pause are slow",
+            "as root: `cpupower frequency-set -g performance`",
+        )
+    if len({cpus.core_of[cpu] for cpu in cpus.allowed}) < 2:
+        yield Finding(
+            f"one core only (CPUs {format_cpu_list(cpus.allowed)})",
+            "two spinning ends on this host take turns of milliseconds",
+            "use `--block`, or the peer on another host",
+        )
+    if cpus.cpu_limit is not None and cpus.cpu_limit < len(cpus.allowed):
+        yield Finding(
+            f"a cgroup limits this process to {cpus.cpu_limit:g} CPUs' worth of time",
+            "spinning threads are stopped when the quota is used up",
+            "raise the limit of the container or service (`cpu.max`)",
+        )
+
+
+def check_memory(memory: Memory, pages: str, devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
+    if pages == "4K":
+        yield Finding(
+            "message buffers get 4 KiB pages",
+            "large transfers miss the TLB more often",
+            "as root: `sysctl vm.nr_hugepages=512`, "
+            "or `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled`",
+        )
+    limit = None if memory.may_exceed_memlock else memory.memlock_bytes
+    if devices and limit is not None and limit < _MEMLOCK_BYTES:
+        yield Finding(
+            f"only {limit // 1024} KiB may be locked in memory",
+            "RDMA cannot register larger buffers",
+            "set `memlock unlimited` in /etc/security/limits.conf (LimitMEMLOCK= of a service)",
+        )
+
+
+def check_noise(noise: HostNoise) -> Iterator[Finding]:
+    if noise.lost_share > _LOST_SHARE or (noise.gaps.count and noise.gaps.max > _LONG_GAP_PS):
+        longest_us = noise.gaps.max / 1e6
+        yield Finding(
+            f"this host is noisy: a spinning thread lost {noise.lost_share:.1%} of its time, "
+            f"at most {longest_us:,.0f} µs at once",
+            "high percentiles show the host rather than the network",
+            "stop other work, pin to isolated cores (`isolcpus=`), or compare medians only",
+        )
+
+
+def check_devices(devices: Sequence[RdmaDevice]) -> Iterator[Finding]:
+    for device in devices:
+        for port in device.ports:
+            if not port.is_active:
+                yield Finding(
+                    f"{device.name} port {port.number} is {port.state} ({port.physical_state})",
+                    "it cannot be measured",
+                    "check the cable; on InfiniBand, that a subnet manager runs (`sminfo`)",
+                )
+        if device.pcie and device.pcie_most and device.pcie != device.pcie_most:
+            yield Finding(
+                f"{device.name} runs at PCIe {device.pcie}, but can do {device.pcie_most}",
+                "the bus may limit bandwidth before the network does",
+                "move it to a wider or faster slot",
+            )
+
+
+def check_interfaces(interfaces: Sequence[Interface]) -> Iterator[Finding]:
+    for interface in interfaces:
+        if interface.ipoib_mode == "datagram" and interface.mtu_bytes <= 2044:
+            yield Finding(
+                f"{interface.name} is IPoIB in datagram mode, MTU {interface.mtu_bytes}",
+                "TCP over it is limited by packets, far below the link's rate",
+                f"as root: `echo connected > /sys/class/net/{interface.name}/mode; "
+                f"ip link set {interface.name} mtu 65520`",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +166,12 @@ class Examination:
 
     def findings(self) -> list[Finding]:
         return [
-            *findings.check_clock(self.clock),
-            *findings.check_cpus(self.processors),
-            *findings.check_memory(self.memory, self.pages, self.rdma_devices),
-            *findings.check_devices(self.rdma_devices),
-            *findings.check_interfaces(self.interfaces),
-            *findings.check_noise(self.noise),
+            *check_clock(self.clock),
+            *check_cpus(self.processors),
+            *check_memory(self.memory, self.pages, self.rdma_devices),
+            *check_devices(self.rdma_devices),
+            *check_interfaces(self.interfaces),
+            *check_noise(self.noise),
         ]
 
 
@@ -55,3 +190,27 @@ def examine(seconds: float = 1.0) -> Examination:
         noise=measure_noise(seconds, max(cpus.allowed, default=-1)),
         distances=tuple(measure_distances(cpus)),
     )
+
+
+USUAL_BUFFER_BYTES = 2**20
+
+
+def read_provenance_facts(root: Path = ROOT) -> dict[str, str | int | float | bool | None]:
+    """Name -> value for the run header: the clock and its error, pages, CPUs, kernel."""
+    ticks, cpus, ram = read_clock(), read_processors(root), read_memory(root)
+    return {
+        "clock_source": ticks.source,
+        "clock_hz": round(ticks.hz),
+        "clock_error_ppm": round(ticks.error_ppm, 3),
+        "clock_step_ns": ticks.step_ns,
+        "clock_invariant": ticks.invariant,
+        "pages": huge_pages_of(USUAL_BUFFER_BYTES),
+        "transparent_huge_pages": ram.transparent,
+        "cpu_model": cpus.model,
+        "cpus_allowed": format_cpu_list(cpus.allowed),
+        "cores": len(cpus.cores),
+        "numa_nodes": len(cpus.nodes),
+        "governor": ", ".join(sorted(cpus.governors)) or "not set by the kernel",
+        "virtual_machine": cpus.virtual,
+        "kernel": platform.release(),
+    }

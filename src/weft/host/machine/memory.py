@@ -6,8 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft.host.machine.cgroup import read_memory_limit_bytes
-from weft.host.machine.kernel_files import ROOT, read_number, read_text
+from weft.host.machine.kernel_files import ROOT, read_memory_limit_bytes, read_number, read_text
 
 _CAP_IPC_LOCK = 14  # <linux/capability.h>
 _HUGE = "sys/kernel/mm/hugepages/hugepages-2048kB"

@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from weft.errors import InputError
 from weft.fabric import Fabric
 from weft.switches.infiniband import mad
-from weft.switches.infiniband.contents import PortReader
 from weft.switches.infiniband.mad import PortInfo, Smp
 from weft.switches.infiniband.mad_transport import Refusal, SmpClient
-from weft.switches.infiniband.ports import PortAddress, ask_ports
 from weft.switches.infiniband.subnet_discovery import Subnet, discover_subnet
+from weft.switches.infiniband.vl_ports import PortAddress, PortReader, ask_ports
 from weft.switches.infiniband.vl_tables import (
     PortTables,
     Step,

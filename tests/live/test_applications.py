@@ -228,5 +228,5 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
         process.communicate(timeout=LIMIT_S)
         wait_restored(bed.all_ends(), before)
     found, said = profiled("rsync", tmp_path, environment, "10,25,50,100")
-    assert said.startswith("goes on after ")
+    assert said.startswith("resumes after ")
     assert len({run.share for run in found.profile.runs}) == 4

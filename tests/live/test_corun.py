@@ -211,7 +211,7 @@ def test_equal_applications_in_equal_queues_take_twice_as_long(bench: Bench) -> 
     assert groups() == []
     assert len(read_records(file).records) == 6
     again = bench.corun(*words)
-    assert "goes on after 6 of 6 rounds" in again.stderr
+    assert "resumes after 6 of 6 rounds" in again.stderr
     assert again.stdout == done.stdout
     if machine.trouble:
         pytest.skip(machine.trouble)
@@ -252,7 +252,7 @@ def test_interrupted_it_keeps_what_was_measured_and_goes_on_later(bench: Bench) 
     assert 1 <= kept < 12
     done = bench.corun("--repeat", "2", "--runs", "1", "-o", str(file))
     assert done.returncode == 0, done.stderr
-    assert f"goes on after {kept} of 12 rounds" in done.stderr
+    assert f"resumes after {kept} of 12 rounds" in done.stderr
     assert len(read_records(file).records) == 12
 
 
@@ -277,7 +277,7 @@ def test_a_series_of_another_testbed_or_command_is_not_gone_on_with(bench: Bench
     assert "limit 400000 B" in done.stderr
     assert "limit 300000 B" in done.stderr
     assert file.read_bytes() == kept
-    assert "goes on after 6 of 6 rounds" in bench.corun(*words).stderr
+    assert "resumes after 6 of 6 rounds" in bench.corun(*words).stderr
 
 
 def test_killed_it_leaves_the_links_as_they_were(bench: Bench) -> None:
@@ -294,7 +294,7 @@ def test_a_command_that_fails_is_one_line(bench: Bench) -> None:
     done = bench.corun()
     assert done.returncode == 2
     *told, error = done.stderr.splitlines()
-    assert error == "weft: application right: exit status 3, after 'broken'; mend its command"
+    assert error == "weft: application right: exit status 3, after 'broken'; fix its command"
     assert all(" left" in line for line in told)
     assert roots(bench.bed.all_ends()) == bench.before
     assert groups() == []

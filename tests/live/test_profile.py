@@ -162,7 +162,7 @@ def test_interrupted_it_restores_and_goes_on_later(bench: Bench) -> None:
     assert AppTable(bench.table).names() == ()
     done = bench.profile()
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("goes on after 2 of 6 runs\n")
+    assert done.stderr.startswith("resumes after 2 of 6 runs\n")
     assert "first run" not in done.stderr
     assert len(AppTable(bench.table).load("transfer").profile.runs) >= 6
 
@@ -174,7 +174,7 @@ def test_killed_it_leaves_the_links_as_they_were_and_goes_on_later(bench: Bench)
     process.communicate()
     wait_restored(bench.bed.all_ends(), bench.before)
     told = bench.profile().stderr
-    assert told.startswith("goes on after ")
+    assert told.startswith("resumes after ")
     assert AppTable(bench.table).names() == ("transfer",)
 
 
@@ -214,7 +214,7 @@ def test_a_failure_half_way_keeps_the_runs_so_far_and_says_so(bench: Bench, tmp_
     done = bench.profile(command=("sh", "-c", script))
     assert done.returncode == 2
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("weft: ")]
-    assert "exit status 7; mend the command; 1 of 6 runs are kept" in error
+    assert "exit status 7; fix the command; 1 of 6 runs are kept" in error
     assert bench.is_restored()
     assert AppTable(bench.table).names() == ()
 

@@ -129,7 +129,7 @@ def test_killed_every_host_restores_its_own_links(cluster: Cluster) -> None:
     with cluster.start() as process:
         _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, told.decode()
-    assert told.startswith(b"goes on after ")
+    assert told.startswith(b"resumes after ")
     assert looks(cluster.bed) == cluster.before
 
 

@@ -152,12 +152,16 @@ def test_one_that_does_not_end_is_an_error_and_all_are_stopped(takes_s: tuple[fl
 
 
 def test_all_begin_at_random_within_what_they_take_alone_the_first_at_once() -> None:
-    several = [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way != ALONE]
+    several = [
+        PLAN.delays_s(round_, (4.0, 10.0)) for round_ in PLAN.rounds if round_.scheme != ALONE
+    ]
     assert all(min(delays.values()) == 0 for delays in several)
     assert all(delays[0] <= 4 and delays[1] <= 10 for delays in several)
     assert len({*map(str, several)}) == len(several)
-    assert several == [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way != ALONE]
-    alone = [PLAN.delays_s(one, (4.0, 10.0)) for one in PLAN.rounds if one.way == ALONE]
+    assert several == [
+        PLAN.delays_s(round_, (4.0, 10.0)) for round_ in PLAN.rounds if round_.scheme != ALONE
+    ]
+    alone = [PLAN.delays_s(round_, (4.0, 10.0)) for round_ in PLAN.rounds if round_.scheme == ALONE]
     assert all([*delays.values()] == [0.0] for delays in alone)
 
 
@@ -345,7 +349,7 @@ def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() 
     assert len(rounds) == 3 * 6
     wanted = {(ALONE, (0,)), (ALONE, (1,)), *((way, (0, 1)) for way in SCHEMES)}
     for repetition in range(3):
-        found = [(r.way, r.numbers) for r in rounds if r.repetition == repetition]
+        found = [(r.scheme, r.numbers) for r in rounds if r.repetition == repetition]
         assert set(found) == wanted
     assert PLAN.rounds == rounds
     assert replace(PLAN, seed=6).rounds != rounds
@@ -353,7 +357,7 @@ def test_every_repetition_has_each_alone_and_every_way_in_an_order_of_its_own() 
 
 def test_what_has_a_record_is_not_run_again_and_others_records_are_refused() -> None:
     ways = build_schemes([SENDS, HIDES], 200e6)
-    records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds[:4]]
+    records = [measured(ways, round_, (1.0, 1.0)) for round_ in PLAN.rounds[:4]]
     assert list_remaining(PLAN, records) == list(PLAN.rounds[4:])
     check_resumable("x", PLAN, ways, records)
     with pytest.raises(InputError, match="has records with applications 'a b', not 'a c'"):
@@ -381,7 +385,9 @@ def planned(place: str = "here", directory: str = "/", **commands: str) -> Plan:
 )
 def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, told: str) -> None:
     plan = planned()
-    records = [build_record(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:4]]
+    records = [
+        build_record(plan, round_, None, {0: [1.0], 1: [1.0]}, 0.5) for round_ in plan.rounds[:4]
+    ]
     check_resumable("x", planned(), {ONE: Scheme(name=ONE)}, records)
     assert list_remaining(planned(), records) == list(plan.rounds[4:])
     with pytest.raises(InputError, match=f"x: has records {told}; give another file"):
@@ -391,7 +397,9 @@ def test_a_series_goes_on_only_with_what_it_was_of(changed: Plan, told: str) -> 
 def test_a_series_does_not_go_on_after_another_profile_of_the_same_command() -> None:
     plan = planned()
     again = {**plan.identity, PROFILES: "0 " + plan.identity[PROFILES].split()[1]}
-    records = [build_record(plan, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in plan.rounds[:1]]
+    records = [
+        build_record(plan, round_, None, {0: [1.0], 1: [1.0]}, 0.5) for round_ in plan.rounds[:1]
+    ]
     with pytest.raises(InputError, match="x: has records of another profile of a;"):
         check_resumable("x", replace(plan, identity=again), {ONE: Scheme(name=ONE)}, records)
 
@@ -399,21 +407,25 @@ def test_a_series_does_not_go_on_after_another_profile_of_the_same_command() -> 
 def test_records_that_do_not_tell_what_they_are_of_are_refused() -> None:
     """As those of weft before it kept that."""
     old = replace(PLAN, identity={"place": "here"})
-    records = [build_record(old, one, None, {0: [1.0], 1: [1.0]}, 0.5) for one in old.rounds[:1]]
-    with pytest.raises(InputError, match="x: has records that do not tell their directory; give"):
+    records = [
+        build_record(old, round_, None, {0: [1.0], 1: [1.0]}, 0.5) for round_ in old.rounds[:1]
+    ]
+    with pytest.raises(InputError, match="x: has records without their directory; give"):
         check_resumable("x", planned(), {ONE: Scheme(name=ONE)}, records)
 
 
 def test_records_of_other_weights_or_predictions_are_refused() -> None:
     ways = build_schemes([SENDS, HIDES], 200e6)
-    records = [measured(ways, one, (1.0, 1.0)) for one in PLAN.rounds]
+    records = [measured(ways, round_, (1.0, 1.0)) for round_ in PLAN.rounds]
     assert read_schemes("x", records) == ways
     changed = build_schemes([SENDS, WAITS], 200e6)
     for way in (EQUAL, WEFT, LEND):
         some = [record for record in records if record.settings["way"] in (ALONE, ONE, way)]
         with pytest.raises(InputError, match=f"x: has records of .{way}. with other weights"):
             check_resumable("x", PLAN, changed, some)
-    others = [measured(changed, one, (1.0, 1.0)) for one in PLAN.rounds if one.way == WEFT]
+    others = [
+        measured(changed, round_, (1.0, 1.0)) for round_ in PLAN.rounds if round_.scheme == WEFT
+    ]
     with pytest.raises(InputError, match="with different weights"):
         read_schemes("x", [*records, *others])
 
@@ -433,10 +445,13 @@ def test_a_measurement_that_cannot_be_is_refused(changes: dict[str, object], tol
 
 
 def measured(
-    ways: Mapping[str, Scheme], one: Round, slower: Sequence[float], unmarked: float | None = None
+    ways: Mapping[str, Scheme],
+    round_: Round,
+    slower: Sequence[float],
+    unmarked: float | None = None,
 ) -> Record:
-    taken = {n: [2.0 * slower[n], 2.2 * slower[n]] for n in one.numbers}
-    return build_record(PLAN, one, ways.get(one.way), taken, 0.5, unmarked)
+    taken = {n: [2.0 * slower[n], 2.2 * slower[n]] for n in round_.numbers}
+    return build_record(PLAN, round_, ways.get(round_.scheme), taken, 0.5, unmarked)
 
 
 # ---- Outcome ----------------------------------------------------------------------------------
@@ -450,10 +465,13 @@ def test_outcome_is_slowdown_against_alone_with_students_interval() -> None:
     records = [
         measured(
             ways,
-            one,
-            [slow * (noise[one.repetition] if one.way != ALONE else 1) for slow in by_way[one.way]],
+            round_,
+            [
+                slow * (noise[round_.repetition] if round_.scheme != ALONE else 1)
+                for slow in by_way[round_.scheme]
+            ],
         )
-        for one in PLAN.rounds
+        for round_ in PLAN.rounds
     ]
     found = compute_outcome(PLAN.names, ways, records)
     assert found is not None
@@ -475,8 +493,8 @@ def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_i
     noise = {0: 0.95, 1: 1.0, 2: 1.05}
     by_way = {ONE: (2.0, 1.5), EQUAL: (2.0, 1.5), WEFT: (1.0, 0.75), LEND: (1.0, 1.5)}
     records = [
-        measured(ways, one, by_way.get(one.way, (noise[one.repetition], 1.0)))
-        for one in PLAN.rounds
+        measured(ways, round_, by_way.get(round_.scheme, (noise[round_.repetition], 1.0)))
+        for round_ in PLAN.rounds
     ]
     found = compute_outcome(PLAN.names, ways, records)
     assert found is not None
@@ -496,8 +514,10 @@ def test_the_error_of_the_time_alone_is_in_the_interval_of_what_is_relative_to_i
 def test_half_a_measurement_gives_half_an_outcome() -> None:
     ways = build_schemes([SENDS, HIDES], 200e6)
     assert compute_outcome(PLAN.names, ways, []) is None
-    alone = [one for one in PLAN.rounds if one.way == ALONE]
-    found = compute_outcome(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in alone])
+    alone = [round_ for round_ in PLAN.rounds if round_.scheme == ALONE]
+    found = compute_outcome(
+        PLAN.names, ways, [measured(ways, round_, (1.0, 1.0)) for round_ in alone]
+    )
     assert found is not None
     assert found.overall == {}
     assert found.gains == {}
@@ -511,8 +531,10 @@ def test_one_repetition_has_no_interval() -> None:
     assert str(estimate_mean([2.0])) == "2.00"
     assert estimate_mean([1.0, 3.0]).value == fmean([1.0, 3.0])
     ways = build_schemes([SENDS, HIDES], 200e6)
-    first = [one for one in PLAN.rounds if one.repetition == 0]
-    found = compute_outcome(PLAN.names, ways, [measured(ways, one, (1.0, 1.0)) for one in first])
+    first = [round_ for round_ in PLAN.rounds if round_.repetition == 0]
+    found = compute_outcome(
+        PLAN.names, ways, [measured(ways, round_, (1.0, 1.0)) for round_ in first]
+    )
     assert found is not None
     text = format_outcome(found, ways)
     assert "gain in mean slowdown +0.0%, noise not known" in text
@@ -524,8 +546,8 @@ def test_traffic_that_bears_no_mark_is_told_if_it_is_more_than_a_little() -> Non
     ways = build_schemes([SENDS, HIDES], 200e6)
     for most, told in ((0.02, False), (0.4, True)):
         records = [
-            measured(ways, one, (1.0, 1.0), None if one.way in (ALONE, ONE) else most)
-            for one in PLAN.rounds
+            measured(ways, round_, (1.0, 1.0), None if round_.scheme in (ALONE, ONE) else most)
+            for round_ in PLAN.rounds
         ]
         found = compute_outcome(PLAN.names, ways, records)
         assert found is not None
@@ -549,7 +571,7 @@ def test_bad_input_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         ("known",): "corun: 1 application; name two or more",
         ("known", "known"): "corun: 'known' is named twice; name each once",
         ("known", "other"): f"{table.directory}: no application 'other'",
-        ("known", "published"): "application published: its command is not known",
+        ("known", "published"): "application published: its command is unknown",
         ("known", "published", "--repeat", "x"): "--repeat x: is not a number",
         ("known", "published", "--timeout", "-1"): "--timeout -1: is not a time",
     }

@@ -263,7 +263,7 @@ def test_processor_time_of_children_that_were_gone_at_once_counts(lo: Counters) 
 
 
 def test_a_command_that_fails_says_its_status_and_last_words(lo: Counters) -> None:
-    with pytest.raises(InputError, match=r"^x: exit status 3, after 'no more'; mend the command"):
+    with pytest.raises(InputError, match=r"^x: exit status 3, after 'no more'; fix the command"):
         run_command(spawn("echo no more >&2; exit 3"), lo, limit_s=60, where="x")
     with pytest.raises(InputError, match="x: ended by SIGKILL"):
         run_command(spawn("kill -9 $$"), lo, limit_s=60, where="x")
@@ -280,7 +280,7 @@ def test_a_command_that_cannot_be_started_says_why(
     script.write_text(f"{first_line}\n")
     script.chmod(0o755)
     wrong = partial(namespaces.spawn, None, [str(script)])
-    with pytest.raises(InputError, match=f"^x: cannot be started: {told}; mend the command"):
+    with pytest.raises(InputError, match=f"^x: cannot be started: {told}; fix the command"):
         run_command(wrong, lo, limit_s=60, where="x")
 
 

@@ -6,40 +6,26 @@ import argparse
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 
 from weft.cli.profile import number, seconds, terminable
 from weft.control.policy.lending import estimate_volume
-from weft.corun.experiment import run_together
-from weft.corun.outcome import compute_outcome, format_outcome, format_unmarked
-from weft.corun.rounds import (
-    UNMARKED,
-    Plan,
-    Round,
-    build_identity,
-    build_record,
-    check_resumable,
-    list_remaining,
-    read_completions,
-    read_fraction,
-)
-from weft.corun.schemes import ALONE, EQUAL, ONE, SCHEMES, Scheme, build_schemes
-from weft.corun.testbed_runner import Job, TestbedRunner, open_testbed_runner, read_processor_times
+from weft.corun.experiment import Experiment
+from weft.corun.outcome import compute_outcome, format_outcome
+from weft.corun.rounds import Plan, build_identity
+from weft.corun.schemes import SCHEMES, build_schemes
 from weft.errors import InputError
 from weft.host.testbed import persistent
-from weft.records import Record, RecordWriter, check_output, read_records
+from weft.records import Record
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.place import testbed_text
 from weft.sensitivity.profiler import format_duration
 from weft.sensitivity.run_command import check_command
-
-_SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
-_BESIDE = 2  # runs of a round that do not count: at its beginning and at its end
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -65,7 +51,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     corun.add_argument("--timeout", metavar="SECONDS", help="for a run to end")
     corun.add_argument("--seed", metavar="N", help="of orders and delays; default: any")
     corun.add_argument("--table", metavar="DIR", help=f"default: {default_directory()}")
-    corun.add_argument("-o", "--output", metavar="FILE", help="records; one that is there goes on")
+    corun.add_argument("-o", "--output", metavar="FILE", help="records; resumes an existing file")
     corun.add_argument("--dry-run", action="store_true", help="weights, predictions, time; no run")
     corun.add_argument("--json", action="store_true")
     corun.set_defaults(run=run)
@@ -80,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         repeat=number(args.repeat, "--repeat"),
         runs=number(args.runs, "--runs"),
     )
-    applications = [_runnable(table.load(name)) for name in plan.names]
+    applications = [_check_runnable(table.load(name)) for name in plan.names]
     wiring = persistent.find_testbed(args.testbed).wiring
     link_bps = wiring.rate_bps
     _check_link(applications, link_bps)
@@ -88,21 +74,30 @@ def run(args: argparse.Namespace) -> int:
     place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
     plan = replace(plan, identity=build_identity(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
-    ways = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
+    schemes = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
+    experiment = Experiment(plan=plan, applications=applications, schemes=schemes)
     if args.dry_run:
-        _foretell(plan, applications, ways, as_json=args.json)
+        _forecast(experiment, as_json=args.json)
         return 0
-    plan, records = _gone_on_with(args.output, plan, ways)
+    experiment, records = experiment.resume(args.output)
     try:
-        _measure(args, plan, applications, ways, records, timeout_s)
+        with terminable():
+            experiment.measure(
+                records,
+                testbed=args.testbed,
+                host=args.host,
+                path=args.output,
+                timeout_s=timeout_s,
+                report=partial(print, file=sys.stderr, flush=True),
+            )
     finally:
-        _show(plan, ways, records, as_json=args.json)
+        _show(experiment, records, as_json=args.json)
     return 0
 
 
-def _runnable(application: Application) -> Application:
+def _check_runnable(application: Application) -> Application:
     if not application.profile.command:
-        problem = "its command is not known"
+        problem = "its command is unknown"
         raise InputError(f"application {application.name}", problem, "profile it with weft profile")
     check_command(application.profile.command)
     return application
@@ -110,9 +105,11 @@ def _runnable(application: Application) -> Application:
 
 def _check_link(applications: Sequence[Application], link_bps: float) -> None:
     for application in applications:
-        had = application.profile.link_bps
-        if had != link_bps:
-            problem = f"profiled on a link of {had or 0:g} b/s, the testbed's are {link_bps:g}"
+        profiled_bps = application.profile.link_bps
+        if profiled_bps != link_bps:
+            problem = (
+                f"profiled on a link of {profiled_bps or 0:g} b/s, the testbed's are {link_bps:g}"
+            )
             remedy = "profile it on this testbed"
             raise InputError(f"application {application.name}", problem, remedy)
 
@@ -121,130 +118,32 @@ def _seed(text: str | None) -> int:
     return secrets.randbits(32) if text is None else number(text, "--seed")
 
 
-def _gone_on_with(
-    path: str | None, plan: Plan, ways: Mapping[str, Scheme]
-) -> tuple[Plan, list[Record]]:
-    """The plan, with the seed of those who began, and what they have measured."""
-    if path is None:
-        return plan, []
-    check_output(path)
-    if not Path(path).exists():
-        return plan, []
-    records = [*read_records(path).records]
-    check_resumable(path, plan, ways, records)
-    seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
-    return replace(plan, seed=seeds[0] if seeds else plan.seed), records
+# ---- Output -----------------------------------------------------------------------------------
 
 
-# ---- Measuring --------------------------------------------------------------------------------
-
-
-def _measure(
-    args: argparse.Namespace,
-    plan: Plan,
-    applications: Sequence[Application],
-    ways: Mapping[str, Scheme],
-    records: list[Record],
-    timeout_s: float | None,
-) -> None:
-    """Every round that is due; its record is kept before the next begins."""
-    jobs = [Job(name=a.name, command=a.profile.command) for a in applications]
-    alone_s = [application.profile.baseline for application in applications]
-    limit_s = timeout_s or _SLOWER * len(jobs) * max(alone_s) + _SPARE_S
-    due = list_remaining(plan, records)
-    if records:
-        _tell(f"goes on after {len(plan.rounds) - len(due)} of {len(plan.rounds)} rounds")
-    with (
-        _kept(args.output) as keep,
-        terminable(),
-        open_testbed_runner(args.testbed, args.host, jobs) as stage,
-    ):
-        for n, one in enumerate(due):
-            record = _round(stage, plan, one, ways, alone_s, limit_s)
-            records.append(record)
-            keep(record)
-            ahead_s = sum(expected_s(plan, applications, ways, other) for other in due[n + 1 :])
-            _tell(_told(one, record, ahead_s))
-
-
-def _round(
-    stage: TestbedRunner,
-    plan: Plan,
-    one: Round,
-    ways: Mapping[str, Scheme],
-    alone_s: Sequence[float],
-    limit_s: float,
-) -> Record:
-    stage.share(ways[ONE if one.way == ALONE else one.way])
-    idle, whole = read_processor_times()
-    completions_s = run_together(stage, plan.delays_s(one, alone_s), plan.runs, limit_s)
-    idle_after, whole_after = read_processor_times()
-    part = (idle_after - idle) / max(1.0, whole_after - whole)
-    return build_record(plan, one, ways.get(one.way), completions_s, part, stage.unmarked())
-
-
-@contextmanager
-def _kept(path: str | None) -> Iterator[Callable[[Record], None]]:
-    if path is None:
-        yield lambda _: None
-        return
-    with RecordWriter(path) as writer:
-        yield writer.append
-
-
-def expected_s(
-    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Scheme], one: Round
-) -> float:
-    """What a round takes: the slowest application's runs, as the models predict them."""
-    predicted = ways[EQUAL if one.way in (ONE, ALONE) else one.way].lent
-    slower = [1.0 if one.way == ALONE else predicted[n] for n in range(len(applications))]
-    runs = plan.runs + (0 if one.way == ALONE else _BESIDE)
-    return runs * max(applications[n].profile.baseline * slower[n] for n in one.numbers)
-
-
-# ---- Words ------------------------------------------------------------------------------------
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _told(one: Round, record: Record, left_s: float) -> str:
-    took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in read_completions(record).items())
-    lost = format_unmarked(read_fraction(record, UNMARKED))
-    line = f"{one.repetition + 1:>3} {one.way:>5}: {took}; {format_duration(left_s)} left"
-    return f"{line}\n    {lost}" if lost else line
-
-
-def _foretell(
-    plan: Plan, applications: Sequence[Application], ways: Mapping[str, Scheme], *, as_json: bool
-) -> None:
-    ahead_s = sum(expected_s(plan, applications, ways, one) for one in plan.rounds)
+def _forecast(experiment: Experiment, *, as_json: bool) -> None:
+    plan, schemes = experiment.plan, experiment.schemes
+    expected_s = sum(map(experiment.predict_s, plan.rounds))
     if as_json:
-        found = {name: asdict(way) for name, way in ways.items()}
-        print(json.dumps({"rounds": len(plan.rounds), "expected_s": ahead_s, "ways": found}))
+        ways = {name: asdict(scheme) for name, scheme in schemes.items()}
+        print(json.dumps({"rounds": len(plan.rounds), "expected_s": expected_s, "ways": ways}))
         return
-    for n, name in enumerate(plan.names):
-        told = [
-            f"{way} {100 * ways[way].weights[n]:.1f} % {ways[way].lent[n]:.2f}"
-            for way in SCHEMES
-            if ways[way].weights
-        ]
-        print(f"{name}: weight and predicted slowdown {', '.join(told)}")
-    print(f"{len(plan.rounds)} rounds: about {format_duration(ahead_s)}")
+    weighted = [schemes[name] for name in SCHEMES if schemes[name].weights]
+    for n, application in enumerate(plan.names):
+        cells = [f"{s.name} {100 * s.weights[n]:.1f} % {s.lent[n]:.2f}" for s in weighted]
+        print(f"{application}: weight and predicted slowdown {', '.join(cells)}")
+    print(f"{len(plan.rounds)} rounds: about {format_duration(expected_s)}")
 
 
-def _show(
-    plan: Plan, ways: Mapping[str, Scheme], records: Sequence[Record], *, as_json: bool
-) -> None:
+def _show(experiment: Experiment, records: Sequence[Record], *, as_json: bool) -> None:
     """Nothing before each application has run alone: there is no slowdown yet."""
-    outcome = compute_outcome(plan.names, ways, records)
+    outcome = compute_outcome(experiment.plan.names, experiment.schemes, records)
     if outcome is None:
         return
     if as_json:
         print(json.dumps(_plain(asdict(outcome))))
     else:
-        print(format_outcome(outcome, ways))
+        print(format_outcome(outcome, experiment.schemes))
 
 
 def _plain(value: object) -> object:

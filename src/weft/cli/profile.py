@@ -161,7 +161,7 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
 
 def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
     if log.logged.runs:
-        _tell(f"goes on after {len(log.logged.runs)} of {len(log.plan.order)} runs")
+        _tell(f"resumes after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = describe_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
     with _kept(log), terminable(), place.capping() as links:

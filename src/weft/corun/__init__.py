@@ -1,1 +1,1 @@
-"""Applications that share a testbed's links: three ways to share, measured beside the models."""
+"""Applications that share a testbed's links: schemes to share, measured beside the models."""

@@ -1,20 +1,133 @@
-"""Runs applications beside each other, each again and again, so that contention lasts.
+"""Measures applications beside each other, round by round, and resumes from records.
 
-Each begins after a delay of its own, and one that ends begins again at once. A run counts if it
-began when all others had begun, and before each application had ended `runs` counted runs; the
-round goes on until every such run has ended, so that none is left out because it was slow and each
-had all others beside it. Pure but for the troupe, which runs. Entry point: `together`. Units:
-seconds.
+In a round each application starts after a delay of its own, and starts again as soon as it ends, so
+that contention lasts. A run counts if it started when all others had, and before each application
+had `runs` counted runs; the round lasts until every such run has ended. So no run is left out
+because it was slow, and each had all others beside it. Each round's record is written before the
+next begins. Entry points: `Experiment`, `run_together`. Units: seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from math import inf
+from pathlib import Path
 from typing import Protocol
 
+from weft.corun.outcome import format_unmarked
+from weft.corun.rounds import (
+    UNMARKED,
+    Plan,
+    Round,
+    build_record,
+    check_resumable,
+    list_remaining,
+    read_completions,
+    read_fraction,
+)
+from weft.corun.schemes import ALONE, EQUAL, ONE, Scheme
+from weft.corun.testbed_runner import Job, TestbedRunner, open_testbed_runner, read_processor_times
 from weft.errors import InputError
+from weft.records import Record, RecordWriter, check_output, read_records
+from weft.sensitivity.application import Application
+from weft.sensitivity.profiler import format_duration
+
+_SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
+_UNCOUNTED_RUNS = 2  # of a round: at its beginning and at its end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The rounds of a plan, the applications in the order of its names, and the schemes."""
+
+    plan: Plan
+    applications: Sequence[Application]
+    schemes: Mapping[str, Scheme]
+
+    def resume(self, path: str | None) -> tuple[Experiment, list[Record]]:
+        """With the seed of the records at `path`, and those records; refuses other experiments'."""
+        if path is None:
+            return self, []
+        check_output(path)
+        if not Path(path).exists():
+            return self, []
+        records = [*read_records(path).records]
+        check_resumable(path, self.plan, self.schemes, records)
+        seeds = [r.provenance.seed for r in records if r.provenance.seed is not None]
+        seed = seeds[0] if seeds else self.plan.seed
+        return replace(self, plan=replace(self.plan, seed=seed)), records
+
+    def predict_s(self, round_: Round) -> float:
+        """How long a round takes: the slowest application's runs, as the models predict them."""
+        is_alone = round_.scheme == ALONE
+        predicted = self.schemes[EQUAL if round_.scheme in (ONE, ALONE) else round_.scheme].lent
+        runs = self.plan.runs + (0 if is_alone else _UNCOUNTED_RUNS)
+        return runs * max(
+            self.applications[n].profile.baseline * (1.0 if is_alone else predicted[n])
+            for n in round_.numbers
+        )
+
+    def measure(
+        self,
+        records: list[Record],
+        *,
+        testbed: str,
+        host: str | None,
+        path: str | None,
+        timeout_s: float | None,
+        report: Callable[[str], None],
+    ) -> None:
+        """Runs every remaining round on the testbed; appends to `records` and to the file."""
+        jobs = [Job(name=a.name, command=a.profile.command) for a in self.applications]
+        alone_s = [application.profile.baseline for application in self.applications]
+        limit_s = timeout_s or _SLOWER * len(jobs) * max(alone_s) + _SPARE_S
+        remaining = list_remaining(self.plan, records)
+        if records:
+            total = len(self.plan.rounds)
+            report(f"resumes after {total - len(remaining)} of {total} rounds")
+        with _record_writer(path) as write, open_testbed_runner(testbed, host, jobs) as runner:
+            for n, round_ in enumerate(remaining):
+                record = self._run_round(runner, round_, alone_s, limit_s)
+                records.append(record)
+                write(record)
+                time_left_s = sum(map(self.predict_s, remaining[n + 1 :]))
+                report(_format_progress(round_, record, time_left_s))
+
+    def _run_round(
+        self, runner: TestbedRunner, round_: Round, alone_s: Sequence[float], limit_s: float
+    ) -> Record:
+        scheme = self.schemes.get(round_.scheme)
+        runner.share(scheme or self.schemes[ONE])
+        idle, total = read_processor_times()
+        delays_s = self.plan.delays_s(round_, alone_s)
+        completions_s = run_together(runner, delays_s, self.plan.runs, limit_s)
+        idle_after, total_after = read_processor_times()
+        idle_fraction = (idle_after - idle) / max(1.0, total_after - total)
+        unmarked = runner.read_unmarked()
+        return build_record(self.plan, round_, scheme, completions_s, idle_fraction, unmarked)
+
+
+@contextmanager
+def _record_writer(path: str | None) -> Iterator[Callable[[Record], None]]:
+    if path is None:
+        yield lambda _: None
+        return
+    with RecordWriter(path) as writer:
+        yield writer.append
+
+
+def _format_progress(round_: Round, record: Record, time_left_s: float) -> str:
+    means = read_completions(record).items()
+    took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in means)
+    left = f"{format_duration(time_left_s)} left"
+    line = f"{round_.repetition + 1:>3} {round_.scheme:>5}: {took}; {left}"
+    unmarked = format_unmarked(read_fraction(record, UNMARKED))
+    return f"{line}\n    {unmarked}" if unmarked else line
+
+
+# ---- One round --------------------------------------------------------------------------------
 
 
 class Runner(Protocol):
@@ -37,8 +150,8 @@ class Runner(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Round:
-    troupe: Runner
+class _Progress:
+    runner: Runner
     runs: int
     limit_s: float
     waiting: list[tuple[float, int]]  # who has not begun yet, and when it will, the next one first
@@ -47,31 +160,31 @@ class _Round:
     counting: set[int] = field(default_factory=set)  # whose present run counts
 
     @property
-    def over(self) -> bool:
-        return not self.waiting and self._enough() and not self.counting
+    def is_over(self) -> bool:
+        return not self.waiting and self._has_enough() and not self.counting
 
     def step(self) -> None:
         """Until a run ends or begins."""
         oldest_s, oldest = min(((s, n) for n, s in self.began_s.items()), default=(inf, -1))
         begins_s = self.waiting[0][0] if self.waiting else inf
         next_s = min(begins_s, oldest_s + self.limit_s)
-        ended = self.troupe.next_end(max(0.0, next_s - self.troupe.now_s()))
+        ended = self.runner.next_end(max(0.0, next_s - self.runner.now_s()))
         if ended is not None:
             self._end(*ended)
         elif begins_s == next_s:
             self._begin(self.waiting.pop(0)[1])
         else:
             problem = f"a run did not end within {self.limit_s:.0f} s"
-            remedy = "raise --timeout, or mend its command"
-            raise InputError(f"application {self.troupe.name(oldest)}", problem, remedy)
+            remedy = "raise --timeout, or fix its command"
+            raise InputError(f"application {self.runner.name(oldest)}", problem, remedy)
 
-    def _enough(self) -> bool:
-        return all(len(taken) >= self.runs for taken in self.completions_s.values())
+    def _has_enough(self) -> bool:
+        return all(len(completions) >= self.runs for completions in self.completions_s.values())
 
     def _begin(self, number: int) -> None:
-        self.troupe.start(number)
-        self.began_s[number] = self.troupe.now_s()
-        if not self.waiting and not self._enough():
+        self.runner.start(number)
+        self.began_s[number] = self.runner.now_s()
+        if not self.waiting and not self._has_enough():
             self.counting.add(number)
 
     def _end(self, number: int, took_s: float) -> None:
@@ -79,28 +192,28 @@ class _Round:
         if number in self.counting:
             self.counting.remove(number)
             self.completions_s[number].append(took_s)
-        if not self.over:
+        if not self.is_over:
             self._begin(number)
 
 
 def run_together(
-    troupe: Runner, delays_s: Mapping[int, float], runs: int, limit_s: float
+    runner: Runner, delays_s: Mapping[int, float], runs: int, limit_s: float
 ) -> dict[int, list[float]]:
     """Completion times of the runs that count; each application has `runs` of them at least.
 
     `delays_s` is when each begins at first; a run that takes longer than `limit_s` is refused.
     """
-    origin_s = troupe.now_s()
-    playing = _Round(
-        troupe=troupe,
+    origin_s = runner.now_s()
+    progress = _Progress(
+        runner=runner,
         runs=runs,
         limit_s=limit_s,
         waiting=sorted((origin_s + delay_s, number) for number, delay_s in delays_s.items()),
         completions_s={number: [] for number in delays_s},
     )
     try:
-        while not playing.over:
-            playing.step()
+        while not progress.is_over:
+            progress.step()
     finally:
-        troupe.stop()
-    return playing.completions_s
+        runner.stop()
+    return progress.completions_s

@@ -1,9 +1,9 @@
-"""What came out of co-running: slowdown of each application in each way, intervals, verdicts.
+"""The outcome of co-running: slowdowns by application and scheme, intervals, verdicts.
 
-Slowdown is completion in a round divided by the mean completion alone, of all repetitions.
-Intervals are Student's, 95 %, over repetitions, widened by the interval of the mean alone; two ways
-are compared by the differences within repetitions. Pure. Entry points: `outcome_of`,
-`outcome_text`.
+Slowdown is completion in a round over the mean completion alone, of all repetitions. Intervals are
+Student's, 95 %, over repetitions, widened by the interval of the mean alone; two schemes are
+compared by the differences within repetitions. Pure. Entry points: `compute_outcome`,
+`format_outcome`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Outcome:
 
 
 def compute_outcome(
-    names: Sequence[str], ways: Mapping[str, Scheme], records: Sequence[Record]
+    names: Sequence[str], schemes: Mapping[str, Scheme], records: Sequence[Record]
 ) -> Outcome | None:
     """None before each application has run alone."""
     alone_s = _estimate_alone(names, records)
@@ -82,7 +82,7 @@ def compute_outcome(
     measured = _compute_slowdowns(alone_s, records)
     error = {name: mean.half / mean.value for name, mean in alone_s.items()}
     expected = {
-        way.name: (fmean(way.lent), fmean(way.promised)) for way in ways.values() if way.weights
+        way.name: (fmean(way.lent), fmean(way.promised)) for way in schemes.values() if way.weights
     }
     together = [record for record in records if record.settings["way"] != ALONE]
     return Outcome(
@@ -106,11 +106,11 @@ def compute_outcome(
 
 
 def _estimate_alone(names: Sequence[str], records: Sequence[Record]) -> dict[str, Mean] | None:
-    found = [read_completions(record) for record in records if record.settings["way"] == ALONE]
-    taken = {name: [one[name] for one in found if name in one] for name in names}
-    if not all(taken.values()):
+    rounds = [read_completions(record) for record in records if record.settings["way"] == ALONE]
+    completions = {name: [r[name] for r in rounds if name in r] for name in names}
+    if not all(completions.values()):
         return None
-    return {name: estimate_mean(values) for name, values in taken.items()}
+    return {name: estimate_mean(values) for name, values in completions.items()}
 
 
 def _compute_slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
@@ -119,9 +119,11 @@ def _compute_slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -
     for record in records:
         way, repetition = str(record.settings["way"]), record.settings["repetition"]
         if way in rows and isinstance(repetition, int):
-            taken = read_completions(record)
-            rows[way][repetition] = {name: taken[name] / s.value for name, s in alone_s.items()}
-    return {way: found for way, found in rows.items() if found}
+            completions = read_completions(record)
+            rows[way][repetition] = {
+                name: completions[name] / s.value for name, s in alone_s.items()
+            }
+    return {way: measured for way, measured in rows.items() if measured}
 
 
 def _estimate_slowdown(rows: _Rows, name: str, error: float) -> Mean:
@@ -162,8 +164,8 @@ def _predict_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tup
 
 
 def _estimate_idle(records: Sequence[Record]) -> Mean | None:
-    found = _read_fractions(records, IDLE)
-    return estimate_mean(found) if found else None
+    fractions = _read_fractions(records, IDLE)
+    return estimate_mean(fractions) if fractions else None
 
 
 def _read_fractions(records: Sequence[Record], name: str) -> list[float]:
@@ -173,13 +175,15 @@ def _read_fractions(records: Sequence[Record], name: str) -> list[float]:
 # ---- Text -------------------------------------------------------------------------------------
 
 
-def format_outcome(outcome: Outcome, ways: Mapping[str, Scheme]) -> str:
+def format_outcome(outcome: Outcome, schemes: Mapping[str, Scheme]) -> str:
     """What was measured; in brackets what was predicted, with the weight it was predicted for."""
     measured = [way for way in SCHEMES if way in outcome.slowdown]
     heads = ["application", "alone, s"]
     for way in measured:
-        heads += [TITLES[way], "predicted"] if ways[way].weights else [TITLES[way]]
-    rows = [_format_row(outcome, ways, measured, n, name) for n, name in enumerate(outcome.names)]
+        heads += [TITLES[way], "predicted"] if schemes[way].weights else [TITLES[way]]
+    rows = [
+        _format_row(outcome, schemes, measured, n, name) for n, name in enumerate(outcome.names)
+    ]
     total = ["mean", ""]
     for way in measured:
         total.append(str(outcome.overall[way]))
@@ -190,30 +194,31 @@ def format_outcome(outcome: Outcome, ways: Mapping[str, Scheme]) -> str:
 
 
 def _format_row(
-    outcome: Outcome, ways: Mapping[str, Scheme], measured: Sequence[str], number: int, name: str
+    outcome: Outcome, schemes: Mapping[str, Scheme], measured: Sequence[str], number: int, name: str
 ) -> list[str]:
     cells = [name, str(outcome.alone_s[name])]
     for way in measured:
         cells.append(str(outcome.slowdown[way][name]))
-        if ways[way].weights:
-            weight, lent = ways[way].weights[number], ways[way].lent[number]
-            cells.append(f"{100 * weight:.0f} %: {lent:.2f} ({ways[way].promised[number]:.2f})")
+        if schemes[way].weights:
+            weight, lent = schemes[way].weights[number], schemes[way].lent[number]
+            promised = schemes[way].promised[number]
+            cells.append(f"{100 * weight:.0f} %: {lent:.2f} ({promised:.2f})")
     return cells
 
 
 def format_verdicts(outcome: Outcome) -> list[str]:
     """A line for each comparison, beside what was predicted, and what may have spoilt it."""
-    told = []
+    lines = []
     for (ours, other), gain in outcome.gains.items():
         line = f"{TITLES[ours]} over {TITLES[other]}: gain in mean slowdown {_format_gain(gain)}"
         if other == EQUAL and ours in outcome.predicted:
             lent, promised = outcome.predicted[ours]
             line += f"; predicted {lent:+.1%}, by weights alone {promised:+.1%}"
-        told.append(line)
+        lines.append(line)
     if outcome.idle is not None:
-        told.append(f"processors idle: {outcome.idle.value:.0%} of the time")
-    lost = format_unmarked(outcome.unmarked)
-    return [*told, lost] if lost else told
+        lines.append(f"processors idle: {outcome.idle.value:.0%} of the time")
+    unmarked = format_unmarked(outcome.unmarked)
+    return [*lines, unmarked] if unmarked else lines
 
 
 def _format_gain(gain: Mean) -> str:

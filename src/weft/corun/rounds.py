@@ -1,10 +1,10 @@
-"""What a measurement of co-running consists of, and each round's record.
+"""The plan of a co-running measurement, and the record of each round.
 
-A repetition runs every application alone and all of them in every way, in an order of its own, so
-that drift of the machine falls on all alike. One record per round, under the name `corun`: which
-way, which applications, each one's weight, predictions and completion times, and what tells this
-measurement from others of the same names (`identity_of`). Pure. Entry points: `Plan`, `record_of`,
-`completions_of`, `ways_in`, `check_same`. Units: seconds; weights are fractions of the link.
+A repetition runs every application alone and all of them under every scheme, in random order, so
+that drift of the machine affects all alike. Each round gives one record named `corun`: the scheme,
+the applications with weights, predictions and completion times, and the identity of the measurement
+(`build_identity`). Pure. Entry points: `Plan`, `build_record`, `read_completions`, `read_schemes`,
+`check_resumable`. Units: seconds; weights are fractions of the link.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Round:
     """Applications, by number, that run beside each other in a way."""
 
     repetition: int
-    way: str
+    scheme: str
     numbers: tuple[int, ...]
 
 
@@ -44,7 +44,7 @@ class Round:
 class Plan:
     """What is measured: `runs` of each application in a round at least.
 
-    `identity` is what must be the same in all rounds besides: see `identity_of`.
+    `identity` is what must be the same in all rounds besides: see `build_identity`.
     """
 
     names: tuple[str, ...]
@@ -70,30 +70,30 @@ class Plan:
     def rounds(self) -> tuple[Round, ...]:
         random = Random(self.seed)
         everyone = tuple(range(len(self.names)))
-        once = [(ALONE, (n,)) for n in everyone] + [(way, everyone) for way in SCHEMES]
+        once = [(ALONE, (n,)) for n in everyone] + [(scheme, everyone) for scheme in SCHEMES]
         return tuple(
-            Round(repetition, way, numbers)
+            Round(repetition, scheme, numbers)
             for repetition in range(self.repeat)
-            for way, numbers in random.sample(once, len(once))
+            for scheme, numbers in random.sample(once, len(once))
         )
 
-    def delays_s(self, one: Round, alone_s: Sequence[float]) -> dict[int, float]:
+    def delays_s(self, round_: Round, alone_s: Sequence[float]) -> dict[int, float]:
         """When each begins: anywhere in the time that it takes alone, the first at once.
 
         Those that began together would compute together and send together ever after.
         """
-        random = Random(f"{self.seed} {one.repetition} {one.way}")
-        drawn = {number: random.uniform(0, alone_s[number]) for number in one.numbers}
+        random = Random(f"{self.seed} {round_.repetition} {round_.scheme}")
+        drawn = {number: random.uniform(0, alone_s[number]) for number in round_.numbers}
         first_s = min(drawn.values())
         return {number: delay_s - first_s for number, delay_s in drawn.items()}
 
-    def settings(self, one: Round) -> dict[str, Plain]:
+    def settings(self, round_: Round) -> dict[str, Plain]:
         """What tells the record of a round from others."""
         return {
             "applications": " ".join(self.names),
-            "running": " ".join(self.names[n] for n in one.numbers),
-            "way": one.way,
-            "repetition": one.repetition,
+            "running": " ".join(self.names[n] for n in round_.numbers),
+            "way": round_.scheme,
+            "repetition": round_.repetition,
             "runs": self.runs,
             **self.identity,
         }
@@ -120,8 +120,8 @@ def _digest(value: object) -> str:
 
 def build_record(
     plan: Plan,
-    one: Round,
-    way: Scheme | None,
+    round_: Round,
+    scheme: Scheme | None,
     completions_s: Mapping[int, Sequence[float]],
     idle: float,
     unmarked: float | None = None,
@@ -131,20 +131,24 @@ def build_record(
     `idle` is the part of the processors' time that nobody used, `unmarked` the part of the bytes
     that bore no application's mark, where that can be told.
     """
-    mean_s = {plan.names[n]: fmean(completions_s[n]) for n in one.numbers}
+    mean_s = {plan.names[n]: fmean(completions_s[n]) for n in round_.numbers}
     quantities = {f"{name}.completion": Scalar(value, "s") for name, value in mean_s.items()}
     parts = {IDLE: idle} | ({} if unmarked is None else {UNMARKED: unmarked})
-    predicted = [_weight_row(plan, n, way) for n in one.numbers if way is not None and way.weights]
+    predicted = [
+        _weight_row(plan, n, scheme)
+        for n in round_.numbers
+        if scheme is not None and scheme.weights
+    ]
     return Record(
         kind="measurement",
         name=NAME,
-        settings=plan.settings(one),
+        settings=plan.settings(round_),
         quantities=quantities | {name: Scalar(part, "") for name, part in parts.items()},
         tables={
             "runs": [
-                {"application": plan.names[n], "completion_s": taken}
-                for n in one.numbers
-                for taken in completions_s[n]
+                {"application": plan.names[n], "completion_s": completions}
+                for n in round_.numbers
+                for completions in completions_s[n]
             ],
             **({"weights": predicted} if predicted else {}),
         },
@@ -152,12 +156,12 @@ def build_record(
     )
 
 
-def _weight_row(plan: Plan, number: int, way: Scheme) -> dict[str, Plain]:
+def _weight_row(plan: Plan, number: int, scheme: Scheme) -> dict[str, Plain]:
     return {
         "application": plan.names[number],
-        "weight": way.weights[number],
-        "predicted_promised": way.promised[number],
-        "predicted_lent": way.lent[number],
+        "weight": scheme.weights[number],
+        "predicted_promised": scheme.promised[number],
+        "predicted_lent": scheme.lent[number],
     }
 
 
@@ -166,10 +170,10 @@ def _weight_row(plan: Plan, number: int, way: Scheme) -> dict[str, Plain]:
 
 def read_completions(record: Record) -> dict[str, float]:
     """The mean completion time of each application in a round."""
-    taken: dict[str, list[float]] = {}
+    completions: dict[str, list[float]] = {}
     for row in record.tables["runs"]:
-        taken.setdefault(str(row["application"]), []).append(float(row["completion_s"] or 0))
-    return {name: fmean(values) for name, values in taken.items()}
+        completions.setdefault(str(row["application"]), []).append(float(row["completion_s"] or 0))
+    return {name: fmean(values) for name, values in completions.items()}
 
 
 def read_fraction(record: Record, name: str) -> float | None:
@@ -179,15 +183,15 @@ def read_fraction(record: Record, name: str) -> float | None:
 
 
 def read_schemes(where: str, records: Sequence[Record]) -> dict[str, Scheme]:
-    """The ways as they were measured, with the weights and predictions of then."""
-    found = {ONE: Scheme(name=ONE)}
+    """The schemes as they were measured, with their weights and predictions."""
+    schemes = {ONE: Scheme(name=ONE)}
     for record in records:
         if "weights" in record.tables:
-            way = _read_scheme(record)
-            if not _are_equal(found.setdefault(way.name, way), way):
-                problem = f"has records of {way.name!r} with different weights or predictions"
+            scheme = _read_scheme(record)
+            if not _are_equal(schemes.setdefault(scheme.name, scheme), scheme):
+                problem = f"has records of {scheme.name!r} with different weights or predictions"
                 raise InputError(where, problem, "measure again, into another file")
-    return found
+    return schemes
 
 
 def _read_scheme(record: Record) -> Scheme:
@@ -198,10 +202,10 @@ def _read_scheme(record: Record) -> Scheme:
     return Scheme(name=str(record.settings["way"]), weights=weights, promised=promised, lent=lent)
 
 
-def _are_equal(one: Scheme, other: Scheme) -> bool:
-    """But for what arithmetic of another machine makes of it."""
+def _are_equal(scheme: Scheme, other: Scheme) -> bool:
+    """Up to rounding: another machine may have computed them."""
     pairs = zip(
-        (*one.weights, *one.promised, *one.lent),
+        (*scheme.weights, *scheme.promised, *scheme.lent),
         (*other.weights, *other.promised, *other.lent),
         strict=True,
     )
@@ -210,40 +214,40 @@ def _are_equal(one: Scheme, other: Scheme) -> bool:
 
 def list_remaining(plan: Plan, records: Sequence[Record]) -> list[Round]:
     """The rounds that have no record yet."""
-    there = [dict(record.settings) for record in records]
-    return [one for one in plan.rounds if plan.settings(one) not in there]
+    measured = [dict(record.settings) for record in records]
+    return [round_ for round_ in plan.rounds if plan.settings(round_) not in measured]
 
 
 def check_resumable(
-    where: str, plan: Plan, ways: Mapping[str, Scheme], records: Sequence[Record]
+    where: str, plan: Plan, schemes: Mapping[str, Scheme], records: Sequence[Record]
 ) -> None:
     """Refuses records of another measurement, and of other weights or predictions."""
     for record in records:
         _check_identity(where, plan, record.settings)
-    for name, had in read_schemes(where, records).items():
-        if name not in ways or not _are_equal(had, ways[name]):
+    for name, recorded in read_schemes(where, records).items():
+        if name not in schemes or not _are_equal(recorded, schemes[name]):
             problem = f"has records of {name!r} with other weights or predictions than the models'"
             raise InputError(where, problem, "give another file: a model has changed")
 
 
-def _check_identity(where: str, plan: Plan, found: Mapping[str, Plain]) -> None:
+def _check_identity(where: str, plan: Plan, settings: Mapping[str, Plain]) -> None:
     wanted = plan.settings(plan.rounds[0])
     keys = ("applications", "runs", *plan.identity)
-    untold = [key for key in keys if key not in found]
-    if untold:
-        problem = f"has records that do not tell their {untold[0]}"
+    missing = [key for key in keys if key not in settings]
+    if missing:
+        problem = f"has records without their {missing[0]}"
         raise InputError(where, problem, "give another file, to measure anew")
     for key in keys:
-        if found[key] != wanted[key]:
+        if settings[key] != wanted[key]:
             problem = (
-                f"has records {_describe_difference(plan.names, key, found[key], wanted[key])}"
+                f"has records {_describe_difference(plan.names, key, settings[key], wanted[key])}"
             )
             raise InputError(where, problem, "give another file, or the same measurement")
 
 
-def _describe_difference(names: Sequence[str], key: str, had: Plain, wanted: Plain) -> str:
+def _describe_difference(names: Sequence[str], key: str, recorded: Plain, wanted: Plain) -> str:
     if key not in (COMMANDS, PROFILES):
-        return f"with {key} {had!r}, not {wanted!r}"
-    pairs = zip(names, str(had).split(), str(wanted).split(), strict=False)
+        return f"with {key} {recorded!r}, not {wanted!r}"
+    pairs = zip(names, str(recorded).split(), str(wanted).split(), strict=False)
     changed = [name for name, old, new in pairs if old != new]
     return f"of another {key.removesuffix('s')} of {', '.join(changed)}"

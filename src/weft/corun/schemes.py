@@ -1,10 +1,10 @@
-"""The ways in which applications share ports, and what the models predict for each.
+"""Schemes by which applications share ports, and what the models predict for each.
 
-`one`: all in one queue. `equal`: a queue each, of equal weights. `weft`: a queue each, of the
-weights that make the total slowdown least if each has its weight and no more (Saba, Eq. 4.2).
-`lend`: of weights that make it least if what one leaves the others use. Where there are several
-queues, traffic that bears no mark has a small one of its own. Pure. Entry point: `ways_of`. Shares
-are fractions of the link.
+`one`: all in one queue. `equal`: one queue each, equal weights. `weft`: one queue each, with the
+weights that minimise total slowdown if each has its weight and no more (Saba, Eq. 4.2). `lend`:
+weights that minimise it if ports lend idle bandwidth to others. Where there are several queues,
+unmarked traffic has a small one of its own. Records and commands call a scheme a way.
+Pure. Entry point: `build_schemes`. Shares are fractions of the link.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KBPS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """A way to share. Without `weights` there is one queue, and nothing is predicted.
+    """A scheme to share ports. Without `weights` there is one queue, and nothing is predicted.
 
     `promised` is each application's predicted slowdown if it has no more than its weight, `lent`
     if what the others leave is added.
@@ -42,17 +42,17 @@ def application_dscp(number: int) -> int:
     return number + 1
 
 
-def build_queues(way: Scheme) -> list[Queue]:
-    if not way.weights:
+def build_queues(scheme: Scheme) -> list[Queue]:
+    if not scheme.weights:
         return [Queue(weight=1.0, dscps=(0,))]
-    own = [Queue(weight=w, dscps=(application_dscp(n),)) for n, w in enumerate(way.weights)]
-    return [Queue(weight=1 - MANAGED, dscps=(0,)), *own]
+    managed = [Queue(weight=w, dscps=(application_dscp(n),)) for n, w in enumerate(scheme.weights)]
+    return [Queue(weight=1 - MANAGED, dscps=(0,)), *managed]
 
 
 def build_schemes(
     models: Sequence[Hinges], link_bps: float, volumes: Sequence[float] = ()
 ) -> dict[str, Scheme]:
-    """Every way, with its weights and predictions; without volumes, those of the models."""
+    """Every scheme, with its weights and predictions; without volumes, those of the models."""
     everyone = range(len(models))
     units = round(link_bps / _KBPS)
     answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)

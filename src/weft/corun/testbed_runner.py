@@ -1,8 +1,9 @@
-"""A testbed on which applications run beside each other in queues of their own.
+"""A testbed on which applications run beside each other, each in its own queue.
 
 Every application is a group of processes whose connections bear its DSCP (`weft.host.net.marking`),
-and every end of every cable has the queues of a way (`weft.host.net.weighted_queues`). When the
-block ends, processes are ended and links are restored. Entry point: `staged`. Units: seconds.
+and every end of every cable has the queues of a scheme (`weft.host.net.weighted_queues`). When the
+block ends, processes are killed and links are restored. Entry point: `open_testbed_runner`.
+Units: seconds.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ class _Run:
     process: subprocess.Popen[bytes]
     handle: int
     started_s: float
-    said: IO[bytes]
+    stderr: IO[bytes]
 
 
 @dataclass(slots=True, kw_only=True)
 class TestbedRunner:
-    """A troupe (`together.Troupe`) of real commands, and the ports between them."""
+    """Runs real commands (`experiment.Runner`) and programs the ports between them."""
 
     bed: Testbed
     host: str
@@ -58,12 +59,12 @@ class TestbedRunner:
     ends: ChangedEnds
     _running: dict[int, _Run] = field(default_factory=dict)
 
-    def share(self, way: Scheme) -> None:
-        """Every port has the queues of this way from now on."""
+    def share(self, scheme: Scheme) -> None:
+        """Programs the queues of a scheme on every port."""
         for port in self.ends.saved:
-            set_queues(port, build_queues(way))
+            set_queues(port, build_queues(scheme))
 
-    def unmarked(self) -> float | None:
+    def read_unmarked(self) -> float | None:
         """The part of all bytes since `share` that bore no mark of ours; None with one queue."""
         every = [queue for port in self.ends.saved for queue in read_queues(port.end)]
         rest = [queue for queue in every if 0 in queue.dscps]
@@ -79,18 +80,18 @@ class TestbedRunner:
         return time.monotonic()
 
     def start(self, number: int) -> None:
-        said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the run
         process = self.bed.spawn(
             self.host,
             self.jobs[number].command,
             join=self.groups[number].join,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
             start_new_session=True,
         )
         handle = os.pidfd_open(process.pid)
-        self._running[number] = _Run(process, handle, time.monotonic(), said)
+        self._running[number] = _Run(process, handle, time.monotonic(), stderr)
 
     def next_end(self, wait_s: float) -> tuple[int, float] | None:
         by_handle = {run.handle: number for number, run in self._running.items()}
@@ -105,8 +106,8 @@ class TestbedRunner:
         took_s = time.monotonic() - run.started_s
         status = run.process.wait()
         if status:
-            problem = describe_failure(status, run.said)
-            raise InputError(f"application {self.jobs[number].name}", problem, "mend its command")
+            problem = describe_failure(status, run.stderr)
+            raise InputError(f"application {self.jobs[number].name}", problem, "fix its command")
         self._end(number)
         return number, took_s
 
@@ -120,7 +121,7 @@ class TestbedRunner:
         self.groups[number].end()
         run.process.wait()
         os.close(run.handle)
-        run.said.close()
+        run.stderr.close()
 
 
 @contextmanager
@@ -130,8 +131,10 @@ def open_testbed_runner(
     with persistent.use_testbed(testbed, "corun") as bed, ExitStack() as stack:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
-            there = ", ".join(bed.wiring.hosts)
-            raise InputError(f"--host {node}", f"is not of testbed {testbed}", f"there are {there}")
+            hosts = ", ".join(bed.wiring.hosts)
+            raise InputError(
+                f"--host {node}", f"is not in testbed {testbed}", f"use one of {hosts}"
+            )
         marking.remove_leftovers()
         ends = stack.enter_context(change_ends(bed.all_ends()))
         groups = [

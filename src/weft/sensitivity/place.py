@@ -61,8 +61,8 @@ def testbed_place(name: str, host: str | None) -> Iterator[Place]:
     with persistent.use_testbed(name, "profile") as bed:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
-            there = ", ".join(bed.wiring.hosts)
-            raise InputError(f"--host {node}", f"is not of testbed {name}", f"there are {there}")
+            hosts = ", ".join(bed.wiring.hosts)
+            raise InputError(f"--host {node}", f"not in testbed {name}", f"use one of {hosts}")
         yield Place(
             what=testbed_text(name, node, bed.wiring),
             namespace=bed.namespace(node),

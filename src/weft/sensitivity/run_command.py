@@ -240,7 +240,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         finally:
             _end(process, times)
         if process.returncode:
-            raise InputError(where, describe_failure(process.returncode, said), "mend the command")
+            raise InputError(where, describe_failure(process.returncode, said), "fix the command")
     received, sent = (after - then for after, then in zip(counters(), before, strict=True))
     return CommandRun(
         watched=watched,
@@ -260,7 +260,7 @@ def _start(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]
         )
     except OSError as error:
         problem = f"cannot be started: {error.strerror}"
-        raise InputError(where, problem, "mend the command") from error
+        raise InputError(where, problem, "fix the command") from error
 
 
 def _children_cpu_s() -> float:

@@ -33,8 +33,8 @@ from weft.records import (
     write_records,
     write_text,
 )
+from weft.records.record_line import run_to_line
 from weft.records.record_text import format_table
-from weft.records.run import run_to_line
 from weft.units import choose_unit, convert, format_value
 
 

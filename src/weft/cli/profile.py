@@ -18,7 +18,7 @@ from weft.cli.testbed import parse_link_rate
 from weft.errors import InputError
 from weft.host.net.file_lock import hold_lock
 from weft.host.testbed.persistent import DEFAULT_NAME
-from weft.records.run import describe_run
+from weft.records.schema import describe_run
 from weft.sensitivity.application import (
     Application,
     build_curve,

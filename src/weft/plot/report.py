@@ -34,8 +34,7 @@ from weft.plot.report_figures import (
 )
 from weft.records.compare import format_interval
 from weft.records.record_text import is_flow_quantity
-from weft.records.run import Run
-from weft.records.schema import Distribution, Record, Scalar
+from weft.records.schema import Distribution, Record, Run, Scalar
 from weft.units import format_value, split_unit
 
 SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}

@@ -16,7 +16,7 @@ from weft.plot.html_page import Markup, escape, join, paragraph, picture, pictur
 from weft.plot.quantities import cdf, cdf_tail, curves, series, sweep
 from weft.plot.style import HEIGHT_IN, WIDTH_IN, figure, to_svg
 from weft.plot.topology import topology
-from weft.records.record_text import is_flow_quantity
+from weft.records.record_text import REPETITION, differing_settings, is_flow_quantity
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series, Topology
 from weft.records.statistic import statistic
 from weft.units import dimension_of, format_value, split_unit
@@ -24,7 +24,6 @@ from weft.units import dimension_of, format_value, split_unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REPETITION = "repetition"
 Kind = TypeVar("Kind", bound=Quantity)
 
 
@@ -51,13 +50,6 @@ class LabelledRecords:
         return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
-def _differing_settings(records: Sequence[Record]) -> tuple[str, ...]:
-    keys = dict.fromkeys(key for record in records for key in record.settings)
-    return tuple(
-        k for k in keys if len({repr(record.settings.get(k, ...)) for record in records}) > 1
-    )
-
-
 def setting_text(key: str, value: Plain) -> str:
     """A setting's value as people write it, with the unit that its name tells."""
     _, unit = split_unit(key)
@@ -81,7 +73,7 @@ def _record_label(record: Record, varying: Sequence[str], named: bool) -> str:
 
 def label_records(records: Sequence[Record]) -> LabelledRecords:
     """Label records by what differs among them; equal labels are numbered."""
-    varying = _differing_settings(records)
+    varying = tuple(differing_settings(records))
     named = len({record.name for record in records}) > 1
     labels: list[str] = []
     for record in records:

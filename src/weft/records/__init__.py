@@ -17,7 +17,6 @@ from weft.records.compare import (
 )
 from weft.records.output import check_directory, check_output, replace_file, write_text
 from weft.records.record_line import from_line, to_line
-from weft.records.run import Run, describe_run
 from weft.records.schema import (
     SCHEMA,
     Distribution,
@@ -26,9 +25,11 @@ from weft.records.schema import (
     Quantity,
     Record,
     Row,
+    Run,
     Scalar,
     Series,
     Topology,
+    describe_run,
     note_ending,
 )
 from weft.records.statistic import export_parquet, flatten, statistic

@@ -14,8 +14,7 @@ from typing import Generic, TypeVar
 
 from weft.records.output import check_output
 from weft.records.record_line import to_line
-from weft.records.run import Run
-from weft.records.schema import Record
+from weft.records.schema import Record, Run
 from weft.records.store import RecordWriter, read_records
 
 Identity = TypeVar("Identity", bound=Hashable)

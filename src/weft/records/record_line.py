@@ -1,4 +1,4 @@
-"""Records as single lines of canonical JSON, and back.
+"""Records and run headers as single lines of canonical JSON, and back.
 
 Canonical: keys sorted, no spaces, ASCII, no NaN. Equal records give equal bytes.
 Entry points: `to_line`, `from_line`.
@@ -22,6 +22,7 @@ from weft.records.schema import (
     Provenance,
     Quantity,
     Record,
+    Run,
     Scalar,
     Series,
     Topology,
@@ -125,6 +126,17 @@ def record_from_json(data: Json) -> Record:
         notes=data["notes"],
         provenance=Provenance(**data["provenance"]),
     )
+
+
+def run_to_line(run: Run) -> str:
+    """A run header as one line of canonical JSON, without the newline."""
+    return canonical_json({"weft": "run", "schema": SCHEMA} | asdict(run))
+
+
+def run_from_json(data: Mapping[str, Any]) -> Run:
+    """The run header in a parsed line."""
+    fields = {key: value for key, value in data.items() if key not in ("weft", "schema")}
+    return Run(**(fields | {"argv": tuple(data["argv"])}))
 
 
 @contextmanager

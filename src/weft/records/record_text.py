@@ -7,12 +7,12 @@ one line per point, with the median and range of repetitions. Entry points: `for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from weft.records.record_line import canonical_json
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar
-from weft.records.statistic import PERCENTILES, parse_percentile, statistic, statistic_unit
+from weft.records.statistic import PERCENTILES, statistic, statistic_unit
 from weft.units import choose_unit, format_number, format_value
 
 
@@ -32,25 +32,14 @@ def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
     return "  ".join(aligned).rstrip()
 
 
-QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999))
-
-
 def format_simulation(record: Record, *, flows: bool = False) -> str:
-    """The record's distributions and numbers as text tables; flow by flow if asked."""
-    blocks = [record.label]
+    """The record's distributions, numbers and notes; also of single flows on request."""
     shown = {k: q for k, q in record.quantities.items() if flows or not is_flow_quantity(k)}
-    rows = list(_quantile_rows(shown))
-    if rows:
-        blocks.append(
-            format_table(["distribution", "n", *(name for name, _ in QUANTILES), "max"], rows)
-        )
-    numbers = [
-        [name, format_value(q.value, q.unit)] for name, q in shown.items() if isinstance(q, Scalar)
+    rows = [
+        [name, *_quantile_cells(q, [*_quantiles(q), q.histogram.max])]
+        for name, q in _sampled(shown).items()
     ]
-    if numbers:
-        blocks.append(format_table(["quantity", "value"], numbers))
-    blocks += ["\n".join(record.notes)] if record.notes else []
-    return "\n\n".join(blocks)
+    return _format_blocks(record, shown, ["distribution", "n", *PERCENTILES, "max"], rows)
 
 
 def is_flow_quantity(name: str) -> bool:
@@ -58,12 +47,41 @@ def is_flow_quantity(name: str) -> bool:
     return any("-" in step for step in name.split(".")[1:-1])
 
 
-def _quantile_rows(quantities: Mapping[str, Quantity]) -> Iterator[list[str]]:
-    for name, q in quantities.items():
-        if isinstance(q, Distribution) and q.histogram.count:
-            cells = [format_value(q.quantile(level), q.unit) for _, level in QUANTILES]
-            top = format_value(q.histogram.max, q.unit)
-            yield [name, str(q.histogram.count), *cells, top]
+def _sampled(quantities: Mapping[str, Quantity]) -> dict[str, Distribution]:
+    """The distributions that have samples."""
+    return {
+        name: q
+        for name, q in quantities.items()
+        if isinstance(q, Distribution) and q.histogram.count
+    }
+
+
+def _quantiles(distribution: Distribution) -> list[int]:
+    return [distribution.quantile(level) for level in PERCENTILES.values()]
+
+
+def _quantile_cells(distribution: Distribution, values: Sequence[int]) -> list[str]:
+    count = str(distribution.histogram.count)
+    return [count, *(format_value(value, distribution.unit) for value in values)]
+
+
+def _format_blocks(
+    record: Record,
+    quantities: Mapping[str, Quantity],
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+) -> str:
+    """A record's label, its table of distributions, its numbers and its notes."""
+    numbers = [
+        [name, format_value(q.value, q.unit)]
+        for name, q in quantities.items()
+        if isinstance(q, Scalar)
+    ]
+    blocks = [record.label]
+    blocks += [format_table(heads, rows)] if rows else []
+    blocks += [format_table(["quantity", "value"], numbers)] if numbers else []
+    blocks += ["\n".join(record.notes)] if record.notes else []
+    return "\n\n".join(blocks)
 
 
 REPETITION = "repetition"
@@ -84,30 +102,14 @@ BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 
 def format_measurement(record: Record) -> str:
     """One record in full: settings, distributions with intervals, numbers, notes."""
-    blocks = [record.label]
-    rows = list(_interval_rows(record))
-    if rows:
-        heads = ["distribution", "n", "min", *PERCENTILES, "max"]
-        blocks.append(format_table(heads, rows))
-    numbers = [
-        [name, format_value(q.value, q.unit)]
-        for name, q in record.quantities.items()
-        if isinstance(q, Scalar)
-    ]
-    if numbers:
-        blocks.append(format_table(["quantity", "value"], numbers))
-    blocks += ["\n".join(record.notes)] if record.notes else []
-    return "\n\n".join(blocks)
-
-
-def _interval_rows(record: Record) -> Iterator[list[str]]:
-    for name, q in record.quantities.items():
-        if isinstance(q, Distribution) and q.histogram.count:
-            h = q.histogram
-            levels = [parse_percentile(p) or 0.0 for p in PERCENTILES]
-            values = [h.min, *(q.quantile(level) for level in levels), h.max]
-            yield [name, str(h.count), *(format_value(v, q.unit) for v in values)]
-            yield ["  95 % interval", "", "", *(_interval(q, level) for level in levels), ""]
+    rows: list[list[str]] = []
+    for name, q in _sampled(record.quantities).items():
+        values = [q.histogram.min, *_quantiles(q), q.histogram.max]
+        rows.append([name, *_quantile_cells(q, values)])
+        intervals = [_interval(q, level) for level in PERCENTILES.values()]
+        rows.append(["  95 % interval", "", "", *intervals, ""])
+    heads = ["distribution", "n", "min", *PERCENTILES, "max"]
+    return _format_blocks(record, record.quantities, heads, rows)
 
 
 def _interval(q: Distribution, level: float) -> str:
@@ -125,7 +127,7 @@ def format_sweep(records: Sequence[Record]) -> str:
     for record in records:
         points.setdefault(canonical_json(_point(record)), []).append(record)
     groups = list(points.values())
-    varying = _varying([group[0] for group in groups])
+    varying = [k for k in differing_settings([g[0] for g in groups]) if k != REPETITION]
     columns = _columns(records)
     repeated = max(len(group) for group in groups) > 1
     heads = [*varying, *(["runs"] if repeated else []), *(head for head, _, _ in columns)]
@@ -146,8 +148,9 @@ def _point(record: Record) -> dict[str, Plain]:
     return {key: value for key, value in record.settings.items() if key != REPETITION}
 
 
-def _varying(records: Sequence[Record]) -> list[str]:
-    keys = dict.fromkeys(key for record in records for key in _point(record))
+def differing_settings(records: Sequence[Record]) -> list[str]:
+    """Settings in which the records differ, in the order in which they occur."""
+    keys = dict.fromkeys(key for record in records for key in record.settings)
     return [k for k in keys if len({repr(r.settings.get(k, ...)) for r in records}) > 1]
 
 

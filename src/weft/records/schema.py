@@ -1,19 +1,25 @@
-"""What was observed: one Record per run, in one versioned schema.
+"""The record schema: one `Record` per run, and the `Run` header of the command that made it.
 
-A record holds quantities (numbers, distributions, series) under dotted names such as
-`probe.rtt`, the settings of its point, and the deterministic part of its provenance:
-same seed, same record. Whatever changes from run to run is in the run header (`run.py`).
-Units are written beside each value.
+A record holds quantities (numbers, distributions, series) under dotted names such as `probe.rtt`,
+the settings of its point, and the deterministic part of its provenance: same seed, same record.
+What changes from run to run (when, where, by which command) is in the header. Units are written
+beside each value.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import platform
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 
+from weft import __version__
 from weft._core import Histogram
 from weft.errors import InputError
 
@@ -181,3 +187,41 @@ class Record:
         """The name and settings that tell this record from its neighbours."""
         settings = ", ".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
         return f"{self.name} ({settings})" if settings else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One invocation of weft: the first line of each file it writes."""
+
+    started: str
+    host: str
+    os: str
+    cpu: str
+    python: str
+    weft_version: str
+    argv: tuple[str, ...]
+    facts: Mapping[str, Plain] = field(default_factory=dict)
+
+
+def _cpu_model() -> str:
+    """Linux knows the model's name; platform.processor() there is empty."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe_run(argv: Sequence[str] | None = None, **facts: Plain) -> Run:
+    """The header of the present run; `facts` adds what only the caller knows."""
+    return Run(
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        host=platform.node(),
+        os=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=f"{_cpu_model()}, {os.cpu_count()} threads",
+        python=platform.python_version(),
+        weft_version=__version__,
+        argv=tuple(sys.argv if argv is None else argv),
+        facts=facts,
+    )

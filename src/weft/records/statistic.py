@@ -16,7 +16,8 @@ from weft.errors import InputError
 from weft.records.output import replace_file
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series
 
-PERCENTILES = ("p50", "p90", "p99", "p99.9", "p99.99")
+# The percentiles that are shown, and their quantiles.
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 
 
 def parse_percentile(name: str) -> float | None:

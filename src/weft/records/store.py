@@ -23,10 +23,11 @@ from weft.records.record_line import (
     record_from_json,
     report_malformed,
     require_schema,
+    run_from_json,
+    run_to_line,
     to_line,
 )
-from weft.records.run import Run, describe_run, run_from_json, run_to_line
-from weft.records.schema import Record
+from weft.records.schema import Record, Run, describe_run
 
 
 class TornLineWarning(UserWarning):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from weft.errors import InputError
 
 _QUANTITY = re.compile(
-    r"^\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]+)\s*$"
+    r"^\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ/]*)\s*$"
 )
 
 TIME_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "µs": 10**6, "ms": 10**9, "s": 10**12}
@@ -30,6 +30,8 @@ SIZE_BYTES = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
+# As the classic tools write sizes on a command line: bytes, or powers of 1024.
+_CLASSIC_SIZES = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Sums of a few of these still fit the simulator's 64-bit integers.
 LARGEST = {"time": 1e15, "size": 2.0**60, "rate": 1e18}
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -38,16 +40,25 @@ RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bi
 }
 
 
-def _parse(text: object, table: dict[str, int], quantity: str, where: str) -> float:
+def parse_quantity(
+    text: object, table: dict[str, int], quantity: str, where: str, remedy: str = ""
+) -> float:
+    """A number times its unit of the table; plain numbers only where the table has ""."""
+    if "" in table and isinstance(text, int | float) and not isinstance(text, bool):
+        return float(text)
     match = _QUANTITY.match(text) if isinstance(text, str) else None
     if match is None or match[2] not in table:
         units = ", ".join(u for u in table if not u.startswith("K"))
         raise InputError(
             where,
             f"{text!r} is not a {quantity}",
-            f"write a number and a unit in quotes, one of {units}",
+            remedy or f"write a number and a unit in quotes, one of {units}",
         )
-    value = float(match[1].replace("_", "")) * table[match[2]]
+    return float(match[1].replace("_", "")) * table[match[2]]
+
+
+def _parse_limited(text: object, quantity: str, where: str) -> float:
+    value = parse_quantity(text, _TABLES[quantity], quantity, where)
     if abs(value) > LARGEST[quantity]:
         limit = {"time": "1000 s", "size": "1 EiB", "rate": "1000 Pb/s"}[quantity]
         raise InputError(where, f"{text!r} is too large", f"use {limit} or less")
@@ -56,17 +67,26 @@ def _parse(text: object, table: dict[str, int], quantity: str, where: str) -> fl
 
 def parse_time(text: object, where: str = "time") -> int:
     """Picoseconds of a duration such as "1.5 us"."""
-    return round(_parse(text, TIME_PS, "time", where))
+    return round(_parse_limited(text, "time", where))
 
 
-def parse_size(text: object, where: str = "size") -> int:
-    """Bytes of a size such as "32 KiB"; KB is 1000, KiB is 1024."""
-    return round(_parse(text, SIZE_BYTES, "size", where))
+def parse_size(text: object, where: str = "size", *, bare: bool = False) -> int:
+    """Bytes of a size such as "32 KiB"; KB is 1000, KiB is 1024.
+
+    `bare` is for command lines: plain numbers are bytes, and K, M, G are powers of 1024.
+    """
+    if not bare:
+        return round(_parse_limited(text, "size", where))
+    remedy = "write bytes, or a number and K, M, G, KiB, MiB, GiB, kB, MB or GB"
+    value = parse_quantity(text, {**_CLASSIC_SIZES, **SIZE_BYTES}, "size", where, remedy)
+    if value != round(value):
+        raise InputError(where, f"{text!r} is not a whole number of bytes", remedy)
+    return round(value)
 
 
 def parse_rate(text: object, where: str = "rate") -> float:
     """Bits per second of a rate such as "56 Gb/s" (b = bit, B = byte)."""
-    return _parse(text, RATE_BPS, "rate", where)
+    return _parse_limited(text, "rate", where)
 
 
 _TABLES = {"time": TIME_PS, "size": SIZE_BYTES, "rate": RATE_BPS}

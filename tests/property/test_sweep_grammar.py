@@ -7,15 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.settings.options import Windowed, options_of
-from weft.measure.settings.sweep import MOST_POINTS, sweep_points, values_of
+from weft.measure.settings.options import Windowed, options_of, sweep_points
 from weft.measure.tests.streams import Streamed
+from weft.sweep_grammar import MAX_POINTS, expand_values
 
 OPTIONS = options_of(Windowed)
 SIZE = OPTIONS["size"][1]
 LOSS = OPTIONS["delay.loss"][1]
 DURATION = OPTIONS["duration"][1]
 sizes = st.integers(1, 2**30)
+
+
+def values_of(option, text):
+    return expand_values(option.read, text, f"--sweep {option.name}")
 
 
 @given(st.lists(sizes, min_size=1, max_size=20, unique=True))
@@ -103,10 +107,10 @@ def test_commas_in_parentheses_belong_to_the_value():
         (["size=1..8*x"], "is not a factor"),
         (["size=1..8+0"], "too small"),
         (["size=0"], "too small"),
-        (["size=-4"], "is not a size"),
+        (["size=-4"], "is too small"),
         (["size=1.5"], "whole number of bytes"),
         (["size=4GG"], "is not a size"),
-        (["size=1..2G+1"], f"more than {MOST_POINTS} values"),
+        (["size=1..2G+1"], f"more than {MAX_POINTS} values"),
         (["size=1..1000+1", "depth=1..1000+1"], "combinations are more than"),
         (["wait=spin..block"], "has no ranges"),
         (["wait=sleep"], "is not known"),

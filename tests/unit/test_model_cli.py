@@ -304,7 +304,7 @@ def test_throughput_of_records_predicts_what_made_them(tmp_path: Path, capsys: C
         (["goodput", "--mtu", "1500"], "ib has no MTU of 1500 B"),
         (["goodput", "--wire", "ethernet"], "rc does not run over ethernet"),
         (["goodput", "--size", "0"], "--size"),
-        (["goodput", "--size", "-5"], "'-5' is not a size"),
+        (["goodput", "--size", "-5"], "'-5' is too small"),
         (["goodput", "--size", "4K..64*2"], "goes down"),
         (["goodput", "--size", "64,64"], "64 is given twice"),
         (["goodput", "--engine-rate", "0"], "--engine-rate"),

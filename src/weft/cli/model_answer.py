@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from weft.measure.settings.sweep import listed_values
-from weft.measure.settings.values import Reader
 from weft.model import ErrorSummary, Fit, Parameter
 from weft.records.record_text import format_table
+from weft.sweep_grammar import Reader, expand_values
 from weft.units import format_number, format_value
 
 Cell = float | str
@@ -147,7 +146,7 @@ def _plain(value: Cell) -> Cell | None:
 
 def read_list(args: argparse.Namespace, name: str, read: Reader) -> list[Any]:
     """The values of `--NAME`, such as 64,4K or 64..4K*2."""
-    return listed_values(read, getattr(args, name.replace("-", "_")), f"--{name}")
+    return expand_values(read, getattr(args, name.replace("-", "_")), f"--{name}")
 
 
 def read_value(args: argparse.Namespace, name: str, read: Reader) -> Any:

@@ -17,10 +17,11 @@ import numpy as np
 from weft.cli.model_answer import Answer, Column, emit, read_list, warn_of_misfit
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.settings.values import Reader, size, whole
+from weft.measure.settings.values import size, whole
 from weft.model import Fit, FloatArray, Range
 from weft.model.latency import doubling_load_MBps
 from weft.records.record_text import format_table
+from weft.sweep_grammar import Reader
 from weft.units import format_value, parse_rate
 
 if TYPE_CHECKING:

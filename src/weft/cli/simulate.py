@@ -8,7 +8,7 @@ import os
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import Parameter, parameters, system_names
+from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml
 
 
@@ -96,8 +97,15 @@ def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
         )
     if args.jobs < 1:
         raise InputError("--jobs", f"{args.jobs} is too few", "use 1 or more")
-    fixed = {key: _value(text) for key, text in _assignments("--set", args.fixed).items()}
-    swept = {key: _values(key, text) for key, text in _assignments("--sweep", args.swept).items()}
+    example = "switch.order=round-robin"
+    fixed = {
+        key: _parse_value(text)
+        for key, text in split_assignments("--set", args.fixed, example).items()
+    }
+    swept = {
+        key: expand_values(_parse_value, text, f"--sweep {key}")
+        for key, text in split_assignments("--sweep", args.swept, example).items()
+    }
     for key in fixed.keys() & swept.keys():
         raise InputError(f"--set {key}", "is also given by --sweep", "keep one of the two")
     path = Path(args.scenario)
@@ -126,40 +134,12 @@ def _is_interrupted(record: Record) -> bool:
     return record.ending.startswith("interrupted")
 
 
-def _assignments(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """KEY=VALUE of each text; a key is given once."""
-    found: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise InputError(
-                f"{option} {text!r}", "is not KEY=VALUE", "such as switch.order=round-robin"
-            )
-        if key in found:
-            raise InputError(f"{option} {key}", "is given twice", "give each key once")
-        found[key] = value
-    return found
-
-
-def _values(key: str, text: str) -> list[Any]:
-    values = [_value(item) for item in text.split(",") if item.strip()]
-    if not values:
-        raise InputError(
-            f"--sweep {key}", f"{text!r} has no values", "such as traffic.senders.window=1,8,64"
-        )
-    for number, value in enumerate(values):
-        if value in values[:number]:
-            raise InputError(f"--sweep {key}", f"{value!r} is given twice", "give each value once")
-    return values
-
-
-def _value(text: str) -> Any:
+def _parse_value(text: object, _where: str = "") -> Any:
     """A TOML value where it is one (8, true, [1, 2]), else the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text.strip()
+        return str(text).strip()
 
 
 def _print_parameters(system: str, as_json: bool) -> int:

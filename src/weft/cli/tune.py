@@ -18,10 +18,10 @@ from weft.errors import InputError
 from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
-from weft.measure.settings.sweep import listed_values
 from weft.measure.settings.values import time_ns, whole
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, RecordWriter, check_output, describe_run, to_line, write_records
+from weft.sweep_grammar import expand_values
 from weft.tune.rules.read_evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
@@ -173,5 +173,5 @@ def _limits(settings: dict[str, object]) -> dict[str, list[Plain]]:
         if field not in CHOICES:
             problem = "is not a choice, and the records are as they were measured"
             raise InputError(f"--{name}", problem, "leave it out, or give other files")
-        limits[field] = listed_values(option.read, str(text), f"--{name}")
+        limits[field] = expand_values(option.read, str(text), f"--{name}")
     return limits

@@ -27,6 +27,7 @@ from weft.measure.observation import Observation
 from weft.measure.peer.client import LOCAL, Peer
 from weft.measure.peer.endpoint_fields import loop_cpu
 from weft.measure.rig import Progress, Rig
+from weft.measure.settings.cpu_placement import AUTO
 from weft.measure.settings.feasibility import Refusal, check_available, check_settings
 from weft.measure.settings.options import (
     Settings,
@@ -35,9 +36,9 @@ from weft.measure.settings.options import (
     list_changes,
     options_of,
     settings_from,
+    sweep_points,
+    swept_names,
 )
-from weft.measure.settings.placement import AUTO
-from weft.measure.settings.sweep import sweep_points, swept_names
 from weft.measure.surroundings import Surroundings, endpoint_rows, observe_surroundings
 from weft.records import Plain, Provenance, Record, Row, Scalar, Series, note_ending
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from weft.errors import InputError
 from weft.measure.settings.feasibility import check_settings
-from weft.measure.settings.options import Settings, Windowed, settings_from
-from weft.measure.settings.transport import parse_over
+from weft.measure.settings.options import Settings, Windowed, parse_over, settings_from
 from weft.measure.tests.rperf import RPERF, RperfSettings
 from weft.measure.tests.rperf import check as check_rperf
 from weft.toml_table import Table

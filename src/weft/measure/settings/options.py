@@ -2,28 +2,65 @@
 
 Each field of a settings class carries an `Option`: its name outside, how it is read, its help and
 the transports that have it. A field's own name has its unit and is its name in records. Every test
-adds its own fields in a subclass. Entry points: `Settings`, `settings_from`, `options_of`.
+adds its own fields in a subclass.
+Entry points: `Settings`, `settings_from`, `options_of`, `parse_over`, `sweep_points`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from weft.errors import InputError
 from weft.measure.settings import values
-from weft.measure.settings.placement import ANYWHERE
-from weft.measure.settings.transport import Over, parse_over
-from weft.measure.settings.values import Reader
+from weft.measure.settings.cpu_placement import ANYWHERE
 from weft.records import Plain
+from weft.sweep_grammar import GRAMMAR, MAX_POINTS, Reader, expand_values
 
 VERBS, SOCKETS, OFI, DELAY = ("verbs",), ("tcp", "udp"), ("ofi",), ("delay",)
 WARMUP_BYTES = 2**26
 DURATION_NS = 10**9
+WITHOUT_DEVICE = ("tcp", "udp", "delay", "mpi")
+WITH_DEVICE = ("ofi", "verbs")
+TRANSPORT_REMEDY = (
+    "use tcp, udp, ofi:PROVIDER, verbs[:DEVICE], delay or mpi; weft doctor lists what is here"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A transport and, where it has several, the device or provider."""
+
+    transport: str
+    device: str = ""
+
+    def has(self, device: str) -> bool:
+        """Whether what is known of a device, or of all ("") of them, is about this."""
+        return not self.device or device in ("", self.device)
+
+    def __str__(self) -> str:
+        return f"{self.transport}:{self.device}" if self.device else self.transport
+
+
+def parse_over(text: str, where: str = "--over") -> Over:
+    """The transport that `text` names."""
+    transport, colon, device = text.partition(":")
+    if transport not in WITHOUT_DEVICE + WITH_DEVICE:
+        raise InputError(where, f"{text!r} is not a transport", TRANSPORT_REMEDY)
+    if colon and transport in WITHOUT_DEVICE:
+        raise InputError(where, f"{transport} has no devices", f"use {transport} alone")
+    if colon and not device:
+        raise InputError(where, f"{text!r} names no device after the colon", TRANSPORT_REMEDY)
+    if transport == "ofi" and not device:
+        remedy = "name one, such as ofi:tcp or ofi:shm; weft doctor lists them"
+        raise InputError(where, "ofi needs a provider", remedy)
+    return Over(transport, device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,8 +293,8 @@ def settings_from(kind: type[Kind], values_by_name: Mapping[str, object], prefix
     for name, value in _flatten(values_by_name).items():
         outside = name.replace("_", "-")
         if outside not in options:
-            known = ", ".join(options)
-            raise InputError(f"{prefix}{name}", "this test has no such setting", f"known: {known}")
+            remedy = f"known: {', '.join(options)}"
+            raise InputError(f"{prefix}{name}", "this test has no such setting", remedy)
         field_name, declared = options[outside]
         read[field_name] = declared.read(value, f"{prefix}{outside}")
     return kind(**read)
@@ -287,3 +324,60 @@ def digest(test: str, settings: Settings, peer: str, repetition: int) -> str:
     """One text for each point of a test: equal only if everything is."""
     content = json.dumps([test, dataclasses.asdict(settings), peer, repetition], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+# ---- Sweeps -----------------------------------------------------------------------------------
+
+
+def sweep_points(
+    kind: type[Kind], fixed: Mapping[str, object], sweeps: Sequence[str]
+) -> list[Kind]:
+    """The settings of every combination, the last key fastest; `fixed` applies to all.
+
+    `size=64..8M*2 depth=1,4,16` is every combination of the values; see `weft.sweep_grammar`.
+    """
+    options = options_of(kind)
+    swept = {
+        name: expand_values(options[name][1].read, text, f"--sweep {name}")
+        for name, text in _split_sweeps(sweeps, options)
+    }
+    for name in swept.keys() & fixed.keys():
+        raise InputError(f"--{name}", "is also given by --sweep", "keep one of the two")
+    total = math.prod(len(values) for values in swept.values())
+    if total > MAX_POINTS:
+        problem = f"{total} combinations are more than {MAX_POINTS}"
+        raise InputError("--sweep", problem, "sweep fewer values")
+    base = settings_from(kind, fixed, "--")
+    fields = [options[name][0] for name in swept]
+    return [
+        dataclasses.replace(base, **dict(zip(fields, combination, strict=True)))
+        for combination in itertools.product(*swept.values())
+    ]
+
+
+def swept_names(sweeps: Sequence[str]) -> list[str]:
+    """The settings that vary."""
+    return [_setting_name(text) for text in sweeps]
+
+
+def _setting_name(text: str) -> str:
+    return text.partition("=")[0].strip().lstrip("-").replace("_", "-")
+
+
+def _split_sweeps(
+    sweeps: Sequence[str], options: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
+    """(name of the setting, its values as text) of each sweep."""
+    names: set[str] = set()
+    for text in sweeps:
+        _, equals, values_text = text.partition("=")
+        name = _setting_name(text)
+        if not equals or not name:
+            raise InputError(f"--sweep {text!r}", "is not KEY=VALUES", GRAMMAR)
+        if name not in options:
+            remedy = f"known: {', '.join(options)}"
+            raise InputError(f"--sweep {name}", "this test has no such setting", remedy)
+        if name in names:
+            raise InputError(f"--sweep {name}", "is given twice", "give each key once")
+        names.add(name)
+        yield name, values_text

@@ -9,41 +9,22 @@ Units: bytes, nanoseconds, 1/s.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
-from typing import Any
 
 from weft.errors import InputError
-from weft.measure.settings.placement import ANYWHERE, AUTO
-from weft.units import SIZE_BYTES, TIME_PS, parse_rate
+from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
+from weft.sweep_grammar import Reader
+from weft.units import TIME_PS, parse_quantity, parse_rate, parse_size
 
-Reader = Callable[[object, str], Any]
-
-_NUMBER = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
-_SIZES = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, **SIZE_BYTES}
 _RATES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
-LARGEST_SIZE = 2**31
-LONGEST_NS = 10**15  # eleven days
+MAX_SIZE = 2**31
+MAX_NS = 10**15  # eleven days
 
 
-def _scaled(value: object, units: dict[str, int], where: str, what: str, remedy: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and "" in units:
-        return float(value)
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2] not in units:
-        raise InputError(where, f"{value!r} is not a {what}", remedy)
-    return float(match[1].replace("_", "")) * units[match[2]]
-
-
-def size(least: int = 1, most: int = LARGEST_SIZE) -> Reader:
+def size(low: int = 1, high: int = MAX_SIZE) -> Reader:
     """Bytes: 64, "64 B", "4K", "4 KiB"."""
 
     def read(value: object, where: str) -> int:
-        remedy = "write bytes, or a number and K, M, G, KiB, MiB, GiB, kB, MB or GB"
-        found = _scaled(value, _SIZES, where, "size", remedy)
-        if found != round(found):
-            raise InputError(where, f"{value!r} is not a whole number of bytes", remedy)
-        return _within(round(found), least, most, where, value, " B")
+        return _check_range(parse_size(value, where, bare=True), low, high, where, value, " B")
 
     return read
 
@@ -51,16 +32,17 @@ def size(least: int = 1, most: int = LARGEST_SIZE) -> Reader:
 def time_ns(value: object, where: str) -> int:
     """Nanoseconds of "1.5 us"; a bare number is refused, as nobody can tell its unit."""
     remedy = "write a number and a unit: ns, us, ms or s"
-    found = round(_scaled(value, TIME_PS, where, "time", remedy) / 1000)
-    return _within(found, 0, LONGEST_NS, where, value, " ns")
+    nanoseconds = round(parse_quantity(value, TIME_PS, "time", where, remedy) / 1000)
+    return _check_range(nanoseconds, 0, MAX_NS, where, value, " ns")
 
 
 def per_second(value: object, where: str) -> float:
     """Messages per second: 1000, "20k", "1.5M"."""
-    found = _scaled(value, _RATES, where, "rate", "write messages per second, such as 1000 or 20k")
-    if not 0 < found <= 1e9:
+    remedy = "write messages per second, such as 1000 or 20k"
+    rate = parse_quantity(value, _RATES, "rate", where, remedy)
+    if not 0 < rate <= 1e9:
         raise InputError(where, f"{value!r} is out of range", "use more than 0 and at most 1G")
-    return found
+    return rate
 
 
 def gigabits(value: object, where: str) -> float:
@@ -70,20 +52,20 @@ def gigabits(value: object, where: str) -> float:
     return parse_rate(value, where) / 1e9
 
 
-def whole(least: int, most: int) -> Reader:
+def whole(low: int, high: int) -> Reader:
     """An integer between two bounds."""
 
     def read(value: object, where: str) -> int:
-        remedy = f"use a whole number from {least} to {most}"
+        remedy = f"use a whole number from {low} to {high}"
         if isinstance(value, bool):
             raise InputError(where, f"{value!r} is not a number", remedy)
         try:
             number = int(value) if isinstance(value, int | str) else None
         except ValueError:
-            number = _expanded(value)
+            number = _parse_count(value)
         if number is None:
             raise InputError(where, f"{value!r} is not a whole number", remedy)
-        return _within(number, least, most, where, value, "")
+        return _check_range(number, low, high, where, value, "")
 
     return read
 
@@ -97,24 +79,24 @@ def processor(value: object, where: str) -> int:
     return int(whole(ANYWHERE, 4095)(value, where))
 
 
-def _expanded(value: object) -> int | None:
+def _parse_count(value: object) -> int | None:
     """20000 of "20k" or "2e4": counts are large too."""
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[2] not in _RATES:
+    try:
+        count = parse_quantity(value, _RATES, "count", "")
+    except InputError:
         return None
-    found = float(match[1].replace("_", "")) * _RATES[match[2]]
-    return round(found) if found == round(found) else None
+    return round(count) if count == round(count) else None
 
 
 def share(value: object, where: str) -> float:
     """A number from 0 to 1."""
     try:
-        found = float(value) if isinstance(value, int | float | str) else math.nan
+        number = float(value) if isinstance(value, int | float | str) else math.nan
     except ValueError:
-        found = math.nan
-    if not 0 <= found <= 1:
+        number = math.nan
+    if not 0 <= number <= 1:
         raise InputError(where, f"{value!r} is not a share", "use a number from 0 to 1")
-    return found
+    return number
 
 
 def choice(*names: str) -> Reader:
@@ -137,17 +119,17 @@ def text(value: object, where: str) -> str:
 
 def flag(value: object, where: str) -> bool:
     """True or false."""
-    known = {"true": True, "yes": True, "false": False, "no": False}
+    words = {"true": True, "yes": True, "false": False, "no": False}
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.lower() in known:
-        return known[value.lower()]
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
     raise InputError(where, f"{value!r} is neither true nor false", "use true or false")
 
 
-def _within(number: int, least: int, most: int, where: str, value: object, unit: str) -> int:
-    if number < least:
-        raise InputError(where, f"{value!r} is too small", f"use {least}{unit} or more")
-    if number > most:
-        raise InputError(where, f"{value!r} is too large", f"use {most}{unit} or less")
+def _check_range(number: int, low: int, high: int, where: str, value: object, unit: str) -> int:
+    if number < low:
+        raise InputError(where, f"{value!r} is too small", f"use {low}{unit} or more")
+    if number > high:
+        raise InputError(where, f"{value!r} is too large", f"use {high}{unit} or less")
     return number

@@ -17,7 +17,7 @@ from statistics import median
 from typing import NamedTuple
 
 from weft.errors import InputError
-from weft.measure.settings.placement import AUTO
+from weft.measure.settings.cpu_placement import AUTO
 from weft.measure.tests.catalog import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
 from weft.records.record_line import canonical_json

@@ -20,12 +20,11 @@ import numpy as np
 from weft._core import Availability, availability
 from weft.errors import InputError
 from weft.host import read_processors
-from weft.measure.settings.options import Settings, options_of
-from weft.measure.settings.placement import ANYWHERE, AUTO
-from weft.measure.settings.sweep import values_of
-from weft.measure.settings.transport import Over, parse_over
+from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
+from weft.measure.settings.options import Over, Settings, options_of, parse_over
 from weft.model.fit import FloatArray
 from weft.records import Plain, Record
+from weft.sweep_grammar import expand_values
 from weft.tune.search.goal import MOST_LOSS_PERCENT, Goal, loss_percent
 
 Choice = Mapping[str, Plain]
@@ -214,7 +213,7 @@ def space_for(goal: Goal, here: Here, given: Mapping[str, str]) -> Space:
             raise InputError(f"--{name}", f"weft {goal.test.name} has no such setting", remedy)
         field, option = options[name]
         levels = (
-            tuple(values_of(option, text))
+            tuple(expand_values(option.read, text, f"--sweep {option.name}"))
             if field in offered
             else (option.read(text, f"--{name}"),)
         )

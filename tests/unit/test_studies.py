@@ -30,9 +30,10 @@ from weft.studies import (
     study_figures,
     study_records,
 )
-from weft.studies.catalog import RPERF
-from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records, shares
-from weft.studies.rperf.parameter_sources import FITTED
+from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records
+from weft.studies.published import published
+from weft.studies.rperf import RPERF
+from weft.studies.rperf.rperf_rows import shares
 from weft.studies.rperf.rperf_setups import PAPER
 from weft.studies.study import Study
 from weft.studies.text import claims_verdict, paired, standing, study_table, verdict
@@ -130,31 +131,41 @@ def test_median_and_tail_and_the_ends_of_a_range_are_paired():
     assert [len(pair) for pair in paired(rows)] == [2, 2, 1, 1]
 
 
-def test_what_served_to_set_a_parameter_is_a_published_row_and_the_docs_count_it():
-    published = {
-        (s.name, o.setting, o.quantity): s.name.removeprefix("rperf-fig")
-        for s in RPERF
-        for o in s.observations
-        if o.published is not None
-    }
-    served = [key for keys in FITTED.values() for key in keys]
-    assert len(served) == len(set(served))
-    assert set(served) <= published.keys()
-    all_rows, fitted = Counter(published.values()), Counter(published[key] for key in served)
+def test_what_served_to_set_a_parameter_is_no_prediction_and_the_docs_count_it():
     text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text("utf-8")
-    for figure, count in all_rows.items():
-        free = count - fitted[figure]
+    totals = Counter()
+    for study in RPERF:
+        parameters = published(study.name).cells("sets")
+        rows = [o for o in study.observations if o.published is not None]
+        assert [o.is_prediction for o in rows] == [not parameter for parameter in parameters]
+        figure = study.name.removeprefix("rperf-fig")
+        free = parameters.count("")
+        served = len(parameters) - free
+        totals.update(rows=len(rows), served=served)
         assert re.search(
-            rf"^\| {figure} \| {count} \| {fitted[figure]} \| .*\| {free}\b", text, re.MULTILINE
+            rf"^\| {figure} \| {len(rows)} \| {served} \| .*\| {free}\b", text, re.MULTILINE
         ), figure
-    assert f"Of the {len(published)} published\nvalues {len(served)} served" in text
+    assert f"Of the {totals['rows']} published\nvalues {totals['served']} served" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "predicted", "expected"),
+    [
+        ("simulation", None, True),
+        ("measurement", None, True),
+        ("model", None, False),
+        ("model", True, True),
+        ("simulation", False, False),
+    ],
+)
+def test_a_models_row_is_fitted_and_any_other_predicted_unless_it_says_otherwise(
+    source, predicted, expected
+):
+    assert observation(source=source, predicted=predicted).is_prediction is expected
 
 
 def test_predictions_are_counted_apart():
-    fitted = Row(
-        study="rperf-fig11", system="omnet", observation=observation(setting="FCFS"), ours=10
-    )
-    assert standing([fitted, row(10), row(99)]) == (
+    assert standing([row(10, predicted=False), row(10), row(99)]) == (
         "1 of the 3 served to set parameters; "
         "of the other 2, the predictions, 1 are within tolerance."
     )

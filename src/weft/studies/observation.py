@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from weft.records import Distribution, Record, Scalar
@@ -30,11 +29,8 @@ TOLERANCE: Mapping[str, Mapping[Kind, float]] = {
     "omnet": {"median": 0.15, "tail": 0.30, "bandwidth": 0.20},
     "sx6012": {"median": 0.20, "tail": 0.30, "bandwidth": 0.20},
 }
-TAIL = 0.999  # RPerf, V: "We consider the 99.9th latency percentile as the tail."
 
 MEDIAN_RTT, TAIL_RTT = "probe RTT median", "probe RTT tail"
-TOTAL = "bandwidth total"
-LEAST_SHARE, MOST_SHARE = "bandwidth per sender, least", "bandwidth per sender, most"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +38,8 @@ class Observation:
     """One number of a study; `published` is None where the paper states none.
 
     `reason` is the physical cause of a difference that exceeds the tolerance. An empty `system`
-    is the study's; a `tolerance` of None is that of the system and kind. `predicted` says of a
-    model's row that its published value did not serve to fit the model.
+    is the study's; a `tolerance` of None is that of the system and kind. `predicted`: the published
+    value did not serve to set a parameter; None is true of all but a model's rows.
     """
 
     setting: str
@@ -57,7 +53,11 @@ class Observation:
     source: Source = "simulation"
     system: str = ""
     tolerance: float | None = None
-    predicted: bool = False
+    predicted: bool | None = None
+
+    @property
+    def is_prediction(self) -> bool:
+        return self.source != "model" if self.predicted is None else self.predicted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,106 +147,3 @@ def goodput(record: Record, part: str) -> float:
     quantity = record.quantities[f"{part}.goodput"]
     assert isinstance(quantity, Scalar)
     return quantity.value
-
-
-def shares(record: Record, part: str) -> tuple[float, ...]:
-    """Payload of each flow of a part, in Gb/s."""
-    flows = [n for n in record.quantities if n.startswith(f"{part}.h") and n.endswith(".goodput")]
-    if not flows:  # a part of one flow has no name of its own for it
-        return (goodput(record, part),)
-    return tuple(goodput(record, name.removesuffix(".goodput")) for name in flows)
-
-
-# ---- Observations that several studies make ---------------------------------------------------
-
-
-def rtt(
-    setting: str,
-    median: float,
-    tail: float | None,
-    place: str,
-    unit: str = "us",
-    name: str = "probe.rtt",
-    point: str = "",
-) -> tuple[Observation, ...]:
-    """The median and, where the paper states it, the tail of a probe.
-
-    `point` is the setting that was simulated, where several rows come from one.
-    """
-    source = point or setting
-    both: Sequence[tuple[str, Kind, float, float | None]] = (
-        (MEDIAN_RTT, "median", 0.5, median),
-        (TAIL_RTT, "tail", TAIL, tail),
-    )
-    return tuple(
-        Observation(
-            setting=setting,
-            quantity=quantity,
-            unit=unit,
-            kind=kind,
-            published=value,
-            place=place,
-            read=lambda records, q=q: quantile_in(records[source], name, q, unit),  # type: ignore[misc]
-        )
-        for quantity, kind, q, value in both
-        if value is not None
-    )
-
-
-def bandwidth(
-    setting: str, value: float, place: str, part: str = "senders", quantity: str = TOTAL
-) -> Observation:
-    """Payload of a part of the traffic."""
-    return Observation(
-        setting=setting,
-        quantity=quantity,
-        unit="Gb/s",
-        kind="bandwidth",
-        published=value,
-        place=place,
-        read=lambda records: goodput(records[setting], part),
-    )
-
-
-def share_range(
-    setting: str, least: float, most: float, place: str, least_reason: str = ""
-) -> tuple[Observation, ...]:
-    """The least and the most that any one sender gets."""
-    ends = ((LEAST_SHARE, least, min, least_reason), (MOST_SHARE, most, max, ""))
-    return tuple(
-        Observation(
-            setting=setting,
-            quantity=quantity,
-            unit="Gb/s",
-            kind="bandwidth",
-            published=value,
-            place=place,
-            reason=reason,
-            read=lambda records, end=end: end(shares(records[setting], "senders")),  # type: ignore[misc]
-        )
-        for quantity, value, end, reason in ends
-    )
-
-
-def step_range(
-    settings: Sequence[str], least: float, most: float, place: str
-) -> tuple[Observation, ...]:
-    """The least and the most that a further sender adds to the median RTT."""
-
-    def steps(records: Records) -> list[float]:
-        medians = [quantile_in(records[s], "probe.rtt", 0.5, "us") for s in settings]
-        return [after - before for before, after in pairwise(medians)]
-
-    ends = (("least", least, min), ("most", most, max))
-    return tuple(
-        Observation(
-            setting="each sender added",
-            quantity=f"probe RTT median step, {name}",
-            unit="us",
-            kind="median",
-            published=value,
-            place=place,
-            read=lambda records, end=end: end(steps(records)),  # type: ignore[misc]
-        )
-        for name, value, end in ends
-    )

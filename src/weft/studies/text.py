@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from weft.records.record_text import format_table
 from weft.studies.claim import Claim, Verdict
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, Row
-from weft.studies.rperf.parameter_sources import predictions
 from weft.studies.study import Result, Study
 
 WIDTH = 98
@@ -139,7 +138,7 @@ def claims_verdict(results: Sequence[Result]) -> str:
 def standing(rows: Sequence[Row]) -> str:
     """How many values are predictions, and how many of those are met; nothing of none."""
     rows = [row for row in rows if row.judged]
-    free = predictions(rows)
+    free = [row for row in rows if row.observation.is_prediction]
     met = sum(row.within for row in free)
     served = f"{len(rows) - len(free)} of the {len(rows)} served to set parameters"
     if not free:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from weft.plot import Section, render_report
 from weft.records import Record, describe_run
 from weft.studies.page import study_section
-from weft.studies.rperf.lanes import FIG12, FIG13
 from weft.studies.rperf.many_to_one import FIG7A
-from weft.studies.rperf.scheduling import FIG10, FIG11
+from weft.studies.rperf.scheduling import FIG10, FIG11, FIG12, FIG13
 from weft.studies.study import Result, Study, run_study, study_records
 from weft.studies.text import short_table, verdict
 

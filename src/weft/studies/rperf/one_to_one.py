@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from weft.records import Record
-from weft.studies.draw import Line, over, rtt_lines
 from weft.studies.observation import (
     MEDIAN_RTT,
-    TOTAL,
+    TAIL_RTT,
     Observation,
     Records,
-    bandwidth,
     goodput,
     quantile_in,
-    rtt,
 )
+from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
+from weft.studies.rperf.rperf_rows import TAIL, TOTAL, Reader, figure_study
 from weft.studies.rperf.rperf_setups import (
-    PAPER,
     PAYLOADS,
     WARMUP,
     WINDOW_OPEN,
@@ -23,7 +21,6 @@ from weft.studies.rperf.rperf_setups import (
     one_to_one,
 )
 from weft.studies.site import Point, simulated
-from weft.studies.study import Study
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}
 FIXED_BY = (
@@ -50,31 +47,20 @@ def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
     )
 
 
-FIG4 = Study(
-    name="rperf-fig4",
-    title="RTT as RPerf finds it, without and with the switch",
-    paper=PAPER,
-    place="Fig. 4, VI",
-    system="sx6012",
-    points=_points({"name": "probe", "kind": "latency", "estimator": "rperf"}, "40 ms"),
-    observations=(
-        *rtt(_setting("back_to_back", 64), 20, 47, "VI-A, Fig. 4", "ns"),
-        *rtt(_setting("back_to_back", 4096), 76, 85, "VI-A, Fig. 4", "ns"),
-        *rtt(_setting("one_switch", 64), 432, 625, "VI-B, Fig. 4", "ns"),
-        *rtt(_setting("one_switch", 4096), 498, 688, "VI-B, Fig. 4", "ns"),
-    ),
-    panels=(
-        over(
-            "payload_B",
-            (
-                *rtt_lines("ns", label="one switch", only={"path": "one switch"}),
-                *rtt_lines("ns", label="back-to-back", colour=1, only={"path": "back-to-back"}),
-            ),
-            "payload (B)",
-            "RTT by RPerf (ns)",
+FIG4 = figure_study(
+    "4",
+    "sx6012",
+    _points({"name": "probe", "kind": "latency", "estimator": "rperf"}, "40 ms"),
+    lines_panel(
+        "payload_B",
+        (
+            *rtt_lines("ns", label="one switch", only={"path": "one switch"}),
+            *rtt_lines("ns", label="back-to-back", colour=1, only={"path": "back-to-back"}),
         ),
+        "payload (B)",
+        "RTT by RPerf (ns)",
     ),
-    notes=(
+    (
         FIXED_BY,
         "Back-to-back, RPerf's loopback carries the payload too, so the RTT grows with the payload "
         "only by the difference between the wire's rate and the loopback's.",
@@ -82,38 +68,26 @@ FIG4 = Study(
 )
 
 
-FIG5 = Study(
-    name="rperf-fig5",
-    title="Bandwidth of one sender, without and with the switch",
-    paper=PAPER,
-    place="Fig. 5, VI",
-    system="sx6012",
-    points=_points({"name": "senders", "kind": "bandwidth", "window": WINDOW_OPEN}, "6 ms"),
-    observations=(
-        bandwidth(_setting("back_to_back", 64), 4.1, "VI-A, Fig. 5"),
-        bandwidth(_setting("back_to_back", 1024), 51.8, "VI-A, Fig. 5: the lower end of a range"),
-        bandwidth(_setting("back_to_back", 4096), 53, "VI-A, Fig. 5"),
-        bandwidth(_setting("one_switch", 64), 3.9, "VI-B, Fig. 5"),
-        bandwidth(_setting("one_switch", 4096), 52.2, "VI-B, Fig. 5"),
-    ),
-    panels=(
-        over(
-            "payload_B",
-            tuple(
-                Line(
-                    label=name,
-                    read=lambda r: goodput(r, "senders"),
-                    quantities=(TOTAL,),
-                    colour=i,
-                    only={"path": name},
-                )
-                for i, name in enumerate(reversed(PATHS.values()))
-            ),
-            "payload (B)",
-            "bandwidth, payload only (Gb/s)",
+FIG5 = figure_study(
+    "5",
+    "sx6012",
+    _points({"name": "senders", "kind": "bandwidth", "window": WINDOW_OPEN}, "6 ms"),
+    lines_panel(
+        "payload_B",
+        tuple(
+            FigureLine(
+                label=name,
+                read=lambda r: goodput(r, "senders"),
+                quantities=(TOTAL,),
+                colour=i,
+                only={"path": name},
+            )
+            for i, name in enumerate(reversed(PATHS.values()))
         ),
+        "payload (B)",
+        "bandwidth, payload only (Gb/s)",
     ),
-    notes=(
+    (
         "The rates were set from this figure: the adapter's 8 M messages/s from 4.1 Gb/s at 64 B, "
         "the DMA read rate from 53 Gb/s at 4096 B. What follows is the shape between them.",
         f"Senders keep {WINDOW_OPEN} messages outstanding (not stated in the paper; 16 give the "
@@ -137,28 +111,21 @@ def _rtt_name(tool: str) -> str:
     return f"e.{TOOLS[tool]}.rtt"
 
 
-def _tool(
-    tool: str, payload: int, median: float, tail: float | None, place: str
-) -> tuple[Observation, ...]:
-    """A tool's published RTT; all tools share the record of their payload."""
-    return rtt(
-        f"{tool}, {payload} B", median, tail, place, name=_rtt_name(tool), point=f"{payload} B"
-    )
+def _record(records: Records, setting: str) -> Record:
+    """All tools share the record of their payload."""
+    return records[setting.partition(", ")[2]]
 
 
-def _truth(payload: int) -> Observation:
-    def read(records: Records) -> float:
-        return quantile_in(records[f"{payload} B"], TRUTH, 0.5, "us")
+def _read_switch(records: Records, setting: str) -> float:
+    return quantile_in(_record(records, setting), TRUTH, 0.5, "us")
 
-    return Observation(
-        setting=f"switch alone, {payload} B",
-        quantity=TRAVERSALS,
-        unit="us",
-        kind="median",
-        published=0.4,
-        place="VI-B: 200 ns port to port, twice, by the data sheet",
-        read=read,
-    )
+
+def _read_tool(q: float) -> Reader:
+    def read(records: Records, setting: str) -> float:
+        tool = setting.partition(", ")[0]
+        return quantile_in(_record(records, setting), _rtt_name(tool), q, "us")
+
+    return read
 
 
 def _bias(tool: str, payload: int) -> Observation:
@@ -176,22 +143,21 @@ def _bias(tool: str, payload: int) -> Observation:
     )
 
 
-def _median(label: str, name: str, colour: int, rows: str, quantity: str = MEDIAN_RTT) -> Line:
+def _median(
+    label: str, name: str, colour: int, rows: str, quantity: str = MEDIAN_RTT
+) -> FigureLine:
     def read(record: Record) -> float:
         return quantile_in(record, name, 0.5, "us")
 
-    return Line(
+    return FigureLine(
         label=f"{label}, median", read=read, quantities=(quantity,), colour=colour, rows=rows
     )
 
 
-FIG6 = Study(
-    name="rperf-fig6",
-    title="What perftest, qperf and RPerf find on the same path, and what the switch takes",
-    paper=PAPER,
-    place="Fig. 6, VI-C",
-    system="sx6012",
-    points=tuple(
+FIG6 = figure_study(
+    "6",
+    "sx6012",
+    tuple(
         simulated(
             setting=f"{payload} B",
             settings={"payload_B": payload},
@@ -204,32 +170,19 @@ FIG6 = Study(
         )
         for payload in PAYLOADS
     ),
-    observations=(
-        *_tool("perftest", 64, 2.20, 4.11, "VI-C, Fig. 6"),
-        *_tool("perftest", 4096, 5.46, 9.51, "VI-C, Fig. 6"),
-        *_tool("qperf", 64, 2.82, None, "VI-C, Fig. 6"),
-        *_tool("qperf", 4096, 5.85, None, "VI-C, Fig. 6"),
-        *_tool("RPerf", 64, 0.432, 0.625, "VI-B, Fig. 4"),
-        *_tool("RPerf", 4096, 0.498, 0.688, "VI-B, Fig. 4"),
-        _truth(64),
-        _truth(4096),
-        *(_bias(tool, payload) for tool in TOOLS for payload in (64, 4096)),
-    ),
-    panels=(
-        over(
-            "payload_B",
-            (
-                *rtt_lines("us", _rtt_name("perftest"), "perftest", 0, rows="perftest, "),
-                _median("qperf", _rtt_name("qperf"), 2, "qperf, "),
-                *rtt_lines("us", _rtt_name("RPerf"), "RPerf", 1, rows="RPerf, "),
-                _median("switch alone", TRUTH, 3, "switch alone, ", TRAVERSALS),
-            ),
-            "payload (B)",
-            "RTT (µs), logarithmic",
-            "log",
+    lines_panel(
+        "payload_B",
+        (
+            *rtt_lines("us", _rtt_name("perftest"), "perftest", 0, rows="perftest, "),
+            _median("qperf", _rtt_name("qperf"), 2, "qperf, "),
+            *rtt_lines("us", _rtt_name("RPerf"), "RPerf", 1, rows="RPerf, "),
+            _median("switch alone", TRUTH, 3, "switch alone, ", TRAVERSALS),
         ),
+        "payload (B)",
+        "RTT (µs), logarithmic",
+        "log",
     ),
-    notes=(
+    (
         "perftest is a SEND ping-pong in software (messages to 236 B inlined), qperf a WRITE timed "
         "from post to completion (not inlined), RPerf the paper's pair of SENDs. All run one after "
         "the other on the same simulated hosts, whose true switch latency is known.",
@@ -238,4 +191,12 @@ FIG6 = Study(
         "from software held up at a post, alike for all payloads; what else holds up a 4096 B "
         "message on the testbed is not stated.",
     ),
+    readers={
+        MEDIAN_RTT: _read_tool(0.5),
+        TAIL_RTT: _read_tool(TAIL),
+        TRAVERSALS: lambda records, setting: quantile_in(
+            _record(records, setting), TRUTH, 0.5, "us"
+        ),
+    },
+    more=[_bias(tool, payload) for tool in TOOLS for payload in (64, 4096)],
 )

@@ -1,13 +1,25 @@
-"""RPerf section VIII-B, packet scheduling in the paper's simulator: Figs. 10 and 11."""
+"""RPerf section VIII-B and C, the order of packets: Figs. 10 to 13.
+
+Scheduling policies in the paper's simulator, and InfiniBand QoS on the real switch and how it is
+gamed. Entry points: `FIG10` to `FIG13`.
+"""
 
 from __future__ import annotations
 
-from weft.studies.draw import over, rtt_bars, rtt_lines
-from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in, rtt, step_range
-from weft.studies.rperf.many_to_one import counted
-from weft.studies.rperf.rperf_setups import PAPER, SENDERS, converged, probe, senders, two_hops
+from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in
+from weft.studies.rperf.many_to_one import WINDOW_NOTE, counted
+from weft.studies.rperf.rperf_draw import comparison_panel, lines_panel, rtt_bars_panel, rtt_lines
+from weft.studies.rperf.rperf_rows import figure_study, read_steps
+from weft.studies.rperf.rperf_setups import (
+    OWN_LANE,
+    SENDERS,
+    WINDOW_UNBATCHED,
+    converged,
+    probe,
+    senders,
+    two_hops,
+)
 from weft.studies.site import Point, simulated
-from weft.studies.study import Study
 
 POLICIES = {"FCFS": "fcfs-age", "RR": "round-robin"}
 
@@ -26,35 +38,20 @@ def _point(policy: str, number: int) -> Point:
     )
 
 
-FIG10 = Study(
-    name="rperf-fig10",
-    title="Probe RTT by scheduling policy, one switch, in the paper's simulator",
-    paper=PAPER,
-    place="Fig. 10, VIII-B",
-    system="omnet",
-    points=tuple(_point(policy, number) for policy in POLICIES for number in SENDERS),
-    observations=(
-        *rtt(_setting("FCFS", 0), 0.4, 0.4, "VIII-B, Fig. 10"),
-        *rtt(_setting("FCFS", 1), 0.6, 0.6, "VIII-B, Fig. 10"),
-        *rtt(_setting("FCFS", 2), 4.5, 4.6, "VIII-B, Fig. 10"),
-        *rtt(_setting("FCFS", 5), 18.2, 18.3, "VIII-B, Fig. 10"),
-        *rtt(_setting("RR", 0), 0.4, 0.4, "VIII-B, Fig. 10"),
-        *rtt(_setting("RR", 1), 0.6, 0.6, "VIII-B, Fig. 10"),
-        *rtt(_setting("RR", 5), 2.5, 2.6, "VIII-B, Fig. 10"),
-        *step_range([_setting("FCFS", n) for n in range(1, 6)], 3.9, 4.6, "VIII-B"),
-    ),
-    panels=(
-        over(
-            "senders",
-            (
-                *rtt_lines("us", label="FCFS", only={"policy": "FCFS"}),
-                *rtt_lines("us", label="RR", colour=1, only={"policy": "RR"}),
-            ),
-            "senders of 4096 B",
-            "probe RTT (µs)",
+FIG10 = figure_study(
+    "10",
+    "omnet",
+    tuple(_point(policy, number) for policy in POLICIES for number in SENDERS),
+    lines_panel(
+        "senders",
+        (
+            *rtt_lines("us", label="FCFS", only={"policy": "FCFS"}),
+            *rtt_lines("us", label="RR", colour=1, only={"policy": "RR"}),
         ),
+        "senders of 4096 B",
+        "probe RTT (µs)",
     ),
-    notes=(
+    (
         "FCFS: the probe waits for what all inputs hold, N buffers, less what the credit loop "
         "keeps empty: (N-1) B/R here. RR: it waits for one packet of each other input.",
         "Beside a sender the closed loop locks to the packet period: RTT and think time sum up to "
@@ -62,34 +59,21 @@ FIG10 = Study(
         "and under RR.",
         "The paper rounds to 0.1 µs: 0.4 µs without senders stands for 0.35 to 0.45 µs.",
     ),
+    readers=read_steps([_setting("FCFS", n) for n in range(1, 6)]),
 )
 
 
 LOCAL = "FCFS, local arrival"
 
-FIG11 = Study(
-    name="rperf-fig11",
-    title="Probe RTT by scheduling policy, two hops, in the paper's simulator",
-    paper=PAPER,
-    place="Fig. 11, VIII-B",
-    system="omnet",
-    points=tuple(
+FIG11 = figure_study(
+    "11",
+    "omnet",
+    tuple(
         simulated(setting=name, settings={"policy": name}, scenario=two_hops(order), system="omnet")
         for name, order in {**POLICIES, LOCAL: "fcfs"}.items()
     ),
-    observations=(
-        *rtt("FCFS", 18.4, 18.5, "VIII-B, Fig. 11"),
-        *rtt("RR", 14.5, 14.9, "VIII-B, Fig. 11"),
-        Observation(
-            setting=LOCAL,
-            quantity=MEDIAN_RTT,
-            unit="us",
-            kind="median",
-            read=lambda records: quantile_in(records[LOCAL], "probe.rtt", 0.5, "us"),
-        ),
-    ),
-    panels=(rtt_bars(),),
-    notes=(
+    rtt_bars_panel(),
+    (
         "Two senders and the probe share the link between the switches: in the second switch the "
         "probe stands behind them in one buffer, which no policy among inputs can mend.",
         "FCFS orders by arrival at the first switch (the system's own order). Ordered by arrival "
@@ -97,5 +81,94 @@ FIG11 = Study(
         "one share in four of the destination's rate, the upper switch's full buffers drain at "
         "that pace, and the probe takes 42 µs: so the paper's simulator cannot order that way. "
         "With one switch the two orders are the same.",
+    ),
+    more=[
+        Observation(
+            setting=LOCAL,
+            quantity=MEDIAN_RTT,
+            unit="us",
+            kind="median",
+            read=lambda records: quantile_in(records[LOCAL], "probe.rtt", 0.5, "us"),
+        )
+    ],
+)
+
+
+# ---- Figs. 12 and 13: lanes --------------------------------------------------------------------
+
+IDLE, SHARED = "no sender", "5 senders, shared lane"
+GAMED = "4 senders + pretender"
+
+
+def _own(number: int) -> str:
+    return f"{counted(number)}, own lane"
+
+
+def _shared_lane(number: int, setting: str) -> Point:
+    traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
+    return simulated(
+        setting=setting,
+        settings={"senders": number, "lane": "shared"},
+        scenario=converged("sx6012", traffic),
+        system="sx6012",
+    )
+
+
+def _own_lane(number: int) -> Point:
+    traffic = [probe("sx6012", "h5", sl=1), *senders(number, window=WINDOW_UNBATCHED)]
+    return simulated(
+        setting=_own(number),
+        settings={"senders": number, "lane": "own"},
+        scenario=converged("sx6012", traffic, OWN_LANE),
+        system="sx6012",
+    )
+
+
+def _gamed() -> Point:
+    pretender = {"name": "pretender", "kind": "pretend", "from": "h4", "to": "h6", "sl": 1}
+    four = senders(4, window=WINDOW_UNBATCHED)
+    return simulated(
+        setting=GAMED,
+        settings={"senders": 4, "lane": "own, gamed"},
+        scenario=converged("sx6012", [probe("sx6012", "h5", sl=1), pretender, *four], OWN_LANE),
+        system="sx6012",
+    )
+
+
+LANE_NOTE = (
+    "The paper does not state its lane tables. Ours: SL1 on VL1 in the high-priority table, SL0 on "
+    "VL0 in the low one, limit of high priority 1, which is 4096 bytes of high priority between "
+    "two packets of low: it reproduces the published share of the pretender (0 gives it 3 Gb/s, "
+    "2 gives 32, unlimited 41)."
+)
+
+FIG12 = figure_study(
+    "12",
+    "sx6012",
+    (
+        _shared_lane(0, IDLE),
+        _shared_lane(5, SHARED),
+        *(_own_lane(number) for number in SENDERS if number),
+        _gamed(),
+    ),
+    rtt_bars_panel(),
+    (
+        WINDOW_NOTE,
+        LANE_NOTE,
+        "On its own lane the probe waits for at most the packet that is being sent, however many "
+        "senders there are. A pretender (256 B, batched) fills that lane's buffer before it.",
+    ),
+)
+
+
+FIG13 = figure_study(
+    "13",
+    "sx6012",
+    (_shared_lane(5, SHARED), _own_lane(5), _gamed()),
+    comparison_panel,
+    (
+        WINDOW_NOTE,
+        LANE_NOTE,
+        "The published totals include the loss with five senders (Fig. 7b), which is not modelled.",
     ),
 )

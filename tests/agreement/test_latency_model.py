@@ -20,7 +20,11 @@ from weft.model.link import header_bytes
 from weft.records import Distribution
 from weft.simulate import scenario_from, simulate
 from weft.studies.calibrated import CALIBRATED, LATENCY, Sample, efa_latency_fit, latency_fit
-from weft.studies.calibrated.latency import efa_latency_sample, ipoib_latency_sample, latency_sample
+from weft.studies.calibrated.latency_fits import (
+    efa_latency_sample,
+    ipoib_latency_sample,
+    latency_sample,
+)
 
 MEDIAN_GOAL, P90_GOAL = 0.05, 0.12
 IPOIB_HELD_OUT_P90 = 0.15  # half of its 14 sizes: one row on each side of its break is predicted

@@ -11,7 +11,7 @@ from weft.errors import InputError
 from weft.model import Fit, fit
 from weft.model.latency import doubling_load_MBps, saturation
 from weft.studies.calibrated import doubling_load, saturation_fit
-from weft.studies.calibrated.saturation import Quantile, capacity_MBps, saturation_sample
+from weft.studies.calibrated.latency_fits import Quantile, capacity_MBps, saturation_sample
 from weft.studies.published import published
 
 

@@ -12,8 +12,15 @@ import pytest
 
 from weft.model import ErrorSummary
 from weft.studies.calibrated import throughput_fit, udp_throughput_fit
-from weft.studies.calibrated.published_rates import Rate, bytes_counted, columns, values
-from weft.studies.calibrated.throughput import SYSTEMS, throughput_rows, throughput_sample
+from weft.studies.calibrated.throughput_fits import (
+    SYSTEMS,
+    Rate,
+    bytes_counted,
+    columns,
+    throughput_rows,
+    throughput_sample,
+    values,
+)
 from weft.studies.published import published
 
 MEDIAN_GOAL, P90_GOAL = 0.10, 0.20

@@ -18,7 +18,7 @@ from weft.errors import InputError
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.catalog import TESTS as MEASURING_TESTS
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar, Series, read_records
-from weft.studies import NotHere, Result, find_studies, run_study
+from weft.studies import Result, Unavailable, find_studies, run_study
 from weft.studies.catalog import STUDIES
 from weft.studies.experiment import (
     READINGS,
@@ -31,8 +31,8 @@ from weft.studies.experiment import (
     with_experiment,
 )
 from weft.studies.fdr.fdr_model import KI, MI, throughput
+from weft.studies.points import Point, RunContext
 from weft.studies.rounds import ROUNDS, RULE, round_name
-from weft.studies.site import Point, Site
 
 SIZES = {"32 Ki": 32 * KI, "256 Ki": 256 * KI, "512 Ki": 512 * KI, "2 Mi": 2 * MI, "8 Mi": 8 * MI}
 
@@ -188,14 +188,14 @@ def test_the_users_transport_replaces_the_papers_and_no_other(
 
     def record_transport(_: object, **options: object) -> None:
         asked.add(str(options["over"]))
-        raise NotHere("not run")
+        raise Unavailable("not run")
 
     def transports(over: str | None) -> set[str]:
         asked.clear()
-        with Site() as site:
+        with RunContext() as context:
             for point in experiment_points(find_experiment("efa-c1"), "s", over):
-                with pytest.raises(NotHere, match="not run"):
-                    point.run(site)
+                with pytest.raises(Unavailable, match="not run"):
+                    point.run(context)
         return set(asked)
 
     monkeypatch.setattr("weft.measure.latency", record_transport)
@@ -407,7 +407,7 @@ def test_a_panel_of_nothing_says_so() -> None:
 
 
 def _absent(_: Case) -> Record:
-    raise NotHere("no device")
+    raise Unavailable("no device")
 
 
 # ---- The command -------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The studies of the FDR paper: values of its model and equations; the peer of a site."""
+"""The studies of the FDR paper: values of its model and equations; the peer of a run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from weft.studies.fdr import FDR
 from weft.studies.fdr.fdr_model import KI, MI, SERVED, SIZES, TURNAROUND_US, throughput
 from weft.studies.fdr.host_settings import EQ2, lines_touched
 from weft.studies.fdr.outstanding import EQ1
+from weft.studies.points import RunContext
 from weft.studies.published import statements
-from weft.studies.site import Site
 
 
 @pytest.mark.parametrize("study", FDR, ids=lambda study: study.name)
@@ -57,12 +57,12 @@ def test_an_unaligned_packet_touches_one_cache_line_more(offset: int, lines: int
 
 
 def test_a_peer_that_was_lost_is_not_lost_to_the_points_after() -> None:
-    with Site() as site:
-        first = site.peer
-        assert site.peer is first
+    with RunContext() as context:
+        first = context.peer
+        assert context.peer is first
         first._lose("killed")
-        assert site.peer is not first
-        site.peer.check()
+        assert context.peer is not first
+        context.peer.check()
 
 
 def test_a_device_need_not_be_named_where_a_transport_has_some() -> None:

@@ -7,13 +7,12 @@ import pytest
 
 from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
-from weft.studies.draw import study_figures
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016.link_rates import TABLE1
 from weft.studies.published import published, stated
+from weft.studies.report import study_figures, study_table
 from weft.studies.study import Result, run_study
 from weft.studies.tabulated import row_errors
-from weft.studies.text import study_table
 
 BY_NAME = {study.name: study for study in IB2016}
 TABLES = [name for name in BY_NAME if "table" in name]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
-from weft.studies import NotHere, Verdict
+from weft.studies import Unavailable, Verdict
 from weft.studies.experiment import READINGS
 from weft.studies.rounds import (
     CONFIDENCE,
@@ -167,7 +167,7 @@ def test_a_record_without_host_facts_was_not_disturbed() -> None:
 
 class _Records(dict[str, Record]):
     def __missing__(self, setting: str) -> Record:
-        raise NotHere(f"{setting} failed")
+        raise Unavailable(f"{setting} failed")
 
 
 def records_of(case: str, values: Sequence[float | None]) -> _Records:
@@ -196,7 +196,7 @@ def test_two_cases_are_compared_round_by_round() -> None:
 def test_a_round_that_failed_is_left_out_and_all_of_them_are_the_reason() -> None:
     records = _Records(records_of("a", [20, None, 4, 2, 2]) | records_of("b", [10, 5, None, 1, 1]))
     assert ratio(records, RATE).values == {1: 2, 4: 2, 5: 2}
-    with pytest.raises(NotHere, match="c, round 5 failed"):
+    with pytest.raises(Unavailable, match="c, round 5 failed"):
         read_rounds(records, "c", RATE)
 
 

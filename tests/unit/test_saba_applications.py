@@ -20,7 +20,7 @@ from weft.sensitivity.application import Application, Profile, Run, fit_applicat
 from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
 from weft.studies import Result, run_study
-from weft.studies.claim import NotHere
+from weft.studies.observation import Unavailable
 from weft.studies.saba import OF_APPLICATIONS
 from weft.studies.saba.changed_conditions import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
 from weft.studies.saba.cohort import Cohort, own_cohort
@@ -217,7 +217,7 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert never_worse((CoRun(outcome=than_one),), WEFT).holds is False
     assert never_worse((CoRun(outcome=unsure),), WEFT).holds is True
     once = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, inf)})
-    with pytest.raises(NotHere):
+    with pytest.raises(Unavailable):
         never_worse((CoRun(outcome=once),), WEFT)
     for panel in result.study.panels:
         figure(lambda ax, draw=panel: draw(ax, result))  # type: ignore[misc]

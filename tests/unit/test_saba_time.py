@@ -11,8 +11,7 @@ from weft.fabric import leaf_spine, path
 from weft.plot.style import figure
 from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
-from weft.studies.claim import judge
-from weft.studies.observation import quantile_in
+from weft.studies.observation import judge, quantile_in
 from weft.studies.saba.calculation_time import fig4_19
 from weft.studies.saba.scenarios import KINDS, Wiring
 

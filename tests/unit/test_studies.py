@@ -17,14 +17,14 @@ from weft.records import Record, Scalar, read_records
 from weft.studies import (
     STUDIES,
     Claim,
-    NotHere,
     Observation,
     Point,
     Row,
+    Unavailable,
     Verdict,
     find_studies,
-    measured,
-    modelled,
+    measurement_point,
+    model_point,
     row_line,
     run_study,
     study_figures,
@@ -32,11 +32,16 @@ from weft.studies import (
 )
 from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records
 from weft.studies.published import published
+from weft.studies.report import (
+    pair_rows,
+    study_table,
+    summarise_claims,
+    summarise_predictions,
+    summarise_rows,
+)
 from weft.studies.rperf import RPERF
 from weft.studies.rperf.rperf_rows import shares
-from weft.studies.rperf.rperf_setups import PAPER
-from weft.studies.study import Study
-from weft.studies.text import claims_verdict, paired, standing, study_table, verdict
+from weft.studies.study import RPERF_PAPER, Study
 
 KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "source", "system"]
 NAMES = [f"rperf-fig{n}" for n in ("4", "5", "6", "7a", "7b", "8", "9", "10", "11", "12", "13")]
@@ -128,7 +133,7 @@ def test_median_and_tail_and_the_ends_of_a_range_are_paired():
         row(1, quantity=MEDIAN_RTT),
         row(1, quantity=TAIL_RTT, setting="another"),
     ]
-    assert [len(pair) for pair in paired(rows)] == [2, 2, 1, 1]
+    assert [len(pair) for pair in pair_rows(rows)] == [2, 2, 1, 1]
 
 
 def test_what_served_to_set_a_parameter_is_no_prediction_and_the_docs_count_it():
@@ -165,16 +170,18 @@ def test_a_models_row_is_fitted_and_any_other_predicted_unless_it_says_otherwise
 
 
 def test_predictions_are_counted_apart():
-    assert standing([row(10, predicted=False), row(10), row(99)]) == (
+    assert summarise_predictions([row(10, predicted=False), row(10), row(99)]) == (
         "1 of the 3 served to set parameters; "
         "of the other 2, the predictions, 1 are within tolerance."
     )
 
 
 def test_the_verdict_counts_what_is_outside_and_explained():
-    assert verdict([row(10)]) == "1 of 1 published values are within tolerance."
-    assert "1 outside, with a written reason" in verdict([row(10), row(20, reason="because")])
-    assert "2 outside, 1 with a reason" in verdict([row(20, reason="because"), row(20)])
+    assert summarise_rows([row(10)]) == "1 of 1 published values are within tolerance."
+    assert "1 outside, with a written reason" in summarise_rows(
+        [row(10), row(20, reason="because")]
+    )
+    assert "2 outside, 1 with a reason" in summarise_rows([row(20, reason="because"), row(20)])
 
 
 # ---- The catalog ------------------------------------------------------------------------------
@@ -256,11 +263,11 @@ def test_the_share_of_a_lone_sender_is_its_part():
 
 
 def a_model(value: float) -> Point:
-    return modelled("m", {}, lambda: {"v": Scalar(value, "us")}, "a closed form")
+    return model_point("m", {}, lambda: {"v": Scalar(value, "us")}, "a closed form")
 
 
 def absent(_: object) -> Record:
-    raise NotHere("no such device")
+    raise Unavailable("no such device")
 
 
 ABSENT = Point(setting="gone", settings={}, source="measurement", system="here", run=absent)
@@ -274,7 +281,7 @@ def a_study(**changes) -> Study:
     fields = {
         "name": "s",
         "title": "t",
-        "paper": PAPER,
+        "paper": RPERF_PAPER,
         "place": "IV",
         "system": "a closed form",
         "points": (a_model(3), ABSENT),
@@ -305,8 +312,10 @@ def test_what_this_machine_cannot_give_is_left_out_and_told():
     assert [row.ours for row in result.rows] == [3]
     assert [verdict.word for verdict in result.verdicts] == ["holds", "not judged"]
     assert result.verdicts[1].evidence == "no such device"
-    assert "Not had here: gone: no such device" in study_table(result)
-    assert claims_verdict([result]) == ("Of 2 claims of the papers 1 holds, 1 could not be judged.")
+    assert "Not available: gone: no such device" in study_table(result)
+    assert summarise_claims([result]) == (
+        "Of 2 claims of the papers 1 holds, 1 could not be judged."
+    )
 
 
 def test_a_ratio_to_another_system_is_shown_and_not_judged():
@@ -314,20 +323,20 @@ def test_a_ratio_to_another_system_is_shown_and_not_judged():
     assert other.ratio == pytest.approx(9.9)
     assert other.within
     assert not other.judged
-    assert verdict([other, row(10)]) == "1 of 1 published values are within tolerance."
+    assert summarise_rows([other, row(10)]) == "1 of 1 published values are within tolerance."
 
 
 def test_what_there_is_nothing_of_is_left_out():
     other = row(99, tolerance=ANOTHER_SYSTEM)
-    assert verdict([other]) == ""
-    assert standing([other]) == ""
-    assert claims_verdict([run_study(a_study())]) == ""
+    assert summarise_rows([other]) == ""
+    assert summarise_predictions([other]) == ""
+    assert summarise_claims([run_study(a_study())]) == ""
 
 
 def test_claims_are_counted_by_what_became_of_them():
     holds = [True, True, False, False, False, None]
     claims = tuple(claim(lambda _, h=h: Verdict(holds=h, evidence="")) for h in holds)
-    assert claims_verdict([run_study(a_study(claims=claims))]) == (
+    assert summarise_claims([run_study(a_study(claims=claims))]) == (
         "Of 6 claims of the papers 2 hold, 3 do not, 1 could not be judged."
     )
 
@@ -364,7 +373,7 @@ def test_two_systems_are_told_in_two_tables():
 
 
 def test_a_measured_point_keeps_the_settings_to_repeat_it():
-    point = measured(
+    point = measurement_point(
         "64 B", {"payload_B": 64}, latency, "a delay", over="delay", size="64 B", count=50
     )
     result = run_study(a_study(points=(point,)))
@@ -376,7 +385,7 @@ def test_a_measured_point_keeps_the_settings_to_repeat_it():
 
 
 def test_a_transport_that_is_not_there_is_a_reason_and_not_an_error():
-    point = measured("64 B", {}, latency, "s", over="ofi:nowhere", size="64 B", count=50)
+    point = measurement_point("64 B", {}, latency, "s", over="ofi:nowhere", size="64 B", count=50)
     result = run_study(a_study(points=(point,)))
     assert "not available" in result.missing["64 B"]
 

@@ -5,9 +5,8 @@ import pytest
 
 from weft.plot import to_svg
 from weft.studies import run_study, study_figures
-from weft.studies.paper import IB2016
 from weft.studies.published import published
-from weft.studies.study import Study
+from weft.studies.study import IB2016_PAPER, Study
 from weft.studies.tabulated import (
     curve,
     error_remark,
@@ -42,7 +41,7 @@ def a_study(factor: float) -> Study:
     return Study(
         name="s",
         title="t",
-        paper=IB2016,
+        paper=IB2016_PAPER,
         place="Table 5",
         system="scaled",
         points=points_of(curves),

@@ -34,9 +34,15 @@ from weft.studies import (
     with_applications,
 )
 from weft.studies.experiment import experiment_names, with_experiment
-from weft.studies.page import studies_report
+from weft.studies.report import (
+    studies_report,
+    study_list,
+    study_table,
+    summarise_claims,
+    summarise_predictions,
+    summarise_rows,
+)
 from weft.studies.saba.cohort import own_cohort
-from weft.studies.text import claims_verdict, standing, study_list, study_table, verdict
 from weft.wire import read_token
 
 
@@ -91,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
         check_directory(args.figure)
     results = _run_and_print(studies, args)
     rows = [row for result in results for row in result.compared]
-    for line in filter(None, (verdict(rows), standing(rows), claims_verdict(results))):
+    for line in filter(
+        None, (summarise_rows(rows), summarise_predictions(rows), summarise_claims(results))
+    ):
         print(line, file=sys.stderr)
     return int(any(row.unexplained for row in rows))
 

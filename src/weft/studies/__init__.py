@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weft.studies.catalog import STUDIES, find_studies, takes_applications, with_applications
-    from weft.studies.claim import Claim, NotHere, Verdict
-    from weft.studies.draw import study_figures
-    from weft.studies.observation import Observation, Row, row_line
-    from weft.studies.site import Point, StudyError, measured, modelled, simulated
+    from weft.studies.observation import Claim, Observation, Row, Unavailable, Verdict, row_line
+    from weft.studies.points import (
+        Point,
+        StudyError,
+        measurement_point,
+        model_point,
+        simulation_point,
+    )
+    from weft.studies.report import study_figures
     from weft.studies.study import Result, Study, run_study, study_records
 
 _MODULES = {
     "catalog": ("STUDIES", "find_studies", "takes_applications", "with_applications"),
-    "claim": ("Claim", "NotHere", "Verdict"),
-    "draw": ("study_figures",),
-    "observation": ("Observation", "Row", "row_line"),
-    "site": ("Point", "StudyError", "measured", "modelled", "simulated"),
+    "observation": ("Claim", "Unavailable", "Observation", "Row", "Verdict", "row_line"),
+    "points": ("Point", "StudyError", "measurement_point", "model_point", "simulation_point"),
+    "report": ("study_figures",),
     "study": ("Result", "Study", "run_study", "study_records"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -38,20 +42,20 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "STUDIES",
     "Claim",
-    "NotHere",
     "Observation",
     "Point",
     "Result",
     "Row",
     "Study",
     "StudyError",
+    "Unavailable",
     "Verdict",
     "find_studies",
-    "measured",
-    "modelled",
+    "measurement_point",
+    "model_point",
     "row_line",
     "run_study",
-    "simulated",
+    "simulation_point",
     "study_figures",
     "study_records",
     "takes_applications",

@@ -22,15 +22,18 @@ from weft.measure.tests.catalog import TESTS
 from weft.plot.style import MUTED
 from weft.records import Record, Series
 from weft.records.record_text import REPETITION
-from weft.studies.claim import Claim, NotHere, Verdict
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
+    Claim,
     Kind,
     Observation,
     Records,
+    Unavailable,
+    Verdict,
     quantile_in,
     scalar_in,
 )
+from weft.studies.points import Point, measurement_point
 from weft.studies.published import stated
 from weft.studies.rounds import (
     ROUNDS,
@@ -44,7 +47,6 @@ from weft.studies.rounds import (
     read_rounds,
     round_name,
 )
-from weft.studies.site import Point, measured
 from weft.studies.study import Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS, label_axes
 from weft.toml_table import Table, load_toml
@@ -354,7 +356,7 @@ def experiment_points(
     for number in range(1, ROUNDS + 1):
         for line, name, options in cases[:: 1 if number % 2 else -1]:
             transport = line.over or over or experiment.over
-            yield measured(
+            yield measurement_point(
                 round_name(name, number),
                 {REPETITION: number},
                 getattr(weft.measure, line.test),
@@ -434,5 +436,5 @@ def _read_line_rounds(
     for (name, _), value in zip(line.cases(), line.values, strict=True):
         try:
             yield float(value), read_rounds(records, name, reading)
-        except NotHere:
+        except Unavailable:
             continue

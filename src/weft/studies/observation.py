@@ -1,9 +1,11 @@
-"""What a study observes, what the paper gives for it, and how far the two may be apart.
+"""What a study observes and what the paper gives for it; what the paper claims, and the verdict.
 
-An observation is read off the records of a study; where the paper states a value it has that
+An observation is read from the records of a study; where the paper states a value it has that
 value, its place in the paper, and a tolerance: its own, or by system and kind of quantity. Ours
 is a simulation, a model or a measurement, of a named system. A published range is two
-observations, "least" and "most". Units are written beside each value.
+observations, "least" and "most". A claim about other hardware that does not hold is a finding,
+not an error. Units are written beside each value.
+Entry points: `Observation`, `Row`, `Claim`, `Verdict`, `judge`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from weft.errors import WeftError
 from weft.records import Distribution, Record, Scalar
 from weft.units import convert
 
@@ -147,3 +150,38 @@ def goodput(record: Record, part: str) -> float:
     quantity = record.quantities[f"{part}.goodput"]
     assert isinstance(quantity, Scalar)
     return quantity.value
+
+
+class Unavailable(WeftError):
+    """A point that this machine cannot give; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether a claim holds, with the numbers; None where it could not be judged."""
+
+    holds: bool | None
+    evidence: str
+
+    @property
+    def word(self) -> str:
+        return {True: "holds", False: "does not hold", None: "not judged"}[self.holds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What a paper says of its system, judged on records of `system`."""
+
+    statement: str
+    place: str
+    source: Source
+    system: str
+    judge: Callable[[Records], Verdict]
+
+
+def judge(claim: Claim, records: Records) -> Verdict:
+    """The verdict; a point that is missing is its evidence."""
+    try:
+        return claim.judge(records)
+    except Unavailable as missing:
+        return Verdict(holds=None, evidence=str(missing))

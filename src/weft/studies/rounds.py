@@ -16,8 +16,7 @@ from math import inf
 from statistics import median
 
 from weft.records import Record
-from weft.studies.claim import NotHere, Verdict
-from weft.studies.observation import Kind, Records
+from weft.studies.observation import Kind, Records, Unavailable, Verdict
 
 ROUNDS = 5
 CONFIDENCE = 0.9  # needed to decide a claim: five rounds have it, four have not
@@ -78,7 +77,7 @@ class Rounds:
         """Round by round, where both have one."""
         common = [number for number in self.values if number in other.values]
         if not common:
-            raise NotHere("no round measured both cases of a comparison")
+            raise Unavailable("no round measured both cases of a comparison")
         return Rounds(
             {number: self.values[number] / other.values[number] for number in common},
             {number: max(self.lost[number], other.lost[number]) for number in common},
@@ -95,10 +94,10 @@ def read_rounds(records: Records, case: str, reading: Reading) -> Rounds:
     for number in range(1, ROUNDS + 1):
         try:
             rounds[number] = records[round_name(case, number)]
-        except NotHere as missing:
+        except Unavailable as missing:
             reason = str(missing)
     if not rounds:
-        raise NotHere(reason)
+        raise Unavailable(reason)
     return Rounds(
         {number: reading.read(record) for number, record in rounds.items()},
         {n: lost_share(record) if reading.exposed else 0.0 for n, record in rounds.items()},

@@ -1,8 +1,8 @@
-"""A study: a table or figure of a paper, what stands beside it of ours, and the comparison.
+"""A study: a table or figure of a paper, ours beside it, and the comparison.
 
 Every study is a module-level value. Its points (simulations, models, measurements) give records;
-observations are read off them and compared with published values; claims are judged on them.
-Entry points: `Study`, `run_study`.
+observations are read from them and compared with published values; claims are judged on them.
+Entry points: `Study`, `run_study`, `study_records`; the papers by name.
 """
 
 from __future__ import annotations
@@ -14,13 +14,53 @@ from typing import TYPE_CHECKING
 from weft import __version__
 from weft.measure import Peer, open_peer
 from weft.records import Plain, Provenance, Record
-from weft.studies.claim import Claim, NotHere, Verdict, judge
-from weft.studies.observation import Observation, Records, Row, row_fields
-from weft.studies.paper import Paper
-from weft.studies.site import SEED, Point, Site, record_of
+from weft.studies.observation import (
+    Claim,
+    Observation,
+    Records,
+    Row,
+    Unavailable,
+    Verdict,
+    judge,
+    row_fields,
+)
+from weft.studies.points import SEED, Point, RunContext, run_point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paper:
+    """A paper by the name it has here and in full."""
+
+    short: str
+    citation: str
+
+
+RPERF_PAPER = Paper(
+    short="RPerf (ISPASS 2020)",
+    citation="RPerf (Katebzadeh, Costa, Grot: Evaluation of an InfiniBand Switch, ISPASS 2020)",
+)
+IB2016_PAPER = Paper(
+    short="InfiniBand benchmarks (IJCNIS 2016)",
+    citation="Gamess, Ortiz-Zuazaga: Low Level Performance Evaluation of InfiniBand with "
+    "Benchmarking Tools, IJCNIS 8(10), 2016",
+)
+EFA_PAPER = Paper(
+    short="EFA thesis (2022)",
+    citation="Dwarakanandan B.M: Elastic Fabric Adapter: A Viable Alternative to RDMA over "
+    "InfiniBand for DBMS?, TU Darmstadt, 2022",
+)
+FDR_PAPER = Paper(
+    short="FDR study (2014)",
+    citation="Liu, Russell: A Performance Study of InfiniBand Fourteen Data Rate (FDR), 2014",
+)
+SABA_PAPER = Paper(
+    short="Saba thesis (2022)",
+    citation="Katebzadeh: Application-Centric Bandwidth Allocation in Datacenters, University of "
+    "Edinburgh, 2022",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +107,7 @@ class Result:
     records: Records
     rows: tuple[Row, ...]
     verdicts: tuple[Verdict, ...]
-    missing: Mapping[str, str]  # setting: why this machine cannot give it
+    missing: Mapping[str, str]  # setting: why it was not available
     packet_hops: int
 
     @property
@@ -81,16 +121,21 @@ class Result:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The study's notes, what could not be had, and the reason of each row outside."""
-        return (*self.study.notes, *self.study.remarks(self), *self._absences(), *self._reasons())
+        """The study's notes, what was not available, and the reason of each row outside."""
+        return (
+            *self.study.notes,
+            *self.study.remarks(self),
+            *self._missing_remarks(),
+            *self._outside_remarks(),
+        )
 
-    def _absences(self) -> Iterator[str]:
+    def _missing_remarks(self) -> Iterator[str]:
         for reason in dict.fromkeys(self.missing.values()):
             settings = [setting for setting, why in self.missing.items() if why == reason]
             several = f" and {len(settings) - 1} more" if len(settings) > 1 else ""
-            yield f"Not had here: {settings[0]}{several}: {reason}"
+            yield f"Not available: {settings[0]}{several}: {reason}"
 
-    def _reasons(self) -> Iterator[str]:
+    def _outside_remarks(self) -> Iterator[str]:
         outside: dict[str, list[Row]] = {}
         for row in self.rows:
             if not row.within:
@@ -102,15 +147,15 @@ class Result:
             yield f"{named} of the published value. {reason}"
 
 
-class _Found(dict[str, Record]):
-    """Records by setting; one that could not be had says why."""
+class _StudyRecords(dict[str, Record]):
+    """Records by setting; a missing one raises its reason."""
 
     def __init__(self, records: Mapping[str, Record], missing: Mapping[str, str]) -> None:
         super().__init__(records)
         self._reasons = missing
 
     def __missing__(self, setting: str) -> Record:
-        raise NotHere(self._reasons[setting])
+        raise Unavailable(self._reasons[setting])
 
 
 def run_study(
@@ -121,22 +166,22 @@ def run_study(
     """Run every point of a study and compare; `connect` opens the peer of its measurements."""
     records: dict[str, Record] = {}
     missing: dict[str, str] = {}
-    with Site(connect) as site:
+    with RunContext(connect) as context:
         for number, point in enumerate(study.points):
             try:
-                records[point.setting] = record_of(point, site, study.name)
-            except NotHere as reason:
+                records[point.setting] = run_point(point, context, study.name)
+            except Unavailable as reason:
                 missing[point.setting] = str(reason)
             if progress:
                 progress((number + 1) / len(study.points))
-    found = _Found(records, missing)
+    available = _StudyRecords(records, missing)
     return Result(
         study=study,
-        records=found,
-        rows=tuple(_rows(study, found)),
-        verdicts=tuple(judge(claim, found) for claim in study.claims),
+        records=available,
+        rows=tuple(_rows(study, available)),
+        verdicts=tuple(judge(claim, available) for claim in study.claims),
         missing=missing,
-        packet_hops=site.packet_hops,
+        packet_hops=context.packet_hops,
     )
 
 
@@ -144,7 +189,7 @@ def _rows(study: Study, records: Records) -> Iterator[Row]:
     for o in study.observations:
         try:
             ours = o.read(records)
-        except NotHere:
+        except Unavailable:
             continue
         yield Row(study=study.name, system=o.system or study.system, observation=o, ours=ours)
 

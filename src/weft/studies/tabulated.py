@@ -17,8 +17,8 @@ from weft.model.fit import ErrorSummary, FloatArray
 from weft.plot.style import PALETTE, PUBLISHED, label_log_axis, legend
 from weft.records import Quantity, Record, Series
 from weft.studies.observation import Kind, Observation, Records
+from weft.studies.points import Point, model_point
 from weft.studies.published import PublishedTable
-from weft.studies.site import Point, modelled
 from weft.studies.study import Result
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def curve(
         )
         for at, value in zip(places, values, strict=True)
     )
-    point = modelled(name, {"curve": label, "table": table.place}, quantities, system)
+    point = model_point(name, {"curve": label, "table": table.place}, quantities, system)
     return Curve(label=label, x=places, published=values, point=point, observations=rows)
 
 

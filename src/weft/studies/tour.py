@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 from weft.plot import Section, render_report
 from weft.records import Record, describe_run
-from weft.studies.page import study_section
+from weft.studies.report import short_table, study_section, summarise_rows
 from weft.studies.rperf.many_to_one import FIG7A
 from weft.studies.rperf.scheduling import FIG10, FIG11, FIG12, FIG13
 from weft.studies.study import Result, Study, run_study, study_records
-from weft.studies.text import short_table, verdict
 
 TOUR: tuple[Study, ...] = (FIG10, FIG7A, FIG12, FIG11, FIG13)
 TITLE = "weft tour: an InfiniBand switch, published and simulated"
@@ -49,7 +48,7 @@ def _opening(results: Sequence[Result]) -> Section:
         "A 64 B probe crosses one switch, or two, beside up to five senders of 4096 B: what RPerf "
         "published and what weft simulates. omnet is the paper's simulator, sx6012 its testbed; "
         "two systems, told apart wherever they appear. Pairs are median / tail (p99.9) or "
-        f"least / most; the ratio is ours to published. {verdict(rows)}"
+        f"least / most; the ratio is ours to published. {summarise_rows(rows)}"
     )
     return Section(title="What was run", text=text)
 
@@ -67,7 +66,7 @@ def summary(results: Sequence[Result], elapsed_s: float, report: str, records: s
             "",
             short_table(results),
             "",
-            verdict(rows),
+            summarise_rows(rows),
             f"{hops / 1e6:.1f} M packet-hops simulated; {elapsed_s:.1f} s in all.",
             f"Report: {report}",
             f"Records: {records}",

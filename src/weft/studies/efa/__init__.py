@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from weft.studies import paper
 from weft.studies.efa.efa_advice import ADVICE
 from weft.studies.efa.efa_latency import C1, C6, C7, C8, C9
 from weft.studies.efa.efa_throughput import C2, C3, C4, C5, C10
-from weft.studies.study import Study, experiment_only
+from weft.studies.study import EFA_PAPER, Study, experiment_only
 
 INTERFACES = experiment_only(
-    "efa-interfaces", "One wire, two interfaces: verbs and libfabric", paper.EFA, "4.11, Fig. 4.18"
+    "efa-interfaces", "One wire, two interfaces: verbs and libfabric", EFA_PAPER, "4.11, Fig. 4.18"
 )
 
 EFA: tuple[Study, ...] = (C1, C2, C3, C4, C5, C6, C7, C8, C9, C10, INTERFACES, ADVICE)

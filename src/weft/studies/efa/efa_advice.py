@@ -20,12 +20,10 @@ from weft import __version__, records
 from weft.plot.style import INK, PALETTE, label_log_axis, legend
 from weft.records import Provenance, Record, Scalar
 from weft.studies.calibrated import efa_latency_fit, throughput_fit
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records
-from weft.studies.paper import EFA
+from weft.studies.observation import Claim, Observation, Records, Verdict
+from weft.studies.points import Point, RunContext
 from weft.studies.published import published, stated
-from weft.studies.site import Point, Site
-from weft.studies.study import Result, Study
+from weft.studies.study import EFA_PAPER, Result, Study
 from weft.tune.rules.advice import advice_rows, advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
 from weft.tune.rules.rule import Rule
@@ -242,7 +240,7 @@ def _rules(fabric: Fabric) -> dict[str, Rule]:
 
 
 def _point(fabric: Fabric) -> Point:
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         rules = _rules(fabric)
         return Record(
             kind="model",
@@ -348,7 +346,7 @@ def _ratio(row: records.Row) -> float:
 ADVICE = Study(
     name="efa-advice",
     title="Design rules drawn from the thesis's tables",
-    paper=EFA,
+    paper=EFA_PAPER,
     place="6.1",
     system="rules of weft tune on the tables of the EFA thesis",
     points=tuple(_point(fabric) for fabric in FABRICS),

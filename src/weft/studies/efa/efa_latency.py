@@ -14,12 +14,10 @@ import numpy as np
 
 from weft.model import Fit, FloatArray
 from weft.studies.calibrated import LATENCY, SATURATION, doubling_load
-from weft.studies.calibrated.saturation import Quantile
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Records
-from weft.studies.paper import EFA
+from weft.studies.calibrated.latency_fits import Quantile
+from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import published, stated
-from weft.studies.study import Result, Study
+from weft.studies.study import EFA_PAPER, Result, Study
 from weft.studies.tabulated import (
     Curve,
     curve,
@@ -100,7 +98,7 @@ def efa_study(
     return Study(
         name=f"efa-c{number}",
         title=title,
-        paper=EFA,
+        paper=EFA_PAPER,
         place=f"C.{number}",
         system=SYSTEM,
         points=points_of(curves),

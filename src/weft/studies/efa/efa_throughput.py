@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.model import FloatArray
 from weft.studies.calibrated import THROUGHPUT
-from weft.studies.calibrated.published_rates import (
+from weft.studies.calibrated.throughput_fits import (
     ASSUMED_DEPTH,
     BENCH_SIZES,
     COUNTED_BESIDE,

@@ -25,8 +25,8 @@ from weft.model.outstanding import Pipe, throughput_gbps
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Scalar, Series
 from weft.studies.observation import Observation, Records, scalar_in
+from weft.studies.points import Point, model_point
 from weft.studies.published import stated
-from weft.studies.site import Point, modelled
 from weft.studies.study import Result
 from weft.studies.tabulated import OURS, line_panel
 
@@ -103,7 +103,7 @@ def setting_text(size_bytes: int, outstanding: int) -> str:
 def modelled_at(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
     """A point of the model: values with units by name."""
     scalars = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
-    return modelled(setting, {"setting": setting}, lambda: scalars, SYSTEM)
+    return model_point(setting, {"setting": setting}, lambda: scalars, SYSTEM)
 
 
 def modelled_line(
@@ -115,7 +115,7 @@ def modelled_line(
         ys = of(np.asarray(xs, dtype=np.float64))
         return {OURS: Series(x_name, "Gb/s", tuple(map(float, xs)), tuple(map(float, ys)))}
 
-    return modelled(label, {"line": label}, quantities, SYSTEM)
+    return model_point(label, {"line": label}, quantities, SYSTEM)
 
 
 def stated_row(

@@ -14,7 +14,6 @@ import numpy as np
 from weft.model.fit import FloatArray
 from weft.model.link import data_rate_gbps
 from weft.model.outstanding import equation_2
-from weft.studies.claim import Claim, Verdict
 from weft.studies.fdr.fdr_model import (
     CACHED_GBPS,
     KI,
@@ -33,10 +32,9 @@ from weft.studies.fdr.fdr_model import (
     throughput,
 )
 from weft.studies.fdr.outstanding import BEST_B, CPU_PER_MESSAGE_US
-from weft.studies.observation import Records, scalar_in
-from weft.studies.paper import FDR
+from weft.studies.observation import Claim, Records, Verdict, scalar_in
 from weft.studies.published import stated
-from weft.studies.study import Study, experiment_only
+from weft.studies.study import FDR_PAPER, Study, experiment_only
 from weft.studies.tabulated import line_panel
 
 # ---- fdr-notification --------------------------------------------------------------------------
@@ -69,7 +67,7 @@ def _waiting_frees_the_processor(records: Records) -> Verdict:
 NOTIFICATION = Study(
     name="fdr-notification",
     title="Waiting for completions against polling: throughput and processor share",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.6, Figs. 9 and 10",
     system=SYSTEM,
     points=(
@@ -158,7 +156,7 @@ def _periods(records: Records) -> Mapping[str, list[tuple[float, float]]]:
 EQ2 = Study(
     name="fdr-eq2",
     title="Equation 2: how often to ask for a completion",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.7, Equation 2 and Fig. 11",
     system=SYSTEM,
     points=tuple(
@@ -229,7 +227,7 @@ _ALIGNED, _UNALIGNED = "model, 8 Mi, B = 2, aligned", "model, 8 Mi, B = 2, not a
 ALIGNMENT = Study(
     name="fdr-alignment",
     title="Buffers aligned to the cache line against others",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.2, Figs. 2 and 3",
     system=SYSTEM,
     points=(
@@ -301,5 +299,5 @@ ALIGNMENT = Study(
 # ---- fdr-numa ----------------------------------------------------------------------------------
 
 NUMA = experiment_only(
-    "fdr-numa", "Programs and memory bound to a place", FDR, "3.8, Figs. 12 and 13"
+    "fdr-numa", "Programs and memory bound to a place", FDR_PAPER, "3.8, Figs. 12 and 13"
 )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.model.outstanding import equation_1
-from weft.studies.claim import Claim, Verdict
 from weft.studies.fdr.fdr_model import (
     KI,
     MI,
@@ -30,11 +29,10 @@ from weft.studies.fdr.fdr_model import (
     stated_row,
     throughput,
 )
-from weft.studies.observation import Records, scalar_in
-from weft.studies.paper import FDR
+from weft.studies.observation import Claim, Records, Verdict, scalar_in
+from weft.studies.points import Point
 from weft.studies.published import stated
-from weft.studies.site import Point
-from weft.studies.study import Result, Study
+from weft.studies.study import FDR_PAPER, Result, Study
 from weft.studies.tabulated import line_panel
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ _AT_LEAST = "throughput, more than"
 OUTSTANDING = Study(
     name="fdr-outstanding",
     title="Throughput by message size and messages outstanding",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.3, Figs. 4 to 6",
     system=SYSTEM,
     points=(
@@ -153,7 +151,7 @@ _hit, _miss = (float(throughput(MI, b)) for b in (4, 5))
 CACHE = Study(
     name="fdr-cache",
     title="What the cache costs: separate buffers against one",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.4, Figs. 1b and 7",
     system=SYSTEM,
     points=(
@@ -255,7 +253,7 @@ def _b_place(size: int) -> str:
 EQ1 = Study(
     name="fdr-eq1",
     title="Equation 1: how many messages to keep outstanding",
-    paper=FDR,
+    paper=FDR_PAPER,
     place="3.5, Equation 1 and Fig. 8",
     system=SYSTEM,
     points=tuple(

@@ -14,13 +14,11 @@ import numpy as np
 from weft.model.fit import FloatArray
 from weft.plot.style import PUBLISHED
 from weft.records import Series
-from weft.studies.calibrated.latency import LATENCY, Mode, Protocol, ipoib_latency_fit
-from weft.studies.calibrated.throughput import THROUGHPUT, udp_throughput_fit
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Records
-from weft.studies.paper import IB2016
+from weft.studies.calibrated.latency_fits import LATENCY, Mode, Protocol, ipoib_latency_fit
+from weft.studies.calibrated.throughput_fits import THROUGHPUT, udp_throughput_fit
+from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import PublishedTable, published, stated
-from weft.studies.study import Result, Study
+from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.tabulated import (
     MARKERS,
     OURS,
@@ -148,7 +146,7 @@ def _datagram_ahead(records: Records) -> Verdict:
 TABLE5 = Study(
     name="ib2016-table5",
     title="Throughput of UDP over IPoIB, datagram mode",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Table 5, VI.C",
     system=_system("datagram"),
     points=points_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
@@ -161,7 +159,7 @@ TABLE5 = Study(
 TABLE7 = Study(
     name="ib2016-table7",
     title="Throughput of UDP over IPoIB, connected mode",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Table 7, VI.D",
     system=_system("connected"),
     points=points_of(
@@ -298,7 +296,7 @@ def _datagram_sooner(records: Records) -> Verdict:
 TABLE6 = Study(
     name="ib2016-table6",
     title="Latency of UDP and TCP over IPoIB, datagram mode",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Table 6, VI.C",
     system=LATENCY["ib2016-ipoib-udp-datagram"].system,
     points=points_of(_curves_of_mode("datagram")),
@@ -311,7 +309,7 @@ TABLE6 = Study(
 TABLE8 = Study(
     name="ib2016-table8",
     title="Latency of UDP and TCP over IPoIB, connected mode",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Table 8, VI.D",
     system=LATENCY["ib2016-ipoib-udp-connected"].system,
     points=points_of((*_curves_of_mode("connected"), *_curves_of_mode("datagram"))),

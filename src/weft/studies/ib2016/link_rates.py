@@ -6,9 +6,8 @@ import numpy as np
 
 from weft.fabric import LinkRate
 from weft.model.fit import FloatArray
-from weft.studies.paper import IB2016
 from weft.studies.published import published
-from weft.studies.study import Study
+from weft.studies.study import IB2016_PAPER, Study
 from weft.studies.tabulated import Curve, curve, observations_of, points_of, table_panel
 
 SPEEDS = ("SDR", "DDR", "QDR", "FDR", "EDR")
@@ -44,7 +43,7 @@ _SIGNAL = tuple(_gbps(speed, "signal") for speed in SPEEDS)
 TABLE1 = Study(
     name="ib2016-table1",
     title="Signal and data rates of InfiniBand links",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Table 1",
     system=SYSTEM,
     points=points_of((*_SIGNAL, *_DATA)),

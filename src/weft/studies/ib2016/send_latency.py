@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from weft.model.link import data_rate_gbps
-from weft.studies.calibrated.latency import LATENCY, Service, latency_fit
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Records
-from weft.studies.paper import IB2016
+from weft.studies.calibrated.latency_fits import LATENCY, Service, latency_fit
+from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import published, stated
-from weft.studies.study import Result, Study
+from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.tabulated import (
     Curve,
     curve,
@@ -155,7 +153,7 @@ def _study(service: Service, claims: tuple[Claim, ...], also: Service | None = N
     return Study(
         name=table.name,
         title=f"Latency of Send over {service.upper()}, SDR to FDR",
-        paper=IB2016,
+        paper=IB2016_PAPER,
         place=f"{table.place}, VI.A",
         system=LATENCY[f"ib2016-{service}"].system,
         points=points_of((*shown, *beside)),

@@ -22,14 +22,12 @@ from weft.model.link import Framing, data_rate_gbps, goodput_gbps
 from weft.model.outstanding import FDR_STUDY, cached
 from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Series
-from weft.studies.calibrated.latency import Service, latency_fit
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records, goodput
-from weft.studies.paper import IB2016
+from weft.studies.calibrated.latency_fits import Service, latency_fit
+from weft.studies.observation import Claim, Observation, Records, Verdict, goodput
+from weft.studies.points import Point, model_point, simulation_point
 from weft.studies.published import published, stated
 from weft.studies.rperf.rperf_setups import CABLE
-from weft.studies.site import Point, modelled, simulated
-from weft.studies.study import Result, Study
+from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, OURS, Lines, line_panel, value_at
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ class Stream:
 
 def simulations(stream: Stream) -> tuple[Point, ...]:
     return tuple(
-        simulated(
+        simulation_point(
             setting=stream.at(size),
             settings={"stream": stream.label, "payload_B": size},
             scenario=_scenario(stream, size),
@@ -117,7 +115,7 @@ def limit(stream: Stream) -> Point:
         ours = _limit_gbps(stream, np.array(stream.sizes, dtype=np.float64))
         return {OURS: Series("payload_B", "Gb/s", stream.sizes, tuple(ours))}
 
-    return modelled(_limit_name(stream), {"stream": stream.label}, quantities, MODEL)
+    return model_point(_limit_name(stream), {"stream": stream.label}, quantities, MODEL)
 
 
 def _limit_name(stream: Stream) -> str:
@@ -334,8 +332,8 @@ def _both(streams: Sequence[Stream]) -> tuple[Stream, ...]:
 
 
 def _points(streams: Sequence[Stream]) -> tuple[Point, ...]:
-    simulated = tuple(point for stream in streams for point in simulations(stream))
-    return (*simulated, *(limit(stream) for stream in streams))
+    simulation_point = tuple(point for stream in streams for point in simulations(stream))
+    return (*simulation_point, *(limit(stream) for stream in streams))
 
 
 # ---- Figs. 5 and 6: transports at FDR ---------------------------------------------------------
@@ -346,7 +344,7 @@ _TRANSPORTS = (_RC, _UC, _UD)
 FIG5 = Study(
     name="ib2016-fig5",
     title="Throughput of Send one way at FDR: RC, UC, UD",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Fig. 5, VI.B",
     system=SIMULATED,
     points=_points(_TRANSPORTS),
@@ -365,7 +363,7 @@ FIG5 = Study(
 FIG6 = Study(
     name="ib2016-fig6",
     title="Throughput of Send both ways at FDR: RC, UC, UD",
-    paper=IB2016,
+    paper=IB2016_PAPER,
     place="Fig. 6, VI.B",
     system=SIMULATED,
     points=_points((*_TRANSPORTS, *_both(_TRANSPORTS))),
@@ -396,7 +394,7 @@ def _one_way(figure: int, transport: Service) -> Study:
     return Study(
         name=f"ib2016-fig{figure}",
         title=f"Throughput of Send over {transport.upper()} one way, SDR to FDR",
-        paper=IB2016,
+        paper=IB2016_PAPER,
         place=f"Fig. {figure}, VI.B",
         system=SIMULATED,
         points=_points(streams),
@@ -420,7 +418,7 @@ def _both_ways(figure: int, transport: Service, table: str) -> Study:
     return Study(
         name=f"ib2016-fig{figure}",
         title=f"Throughput of Send over {transport.upper()} both ways, SDR to FDR",
-        paper=IB2016,
+        paper=IB2016_PAPER,
         place=f"Fig. {figure}, VI.B",
         system=SIMULATED,
         points=_points((*alone, *streams)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft.plot.style import PUBLISHED
 from weft.records import Record
 from weft.studies.observation import goodput
+from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
 from weft.studies.rperf.rperf_rows import (
     LEAST_SHARE,
@@ -32,7 +33,6 @@ from weft.studies.rperf.rperf_setups import (
     probe,
     senders,
 )
-from weft.studies.site import Point, simulated
 from weft.studies.study import Result
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def counted(number: int) -> str:
 
 def _added(number: int) -> Point:
     traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
-    return simulated(
+    return simulation_point(
         setting=counted(number),
         settings={"senders": number},
         scenario=converged("sx6012", traffic),
@@ -135,7 +135,7 @@ BATCH_NOTE = (
 
 def _sized(payload: int) -> Point:
     five = senders(5, payload, WINDOW_BATCHED, BATCH[payload])
-    return simulated(
+    return simulation_point(
         setting=f"5 senders of {payload} B",
         settings={"payload_B": payload},
         scenario=converged("sx6012", [probe("sx6012", "h5"), *five], duration=LONG[payload]),

@@ -11,6 +11,7 @@ from weft.studies.observation import (
     goodput,
     quantile_in,
 )
+from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
 from weft.studies.rperf.rperf_rows import TAIL, TOTAL, Reader, figure_study
 from weft.studies.rperf.rperf_setups import (
@@ -20,7 +21,6 @@ from weft.studies.rperf.rperf_setups import (
     WINDOW_UNBATCHED,
     one_to_one,
 )
-from weft.studies.site import Point, simulated
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}
 FIXED_BY = (
@@ -36,7 +36,7 @@ def _setting(path: str, payload: int) -> str:
 
 def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
     return tuple(
-        simulated(
+        simulation_point(
             setting=_setting(path, payload),
             settings={"path": PATHS[path], "payload_B": payload},
             scenario=one_to_one(path, {**generator, "size": f"{payload} B"}, duration, WARMUP),
@@ -158,7 +158,7 @@ FIG6 = figure_study(
     "6",
     "sx6012",
     tuple(
-        simulated(
+        simulation_point(
             setting=f"{payload} B",
             settings={"payload_B": payload},
             scenario=one_to_one(

@@ -13,8 +13,8 @@ from weft.plot import PublishedPoint, published_and_ours, quantile_bars
 from weft.plot.style import PUBLISHED, legend
 from weft.records import Distribution, Plain, Record
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, quantile_in
+from weft.studies.points import Point
 from weft.studies.rperf.rperf_rows import TAIL
-from weft.studies.site import Point
 from weft.studies.study import Result
 from weft.units import convert
 

@@ -22,10 +22,9 @@ from weft.studies.observation import (
     goodput,
     quantile_in,
 )
+from weft.studies.points import Point
 from weft.studies.published import published
-from weft.studies.rperf.rperf_setups import PAPER
-from weft.studies.site import Point
-from weft.studies.study import Result, Study
+from weft.studies.study import RPERF_PAPER, Result, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,7 +123,7 @@ def figure_study(
     return Study(
         name=table.name,
         title=table.title,
-        paper=PAPER,
+        paper=RPERF_PAPER,
         place=table.place,
         system=system,
         points=tuple(points),

@@ -10,13 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from weft.studies.paper import Paper
-
-PAPER = Paper(
-    short="RPerf (ISPASS 2020)",
-    citation="RPerf (Katebzadeh, Costa, Grot: Evaluation of an InfiniBand Switch, ISPASS 2020)",
-)
-
 Table = dict[str, Any]
 
 PAYLOADS = (64, 128, 256, 512, 1024, 2048, 4096)

@@ -7,6 +7,7 @@ gamed. Entry points: `FIG10` to `FIG13`.
 from __future__ import annotations
 
 from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in
+from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.many_to_one import WINDOW_NOTE, counted
 from weft.studies.rperf.rperf_draw import comparison_panel, lines_panel, rtt_bars_panel, rtt_lines
 from weft.studies.rperf.rperf_rows import figure_study, read_steps
@@ -19,7 +20,6 @@ from weft.studies.rperf.rperf_setups import (
     senders,
     two_hops,
 )
-from weft.studies.site import Point, simulated
 
 POLICIES = {"FCFS": "fcfs-age", "RR": "round-robin"}
 
@@ -30,7 +30,7 @@ def _setting(policy: str, number: int) -> str:
 
 def _point(policy: str, number: int) -> Point:
     traffic = [probe("omnet", "h5"), *senders(number)]
-    return simulated(
+    return simulation_point(
         setting=_setting(policy, number),
         settings={"policy": policy, "senders": number},
         scenario=converged("omnet", traffic, order=POLICIES[policy]),
@@ -69,7 +69,9 @@ FIG11 = figure_study(
     "11",
     "omnet",
     tuple(
-        simulated(setting=name, settings={"policy": name}, scenario=two_hops(order), system="omnet")
+        simulation_point(
+            setting=name, settings={"policy": name}, scenario=two_hops(order), system="omnet"
+        )
         for name, order in {**POLICIES, LOCAL: "fcfs"}.items()
     ),
     rtt_bars_panel(),
@@ -106,7 +108,7 @@ def _own(number: int) -> str:
 
 def _shared_lane(number: int, setting: str) -> Point:
     traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
-    return simulated(
+    return simulation_point(
         setting=setting,
         settings={"senders": number, "lane": "shared"},
         scenario=converged("sx6012", traffic),
@@ -116,7 +118,7 @@ def _shared_lane(number: int, setting: str) -> Point:
 
 def _own_lane(number: int) -> Point:
     traffic = [probe("sx6012", "h5", sl=1), *senders(number, window=WINDOW_UNBATCHED)]
-    return simulated(
+    return simulation_point(
         setting=_own(number),
         settings={"senders": number, "lane": "own"},
         scenario=converged("sx6012", traffic, OWN_LANE),
@@ -127,7 +129,7 @@ def _own_lane(number: int) -> Point:
 def _gamed() -> Point:
     pretender = {"name": "pretender", "kind": "pretend", "from": "h4", "to": "h6", "sl": 1}
     four = senders(4, window=WINDOW_UNBATCHED)
-    return simulated(
+    return simulation_point(
         setting=GAMED,
         settings={"senders": 4, "lane": "own, gamed"},
         scenario=converged("sx6012", [probe("sx6012", "h5", sl=1), pretender, *four], OWN_LANE),

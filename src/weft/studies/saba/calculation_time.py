@@ -20,13 +20,19 @@ from weft.control.policy.allocate import Models, allocate
 from weft.fabric import papers_1944
 from weft.plot.style import PUBLISHED, label_log_axis, legend
 from weft.records import Distribution, Provenance, Record
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, quantile_in
-from weft.studies.paper import SABA
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    quantile_in,
+)
+from weft.studies.points import SEED, Point, RunContext
 from weft.studies.published import published
 from weft.studies.saba.scenarios import KINDS, UNITS, Wiring, connections, models
-from weft.studies.site import SEED, Point, Site
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
 
 if TYPE_CHECKING:
@@ -58,7 +64,7 @@ def calculation_times_ns(applications: int, scenarios: int) -> dict[str, list[in
 
 
 def _point(applications: int, scenarios: int) -> Point:
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         times = calculation_times_ns(applications, scenarios)
         quantities = {kind: _distribution(taken) for kind, taken in times.items()}
         return Record(
@@ -122,7 +128,7 @@ def _median_ms(record: Record, kind: str) -> tuple[float, float]:
     assert isinstance(times, Distribution)
     low, high = times.interval(0.5)
     if low is None or high is None:
-        raise NotHere("too few scenarios for an interval of the median")
+        raise Unavailable("too few scenarios for an interval of the median")
     return low / 1e6, high / 1e6
 
 
@@ -156,7 +162,7 @@ def fig4_19(scenarios: int) -> Study:
     return Study(
         name="saba-fig4.19",
         title="Calculation time of the weights of a whole fabric",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 4.19, 4.6.5",
         system=SYSTEM,
         points=tuple(_point(size, scenarios) for size in SIZES),

@@ -18,13 +18,19 @@ from weft.records import Provenance, Quantity, Record, Scalar
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import prediction_errors, r_squared
 from weft.sensitivity.model import Sensitivity
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    scalar_in,
+)
+from weft.studies.points import Point, RunContext
 from weft.studies.published import published, stated
 from weft.studies.saba.cohort import NOTICED, Changed, Cohort, is_sensitive, recorded_here
-from weft.studies.site import Point, Site
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ def changed_quality(base: Application, after: Application) -> dict[str, float]:
 
 
 def _point(cohort: Cohort, setting: str, base: Application, after: Application) -> Point:
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         quality = changed_quality(base, after)
         quantities: dict[str, Quantity] = {
             name: Scalar(value, "1") for name, value in quality.items() if isfinite(value)
@@ -94,7 +100,7 @@ def _points(cohort: Cohort, change: str) -> list[Point]:
 
 def _value(records: Records, setting: str, quantity: str) -> float:
     if quantity not in records[setting].quantities:
-        raise NotHere(f"{setting}: no {quantity}")
+        raise Unavailable(f"{setting}: no {quantity}")
     return scalar_in(records[setting], quantity, "1")
 
 
@@ -202,7 +208,7 @@ def _stays_above(
     def judge(records: Records) -> Verdict:
         there = _between(cohort, change, low, high)
         if not there:
-            raise NotHere(f"no application was profiled again with other {change}")
+            raise Unavailable(f"no application was profiled again with other {change}")
         told, values = [], []
         for variant in there:
             setting = _setting(cohort, variant)
@@ -219,7 +225,7 @@ def _falls_below(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         there = _between(cohort, "nodes", 4.0, inf)
         if not there:
-            raise NotHere("no application was profiled again with four times the nodes")
+            raise Unavailable("no application was profiled again with four times the nodes")
         least = stated("saba", "r2-least-nodes").value
         values = [_value(records, _setting(cohort, variant), PAPER) for variant in there]
         below = sum(value < least for value in values)
@@ -365,7 +371,7 @@ def _changed(
     return Study(
         name=name,
         title=title,
-        paper=SABA,
+        paper=SABA_PAPER,
         place=place,
         system=cohorts[0].system,
         points=tuple(point for c in had for point in _points(c, change)),

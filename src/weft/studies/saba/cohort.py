@@ -17,9 +17,9 @@ from statistics import fmean
 from weft import __version__
 from weft.records import Provenance, Quantity, Record, Series
 from weft.sensitivity.application import Application, Run
-from weft.studies.claim import NotHere
+from weft.studies.observation import Unavailable
+from weft.studies.points import Point, RunContext
 from weft.studies.saba.recorded import NODES, Change, recorded, recorded_variants
-from weft.studies.site import Point, Site
 
 _CHANGED = re.compile(r"(?P<of>.+)\.(?P<change>data|nodes)-(?P<factor>\d+(\.\d+)?)")
 
@@ -133,7 +133,7 @@ def slowdown_at(application: Application, share: float) -> float:
 def observed(cohort: Cohort, application: Application) -> Point:
     """A point of the study: means of the application's runs, over the share of the link."""
 
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         return Record(
             kind="measurement",
             name=application.name,
@@ -168,7 +168,7 @@ def mean_at(record: Record, quantity: str, share: float) -> float:
     """What `observed` has at a share; NotHere where that was not observed."""
     series = record.quantities.get(quantity)
     if not isinstance(series, Series):
-        raise NotHere(f"{record.name}: no {quantity} was recorded")
+        raise Unavailable(f"{record.name}: no {quantity} was recorded")
     if share not in series.x:
-        raise NotHere(f"{record.name} was not profiled at {100 * share:g} % of the link")
+        raise Unavailable(f"{record.name} was not profiled at {100 * share:g} % of the link")
     return series.y[series.x.index(share)]

@@ -15,9 +15,16 @@ import numpy as np
 from weft.plot.style import INK, PUBLISHED, legend
 from weft.records import Quantity, Record, Scalar, Series
 from weft.sensitivity.application import Application
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    scalar_in,
+)
+from weft.studies.points import Point, model_point
 from weft.studies.published import published, stated
 from weft.studies.saba.cohort import (
     COMPLETION,
@@ -31,8 +38,7 @@ from weft.studies.saba.cohort import (
 )
 from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending, stated_times
 from weft.studies.saba.samples import stated_samples, stated_slowdowns
-from weft.studies.site import Point, modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, value_at
 
 if TYPE_CHECKING:
@@ -84,7 +90,7 @@ def _parts_point(workload: str) -> Point:
             EXPOSED: Scalar(parts.sending_s / parts.completion_s(1.0), "1"),
         }
 
-    return modelled(workload, {"workload": workload}, quantities, TIMES)
+    return model_point(workload, {"workload": workload}, quantities, TIMES)
 
 
 def _model_row(
@@ -233,7 +239,7 @@ def _computing_stays(cohort: Cohort) -> Callable[[Records], Verdict]:
             if slowed and _is_counted(records[cohort.setting(app.name)]):
                 ratios[app.name] = _growth(cohort, app, records, CPU)
         if not ratios:
-            raise NotHere("none of the applications is slowed enough to tell")
+            raise Unavailable("none of the applications is slowed enough to tell")
         told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
         evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {told}"
         return Verdict(holds=max(ratios.values()) <= AS_LONG, evidence=evidence)
@@ -261,7 +267,7 @@ def _sends_and_is_not_slowed(cohort: Cohort) -> Callable[[Records], Verdict]:
             # Were all of it waited for, time would grow by so much of 1/b.
             hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
         if not told:
-            raise NotHere("no bytes were recorded")
+            raise Unavailable("no bytes were recorded")
         evidence = (
             f"use of the link alone, at least, and slowdown with {_percent(LOW)}: {'; '.join(told)}"
         )
@@ -380,7 +386,7 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
     return Study(
         name="saba-fig3.3",
         title="Completion time with three quarters and with a quarter of the link",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 3.3, 3.4",
         system=TIMES,
         points=(

@@ -15,13 +15,11 @@ from weft.plot.style import OURS, PUBLISHED, legend
 from weft.records import Quantity, Series
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Sensitivity
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records
-from weft.studies.paper import SABA
+from weft.studies.observation import Claim, Observation, Records, Verdict
+from weft.studies.points import Point, model_point
 from weft.studies.published import published
 from weft.studies.saba.samples import WORKLOADS, stated_samples
-from weft.studies.site import Point, modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, value_at
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ def _curve(workload: str, model: str) -> Point:
         values = fitted(model, samples).slowdown(places)
         return {SLOWDOWN: Series("share", "1", tuple(places), tuple(values))}
 
-    return modelled(
+    return model_point(
         f"{workload}, {model}", {"workload": workload, "model": model}, quantities, STATED
     )
 
@@ -167,7 +165,7 @@ def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
 FIG4_3 = Study(
     name="saba-fig4.3",
     title="Sensitivity models of SQL and logistic regression",
-    paper=SABA,
+    paper=SABA_PAPER,
     place="Figure 4.3, 4.2.2",
     system=STATED,
     points=tuple(_curve(w, model) for w in WORKLOADS for model in FITTED[w]),

@@ -16,14 +16,12 @@ from weft.plot.style import legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Polynomial
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import Claim, Records, Verdict, scalar_in
+from weft.studies.points import model_point
 from weft.studies.published import published
 from weft.studies.saba.cohort import Cohort, recorded_here
 from weft.studies.saba.samples import stated_slowdowns
-from weft.studies.site import modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
 
 if TYPE_CHECKING:
@@ -169,13 +167,13 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
     return Study(
         name="saba-fig4.7",
         title="Applications to priority levels by K-means",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 4.7, 4.3.3.1",
         system=LINES,
         points=(
-            modelled(MAPPED, {"levels": 2}, _levels_quantities, LINES),
+            model_point(MAPPED, {"levels": 2}, _levels_quantities, LINES),
             *(
-                modelled(
+                model_point(
                     m.setting, {"levels": FIGURE_LEVELS}, partial(_mapped_quantities, m), m.system
                 )
                 for m in mapped

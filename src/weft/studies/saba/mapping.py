@@ -19,12 +19,10 @@ from weft.fabric import Port
 from weft.plot.style import MUTED
 from weft.records import Quantity, Scalar
 from weft.sensitivity.model import Hinges, Sensitivity
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
+from weft.studies.points import model_point
 from weft.studies.published import published
-from weft.studies.site import modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
 
 if TYPE_CHECKING:
@@ -95,10 +93,10 @@ def _draw_hierarchy(ax: Axes, _: Result) -> None:
 FIG4_8 = Study(
     name="saba-fig4.8",
     title="Priority levels clustered step by step",
-    paper=SABA,
+    paper=SABA_PAPER,
     place="Figure 4.8, 4.3.3.2",
     system=EXAMPLE,
-    points=(modelled(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
+    points=(model_point(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
     observations=(_clusters_row(1, LEVELS), _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES)),
     claims=(
         Claim(
@@ -209,11 +207,11 @@ def _draw_ports(ax: Axes, _: Result) -> None:
 FIG4_9 = Study(
     name="saba-fig4.9",
     title="Priority levels to queues at two ports",
-    paper=SABA,
+    paper=SABA_PAPER,
     place="Figure 4.9, 4.3.3.2",
     system=EXAMPLE,
     points=tuple(
-        modelled(
+        model_point(
             f"port {row[0]}",
             {"port": str(row[0]), "levels": str(row[1])},
             partial(_port_quantities, n),

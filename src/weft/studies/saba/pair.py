@@ -21,17 +21,15 @@ from weft.plot.style import PUBLISHED, legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Sensitivity
-from weft.studies.claim import Claim, Verdict
-from weft.studies.observation import Observation, Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
+from weft.studies.points import Point, model_point
 from weft.studies.published import published
 from weft.studies.saba import recorded_coruns
 from weft.studies.saba.cohort import Cohort, recorded_here
 from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending
 from weft.studies.saba.recorded_coruns import CoRun, coruns_here
 from weft.studies.saba.samples import stated_samples, stated_slowdowns
-from weft.studies.site import Point, modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
 
 if TYPE_CHECKING:
@@ -107,7 +105,7 @@ def _point(pair: Pair, scheme: str) -> Point:
         own = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
         return {**own, MEAN: Scalar(float(np.mean(slowdowns)), "1"), SHARE: Scalar(first, "1")}
 
-    return modelled(
+    return model_point(
         pair.setting(scheme),
         {"pair": " and ".join(pair.names), "scheme": scheme},
         quantities,
@@ -268,7 +266,7 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
     return Study(
         name="saba-fig3.2",
         title="Two workloads at once, the link shared evenly or by sensitivity",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 3.2, 3.3",
         system=SAMPLES,
         points=(

@@ -17,9 +17,16 @@ from weft.plot.style import PUBLISHED, legend
 from weft.records import Provenance, Quantity, Record, Scalar, Series
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import Sample, r_squared
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records, scalar_in
-from weft.studies.paper import SABA
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+    scalar_in,
+)
+from weft.studies.points import Point, RunContext, model_point
 from weft.studies.published import published, stated
 from weft.studies.saba.cohort import Cohort, recorded_here
 from weft.studies.saba.degree import CONVEX, SLOWDOWN, STATED, fitted
@@ -30,8 +37,7 @@ from weft.studies.saba.samples import (
     stated_r_squared,
     stated_samples,
 )
-from weft.studies.site import Point, Site, modelled
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS
 
 if TYPE_CHECKING:
@@ -55,7 +61,7 @@ def _r_squared_point(
             )
         }
 
-    return modelled(_setting(workload, system), {"workload": workload}, quantities, system)
+    return model_point(_setting(workload, system), {"workload": workload}, quantities, system)
 
 
 def _setting(workload: str, system: str) -> str:
@@ -115,7 +121,7 @@ def _all_above(_: Records) -> Verdict:
 
 
 def _here_point(cohort: Cohort, app: Application) -> Point:
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         seen = {f"degree {f.model.degree}": f.quality.r_squared for f in app.paper}
         seen[CONVEX] = app.convex.quality.r_squared
         known = {name: Scalar(value, "1") for name, value in seen.items() if value is not None}
@@ -138,7 +144,7 @@ def _here_point(cohort: Cohort, app: Application) -> Point:
 def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Records) -> float:
     record = records[cohort.setting(app.name)]
     if model not in record.quantities:
-        raise NotHere(f"{app.name}: its samples do not determine {model}")
+        raise Unavailable(f"{app.name}: its samples do not determine {model}")
     return scalar_in(record, model, "1")
 
 
@@ -162,7 +168,7 @@ def _here_rows(cohort: Cohort) -> tuple[Observation, ...]:
 def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         if not cohort.sensitive:
-            raise NotHere("no application is slowed enough for R² to tell")
+            raise Unavailable("no application is slowed enough for R² to tell")
         least = stated("saba", "r2-least-degree-1").value
         seen = {
             app.name: _here_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
@@ -267,7 +273,7 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
     return Study(
         name="saba-fig4.4",
         title="R² of sensitivity models by degree of the polynomial",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 4.4, 4.2.2",
         system=COMPLETED,
         points=(

@@ -22,11 +22,20 @@ from weft.corun.rounds import read_schemes
 from weft.corun.schemes import EQUAL, LEND, ONE, SCHEMES, WEFT
 from weft.plot.style import legend
 from weft.records import Provenance, Quantity, Record, Scalar
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Kind, Observation, Records, Source, scalar_in
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Kind,
+    Observation,
+    Records,
+    Source,
+    Unavailable,
+    Verdict,
+    scalar_in,
+)
+from weft.studies.points import Point, RunContext
 from weft.studies.published import published
 from weft.studies.saba.recorded import recorded_coruns
-from weft.studies.site import Point, Site
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS
 
@@ -85,7 +94,7 @@ def lower(way: str) -> str:
 
 
 def point(corun: CoRun) -> Point:
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         found: dict[str, Quantity] = {}
         for way, slowdowns in corun.outcome.slowdown.items():
             means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
@@ -194,7 +203,7 @@ def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
         if (gain := corun.outcome.gains.get((way, other))) is not None and isfinite(gain.half)
     ]
     if not seen:
-        raise NotHere("no group ran often enough in one queue or in equal queues")
+        raise Unavailable("no group ran often enough in one queue or in equal queues")
     worse = [one for one in seen if one[2].value + one[2].half < 0]
     shown = worse or [min(seen, key=lambda one: one[2].value)]
     told = "; ".join(f"{s} over {TITLES[other]} {_percent(gain)}" for s, other, gain in shown)

@@ -13,13 +13,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.plot.style import PUBLISHED, legend
-from weft.studies.claim import Claim, NotHere, Verdict
-from weft.studies.observation import ANOTHER_SYSTEM, Observation, Records
-from weft.studies.paper import SABA
+from weft.studies.observation import (
+    ANOTHER_SYSTEM,
+    Claim,
+    Observation,
+    Records,
+    Unavailable,
+    Verdict,
+)
 from weft.studies.published import published, stated
 from weft.studies.saba.cohort import SLOWDOWN, Cohort, mean_at, observed, recorded_here
 from weft.studies.saba.samples import stated_slowdowns
-from weft.studies.study import Result, Study
+from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
 
 if TYPE_CHECKING:
@@ -105,7 +110,9 @@ def _own_rows(cohort: Cohort) -> list[Observation]:
 def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float, str]:
     there = cohort.by_sensitivity(share)
     if len(there) < 2:
-        raise NotHere(f"fewer than two applications were profiled at {_percent(share)} of the link")
+        raise Unavailable(
+            f"fewer than two applications were profiled at {_percent(share)} of the link"
+        )
     slowdowns = _all_at(cohort, records, share)
     told = (
         f"with {_percent(share)} from {slowdowns[0]:.2f} ({there[0].name}) to "
@@ -191,7 +198,7 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
     return Study(
         name="saba-fig3.1",
         title="Slowdown with three quarters and with a quarter of the link",
-        paper=SABA,
+        paper=SABA_PAPER,
         place="Figure 3.1, 3.2",
         system=cohorts[0].system,
         points=tuple(observed(c, app) for c in cohorts for app in c.applications.values()),

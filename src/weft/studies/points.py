@@ -1,6 +1,6 @@
-"""Where a study's points run: simulations and models in this process, measurements with a peer.
+"""A study's points: simulations and models run in this process, measurements with a peer.
 
-Entry points: `Site`, `Point`, `simulated`, `modelled`, `measured`.
+Entry points: `Point`, `simulation_point`, `model_point`, `measurement_point`; `RunContext`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from weft.errors import WeftError
 from weft.measure import Measurement, Peer, open_peer
 from weft.records import Plain, Provenance, Quantity, Record
 from weft.simulate import scenario_from, simulate
-from weft.studies.claim import NotHere
-from weft.studies.observation import Source
+from weft.studies.observation import Source, Unavailable
 
 SEED = 1
 
@@ -26,7 +25,7 @@ class StudyError(WeftError):
     """A point of a study did not run to its end."""
 
 
-class Site:
+class RunContext:
     """What the points of a study share, such as the peer of measurements; a context manager."""
 
     def __init__(self, connect: Callable[[], Peer] = open_peer) -> None:
@@ -35,7 +34,7 @@ class Site:
         self._open = ExitStack()
         self._peer: Peer | None = None
 
-    def __enter__(self) -> Site:
+    def __enter__(self) -> RunContext:
         return self
 
     def __exit__(
@@ -62,39 +61,39 @@ class Point:
     settings: Mapping[str, Plain]
     source: Source
     system: str
-    run: Callable[[Site], Record]
+    run: Callable[[RunContext], Record]
 
 
-def record_of(point: Point, site: Site, study: str) -> Record:
-    """The point's record, told apart from its neighbours by its settings.
+def run_point(point: Point, context: RunContext, study: str) -> Record:
+    """The point's record, distinguished from its neighbours by its settings.
 
     A measurement keeps its test's name and settings: with them it can be repeated.
     """
-    record, told = point.run(site), {"system": point.system, **point.settings}
+    record, settings = point.run(context), {"system": point.system, **point.settings}
     if point.source == "measurement":
-        return replace(record, settings={**record.settings, **told})
-    return replace(record, name=study, settings=told)
+        return replace(record, settings={**record.settings, **settings})
+    return replace(record, name=study, settings=settings)
 
 
-def simulated(
+def simulation_point(
     setting: str, settings: Mapping[str, Plain], scenario: Mapping[str, Any], system: str
 ) -> Point:
     """A run of the packet simulator with the parameters of a system."""
 
-    def run(site: Site) -> Record:
-        whole = {**scenario, "name": setting, "system": system, "seed": SEED}
-        outcome = simulate(scenario_from(whole, where=setting))
+    def run(context: RunContext) -> Record:
+        data = {**scenario, "name": setting, "system": system, "seed": SEED}
+        outcome = simulate(scenario_from(data, where=setting))
         if outcome.ended == "interrupted":
             raise KeyboardInterrupt
         if outcome.ended != "time up":
             raise StudyError(f"{setting}: {'; '.join(outcome.record.notes)}")
-        site.packet_hops += outcome.packet_hops
+        context.packet_hops += outcome.packet_hops
         return outcome.record
 
     return Point(setting=setting, settings=settings, source="simulation", system=system, run=run)
 
 
-def modelled(
+def model_point(
     setting: str,
     settings: Mapping[str, Plain],
     quantities: Callable[[], Mapping[str, Quantity]],
@@ -102,30 +101,30 @@ def modelled(
 ) -> Point:
     """Values of a closed form; `quantities` is called when the study runs, as a fit takes time."""
 
-    def run(_: Site) -> Record:
+    def run(_: RunContext) -> Record:
         provenance = Provenance(weft_version=__version__, parameters=system)
         return Record(kind="model", name=setting, quantities=quantities(), provenance=provenance)
 
     return Point(setting=setting, settings=settings, source="model", system=system, run=run)
 
 
-def measured(
+def measurement_point(
     setting: str,
     settings: Mapping[str, Plain],
     test: Callable[..., Measurement],
     system: str,
     **options: object,
 ) -> Point:
-    """A test of `weft.measure` with the site's peer; options as on the command line."""
+    """A test of `weft.measure` with the run's peer; options as on the command line."""
     over = str(options.get("over", "tcp"))
 
-    def run(site: Site) -> Record:
+    def run(context: RunContext) -> Record:
         try:
-            measurement = test(None if over == "delay" else site.peer, **options)
+            measurement = test(None if over == "delay" else context.peer, **options)
         except WeftError as error:
-            raise NotHere(str(error)) from error
+            raise Unavailable(str(error)) from error
         if measurement.ended:
-            raise NotHere(measurement.ended)
+            raise Unavailable(measurement.ended)
         return measurement.record
 
     return Point(setting=setting, settings=settings, source="measurement", system=system, run=run)

@@ -1,30 +1,75 @@
-"""Latency models fitted to the tables of the InfiniBand paper and of the EFA thesis.
+"""Latency models, alone and beside load, fitted to published tables.
 
-One parameter set for all rows of a system; two tools that measured one thing are both rows.
-Entry points: `latency_fit`, `ipoib_latency_fit`, `efa_latency_fit`; `LATENCY` has all by name.
-Units: µs, bytes, Gb/s.
+A `Calibration` is a closed form and the published rows that fix its unknowns; its `fit` gives the
+fitted model. One parameter set for all rows of a system; two tools that measured one thing are
+both rows. Latency is of the InfiniBand paper and the EFA thesis; latency beside load is C.8 of the
+EFA thesis: 8 threads of load, 4096-byte messages.
+Entry points: `latency_fit`, `ipoib_latency_fit`, `efa_latency_fit`, `saturation_fit`,
+`doubling_load`; `LATENCY` and `SATURATION` have all by name. Units: µs, bytes, Gb/s, MB/s (10^6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from weft.errors import InputError
 from weft.fabric import LinkRate
-from weft.model import Fit, FloatArray, Form
+from weft.model import ErrorSummary, Fit, FloatArray, Form, fit
 from weft.model.latency import (
+    doubling_load_MBps,
+    saturation,
     segmented_latency,
     single_packet_latency,
     stepped_latency,
     verbs_latency,
 )
 from weft.model.link import header_bytes
-from weft.studies.calibrated.calibration import Calibration, Sample
 from weft.studies.published import published
+
+Quantity = Literal["latency", "throughput", "saturation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """A fitted model by name, and the system whose values it was fitted to."""
+
+    name: str
+    quantity: Quantity
+    system: str
+    fit: Callable[[], Fit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sample:
+    """Rows of published tables and the form that describes them."""
+
+    form: Form
+    inputs: Mapping[str, FloatArray]
+    observed: FloatArray
+    data: str
+
+    def fit(self) -> Fit:
+        return fit(self.form, self.inputs, self.observed, data=self.data, where=self.data)
+
+    def part(self, kept: npt.NDArray[np.bool_]) -> Sample:
+        """Some of the rows."""
+        return replace(
+            self,
+            inputs={name: column[kept] for name, column in self.inputs.items()},
+            observed=self.observed[kept],
+        )
+
+    def error_of(self, fitted: Fit) -> ErrorSummary:
+        """How far a model is from these rows, whether or not it was fitted to them."""
+        predicted = fitted.predict(extrapolate=True, **self.inputs)
+        return ErrorSummary.of(predicted / self.observed - 1.0)
+
 
 Service = Literal["rc", "uc", "ud"]
 Mode = Literal["datagram", "connected"]
@@ -191,3 +236,46 @@ def _entries() -> list[Calibration]:
 
 
 LATENCY = {calibration.name: calibration for calibration in _entries()}
+
+
+Quantile = Literal["p50", "p99"]
+_TABLES: dict[Quantile, str] = {"p50": "efa-c8-1", "p99": "efa-c8-2"}
+
+
+@cache
+def capacity_MBps() -> float:
+    """Most that the same program ever moved in 4096-byte messages over the same adapter."""
+    return float(published("efa-c5-1").column("SRD_4096B_MBps").max())
+
+
+@cache
+def saturation_fit(quantile: Quantile) -> Fit:
+    """The probe's median or 99th percentile. Input: load_MBps, what arrived. Value: us."""
+    return saturation_sample(quantile).fit()
+
+
+def saturation_sample(quantile: Quantile) -> Sample:
+    table = published(_TABLES[quantile])
+    latency_us = table.column(f"{quantile}_us")
+    return Sample(
+        form=saturation(capacity_MBps(), unloaded_us=float(latency_us.min())),
+        inputs={"load_MBps": table.column("load_MBps")},
+        observed=latency_us,
+        data=f"EFA thesis {table.place}, {quantile}, 4096 B beside 8 threads",
+    )
+
+
+def doubling_load(quantile: Quantile) -> float | None:
+    """The load in MB/s at which that quantile doubles; None if not even at capacity."""
+    return doubling_load_MBps(saturation_fit(quantile), capacity_MBps())
+
+
+SATURATION = {
+    f"efa-{quantile}": Calibration(
+        name=f"efa-{quantile}",
+        quantity="saturation",
+        system=f"EFA thesis C.8, {quantile} of a 4096 B probe beside 8 threads of load",
+        fit=partial(saturation_fit, quantile),
+    )
+    for quantile in _TABLES
+}

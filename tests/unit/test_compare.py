@@ -159,6 +159,13 @@ def test_growth_from_zero_exceeds_every_ratio():
     assert not fail_if(a, a, ["drops:value > 0%"])
 
 
+def test_a_change_from_a_negative_value_counts_in_its_own_direction():
+    a, b = [record(offset=Scalar(-10, "ns"))], [record(offset=Scalar(-5, "ns"))]
+    assert fail_if(a, b, ["offset:value > 49%"])
+    assert not fail_if(a, b, ["offset:value > 51%"])
+    assert fail_if(b, a, ["offset:value < -99%"])
+
+
 def test_a_failure_says_which_record_quantity_and_values():
     (failure,) = fail_if(
         [record(rtt=rtt())], [record(rtt=rtt(2_000_000))], ["p50 > 1.1x", "p50 > 2x"]

@@ -1,5 +1,7 @@
 """Measurements on a terminal: what a table says of its records."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
@@ -50,6 +52,12 @@ def test_repetitions_are_their_median_and_range():
     text = format_sweep(runs)
     assert "2 Gb/s (1–6)" in text
     assert "3  2 Gb/s" in text
+
+
+def test_a_note_says_how_many_records_have_it_unless_all_do():
+    runs = [record(64, throughput=1e9), record(128, throughput=2e9)]
+    runs = [replace(run, notes=notes) for run, notes in zip(runs, (["a", "b"], ["b"]), strict=True)]
+    assert format_sweep(runs).splitlines()[-2:] == ["a (1 of 2 records)", "b"]
 
 
 def test_a_quantity_that_a_point_lacks_is_a_dash():

@@ -35,7 +35,6 @@ from weft.records import (
 )
 from weft.records.record_line import run_to_line
 from weft.records.record_text import format_table
-from weft.units import choose_unit, convert, format_value
 
 
 def distribution(*samples: int, unit: str = "ps") -> Distribution:
@@ -287,25 +286,18 @@ def test_parquet_files_hold_the_flat_rows(tmp_path: Path):
     assert set(table["settings.load"].to_pylist()) == {"0.5", "high"}
 
 
+def test_whole_and_broken_numbers_of_a_setting_are_one_column_of_numbers(tmp_path: Path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    export_parquet(tmp_path / "x", [record(settings={"load": load}) for load in (1, 0.5, None)])
+    column = parquet.read_table(tmp_path / "x")["settings.load"]
+    assert set(column.to_pylist()) == {1.0, 0.5, None}
+    assert str(column.type) == "double"
+
+
 def test_without_pyarrow_the_error_says_how_to_install_it(tmp_path: Path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"pip install 'weft\[parquet\]'"):
         export_parquet(tmp_path / "x", [record()])
-
-
-def test_units_convert_only_within_a_dimension():
-    assert convert(25, "us", "ps") == 25_000_000
-    assert convert(1, "GB/s", "Gb/s") == 8
-    assert convert(1, "us", "B") is None
-    assert convert(3, "packets", "packets") == 3
-
-
-def test_values_are_shown_in_the_unit_people_would_choose():
-    assert format_value(1_500_000, "ps") == "1.5 µs"
-    assert format_value(0, "ps") == "0 ps"
-    assert format_value(32768, "B") == "32 KiB"
-    assert format_value(12, "") == "12"
-    assert choose_unit("ns", 2500).unit == "µs"
 
 
 def test_text_tables_align_text_left_and_numbers_right():
@@ -377,6 +369,31 @@ def test_a_full_disk_is_told_by_the_files_name(tmp_path: Path, monkeypatch):
             writer.append(record())
     monkeypatch.undo()
     assert read_records(tmp_path / "a.jsonl").records == ()
+
+
+def test_a_record_that_could_not_be_put_on_disk_leaves_no_part_behind(tmp_path: Path, monkeypatch):
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    path = tmp_path / "a.jsonl"
+    with RecordWriter(path) as writer:
+        before = path.read_bytes()
+        monkeypatch.setattr("weft.records.store.os.fsync", fail)
+        with pytest.raises(InputError, match=r"a\.jsonl: Input/output error"):
+            writer.append(record())
+        monkeypatch.undo()
+        assert path.read_bytes() == before
+        writer.append(record(name="next"))
+    assert [r.name for r in read_records(path).records] == ["next"]
+
+
+def test_a_new_file_has_the_mode_that_the_mask_allows(tmp_path: Path):
+    mask = os.umask(0o027)
+    try:
+        write_text(tmp_path / "new", "x")
+    finally:
+        os.umask(mask)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o640
 
 
 # ---- A file that is rewritten -----------------------------------------------------------------

@@ -195,17 +195,50 @@ def test_bent_frames_are_refused() -> None:
     assert refused > INPUTS // 40
 
 
-def test_bent_files_of_policy_and_topology_are_told_by_place(tmp_path: Path) -> None:
+def test_errors_in_damaged_files_name_the_file_and_the_key(tmp_path: Path) -> None:
     rng = random.Random(SEED + 2)
     made = ControlProcess(tmp_path, more=POLICY)
     policy, topology = made.file.read_bytes(), (tmp_path / "fabric.toml").read_bytes()
     read_config(made.file)
+    errors = []
     for _ in range(INPUTS // 20):
         made.file.write_bytes(bend_bytes(rng, policy))
         with suppress(InputError):
             read_config(made.file)
+            continue
+        errors.append(config_error(made.file))
         with suppress(InputError):
             read_toml(bend_bytes(rng, topology).decode(errors="replace"))
+    assert len(errors) > INPUTS // 100
+    assert all(error.where.startswith(str(made.file)) for error in errors), errors
+    assert all(error.problem for error in errors)
+
+
+def config_error(path: Path) -> InputError:
+    with pytest.raises(InputError) as caught:
+        read_config(path)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("levels = 4", "levels = 400", "policy.levels"),
+        ("managed_share = 0.8", "managed_share = 'much'", "policy.managed_share"),
+        ("share = 0.1\n", "share = 0.3\n", "policy.lane.share"),
+        ("budget = '400 B'", "budget = '400 apples'", "policy.lane.budget"),
+        ("h0 = ['a', 'b']", "h0 = ['a', 'b']\nh1 = ['a']", "hosts.h1"),
+        ("[hosts]", "[lost]", "lost"),
+    ],
+)
+def test_an_error_in_the_policy_is_told_by_its_place(
+    tmp_path: Path, old: str, new: str, place: str
+) -> None:
+    made = ControlProcess(tmp_path, more=POLICY)
+    text = made.file.read_text()
+    assert old in text
+    made.file.write_text(text.replace(old, new))
+    assert config_error(made.file).where == f"{made.file}: {place}"
 
 
 def test_fabrics_with_anything_missing_change_no_more_than_paths(rig: Rig) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from control_parts import after, connect, key, ready
 from control_rig import Rig
 
 from weft.control.runtime.engine import (
+    GATHER_S,
     LONGEST_GAP_S,
     TICK_S,
     Batching,
@@ -91,9 +90,9 @@ def test_what_comes_together_is_answered_in_order_and_is_one_revision(rig: Rig) 
 
 
 def test_more_ports_than_can_be_recomputed_at_once_wait_and_are_recomputed_for_all_that_came(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("weft.control.runtime.engine.MOST_PORTS", 3)
+    rig = open_rig(tmp_path, Batching(max_ports=3))
     first, second = register(rig, "calm", 1), register(rig, "keen", 2)
     assert isinstance(connected(rig, first, 1), Connected)  # over four ports
     assert len(rig.engine.state.target) == 3
@@ -187,25 +186,25 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers(rig: Rig) -> None:
 
 
 def test_what_is_pending_is_not_tried_all_the_time_while_nothing_can_be_kept(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weft.control.runtime.engine.MOST_PORTS", 1)
+    rig = open_rig(tmp_path, Batching(max_ports=1))
     connected(rig, register(rig, "calm", 1), 1)
     assert rig.engine.state.pending is not None
-    tries = []
+    assert rig.engine.idle_s == GATHER_S
 
     def commit(*_: object) -> None:
-        tries.append(1)
         raise CannotWrite("control.db", "database or disk is full", "make room on its disk")
 
     with monkeypatch.context() as full_disk:
         full_disk.setattr(rig.store, "commit", commit)
-        thread = threading.Thread(target=rig.engine.run)
-        thread.start()
-        time.sleep(1.0)
-        rig.engine.stop()
-        thread.join()
-    assert 2 <= len(tries) <= 1.0 / TICK_S + 2
+        rig.engine.turn([])
+    assert rig.engine.state.pending is not None
+    assert rig.engine.idle_s == TICK_S
+    while rig.engine.state.pending is not None:
+        rig.engine.turn([])
+    assert (rig.engine.problem, rig.engine.idle_s) == ("", TICK_S)
+    rig.close()
 
 
 def test_a_lease_that_ends_while_nothing_can_be_kept_is_not_told_to_be_over(

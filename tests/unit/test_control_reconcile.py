@@ -12,6 +12,8 @@ import pytest
 from control_parts import FABRIC, connect, key, ports_of, seen_without
 from control_rig import Memory, Rig
 
+from weft.control.runtime.drivers import SwitchDrivers
+from weft.control.runtime.port_tracker import RETRY_S, PortTracker
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.events import Deregister, Register, Registered
 from weft.control.state.policy_settings import Settings
@@ -497,3 +499,95 @@ def test_whatever_part_of_writes_fails_a_port_has_its_old_tables_or_its_new_ones
     assert failed or part < 0.1
     rig.close()
     switches.close()
+
+
+# ---- Ports that are due -----------------------------------------------------------------------
+
+TABLES = Tables(queue_of=(0,) * 8, weights=(255,) + (0,) * 7)
+NEW_TABLES = Tables(queue_of=(0,) * 8, weights=(254,) + (0,) * 7)
+FAILING, BESIDE, FAR = PortName("a", 1), PortName("a", 2), PortName("b", 1)
+
+
+def tracker_with_a_failing_port(failures: int = 1) -> PortTracker:
+    """Two ports of node a, one of them failing, and one of node b; the others are programmed."""
+    tracker = PortTracker()
+    tracker.set_fabric_ports({FAILING, BESIDE, FAR})
+    tracker.set_targets(dict.fromkeys((FAILING, BESIDE, FAR), TABLES), 1, 0.0)
+    names = tracker.take_changed(10)
+    tracker.record(dict.fromkeys(names, TABLES), names, 0.0)
+    tracker.give_back(names)
+    for _ in range(failures):
+        tracker.record({FAILING: Failed("no answer")}, [FAILING], 0.0)
+    return tracker
+
+
+def test_ports_of_a_failing_node_are_left_to_the_other_thread() -> None:
+    tracker = tracker_with_a_failing_port()
+    tracker.set_targets({BESIDE: NEW_TABLES, FAR: NEW_TABLES}, 2, 1.0)
+    assert tracker.take_changed(10) == [FAR]
+    assert tracker.take_failing(1.0, every_s=10.0) == [FAILING, BESIDE]
+
+
+def test_programmed_ports_of_a_failing_node_are_checked_by_the_other_thread() -> None:
+    tracker = tracker_with_a_failing_port()
+    assert tracker.take_to_check(20.0, 10.0, 10) == [FAR]
+    assert tracker.take_failing(20.0, every_s=10.0) == [FAILING, BESIDE]
+
+
+def test_a_port_that_has_recovered_is_retried_soon_when_it_fails_again() -> None:
+    tracker = tracker_with_a_failing_port(failures=6)
+    assert tracker.take_failing(3.0, 10.0) == []
+    (name,) = tracker.take_failing(3.3, 10.0)  # 0.1 s, doubled five times
+    tracker.record({name: TABLES}, [name], 3.3)
+    tracker.give_back([name])
+    assert tracker.report(3.3, with_ports=False).failing == {}
+    tracker.record({name: Failed("no answer")}, [name], 4.0)
+    assert tracker.take_failing(4.0 + RETRY_S, 10.0) == [name]
+
+
+def test_a_port_that_leaves_and_comes_back_is_not_failing_any_more() -> None:
+    tracker = tracker_with_a_failing_port(failures=6)
+    tracker.set_fabric_ports({BESIDE, FAR})
+    assert tracker.report(0.0, with_ports=False).count == 2
+    tracker.set_fabric_ports({FAILING, BESIDE, FAR})
+    assert tracker.take_changed(10) == [FAILING]
+
+
+# ---- Who owns the drivers ---------------------------------------------------------------------
+
+
+def test_drivers_are_lent_recalled_and_closed_in_order() -> None:
+    switches = Memory()
+    drivers = SwitchDrivers(lambda: switches)
+    assert drivers.borrow() == (None, None)
+    drivers.scout()
+    assert (drivers.is_lent, drivers.borrow()) == (False, (None, None))
+    drivers.lend({FAR})
+    assert drivers.is_lent
+    assert drivers.borrow() == (switches, {FAR})
+    assert drivers.borrow() == (switches, None)
+    assert not drivers.recall(), "the reconciler still uses it"
+    assert drivers.borrow() == (None, None)
+    assert drivers.recall()
+    assert not drivers.cancel_recall(), "it was returned: both are to be opened again"
+    drivers.close()
+    assert (switches.closed, drivers.cancel_recall()) == (2, True)
+
+
+def test_a_recall_takes_back_what_was_offered_and_not_borrowed() -> None:
+    drivers = SwitchDrivers(Memory)
+    drivers.scout()
+    drivers.lend({FAR})
+    assert drivers.recall()
+    assert drivers.borrow() == (None, None)
+
+
+def test_a_recall_that_is_cancelled_changes_nothing() -> None:
+    switches = Memory()
+    drivers = SwitchDrivers(lambda: switches)
+    drivers.scout()
+    drivers.lend({FAR})
+    drivers.borrow()
+    drivers.recall()
+    assert drivers.cancel_recall()
+    assert drivers.borrow() == (switches, None)

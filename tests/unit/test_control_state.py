@@ -517,3 +517,12 @@ def test_the_latest_entries_are_remembered_and_much_older_ones_forgotten() -> No
         assert all(recent.get(m) == str(m) for m in range(max(0, n - 9), n + 1))
     assert recent.get(75) is None
     assert len(recent.new) + len(recent.old) <= 20
+
+
+def test_a_connection_without_a_path_is_forgotten_with_its_registration() -> None:
+    state, (calm,) = running("calm")
+    state = after(state, connect(calm, "h0", "nowhere", 7))
+    assert set(state.missing_paths) == {"c/7"}
+    assert len(after(state, Disconnect(connection="c/7")).missing_paths) == 0
+    ended = after(state, Deregister(key=key(8), application=calm))
+    assert (len(ended.connections), len(ended.missing_paths)) == (0, 0)

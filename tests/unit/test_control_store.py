@@ -10,12 +10,20 @@ from pathlib import Path
 import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
+from weft.control.policy.port import LatencyLane
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
+    ApplicationRow,
+    Applied,
+    Apply,
     Deregister,
     Disconnect,
+    Done,
     ModelChanged,
+    NewApplication,
+    Proposal,
     Register,
+    Registered,
     RevisionRow,
     Rollback,
 )
@@ -24,6 +32,12 @@ from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import SCHEMA, CannotWrite, Store
 from weft.errors import InputError
+from weft.switches import Lane, PortName, Tables
+
+DATA = Path(__file__).parents[1] / "data/control"
+OLD_SETTINGS = Settings(
+    levels=6, managed_share=0.9, lane=LatencyLane(share=0.05, budget_bytes=65536)
+)
 
 
 @pytest.fixture
@@ -168,29 +182,96 @@ def test_a_second_controller_on_the_same_file_is_refused(path: Path) -> None:
         store.close()
 
 
-def test_a_commit_that_fails_changes_nothing_and_the_next_may_succeed(path: Path) -> None:
+def revision(number: int, cause: str = "test") -> RevisionRow:
+    target = running("calm", "keen")[0].target
+    return RevisionRow(
+        revision=number,
+        cause=cause,
+        tables=dict(target),
+        replaced=dict.fromkeys(target),
+        held_revision=None,
+    )
+
+
+def test_a_full_disk_is_named_and_the_next_commit_succeeds(path: Path) -> None:
     store = Store.open(path)
     begun(store)
     before = store.load()
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
-    state, _ = running("calm", "keen")
-    rows = [
-        RevisionRow(
-            revision=n,
-            cause="x" * 4000,
-            tables=dict(state.target),
-            replaced=dict.fromkeys(state.target),
-            held_revision=None,
-        )
-        for n in range(1, 50)
-    ]
+    rows = [revision(n, "x" * 4000) for n in range(1, 50)]
     with pytest.raises(CannotWrite, match=r"control.db: .*full; make room on its disk"):
         store.commit(rows, at_s=0.0)
     assert store.load() == before
     store._db.execute("PRAGMA max_page_count = 1000000")
     store.commit(rows, at_s=0.0)
     assert store.load().revision == 49
+    store.close()
+
+
+def test_a_commit_that_fails_half_way_is_rolled_back_and_the_next_succeeds(path: Path) -> None:
+    """A constraint that fails leaves the transaction open, unlike a full disk."""
+    store = Store.open(path)
+    begun(store)
+    before = store.load()
+    rows = [ApplicationRow(id="calm#1", name="calm"), revision(1), revision(1)]
+    with pytest.raises(CannotWrite, match=r"control.db: UNIQUE .*; check its disk"):
+        store.commit(rows, at_s=0.0)
+    assert store.load() == before
+    store.commit(rows[:2], at_s=0.0)
+    assert (store.load().revision, len(store.load().applications)) == (1, 1)
+    store.close()
+    assert Store.open(path).load().revision == 1
+
+
+def test_commits_are_on_disk_before_they_return(path: Path) -> None:
+    store = Store.open(path)
+    pragmas = {
+        name: store._db.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("synchronous", "journal_mode", "locking_mode")
+    }
+    assert pragmas == {"synchronous": 2, "journal_mode": "wal", "locking_mode": "exclusive"}
+    store.close()
+
+
+def test_a_store_written_before_rows_were_msgspec_is_read(path: Path) -> None:
+    with sqlite3.connect(path) as db:
+        db.executescript((DATA / "store-1.sql").read_text())
+    db.close()
+    store = Store.open(path)
+    stored = store.load()
+    assert stored.models == KINDS
+    assert (stored.withdrawn, stored.last_registration) == ({"keen"}, 3)
+    assert (stored.revision, stored.held_revision) == (3, 1)
+    assert [(row.id, row.name, row.ttl_s) for row in stored.applications] == [
+        ("calm#1", "calm", 7.0),
+        ("keen#2", "keen", 0.0),
+    ]
+    assert [(row.id, row.source, row.destination) for row in stored.connections] == [
+        ("c/3", "h0", "h2"),
+        ("c/4", "h1", "nowhere"),
+    ]
+    ports = frozenset([PortName(*end) for end in (("h1", 1), ("leaf0", 4), ("leaf1", 2))])
+    answers = dict(stored.answers)
+    assert answers[key(1)] == Registered(id="calm#1", level=1, ttl_s=7.0)
+    applied = answers[key(5)]
+    assert isinstance(applied, Applied)
+    assert applied.ids == ("middling#3",)
+    assert applied.ports == ports | {PortName("spine1", 2)}
+    assert answers[key(6)] == Done()
+    assert stored.levels is not None
+    assert stored.levels.assignment == {"calm": 1, "middling": 2, "keen": 3}
+    tables = Tables(
+        queue_of=tuple(range(8)),
+        weights=(10000, 179960, 8, 8, 8, 8, 8, 10000),
+        lane=Lane(queue=7, limit=65536),
+    )
+    assert (stored.target[PortName("h0", 1)], len(stored.target)) == (tables, 8)
+    assert store.tables_at(1) == {n: t for n, t in stored.target.items() if n not in applied.ports}
+    state = restore_state(stored, OLD_SETTINGS, KINDS, 0.0).state
+    again = Proposal(register=(NewApplication(name="middling", connections=(("h1", "h3"),)),))
+    repeated = run_batch(state, [Apply(key=key(5), proposal=again, now_s=0.0)])
+    assert repeated.answers == (applied,), "the request of the same key is recognized"
     store.close()
 
 

@@ -162,12 +162,17 @@ class Engine:
         finally:
             self.ended = True
 
+    @property
+    def idle_s(self) -> float:
+        """How long a turn waits for a first event."""
+        # Pending ports that cannot be stored are not recomputed all the time.
+        is_calm = self.state.pending is None or bool(self.problem)
+        return TICK_S if is_calm else GATHER_S
+
     def _gather(self) -> list[Ticket]:
         """Tickets of one batch: none when nothing came for a while."""
         tickets: list[Ticket] = []
-        # Pending ports that cannot be stored are not recomputed all the time.
-        is_calm = self.state.pending is None or bool(self.problem)
-        events, wait_s = 0, TICK_S if is_calm else GATHER_S
+        events, wait_s = 0, self.idle_s
         while events < _MAX_EVENTS:
             try:
                 ticket = self._queue.get(timeout=wait_s) if wait_s > 0 else self._queue.get_nowait()

@@ -19,6 +19,7 @@ from weft.model.link import (
     message_rate_mps,
     on_wire,
 )
+from weft.model.throughput import fragments
 
 
 @pytest.mark.parametrize(
@@ -67,8 +68,11 @@ def test_a_datagram_is_fragmented_in_units_of_eight_bytes() -> None:
     cost = on_wire(65_507, Framing(transport="udp", wire="ethernet", mtu_bytes=1500))
     assert cost.packets == 45
     assert cost.data_bytes == 65_515 + 45 * (20 + 38)
-    # 1492 + 8 B is one byte more than fits 1499 and the room is cut to 1472.
-    assert on_wire(1480, Framing(transport="udp", wire="ethernet", mtu_bytes=1499)).packets == 2
+    # 1479 B fit behind the IP header, of which a fragment that is not the last carries 1472: 2944 B
+    # of data and 8 B of UDP header are one fragment more than two of 1479 would be.
+    odd = Framing(transport="udp", wire="ethernet", mtu_bytes=1499)
+    assert on_wire([1471, 1472, 2936, 2944], odd).packets.tolist() == [1, 2, 2, 3]
+    assert fragments(np.array([1464, 2936, 2944]), 1499).tolist() == [1, 2, 3]
 
 
 def test_full_tcp_segments_reach_the_well_known_941_mbps_of_gigabit_ethernet() -> None:

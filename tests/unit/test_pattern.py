@@ -7,30 +7,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.measure.plan.pattern import pairs
+from weft.measure.plan.plan import list_pairs
 
 HOSTS = ("a", "b", "c", "d")
 
 
 def test_one_to_one_pairs_the_hosts_in_order() -> None:
-    assert pairs("one-to-one", ("a", "b"), ("c", "d")) == (("a", "c"), ("b", "d"))
+    assert list_pairs("one-to-one", ("a", "b"), ("c", "d")) == (("a", "c"), ("b", "d"))
 
 
 def test_many_to_one_sends_all_to_the_one() -> None:
-    found = pairs("many-to-one", ("a", "b", "c"), ("d",))
+    found = list_pairs("many-to-one", ("a", "b", "c"), ("d",))
     assert found == (("a", "d"), ("b", "d"), ("c", "d"))
 
 
 def test_count_keeps_the_first_sources() -> None:
-    assert pairs("many-to-one", ("a", "b", "c"), ("d",), count=2) == (("a", "d"), ("b", "d"))
-    assert pairs("one-to-one", ("a", "b"), ("c", "d"), count=1) == (("a", "c"),)
-    assert pairs("many-to-one", ("a", "b", "c"), ("d",), count=0) == ()
+    assert list_pairs("many-to-one", ("a", "b", "c"), ("d",), count=2) == (("a", "d"), ("b", "d"))
+    assert list_pairs("one-to-one", ("a", "b"), ("c", "d"), count=1) == (("a", "c"),)
+    assert list_pairs("many-to-one", ("a", "b", "c"), ("d",), count=0) == ()
 
 
 @given(st.integers(2, 12))
 def test_all_to_all_has_every_ordered_pair_once(number: int) -> None:
     hosts = tuple(f"h{i}" for i in range(number))
-    found = pairs("all-to-all", hosts, ())
+    found = list_pairs("all-to-all", hosts, ())
     assert len(found) == len(set(found)) == number * (number - 1)
     assert all(a != b for a, b in found)
 
@@ -38,11 +38,11 @@ def test_all_to_all_has_every_ordered_pair_once(number: int) -> None:
 @given(st.integers(2, 12), st.integers(0, 2**32))
 def test_a_permutation_gives_everyone_one_other_target_and_source(number: int, seed: int) -> None:
     hosts = tuple(f"h{i}" for i in range(number))
-    found = pairs("permutation", hosts, (), seed=seed)
+    found = list_pairs("permutation", hosts, (), seed=seed)
     assert [a for a, _ in found] == list(hosts)
     assert sorted(b for _, b in found) == sorted(hosts)
     assert all(a != b for a, b in found)
-    assert found == pairs("permutation", hosts, (), seed=seed)
+    assert found == list_pairs("permutation", hosts, (), seed=seed)
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_patterns_that_lack_hosts_are_refused(
     pattern: str, sources: tuple[str, ...], targets: tuple[str, ...], told: str
 ) -> None:
     with pytest.raises(InputError, match=told):
-        pairs(pattern, sources, targets)
+        list_pairs(pattern, sources, targets)

@@ -10,7 +10,7 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.measure.plan.conduct import conduct
 from weft.measure.plan.plan import Program, load_plan
-from weft.measure.plan.steps_table import steps_table
+from weft.measure.plan.step_record import format_steps
 from weft.records import Record, RecordWriter, check_output, to_line
 from weft.records.record_text import format_simulation
 
@@ -49,10 +49,10 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             _show(records, args.flows)
     missing = len(program.steps) - len(records)
-    early = [record for record in records if record.ending]
-    if early or missing:
+    cut_short = [record for record in records if record.ending]
+    if cut_short or missing:
         print(
-            f"weft: interrupted with {len(records) - len(early)} of {len(program.steps)} steps "
+            f"weft: interrupted with {len(records) - len(cut_short)} of {len(program.steps)} steps "
             "done",
             file=sys.stderr,
         )
@@ -81,5 +81,5 @@ def _show(records: list[Record], flows: bool) -> None:
     if len(records) == 1 or flows:
         print("\n\n".join(format_simulation(record, flows=flows) for record in records))
     elif records:
-        print(f"{records[0].name}\n\n{steps_table(records)}")
+        print(f"{records[0].name}\n\n{format_steps(records)}")
         print("", *dict.fromkeys(note for record in records for note in record.notes), sep="\n")

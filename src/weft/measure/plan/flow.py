@@ -1,4 +1,4 @@
-"""One flow of a plan on its sender: connect, run from a common start, hand over what was seen.
+"""One flow of a plan on its sender: connect, run from a common start, report the result.
 
 latency is a closed loop, bandwidth and pretend-latency are streams. The warm-up is time, not
 messages: it is over on all hosts at about the same moment. A stream goes on for TAIL_NS after
@@ -24,8 +24,7 @@ from weft.measure.peer.endpoint_fields import (
     receives,
     sink_channel,
 )
-from weft.measure.plan.generator import Generator
-from weft.measure.plan.plan import Flow
+from weft.measure.plan.plan import Flow, Generator
 from weft.measure.rig import loopback
 from weft.measure.settings.options import Settings, Windowed
 from weft.measure.tests.rperf import RperfSettings, device_hz
@@ -93,40 +92,40 @@ class OpenFlow:
         return self.channels.stop
 
     def run(self, warmup_ns: int, duration_ns: int) -> Report:
-        """Runs to its end, or until `stop` is set; what it saw, as plain values."""
+        """Runs to its end, or until `stop` is set; what it observed, as plain values."""
         settings = self.flow.generator.settings
         match settings:
             case RperfSettings():
-                return self._pairs(settings, warmup_ns, duration_ns)
+                return self._run_pairs(settings, warmup_ns, duration_ns)
             case Windowed():
-                return self._stream(settings, warmup_ns, duration_ns)
+                return self._run_stream(settings, warmup_ns, duration_ns)
             case _:
-                return self._ping_pong(settings, warmup_ns, duration_ns)
+                return self._run_ping_pong(settings, warmup_ns, duration_ns)
 
-    def _ping_pong(self, settings: Settings, warmup_ns: int, duration_ns: int) -> Report:
+    def _run_ping_pong(self, settings: Settings, warmup_ns: int, duration_ns: int) -> Report:
         endpoint = self.channels.endpoints[0]
         if warmup_ns:
             ping_pong(endpoint, loop_spec(settings, warmup=0, duration_ns=warmup_ns), self.stop)
         spec = loop_spec(settings, warmup=0, duration_ns=duration_ns)
-        seen = ping_pong(endpoint, spec, self.stop)
+        result = ping_pong(endpoint, spec, self.stop)
         self.channels.finish()
-        return self._report(seen.counts) | {"half_rtt": sparse(seen.latency)}
+        return self._report(result.counts) | {"half_rtt": to_sparse(result.latency)}
 
-    def _pairs(self, settings: RperfSettings, warmup_ns: int, duration_ns: int) -> Report:
+    def _run_pairs(self, settings: RperfSettings, warmup_ns: int, duration_ns: int) -> Report:
         wire, back = self.channels.endpoints[0], self.loopback
         assert back is not None
         sent = 0
         if warmup_ns:
             spec = loop_spec(settings, warmup=0, duration_ns=warmup_ns)
-            before = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
-            sent = before.counts.sent
+            warmup = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
+            sent = warmup.counts.sent
         spec = loop_spec(settings, warmup=0, duration_ns=duration_ns)
-        seen = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
-        self.channels.finish(sent + seen.counts.sent)
-        report = self._report(seen.counts) | {"rtt": sparse(seen.rtt), "negative": seen.negative}
-        return report | {"messages": seen.counts.sent}
+        result = post_poll(wire, back, spec, settings.order, device_hz(wire), self.stop)
+        self.channels.finish(sent + result.counts.sent)
+        report = self._report(result.counts) | {"rtt": to_sparse(result.rtt)}
+        return report | {"negative": result.negative, "messages": result.counts.sent}
 
-    def _stream(self, settings: Windowed, warmup_ns: int, duration_ns: int) -> Report:
+    def _run_stream(self, settings: Windowed, warmup_ns: int, duration_ns: int) -> Report:
         spec = loop_spec(settings, warmup=0, duration_ns=warmup_ns + duration_ns + TAIL_NS)
         with ThreadPoolExecutor(1) as pool:
             running = pool.submit(
@@ -140,12 +139,12 @@ class OpenFlow:
             first = self._mark(running, warmup_ns)
             last = self._mark(running, duration_ns)
             counts = running.result()
-        (theirs,) = self.channels.finish(counts.sent)
+        (received,) = self.channels.finish(counts.sent)
         return self._report(counts) | {
             "messages": last[1] - first[1],
             "elapsed_ns": last[0] - first[0],
-            "lost": theirs["lost"],
-            "reordered": theirs["reordered"],
+            "lost": received["lost"],
+            "reordered": received["reordered"],
         }
 
     def _mark(self, running: Future[Counts], after_ns: int) -> tuple[int, int]:
@@ -169,7 +168,7 @@ class OpenFlow:
         }
 
 
-def sparse(histogram: Histogram) -> Report:
+def to_sparse(histogram: Histogram) -> Report:
     """A histogram as plain values."""
     keys, counts, low, high, total = histogram.to_sparse()
     return {"keys": keys.tolist(), "counts": counts.tolist(), "min": low, "max": high, "sum": total}

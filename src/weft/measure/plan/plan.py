@@ -2,7 +2,21 @@
 
 A plan is read whole and checked at every point of its sweep before anything is started. A step
 is one point and repetition: all its flows start together and run for the same time.
-Entry points: `load_plan`, `plan_from`, `steps`. Units: ns, bytes, bits per second.
+
+Patterns, who sends to whom (`count` keeps the first so many sources, or hosts):
+
+one-to-one    the i-th source to the i-th target
+many-to-one   every source to the one target
+all-to-all    every host to every other
+permutation   every host to one other and from one other, by a seed
+
+Generators, what a sender does, with the settings of the tests:
+
+latency          one message at a time (RPerf's LSG): ping-pong, or RPerf's own pairs
+bandwidth        `depth` messages outstanding, without an answer (BSG)
+pretend-latency  bandwidth in small messages, batched, in the class of the latency traffic
+
+Entry points: `load_plan`, `plan_from`. Units: ns, bytes, bits per second.
 """
 
 from __future__ import annotations
@@ -11,19 +25,66 @@ import copy
 import hashlib
 import itertools
 import json
+import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
-from weft.measure.plan.generator import Class, Generator, read_generator
-from weft.measure.plan.pattern import AMONG, PATTERNS, pairs
+from weft.measure.settings.feasibility import check_settings
+from weft.measure.settings.options import Settings, Windowed, parse_over, settings_from
+from weft.measure.tests.rperf import RPERF, RperfSettings
+from weft.measure.tests.rperf import check as check_rperf
 from weft.records import Plain
 from weft.toml_table import Table, load_toml
 
 PS_PER_NS = 1000
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
+GENERATORS = ("latency", "bandwidth", "pretend-latency")
+ESTIMATORS = ("ping-pong", "rperf")
+# Settings of the tests that a plan's traffic has too, by their names on the command line.
+SHARED = (
+    "endpoint",
+    "size",
+    "wait",
+    "cpu",
+    "numa",
+    "pages",
+    "dscp",
+    "traffic_class",
+    "priority",
+    "busy_poll",
+    "sl",
+    "gid_index",
+    "port",
+    "mtu",
+    "inline",
+    "offset",
+    "peer_device",
+)
+STREAMED = ("depth", "post_list", "signal_every")
+PRETEND: Mapping[str, object] = {"size": 256, "post_list": 16}
+BANDWIDTH: Mapping[str, object] = {"size": 4096, "depth": 16}
+
+Class = Mapping[str, object]  # of service: sl, dscp, traffic_class
+CLASS = ("sl", "dscp", "traffic_class")
+PATTERNS = ("one-to-one", "many-to-one", "all-to-all", "permutation")
+ONE_GROUP = ("all-to-all", "permutation")  # patterns within one group of hosts
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generator:
+    """A kind, and the settings of its connection and loop."""
+
+    kind: str
+    settings: Settings
+
+    @property
+    def is_probe(self) -> bool:
+        return self.kind == "latency"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,10 +156,10 @@ def load_plan(path: str | Path, repetitions: int | None = None) -> Program:
 def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:
     """The steps of a plan in a nested dict of the same keys as the TOML file."""
     content = copy.deepcopy(dict(data))
-    swept = _sweep(content.pop("sweep", {}), where)
-    plans = [(point, _plan(content, point, where)) for point in _points(swept)]
+    swept = _read_sweep(content.pop("sweep", {}), where)
+    plans = [(point, _read_plan(content, point, where)) for point in _combine(swept)]
     _, first = plans[0]
-    found = tuple(
+    steps = tuple(
         Step(
             settings=point,
             repetition=repetition,
@@ -109,16 +170,16 @@ def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:
         for repetition in range(1, first.repetitions + 1)
         for point, plan in plans
     )
-    if not any(step.flows for step in found):
+    if not any(step.flows for step in steps):
         raise InputError(f"{where}: traffic", "no step has a flow", "raise count")
-    if len(found) > MOST_STEPS:
+    if len(steps) > MAX_STEPS:
         raise InputError(
-            f"{where}: sweep", f"{len(found)} steps", f"use {MOST_STEPS} or fewer in one plan"
+            f"{where}: sweep", f"{len(steps)} steps", f"use {MAX_STEPS} or fewer in one plan"
         )
     return Program(
         name=first.name,
         hosts=first.hosts,
-        steps=found,
+        steps=steps,
         seed=first.seed,
         coordinator=first.coordinator,
         digest=_digest(data),
@@ -129,7 +190,7 @@ def _digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _sweep(value: Any, where: str) -> dict[str, list[Plain]]:
+def _read_sweep(value: Any, where: str) -> dict[str, list[Plain]]:
     if not isinstance(value, Mapping):
         raise InputError(f"{where}: sweep", f"{value!r} is not a table", "write [sweep]")
     for key, values in value.items():
@@ -147,21 +208,21 @@ def _sweep(value: Any, where: str) -> dict[str, list[Plain]]:
     return dict(value)
 
 
-def _points(swept: Mapping[str, Sequence[Plain]]) -> list[dict[str, Plain]]:
+def _combine(swept: Mapping[str, Sequence[Plain]]) -> list[dict[str, Plain]]:
     return [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
 
 
-def _plan(data: Mapping[str, Any], point: Mapping[str, Plain], where: str) -> Plan:
+def _read_plan(data: Mapping[str, Any], point: Mapping[str, Plain], where: str) -> Plan:
     changed = copy.deepcopy(dict(data))
     for key, value in point.items():
         _override(changed, key, value, where)
     top = Table(changed, where)
     seed = top.integer("seed", 0, 2**63 - 1, 1)
-    hosts = _hosts(top)
+    hosts = _read_hosts(top)
     plan = Plan(
         name=top.text("name", "plan"),
         hosts=hosts,
-        flows=_flows(list(top.tables("traffic")), hosts, seed, top.place("traffic")),
+        flows=_read_flows(list(top.tables("traffic")), hosts, seed, top.place("traffic")),
         warmup_ns=top.time_ps("warmup", 0) // PS_PER_NS,
         duration_ns=top.time_ps("duration", low=10**9) // PS_PER_NS,
         repetitions=top.integer("repetitions", 1, 1000, 1),
@@ -174,7 +235,7 @@ def _plan(data: Mapping[str, Any], point: Mapping[str, Plain], where: str) -> Pl
 
 def _override(data: dict[str, Any], key: str, value: Plain, where: str) -> None:
     """Sets `duration`, or `traffic.NAME.KEY`."""
-    at: Any = data
+    table: Any = data
     *path, last = key.split(".")
     if path:
         named = [t for t in data.get("traffic", ()) if t.get("name") == ".".join(path[1:])]
@@ -183,11 +244,11 @@ def _override(data: dict[str, Any], key: str, value: Plain, where: str) -> None:
             raise InputError(
                 f"{where}: sweep.{key}", "names no traffic", f"write traffic.NAME.KEY of: {names}"
             )
-        at = named[0]
-    at[last] = value
+        table = named[0]
+    table[last] = value
 
 
-def _hosts(top: Table) -> tuple[Host, ...]:
+def _read_hosts(top: Table) -> tuple[Host, ...]:
     hosts: list[Host] = []
     for table in top.tables("host"):
         host = Host(name=table.text("name"), address=table.text("address", None))
@@ -207,7 +268,7 @@ def _hosts(top: Table) -> tuple[Host, ...]:
     return tuple(hosts)
 
 
-def _flows(
+def _read_flows(
     tables: Sequence[Table], hosts: Sequence[Host], seed: int, place: str
 ) -> tuple[Flow, ...]:
     flows: list[Flow] = []
@@ -222,41 +283,179 @@ def _flows(
                 "names of traffic become names of quantities: use another",
             )
         names.add(name)
-        found = _pairs(table, hosts, seed)
-        generator, own_class = read_generator(table, latency_class)
+        pairs = _read_pairs(table, hosts, seed)
+        generator, service_class = read_generator(table, latency_class)
         if generator.is_probe:
-            latency_class = own_class
+            latency_class = service_class
         table.done()
-        flows += [Flow(traffic=name, source=a, target=b, generator=generator) for a, b in found]
+        flows += [Flow(traffic=name, source=a, target=b, generator=generator) for a, b in pairs]
     if not names:
         raise InputError(place, "there is none", "write [[traffic]]")
     return tuple(flows)
 
 
-def _pairs(table: Table, hosts: Sequence[Host], seed: int) -> tuple[tuple[str, str], ...]:
+def _read_pairs(table: Table, hosts: Sequence[Host], seed: int) -> tuple[tuple[str, str], ...]:
     pattern = table.choice("pattern", {name: name for name in PATTERNS})
-    among = pattern in AMONG
-    sources = _named(table, "from", hosts, "all" if among else None)
-    targets = () if among else _named(table, "to", hosts, None)
+    is_one_group = pattern in ONE_GROUP
+    sources = _read_names(table, "from", hosts, "all" if is_one_group else None)
+    targets = () if is_one_group else _read_names(table, "to", hosts, None)
     count = table.integer("count", 0, len(sources), None)
-    own = table.integer("seed", 0, 2**63 - 1, seed) if pattern == "permutation" else seed
+    if pattern == "permutation":
+        seed = table.integer("seed", 0, 2**63 - 1, seed)
     where = table.place("pattern")
-    return pairs(pattern, sources, targets, count=count, seed=own, where=where)
+    return list_pairs(pattern, sources, targets, count=count, seed=seed, where=where)
 
 
-def _named(table: Table, key: str, hosts: Sequence[Host], default: str | None) -> tuple[str, ...]:
-    known = [host.name for host in hosts]
-    given = table.texts(key) if default is None else table.texts(key, default)
-    names = tuple(known) if given == ("all",) and "all" not in known else given
+def _read_names(
+    table: Table, key: str, hosts: Sequence[Host], default: str | None
+) -> tuple[str, ...]:
+    all_names = [host.name for host in hosts]
+    texts = table.texts(key) if default is None else table.texts(key, default)
+    names = tuple(all_names) if texts == ("all",) and "all" not in all_names else texts
     for name in names:
-        if name not in known:
+        if name not in all_names:
             raise InputError(
                 table.place(key),
                 f"{name!r} is not a host of the plan",
-                f"hosts are {', '.join(known)}",
+                f"hosts are {', '.join(all_names)}",
             )
     if len(set(names)) < len(names):
         raise InputError(table.place(key), "names a host twice", "name each host once")
     if not names:
         raise InputError(table.place(key), "names no host", "name at least one")
     return names
+
+
+# ---- Generators -------------------------------------------------------------------------------
+
+
+def read_generator(table: Table, latency_class: Class) -> tuple[Generator, Class]:
+    """The generator of a traffic's table, and the class of service that it names."""
+    kind = table.choice("generator", {name: name for name in GENERATORS})
+    over = table.text("over", "tcp")
+    if parse_over(over, table.place("over")).transport in ("delay", "mpi"):
+        raise InputError(
+            table.place("over"), f"{over} does not go between hosts", "use tcp, udp, ofi or verbs"
+        )
+    options = {"over": over} | _read_options(table, SHARED)
+    service_class = {name: options[name] for name in CLASS if name in options}
+    if kind == "latency":
+        settings = _read_probe(table, options)
+    elif kind == "bandwidth":
+        settings = _read_stream(table, {**BANDWIDTH, **options})
+    else:
+        settings = _read_stream(table, {**PRETEND, **(service_class or latency_class), **options})
+    return Generator(kind=kind, settings=settings), service_class
+
+
+def _read_options(table: Table, names: Sequence[str]) -> dict[str, object]:
+    values = {name: table.raw(name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _read_probe(table: Table, options: Mapping[str, object]) -> Settings:
+    estimator = table.choice("estimator", {name: name for name in ESTIMATORS}, "ping-pong")
+    if estimator == "ping-pong":
+        return _check_settings(table, estimator, settings_from(Settings, options, table.place("")))
+    order = table.raw("order", None)
+    settings = settings_from(RperfSettings, {**options, "order": order}, table.place(""))
+    return _check_settings(table, estimator, settings)
+
+
+def _read_stream(table: Table, options: Mapping[str, object]) -> Settings:
+    stream_options = {**options, **_read_options(table, STREAMED)}
+    settings = settings_from(Windowed, stream_options, table.place(""))
+    rate_bps = table.rate_bps("rate", None)
+    if rate_bps is not None:
+        settings = replace(settings, rate=rate_bps / 8 / settings.size_bytes)
+    return _check_settings(table, "stream", settings)
+
+
+def _check_settings(table: Table, test: str, settings: Settings) -> Settings:
+    """As the single tests check them; errors name the traffic's place in the plan."""
+    refused = RPERF.refused if isinstance(settings, RperfSettings) else {}
+    try:
+        check_settings(test, settings, refused)
+        if isinstance(settings, RperfSettings):
+            check_rperf(settings)
+    except InputError as error:
+        where = f"{table.place(error.where.removeprefix('--'))}"
+        raise InputError(where, error.problem, error.remedy) from error
+    return settings
+
+
+# ---- Patterns ---------------------------------------------------------------------------------
+
+
+def list_pairs(
+    pattern: str,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    count: int | None = None,
+    seed: int = 1,
+    where: str = "pattern",
+) -> tuple[Pair, ...]:
+    """(source, target) of every flow; a pattern that lacks hosts is refused."""
+    chosen = sources[: _check_count(sources, count, where)]
+    if not chosen:
+        return ()
+    match pattern:
+        case "one-to-one":
+            pairs = _pair_one_to_one(sources, targets, where)[: len(chosen)]
+        case "many-to-one":
+            pairs = _pair_many_to_one(chosen, targets, where)
+        case "all-to-all":
+            pairs = [
+                (a, b) for a in _check_several(chosen, pattern, where) for b in chosen if a != b
+            ]
+        case "permutation":
+            pairs = _permute(_check_several(chosen, pattern, where), seed)
+        case _:
+            remedy = f"use one of {', '.join(PATTERNS)}"
+            raise InputError(where, f"pattern {pattern!r} is unknown", remedy)
+    for source, target in pairs:
+        if source == target:
+            raise InputError(where, f"{source} sends to itself", "name another host in `to`")
+    return tuple(pairs)
+
+
+def _check_count(sources: Sequence[str], count: int | None, where: str) -> int:
+    if count is None:
+        return len(sources)
+    if not 0 <= count <= len(sources):
+        raise InputError(
+            where, f"count {count} of {len(sources)} hosts", f"use 0 to {len(sources)}"
+        )
+    return count
+
+
+def _pair_one_to_one(sources: Sequence[str], targets: Sequence[str], where: str) -> list[Pair]:
+    if len(sources) != len(targets):
+        raise InputError(
+            where,
+            f"one-to-one has {len(sources)} sources and {len(targets)} targets",
+            "name as many hosts in `from` as in `to`",
+        )
+    return list(zip(sources, targets, strict=True))
+
+
+def _pair_many_to_one(sources: Sequence[str], targets: Sequence[str], where: str) -> list[Pair]:
+    if len(targets) != 1:
+        raise InputError(where, f"many-to-one has {len(targets)} targets", "name one host in `to`")
+    return [(source, targets[0]) for source in sources]
+
+
+def _check_several(hosts: Sequence[str], pattern: str, where: str) -> Sequence[str]:
+    if len(hosts) < 2:
+        raise InputError(where, f"{pattern} needs 2 hosts and has {len(hosts)}", "name more hosts")
+    return hosts
+
+
+def _permute(hosts: Sequence[str], seed: int) -> list[Pair]:
+    """Shuffled until no host sends to itself, which one shuffle in e achieves."""
+    rng = random.Random(seed)
+    targets = list(hosts)
+    while any(a == b for a, b in zip(hosts, targets, strict=True)):
+        rng.shuffle(targets)
+    return list(zip(hosts, targets, strict=True))

@@ -1,9 +1,9 @@
-"""What the hosts saw in one step, as one record.
+"""What the hosts observed in one step, as one record; and steps as a table.
 
 `TRAFFIC.half_rtt` (of RPerf `TRAFFIC.rtt`) and `TRAFFIC.throughput` are of all flows of a
 traffic, `TRAFFIC.SOURCE-TARGET.…` of one. `start.spread` is how far apart the hosts really
 started, by clocks compared through the coordinator; `start.error` bounds that comparison.
-Entry point: `build_step_record`. Units: ps, bits per second, ns.
+Entry points: `build_step_record`, `format_steps`. Units: ps, bits per second, ns.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft import __version__
-from weft.measure.plan.generator import Generator
-from weft.measure.plan.plan import Program, Step
+from weft.measure.plan.plan import Generator, Program, Step
 from weft.measure.tests.rperf import BIAS, RperfSettings
 from weft.records import (
     Distribution,
@@ -27,11 +26,15 @@ from weft.records import (
     Row,
     Scalar,
     note_ending,
+    statistic,
 )
+from weft.records.record_text import format_table, is_flow_quantity
+from weft.units import format_value
 
-Seen = Mapping[str, Mapping[str, Any]]  # by host
-Reports = Sequence[Mapping[str, Any]]
+HostReports = Mapping[str, Mapping[str, Any]]  # by host
+FlowReports = Sequence[Mapping[str, Any]]
 
+SHOWN = ("p50", "p99")
 ESTIMATES = ("half_rtt", "rtt")  # of a ping-pong, and of RPerf's pairs
 KERNEL_TAKES = (
     "tcp and udp: throughput counts payload that the sender's kernel has taken in the timed part"
@@ -39,19 +42,23 @@ KERNEL_TAKES = (
 
 
 def build_step_record(
-    program: Program, step: Step, seen: Seen, addresses: Mapping[str, str], interrupted: bool
+    program: Program,
+    step: Step,
+    hosts: HostReports,
+    addresses: Mapping[str, str],
+    interrupted: bool,
 ) -> Record:
     """The record of one step."""
-    flows = [report for host in seen.values() for report in host["flows"]]
+    flows = [report for host in hosts.values() for report in host["flows"]]
     return Record(
         kind="measurement",
         name=program.name,
         settings=_settings(program, step),
-        quantities=dict(_quantities(step, flows)) | dict(_starts(seen)),
+        quantities=dict(_quantities(step, flows)) | dict(_start_quantities(hosts)),
         tables={
             "flows": [_flow_row(report) for report in flows],
-            "hosts": list(_host_rows(addresses, seen)),
-            "counters": [{"host": h, **row} for h, s in seen.items() for row in s["counters"]],
+            "hosts": list(_host_rows(addresses, hosts)),
+            "counters": [{"host": h, **row} for h, s in hosts.items() for row in s["counters"]],
         },
         notes=list(_notes(step, flows, interrupted)),
         provenance=Provenance(
@@ -65,16 +72,18 @@ def _settings(program: Program, step: Step) -> dict[str, Plain]:
     return dict(step.settings) | ({"repetition": step.repetition} if repeated else {})
 
 
-def _quantities(step: Step, flows: Reports) -> Iterator[tuple[str, Quantity]]:
+def _quantities(step: Step, flows: FlowReports) -> Iterator[tuple[str, Quantity]]:
     for traffic in dict.fromkeys(flow.traffic for flow in step.flows):
-        own = [report for report in flows if report["traffic"] == traffic]
-        yield from _of(traffic, own)
-        if len(own) > 1:
-            for report in own:
-                yield from _of(f"{traffic}.{report['source']}-{report['target']}", [report])
+        reports = [report for report in flows if report["traffic"] == traffic]
+        yield from _merge_flows(traffic, reports)
+        if len(reports) > 1:
+            for report in reports:
+                yield from _merge_flows(
+                    f"{traffic}.{report['source']}-{report['target']}", [report]
+                )
 
 
-def _of(name: str, reports: Reports) -> Iterator[tuple[str, Quantity]]:
+def _merge_flows(name: str, reports: FlowReports) -> Iterator[tuple[str, Quantity]]:
     """Merged distributions and summed rates of some flows of one traffic."""
     timed = [report for report in reports if report["elapsed_ns"] > 0]
     messages = sum(r["messages"] * 1e9 / r["elapsed_ns"] for r in timed)
@@ -104,12 +113,12 @@ def _histogram(values: Mapping[str, Any]) -> Histogram:
     )
 
 
-def _starts(seen: Seen) -> Iterator[tuple[str, Quantity]]:
-    starts = [host["start_ns"] for host in seen.values()]
-    errors = sorted(host["clock_error_ns"] for host in seen.values())
+def _start_quantities(hosts: HostReports) -> Iterator[tuple[str, Quantity]]:
+    starts = [host["start_ns"] for host in hosts.values()]
+    errors = sorted(host["clock_error_ns"] for host in hosts.values())
     yield "start.spread", Scalar(max(starts) - min(starts), "ns")
     yield "start.error", Scalar(sum(errors[-2:]), "ns")
-    yield "cpu.busy", Scalar(max(host["busy_percent"] for host in seen.values()), "%")
+    yield "cpu.busy", Scalar(max(host["busy_percent"] for host in hosts.values()), "%")
 
 
 def _flow_row(report: Mapping[str, Any]) -> Row:
@@ -117,20 +126,20 @@ def _flow_row(report: Mapping[str, Any]) -> Row:
     return plain | {f"endpoint.{k}": v for k, v in report["endpoint"].items()}
 
 
-def _host_rows(addresses: Mapping[str, str], seen: Seen) -> Iterator[Row]:
-    first = min(host["start_ns"] for host in seen.values())
-    for host, saw in seen.items():
+def _host_rows(addresses: Mapping[str, str], hosts: HostReports) -> Iterator[Row]:
+    first = min(host["start_ns"] for host in hosts.values())
+    for host, report in hosts.items():
         yield {
             "host": host,
             "address": addresses[host],
-            "machine": saw["machine"],
-            "start_after_first_ns": saw["start_ns"] - first,
-            "clock_error_ns": saw["clock_error_ns"],
-            "busy_percent": round(saw["busy_percent"], 1),
+            "machine": report["machine"],
+            "start_after_first_ns": report["start_ns"] - first,
+            "clock_error_ns": report["clock_error_ns"],
+            "busy_percent": round(report["busy_percent"], 1),
         }
 
 
-def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
+def _notes(step: Step, flows: FlowReports, interrupted: bool) -> Iterator[str]:
     if interrupted:
         yield note_ending("interrupted")
     for report in flows:
@@ -148,3 +157,39 @@ def _notes(step: Step, flows: Reports, interrupted: bool) -> Iterator[str]:
 
 def _counts_at_kernel(generator: Generator) -> bool:
     return generator.settings.route.transport in ("tcp", "udp") and not generator.is_probe
+
+
+def format_steps(records: Sequence[Record]) -> str:
+    """The steps of a plan as one table: p50 and p99 of probes, throughput of streams."""
+    settings = list(dict.fromkeys(key for record in records for key in record.settings))
+    columns = list(
+        dict.fromkeys(column for record in records for column in _choose_columns(record))
+    )
+    heads = [key.removeprefix("traffic.") for key in settings]
+    heads += [f"{name} {stat}".removesuffix(" value") for name, stat in columns]
+    rows = [
+        [str(record.settings.get(key, "")) for key in settings]
+        + [_format_cell(record, name, stat) for name, stat in columns]
+        for record in records
+    ]
+    return format_table(heads, rows)
+
+
+def _choose_columns(record: Record) -> list[tuple[str, str]]:
+    columns = []
+    for name, quantity in record.quantities.items():
+        if is_flow_quantity(name):
+            continue
+        if isinstance(quantity, Distribution):
+            columns += [(name, stat) for stat in SHOWN]
+        elif isinstance(quantity, Scalar) and name.endswith(".throughput"):
+            columns.append((name, "value"))
+    return columns
+
+
+def _format_cell(record: Record, name: str, stat: str) -> str:
+    quantity = record.quantities.get(name)
+    value = None if quantity is None else statistic(quantity, stat)
+    if value is None or not isinstance(quantity, Scalar | Distribution):
+        return "-"
+    return format_value(value, quantity.unit)

@@ -19,7 +19,7 @@ from weft.errors import InputError
 from weft.host.net import namespaces
 from weft.host.testbed.wiring import Wiring
 from weft.sensitivity.application import Application
-from weft.sensitivity.place import network_text
+from weft.sensitivity.place import describe_network
 from weft.sensitivity.profiler import (
     RunLog,
     forecast_time,
@@ -66,8 +66,8 @@ def ran(completion_s: float) -> CommandRun:
     sent = np.clip(at_s - COMPUTING_S, 0, None) / max(completion_s - COMPUTING_S, 1e-9)
     total = LINK_BPS / 8 * SENDING_S
     cpu_s = np.minimum(at_s, COMPUTING_S)
-    watched = UsageSeries(at_s, 0 * at_s, total * sent, cpu_s, 0 * at_s)
-    return CommandRun(watched, completion_s, 1_000_000, round(total), float(cpu_s[-1]), 0.0)
+    usage = UsageSeries(at_s, 0 * at_s, total * sent, cpu_s, 0 * at_s)
+    return CommandRun(usage, completion_s, 1_000_000, round(total), float(cpu_s[-1]), 0.0)
 
 
 def profile(path: Path, runner: Invented, plan: Plan = PLAN) -> tuple[Application, list[str]]:
@@ -180,7 +180,7 @@ WIRING = Wiring(hosts=("h1", "h2"), rate_bps=100_000_000, switches="two-hops")
     ],
 )
 def test_a_place_tells_networks_apart(other: dict[str, object]) -> None:
-    there = {network_text(replace(WIRING, **other)), network_text(WIRING)}  # type: ignore[arg-type]
+    there = {describe_network(replace(WIRING, **other)), describe_network(WIRING)}  # type: ignore[arg-type]
     assert len(there) == 2
     assert all("\n" not in text for text in there)
 

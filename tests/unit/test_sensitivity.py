@@ -22,7 +22,7 @@ from weft.sensitivity.application_table import (
     read_application,
     to_json,
 )
-from weft.sensitivity.application_text import application_text
+from weft.sensitivity.application_text import format_application
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Hinges, Polynomial
 
@@ -248,7 +248,7 @@ def test_an_estimate_from_a_trace_is_kept_and_held_against_the_profile() -> None
     assert found.traced.quality.left_out.n == 3  # 10, 25, 50 %
     assert found.traced.quality.left_out.worst < 0.03
     assert from_json(to_json(found), "file") == found
-    text = application_text(found, build_curve(found, [0.25, 1.0]))
+    text = format_application(found, build_curve(found, [0.25, 1.0]))
     assert "traced, one run" in text
     # 1 + (1/0.25 − 1) / 3
     assert next(line for line in text.splitlines() if line.startswith("25 %")).endswith(" 2.000")

@@ -24,7 +24,7 @@ from weft.sensitivity.application_table import (
     read_application,
     to_json,
 )
-from weft.sensitivity.application_text import application_text, table_text
+from weft.sensitivity.application_text import format_application, format_table_of_applications
 
 FIGURES = (".svg", ".png")
 
@@ -66,41 +66,41 @@ def _action(
     return action
 
 
-def _table(args: argparse.Namespace) -> AppTable:
+def _open_table(args: argparse.Namespace) -> AppTable:
     return AppTable(Path(args.table) if args.table else default_directory())
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Status 1 where a file is damaged; the others are listed."""
-    found, damaged = _table(args).all()
+    applications, damaged = _open_table(args).all()
     if args.json:
-        for application in found:
-            print(json.dumps(_summary(application), ensure_ascii=False))
-    elif found or damaged:
-        print(table_text(found))
+        for application in applications:
+            print(json.dumps(_build_summary(application), ensure_ascii=False))
+    elif applications or damaged:
+        print(format_table_of_applications(applications))
     else:
-        print(f"No application in {_table(args).directory}.")
+        print(f"No application in {_open_table(args).directory}.")
     for error in damaged:
         print(f"weft: {error}", file=sys.stderr)
     return int(bool(damaged))
 
 
 def run_show(args: argparse.Namespace) -> int:
-    application = _table(args).load(args.name)
+    application = _open_table(args).load(args.name)
     shares = parse_shares(args.percent) if args.percent else default_shares(application)
     figure = _figure_file(args.figure) if args.figure else None
     rows = build_curve(application, shares)
     if figure is not None:
         _draw(application, figure)
     if args.json:
-        print(json.dumps(_whole(application, rows), ensure_ascii=False))
+        print(json.dumps(_build_detail(application, rows), ensure_ascii=False))
     else:
-        print(application_text(application, rows))
+        print(format_application(application, rows))
     return 0
 
 
 def run_export(args: argparse.Namespace) -> int:
-    text = to_json(_table(args).load(args.name))
+    text = to_json(_open_table(args).load(args.name))
     if args.output:
         write_text(args.output, text)
     else:
@@ -110,27 +110,27 @@ def run_export(args: argparse.Namespace) -> int:
 
 def run_import(args: argparse.Namespace) -> int:
     """All files are read before the first is stored: a damaged one changes nothing."""
-    table = _table(args)
+    table = _open_table(args)
     applications = [read_application(path) for path in args.files]
     _check_different(applications)
     present = table.names()
     for application in applications:
         if application.name in present and not args.replace:
-            raise table.taken(application.name)
+            raise table.already_stored(application.name)
     for application in applications:
         table.save(application, replace=args.replace)
-    _tell("imported", [a.name for a in applications], as_json=args.json)
+    _report("imported", [a.name for a in applications], as_json=args.json)
     return 0
 
 
 def run_remove(args: argparse.Namespace) -> int:
-    table = _table(args)
+    table = _open_table(args)
     names = list(dict.fromkeys(args.names))
     for name in names:
-        table.check_there(name)
+        table.find_file(name)
     for name in names:
         table.remove(name)
-    _tell("removed", names, as_json=args.json)
+    _report("removed", names, as_json=args.json)
     return 0
 
 
@@ -141,8 +141,8 @@ def _check_different(applications: Sequence[Application]) -> None:
             raise InputError("import", f"two files of {name!r}", "import one of them")
 
 
-def _tell(what: str, names: Sequence[str], *, as_json: bool) -> None:
-    print(json.dumps({what: list(names)}) if as_json else f"{what} {', '.join(names)}")
+def _report(action: str, names: Sequence[str], *, as_json: bool) -> None:
+    print(json.dumps({action: list(names)}) if as_json else f"{action} {', '.join(names)}")
 
 
 def _figure_file(path: str) -> Path:
@@ -157,15 +157,15 @@ def _draw(application: Application, path: Path) -> None:
     from weft.plot import figure, to_png, to_svg
     from weft.sensitivity.sensitivity_figure import sensitivity_curve
 
-    made = figure(lambda ax: sensitivity_curve(ax, application))
+    drawing = figure(lambda ax: sensitivity_curve(ax, application))
     if path.suffix == ".svg":
-        write_text(path, to_svg(made, title=f"Slowdown of {application.name}"))
+        write_text(path, to_svg(drawing, title=f"Slowdown of {application.name}"))
     else:
         with replace_file(path) as file:
-            file.write_bytes(to_png(made))
+            file.write_bytes(to_png(drawing))
 
 
-def _summary(application: Application) -> dict[str, object]:
+def _build_summary(application: Application) -> dict[str, object]:
     profile, quality = application.profile, application.convex.quality
     return {
         "name": application.name,
@@ -179,7 +179,7 @@ def _summary(application: Application) -> dict[str, object]:
     }
 
 
-def _whole(application: Application, rows: Sequence[CurveRow]) -> dict[str, object]:
+def _build_detail(application: Application, rows: Sequence[CurveRow]) -> dict[str, object]:
     stored: dict[str, object] = json.loads(to_json(application))
     curve = [asdict(row) for row in rows]
     return stored | {"curve": curve, "notes": list(application.warnings)}

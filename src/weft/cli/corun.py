@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from weft.cli.profile import number, seconds, terminable
+from weft.cli.profile import parse_number, parse_seconds, terminable
 from weft.control.policy.lending import estimate_volume
 from weft.corun.experiment import Experiment
 from weft.corun.outcome import compute_outcome, format_outcome
@@ -23,7 +23,7 @@ from weft.host.testbed import persistent
 from weft.records import Record
 from weft.sensitivity.application import Application
 from weft.sensitivity.application_table import AppTable, default_directory
-from weft.sensitivity.place import testbed_text
+from weft.sensitivity.place import describe_testbed
 from weft.sensitivity.profiler import format_duration
 from weft.sensitivity.run_command import check_command
 
@@ -59,18 +59,18 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     table = AppTable(Path(args.table) if args.table else default_directory())
-    timeout_s = seconds(args.timeout)
+    timeout_s = parse_seconds(args.timeout)
     plan = Plan(
         names=tuple(args.names),
-        seed=_seed(args.seed),
-        repeat=number(args.repeat, "--repeat"),
-        runs=number(args.runs, "--runs"),
+        seed=_choose_seed(args.seed),
+        repeat=parse_number(args.repeat, "--repeat"),
+        runs=parse_number(args.runs, "--runs"),
     )
     applications = [_check_runnable(table.load(name)) for name in plan.names]
     wiring = persistent.find_testbed(args.testbed).wiring
     link_bps = wiring.rate_bps
     _check_link(applications, link_bps)
-    where = testbed_text(args.testbed, args.host or wiring.hosts[0], wiring)
+    where = describe_testbed(args.testbed, args.host or wiring.hosts[0], wiring)
     place = f"{where}, links of {link_bps / 1e6:.12g} Mb/s"
     plan = replace(plan, identity=build_identity(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
@@ -114,8 +114,8 @@ def _check_link(applications: Sequence[Application], link_bps: float) -> None:
             raise InputError(f"application {application.name}", problem, remedy)
 
 
-def _seed(text: str | None) -> int:
-    return secrets.randbits(32) if text is None else number(text, "--seed")
+def _choose_seed(text: str | None) -> int:
+    return secrets.randbits(32) if text is None else parse_number(text, "--seed")
 
 
 # ---- Output -----------------------------------------------------------------------------------
@@ -141,16 +141,16 @@ def _show(experiment: Experiment, records: Sequence[Record], *, as_json: bool) -
     if outcome is None:
         return
     if as_json:
-        print(json.dumps(_plain(asdict(outcome))))
+        print(json.dumps(_to_json_value(asdict(outcome))))
     else:
         print(format_outcome(outcome, experiment.schemes))
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     """JSON has no infinity, so that an interval of one repetition is null, and no pairs as keys."""
     if isinstance(value, dict):
         return {
-            " over ".join(key) if isinstance(key, tuple) else key: _plain(inner)
+            " over ".join(key) if isinstance(key, tuple) else key: _to_json_value(inner)
             for key, inner in value.items()
         }
     return None if value == inf else value

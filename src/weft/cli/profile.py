@@ -27,7 +27,7 @@ from weft.sensitivity.application import (
     parse_shares,
 )
 from weft.sensitivity.application_table import AppTable, default_directory
-from weft.sensitivity.application_text import application_text
+from weft.sensitivity.application_text import format_application
 from weft.sensitivity.place import Place, cluster_place, interface_place, testbed_place
 from weft.sensitivity.profiler import (
     FIRST_LIMIT_S,
@@ -98,20 +98,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
-    shares, repeat = tuple(parse_shares(args.percent)), number(args.repeat, "--repeat")
-    timeout_s, seed = seconds(args.timeout), _seed(args.seed)
+    shares, repeat = tuple(parse_shares(args.percent)), parse_number(args.repeat, "--repeat")
+    timeout_s, seed = parse_seconds(args.timeout), _choose_seed(args.seed)
     table = AppTable(Path(args.table) if args.table else default_directory())
     check_command(command)
     if check_name(args.name, "--name") in table.names() and not args.replace and not args.dry_run:
-        raise table.taken(args.name)
-    with _alone(table, args.name), _place(args) as place:
+        raise table.already_stored(args.name)
+    with _hold_profile_lock(table, args.name), _choose_place(args) as place:
         place.check_share(shares[0])
         plan = Plan(
             name=args.name,
             command=command,
             shares=shares,
             repeat=repeat,
-            place=place.what,
+            place=place.description,
             link_bps=place.link_bps,
             seed=seed,
             directory=_working_directory(),
@@ -121,9 +121,9 @@ def run(args: argparse.Namespace) -> int:
             path.unlink(missing_ok=True)
         log = RunLog(path, plan)
         if args.dry_run:
-            _foretell(log, place, timeout_s, as_json=args.json)
+            _forecast(log, place, timeout_s, as_json=args.json)
             return 0
-        application = _profile(log, place, timeout_s)
+        application = _run_profile(log, place, timeout_s)
         stored = table.save(application, replace=args.replace)
         log.remove()
     _show(application, stored, as_json=args.json)
@@ -131,13 +131,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _alone(table: AppTable, name: str) -> Iterator[None]:
+def _hold_profile_lock(table: AppTable, name: str) -> Iterator[None]:
     lock = table.directory / f"{name}.runs.lock"
-    with table.made(), hold_lock(lock, f"profile {name}", "weft profile", 0):
+    with table.ensure_directory(), hold_lock(lock, f"profile {name}", "weft profile", 0):
         yield
 
 
-def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
+def _choose_place(args: argparse.Namespace) -> AbstractContextManager[Place]:
     if (args.testbed is None) == (args.interface is None):
         raise InputError("profile", "which links?", "give --testbed or --interface, one of them")
     if args.testbed is not None:
@@ -159,43 +159,43 @@ def _place(args: argparse.Namespace) -> AbstractContextManager[Place]:
 # ---- Running ----------------------------------------------------------------------------------
 
 
-def _profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
+def _run_profile(log: RunLog, place: Place, timeout_s: float | None) -> Application:
     if log.logged.runs:
-        _tell(f"resumes after {len(log.logged.runs)} of {len(log.plan.order)} runs")
+        _report(f"resumes after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = describe_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
-    with _kept(log), terminable(), place.capping() as links:
+    with _keeping_runs(log), terminable(), place.capping() as links:
 
         def run_at(share: float, limit_s: float, where: str) -> CommandRun:
             links.cap(share)
-            ran = place.run(log.plan.command, limit_s=limit_s, where=where)
+            command_run = place.run(log.plan.command, limit_s=limit_s, where=where)
             links.check(share)
-            return ran
+            return command_run
 
         return profile_command(
-            log, run_at, _tell, timeout_s=timeout_s, machine=machine, date=header.started
+            log, run_at, _report, timeout_s=timeout_s, machine=machine, date=header.started
         )
 
 
-def _tell(line: str) -> None:
+def _report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _kept(log: RunLog) -> Iterator[None]:
+def _keeping_runs(log: RunLog) -> Iterator[None]:
     """Whatever ends the block early: says what is kept, and keeps nothing if nothing counts."""
     try:
         yield
     except InputError as error:
-        told = _what_is_kept(log)
-        remedy = f"{error.remedy}; {told}" if told else error.remedy
+        summary = _summarize_kept(log)
+        remedy = f"{error.remedy}; {summary}" if summary else error.remedy
         raise InputError(error.where, error.problem, remedy) from error
     except KeyboardInterrupt:
-        _tell(_what_is_kept(log) or "no run is kept")
+        _report(_summarize_kept(log) or "no run is kept")
         raise
 
 
-def _what_is_kept(log: RunLog) -> str:
+def _summarize_kept(log: RunLog) -> str:
     if not log.logged.runs:
         log.remove()
         return ""
@@ -206,34 +206,32 @@ def _what_is_kept(log: RunLog) -> str:
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does: the command is ended, the links are restored."""
-    had = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, had)
+        signal.signal(signal.SIGTERM, previous)
 
 
-def _foretell(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bool) -> None:
-    left = remaining_s(log)
-    if left is not None:
+def _forecast(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bool) -> None:
+    left_s = remaining_s(log)
+    if left_s is not None:
         runs = len(log.plan.order) - len(log.logged.runs)
-        found = TimeForecast(runs=runs, expected_s=left, least_s=left, most_s=left)
-        text = f"{runs} runs are left of an unfinished profile: about {format_duration(left)}"
+        forecast = TimeForecast(runs=runs, expected_s=left_s, least_s=left_s, most_s=left_s)
+        text = f"{runs} runs are left of an unfinished profile: about {format_duration(left_s)}"
     else:
         with terminable():
-            ran = place.run(
+            command_run = place.run(
                 log.plan.command,
                 limit_s=timeout_s or FIRST_LIMIT_S,
                 where=f"{log.plan.command[0]}, first run",
             )
-        first, estimate = read_first_run(log.plan, ran, _tell)
-        found = forecast_time(log.plan, first, estimate)
-        bounds = (
-            f"at least {format_duration(found.least_s)}, at most {format_duration(found.most_s)}"
-        )
-        expected = format_duration(found.expected_s)
-        text = f"{found.runs} runs and a first one: about {expected} ({bounds})"
-    print(json.dumps(asdict(found)) if as_json else text)
+        first, estimate = read_first_run(log.plan, command_run, _report)
+        forecast = forecast_time(log.plan, first, estimate)
+        bounds = f"at least {format_duration(forecast.least_s)}, at most {format_duration(forecast.most_s)}"
+        expected = format_duration(forecast.expected_s)
+        text = f"{forecast.runs} runs and a first one: about {expected} ({bounds})"
+    print(json.dumps(asdict(forecast)) if as_json else text)
 
 
 def _show(application: Application, stored: Path, *, as_json: bool) -> None:
@@ -241,14 +239,14 @@ def _show(application: Application, stored: Path, *, as_json: bool) -> None:
         quality = asdict(application.convex.quality)
         print(json.dumps({"name": application.name, "file": str(stored), "quality": quality}))
         return
-    print(application_text(application, build_curve(application, default_shares(application))))
+    print(format_application(application, build_curve(application, default_shares(application))))
     print(f"\nstored in {stored}")
 
 
 # ---- Options ----------------------------------------------------------------------------------
 
 
-def number(text: str, where: str) -> int:
+def parse_number(text: str, where: str) -> int:
     """A whole number from an option."""
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InputError(f"{where} {text}", "is not a number", "write it in digits")
@@ -259,11 +257,11 @@ def _working_directory() -> str:
     return os.readlink("/proc/self/cwd")  # is told though it is gone
 
 
-def _seed(text: str | None) -> int:
-    return secrets.randbits(32) if text is None else number(text, "--seed")
+def _choose_seed(text: str | None) -> int:
+    return secrets.randbits(32) if text is None else parse_number(text, "--seed")
 
 
-def seconds(text: str | None) -> float | None:
+def parse_seconds(text: str | None) -> float | None:
     """A time from an option; None where it was not given."""
     if text is None:
         return None

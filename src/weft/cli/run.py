@@ -32,12 +32,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run_.add_argument(
         "--ttl", default=str(TTL_S), metavar="SECONDS", help=f"of the lease, {TTL_S:g}"
     )
-    for name, what in (
+    for name, meaning in (
         ("authority", "has signed the controller's certificate"),
         ("certificate", "says who we are"),
         ("key", "is its key"),
     ):
-        run_.add_argument(f"--tls-{name}", metavar="FILE", help=f"that {what}")
+        run_.add_argument(f"--tls-{name}", metavar="FILE", help=f"that {meaning}")
     run_.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
     run_.set_defaults(run=run)
 
@@ -55,12 +55,12 @@ def run(args: argparse.Namespace) -> int:
         args.app,
         controller=args.controller,
         tls=read_tls_options(files),
-        ttl_s=_seconds(args.ttl),
+        ttl_s=_parse_seconds(args.ttl),
     )
     return run_managed(command, opening)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -143,13 +143,15 @@ def _estimate_gain(ours: _Rows, other: _Rows, error: Mapping[str, float]) -> Mea
     gains more or less than all do."""
     both = sorted(ours.keys() & other.keys())
     lower = estimate_mean([fmean(other[r].values()) - fmean(ours[r].values()) for r in both])
-    whole = fmean(fmean(other[r].values()) for r in both)
-    gain = Mean(lower.value / whole, lower.half / whole)
+    mean_other = fmean(fmean(other[r].values()) for r in both)
+    gain = Mean(lower.value / mean_other, lower.half / mean_other)
     before, after = (
         {name: fmean(rows[r][name] for r in both) for name in error} for rows in (other, ours)
     )
     more = {name: (1 - gain.value) * before[name] - after[name] for name in error}
-    return gain.wider(*(more[name] / len(error) / whole * part for name, part in error.items()))
+    return gain.wider(
+        *(more[name] / len(error) / mean_other * part for name, part in error.items())
+    )
 
 
 def _predict_gains(expected: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:

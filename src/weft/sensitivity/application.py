@@ -186,19 +186,21 @@ class Application:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What to know before a model is used."""
-        told = []
+        warnings = []
         ours, best = self.convex.quality.r_squared, self._best_polynomial()
         behind = ours is not None and best is not None and best > ours + _WORSE
         if behind and prediction_errors(self.convex.model, self.profile.samples).worst > _NOISE:
-            told.append(
+            warnings.append(
                 f"the convex fit (R² {ours:.2f}) cannot follow samples that grow more slowly than "
                 f"1/share, which no mix of computing and sending does; a polynomial has {best:.2f}"
             )
         rising = [m.model.degree for m in self.paper if _is_rising(m.model)]
         if rising:
             degrees = " and ".join(map(str, rising))
-            told.append(f"the polynomial of degree {degrees} rises with more bandwidth somewhere")
-        return tuple(told)
+            warnings.append(
+                f"the polynomial of degree {degrees} rises with more bandwidth somewhere"
+            )
+        return tuple(warnings)
 
     def _best_polynomial(self) -> float | None:
         return max(
@@ -292,7 +294,7 @@ def build_curve(application: Application, shares: Sequence[float]) -> list[Curve
     return [
         CurveRow(
             share=share,
-            observed=mean(seen) if seen else None,
+            observed=mean(observed) if observed else None,
             convex=float(convex[n]),
             low=None if limits is None else float(limits.low[n]),
             high=None if limits is None else float(limits.high[n]),
@@ -300,7 +302,7 @@ def build_curve(application: Application, shares: Sequence[float]) -> list[Curve
             traced=None if traced is None else float(traced[n]),
         )
         for n, share in enumerate(shares)
-        for seen in [[sample.slowdown for sample in samples if sample.share == share]]
+        for observed in [[sample.slowdown for sample in samples if sample.share == share]]
     ]
 
 

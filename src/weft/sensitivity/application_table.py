@@ -49,23 +49,23 @@ def to_json(application: Application) -> str:
     data = {
         "weft": KIND,
         "schema": SCHEMA,
-        "profile": _profile_json(application.profile),
+        "profile": _encode_profile(application.profile),
         "models": {
-            "convex": _fitted_json(application.convex),
-            "paper": [_fitted_json(fitted) for fitted in application.paper],
-            "traced": None if application.traced is None else _fitted_json(application.traced),
+            "convex": _encode_fitted(application.convex),
+            "paper": [_encode_fitted(fitted) for fitted in application.paper],
+            "traced": None if application.traced is None else _encode_fitted(application.traced),
         },
     }
     return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
-def _profile_json(profile: Profile) -> Json:
+def _encode_profile(profile: Profile) -> Json:
     data = asdict(profile)
     sent = [run.pop("sent_bytes") for run in data["runs"]]
     return data | ({"sent_bytes": sent} if any(n is not None for n in sent) else {})
 
 
-def _fitted_json(fitted: Fitted[Model]) -> Json:
+def _encode_fitted(fitted: Fitted[Model]) -> Json:
     return asdict(fitted.model) | {"quality": asdict(fitted.quality)}
 
 
@@ -80,10 +80,12 @@ def from_json(text: str | bytes, where: str) -> Application:
             raise InputError(where, problem, "read it with the weft that wrote it")
         models = data["models"]
         application = Application(
-            profile=_profile(data["profile"]),
-            convex=_convex(models["convex"]),
-            paper=tuple(Fitted(model=_polynomial(m), quality=_quality(m)) for m in models["paper"]),
-            traced=None if models.get("traced") is None else _convex(models["traced"]),
+            profile=_read_profile(data["profile"]),
+            convex=_read_convex(models["convex"]),
+            paper=tuple(
+                Fitted(model=_read_polynomial(m), quality=_read_quality(m)) for m in models["paper"]
+            ),
+            traced=None if models.get("traced") is None else _read_convex(models["traced"]),
         )
         _check_floors(application)
         return application
@@ -98,59 +100,59 @@ def _check_floors(application: Application) -> None:
             raise InputError("model", problem, _REMEDY)
 
 
-def _profile(data: Json) -> Profile:
+def _read_profile(data: Json) -> Profile:
     unit = data["completion_unit"]
     if unit not in ("s", "slowdown"):
         raise ValueError(f"completion_unit {unit!r} is not s or slowdown")
     return Profile(
-        name=_text(data["name"]),
-        runs=tuple(Run(**_numbers(run)) for run in _runs(data)),
-        command=tuple(map(_text, data["command"])),
-        link_bps=None if data["link_bps"] is None else _number(data["link_bps"]),
+        name=_check_text(data["name"]),
+        runs=tuple(Run(**_check_numbers(run)) for run in _read_runs(data)),
+        command=tuple(map(_check_text, data["command"])),
+        link_bps=None if data["link_bps"] is None else _check_number(data["link_bps"]),
         completion_unit=unit,
-        machine={_text(name): _plain(value) for name, value in data["machine"].items()},
-        date=_text(data["date"]),
-        notes=tuple(map(_text, data["notes"])),
+        machine={_check_text(name): _check_plain(value) for name, value in data["machine"].items()},
+        date=_check_text(data["date"]),
+        notes=tuple(map(_check_text, data["notes"])),
     )
 
 
-def _runs(data: Json) -> list[Json]:
+def _read_runs(data: Json) -> list[Json]:
     runs = data["runs"]
     sent = data.get("sent_bytes") or [None] * len(runs)
-    return [run | {"sent_bytes": own} for run, own in zip(runs, sent, strict=True)]
+    return [run | {"sent_bytes": sent_bytes} for run, sent_bytes in zip(runs, sent, strict=True)]
 
 
-def _convex(data: Json) -> Fitted[Hinges]:
-    return Fitted(model=_hinges(data), quality=_quality(data))
+def _read_convex(data: Json) -> Fitted[Hinges]:
+    return Fitted(model=_read_hinges(data), quality=_read_quality(data))
 
 
-def _hinges(data: Json) -> Hinges:
-    terms = tuple((_number(t), _weight(c)) for t, c in data["terms"])
-    return Hinges(terms=terms, floor=_number(data["floor"]))
+def _read_hinges(data: Json) -> Hinges:
+    terms = tuple((_check_number(t), _check_weight(c)) for t, c in data["terms"])
+    return Hinges(terms=terms, floor=_check_number(data["floor"]))
 
 
-def _polynomial(data: Json) -> Polynomial:
-    coefficients = tuple(map(_weight, data["coefficients"]))
-    return Polynomial(coefficients=coefficients, floor=_number(data["floor"]))
+def _read_polynomial(data: Json) -> Polynomial:
+    coefficients = tuple(map(_check_weight, data["coefficients"]))
+    return Polynomial(coefficients=coefficients, floor=_check_number(data["floor"]))
 
 
-def _quality(data: Json) -> Quality:
+def _read_quality(data: Json) -> Quality:
     quality = data["quality"]
     left_out = quality["left_out"]
     return Quality(
-        r_squared=None if quality["r_squared"] is None else _number(quality["r_squared"]),
-        left_out=None if left_out is None else ErrorSummary(**_numbers(left_out)),
+        r_squared=None if quality["r_squared"] is None else _check_number(quality["r_squared"]),
+        left_out=None if left_out is None else ErrorSummary(**_check_numbers(left_out)),
     )
 
 
-def _numbers(data: Json) -> Json:
+def _check_numbers(data: Json) -> Json:
     for value in data.values():
         if value is not None:
-            _number(value)
+            _check_number(value)
     return data
 
 
-def _number(value: object) -> float:
+def _check_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is not a number")
     if not isfinite(value):  # which raises for an integer that no float holds
@@ -158,20 +160,20 @@ def _number(value: object) -> float:
     return value
 
 
-def _weight(value: object) -> float:
-    found = _number(value)
-    if abs(found) > _LARGEST:
-        raise ValueError(f"{found:g} is not in -1e9 to 1e9")
-    return found
+def _check_weight(value: object) -> float:
+    number = _check_number(value)
+    if abs(number) > _LARGEST:
+        raise ValueError(f"{number:g} is not in -1e9 to 1e9")
+    return number
 
 
-def _plain(value: object) -> Plain:
+def _check_plain(value: object) -> Plain:
     if value is None or isinstance(value, bool | str):
         return value
-    return _number(value)
+    return _check_number(value)
 
 
-def _text(value: object) -> str:
+def _check_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
@@ -219,7 +221,7 @@ class AppTable:
 
     def load(self, name: str) -> Application:
         """The application of that name."""
-        path = self.check_there(name)
+        path = self.find_file(name)
         application = read_application(path)
         if application.name != name:
             problem = f"holds the application {application.name!r}"
@@ -228,61 +230,61 @@ class AppTable:
 
     def all(self) -> tuple[list[Application], list[InputError]]:
         """Every application that can be read, and what is wrong with each other file."""
-        found, damaged = [], []
+        applications, damaged = [], []
         for name in self.names():
             try:
-                found.append(self.load(name))
+                applications.append(self.load(name))
             except InputError as error:
                 damaged.append(error)
-        return found, damaged
+        return applications, damaged
 
     def save(self, application: Application, *, replace: bool = True) -> Path:
         """Store an application; one of the same name is replaced, or refused."""
         path = self.path(application.name)
         check_directory(self.directory)
-        with self._locked():
+        with self._lock():
             if path.exists() and not replace:
-                raise self.taken(application.name)
+                raise self.already_stored(application.name)
             write_text(path, to_json(application))
         return path
 
     def remove(self, name: str) -> None:
         """Delete an application, damaged or not."""
-        path = self.check_there(name)
-        with self._locked(), explain_file_errors(path):
+        path = self.find_file(name)
+        with self._lock(), explain_file_errors(path):
             path.unlink(missing_ok=True)
 
-    def check_there(self, name: str) -> Path:
+    def find_file(self, name: str) -> Path:
         """The file of an application that is in the table."""
         path = self.path(name)
         with explain_file_errors(path):
-            there = path.exists()
-        if not there:
-            known = ", ".join(self.names())
-            remedy = f"use one of {known}" if known else "profile or import one first"
+            exists = path.exists()
+        if not exists:
+            names = ", ".join(self.names())
+            remedy = f"use one of {names}" if names else "profile or import one first"
             raise InputError(str(self.directory), f"no application {name!r}", remedy)
         return path
 
-    def taken(self, name: str) -> InputError:
+    def already_stored(self, name: str) -> InputError:
         problem = f"{name} is in the table already"
         return InputError(str(self.directory), problem, "use --replace, or remove it")
 
     @contextmanager
-    def made(self) -> Iterator[None]:
+    def ensure_directory(self) -> Iterator[None]:
         """The directory is there; what had to be made of it goes again if it stays empty."""
         folder = self.directory
         with explain_file_errors(folder):
-            new = [one for one in (folder, *folder.parents) if not one.exists()]
+            new = [directory for directory in (folder, *folder.parents) if not directory.exists()]
         check_directory(folder)
         try:
             yield
         finally:
             with suppress(OSError):  # not empty, or gone
-                for one in new:
-                    one.rmdir()
+                for directory in new:
+                    directory.rmdir()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _lock(self) -> Iterator[None]:
         """Alone among those who save and remove; readers need no lock."""
         with explain_file_errors(self.directory):
             descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)

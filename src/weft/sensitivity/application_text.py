@@ -22,7 +22,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def table_text(applications: Sequence[Application]) -> str:
+def format_table_of_applications(applications: Sequence[Application]) -> str:
     """One line per application."""
     heads = ["application", "runs", "shares", "link", "D(50 %)", "D(floor)", "R²", "left out"]
     return format_table([*heads, "profiled"], [_line(a) for a in applications])
@@ -46,11 +46,11 @@ def _line(application: Application) -> list[str]:
     ]
 
 
-def application_text(application: Application, rows: Sequence[CurveRow]) -> str:
+def format_application(application: Application, rows: Sequence[CurveRow]) -> str:
     """What is known of one application, its models and its curve."""
     parts = [_facts(application), _models(application), _curve(application, rows)]
     if application.warnings:
-        parts.append("\n".join(_bullet(f"note: {told}") for told in application.warnings))
+        parts.append("\n".join(_bullet(f"note: {warning}") for warning in application.warnings))
     return "\n\n".join(parts)
 
 

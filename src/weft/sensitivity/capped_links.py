@@ -54,8 +54,8 @@ class _OurLinks:
 def capped_links(
     ends: Sequence[LinkEnd], link_bps: float | None, *, allow_default_route: bool = False
 ) -> Iterator[Links]:
-    with change_ends(ends, allow_default_route=allow_default_route) as held:
-        yield _OurLinks(held, link_bps)
+    with change_ends(ends, allow_default_route=allow_default_route) as changed:
+        yield _OurLinks(changed, link_bps)
 
 
 def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[LinkEnd, ...]:
@@ -66,7 +66,7 @@ def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[LinkEnd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class CapRequest:
     """What every host holds for us."""
 
     interfaces: tuple[str, ...]
@@ -75,27 +75,27 @@ class Held:
     sending_only: bool
 
 
-def hold_caps(invitation: Invitation, held: Held) -> None:
+def hold_caps(invitation: Invitation, caps: CapRequest) -> None:
     """Caps this host's interfaces as it is told, until there is nobody who tells."""
     try:
-        ends = interface_ends(held.interfaces, sending_only=held.sending_only)
-        allowed = held.allow_default_route
+        ends = interface_ends(caps.interfaces, sending_only=caps.sending_only)
+        allowed = caps.allow_default_route
         with (
             join(invitation) as member,
-            capped_links(ends, held.link_bps, allow_default_route=allowed) as links,
+            capped_links(ends, caps.link_bps, allow_default_route=allowed) as links,
         ):
             member.report("holding")
-            _obey(member, links)
+            _follow_requests(member, links)
     except InputError as error:
         where = f"host {invitation.member}: {error.where}"
         raise InputError(where, error.problem, error.remedy) from error
 
 
-def _obey(member: Member, links: Links) -> None:
+def _follow_requests(member: Member, links: Links) -> None:
     try:
         while True:
-            number, what, share = member.wait_for("do")
-            if what == "cap":
+            number, action, share = member.wait_for("do")
+            if action == "cap":
                 links.cap(share)
             else:
                 links.check(share)

@@ -70,8 +70,8 @@ def fit_polynomial(samples: Sequence[Sample], degree: int) -> Polynomial:
         problem = f"degree {degree} with {len(shares)} shares"
         raise InputError("polynomial", problem, f"use degree 1 to {len(shares) - 1}")
     b, d = _columns(samples)
-    found = np.polynomial.polynomial.polyfit(b, d, degree)
-    return Polynomial(coefficients=tuple(map(float, found)), floor=min(shares))
+    coefficients = np.polynomial.polynomial.polyfit(b, d, degree)
+    return Polynomial(coefficients=tuple(map(float, coefficients)), floor=min(shares))
 
 
 def fit_convex(samples: Sequence[Sample]) -> Hinges:
@@ -186,10 +186,12 @@ def _fit_statistics(levels: _ShareStatistics) -> Hinges:
     below = levels.share[:-1]
     weight = 1 / (levels.mean * levels.error)[:-1]
     hinges = np.maximum(0.0, knots / below[:, None] - 1)
-    found, _ = nnls(hinges * weight[:, None], (levels.mean[:-1] - 1) * weight)
-    gain = found * (knots / floor - 1)
+    coefficients, _ = nnls(hinges * weight[:, None], (levels.mean[:-1] - 1) * weight)
+    gain = coefficients * (knots / floor - 1)
     terms = [
-        (float(t), float(c)) for t, c, g in zip(knots, found, gain, strict=True) if g > _NEGLIGIBLE
+        (float(t), float(c))
+        for t, c, g in zip(knots, coefficients, gain, strict=True)
+        if g > _NEGLIGIBLE
     ]
     return Hinges(terms=tuple(_merge_terms(terms, levels.share)), floor=floor)
 
@@ -203,11 +205,11 @@ def _merge_terms(
     communication that nothing hides (t = 1).
     """
     merged: list[tuple[float, float]] = []
-    left = list(terms)
-    while left:
-        low, c_low = left.pop()
-        if left and not ((shares > low) & (shares < left[-1][0])).any():
-            high, c_high = left.pop()
+    remaining = list(terms)
+    while remaining:
+        low, c_low = remaining.pop()
+        if remaining and not ((shares > low) & (shares < remaining[-1][0])).any():
+            high, c_high = remaining.pop()
             c = c_high + c_low
             merged.append(((c_high * high + c_low * low) / c, c))
         else:

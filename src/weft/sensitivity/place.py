@@ -21,7 +21,7 @@ from weft.host.machine.kernel_files import ROOT, read_number
 from weft.host.net import namespaces
 from weft.host.testbed import persistent
 from weft.host.testbed.wiring import INTERFACE, MIN_RATE_BPS, Wiring
-from weft.sensitivity.capped_links import Held, Links, capped_links, hold_caps, interface_ends
+from weft.sensitivity.capped_links import CapRequest, Links, capped_links, hold_caps, interface_ends
 from weft.sensitivity.run_command import CommandRun, count_bytes, run_command
 from weft.units import format_value
 
@@ -35,7 +35,7 @@ class Place:
     Caps may be set inside the block of `capping`; all comes off after it, whatever ends it.
     """
 
-    what: str
+    description: str
     namespace: str | None
     hostname: str
     interface: str
@@ -64,7 +64,7 @@ def testbed_place(name: str, host: str | None) -> Iterator[Place]:
             hosts = ", ".join(bed.wiring.hosts)
             raise InputError(f"--host {node}", f"not in testbed {name}", f"use one of {hosts}")
         yield Place(
-            what=testbed_text(name, node, bed.wiring),
+            description=describe_testbed(name, node, bed.wiring),
             namespace=bed.namespace(node),
             hostname=node,
             interface=INTERFACE,
@@ -74,12 +74,12 @@ def testbed_place(name: str, host: str | None) -> Iterator[Place]:
         )
 
 
-def testbed_text(name: str, node: str, wiring: Wiring) -> str:
+def describe_testbed(name: str, node: str, wiring: Wiring) -> str:
     """Where commands run, but for the rate of the hosts' links."""
-    return f"testbed {name}, command on {node}; {network_text(wiring)}"
+    return f"testbed {name}, command on {node}; {describe_network(wiring)}"
 
 
-def network_text(wiring: Wiring) -> str:
+def describe_network(wiring: Wiring) -> str:
     """What tells one network from another on a line, but for the rate of its hosts' links."""
     shapes = {
         "one": "one switch",
@@ -108,10 +108,10 @@ def interface_place(
     if os.geteuid() != 0:
         raise InputError("profile", "links cannot be capped: not root", "run it as root")
     names = find_interfaces(interfaces)
-    whole_bps = link_bps or speed_bps(names)
+    whole_bps = link_bps or read_speed_bps(names)
     ends = interface_ends(names, sending_only=sending_only)
     return Place(
-        what=f"interfaces {', '.join(names)}{', sending only' if sending_only else ''}",
+        description=f"interfaces {', '.join(names)}{', sending only' if sending_only else ''}",
         namespace=None,
         hostname="",
         interface=names[0],
@@ -129,14 +129,14 @@ def find_interfaces(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def speed_bps(names: Sequence[str]) -> float:
+def read_speed_bps(names: Sequence[str]) -> float:
     """What the interfaces say, where they say the same."""
     speeds = {name: read_number(ROOT / "sys/class/net" / name / "speed") for name in names}
-    found = set(speeds.values())
-    if len(found) == 1 and (speed := found.pop()) is not None and speed > 0:
+    distinct = set(speeds.values())
+    if len(distinct) == 1 and (speed := distinct.pop()) is not None and speed > 0:
         return 1e6 * speed
-    told = ", ".join(f"{name} {speed or 'unknown'}" for name, speed in speeds.items())
-    raise InputError("link rate", f"the interfaces do not say it ({told})", "give --rate")
+    listed = ", ".join(f"{name} {speed or 'unknown'}" for name, speed in speeds.items())
+    raise InputError("link rate", f"the interfaces do not say it ({listed})", "give --rate")
 
 
 JOIN_S = 60.0
@@ -152,8 +152,8 @@ def cluster_place(
     sending_only: bool = False,
 ) -> Place:
     names = find_interfaces(interfaces)
-    whole_bps = link_bps or speed_bps(names)
-    held = Held(
+    whole_bps = link_bps or read_speed_bps(names)
+    caps = CapRequest(
         interfaces=names,
         link_bps=whole_bps,
         allow_default_route=allow_default_route,
@@ -161,24 +161,24 @@ def cluster_place(
     )
     only = ", sending only" if sending_only else ""
     return Place(
-        what=f"cluster {scheduler}, interfaces {', '.join(names)}{only}",
+        description=f"cluster {scheduler}, interfaces {', '.join(names)}{only}",
         namespace=None,
         hostname="",
         interface=names[0],
         link_bps=whole_bps,
         slowest_bps=whole_bps,
-        capping=partial(_cluster_links, scheduler, held),
+        capping=partial(_cluster_links, scheduler, caps),
     )
 
 
 @contextmanager
-def _cluster_links(scheduler: str, held: Held) -> Iterator[Links]:
+def _cluster_links(scheduler: str, caps: CapRequest) -> Iterator[Links]:
     with (
         dask_fleet(scheduler) as fleet,
         Coordinator(list(fleet.executors), fleet.coordinator) as coordinator,
     ):
         calls = {
-            host: executor.submit(hold_caps, coordinator.invitation(host), held)
+            host: executor.submit(hold_caps, coordinator.invitation(host), caps)
             for host, executor in fleet.executors.items()
         }
         links = _ClusterLinks(HostCalls(coordinator, fleet, calls))
@@ -203,9 +203,9 @@ class _ClusterLinks:
     def check(self, share: float) -> None:
         self._ask("check", share)
 
-    def _ask(self, what: str, share: float) -> None:
+    def _ask(self, action: str, share: float) -> None:
         self.asked += 1
-        self.calls.coordinator.announce("do", [self.asked, what, share])
+        self.calls.coordinator.announce("do", [self.asked, action, share])
         self.wait(f"did {self.asked}", ANSWER_S)
 
     def wait(self, kind: str, timeout_s: float) -> None:

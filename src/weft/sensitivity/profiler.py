@@ -65,7 +65,7 @@ class RunLog:
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
-        self.logged = _read(path) or LogContent(plan=plan)
+        self.logged = _read_log(path) or LogContent(plan=plan)
         _check_same(path, self.logged.plan, plan)
 
     @property
@@ -103,7 +103,7 @@ def _count_complete_bytes(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
-def _read(path: Path) -> LogContent | None:
+def _read_log(path: Path) -> LogContent | None:
     """None where there is no log, or one that was cut short in its beginning."""
     if not path.exists():
         return None
@@ -117,18 +117,18 @@ def _read(path: Path) -> LogContent | None:
         if (head.get("weft"), head.get("schema")) != (KIND, SCHEMA):
             raise InputError(str(path), f"not a log of schema {SCHEMA} of weft profile", _REMEDY)
         return LogContent(
-            plan=_plan(head["plan"]),
-            first=_first(first["first"]),
+            plan=_read_plan(head["plan"]),
+            first=_read_first(first["first"]),
             runs=tuple(Run(**line["run"]) for line in runs),
         )
 
 
-def _plan(data: Mapping[str, Any]) -> Plan:
+def _read_plan(data: Mapping[str, Any]) -> Plan:
     lists = {name: tuple(data[name]) for name in ("command", "shares")}
     return Plan(**{**data, **lists})
 
 
-def _first(data: Mapping[str, Any]) -> FirstRun:
+def _read_first(data: Mapping[str, Any]) -> FirstRun:
     traced = data["traced"]
     return FirstRun(
         run=Run(**data["run"]),
@@ -138,8 +138,8 @@ def _first(data: Mapping[str, Any]) -> FirstRun:
     )
 
 
-def _check_same(path: Path, had: Plan, wanted: Plan) -> None:
-    old, new = asdict(had), asdict(wanted)
+def _check_same(path: Path, logged: Plan, wanted: Plan) -> None:
+    old, new = asdict(logged), asdict(wanted)
     # A log from before a field was kept has "" there.
     differ = [name for name in old if name != "seed" and old[name] not in ("", new[name])]
     if differ:
@@ -187,16 +187,16 @@ def profile_command(
         if due.because:
             tell(f"again at {100 * due.share:g} %: {due.because}")
         limit_s = timeout_s or _limit_s(first, due.share)
-        ran = run_at(due.share, limit_s, _format_title(log.plan, due))
-        run = ran.at(due.share, due.repetition)
+        command_run = run_at(due.share, limit_s, _format_title(log.plan, due))
+        run = command_run.at(due.share, due.repetition)
         log.add(run, due.because)
         tell(_format_progress(log, first, run))
     return fit_application(_build_profile(log, first, machine, date), first.traced)
 
 
 def _run_first(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) -> FirstRun:
-    ran = run_at(1.0, timeout_s or FIRST_LIMIT_S, f"{log.plan.command[0]}, first run")
-    first, _ = read_first_run(log.plan, ran, tell)
+    command_run = run_at(1.0, timeout_s or FIRST_LIMIT_S, f"{log.plan.command[0]}, first run")
+    first, _ = read_first_run(log.plan, command_run, tell)
     log.begin(first)
     tell(f"first run, not counted: {_format_run(first.run)}")
     ahead_s = time_left_s(log.plan, (), _guess_time(first))
@@ -204,26 +204,32 @@ def _run_first(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) 
     return first
 
 
-def read_first_run(plan: Plan, ran: CommandRun, tell: Tell) -> tuple[FirstRun, Estimate | None]:
+def read_first_run(
+    plan: Plan, command_run: CommandRun, tell: Tell
+) -> tuple[FirstRun, Estimate | None]:
     """The first run, if it can be measured, and what its trace tells, if it does."""
-    if ran.completion_s < LEAST_S:
-        problem = f"took {ran.completion_s:.2g} s, too short to measure"
+    if command_run.completion_s < LEAST_S:
+        problem = f"took {command_run.completion_s:.2g} s, too short to measure"
         raise InputError(plan.command[0], problem, f"give it work for {LEAST_S:g} s or more")
-    run = ran.at(1.0, 0)
+    run = command_run.at(1.0, 0)
     try:
-        found = estimate(build_trace(ran.watched, plan.link_bps), plan.shares[0])
+        estimated = estimate(build_trace(command_run.usage, plan.link_bps), plan.shares[0])
     except InputError as error:
         tell(f"no estimate from the first run: {error}")
         return FirstRun(run=run, traced=None), None
-    return FirstRun(run=run, traced=found.model), found
+    return FirstRun(run=run, traced=estimated.model), estimated
 
 
-def forecast_time(plan: Plan, first: FirstRun, found: Estimate | None) -> TimeForecast:
+def forecast_time(plan: Plan, first: FirstRun, estimated: Estimate | None) -> TimeForecast:
     """The time of a profile of which only the first run has been made."""
-    whole_s = first.run.completion
-    models = (found.model, found.least, found.most) if found else _bound_any_program(plan.shares[0])
+    baseline_s = first.run.completion
+    models = (
+        (estimated.model, estimated.least, estimated.most)
+        if estimated
+        else _bound_any_program(plan.shares[0])
+    )
     expected, least, most = (
-        whole_s * (1 + sum(float(model.slowdown(share)) for share in plan.order))
+        baseline_s * (1 + sum(float(model.slowdown(share)) for share in plan.order))
         for model in models
     )
     return TimeForecast(runs=len(plan.order), expected_s=expected, least_s=least, most_s=most)
@@ -242,10 +248,10 @@ def remaining_s(log: RunLog) -> float | None:
 
 
 def _guess_time(first: FirstRun) -> Callable[[float], float]:
-    whole_s, traced = first.run.completion, first.traced
+    baseline_s, traced = first.run.completion, first.traced
     if traced is None:
-        return lambda share: whole_s / share
-    return lambda share: whole_s * float(traced.slowdown(share))
+        return lambda share: baseline_s / share
+    return lambda share: baseline_s * float(traced.slowdown(share))
 
 
 def _limit_s(first: FirstRun, share: float) -> float:
@@ -285,12 +291,12 @@ def _format_bytes(run: Run) -> str:
 
 def _format_progress(log: RunLog, first: FirstRun, run: Run) -> str:
     done, planned = len(log.logged.runs), len(log.plan.order)
-    left = time_left_s(log.plan, log.logged.runs, _guess_time(first))
-    if left == 0 and (due := next_run(log.plan, log.logged.runs)) is not None:
-        left = expected_s(due.share, log.logged.runs, _guess_time(first))
+    left_s = time_left_s(log.plan, log.logged.runs, _guess_time(first))
+    if left_s == 0 and (due := next_run(log.plan, log.logged.runs)) is not None:
+        left_s = expected_s(due.share, log.logged.runs, _guess_time(first))
     count = f"{done} of {max(planned, done)}"
     share = f"{100 * run.share:g} %"
-    return f"{count:>9}  {share:>5}: {_format_run(run)}; {format_duration(left)} left"
+    return f"{count:>9}  {share:>5}: {_format_run(run)}; {format_duration(left_s)} left"
 
 
 # ---- The profile ------------------------------------------------------------------------------
@@ -300,7 +306,7 @@ def _build_profile(
     log: RunLog, first: FirstRun, machine: Mapping[str, Plain], date: str
 ) -> Profile:
     plan, runs = log.plan, log.logged.runs
-    found = judge_runs(runs)
+    judged = judge_runs(runs)
     return Profile(
         name=plan.name,
         runs=tuple(sorted(select_good_runs(runs), key=lambda run: run.share)),
@@ -309,23 +315,27 @@ def _build_profile(
         machine={"place": plan.place, **machine},
         date=date,
         notes=(
-            *_list_rejected(found),
-            *_list_shortages(plan, found),
+            *_list_rejected(judged),
+            *_list_shortages(plan, judged),
             *_warn_few_bytes(plan, first),
         ),
     )
 
 
-def _list_rejected(found: Sequence[JudgedRun]) -> list[str]:
-    good = {one.run.share for one in found if not one.reason}
-    return [f"set aside: {one.reason}" for one in found if one.reason and one.run.share in good]
+def _list_rejected(judged: Sequence[JudgedRun]) -> list[str]:
+    good = {judged_run.run.share for judged_run in judged if not judged_run.reason}
+    return [
+        f"set aside: {judged_run.reason}"
+        for judged_run in judged
+        if judged_run.reason and judged_run.run.share in good
+    ]
 
 
-def _list_shortages(plan: Plan, found: Sequence[JudgedRun]) -> list[str]:
+def _list_shortages(plan: Plan, judged: Sequence[JudgedRun]) -> list[str]:
     notes = []
     for share in plan.shares:
-        of_share = [one for one in found if one.run.share == share]
-        good = sum(not one.reason for one in of_share)
+        of_share = [judged_run for judged_run in judged if judged_run.run.share == share]
+        good = sum(not judged_run.reason for judged_run in of_share)
         if good < plan.repeat:
             kept_all = "" if good else ", all kept"
             notes.append(f"{100 * share:g} %: {good} good runs of {len(of_share)}{kept_all}")

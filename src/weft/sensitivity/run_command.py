@@ -70,9 +70,9 @@ def record_trace(
         last = interface_bytes(interface, pid, last)
         return last
 
-    watched = watch_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
+    usage = watch_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
     process.wait()
-    return build_trace(watched, link_bps)
+    return build_trace(usage, link_bps)
 
 
 def watch_usage(
@@ -123,16 +123,16 @@ class ProcessEnd:
         return bool(self._poll.poll(1000 * left_s))
 
 
-def build_trace(watched: UsageSeries, link_bps: float) -> Trace:
-    duration_s = np.diff(watched.at_s)
+def build_trace(usage: UsageSeries, link_bps: float) -> Trace:
+    duration_s = np.diff(usage.at_s)
     if not duration_s.size or not (duration_s > 0).all():
         raise InputError("trace", "the command ended at once", "trace one that takes longer")
     # On a processor, or ready for one: a contended host must not look like a slow network.
-    busy_s = np.diff(watched.cpu_s + watched.run_delay_s)
+    busy_s = np.diff(usage.cpu_s + usage.run_delay_s)
     return Trace(
         duration_s=duration_s,
-        sent_bytes=np.maximum(np.diff(watched.sent_bytes), 0),
-        received_bytes=np.maximum(np.diff(watched.received_bytes), 0),
+        sent_bytes=np.maximum(np.diff(usage.sent_bytes), 0),
+        received_bytes=np.maximum(np.diff(usage.received_bytes), 0),
         cpu_s=busy_s,
         link_bps=link_bps,
         cores=computing_cores(duration_s, busy_s),
@@ -148,16 +148,16 @@ def computing_cores(duration_s: FloatArray, cpu_s: FloatArray) -> float:
 
 
 def interface_bytes(
-    interface: str, pid: int, gone: tuple[int, int] | None = None, root: Path = ROOT
+    interface: str, pid: int, last: tuple[int, int] | None = None, root: Path = ROOT
 ) -> tuple[int, int]:
     """Bytes received and sent by an interface, as the process sees it; `gone` once it has ended."""
     counters = bytes_by_interface(read_text(root / "proc" / str(pid) / "net" / "dev"))
     if interface in counters:
         return counters[interface]
-    if gone is not None and not counters:
-        return gone
-    known = ", ".join(counters) or "none"
-    raise InputError(f"interface {interface}", f"process {pid} has {known}", "name one of these")
+    if last is not None and not counters:
+        return last
+    names = ", ".join(counters) or "none"
+    raise InputError(f"interface {interface}", f"process {pid} has {names}", "name one of these")
 
 
 def bytes_by_interface(dev: str) -> dict[str, tuple[int, int]]:
@@ -176,7 +176,7 @@ _SAID_BYTES = 2000
 class CommandRun:
     """A run that succeeded."""
 
-    watched: UsageSeries
+    usage: UsageSeries
     completion_s: float
     received_bytes: int
     sent_bytes: int
@@ -206,11 +206,11 @@ def count_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
 
 def _read_dev(file: io.FileIO, interface: str) -> tuple[int, int]:
     file.seek(0)
-    found = bytes_by_interface(file.read().decode())
-    if interface not in found:
-        remedy = f"use one of {', '.join(found)}"
+    counters = bytes_by_interface(file.read().decode())
+    if interface not in counters:
+        remedy = f"use one of {', '.join(counters)}"
         raise InputError(f"interface {interface}", "is not there", remedy)
-    return found[interface]
+    return counters[interface]
 
 
 def _open_dev() -> io.FileIO:
@@ -227,36 +227,39 @@ def check_command(command: Sequence[str]) -> None:
 
 def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str) -> CommandRun:
     """Runs it; fails with what it said last if its status is not 0, or if it takes longer."""
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
-        process = _start(spawn, said, where)
+        process = _start(spawn, stderr, where)
         times = TreeTimes(process.pid)
         try:
-            watched = watch_usage(process, times, counters, limit_s=limit_s)
+            usage = watch_usage(process, times, counters, limit_s=limit_s)
         except subprocess.TimeoutExpired:
             problem = f"not finished after {limit_s:.0f} s"
             raise InputError(where, problem, "raise --timeout, or give it less to do") from None
         finally:
             _end(process, times)
         if process.returncode:
-            raise InputError(where, describe_failure(process.returncode, said), "fix the command")
+            raise InputError(where, describe_failure(process.returncode, stderr), "fix the command")
     received, sent = (after - then for after, then in zip(counters(), before, strict=True))
     return CommandRun(
-        watched=watched,
-        completion_s=float(watched.at_s[-1]) - started,
+        usage=usage,
+        completion_s=float(usage.at_s[-1]) - started,
         received_bytes=received,
         sent_bytes=sent,
         # Waited-for children are counted exactly, the others as often as they were seen.
-        cpu_s=max(_children_cpu_s() - spent_s, float(watched.cpu_s[-1])),
-        run_delay_s=float(watched.run_delay_s[-1]),
+        cpu_s=max(_children_cpu_s() - spent_s, float(usage.cpu_s[-1])),
+        run_delay_s=float(usage.run_delay_s[-1]),
     )
 
 
-def _start(spawn: Spawn, said: IO[bytes], where: str) -> subprocess.Popen[bytes]:
+def _start(spawn: Spawn, stderr: IO[bytes], where: str) -> subprocess.Popen[bytes]:
     try:
         return spawn(
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
         )
     except OSError as error:
         problem = f"cannot be started: {error.strerror}"
@@ -295,10 +298,10 @@ def _signal(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def describe_failure(status: int, said: IO[bytes]) -> str:
+def describe_failure(status: int, stderr: IO[bytes]) -> str:
     """How a command failed, and what it said last."""
     how = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    said.seek(max(0, said.seek(0, os.SEEK_END) - _SAID_BYTES))
-    lines = said.read().decode(errors="replace").split("\n")
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _SAID_BYTES))
+    lines = stderr.read().decode(errors="replace").split("\n")
     last = [line.strip() for line in lines if line.strip()][-1:]
     return f"{how}, after {last[0]!r}" if last else how

@@ -88,12 +88,16 @@ def next_run(plan: Plan, runs: Sequence[Run]) -> DueRun | None:
     if len(runs) < len(plan.order):
         share = plan.order[len(runs)]
         return DueRun(share, _count_runs(runs, share))
-    found = judge_runs(runs)
-    wanting = [share for share in plan.shares if _needs_run(plan, found, share)]
+    judged = judge_runs(runs)
+    wanting = [share for share in plan.shares if _needs_run(plan, judged, share)]
     if not wanting:
         return None
     share = Random(f"{plan.seed} {len(runs)}").choice(wanting)
-    reason = [one.reason for one in found if one.run.share == share and one.reason][-1]
+    reason = [
+        judged_run.reason
+        for judged_run in judged
+        if judged_run.run.share == share and judged_run.reason
+    ][-1]
     return DueRun(share, _count_runs(runs, share), reason)
 
 
@@ -101,9 +105,9 @@ def _count_runs(runs: Sequence[Run], share: float) -> int:
     return sum(run.share == share for run in runs)
 
 
-def _needs_run(plan: Plan, found: Sequence[JudgedRun], share: float) -> bool:
-    of_share = [one for one in found if one.run.share == share]
-    good = sum(not one.reason for one in of_share)
+def _needs_run(plan: Plan, judged: Sequence[JudgedRun], share: float) -> bool:
+    of_share = [judged_run for judged_run in judged if judged_run.run.share == share]
+    good = sum(not judged_run.reason for judged_run in of_share)
     return good < plan.repeat and len(of_share) < 2 * plan.repeat
 
 
@@ -119,21 +123,27 @@ def judge_runs(runs: Sequence[Run]) -> list[JudgedRun]:
     }
     contended = [JudgedRun(run, _explain_contention(run, usual, least[run.share])) for run in runs]
     return [
-        one if one.reason else JudgedRun(one.run, _explain_outlier(one.run, contended))
-        for one in contended
+        judged_run
+        if judged_run.reason
+        else JudgedRun(judged_run.run, _explain_outlier(judged_run.run, contended))
+        for judged_run in contended
     ]
 
 
 def select_good_runs(runs: Sequence[Run]) -> list[Run]:
     """The runs that count; of a share without a good one all do."""
-    found = judge_runs(runs)
-    good = {one.run.share for one in found if not one.reason}
-    return [one.run for one in found if not one.reason or one.run.share not in good]
+    judged = judge_runs(runs)
+    good = {judged_run.run.share for judged_run in judged if not judged_run.reason}
+    return [
+        judged_run.run
+        for judged_run in judged
+        if not judged_run.reason or judged_run.run.share not in good
+    ]
 
 
-def _explain_outlier(run: Run, others: Sequence[JudgedRun]) -> str:
+def _explain_outlier(run: Run, contended: Sequence[JudgedRun]) -> str:
     """Of a run that is not contended; the others are judged by that alone."""
-    of_share = [other for other in others if other.run.share == run.share]
+    of_share = [other for other in contended if other.run.share == run.share]
     every = [other.run.completion for other in of_share]
     quiet = [other.run.completion for other in of_share if not other.reason]
     completions = min(every, quiet, key=median_low)
@@ -162,9 +172,9 @@ def _explain_contention(run: Run, usual: float | None, least: float) -> str:
     """`least` is of the runs at the same share; a run is alone there at first."""
     if usual is None or run.run_delay_s is None or run.cpu_s is None:
         return ""
-    own_s = max(usual, least) * run.cpu_s
-    excess_s = run.run_delay_s - own_s
-    if excess_s <= _CONTENDED * run.completion + _SCATTER * own_s:
+    usual_s = max(usual, least) * run.cpu_s
+    excess_s = run.run_delay_s - usual_s
+    if excess_s <= _CONTENDED * run.completion + _SCATTER * usual_s:
         return ""
     return f"{_format_run(run)} waited {excess_s:.2g} s longer for a processor than is usual"
 
@@ -182,5 +192,5 @@ def time_left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], floa
 
 
 def expected_s(share: float, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
-    seen = [run.completion for run in runs if run.share == share]
-    return median_low(seen) if seen else guess_s(share)
+    completions = [run.completion for run in runs if run.share == share]
+    return median_low(completions) if completions else guess_s(share)

@@ -135,11 +135,11 @@ def find_phases(trace: Trace) -> tuple[Phase, ...]:
         for u, a in zip(parts.link / parts.length, parts.processor / parts.length, strict=True)
     ]
     starts = np.concatenate([[0.0], np.cumsum(parts.length)])
-    found, first = [], 0
+    phases, first = [], 0
     for kind, members in groupby(kinds):
         last = first + len(list(members))
         length = float(parts.length[first:last].sum())
-        found.append(
+        phases.append(
             Phase(
                 kind=kind,
                 start_s=float(starts[first]),
@@ -149,7 +149,7 @@ def find_phases(trace: Trace) -> tuple[Phase, ...]:
             )
         )
         first = last
-    return tuple(found)
+    return tuple(phases)
 
 
 def _name_phase(link: float, processor: float) -> Kind:

@@ -47,9 +47,9 @@ class HostPairs:
         self._showing_warnings: dict[Pair, Told] = {}
         self._seen_s: dict[Pair, float] = {}
 
-    def update(self, found: Iterable[Pair], now_s: float) -> None:
+    def update(self, pairs: Iterable[Pair], now_s: float) -> None:
         """There are connections between these hosts now."""
-        for pair in found:
+        for pair in pairs:
             self._seen_s[pair] = now_s
             if pair not in self._showing_warnings:
                 self._showing_warnings[pair] = self._declare(*pair)

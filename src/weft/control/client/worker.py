@@ -28,8 +28,8 @@ _UNANSWERED = "has not answered yet"
 
 def pause_s(failures: int) -> float:
     """Exponential backoff with jitter."""
-    whole = min(AGAIN_S * 2.0 ** min(failures, 30), LONGEST_AGAIN_S)
-    return whole * random.uniform(0.75, 1.25)
+    backoff_s = min(AGAIN_S * 2.0 ** min(failures, 30), LONGEST_AGAIN_S)
+    return backoff_s * random.uniform(0.75, 1.25)
 
 
 @dataclass(slots=True)

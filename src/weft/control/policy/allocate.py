@@ -12,7 +12,7 @@ The split of ports, also of those whose applications' floors exceed what they ha
 A model says nothing below its floor, and yet all must be served. At such a port all floors are
 halved until they fit, the models being taken to go on as they are; the split is made in units so
 fine that there are two for each application, and folded, so that some may have less than one.
-Ports that are squeezed alike are solved in one call. Entry points: `Kinds`, `split`.
+Ports that are squeezed alike are solved in one call. Entry points: `ModelSet`, `split_ports`.
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ def _compute_budget(units: Ints, capacity: Floats) -> Ints:
     if bad.size:
         problem = f"{bad[0]:g} is not above 0 and up to 1"
         raise InputError("capacity", problem, "give a share of the link")
-    whole = np.floor(units * capacity * (1 + 1e-12)).astype(np.int64)
-    return np.asarray(np.minimum(units, whole))
+    whole_units = np.floor(units * capacity * (1 + 1e-12)).astype(np.int64)
+    return np.asarray(np.minimum(units, whole_units))
 
 
 Weights = tuple[int, ...]
@@ -230,7 +230,7 @@ def least_units(model: Sensitivity, units: int) -> int:
 def split_ports(
     models: ModelSet, rows: Sequence[Sequence[int]], at: Sequence[PortPolicy]
 ) -> list[tuple[Weights, float]]:
-    """Units of each application (a row of `kinds`) at each port, and the gap of that split."""
+    """Units of each application (a row of `models`) at each port, and the gap of that split."""
     by_squeeze: dict[Squeeze, list[int]] = {}
     for place, (port_rows, port) in enumerate(zip(rows, at, strict=True)):
         by_squeeze.setdefault(models.squeeze(port_rows, port), []).append(place)

@@ -235,8 +235,8 @@ def _find_level(weights: FloatArray, limits: FloatArray, capacity: float) -> flo
         return float("inf")
     order = np.argsort(limits / weights)
     limits, weights = limits[order], weights[order]
-    taken = np.concatenate([[0.0], np.cumsum(limits)[:-1]])
-    level = (capacity - taken) / np.cumsum(weights[::-1])[::-1]
+    used = np.concatenate([[0.0], np.cumsum(limits)[:-1]])
+    level = (capacity - used) / np.cumsum(weights[::-1])[::-1]
     return float(level[np.argmax(level * weights <= limits)])
 
 

@@ -58,8 +58,8 @@ def estimate_volume(application: Application) -> float:
     counted = [run for run in profile.runs if run.share == 1 and run.bytes]
     if not counted or not predicted or profile.link_bps is None or profile.completion_unit != "s":
         return predicted
-    whole = profile.link_bps * profile.baseline / 8
-    possible = [bytes_ / whole for bytes_ in _candidate_bytes(counted)]
+    link_bytes = profile.link_bps * profile.baseline / 8
+    possible = [bytes_ / link_bytes for bytes_ in _candidate_bytes(counted)]
     nearest = min(possible, key=lambda sent: abs(log(sent / predicted)))
     near = 1 / sqrt(2) <= nearest / predicted <= sqrt(2)
     return min(1.0, nearest) if near else predicted

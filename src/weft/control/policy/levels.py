@@ -90,36 +90,38 @@ class KeptLevels:
         return excess / self.anew.spread if self.anew.spread > 0 else inf
 
 
-def assign_levels(models: Mapping[str, Sensitivity], most: int) -> Levels:
+def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
     """At most `most` levels; fewer where fewer applications differ."""
-    members = _sort_members(models, most)
+    members = _sort_members(models, max_levels)
     distinct, which, count = np.unique(
         members.points, axis=0, return_inverse=True, return_counts=True
     )
-    clustered = _build_levels(members, partition(distinct, count, most)[which.reshape(-1)])
+    clustered = _build_levels(members, partition(distinct, count, max_levels)[which.reshape(-1)])
     ranked = sorted(clustered.levels, key=lambda level: (level.sensitivity, level.centroid))
     return _set_numbers(
         clustered, {level.number: rank for rank, level in enumerate(ranked, start=1)}
     )
 
 
-def keep_levels(before: Levels, models: Mapping[str, Sensitivity], most: int) -> KeptLevels:
+def keep_levels(before: Levels, models: Mapping[str, Sensitivity], max_levels: int) -> KeptLevels:
     """Levels for the applications of `models`, each that had a level keeping it.
 
     A new application opens a level while fewer than `most` are in use, or joins the nearest.
     """
-    members = _sort_members(models, most)
+    members = _sort_members(models, max_levels)
     old = before.assignment
-    beyond = [number for name, number in old.items() if name in models and number > most]
+    beyond = [number for name, number in old.items() if name in models and number > max_levels]
     if beyond:
-        problem = f"level {max(beyond)} is in use, and {most} are allowed"
+        problem = f"level {max(beyond)} is in use, and {max_levels} are allowed"
         raise InputError("levels", problem, "assign all applications anew")
     numbers = np.array([old.get(name, 0) for name in members.names])
     for row in np.flatnonzero(numbers == 0).tolist():
-        numbers[row] = _choose_level(members.points, numbers, row, most)
-    anew = _match_numbers(assign_levels(models, most), before, most)
-    movers = sorted(name for name, n in anew.assignment.items() if old.get(name, n) != n)
-    return KeptLevels(levels=_build_levels(members, numbers), anew=anew, movers=tuple(movers))
+        numbers[row] = _choose_level(members.points, numbers, row, max_levels)
+    reclustered = _match_numbers(assign_levels(models, max_levels), before, max_levels)
+    movers = sorted(name for name, n in reclustered.assignment.items() if old.get(name, n) != n)
+    return KeptLevels(
+        levels=_build_levels(members, numbers), anew=reclustered, movers=tuple(movers)
+    )
 
 
 def compute_coordinates(models: Mapping[str, Sensitivity]) -> tuple[str, FloatArray]:
@@ -145,11 +147,11 @@ class _Members:
     coordinates: str
 
 
-def _sort_members(models: Mapping[str, Sensitivity], most: int) -> _Members:
+def _sort_members(models: Mapping[str, Sensitivity], max_levels: int) -> _Members:
     if not models:
         raise InputError("levels", "no applications", "register at least one")
-    if most < 1:
-        raise InputError("levels", f"{most} levels", "use at least 1")
+    if max_levels < 1:
+        raise InputError("levels", f"{max_levels} levels", "use at least 1")
     names = list(models)
     coordinates, points = compute_coordinates(models)
     order = sorted(range(len(names)), key=lambda row: (*points[row], names[row]))
@@ -176,10 +178,10 @@ def _build_levels(members: _Members, numbers: IntArray) -> Levels:
     return Levels(levels=tuple(levels), coordinates=members.coordinates, spread=fsum(spreads))
 
 
-def _choose_level(points: FloatArray, numbers: IntArray, row: int, most: int) -> int:
+def _choose_level(points: FloatArray, numbers: IntArray, row: int, max_levels: int) -> int:
     """The level of one more application, given those of the others (0: none yet)."""
     used = [number for number in np.unique(numbers).tolist() if number]
-    free = [number for number in range(1, most + 1) if number not in used]
+    free = [number for number in range(1, max_levels + 1) if number not in used]
     if not used:
         return free[0]
     centroids = np.array([points[numbers == number].mean(axis=0) for number in used])
@@ -196,15 +198,15 @@ def _set_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
     return replace(levels, levels=tuple(sorted(renamed, key=lambda level: level.number)))
 
 
-def _match_numbers(levels: Levels, before: Levels, most: int) -> Levels:
+def _match_numbers(levels: Levels, before: Levels, max_levels: int) -> Levels:
     """The same groups under the numbers that leave the most applications where they were."""
     from scipy.optimize import linear_sum_assignment  # see weft.model.fit
 
     old = before.assignment
-    shared = np.zeros((len(levels.levels), most))
+    shared = np.zeros((len(levels.levels), max_levels))
     for row, level in enumerate(levels.levels):
         for name in level.applications:
-            if old.get(name, most + 1) <= most:
+            if old.get(name, max_levels + 1) <= max_levels:
                 shared[row, old[name] - 1] += 1
     rows, numbers = linear_sum_assignment(shared, maximize=True)
     named = dict(zip(rows.tolist(), (numbers + 1).tolist(), strict=True))

@@ -112,7 +112,7 @@ class Policy:
     hierarchy: Hierarchy
     port: PortPolicy
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
-    kinds: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
+    model_set: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
 
@@ -123,14 +123,14 @@ class Policy:
             problem = "has a model or a level, not both"
             raise InputError(f"application {missing[0]}", problem, "make levels of all models")
         names = sorted(self.models)
-        object.__setattr__(self, "kinds", ModelSet([self.models[name] for name in names]))
+        object.__setattr__(self, "model_set", ModelSet([self.models[name] for name in names]))
         object.__setattr__(self, "rows", {name: row for row, name in enumerate(names)})
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
 
     def rows_of(self, names: Sequence[str]) -> list[int]:
-        """Of each application's model, among `kinds`."""
+        """Of each application's model, in `model_set`."""
         return [*map(self.rows.__getitem__, map(application_name, names))]
 
 
@@ -176,7 +176,7 @@ class PortPlan:
     counts: tuple[int, ...]  # connections
     weights: tuple[int, ...]  # in the scheduler's units
     gap: float | None
-    whole: Policy = field(compare=False, repr=False)
+    fabric_policy: Policy = field(compare=False, repr=False)
 
     @property
     def step(self) -> int:
@@ -201,7 +201,7 @@ class PortPlan:
         return tuple(
             Assigned(
                 application=name,
-                model=self.whole.models[application_name(name)],
+                model=self.fabric_policy.models[application_name(name)],
                 connections=count,
                 level=level,
                 queue=queue_of[level],
@@ -216,7 +216,9 @@ class PortPlan:
     @property
     def levels(self) -> tuple[int, ...]:
         """Level of each application."""
-        return tuple(map(self.whole.level_of.__getitem__, map(application_name, self.names)))
+        return tuple(
+            map(self.fabric_policy.level_of.__getitem__, map(application_name, self.names))
+        )
 
     @property
     def connections(self) -> dict[str, int]:
@@ -226,8 +228,8 @@ class PortPlan:
     @property
     def shares(self) -> dict[str, float]:
         """Share of each application."""
-        whole = self.policy.units
-        return {n: weight / whole for n, weight in zip(self.names, self.weights, strict=True)}
+        units = self.policy.units
+        return {n: weight / units for n, weight in zip(self.names, self.weights, strict=True)}
 
     @property
     def slowdown(self) -> float:
@@ -252,7 +254,9 @@ class PortPlan:
     @property
     def least_units(self) -> int:
         """What its applications' floors take: more than there is for them at a crowded port."""
-        return self.whole.kinds.need(self.whole.rows_of(self.names), self.policy.units)
+        return self.fabric_policy.model_set.need(
+            self.fabric_policy.rows_of(self.names), self.policy.units
+        )
 
     @property
     def arbitration(self) -> ArbitrationTables:
@@ -440,12 +444,12 @@ def _plan_ports(
             counts=counts,
             weights=weights,
             gap=gap,
-            whole=policy,
+            fabric_policy=policy,
         )
         for (port, (names, counts)), port_policy, (weights, gap) in zip(
             present.items(),
             port_policies,
-            split_ports(policy.kinds, rows, port_policies),
+            split_ports(policy.model_set, rows, port_policies),
             strict=True,
         )
     }

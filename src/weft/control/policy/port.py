@@ -43,10 +43,10 @@ class VlArbitration:
         _check_at_most("virtual lanes", self.queues, MAX_LANES)
         _check_at_most("entries of an arbitration table", self.entries, MAX_ENTRIES)
         # A queue's last entry may be all but empty: in the worst case one entry per queue is lost.
-        most = ENTRY_UNITS * (self.entries - self.queues + 1)
-        if not 1 <= self.units <= most:
+        max_units = ENTRY_UNITS * (self.entries - self.queues + 1)
+        if not 1 <= self.units <= max_units:
             problem = f"{self.units} units do not fit {self.entries} entries of {self.queues} lanes"
-            remedy = f"use 1 to {most}" if most > 0 else "use an entry for each lane"
+            remedy = f"use 1 to {max_units}" if max_units > 0 else "use an entry for each lane"
             raise InputError("VL arbitration", problem, remedy)
 
 
@@ -94,8 +94,8 @@ class LatencyLane:
     @property
     def most_share(self) -> float:
         """Of a full InfiniBand port, under that limit."""
-        most = max(0, self.high_limit * LIMIT_BYTES - 1) + self.packet_bytes
-        return most / (most + self.bulk_bytes)
+        max_bytes = max(0, self.high_limit * LIMIT_BYTES - 1) + self.packet_bytes
+        return max_bytes / (max_bytes + self.bulk_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,14 +198,14 @@ def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]
     return tuple(entries)
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
-    if not value >= least:
-        raise InputError(name, f"{value}", f"use at least {least}")
+def _check_at_least(name: str, value: int, limit: int) -> None:
+    if not value >= limit:
+        raise InputError(name, f"{value}", f"use at least {limit}")
 
 
-def _check_at_most(name: str, value: int, most: int) -> None:
-    if not value <= most:
-        raise InputError(name, f"{value}", f"use at most {most}")
+def _check_at_most(name: str, value: int, limit: int) -> None:
+    if not value <= limit:
+        raise InputError(name, f"{value}", f"use at most {limit}")
 
 
 def _check_share(name: str, share: float) -> None:

@@ -228,8 +228,9 @@ def _forecast(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
             )
         first, estimate = read_first_run(log.plan, command_run, _report)
         forecast = forecast_time(log.plan, first, estimate)
-        bounds = f"at least {format_duration(forecast.least_s)}, at most {format_duration(forecast.most_s)}"
-        expected = format_duration(forecast.expected_s)
+        times_s = forecast.expected_s, forecast.least_s, forecast.most_s
+        expected, least, most = map(format_duration, times_s)
+        bounds = f"at least {least}, at most {most}"
         text = f"{forecast.runs} runs and a first one: about {expected} ({bounds})"
     print(json.dumps(asdict(forecast)) if as_json else text)
 

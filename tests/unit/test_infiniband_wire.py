@@ -129,9 +129,11 @@ def test_an_address_that_falls_silent_is_given_up_although_it_has_answered() -> 
 
 
 def test_a_batch_can_have_more_patience() -> None:
-    nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) == 9 else [])
+    # Silent for the tries of other batches. Each later try is answered, as a busy machine may be
+    # late to see one of the answers.
+    nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) > 2 else [])
     smps = WindowedSmps(nodes, tries=2, timeout_s=0.001)
-    assert smps.ask([Smp(3, PORT_INFO, 7)], tries=9) == [own_answer(7)]
+    assert smps.ask([Smp(3, PORT_INFO, 7)], tries=100) == [own_answer(7)]
 
 
 def test_a_busy_port_is_asked_again_after_a_pause() -> None:

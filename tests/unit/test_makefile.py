@@ -205,3 +205,18 @@ def test_a_step_that_fails_shows_its_output_and_keeps_its_exit_status(tmp_path: 
     assert "the reason" in done.stdout
     assert "FAILED  a step: exit status 7" in done.stderr
     assert (tmp_path / "build/logs/a-step.log").read_text() == "the reason\n"
+
+
+def test_every_law_is_tried_on_all_its_examples_in_ci() -> None:
+    """`make test` tries a third of them; targets of .ci/run that set WEFT_ALL_EXAMPLES try all."""
+    makefile = (ROOT / "Makefile").read_text()
+    ran = re.findall(r"make ([a-z-]+)", (ROOT / ".ci/run").read_text())
+    recipes = [re.search(rf"^{target}:.*\n((?:\t.*\n)+)", makefile, re.M) for target in ran]
+    complete = [found[1] for found in recipes if found and "WEFT_ALL_EXAMPLES=1" in found[1]]
+    laws = [
+        path.name
+        for path in (ROOT / "tests/property").glob("test_*.py")
+        if "from some_examples import" in path.read_text()
+    ]
+    assert laws
+    assert [name for name in laws if not any(name in recipe for recipe in complete)] == []

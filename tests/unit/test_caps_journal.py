@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,11 @@ from weft.errors import InputError
 from weft.host.net import caps, namespaces
 from weft.host.net.link_ends import LinkEnd, SavedEnd, decode_saved
 from weft.host.net.rtnetlink import Rtnetlink
+from weft.switches import Failed
+from weft.switches.linux.htb_ports import Ports
+from weft.switches.linux.htb_tables import build_single_queue
 
+LOOPBACK = LinkEnd(None, "lo")
 DEAD = "weft-1-1-0"  # process 1 did not start at that time
 
 
@@ -79,3 +85,40 @@ def test_what_cannot_be_put_back_says_so_and_what_to_do_then(journals: Path) -> 
     with pytest.raises(InputError, match=told):
         caps.restore_leftovers()
     assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_refused"),
+    [
+        ({}, True),
+        ({"namespace": "by-another-name"}, True),
+        ({"netns": 1}, False),
+        ({"interface": "eth9"}, False),
+        ({"receiving": True}, False),
+    ],
+)
+def test_an_end_is_in_use_if_namespace_interface_and_direction_are_the_same(
+    journals: Path, fields: dict[str, object], is_refused: bool
+) -> None:
+    path = journals / f"{namespaces.build_name('0')}.json"
+    path.write_text(json.dumps([loopback(**fields)]))
+    refusal = pytest.raises(InputError, match=f"is being changed by process {os.getpid()}")
+    with refusal if is_refused else nullcontext(), caps.exclude_other_changes([LOOPBACK]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_ours"), [({}, True), ({"netns": 1}, False), ({"index": 999}, False)]
+)
+def test_a_port_was_taken_over_if_its_namespace_and_index_are_the_same(
+    tmp_path: Path, fields: dict[str, object], is_ours: bool
+) -> None:
+    takeover = {"schema": 1, "saved": loopback(**fields), "link_bps": 8_000_000, "limit_bytes": 8}
+    (tmp_path / "lo.json").write_text(json.dumps(takeover))
+    with Rtnetlink() as link:
+        (tables,) = Ports(link, {1: "lo"}, tmp_path).read([1]).values()
+    if is_ours:
+        assert tables == build_single_queue(8_000_000)
+    else:
+        assert isinstance(tables, Failed)
+        assert "its rate is not known" in tables.problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
@@ -20,6 +21,7 @@ from weft.host.net.qdisc import ADD, HtbClass, TokenBucket
 from weft.host.net.rtnetlink import (
     GET_LINK,
     KernelRefusal,
+    Message,
     Rtnetlink,
     pack_attribute,
     unpack_attributes,
@@ -183,3 +185,73 @@ def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None
     assert told.startswith("interface 2^30: delete the qdisc: the kernel refuses: ")
     assert ("run it as root" in told) == (os.geteuid() != 0)
     assert str(pickle.loads(pickle.dumps(refused.value))) == told
+
+
+# ---- Batches: a kernel that answers what the test wants ----------------------------------------
+
+
+def acknowledge(sequence: int, number: int) -> bytes:
+    """NLMSG_ERROR: the errno, negative, and the header of the request; 0 is an acknowledgement."""
+    body = struct.pack("=i", -number) + struct.pack("=IHHII", 16, 0, 0, sequence, 0)
+    return struct.pack("=IHHII", 16 + len(body), 2, 0x100, sequence, 0) + body
+
+
+@pytest.fixture
+def kernel() -> Iterator[tuple[Rtnetlink, socket.socket]]:
+    """A link whose requests and answers are the test's; its first request has the number 1."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with Rtnetlink() as link, near, far:
+        link._socket.close()
+        link._socket = near
+        yield link, far
+
+
+def requests(count: int) -> list[Message]:
+    return [Message(qdisc.NEW_CLASS, 0, b"", f"request {n}") for n in range(1, count + 1)]
+
+
+def test_of_several_refusals_in_a_batch_the_first_is_raised(
+    kernel: tuple[Rtnetlink, socket.socket],
+) -> None:
+    link, far = kernel
+    for sequence, number in ((2, errno.ENOENT), (3, errno.EBUSY), (4, errno.EINVAL)):
+        far.send(acknowledge(sequence, number))
+    with pytest.raises(KernelRefusal) as refused:
+        link.request(requests(4), "port")
+    assert str(refused.value).startswith("port: request 2: ")
+    assert refused.value.number == errno.ENOENT
+
+
+def test_a_refusal_within_a_batch_is_raised_though_the_last_request_was_done(
+    kernel: tuple[Rtnetlink, socket.socket],
+) -> None:
+    link, far = kernel
+    far.send(acknowledge(1, errno.EPERM) + acknowledge(3, 0))
+    with pytest.raises(KernelRefusal, match=r"port: request 1: .*run it as root"):
+        link.request(requests(3), "port")
+
+
+def test_an_answer_to_an_older_request_is_not_taken_for_this_one(
+    kernel: tuple[Rtnetlink, socket.socket],
+) -> None:
+    link, far = kernel
+    far.send(acknowledge(1, 0))
+    link.request(requests(1), "port")
+    far.send(acknowledge(1, errno.EINVAL) + acknowledge(2, 0))
+    link.request(requests(1), "port")
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (128, [128]), (129, [128, 1])])
+def test_requests_go_in_batches_of_128_and_the_last_of_each_asks_for_an_answer(
+    kernel: tuple[Rtnetlink, socket.socket], count: int, sizes: list[int]
+) -> None:
+    link, far = kernel
+    for last in (min(128, count), count):
+        far.send(acknowledge(last, 0))
+    link.request(requests(count), "port")
+    far.setblocking(False)
+    for size in sizes:
+        datagram = far.recv(1 << 16)
+        flags = [struct.unpack_from("=IHHII", datagram, 16 * n)[2] for n in range(size)]
+        assert len(datagram) == 16 * size
+        assert flags == [0x1] * (size - 1) + [0x5]  # NLM_F_REQUEST, NLM_F_ACK

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.errors import InputError
-from weft.switches.infiniband import mad_transport, open_subnet, open_switches
+from weft.switches.infiniband import open_subnet, open_switches
 from weft.switches.infiniband.mad import PORT_INFO, Address, Smp
 from weft.switches.infiniband.mad_transport import Arrival, Refusal, WindowedSmps, read_m_key
 from weft.toml_table import Table
@@ -182,19 +182,18 @@ def test_the_key_is_in_every_request() -> None:
     assert {mad[24:32].hex() for _, mad in nodes.sent} == {"1122334455667788"}
 
 
-def test_without_the_library_the_driver_says_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(mad_transport, "LIBRARY", "libibumad-that-is-not.so.3")
+MISSING = "libibumad-that-is-not.so.3"
+
+
+def test_without_the_library_the_driver_says_what_is_missing() -> None:
     with pytest.raises(InputError, match=r"not available, because there is no libibumad-that"):
-        open_subnet()
+        open_subnet(library=MISSING)
 
 
-def test_a_controllers_file_names_the_drivers_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mad_transport, "LIBRARY", "libibumad-that-is-not.so.3")
+def test_a_controllers_file_names_the_drivers_options() -> None:
     asked = Table({"adapter": "mlx5_0", "levels": 16, "timeout": "50 ms", "bogus": 1}, "file")
     with pytest.raises(InputError, match="not available"):
-        open_switches(asked)
+        open_switches(asked, MISSING)
     with pytest.raises(InputError, match="bogus: is not a known key"):
         asked.done()
 

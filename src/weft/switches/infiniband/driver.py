@@ -38,9 +38,7 @@ from weft.switches.infiniband.vl_tables import (
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
 LEVELS = 8
-MAPS_AT_ONCE = (
-    512  # read with each `read`; a whole small fabric, and one of each port of a large one
-)
+MAPS_PER_READ = 512  # all maps of a small fabric, one of each port of a large one
 RESTORE_TRIES = 20
 
 
@@ -63,9 +61,15 @@ class _Change:
 
 
 class InfinibandSwitches:
-    """The driver. `levels` service levels are ours, from 0; the others keep the VL they have."""
+    """The driver. It manages service levels 0 to `levels` - 1; the others keep their VL.
 
-    def __init__(self, wire: SmpClient, *, levels: int = LEVELS) -> None:
+    Each `read` reads some `maps_per_read` maps, at least one of each port.
+    """
+
+    def __init__(
+        self, wire: SmpClient, *, levels: int = LEVELS, maps_per_read: int = MAPS_PER_READ
+    ) -> None:
+        self._maps_per_read = maps_per_read
         self._wire = wire
         self._levels = _check_levels(levels)
         self._reader = PortReader(wire)
@@ -95,7 +99,9 @@ class InfinibandSwitches:
     def open_second(self) -> InfinibandSwitches:
         """Both drivers share the adapter: if a process opens it twice, ibsim answers only the
         second."""
-        second = InfinibandSwitches(self._wire, levels=self._levels)
+        second = InfinibandSwitches(
+            self._wire, levels=self._levels, maps_per_read=self._maps_per_read
+        )
         second._is_second = True
         return second
 
@@ -113,7 +119,7 @@ class InfinibandSwitches:
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
         located, failed = self._locate(ports)
-        held, silent = self._reader.read_tables(located, MAPS_AT_ONCE)
+        held, silent = self._reader.read_tables(located, self._maps_per_read)
         tables = {port: self._decode(located[port], current) for port, current in held.items()}
         return {**tables, **failed, **silent}
 

@@ -86,8 +86,8 @@ class SmpClient(Protocol):
 class Umad:
     """A port of an adapter by libibumad: the first active one, or the one named."""
 
-    def __init__(self, adapter: str | None = None, port: int = 0) -> None:
-        self._library = _load_library()
+    def __init__(self, adapter: str | None = None, port: int = 0, library: str = LIBRARY) -> None:
+        self._library = _load_library(library)
         self._port = self._open_port(adapter, port)
         self._agents = {kind: self._register_class(kind) for kind in (LID_ROUTED, DIRECTED)}
         self._head = int(self._library.umad_size())
@@ -145,11 +145,11 @@ class Umad:
         self._library.umad_close_port(self._port)
 
 
-def _load_library() -> ctypes.CDLL:
+def _load_library(name: str) -> ctypes.CDLL:
     try:
-        library = ctypes.CDLL(LIBRARY, use_errno=True)
+        library = ctypes.CDLL(name, use_errno=True)
     except OSError as error:
-        raise _build_unavailable(f"there is no {LIBRARY} ({error})", "install libibumad") from error
+        raise _build_unavailable(f"there is no {name} ({error})", "install libibumad") from error
     pointer, number = ctypes.c_void_p, ctypes.c_int
     library.umad_open_port.argtypes = [ctypes.c_char_p, number]
     library.umad_register.argtypes = [number, number, number, ctypes.c_uint8, pointer]

@@ -68,13 +68,22 @@ def _expand_item(item: str, read: Reader, where: str) -> list[Any]:
         return [read(item, where)]
     first, last = (read(match[end].strip(), where) for end in ("first", "last"))
     if isinstance(first, bool) or not isinstance(first, int | float):
-        raise InputError(where, f"{item!r}: this setting has no ranges", "list its values")
+        return [_read_text_with_dots(item, read, where)]
     if first > last:
         raise InputError(where, f"{item!r} goes down", "write the smaller end first")
     if match["how"] == "*":
         return _grow_by_factor(first, last, _parse_factor(match["step"], item, where), item, where)
     step = read(match["step"].strip(), where) if match["step"] else 1
     return _grow_by_step(first, last, step, item, where)
+
+
+def _read_text_with_dots(item: str, read: Reader, where: str) -> Any:
+    """A text may have two dots itself: `h0..h4` names the hosts of one point."""
+    try:
+        return read(item, where)
+    except InputError:
+        problem = f"{item!r}: this setting has no ranges"
+        raise InputError(where, problem, "list its values") from None
 
 
 def _parse_factor(text: str, item: str, where: str) -> float:

@@ -90,6 +90,13 @@ def test_a_report_does_not_replace_its_input(scenario, capsys):
 # ---- Resuming ---------------------------------------------------------------------------------
 
 
+def test_ranges_of_hosts_can_be_swept(scenario):
+    swept = "traffic.senders.from=h0,h0..h1"
+    assert main(["simulate", scenario, "--sweep", swept, "-j", "1", "-o", "a.jsonl"]) == 0
+    settings = [record.settings for record in read_records("a.jsonl").records]
+    assert settings == [{"traffic.senders.from": hosts} for hosts in ("h0", "h0..h1")]
+
+
 def test_records_of_one_run_are_in_the_order_of_points(scenario):
     Path("a.jsonl").touch()  # an empty file holds no records
     assert main(["simulate", scenario, "--sweep", WINDOWS, "-j", "2", "-o", "a.jsonl"]) == 0

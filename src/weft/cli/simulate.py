@@ -144,14 +144,14 @@ def _parse_value(text: object, _where: str = "") -> Any:
 
 def _print_parameters(system: str, as_json: bool) -> int:
     if system not in system_names():
-        known = ", ".join(system_names())
-        raise InputError("--parameters", f"{system!r} is not a system", f"use one of {known}")
+        names = ", ".join(system_names())
+        raise InputError("--parameters", f"{system!r} is not a system", f"use one of {names}")
     for p in parameters(system):
-        print(json.dumps(asdict(p), ensure_ascii=False) if as_json else _described(p))
+        print(json.dumps(asdict(p), ensure_ascii=False) if as_json else _format_parameter(p))
     return 0
 
 
-def _described(p: Parameter) -> str:
+def _format_parameter(p: Parameter) -> str:
     notes = [
         textwrap.fill(f"{label}: {text}", 96, initial_indent="    ", subsequent_indent="        ")
         for label, text in (("meaning", p.meaning), ("source", p.source))

@@ -29,7 +29,7 @@ from control_rig import Rig  # noqa: E402
 from google.protobuf import json_format  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
 
-from weft.control.operators.proposal import evaluate_proposal  # noqa: E402
+from weft.control.operators.forecast import evaluate_proposal  # noqa: E402
 from weft.control.runtime.config import read_config  # noqa: E402
 from weft.control.service import methods  # noqa: E402
 from weft.control.service import read_requests as read  # noqa: E402

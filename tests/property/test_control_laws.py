@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
 
 from control_parts import HTB, KINDS, VLARB, empty, fabric_event, key, ports_of, waits
 from control_rig import Memory, Rig
@@ -19,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
+from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
 from weft.control.policy.connection_path import ConnectionPath as Uses
 from weft.control.policy.connection_path import find_connection_path
 from weft.control.policy.plan import build_plan
-from weft.control.runtime.engine import RollbackTo
+from weft.control.runtime.engine import Batching, RollbackTo
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
     ApplicationModel,
@@ -435,12 +434,11 @@ def test_after_a_kill_switches_come_to_hold_the_tables_of_the_connections_from_s
     kinds = (story.register, story.connect, story.connect, story.disconnect, story.deregister)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "control.db"
-        rig = Rig(path, switches, settings)
+        rig = Rig(path, switches, settings, batching=Batching(max_ports=1))
         rig.settle()
-        with patch.multiple("weft.control.runtime.engine", MOST_PORTS=1):
-            for _ in range(random.randrange(40)):
-                rig.ask(random.choice(kinds)(rig.engine.state))
-                story.number += 1
+        for _ in range(random.randrange(40)):
+            rig.ask(random.choice(kinds)(rig.engine.state))
+            story.number += 1
         rig.close()  # as a kill does, also in the middle of what is pending
         again = Rig(path, switches, settings)
         again.settle()

@@ -16,12 +16,13 @@ from weft.control.operators.explain import (
 )
 from weft.control.operators.explain_text import format_applications, format_port
 from weft.control.operators.forecast import (
+    ProposalEffects,
+    evaluate_proposal,
     forecast_all,
     forecast_application,
     marginal_gain,
     mean_slowdown,
 )
-from weft.control.operators.proposal import ProposalEffects, evaluate_proposal
 from weft.control.policy.plan import application_name
 from weft.control.state.events import Deregister, NewApplication, Proposal, Refusal
 from weft.control.state.state import State
@@ -49,7 +50,7 @@ def test_a_port_s_account_says_who_has_what_and_what_more_would_bring() -> None:
     assert keen.gain_s is None  # its profile has no seconds
     # At the optimum more of the link is worth the same to both, to a unit.
     assert keen.gain == pytest.approx(calm.gain, rel=0.05)
-    assert [queue.what for queue in found.queues[:4]] == [UNMANAGED, MANAGED, WAITING, MANAGED]
+    assert [queue.purpose for queue in found.queues[:4]] == [UNMANAGED, MANAGED, WAITING, MANAGED]
     assert (found.step, found.gap) == (1, 0)
 
 
@@ -76,14 +77,14 @@ def test_ports_that_are_not_managed_are_not_explained() -> None:
 
 def test_a_port_without_applications_has_an_account_too() -> None:
     found = account(ready(), PortName("h3", 1))
-    assert (found.applications, found.queues[0].what) == ((), UNMANAGED)
+    assert (found.applications, found.queues[0].purpose) == ((), UNMANAGED)
 
 
 def test_a_port_that_was_told_nothing_is_said_to_be_so() -> None:
     state, _ = running("calm")
     idle = account(state, PortName("h3", 1))
-    assert "It has been told nothing" in format_port(state, idle)
-    assert "It has been told nothing" not in format_port(state, account(state))
+    assert "Not programmed" in format_port(state, idle)
+    assert "Not programmed" not in format_port(state, account(state))
 
 
 def test_the_words_name_applications_weights_and_reasons() -> None:
@@ -97,7 +98,7 @@ def test_the_words_name_applications_weights_and_reasons() -> None:
         "makes the total predicted slowdown least",
         "Every level here has a queue of its own.",
         "nobody yet",
-        "What idle queues keep is taken from the largest queue's units.",
+        "The units of idle queues are taken from the largest queue.",
     ):
         assert words in text, text
 

@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.control.operators.timeline import NAME, Explanation, Moment, Run, Timeline, build_records
-from weft.control.operators.timeline_figures import timeline_sections
+from weft.control.operators.timeline import (
+    NAME,
+    Explanation,
+    Moment,
+    Run,
+    Timeline,
+    build_records,
+    timeline_sections,
+)
 from weft.records import Record, Scalar, describe_run, read_records, write_records
 
 LINK_BPS = 8e6  # a million bytes a second

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.control.operators.timeline_figures import timeline_sections
+from weft.control.operators.timeline import timeline_sections
 from weft.errors import InputError
 from weft.plot import render_report
 from weft.records import Record, Run, check_output, export_parquet, read_records, write_text

@@ -1,7 +1,7 @@
-"""Why a port has the weights that it has, and why an application gets what it gets: the numbers.
+"""Why a port has its weights, and an application its share: the numbers behind an explanation.
 
-`weft.control.operators.explain_text` puts them into words. Fields are called as in the service's
-messages. Entry points: `port_account`, `application_accounts`. Pure. Units: shares of the link,
+`weft.control.operators.explain_text` writes them as text. Fields have the names of the service's
+messages. Entry points: `explain_port`, `explain_application`. Pure. Units: shares of the link,
 weights in the scheduler's units, seconds.
 """
 
@@ -13,9 +13,9 @@ from heapq import nsmallest
 
 from weft.control.operators.forecast import (
     Forecast,
+    find_row,
     forecast_application,
     marginal_gain,
-    row_of,
     shares_of,
     slowdown_at,
 )
@@ -28,25 +28,25 @@ from weft.switches import PortName, Tables
 
 UNMANAGED, MANAGED, WAITING, LANE = "unmanaged", "managed", "waiting", "lane"
 UNUSED = "unused"  # no level is in it
-MOST_PORTS = 100  # of an application: those where it has least
-MOST_REGISTRATIONS = 20  # of an application's name
+MAX_PORTS = 100  # of an application: those where it has least
+MAX_REGISTRATIONS = 20  # of an application's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAccount:
-    """A queue, the levels in it, its weight in the table, and for whom it is."""
+    """A queue, the levels in it, its weight in the table, and its purpose."""
 
     queue: int
     levels: tuple[int, ...]
     weight: int
-    what: str
+    purpose: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class ApplicationAccount:
     """An application at a port. `gain`: slowdown that one per cent of the link more would save.
 
-    `least` is where it has less than here, if it has: then more here would bring it nothing.
+    `least` is the port where it has less than here, if any: then more here brings it nothing.
     """
 
     id: str
@@ -74,35 +74,39 @@ class PortAccount:
     step: int
     gap: float | None
     queues: tuple[QueueAccount, ...]
-    applications: tuple[Assigned, ...]
+    applications: tuple[ApplicationAccount, ...]
 
 
 def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
     """A managed port, with or without applications."""
     if name not in state.policies:
-        return _unknown(state, name)
-    told = plan_of_port(state, name)
-    # A plan may for moments count connections of registrations that have just gone.
-    ids = [id_ for id_ in (told.names if told else ()) if id_ in state.applications]
-    return _port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
+        return _refuse_unmanaged(state, name)
+    plan = plan_of_port(state, name)
+    # A plan may for a moment count connections of registrations that have just ended.
+    ids = [id_ for id_ in (plan.names if plan else ()) if id_ in state.applications]
+    return _explain_port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
 
 
-def _port(state: State, name: PortName, found: Mapping[str, Forecast | None]) -> PortAccount:
-    """With those of its applications that are in `found`."""
-    told, own = plan_of_port(state, name), state.policies[name]
+def _explain_port(
+    state: State, name: PortName, forecasts: Mapping[str, Forecast | None]
+) -> PortAccount:
+    """With those of its applications that have a forecast here."""
+    plan, policy = plan_of_port(state, name), state.policies[name]
     tables = state.target.get(name) or tables_of(state, name)
     return PortAccount(
         port=name,
-        units=own.units,
-        managed_share=own.capacity,
-        step=0 if told is None else told.step,
-        gap=None if told is None else told.gap,
-        queues=_queues(state, tables, told),
-        applications=() if told is None else _assigned(state, name, told, tables, found),
+        units=policy.units,
+        managed_share=policy.capacity,
+        step=0 if plan is None else plan.step,
+        gap=None if plan is None else plan.gap,
+        queues=_explain_queues(state, tables, plan),
+        applications=()
+        if plan is None
+        else _explain_applications(state, name, plan, tables, forecasts),
     )
 
 
-def _unknown(state: State, name: PortName) -> Refusal:
+def _refuse_unmanaged(state: State, name: PortName) -> Refusal:
     if state.paths is None:
         return Refusal(
             code="FAILED_PRECONDITION",
@@ -116,16 +120,22 @@ def _unknown(state: State, name: PortName) -> Refusal:
     )
 
 
-def _queues(state: State, tables: Tables, told: PortPlan | None) -> tuple[QueueAccount, ...]:
-    present = set() if told is None else set(told.levels)
+def _explain_queues(
+    state: State, tables: Tables, plan: PortPlan | None
+) -> tuple[QueueAccount, ...]:
+    present = set() if plan is None else set(plan.levels)
     top = state.settings.all_levels
-    found = []
+    accounts = []
     for queue, weight in enumerate(tables.weights):
-        levels = tuple(n for n, own in enumerate(tables.queue_of[:top]) if own == queue)
+        levels = tuple(
+            n for n, level_queue in enumerate(tables.queue_of[:top]) if level_queue == queue
+        )
         if weight:
-            what = _purpose(tables, queue, levels, present)
-            found.append(QueueAccount(queue=queue, levels=levels, weight=weight, what=what))
-    return tuple(found)
+            purpose = _purpose(tables, queue, levels, present)
+            accounts.append(
+                QueueAccount(queue=queue, levels=levels, weight=weight, purpose=purpose)
+            )
+    return tuple(accounts)
 
 
 def _purpose(tables: Tables, queue: int, levels: tuple[int, ...], present: set[int]) -> str:
@@ -138,46 +148,57 @@ def _purpose(tables: Tables, queue: int, levels: tuple[int, ...], present: set[i
     return UNMANAGED if 0 in levels else WAITING
 
 
-def _assigned(
+def _explain_applications(
     state: State,
     name: PortName,
-    told: PortPlan,
+    plan: PortPlan,
     tables: Tables,
-    found: Mapping[str, Forecast | None],
-) -> tuple[Assigned, ...]:
-    rows = [(row_of(told, id_), least) for id_, least in found.items()]
+    forecasts: Mapping[str, Forecast | None],
+) -> tuple[ApplicationAccount, ...]:
+    rows = [(find_row(plan, id_), forecast) for id_, forecast in forecasts.items()]
     return tuple(
-        _account(state, name, told, row, tables, least) for row, least in rows if row is not None
+        _explain_application(state, name, plan, row, tables, forecast)
+        for row, forecast in rows
+        if row is not None
     )
 
 
-def _account(
-    state: State, name: PortName, told: PortPlan, row: int, tables: Tables, least: Forecast | None
-) -> Assigned:
-    id_, units = told.names[row], told.weights[row]
-    share = units / told.policy.units
+def _explain_application(
+    state: State,
+    name: PortName,
+    plan: PortPlan,
+    row: int,
+    tables: Tables,
+    forecast: Forecast | None,
+) -> ApplicationAccount:
+    id_, units = plan.names[row], plan.weights[row]
+    share = units / plan.policy.units
     model = state.models[state.applications[id_].name]
     level = state.level_of(state.applications[id_].name)
-    brought = marginal_gain(model.curve, share)
-    elsewhere = least if least is not None and least.share < share and least.at != name else None
-    return Assigned(
+    gain = marginal_gain(model.curve, share)
+    elsewhere = (
+        forecast
+        if forecast is not None and forecast.share < share and forecast.at != name
+        else None
+    )
+    return ApplicationAccount(
         id=id_,
-        model=model_text(model.curve),
+        model=format_curve(model.curve),
         level=level,
         queue=tables.queue_of[level],
-        connections=told.counts[row],
+        connections=plan.counts[row],
         units=units,
         share=share,
         slowdown=slowdown_at(model.curve, share),
         at_least=share < model.curve.floor,
-        gain=brought,
-        gain_s=None if model.baseline_s is None else brought * model.baseline_s,
+        gain=gain,
+        gain_s=None if model.baseline_s is None else gain * model.baseline_s,
         least=None if elsewhere is None else elsewhere.at,
         least_share=None if elsewhere is None else elsewhere.share,
     )
 
 
-def model_text(model: Hinges) -> str:
+def format_curve(model: Hinges) -> str:
     """The slowdown as a formula of the share b."""
     terms = [f"{c:.3g} max(0, {t:.3g}/b - 1)" for t, c in model.terms if c]
     return " + ".join(["1", *terms])
@@ -188,7 +209,7 @@ def model_text(model: Hinges) -> str:
 
 def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     """Ports of a registration, or of the first of a name: where it has least first."""
-    ids = [own.id for own in find_registrations(state, name)]
+    ids = [registration.id for registration in find_registrations(state, name)]
     if not ids:
         return Refusal(
             code="NOT_FOUND",
@@ -196,23 +217,29 @@ def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
             problem="is not registered",
             remedy="see weft control apps",
         )
-    each = MOST_PORTS // len(ids)
+    each = MAX_PORTS // len(ids)
     shares = [share for id_ in ids for share in nsmallest(each, shares_of(state, id_))]
     chosen = dict.fromkeys(port for _, port in sorted(shares))
-    found = {id_: forecast_application(state, id_) for id_ in ids}
-    return [_only_used(_port(state, port, found)) for port in chosen]
+    forecasts = {id_: forecast_application(state, id_) for id_ in ids}
+    return [_drop_other_queues(_explain_port(state, port, forecasts)) for port in chosen]
 
 
 def find_registrations(state: State, name: str) -> list[Application]:
     """The registration of this id, or the first of this name."""
-    own = state.applications.get(name)
-    if own is not None:
-        return [own]
-    found = (own for own in state.applications.values() if own.name == name)
-    return nsmallest(MOST_REGISTRATIONS, found, key=lambda own: int(own.id.rpartition("#")[2]))
+    application = state.applications.get(name)
+    if application is not None:
+        return [application]
+    applications = (
+        application for application in state.applications.values() if application.name == name
+    )
+    return nsmallest(
+        MAX_REGISTRATIONS,
+        applications,
+        key=lambda application: int(application.id.rpartition("#")[2]),
+    )
 
 
-def _only_used(account: PortAccount) -> PortAccount:
+def _drop_other_queues(account: PortAccount) -> PortAccount:
     """Without queues of others."""
     used = {assigned.queue for assigned in account.applications}
     return replace(account, queues=tuple(q for q in account.queues if q.queue in used))

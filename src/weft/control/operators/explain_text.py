@@ -1,11 +1,11 @@
-"""Accounts of ports and applications in words, for people.
+"""Explanations of ports and applications as text, and how counts and times are written.
 
-Entry points: `port_text`, `application_text`.
+Entry points: `format_port`, `format_applications`; `format_count`, `format_list`, `format_seconds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from weft.control.operators.explain import (
     LANE,
@@ -13,20 +13,20 @@ from weft.control.operators.explain import (
     UNMANAGED,
     UNUSED,
     WAITING,
-    Assigned,
+    ApplicationAccount,
     PortAccount,
     QueueAccount,
 )
-from weft.control.operators.words import format_count, format_list, format_seconds
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
 from weft.records.record_text import format_table
+from weft.units import format_number
 
-MOST_BESIDE = 10  # that are named
+MAX_NEIGHBOURS = 10  # that are named
 _PURPOSES = {
     UNMANAGED: "unmanaged traffic",
     MANAGED: "managed applications",
-    WAITING: "nobody yet: what comes before its tables passes",
+    WAITING: "nobody yet: packets that arrive before their tables pass",
     LANE: "the latency lane",
     UNUSED: "nobody: no level is in it",
 }
@@ -34,14 +34,14 @@ _PURPOSES = {
 
 def format_port(state: State, account: PortAccount) -> str:
     """A port: queues, applications, and why."""
-    own = state.policies[account.port]
+    policy = state.policies[account.port]
     count = format_count(len(account.applications), "application")
-    head = f"{account.port}: {count}, {account.units} units ({_unit(own)}), revision "
-    parts = [f"{head}{state.revision}", _queue_table(account)]
+    head = f"{account.port}: {count}, {account.units} units ({_format_unit(policy)}), revision "
+    parts = [f"{head}{state.revision}", _format_queues(account)]
     if account.port not in state.target:
-        parts.insert(1, "It has been told nothing: no connection has gone through it. It would be:")
+        parts.insert(1, "Not programmed: no connection has used it. Its tables would be:")
     if account.applications:
-        parts += [_application_table(account.applications), _why(state, account)]
+        parts += [_format_shares(account.applications), _format_reasons(state, account)]
     if state.held_revision is not None:
         parts.append(
             f"Held: rolled back to revision {state.held_revision}; `weft control apply` resumes."
@@ -49,30 +49,30 @@ def format_port(state: State, account: PortAccount) -> str:
     return "\n\n".join(parts)
 
 
-def _unit(own: PortPolicy) -> str:
-    return "of VL arbitration" if isinstance(own.scheduler, VlArbitration) else "kbit/s of HTB"
+def _format_unit(policy: PortPolicy) -> str:
+    return "of VL arbitration" if isinstance(policy.scheduler, VlArbitration) else "kbit/s of HTB"
 
 
-def _queue_table(account: PortAccount) -> str:
-    """A row for each queue; those that nobody uses share one where their weights are the same."""
+def _format_queues(account: PortAccount) -> str:
+    """A row for each queue; idle queues of the same weight share one."""
     groups: dict[tuple[object, ...], list[QueueAccount]] = {}
     for queue in account.queues:
-        alike = queue.what in (WAITING, UNUSED)
-        own = (queue.what, queue.weight) if alike else (queue.queue,)
-        groups.setdefault(own, []).append(queue)
+        is_idle = queue.purpose in (WAITING, UNUSED)
+        key = (queue.purpose, queue.weight) if is_idle else (queue.queue,)
+        groups.setdefault(key, []).append(queue)
     rows = [
         (
-            _ranges([q.queue for q in own]),
-            _ranges([n for q in own for n in q.levels]),
-            f"{own[0].weight}{' each' if len(own) > 1 else ''}",
-            _PURPOSES[own[0].what],
+            _format_ranges([q.queue for q in queues]),
+            _format_ranges([n for q in queues for n in q.levels]),
+            f"{queues[0].weight}{' each' if len(queues) > 1 else ''}",
+            _PURPOSES[queues[0].purpose],
         )
-        for own in groups.values()
+        for queues in groups.values()
     ]
     return format_table(("queue", "levels", "weight", "for"), rows, 4)
 
 
-def _ranges(numbers: Sequence[int]) -> str:
+def _format_ranges(numbers: Sequence[int]) -> str:
     """Such as "1 2 6-15"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
@@ -83,7 +83,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return " ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else format_list(run) for run in runs)
 
 
-def _application_table(found: Sequence[Assigned]) -> str:
+def _format_shares(accounts: Sequence[ApplicationAccount]) -> str:
     heads = (
         "application",
         "level",
@@ -97,46 +97,46 @@ def _application_table(found: Sequence[Assigned]) -> str:
     )
     rows = [
         (
-            own.id,
-            str(own.level),
-            str(own.queue),
-            str(own.connections),
-            str(own.units),
-            f"{own.share:.1%}",
-            _slowdown(own),
-            _gain(own),
-            own.model,
+            account.id,
+            str(account.level),
+            str(account.queue),
+            str(account.connections),
+            str(account.units),
+            f"{account.share:.1%}",
+            _format_slowdown(account),
+            _format_gain(account),
+            account.model,
         )
-        for own in found
+        for account in accounts
     ]
     return format_table(heads, rows, 1)
 
 
-def _slowdown(own: Assigned) -> str:
-    return f"{'at least ' if own.at_least else ''}{own.slowdown:.3f}"
+def _format_slowdown(account: ApplicationAccount) -> str:
+    return f"{'at least ' if account.at_least else ''}{account.slowdown:.3f}"
 
 
-def _gain(own: Assigned) -> str:
-    in_seconds = "" if own.gain_s is None else f" ({format_seconds(own.gain_s)})"
-    return f"{own.gain:.4f}{in_seconds}"
+def _format_gain(account: ApplicationAccount) -> str:
+    in_seconds = "" if account.gain_s is None else f" ({format_seconds(account.gain_s)})"
+    return f"{account.gain:.4f}{in_seconds}"
 
 
-def _why(state: State, account: PortAccount) -> str:
-    total = sum(own.slowdown for own in account.applications)
+def _format_reasons(state: State, account: PortAccount) -> str:
+    count, total = len(account.applications), sum(own.slowdown for own in account.applications)
     lines = [
         f"Why: of all splits of {account.managed_share:.0%} of the link this one makes the total "
-        f"predicted slowdown least, {total:.3f} for {len(account.applications)}{_proof(account)}.",
-        _levels(state, account),
+        f"predicted slowdown least, {total:.3f} for {count}{_format_gap(account)}.",
+        _format_levels(state, account),
     ]
-    if any(queue.what == WAITING for queue in account.queues):
-        lines.append("What idle queues keep is taken from the largest queue's units.")
-    for own in account.applications:
-        if own.least is not None and own.least_share is not None:
+    if any(queue.purpose == WAITING for queue in account.queues):
+        lines.append("The units of idle queues are taken from the largest queue.")
+    for application in account.applications:
+        if application.least is not None and application.least_share is not None:
             lines.append(
-                f"{own.id} has less at {own.least}, {own.least_share:.1%}: more here "
-                "would bring it nothing."
+                f"{application.id} has less at {application.least}, {application.least_share:.1%}: "
+                "more here would bring it nothing."
             )
-    if any(own.at_least for own in account.applications):
+    if any(application.at_least for application in account.applications):
         lines.append(
             "The floors of the models do not fit: below the least share profiled, "
             "predictions are lower bounds."
@@ -144,13 +144,13 @@ def _why(state: State, account: PortAccount) -> str:
     return "\n".join(lines)
 
 
-def _proof(account: PortAccount) -> str:
+def _format_gap(account: PortAccount) -> str:
     if account.gap is None:
         return ""
     return f" (at most {account.gap:.2%} above the least possible in these units)"
 
 
-def _levels(state: State, account: PortAccount) -> str:
+def _format_levels(state: State, account: PortAccount) -> str:
     if account.step <= 1:
         return "Every level here has a queue of its own."
     step = f"step {account.step} of the hierarchy of {state.settings.levels} levels"
@@ -158,62 +158,82 @@ def _levels(state: State, account: PortAccount) -> str:
 
 
 def format_applications(
-    state: State, found: Sequence[Application], accounts: Sequence[PortAccount]
+    state: State, applications: Sequence[Application], accounts: Sequence[PortAccount]
 ) -> str:
     """Registrations of an application: what holds each back."""
     parts = []
-    for own in found:
-        mine = [
-            (account, assigned)
+    for application in applications:
+        shares = [
+            (account, share)
             for account in accounts
-            for assigned in account.applications
-            if assigned.id == own.id
+            for share in account.applications
+            if share.id == application.id
         ]
-        parts.append(_one(state, own, sorted(mine, key=lambda pair: pair[1].share)))
-    count = sum(own.name == found[0].name for own in state.applications.values()) if found else 0
-    if 1 < len(found) < count:
-        parts.append(f"And {count - len(found)} more: name one by its id.")
+        shares.sort(key=lambda pair: pair[1].share)
+        parts.append(_format_application(state, application, shares))
+    names = [application.name for application in state.applications.values()]
+    count = names.count(applications[0].name) if applications else 0
+    if 1 < len(applications) < count:
+        parts.append(f"And {count - len(applications)} more: name one by its id.")
     return "\n\n".join(parts)
 
 
-def _one(state: State, given: Application, mine: Sequence[tuple[PortAccount, Assigned]]) -> str:
+def _format_application(
+    state: State,
+    application: Application,
+    accounts: Sequence[tuple[PortAccount, ApplicationAccount]],
+) -> str:
     head = (
-        f"{given.id}: level {state.level_of(given.name)}, "
-        f"{format_count(len(given.connections), 'connection')}"
+        f"{application.id}: level {state.level_of(application.name)}, "
+        f"{format_count(len(application.connections), 'connection')}"
     )
-    if not mine:
+    if not accounts:
         return f"{head}; none of its paths has a managed port"
-    place, least = mine[0]
-    beside = _beside(state, place, given.id)
-    baseline = state.models[given.name].baseline_s
+    place, least = accounts[0]
+    beside = _format_neighbours(state, place, application.id)
+    baseline = state.models[application.name].baseline_s
     takes = "" if baseline is None else f", {format_seconds(baseline * least.slowdown)}"
     lines = [
         head,
         f"It has least at {place.port}: {least.share:.1%} of the link{beside}.",
-        f"Predicted: {_slowdown(least)} times its time with the whole link{takes}. One per cent "
-        f"of that link more would bring {_gain(least)}.",
+        f"Predicted: {_format_slowdown(least)} times its time with the whole link{takes}. "
+        f"One per cent of that link more would bring {_format_gain(least)}.",
     ]
     rows = [
         (
             str(account.port),
-            str(own.queue),
-            str(own.units),
-            f"{own.share:.1%}",
-            _slowdown(own),
-            _gain(own),
+            str(share.queue),
+            str(share.units),
+            f"{share.share:.1%}",
+            _format_slowdown(share),
+            _format_gain(share),
         )
-        for account, own in mine
+        for account, share in accounts
     ]
     heads = ("port", "queue", "units", "share", "slowdown", "1 % more brings")
     return "\n".join(lines) + "\n\n" + format_table(heads, rows, 1)
 
 
-def _beside(state: State, account: PortAccount, id_: str) -> str:
+def _format_neighbours(state: State, account: PortAccount, id_: str) -> str:
     assert state.plan is not None, "an application at a port has a plan"
     assert state.paths is not None, "an application at a port has a path"
-    told = state.plan.ports[state.paths.ports[account.port]]
-    others = [name for name in told.names if name != id_]
+    plan = state.plan.ports[state.paths.ports[account.port]]
+    others = [name for name in plan.names if name != id_]
     if not others:
         return ", where it is alone"
-    more = f" and {len(others) - MOST_BESIDE} more" if len(others) > MOST_BESIDE else ""
-    return f" beside {', '.join(others[:MOST_BESIDE])}{more}"
+    more = f" and {len(others) - MAX_NEIGHBOURS} more" if len(others) > MAX_NEIGHBOURS else ""
+    return f" beside {', '.join(others[:MAX_NEIGHBOURS])}{more}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Such as "3 ports"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def format_list(values: Iterable[int]) -> str:
+    return " ".join(map(str, values))
+
+
+def format_seconds(value: float) -> str:
+    """Four digits, and nothing below a millisecond."""
+    return f"{format_number(round(value, 3) if value >= 0.01 else value)} s"

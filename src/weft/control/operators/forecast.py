@@ -1,9 +1,11 @@
-"""What the models predict for every application under a plan.
+"""What the models predict for every application, now and after a proposal.
 
 An application is as fast as the least of its shares along its paths lets it be. Below the least
-share that was profiled nothing is predicted: the slowdown is at least that at the floor.
-Entry points: `forecasts`, `forecast_of`, `mean_slowdown`, `gain`. Shares are fractions of the link,
-times seconds.
+profiled share nothing is predicted: the slowdown is at least that at the floor. A proposal is
+evaluated by the same steps as `apply`, on the state as it is, and nothing is stored: the result
+agrees with what `apply` then does, as long as nothing else happens in between. Pure.
+Entry points: `forecast_all`, `forecast_application`, `mean_slowdown`, `marginal_gain`,
+`evaluate_proposal`. Shares are fractions of the link, times seconds.
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.control.policy.plan import PortPlan
+from weft.control.state.events import Apply, Proposal, Refusal
+from weft.control.state.key import Key
 from weft.control.state.state import State
+from weft.control.state.step import run_batch
 from weft.sensitivity.model import Sensitivity
-from weft.switches import PortName
+from weft.switches import PortName, Tables
 
 PER_CENT = 0.01
 
@@ -36,16 +41,16 @@ def forecast_all(state: State) -> dict[str, Forecast]:
     if state.plan is None or state.paths is None:
         return {}
     least: dict[str, tuple[float, PortName]] = {}
-    for port, told in state.plan.ports.items():
-        units, name = told.policy.units, state.paths.names[port]
-        for application, weight in zip(told.names, told.weights, strict=True):
+    for port, plan in state.plan.ports.items():
+        units, name = plan.policy.units, state.paths.names[port]
+        for application, weight in zip(plan.names, plan.weights, strict=True):
             share = weight / units
             if application not in least or (share, name) < least[application]:
                 least[application] = (share, name)
-    # A plan may for moments count connections of registrations that have just gone.
+    # A plan may for a moment count connections of registrations that have just ended.
     return {
-        id_: _forecast(state, id_, *found)
-        for id_, found in least.items()
+        id_: _forecast(state, id_, *where)
+        for id_, where in least.items()
         if id_ in state.applications
     }
 
@@ -60,20 +65,20 @@ def shares_of(state: State, id_: str) -> list[tuple[float, PortName]]:
     """What a registration has at each managed port of its paths."""
     if state.plan is None or state.paths is None:
         return []
-    own = [state.connections[name] for name in state.applications[id_].connections]
-    ports = {port for connection in own for port in state.ports_of(connection)}
-    found = [(port, state.plan.ports.get(port)) for port in ports]
+    connections = [state.connections[name] for name in state.applications[id_].connections]
+    ports = {port for connection in connections for port in state.ports_of(connection)}
+    plans = [(port, state.plan.ports.get(port)) for port in ports]
     return [
-        (told.weights[row] / told.policy.units, state.paths.names[port])
-        for port, told in found
-        if told is not None and (row := row_of(told, id_)) is not None
+        (plan.weights[row] / plan.policy.units, state.paths.names[port])
+        for port, plan in plans
+        if plan is not None and (row := find_row(plan, id_)) is not None
     ]
 
 
-def row_of(told: PortPlan, id_: str) -> int | None:
+def find_row(plan: PortPlan, id_: str) -> int | None:
     """Where a registration is among the columns of a port, if it is."""
-    row = bisect_left(told.names, id_)
-    return row if row < len(told.names) and told.names[row] == id_ else None
+    row = bisect_left(plan.names, id_)
+    return row if row < len(plan.names) and plan.names[row] == id_ else None
 
 
 def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
@@ -99,8 +104,78 @@ def marginal_gain(model: Sensitivity, share: float) -> float:
     return slowdown_at(model, from_share) - slowdown_at(model, from_share + PER_CENT)
 
 
-def mean_slowdown(found: Mapping[str, Forecast]) -> float:
+def mean_slowdown(forecasts: Mapping[str, Forecast]) -> float:
     """Of all that have a connection; 1 where nobody has."""
-    if not found:
+    if not forecasts:
         return 1.0
-    return sum(forecast.slowdown for forecast in found.values()) / len(found)
+    return sum(forecast.slowdown for forecast in forecasts.values()) / len(forecasts)
+
+
+_KEY = Key("plan", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortChange:
+    """A port's tables before (None: it had none) and after."""
+
+    port: PortName
+    before: Tables | None
+    after: Tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationChange:
+    """A registration before (None: absent, or without a connection) and after."""
+
+    id: str
+    name: str
+    before: Forecast | None
+    after: Forecast | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalEffects:
+    """What would change, and the mean predicted slowdown of all applications."""
+
+    ports: tuple[PortChange, ...]
+    applications: tuple[ApplicationChange, ...]
+    slowdown_before: float
+    slowdown_after: float
+    after: State
+
+
+def evaluate_proposal(state: State, proposal: Proposal) -> ProposalEffects | Refusal:
+    """What `apply` would change now."""
+    outcome = run_batch(state, [Apply(key=_KEY, proposal=proposal, now_s=0.0)])
+    (answer,) = outcome.answers
+    if isinstance(answer, Refusal):
+        return answer
+    before, after = forecast_all(state), forecast_all(outcome.state)
+    ports = [
+        PortChange(port=name, before=state.target.get(name), after=outcome.state.target[name])
+        for name in sorted(outcome.ports)
+    ]
+    return ProposalEffects(
+        ports=tuple(ports),
+        applications=_list_changes(state, outcome.state, before, after),
+        slowdown_before=mean_slowdown(before),
+        slowdown_after=mean_slowdown(after),
+        after=outcome.state,
+    )
+
+
+def _list_changes(
+    old: State, new: State, before: dict[str, Forecast], after: dict[str, Forecast]
+) -> tuple[ApplicationChange, ...]:
+    """Registrations that are new, end, or get another share."""
+    names = {
+        application.id: application.name
+        for state in (old, new)
+        for application in state.applications.values()
+    }
+    return tuple(
+        ApplicationChange(id=id_, name=name, before=before.get(id_), after=after.get(id_))
+        for id_, name in sorted(names.items())
+        if before.get(id_) != after.get(id_)
+        or (id_ in old.applications) != (id_ in new.applications)
+    )

@@ -1,19 +1,28 @@
 """A plan tried before it is applied: tables of ports, run by the packet simulator.
 
-Each flow sends as much as it may, at the level of its application. Every port that a flow passes
-arbitrates by its tables; one without tables has a single queue, as a port that nobody has told
-anything. Queues become virtual lanes (the simulator has 15: queues that no flow uses have none),
-weights entries of the low-priority table. InfiniBand's weights are taken as they are; HTB's, in
-kbit/s, are scaled to a round of about a megabyte, since HTB has no packet-sized steps to show; its
-latency lane, there limited in rate too, is limited here only in what it sends at once.
-Entry points: `tried`, `scenario_of`. Units: bits per second.
+Each flow sends as much as it can, at the level of its application: the result shows how the tables
+share the links, not how the applications would run. Every port on a flow's path arbitrates by its
+tables; a port without tables has a single queue. Queues become virtual lanes (the simulator has 15:
+queues that no flow uses have none), weights become entries of the low-priority table. InfiniBand's
+weights are taken as they are. HTB's, in kbit/s, are scaled to a round of about a megabyte, since
+HTB has no packet-sized steps; its latency lane, in HTB limited in rate too, is limited here only in
+its burst. Simulations for operators run in a process of their own (this module, run as a program),
+which ends with the process that waits for it.
+Entry points: `run_trial`, `build_scenario`; `build_run`, `simulate_run`. Units: bits per second.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+import json
+import pickle
+import signal
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from subprocess import PIPE
 from typing import Any, Literal
 
 from weft.control.policy.connection_path import find_connection_path
@@ -24,7 +33,8 @@ from weft.control.policy.port import (
     MAX_LIMIT,
     arbitration_entries,
 )
-from weft.errors import InputError
+from weft.control.state.state import Connection, State
+from weft.errors import InputError, WeftError
 from weft.fabric import Fabric, Port, write_toml
 from weft.fabric.soundness import MAX_LANES
 from weft.records import Scalar
@@ -53,7 +63,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What the flows got, in the order they were given; `ended` says how the run did."""
+    """Goodput of each flow; `ended` says how the run ended."""
 
     flows: tuple[Flow, ...]
     goodputs_bps: tuple[float, ...]
@@ -75,10 +85,10 @@ def run_trial(
     scheduler: Scheduler = "vlarb",
     seed: int = 1,
 ) -> Trial:
-    """What these flows get of a fabric whose ports have these tables."""
+    """Goodput of these flows on a fabric whose ports have these tables."""
     outcome = simulate(build_scenario(fabric, tables, flows, scheduler=scheduler, seed=seed))
-    found = outcome.record.quantities
-    goodputs = [found.get(f"{_name(n)}.goodput") for n in range(len(flows))]
+    quantities = outcome.record.quantities
+    goodputs = [quantities.get(f"{_flow_name(n)}.goodput") for n in range(len(flows))]
     return Trial(
         flows=tuple(flows),
         goodputs_bps=tuple(1e9 * g.value if isinstance(g, Scalar) else 0.0 for g in goodputs),
@@ -97,11 +107,14 @@ def build_scenario(
     """The scenario of the packet simulator that tries them."""
     if not flows:
         raise InputError("trial", "no flows", "give at least one")
-    used = _used(fabric, flows)
-    lane_of = _lanes(tables, used, fabric)
-    told = {port: _told(tables.get(_port_name(fabric, port)), lane_of, scheduler) for port in used}
-    common = Counter(tuple(one["sl2vl"]) for one in told.values()).most_common(1)[0][0]
-    duration_ps = _duration_ps(fabric, told)
+    used = _find_used_ports(fabric, flows)
+    lane_of = _assign_lanes(tables, used, fabric)
+    port_tables = {
+        port: _scenario_tables(tables.get(_port_name(fabric, port)), lane_of, scheduler)
+        for port in used
+    }
+    common = Counter(tuple(one["sl2vl"]) for one in port_tables.values()).most_common(1)[0][0]
+    duration_ps = _duration_ps(fabric, port_tables)
     data = {
         "name": f"trial of {len(flows)} flows",
         "seed": seed,
@@ -110,7 +123,7 @@ def build_scenario(
         "fabric": {"toml": write_toml(replace(fabric, lanes=len(lane_of)))},
         "lanes": {
             "sl2vl": list(common),
-            "port": [_entry(fabric, port, one, common) for port, one in told.items()],
+            "port": [_port_entry(fabric, port, one, common) for port, one in port_tables.items()],
         },
         "traffic": [_traffic(n, flow) for n, flow in enumerate(flows)],
     }
@@ -124,9 +137,9 @@ def _port_name(fabric: Fabric, port: Port) -> PortName:
     return PortName(fabric.nodes[port.node].name, port.port)
 
 
-def _used(fabric: Fabric, flows: Sequence[Flow]) -> dict[Port, set[int]]:
+def _find_used_ports(fabric: Fabric, flows: Sequence[Flow]) -> dict[Port, set[int]]:
     """The ports that flows or their acknowledgements may pass, and the levels that do."""
-    found: dict[Port, set[int]] = {}
+    levels: dict[Port, set[int]] = {}
     for flow in flows:
         if not 0 <= flow.level < _LEVELS:
             where = f"flow of {flow.application}"
@@ -134,53 +147,55 @@ def _used(fabric: Fabric, flows: Sequence[Flow]) -> dict[Port, set[int]]:
         source, target = fabric.index(flow.source), fabric.index(flow.target)
         for ends in ((source, target), (target, source)):
             for port in find_connection_path(fabric, flow.application, *ends).ports:
-                found.setdefault(port, set()).add(flow.level)
-    return found
+                levels.setdefault(port, set()).add(flow.level)
+    return levels
 
 
-def _lanes(
+def _assign_lanes(
     tables: Mapping[PortName, Tables], used: Mapping[Port, set[int]], fabric: Fabric
 ) -> dict[int, int]:
     """The lane of each queue that some flow is in; queue 0 has lane 0."""
     queues = {0}
     for port, levels in used.items():
-        told = tables.get(_port_name(fabric, port))
-        if told is not None:
-            queues |= {_queue(told, level) for level in levels}
+        port_tables = tables.get(_port_name(fabric, port))
+        if port_tables is not None:
+            queues |= {_queue_of_level(port_tables, level) for level in levels}
     if len(queues) > MAX_LANES:
         problem = f"{len(queues)} queues are used, and the simulator has {MAX_LANES} lanes"
         raise InputError("trial", problem, "try fewer levels at a time")
     return {queue: lane for lane, queue in enumerate(sorted(queues))}
 
 
-def _queue(told: Tables, level: int) -> int:
-    """Levels that a port was not told of go with unmanaged traffic."""
-    return told.queue_of[level if level < len(told.queue_of) else 0]
+def _queue_of_level(tables: Tables, level: int) -> int:
+    """Levels beyond the port's tables go with unmanaged traffic."""
+    return tables.queue_of[level if level < len(tables.queue_of) else 0]
 
 
-def _told(told: Tables | None, lane_of: Mapping[int, int], scheduler: Scheduler) -> dict[str, Any]:
+def _scenario_tables(
+    tables: Tables | None, lane_of: Mapping[int, int], scheduler: Scheduler
+) -> dict[str, Any]:
     """A port's tables as a scenario has them."""
-    if told is None:
+    if tables is None:
         return {"sl2vl": [0] * _LEVELS, "low": [[0, ENTRY_UNITS]]}
-    latency = None if told.lane is None else told.lane.queue
+    latency = None if tables.lane is None else tables.lane.queue
     served = {
         lane_of[queue]: weight
-        for queue, weight in enumerate(told.weights)
+        for queue, weight in enumerate(tables.weights)
         if weight and queue in lane_of and queue != latency
     }
-    units = _scaled(served) if scheduler == "htb" else served
-    found: dict[str, Any] = {
-        "sl2vl": [lane_of.get(_queue(told, level), 0) for level in range(_LEVELS)],
+    units = _scale_weights(served) if scheduler == "htb" else served
+    scenario: dict[str, Any] = {
+        "sl2vl": [lane_of.get(_queue_of_level(tables, level), 0) for level in range(_LEVELS)],
         "low": [list(entry) for entry in arbitration_entries(units)],
     }
-    if told.lane is not None and told.lane.queue in lane_of:
-        found["high"] = [[lane_of[told.lane.queue], ENTRY_UNITS]]
-        found["high_limit"] = _high_limit(told.lane, scheduler)
-    return found
+    if tables.lane is not None and tables.lane.queue in lane_of:
+        scenario["high"] = [[lane_of[tables.lane.queue], ENTRY_UNITS]]
+        scenario["high_limit"] = _high_limit(tables.lane, scheduler)
+    return scenario
 
 
-def _scaled(weights: Mapping[int, int]) -> dict[int, int]:
-    """As large as the table takes: then a share of one per cent is two packets of a round."""
+def _scale_weights(weights: Mapping[int, int]) -> dict[int, int]:
+    """As large as fits the table: one per cent is then two packets of a round."""
     room = ENTRY_UNITS * (MAX_ENTRIES - len(weights))
     total = sum(weights.values())
     return {lane: max(1, weight * room // total) for lane, weight in weights.items()}
@@ -190,24 +205,24 @@ def _high_limit(lane: Lane, scheduler: Scheduler) -> int:
     return lane.limit if scheduler == "vlarb" else min(lane.limit // LIMIT_BYTES, MAX_LIMIT)
 
 
-def _entry(
-    fabric: Fabric, port: Port, told: Mapping[str, Any], common: tuple[int, ...]
+def _port_entry(
+    fabric: Fabric, port: Port, tables: Mapping[str, Any], common: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Only maps unlike the common one are told, since each costs time on every packet's way."""
-    own = {key: value for key, value in told.items() if key != "sl2vl" or tuple(value) != common}
-    return {"node": fabric.nodes[port.node].name, "port": port.port, **own}
+    """Only maps unlike the common one are given: each costs time for every packet."""
+    keys = {key: value for key, value in tables.items() if key != "sl2vl" or tuple(value) != common}
+    return {"node": fabric.nodes[port.node].name, "port": port.port, **keys}
 
 
 # ---- Traffic ----------------------------------------------------------------------------------
 
 
-def _name(number: int) -> str:
+def _flow_name(number: int) -> str:
     return f"flow{number}"
 
 
 def _traffic(number: int, flow: Flow) -> dict[str, Any]:
     return {
-        "name": _name(number),
+        "name": _flow_name(number),
         "kind": "bandwidth",
         "from": flow.source,
         "to": flow.target,
@@ -216,9 +231,108 @@ def _traffic(number: int, flow: Flow) -> dict[str, Any]:
     }
 
 
-def _duration_ps(fabric: Fabric, told: Mapping[Port, Mapping[str, Any]]) -> int:
+def _duration_ps(fabric: Fabric, tables: Mapping[Port, Mapping[str, Any]]) -> int:
     """Many rounds of the longest table, and many packets, at the slowest of the ports."""
-    longest: int = max(sum(weight for _, weight in one["low"]) for one in told.values())
+    longest: int = max(
+        sum(weight for _, weight in port_tables["low"]) for port_tables in tables.values()
+    )
     units = max(_ROUNDS * longest, _LEAST_PACKETS * _PACKET_UNITS)
-    slowest = min(fabric.link_of[port].rate_bps for port in told)
+    slowest = min(fabric.link_of[port].rate_bps for port in tables)
     return round(units * _UNIT_BYTES * 8e12 / slowest)
+
+
+MAX_FLOWS = 500
+MAX_HOSTS = 1000
+PR_SET_PDEATHSIG = 1
+_REFUSED = 2  # exit status; standard error says why
+
+Rates = Mapping[str, float]  # of each registration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Flows on a fabric whose ports have these tables."""
+
+    fabric: Fabric
+    tables: Mapping[PortName, Tables]
+    flows: tuple[Flow, ...]
+    scheduler: Scheduler
+
+
+def build_run(state: State) -> Run | None:
+    """Of every connection over managed ports; None where there is none."""
+    if state.paths is None:
+        return None
+    flows = [
+        _flow(state, connection)
+        for connection in state.connections.values()
+        if connection.id not in state.missing_paths and state.ports_of(connection)
+    ]
+    hosts = len(state.paths.fabric.hosts)
+    if len(flows) > MAX_FLOWS or hosts > MAX_HOSTS:
+        problem = f"{len(flows)} connections between {hosts} hosts"
+        remedy = f"at most {MAX_FLOWS} and {MAX_HOSTS}: plan without it"
+        raise InputError("simulation", problem, remedy)
+    if not flows:
+        return None
+    htb = any(ability.scheduler == "htb" for ability in state.abilities.values())
+    return Run(
+        fabric=state.paths.fabric,
+        tables=dict(state.target),
+        flows=tuple(flows),
+        scheduler="htb" if htb else "vlarb",
+    )
+
+
+def _flow(state: State, connection: Connection) -> Flow:
+    assert state.paths is not None, "a connection with ports has a path"
+    source, target = (
+        state.paths.fabric.nodes[state.paths.host(name)].name
+        for name in (connection.source, connection.destination)
+    )
+    level = state.level_of(state.applications[connection.application].name)
+    return Flow(application=connection.application, source=source, target=target, level=level)
+
+
+async def simulate_run(*runs: Run | None) -> list[Rates]:
+    """The rate of each registration in each run. Cancelling it ends the process."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        output, errors = await child.communicate(pickle.dumps(runs))
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if child.returncode == _REFUSED:
+        raise InputError("simulation", errors.decode(errors="replace").strip())
+    if child.returncode:
+        raise InputError("simulation", f"its process ended with {child.returncode}", "plan without")
+    rates: list[Rates] = json.loads(output)
+    return rates
+
+
+def main() -> int:
+    """Runs come pickled on standard input, from the controller that started this process."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    runs: tuple[Run | None, ...] = pickle.load(sys.stdin.buffer)
+    try:
+        output = json.dumps([_simulate(run) for run in runs])
+    except WeftError as error:
+        print(error, file=sys.stderr)
+        return _REFUSED
+    sys.stdout.write(output)
+    return 0
+
+
+def _simulate(run: Run | None) -> Rates:
+    if run is None:
+        return {}
+    trial = run_trial(run.fabric, run.tables, run.flows, scheduler=run.scheduler)
+    return trial.by_application_bps
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

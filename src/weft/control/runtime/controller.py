@@ -24,7 +24,7 @@ from typing import Any
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
 
-from weft.control.operators.words import format_count
+from weft.control.operators.explain_text import format_count
 from weft.control.runtime.config import Config, unverified_note
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from weft.control.operators.proposal import evaluate_proposal
-from weft.control.operators.simulated_run import Rates, Run, build_run, simulate_run
+from weft.control.operators.forecast import evaluate_proposal
+from weft.control.operators.trial import Rates, Run, build_run, simulate_run
 from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from weft.control.operators import explain
-from weft.control.operators.explain import Assigned, PortAccount, find_registrations
+from weft.control.operators.explain import ApplicationAccount, PortAccount, find_registrations
 from weft.control.operators.explain_text import format_applications, format_port
-from weft.control.operators.forecast import Forecast, forecast_all
-from weft.control.operators.proposal import ApplicationChange, PortChange, ProposalEffects
+from weft.control.operators.forecast import (
+    ApplicationChange,
+    Forecast,
+    PortChange,
+    ProposalEffects,
+    forecast_all,
+)
 from weft.control.runtime.port_tracker import PortReport, Report
 from weft.control.service import weft_pb2 as pb
 from weft.control.service.refusals import Refused
@@ -234,14 +239,14 @@ def _build_account(account: PortAccount) -> pb.PortAccount:
         step=account.step,
         gap=account.gap,
         queues=[
-            pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.what)
+            pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.purpose)
             for q in account.queues
         ],
         applications=[_build_assigned(application) for application in account.applications],
     )
 
 
-def _build_assigned(assigned: Assigned) -> pb.Assigned:
+def _build_assigned(assigned: ApplicationAccount) -> pb.Assigned:
     return pb.Assigned(
         id=assigned.id,
         model=assigned.model,

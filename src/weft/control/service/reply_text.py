@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.control.operators.words import format_count, format_list, format_seconds
+from weft.control.operators.explain_text import format_count, format_list, format_seconds
 from weft.control.service import weft_pb2 as pb
 from weft.records.record_text import format_table
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +22,10 @@ Fate = Callable[[bytes], list[Arrival]]
 
 
 class Nodes:
-    """Answers every request with its own attribute modifier, after what fate does to it."""
+    """Answers every request with its own attribute modifier, after what fate does to it.
+
+    Time passes here only: a wait for nothing takes its whole time, an arrival a microsecond.
+    """
 
     def __init__(self, fate: Fate, seed: int = 0) -> None:
         self._fate = fate
@@ -30,6 +33,7 @@ class Nodes:
         self._under_way: list[Arrival] = []
         self.most_under_way = 0
         self.sent: list[tuple[Address, bytes]] = []
+        self.now_s = 1.0
 
     def send(self, mad: bytes, to: Address, timeout_s: float) -> None:
         assert timeout_s > 0
@@ -40,10 +44,16 @@ class Nodes:
     def receive(self, timeout_s: float) -> Arrival | None:
         assert timeout_s > 0
         if not self._under_way:
+            self.now_s += timeout_s
             return None
+        self.now_s += 1e-6
         return self._under_way.pop(self._random.randrange(len(self._under_way)))
 
     def close(self) -> None: ...
+
+
+def smps_of(nodes: Nodes, **options: Any) -> WindowedSmps:
+    return WindowedSmps(nodes, clock=lambda: nodes.now_s, **options)
 
 
 def answered(mad: bytes, status: int = 0) -> Arrival:
@@ -68,7 +78,7 @@ def test_each_request_gets_its_own_answer_in_whatever_order_they_come(
     count: int, window: int, seed: int
 ) -> None:
     nodes = Nodes(lambda mad: [answered(mad)], seed)
-    assert WindowedSmps(nodes, window=window).ask(requests(count)) == [
+    assert smps_of(nodes, window=window).ask(requests(count)) == [
         own_answer(n) for n in range(count)
     ]
     assert nodes.most_under_way <= window
@@ -84,13 +94,13 @@ def test_lost_late_and_doubled_answers_change_no_other(count: int, seed: int) ->
         return chance.choice([[answered(mad)], [answered(mad)] * 2, [lost], [lost, answered(mad)]])
 
     nodes = Nodes(fate, seed)
-    found = WindowedSmps(nodes, tries=100, timeout_s=0.001).ask(requests(count))
+    found = smps_of(nodes, tries=100, timeout_s=0.001).ask(requests(count))
     assert found == [own_answer(n) for n in range(count)]
 
 
 def test_a_request_without_an_answer_is_asked_again_until_its_tries_are_used() -> None:
     nodes = Nodes(lambda _: [])
-    (found,) = WindowedSmps(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
+    (found,) = smps_of(nodes, tries=3, timeout_s=0.001).ask([Smp(9, PORT_INFO, 4)])
     assert isinstance(found, Refusal)
     assert "LID 9 does not answer (3 requests, 0.001 s each)" in found.problem
     assert len(nodes.sent) == 3
@@ -103,7 +113,7 @@ def test_an_address_that_is_silent_is_given_up_for_the_rest_of_the_batch() -> No
         return [] if modifier % 5 == 0 else [answered(mad)]  # LID 1
 
     nodes = Nodes(fate)
-    found = WindowedSmps(nodes, window=4, tries=2, timeout_s=0.001).ask(requests(100))
+    found = smps_of(nodes, window=4, tries=2, timeout_s=0.001).ask(requests(100))
     assert [isinstance(answer, Refusal) for answer in found] == [n % 5 == 0 for n in range(100)]
     assert sum(to == 1 for to, _ in nodes.sent) <= 4 * 2
 
@@ -117,36 +127,34 @@ def test_one_answer_that_is_lost_for_good_costs_no_other_of_its_address() -> Non
         (modifier,) = struct.unpack_from(">I", mad, 20)
         return [] if modifier == 7 else [answered(mad)]
 
-    found = WindowedSmps(Nodes(fate), window=4, tries=2, timeout_s=0.001).ask(to_one_address(50))
+    found = smps_of(Nodes(fate), window=4, tries=2, timeout_s=0.001).ask(to_one_address(50))
     assert [isinstance(answer, Refusal) for answer in found] == [n == 7 for n in range(50)]
 
 
 def test_an_address_that_falls_silent_is_given_up_although_it_has_answered() -> None:
     nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) <= 20 else [])
-    found = WindowedSmps(nodes, window=4, tries=2, timeout_s=0.001).ask(to_one_address(500))
+    found = smps_of(nodes, window=4, tries=2, timeout_s=0.001).ask(to_one_address(500))
     assert [isinstance(answer, Refusal) for answer in found] == [n >= 20 for n in range(500)]
     assert len(nodes.sent) <= 20 + 2 * 4 * 2
 
 
 def test_a_batch_can_have_more_patience() -> None:
-    # Silent for the tries of other batches. Each later try is answered, as a busy machine may be
-    # late to see one of the answers.
-    nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) > 2 else [])
-    smps = WindowedSmps(nodes, tries=2, timeout_s=0.001)
-    assert smps.ask([Smp(3, PORT_INFO, 7)], tries=100) == [own_answer(7)]
+    nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) == 3 else [])
+    smps = smps_of(nodes, tries=2, timeout_s=0.001)
+    assert smps.ask([Smp(3, PORT_INFO, 7)], tries=3) == [own_answer(7)]
 
 
 def test_a_busy_port_is_asked_again_after_a_pause() -> None:
     statuses = [0x1, 0x1, 0x0]
     nodes = Nodes(lambda mad: [answered(mad, statuses.pop(0))])
-    started = time.monotonic()
-    assert WindowedSmps(nodes, timeout_s=0.01).ask([Smp(3, PORT_INFO, 7)]) == [own_answer(7)]
-    assert time.monotonic() - started >= 2 * 0.01
+    started_s = nodes.now_s
+    assert smps_of(nodes, timeout_s=0.01).ask([Smp(3, PORT_INFO, 7)]) == [own_answer(7)]
+    assert nodes.now_s - started_s == pytest.approx(2 * 0.01, abs=1e-4)
 
 
 def test_a_port_that_stays_busy_is_given_up_and_that_is_said() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1)])
-    found = WindowedSmps(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
+    found = smps_of(nodes, window=2, tries=3, timeout_s=0.001).ask(to_one_address(100))
     busy = Refusal("LID 1 says that it is busy (3 requests, 0.001 s each)", is_silence=True)
     assert found == [busy] * 100
     assert len(nodes.sent) <= 2 * 3
@@ -159,7 +167,7 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
         return [answered(mad)]
 
     nodes = Nodes(fate)
-    smps = WindowedSmps(nodes, window=4)
+    smps = smps_of(nodes, window=4)
     found = smps.ask(to_one_address(50))
     refused = [answer for answer in found if isinstance(answer, Refusal)]
     assert set(refused) == {
@@ -171,14 +179,14 @@ def test_an_adapter_that_fails_refuses_what_is_left_and_no_more() -> None:
 
 def test_a_status_is_the_answer_and_is_not_asked_again() -> None:
     nodes = Nodes(lambda mad: [answered(mad, 0x1C)])
-    found = WindowedSmps(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
+    found = smps_of(nodes).ask([Smp((1, 2), PORT_INFO, 7)])
     assert found == [Refusal("the path 0,1,2 a value is invalid (status 0x1c)")]
     assert len(nodes.sent) == 1
 
 
 def test_the_key_is_in_every_request() -> None:
     nodes = Nodes(lambda mad: [answered(mad)])
-    WindowedSmps(nodes, m_key=0x1122334455667788).ask(requests(3))
+    smps_of(nodes, m_key=0x1122334455667788).ask(requests(3))
     assert {mad[24:32].hex() for _, mad in nodes.sent} == {"1122334455667788"}
 
 

@@ -20,7 +20,7 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -234,8 +234,10 @@ class WindowedSmps:
         window: int = WINDOW,
         tries: int = TRIES,
         timeout_s: float = TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._device = device
+        self._clock = clock
         self._m_key = m_key
         self._window = window
         self._tries = tries
@@ -282,7 +284,7 @@ class WindowedSmps:
                 batch.answers[waiting.index] = batch.given_up[request.to]
                 continue
             self._transaction = self._transaction % _TRANSACTIONS + 1
-            now_s = time.monotonic()
+            now_s = self._clock()
             waiting.tries, waiting.is_busy = waiting.tries + 1, False
             waiting.first_s = min(waiting.first_s, now_s)
             waiting.until_s = now_s + self._timeout_s
@@ -294,11 +296,11 @@ class WindowedSmps:
     def _receive(self, batch: _Batch) -> None:
         # Requests wait in the order of sending: the first is the first to be given up.
         oldest = next(iter(batch.in_flight.values()))
-        left_s = oldest.until_s - time.monotonic()
+        left_s = oldest.until_s - self._clock()
         arrival = self._device.receive(min(left_s, _MAX_TURN_S)) if left_s > 0 else None
         if arrival is not None:
             self._accept(arrival)
-        elif time.monotonic() >= oldest.until_s:
+        elif self._clock() >= oldest.until_s:
             transaction = next(iter(batch.in_flight))
             del self._in_flight[transaction]
             self._retry(batch, batch.in_flight.pop(transaction))
@@ -317,7 +319,7 @@ class WindowedSmps:
             self._retry(batch, waiting)
             return
         to = batch.requests[waiting.index].to
-        batch.heard_s[to] = time.monotonic()
+        batch.heard_s[to] = self._clock()
         batch.answers[waiting.index] = (
             answer.data
             if not answer.status

@@ -51,8 +51,8 @@ def test_exactly_the_ports_of_a_path_are_written(rig: Rig) -> None:
     assert rig.switches.writes == [set(rig.engine.state.target)]
     assert is_programmed(rig)
     report = rig.reconciler.report()
-    assert (report.programmed, report.count) == (1, len(rig.engine.state.target))
-    assert (report.pending, report.failing) == (0, {})
+    assert (report.counts.programmed, report.counts.ports) == (1, len(rig.engine.state.target))
+    assert (report.counts.ports_pending, report.failing) == (0, {})
     untouched = set(rig.switches.held) - set(rig.engine.state.target)
     assert all(isinstance(rig.switches.held[name], Foreign) for name in untouched)
 
@@ -68,7 +68,7 @@ def test_a_port_that_has_what_it_should_is_not_written_again(tmp_path: Path) -> 
     again.turn()
     again.turn()
     assert rig.switches.writes == []
-    assert again.reconciler.report().programmed == 1
+    assert again.reconciler.report().counts.programmed == 1
     again.close()
 
 
@@ -76,7 +76,7 @@ def test_ports_that_were_never_read_are_left_to_the_drivers_own_read(tmp_path: P
     rig = Rig(tmp_path / "control.db", settings=Settings(take_over=True), pace=PACE)
     rig.settle()
     assert is_programmed(rig)
-    assert rig.reconciler.report().count == len(ports_of(FABRIC))
+    assert rig.reconciler.report().counts.ports == len(ports_of(FABRIC))
     assert rig.switches.reads == []
     rig.close()
 
@@ -107,9 +107,9 @@ def test_what_cannot_be_read_is_not_written_over(rig: Rig) -> None:
     rig.turn()
     assert mute not in set().union(*rig.switches.writes)
     report = rig.reconciler.report(with_ports=True)
-    assert (report.ports[mute].status, report.failing) == ("failing", {mute: "no answer"})
-    assert (report.count, report.pending) == (len(rig.engine.state.target), 0)
-    assert report.programmed == 0
+    assert (report.by_port[mute].status, report.failing) == ("failing", {mute: "no answer"})
+    assert (report.counts.ports, report.counts.ports_pending) == (len(rig.engine.state.target), 0)
+    assert report.counts.programmed == 0
 
 
 def test_a_port_that_fails_is_tried_again_ever_later_and_holds_up_no_other(rig: Rig) -> None:
@@ -139,10 +139,10 @@ def test_drift_is_found_within_the_time_of_a_check_and_repaired_at_once(rig: Rig
     rig.switches.held[name] = Tables(queue_of=told.queue_of, weights=tuple(reversed(told.weights)))
     rig.clock.now_s += 5.0
     rig.turn()
-    assert rig.reconciler.report().drifts == 0
+    assert rig.reconciler.report().counts.drifts == 0
     rig.clock.now_s += 5.1
     rig.turn()
-    assert rig.reconciler.report().drifts == 1
+    assert rig.reconciler.report().counts.drifts == 1
     rig.clock.now_s += 0.02
     rig.turn()
     assert is_programmed(rig)
@@ -161,7 +161,7 @@ def test_a_target_that_changes_while_a_port_fails_is_written_when_it_recovers(ri
     rig.clock.now_s += 31.0
     rig.settle()
     assert is_programmed(rig)
-    assert rig.reconciler.report().programmed == 2
+    assert rig.reconciler.report().counts.programmed == 2
 
 
 def test_a_fabric_that_changes_is_noticed_and_connections_take_their_new_paths(rig: Rig) -> None:
@@ -194,14 +194,14 @@ def test_a_switch_that_leaves_the_fabric_is_not_counted_as_failing(rig: Rig) -> 
         rig.clock.now_s += 3.0
         rig.settle()
     report = rig.reconciler.report(with_ports=True)
-    assert "spine0" not in {name.node for name in report.ports}
+    assert "spine0" not in {name.node for name in report.by_port}
     assert report.failing == {}
     rig.switches.fabric = FABRIC
     rig.switches.broken.clear()
     rig.clock.now_s += 61.0
     rig.settle()
     assert is_programmed(rig)
-    assert rig.reconciler.report().programmed == 1
+    assert rig.reconciler.report().counts.programmed == 1
 
 
 # ---- A fabric that is seen in part ------------------------------------------------------------
@@ -354,7 +354,7 @@ def test_its_threads_program_what_is_wanted_and_end_when_they_are_told(tmp_path:
     try:
         until(lambda: rig.engine.state.paths is not None)
         start(rig)
-        until(lambda: is_programmed(rig) and not rig.reconciler.report().pending)
+        until(lambda: is_programmed(rig) and not rig.reconciler.report().counts.ports_pending)
         rig.switches.broken.update(rig.engine.state.target)
         start(rig, "keen", 2)
         until(lambda: len(rig.reconciler.report().failing) == len(rig.engine.state.target))
@@ -462,7 +462,7 @@ def test_a_sweep_that_finds_much_drift_is_told_in_a_line(rig: Rig) -> None:
     assert is_programmed(rig)
     more = f", and {len(rig.engine.state.target) - 1} more ports"
     assert [line.endswith(more) for line in rig.told[before:]] == [True, True]
-    assert rig.reconciler.report().drifts == len(rig.engine.state.target)
+    assert rig.reconciler.report().counts.drifts == len(rig.engine.state.target)
 
 
 # ---- Writes that fail -------------------------------------------------------------------------
@@ -548,7 +548,7 @@ def test_a_port_that_has_recovered_is_retried_soon_when_it_fails_again() -> None
 def test_a_port_that_leaves_and_comes_back_is_not_failing_any_more() -> None:
     tracker = tracker_with_a_failing_port(failures=6)
     tracker.set_fabric_ports({BESIDE, FAR})
-    assert tracker.report(0.0, with_ports=False).count == 2
+    assert tracker.report(0.0, with_ports=False).counts.ports == 2
     tracker.set_fabric_ports({FAILING, BESIDE, FAR})
     assert tracker.take_changed(10) == [FAILING]
 

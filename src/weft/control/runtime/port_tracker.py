@@ -38,18 +38,26 @@ class PortReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """Counts of the ports of a fabric, and the failing ones with the reason.
+class PortCounts:
+    """Numbers for the service's status message, which has fields of the same names."""
 
-    `programmed` is the last revision that every port has. `ports` is empty unless asked for.
+    programmed: int = 0  # the last revision that every port has
+    ports: int = 0  # with a target, in the fabric
+    ports_pending: int = 0
+    ports_failing: int = 0
+    drifts: int = 0  # since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The ports of a fabric, and the failing ones with the reason.
+
+    `by_port` is empty unless requested.
     """
 
-    programmed: int = 0
-    drifts: int = 0
-    count: int = 0
-    pending: int = 0
-    failing: Mapping[PortName, str] = field(default_factory=dict)
-    ports: Mapping[PortName, PortReport] = field(default_factory=dict)
+    counts: PortCounts
+    failing: Mapping[PortName, str]
+    by_port: Mapping[PortName, PortReport]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,14 +280,15 @@ class PortTracker:
         failing = {n: self.ports[n].problem for ports in self._failing.values() for n in ports}
         listed = (name for name in self.ports if name in self._present) if with_ports else ()
         revisions = (self.ports[name].revision - 1 for name in self._unprogrammed)
-        return Report(
+        counts = PortCounts(
             programmed=min([self.revision, *revisions]),
+            ports=len(self._present),
+            ports_pending=len(self._unprogrammed) - len(failing),
+            ports_failing=len(failing),
             drifts=self.drifts,
-            count=len(self._present),
-            pending=len(self._unprogrammed) - len(failing),
-            failing=failing,
-            ports={name: _report_port(self.ports[name], now_s) for name in listed},
         )
+        by_port = {name: _report_port(self.ports[name], now_s) for name in listed}
+        return Report(counts=counts, failing=failing, by_port=by_port)
 
 
 def _report_port(port: _Port, now_s: float) -> PortReport:

@@ -6,7 +6,7 @@ Entry points: `status_reply`, `plan_reply`, `explain_port`, `explain_application
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 
 from weft.control.operators import explain
@@ -61,21 +61,18 @@ def build_status(now: Snapshot, request: pb.StatusRequest) -> pb.StatusReply:
     without = len(state.connections) if state.paths is None else len(state.missing_paths)
     reply = pb.StatusReply(
         revision=state.revision,
-        programmed=report.programmed,
         held=state.held_revision,
         applications=len(state.applications),
         connections=len(state.connections),
         connections_without_path=without,
-        ports=report.count,
-        # Connections that the plan does not count yet concern at least one port.
-        ports_pending=report.pending + (state.pending is not None),
-        ports_failing=len(report.failing),
-        drifts=report.drifts,
+        **asdict(report.counts),
         up_s=now.up_s,
         levels=0 if state.levels is None else len(state.levels.levels),
         models=len(state.models) - len(state.withdrawn),
         problems=_list_problems(now),
     )
+    # Connections that the plan does not count yet concern at least one port.
+    reply.ports_pending += state.pending is not None
     if request.applications:
         reply.listed_applications.extend(_list_applications(now))
     if request.ports:
@@ -143,7 +140,7 @@ def _build_application(
 
 def _list_ports(now: Snapshot) -> Iterable[pb.PortState]:
     state = now.state
-    for name, report in sorted(now.report.ports.items()):
+    for name, report in sorted(now.report.by_port.items()):
         yield _build_port(state, name, report)
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from weft._core import DelayConfig
 from weft.errors import InputError
 from weft.measure.peer.admission import Limits, find_excess
 from weft.measure.peer.channel_spec import (
@@ -17,6 +18,8 @@ from weft.measure.peer.channel_spec import (
     read_channels,
     server_fields,
 )
+from weft.measure.peer.endpoint_fields import delay_fields
+from weft.measure.settings.options import Settings, options_of
 from weft.wire import ProtocolError
 
 ECHO = {"transport": "tcp"}
@@ -61,6 +64,14 @@ def test_what_one_side_sends_the_other_receives():
 
 def test_a_plain_channel_fits():
     assert problems(echo()) == []
+
+
+def test_a_setting_names_a_field_of_the_core_once() -> None:
+    names = [option.config for _, option in options_of(Settings).values() if option.config]
+    assert len(set(names)) == len(names)
+    assert set(names) <= CONFIG.keys()
+    delay = DelayConfig()
+    assert all(hasattr(delay, name) for name in delay_fields(Settings()))
 
 
 def test_every_field_has_the_core_s_name_and_default():

@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._core import EndpointConfig, LoopSpec
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
+from weft.measure.settings.cpu_placement import AUTO
 
 Value = str | int | float | bool
 _COUNT = range(1 << 32)
@@ -22,48 +22,52 @@ _SLOTS = range(1, 1 << 32)
 _RATE = "rate"  # finite, not negative
 Kind = type[str] | type[bool] | range | str
 
-# Fields of EndpointConfig that a client chooses: the default, and what a value may be.
-CONFIG: Mapping[str, tuple[Value, Kind]] = {
-    "transport": ("", str),
-    "device": ("", str),
-    "endpoint": ("", str),
-    "address": ("", str),
-    "send_bytes": (64, _COUNT),
-    "receive_bytes": (64, _COUNT),
-    "depth": (1, _SLOTS),
-    "receive_depth": (1, _SLOTS),
-    "remote_bytes": (0, range(1 << 48)),
-    "one_buffer": (False, bool),
-    "events": (False, bool),
-    "inline_bytes": (0, _COUNT),
-    "offset": (0, range(1 << 20)),
-    "pages": ("auto", str),
-    "node": (-1, range(-1, 1024)),
-    "port": (1, range(1, 256)),
-    "gid_index": (-1, range(-1, 1 << 16)),
-    "path_mtu": (0, range(1 << 16)),
-    "service_level": (0, range(16)),
-    "traffic_class": (0, range(256)),
-    "priority": (-1, range(-1, 16)),
-    "device_timestamps": (False, bool),
-    "delivery": (False, bool),
-    "congestion": ("", str),
-    "nagle": (False, bool),
-    "busy_poll_us": (0, range(1 << 20)),
-}
-LOOP: Mapping[str, tuple[Value, Kind]] = {
-    "count": (0, range(1 << 63)),
-    "duration_ns": (0, range(1 << 63)),
-    "warmup": (0, range(1 << 63)),
-    "bytes": (64, _COUNT),
-    "op": ("send", str),
-    "block": (False, bool),
-    "validate": (False, bool),
-    "cpu": (ANYWHERE, range(AUTO, 1 << 16)),
-    "loss_timeout_ns": (1_000_000_000, range(5_000_000_001)),
-    "seed": (1, range(1 << 64)),
-}
-OPTIONS: Mapping[str, tuple[Value, Kind]] = {
+Fields = Mapping[str, tuple[Value, Kind]]  # the default, and what a value may be
+
+
+def _read_fields(core: object, ranges: Mapping[str, range], without: Sequence[str]) -> Fields:
+    """Names, types and defaults as the core declares them; integers are counts unless in ranges."""
+    fields: dict[str, tuple[Value, Kind]] = {}
+    for name in dir(core):
+        if not name.startswith("_") and name not in without:
+            default = getattr(core, name)
+            kind = type(default)
+            fields[name] = (default, ranges.get(name, _COUNT) if kind is int else kind)
+    return fields
+
+
+# What a client may choose of the server's endpoint and of its loop.
+CONFIG = _read_fields(
+    EndpointConfig(),
+    {
+        "depth": _SLOTS,
+        "receive_depth": _SLOTS,
+        "remote_bytes": range(1 << 48),
+        "offset": range(1 << 20),
+        "node": range(-1, 1024),
+        "port": range(1, 256),
+        "gid_index": range(-1, 1 << 16),
+        "path_mtu": range(1 << 16),
+        "service_level": range(16),
+        "traffic_class": range(256),
+        "priority": range(-1, 16),
+        "busy_poll_us": range(1 << 20),
+    },
+    without=("server", "class_is_optional", "delay"),
+)
+LOOP = _read_fields(
+    LoopSpec(),
+    {
+        "count": range(1 << 63),
+        "duration_ns": range(1 << 63),
+        "warmup": range(1 << 63),
+        "cpu": range(AUTO, 1 << 16),
+        "loss_timeout_ns": range(5_000_000_001),
+        "seed": range(1 << 64),
+    },
+    without=("samples",),
+)
+OPTIONS: Fields = {
     "window": (1, _SLOTS),
     "post_list": (1, _SLOTS),
     "signal_every": (1, _SLOTS),
@@ -146,32 +150,32 @@ def encode_channel(spec: ChannelSpec) -> dict[str, Any]:
 
 def read_channels(values: Sequence[Any]) -> tuple[list[ServedChannel], list[InputError]]:
     """The channels that a client asks for, and everything that is wrong with them."""
-    found: list[ServedChannel] = []
+    channels: list[ServedChannel] = []
     problems: list[InputError] = []
     if len(values) > MAX_CHANNELS:
         problem = f"{len(values)} of them, at most {MAX_CHANNELS} are possible"
         return [], [InputError("channels", problem, "ask for fewer")]
     for number, value in enumerate(values):
         where = f"channel {number}"
-        wrong = _shape(value, where)
+        wrong = _check_shape(value, where)
         if not wrong:
-            channel, wrong = _read(value, where)
-            wrong += _inconsistent(channel) if not wrong else []
-            found.append(channel)
+            channel, wrong = _read_channel(value, where)
+            wrong += _check_sizes(channel) if not wrong else []
+            channels.append(channel)
         problems += wrong
     if not values:
         problems.append(InputError("channels", "there are none", "ask for at least one"))
-    return found, problems + ([] if problems else _mixed_threads(found))
+    return channels, problems + ([] if problems else _check_threads(channels))
 
 
-def shorten_problems(problems: Sequence[InputError]) -> list[InputError]:
+def limit_problems(problems: Sequence[InputError]) -> list[InputError]:
     """As many as can be read, and how many more there are."""
     rest = problems[MAX_PROBLEMS:]
     count = [InputError("channels", f"{len(rest)} more do not fit")] if rest else []
     return [*problems[:MAX_PROBLEMS], *count]
 
 
-def _shape(value: Any, where: str) -> list[InputError]:
+def _check_shape(value: Any, where: str) -> list[InputError]:
     kinds = {"config": dict, "role": str, "loop": dict, "options": dict, "thread": int}
     if not isinstance(value, dict) or value.keys() != kinds.keys():
         return [InputError(where, f"does not have the fields {', '.join(kinds)}")]
@@ -182,43 +186,48 @@ def _shape(value: Any, where: str) -> list[InputError]:
     ]
 
 
-def _read(value: Mapping[str, Any], where: str) -> tuple[ServedChannel, list[InputError]]:
+def _read_channel(value: Mapping[str, Any], where: str) -> tuple[ServedChannel, list[InputError]]:
     problems: list[InputError] = []
     if value["role"] not in ROLES:
-        problems.append(InputError(where, f"role {_shown(value['role'])} is unknown", _one(ROLES)))
+        problems.append(
+            InputError(
+                where, f"role {_format_value(value['role'])} is unknown", _list_choices(ROLES)
+            )
+        )
     channel = ServedChannel(
         where=where,
-        config=_fields(value["config"], CONFIG, where, problems),
+        config=_read_values(value["config"], CONFIG, where, problems),
         role=value["role"],
-        loop=_fields(value["loop"], LOOP, where, problems),
-        options=_fields(value["options"], OPTIONS, where, problems),
+        loop=_read_values(value["loop"], LOOP, where, problems),
+        options=_read_values(value["options"], OPTIONS, where, problems),
         thread=value["thread"],
     )
     transport = channel.config["transport"]
     if transport not in OVER_PEERS:
-        problem = f"transport {_shown(transport)} does not go between peers"
-        problems.append(InputError(where, problem, _one(OVER_PEERS)))
+        problem = f"transport {_format_value(transport)} does not go between peers"
+        problems.append(InputError(where, problem, _list_choices(OVER_PEERS)))
     return channel, problems
 
 
-def _fields(
-    given: Mapping[str, Any],
-    known: Mapping[str, tuple[Value, Kind]],
-    where: str,
-    problems: list[InputError],
+def _read_values(
+    request: Mapping[str, Any], fields: Fields, where: str, problems: list[InputError]
 ) -> dict[str, Any]:
-    for name in given.keys() - known.keys():
-        problems.append(InputError(where, f"unknown field {_shown(name)}", _one(tuple(known))))
+    for name in request.keys() - fields.keys():
+        problems.append(
+            InputError(where, f"unknown field {_format_value(name)}", _list_choices(tuple(fields)))
+        )
     values = {}
-    for name, (default, kind) in known.items():
-        values[name] = given.get(name, default)
-        if wrong := _wrong(values[name], kind):
-            problems.append(InputError(where, f"{name} {_shown(values[name])} is not {wrong}"))
+    for name, (default, kind) in fields.items():
+        values[name] = request.get(name, default)
+        if wrong := _describe_kind(values[name], kind):
+            problems.append(
+                InputError(where, f"{name} {_format_value(values[name])} is not {wrong}")
+            )
             values[name] = default
     return values
 
 
-def _wrong(value: object, kind: Kind) -> str:
+def _describe_kind(value: object, kind: Kind) -> str:
     """What the value should be, if it is not."""
     if isinstance(kind, range):
         inside = type(value) is int and value in kind
@@ -231,7 +240,7 @@ def _wrong(value: object, kind: Kind) -> str:
     return "" if type(value) is str and len(value) <= MAX_TEXT else "a short text"
 
 
-def _inconsistent(channel: ServedChannel) -> list[InputError]:
+def _check_sizes(channel: ServedChannel) -> list[InputError]:
     """Sizes and windows that the endpoint's slots cannot hold."""
     config, loop, options = channel.config, channel.loop, channel.options
     written = options["remote_slots"] * loop["bytes"]
@@ -262,7 +271,7 @@ def _inconsistent(channel: ServedChannel) -> list[InputError]:
     ]
 
 
-def _mixed_threads(channels: Sequence[ServedChannel]) -> list[InputError]:
+def _check_threads(channels: Sequence[ServedChannel]) -> list[InputError]:
     first: dict[int, ServedChannel] = {}
     problems = []
     for channel in channels:
@@ -282,7 +291,7 @@ def _mixed_threads(channels: Sequence[ServedChannel]) -> list[InputError]:
 def endpoint_config(fields: Mapping[str, Any], *, server: bool) -> EndpointConfig:
     """The core's configuration; unknown or wrong fields are told."""
     problems: list[InputError] = []
-    values = _fields(fields, CONFIG, "endpoint", problems)
+    values = _read_values(fields, CONFIG, "endpoint", problems)
     if problems:
         raise problems[0]
     config = EndpointConfig()
@@ -299,9 +308,9 @@ def loop_spec(values: Mapping[str, Any]) -> LoopSpec:
     return loop
 
 
-def _one(names: Sequence[str]) -> str:
+def _list_choices(names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}"
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return ascii(value)[:60]

@@ -32,8 +32,8 @@ from weft.measure.peer.channel_spec import (
     client_fields,
     encode_channel,
     endpoint_config,
+    limit_problems,
     read_channels,
-    shorten_problems,
 )
 from weft.measure.peer.local_server import LocalServer
 from weft.wire import (
@@ -386,7 +386,7 @@ class Channels:
         problems += find_excess(channels, self._peer.limits)
         problems += find_missing_transports(channels) if not problems else []
         if problems:
-            raise combine_errors(self._peer.where, shorten_problems(problems))
+            raise combine_errors(self._peer.where, limit_problems(problems))
 
     def _config(self, spec: ChannelSpec) -> EndpointConfig:
         fields = bind_to_host(client_fields(spec), self._peer.local_host)

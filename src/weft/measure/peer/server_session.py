@@ -32,8 +32,8 @@ from weft.measure.peer.admission import (
 from weft.measure.peer.channel_spec import (
     ServedChannel,
     bind_to_host,
+    limit_problems,
     read_channels,
-    shorten_problems,
 )
 from weft.measure.peer.served_test import ServedTest
 from weft.wire import Connection, ConnectionLost, Failure, ProtocolError
@@ -141,7 +141,7 @@ class Session:
     def _refuse(self, problems: Sequence[InputError]) -> None:
         """Says what does not fit; the session goes on."""
         self._drop_test()
-        shown = [Failure.from_error(problem) for problem in shorten_problems(problems)]
+        shown = [Failure.from_error(problem) for problem in limit_problems(problems)]
         self._connection.send(messages.Refused(shown))
 
     def _drop_test(self) -> None:

@@ -18,10 +18,10 @@ from weft._core import Counts, Endpoint, Histogram, StopFlag, ping_pong, post_po
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Channels, open_peer
 from weft.measure.peer.endpoint_fields import (
+    count_receives,
     echo_channel,
     endpoint_fields,
     loop_spec,
-    receives,
     sink_channel,
 )
 from weft.measure.plan.plan import Flow, Generator
@@ -70,7 +70,7 @@ def _loopback_fields(settings: Settings) -> Report:
         send_bytes=size,
         receive_bytes=size,
         depth=1,
-        receive_depth=receives(size, 1),
+        receive_depth=count_receives(size, 1),
         **TIMED,
     )
 

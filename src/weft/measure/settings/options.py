@@ -72,6 +72,7 @@ class Option:
     help: str
     metavar: str = "N"
     only: tuple[str, ...] = ()  # transports that have it; empty: all
+    config: str = ""  # the field of EndpointConfig that it sets as it is
 
 
 def option(
@@ -81,9 +82,10 @@ def option(
     help: str,
     metavar: str = "N",
     only: tuple[str, ...] = (),
+    config: str = "",
 ) -> Any:
     """A field of a settings class."""
-    declared = Option(name=name, read=read, help=help, metavar=metavar, only=only)
+    declared = Option(name=name, read=read, help=help, metavar=metavar, only=only, config=config)
     return field(default=default, metadata={"option": declared})
 
 
@@ -111,6 +113,7 @@ class Settings:
         "kind of endpoint: rc, uc, ud, srd (verbs), rdm, msg, dgram (ofi); rc, ud (delay)",
         "KIND",
         only=("verbs", "ofi", "delay"),
+        config="endpoint",
     )
     size_bytes: int = option(64, "size", values.size(), "bytes of each message", "SIZE")
     count: int | None = option(
@@ -146,6 +149,7 @@ class Settings:
         values.choice("auto", "2M", "thp", "4K"),
         "pages of the buffers: auto, 2M, thp or 4K",
         "PAGES",
+        config="pages",
     )
     numa: int = option(-1, "numa", values.whole(-1, 1023), "NUMA node of the buffers")
     samples: int = option(0, "samples", values.whole(0, 10**8), "raw samples to keep")
@@ -163,22 +167,51 @@ class Settings:
         "traffic class (the whole TOS byte)",
         only=(*VERBS, *SOCKETS, *OFI),
     )
-    priority: int = option(-1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS)
+    priority: int = option(
+        -1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS, config="priority"
+    )
     nagle: bool = option(
-        False, "nagle", values.flag, "small messages may wait to leave together", only=("tcp",)
+        False,
+        "nagle",
+        values.flag,
+        "small messages may wait to leave together",
+        only=("tcp",),
+        config="nagle",
     )
     congestion: str = option(
-        "", "congestion", values.text, "congestion control, such as cubic", "NAME", ("tcp",)
+        "",
+        "congestion",
+        values.text,
+        "congestion control, such as cubic",
+        "NAME",
+        ("tcp",),
+        config="congestion",
     )
     busy_poll_us: int = option(
-        0, "busy-poll", values.whole(0, 10**6), "SO_BUSY_POLL, us", only=SOCKETS
+        0,
+        "busy-poll",
+        values.whole(0, 10**6),
+        "SO_BUSY_POLL, us",
+        only=SOCKETS,
+        config="busy_poll_us",
     )
-    service_level: int = option(0, "sl", values.whole(0, 15), "service level", only=VERBS)
+    service_level: int = option(
+        0, "sl", values.whole(0, 15), "service level", only=VERBS, config="service_level"
+    )
     gid_index: int = option(
-        -1, "gid-index", values.whole(-1, 255), "entry of the GID table", only=VERBS
+        -1,
+        "gid-index",
+        values.whole(-1, 255),
+        "entry of the GID table",
+        only=VERBS,
+        config="gid_index",
     )
-    port: int = option(1, "port", values.whole(1, 255), "port of the device", only=VERBS)
-    path_mtu_bytes: int = option(0, "mtu", values.size(256, 4096), "path MTU", "SIZE", VERBS)
+    port: int = option(
+        1, "port", values.whole(1, 255), "port of the device", only=VERBS, config="port"
+    )
+    path_mtu_bytes: int = option(
+        0, "mtu", values.size(256, 4096), "path MTU", "SIZE", VERBS, config="path_mtu"
+    )
     inline_bytes: int = option(
         0,
         "inline",
@@ -186,9 +219,15 @@ class Settings:
         "largest message sent inline (verbs) or injected (ofi)",
         "SIZE",
         ("verbs", "ofi"),
+        config="inline_bytes",
     )
     offset_bytes: int = option(
-        0, "offset", values.size(0, 2**20), "of each message from its page-aligned slot", "SIZE"
+        0,
+        "offset",
+        values.size(0, 2**20),
+        "of each message from its page-aligned slot",
+        "SIZE",
+        config="offset",
     )
     loss_timeout_ns: int = option(
         10**9, "loss-timeout", values.time_ns, "after which a datagram counts as lost", "TIME"

@@ -19,10 +19,10 @@ from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Observation, cpu, distributions, messages
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import (
+    count_receives,
     echo_channel,
     endpoint_fields,
     loop_spec,
-    receives,
     sink_channel,
 )
 from weft.measure.rig import Progress, Rig, done_share, loopback
@@ -101,7 +101,7 @@ def _loopback_fields(settings: RperfSettings, timed: dict[str, Any]) -> dict[str
         send_bytes=size,
         receive_bytes=size,
         depth=1,
-        receive_depth=receives(size, 1),
+        receive_depth=count_receives(size, 1),
         **timed,
     )
 

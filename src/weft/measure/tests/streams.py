@@ -17,11 +17,11 @@ from weft.measure import mpi
 from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.endpoint_fields import (
+    count_receives,
     endpoint_fields,
     loop_cpu,
     loop_fields,
     loop_spec,
-    receives,
 )
 from weft.measure.rig import Rig, done_share
 from weft.measure.settings import values
@@ -113,7 +113,7 @@ def stream_channels(
 
 def _fields(settings: Windowed, role: str) -> dict[str, Any]:
     size, depth = settings.size_bytes, settings.depth
-    ahead = receives(size, depth)
+    ahead = count_receives(size, depth)
     fields: dict[str, Any] = {"send_bytes": size, "depth": depth, "receive_depth": 1}
     match role:
         case "duplex":

@@ -19,7 +19,12 @@ from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Counted, Observation, cpu, messages, throughput, total
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import endpoint_fields, loop_fields, loop_spec, receives
+from weft.measure.peer.endpoint_fields import (
+    count_receives,
+    endpoint_fields,
+    loop_fields,
+    loop_spec,
+)
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.settings import values
 from weft.measure.settings.options import Settings, option, other_default
@@ -122,7 +127,7 @@ def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
     window = size * options["remote_slots"] if op == "write-imm" else 0
     server: dict[str, Any] = {
         "depth": acks,
-        "receive_depth": receives(size, settings.outstanding),
+        "receive_depth": count_receives(size, settings.outstanding),
         "remote_bytes": window,
         "one_buffer": False,
     }

@@ -24,7 +24,7 @@ from weft.measure.accuracy import (
     loop_spec,
     realtime,
 )
-from weft.measure.omission import Omission, coordinated_omission
+from weft.measure.omission import Omission, measure_omission
 
 MESSAGES = 15_000
 ATTEMPTS = 3
@@ -67,7 +67,7 @@ def test_an_estimator_is_within_one_percent_of_the_injected_truth(
     judgement = judgements[estimator]
     assert len(judgement.samples_ps) == len(judgement.truth_ps) == MESSAGES
     assert judgement.undisturbed.mean() > 0.5, "the host takes the core away from every other one"
-    found, true = judgement.found_and_true_ps(q)
+    found, true = judgement.quantile_pair_ps(q)
     clock = _core.Clock.shared()
     allowed = true * (SHARE + clock.error_ppm * 1e-6) + clock.step_ps + LOOP_PS
     assert abs(found - true) <= allowed, (
@@ -177,18 +177,18 @@ def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(outsta
 
 
 def _is_undisturbed(attempt: Omission) -> bool:
-    return attempt.opened.quantile(0.95) < 1.02 * attempt.injected.quantile(0.95)
+    return attempt.open.quantile(0.95) < 1.02 * attempt.injected.quantile(0.95)
 
 
 def test_an_open_loop_sees_the_stalls_that_a_closed_loop_hides() -> None:
     # A host that holds the loop up only makes its times longer: the least disturbed attempt counts.
     attempts: list[Omission] = []
     while len(attempts) < ATTEMPTS and not any(map(_is_undisturbed, attempts)):
-        attempts.append(coordinated_omission(parts=4))
-    seen = min(attempts, key=lambda attempt: attempt.opened.quantile(0.95))
+        attempts.append(measure_omission(parts=4))
+    seen = min(attempts, key=lambda attempt: attempt.open.quantile(0.95))
     # One message in ten is due within a stall or just before one: half of these wait over 5 ms.
     assert seen.injected.quantile(0.95) == pytest.approx(5.07e9, rel=0.02)
-    assert seen.opened.quantile(0.95) == pytest.approx(seen.injected.quantile(0.95), rel=0.05)
-    assert seen.opened.quantile(0.99) == pytest.approx(seen.injected.quantile(0.99), rel=0.05)
+    assert seen.open.quantile(0.95) == pytest.approx(seen.injected.quantile(0.95), rel=0.05)
+    assert seen.open.quantile(0.99) == pytest.approx(seen.injected.quantile(0.99), rel=0.05)
     # One in ten thousand or so of a closed loop's.
     assert seen.closed.quantile(0.99) < 0.1 * seen.injected.quantile(0.99)

@@ -13,7 +13,7 @@ import pytest
 from ofi_pair import config, connected, need
 
 from weft._core import Endpoint
-from weft.measure.peer.stale_shm import DIRECTORY, remove_stale, stale
+from weft.measure.peer.stale_shm import DIRECTORY, find_stale, remove_stale
 
 HOLDER = """
 import sys, time
@@ -60,7 +60,7 @@ def test_no_file_is_left_when_an_endpoint_cannot_be_opened() -> None:
 
 def test_a_living_process_keeps_its_files(holder: subprocess.Popen[str]) -> None:
     assert len(files_of(holder.pid)) == 1
-    assert stale(holder.pid) == []
+    assert find_stale(holder.pid) == []
     assert remove_stale(holder.pid) == []
     assert len(files_of(holder.pid)) == 1
 

@@ -63,9 +63,9 @@ def _table(judgements: Sequence[Judgement]) -> str:
     for judgement in judgements:
         row = [judgement.estimator, f"{100 * judgement.undisturbed.mean():.1f} %"]
         for q in QUANTILES:
-            found, true = judgement.found_and_true_ps(q)
-            off = f"{100 * (found / true - 1):+.2f} %"
-            row += [format_value(true, "ps"), format_value(found, "ps"), off]
+            estimate, truth = judgement.quantile_pair_ps(q)
+            off = f"{100 * (estimate / truth - 1):+.2f} %"
+            row += [format_value(truth, "ps"), format_value(estimate, "ps"), off]
         rows.append(row)
     return format_table(heads, rows)
 
@@ -79,25 +79,29 @@ def _fields(judgement: Judgement) -> dict[str, object]:
     }
     for q in QUANTILES:
         for kind, every in (("", False), ("every_", True)):
-            found, true = judgement.found_and_true_ps(q, every=every)
-            fields[f"{kind}p{100 * q:g}_injected_ps"] = true
-            fields[f"{kind}p{100 * q:g}_found_ps"] = found
+            estimate, truth = judgement.quantile_pair_ps(q, every=every)
+            fields[f"{kind}p{100 * q:g}_injected_ps"] = truth
+            fields[f"{kind}p{100 * q:g}_found_ps"] = estimate
     return fields | {"accurate": judgement.is_accurate()}
 
 
 def _omission(path: str, seed: int, *, quiet: bool) -> None:
     # Plots take half a second to import.
-    from weft.measure.omission import coordinated_omission, draw_omission
+    from weft.measure.omission import draw_omission, measure_omission
     from weft.plot import figure, to_png
 
-    seen = coordinated_omission(seed=seed)
+    omission = measure_omission(seed=seed)
     with replace_file(check_output(path)) as file:
-        file.write_bytes(to_png(figure(lambda ax: draw_omission(ax, seen))))
+        file.write_bytes(to_png(figure(lambda ax: draw_omission(ax, omission))))
     if quiet:
         return
-    ways = {"injected": seen.injected, "open loop": seen.opened, "closed loop": seen.closed}
+    loops = {
+        "injected": omission.injected,
+        "open loop": omission.open,
+        "closed loop": omission.closed,
+    }
     heads = ["round trip", *(f"p{100 * q:g}" for q in OMISSION_QUANTILES)]
-    print("\n" + format_table(heads, [[name, *_quantiles(d)] for name, d in ways.items()]))
+    print("\n" + format_table(heads, [[name, *_quantiles(d)] for name, d in loops.items()]))
 
 
 def _quantiles(distribution: Distribution) -> list[str]:

@@ -107,12 +107,12 @@ def _default_text(name: str, value: object) -> str:
 
 def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) -> None:
     only = f" ({', '.join(option.only)})" if option.only else ""
-    shown = f" [{default}]" if default else ""
-    words = f"{option.help}{only}{shown}".replace("%", "%%")
+    default_text = f" [{default}]" if default else ""
+    help_text = f"{option.help}{only}{default_text}".replace("%", "%%")
     if option.read is flag:
-        group.add_argument(f"--{option.name}", action="store_true", default=None, help=words)
+        group.add_argument(f"--{option.name}", action="store_true", default=None, help=help_text)
     else:
-        group.add_argument(f"--{option.name}", metavar=option.metavar, help=words)
+        group.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -48,14 +48,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     bounds.add_argument("--max-duration", metavar="TIME", help="of a test, such as '60 s'")
     bounds.add_argument("--max-rate", metavar="RATE", help="of payload, such as '10 Gb/s'")
     bounds.add_argument("--max-memory", metavar="SIZE", help="of a test's buffers, 4 GiB")
-    for name, what in (
+    for name, meaning in (
         ("sessions", "clients at once"),
         ("depth", "slots of a queue"),
         ("endpoints", "of a test"),
         ("threads", "of a test"),
     ):
         default = getattr(Limits(), name)
-        bounds.add_argument(f"--max-{name}", metavar="N", help=f"{what}, {default}")
+        bounds.add_argument(f"--max-{name}", metavar="N", help=f"{meaning}, {default}")
     command.add_argument("--json", action="store_true", help="one JSON object per line")
     command.add_argument("--until-stdin-closes", action="store_true", help=argparse.SUPPRESS)
     command.set_defaults(run=run)
@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     addresses = _addresses(args.listen)
     token = read_token(args.token_file)
     _check_open(addresses, token, args)
-    tell = _tell_json if args.json else _tell
+    report = _print_json if args.json else _print_text
     private = args.until_stdin_closes
-    log: Callable[[str], None] = (lambda _: None) if private else lambda text: tell("log", text)
+    log: Callable[[str], None] = (lambda _: None) if private else lambda text: report("log", text)
     _core.Clock.shared()  # calibrated once, here, for every session
     server = Server(addresses, token, _limits(args), log)
-    tell("listening", server.addresses)
+    report("listening", server.addresses)
     server.run(sys.stdin.fileno() if private else None)
     return 0
 
@@ -79,7 +79,7 @@ def _addresses(listen: Sequence[str]) -> list[Address]:
     if not listen:
         v6 = [("::1", DEFAULT_PORT)] if _has_loopback_v6() else []
         return [("127.0.0.1", DEFAULT_PORT), *v6]
-    return [_resolved(text) for text in listen]
+    return [_resolve(text) for text in listen]
 
 
 def _has_loopback_v6() -> bool:
@@ -91,13 +91,13 @@ def _has_loopback_v6() -> bool:
     return True
 
 
-def _resolved(text: str) -> Address:
+def _resolve(text: str) -> Address:
     host, port = split_address(text)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise InputError(f"--listen {text}", f"{error.strerror}", "give an address") from error
-    return str(found[0][4][0]), port
+    return str(infos[0][4][0]), port
 
 
 def _check_open(
@@ -156,7 +156,7 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-def _tell(event: str, what: str | Sequence[Address]) -> None:
+def _print_text(event: str, what: str | Sequence[Address]) -> None:
     if isinstance(what, str):
         print(f"{time.strftime('%H:%M:%S')} {what}", flush=True)
         return
@@ -164,6 +164,6 @@ def _tell(event: str, what: str | Sequence[Address]) -> None:
     print(f"{event} on {', '.join(names)}; Ctrl-C ends it", flush=True)
 
 
-def _tell_json(event: str, what: str | Sequence[Address]) -> None:
+def _print_json(event: str, what: str | Sequence[Address]) -> None:
     key = "text" if isinstance(what, str) else "addresses"
     print(json.dumps({"event": event, "time": time.time(), key: what}), flush=True)

@@ -46,7 +46,7 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None] | None = None) -
     """
     client = _connect(scheduler)
     try:
-        chosen = _match_workers(_workers(client), wanted, f"--cluster {scheduler}")
+        chosen = _match_workers(_list_workers(client), wanted, f"--cluster {scheduler}")
         yield Fleet(
             executors={
                 host: client.get_executor(workers=[w.address], pure=False, retries=0)
@@ -91,26 +91,26 @@ def _connect(scheduler: str) -> Any:
         ) from error
 
 
-def _workers(client: Any) -> list[Worker]:
+def _list_workers(client: Any) -> list[Worker]:
     """The cluster's workers; all must have this weft."""
     names = {a: str(info["name"]) for a, info in _read_workers(client).items()}
     machines = client.run(socket.gethostname)
-    found = [
+    workers = [
         Worker(address=address, name=name, machine=machines[address])
         for address, name in names.items()
         if address in machines
     ]
     versions = client.run(importlib.metadata.version, "weft", on_error="return")
-    for worker in found:
-        theirs = versions.get(worker.address)
-        if theirs != __version__:
-            has = f"weft {theirs}" if isinstance(theirs, str) else "no weft"
+    for worker in workers:
+        version = versions.get(worker.address)
+        if version != __version__:
+            has = f"weft {version}" if isinstance(version, str) else "no weft"
             raise InputError(
                 f"Dask worker {worker.name}",
                 f"has {has}, and here is {__version__}",
                 "install the same version on every host",
             )
-    return found
+    return workers
 
 
 def _match_workers(

@@ -1,9 +1,9 @@
-"""How accurate each estimator is: what it finds on the delay transport beside what was injected.
+"""How accurate each estimator is: its samples on the delay transport beside the injected times.
 
-Every message has a known time, drawn from the seed, and its sample is put beside it. Where the
-host takes the core away just when a message is due, no program can see it in time. Such messages
-are told by the transport, which knows how late it handed them over and how long the program took to
-post the next, and are left out of the undisturbed figures.
+Every message has a known time, drawn from the seed, and its sample is put beside it. When the host
+takes the core away just when a message is due, no program can see it in time. The transport reports
+how late it delivered such a message and how long the program took to post the next; they are left
+out of the undisturbed figures.
 Entry point: `judge_estimators`. Units: ps.
 """
 
@@ -50,7 +50,7 @@ class Judgement:
     def undisturbed(self) -> NDArray[np.bool_]:
         return self.late_ps < DISTURBED_PS
 
-    def found_and_true_ps(self, q: float, *, every: bool = False) -> tuple[float, float]:
+    def quantile_pair_ps(self, q: float, *, every: bool = False) -> tuple[float, float]:
         """The quantile of the samples and of the truth, of `every` message or the undisturbed."""
         keep = np.ones_like(self.undisturbed) if every else self.undisturbed
         return quantile(self.samples_ps[keep], q), quantile(self.truth_ps[keep], q)
@@ -58,9 +58,9 @@ class Judgement:
     def is_accurate(self) -> bool:
         """Median and p99.9 are within 1 % of the truth, the clock's error and a loop's own time."""
         clock = _core.Clock.shared()
-        pairs = [self.found_and_true_ps(q) for q in QUANTILES]
+        pairs = [self.quantile_pair_ps(q) for q in QUANTILES]
         share, fixed_ps = SHARE + clock.error_ppm * 1e-6, clock.step_ps + LOOP_PS
-        return all(abs(found - true) <= share * true + fixed_ps for found, true in pairs)
+        return all(abs(estimate - truth) <= share * truth + fixed_ps for estimate, truth in pairs)
 
 
 def quantile(values: Times, q: float) -> float:
@@ -71,21 +71,21 @@ def quantile(values: Times, q: float) -> float:
 
 def judge_estimators(messages: int = 15_000, seed: int = 1) -> Iterator[Judgement]:
     """Every latency estimator in turn on the delay transport."""
-    ours = {"wire": WIRE, **HOST, "seed": seed}
-    echoed = {**ours, "remote_host": "exponential(1 us)"}
-    yield judge_ping_pong(echoed, messages)
+    delay = {"wire": WIRE, **HOST, "seed": seed}
+    echo_delay = {**delay, "remote_host": "exponential(1 us)"}
+    yield judge_ping_pong(echo_delay, messages)
     for op in ("write", "read", "fetch-add"):
-        yield judge_completion({**ours, "remote_memory": "1 us"}, messages, op)
+        yield judge_completion({**delay, "remote_memory": "1 us"}, messages, op)
     for order in ORDERS:
-        rperf, post_poll = judge_rperf(ours, messages, order)
+        rperf, post_poll = judge_rperf(delay, messages, order)
         yield rperf
         if order == ORDERS[0]:
             yield post_poll
-    yield judge_paced(echoed, messages, rate=20_000.0)
+    yield judge_paced(echo_delay, messages, rate=20_000.0)
 
 
 @contextmanager
-def realtime() -> Iterator[None]:
+def use_realtime() -> Iterator[None]:
     """Real-time priority where we may have it. Linux gives others their share after 0.95 s."""
     policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
@@ -124,7 +124,7 @@ def loop_spec(**fields: Any) -> _core.LoopSpec:
 
 def judge_ping_pong(delay: Delay, messages: int) -> Judgement:
     """Half the round trip."""
-    with delay_endpoints({}, {**delay, "samples": messages}) as (end,), realtime():
+    with delay_endpoints({}, {**delay, "samples": messages}) as (end,), use_realtime():
         run = _core.ping_pong(end, loop_spec(count=messages, samples=messages), _core.StopFlag())
         truth = _core.delay_truth(end)
     return Judgement(
@@ -139,7 +139,7 @@ def judge_ping_pong(delay: Delay, messages: int) -> Judgement:
 def judge_completion(delay: Delay, messages: int, op: str) -> Judgement:
     """Post to completion, one operation at a time."""
     delay = {**delay, "peer": "sink", "samples": messages}
-    with delay_endpoints({"remote_bytes": 64}, delay) as (end,), realtime():
+    with delay_endpoints({"remote_bytes": 64}, delay) as (end,), use_realtime():
         spec = loop_spec(count=messages, samples=messages, op=op)
         run = _core.complete(end, spec, _core.StopFlag())
         truth = _core.delay_truth(end)
@@ -156,7 +156,7 @@ def judge_rperf(delay: Delay, messages: int, order: str) -> tuple[Judgement, Jud
     """RPerf, and the plain post-poll estimate of the same messages."""
     delay = {**delay, "peer": "sink", "samples": messages}
     both = delay_endpoints({"receive_depth": 4}, delay, loopback=True)
-    with both as (wire, loopback), realtime():
+    with both as (wire, loopback), use_realtime():
         spec = loop_spec(count=messages, samples=messages)
         run = _core.post_poll(wire, loopback, spec, order, 0.0, _core.StopFlag())
         truth, near = _core.delay_truth(wire), _core.delay_truth(loopback)
@@ -181,7 +181,7 @@ def judge_rperf(delay: Delay, messages: int, order: str) -> tuple[Judgement, Jud
 def judge_paced(delay: Delay, messages: int, rate: float) -> Judgement:
     """Open loop, Poisson, from the intended time."""
     delay = {**delay, "samples": messages}
-    with delay_endpoints({"depth": 256, "receive_depth": 256}, delay) as (end,), realtime():
+    with delay_endpoints({"depth": 256, "receive_depth": 256}, delay) as (end,), use_realtime():
         spec = loop_spec(count=messages, samples=messages)
         run = _core.paced(end, spec, _core.StopFlag(), rate=rate, poisson=True, window=256)
         truth = _core.delay_truth(end)

@@ -214,7 +214,7 @@ def _notes(settings: Settings, rig: Rig, surroundings: Surroundings) -> Iterator
     if rig.ended:
         yield note_ending(rig.ended)
     programs = 2 if peer_name(rig.peer) == LOCAL else 1
-    spinning, cpus = programs * rig.most_loops, len(os.sched_getaffinity(0))
+    spinning, cpus = programs * rig.max_loops, len(os.sched_getaffinity(0))
     if settings.wait == "spin" and spinning > cpus:
         problem = f"{spinning} spinning loops share {cpus} CPUs: they wait for each other"
         yield f"{problem}; try --wait block"

@@ -1,10 +1,10 @@
 """Coordinated omission: what a closed loop does not see of a wire that stands still.
 
 The delay transport's wire stops for 10 ms in every 100 ms. A closed loop has one message in it each
-time and sends none while it waits: a stall is one slow sample among thousands. Messages that come
-when they come (an open loop) meet it in one of ten cases, and count from when they should have
-left. What such a message takes follows from the injected times alone: `Omission.injected`.
-Entry points: `coordinated_omission`, `draw_omission`. Units: ps, round trips.
+time and sends none while it waits: a stall is one slow sample among thousands. In an open loop one
+message in ten meets a stall, and its latency counts from its intended time. What such a message
+takes follows from the injected times alone: `Omission.injected`.
+Entry points: `measure_omission`, `draw_omission`. Units: ps, round trips.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import _core
-from weft.measure.accuracy import Delay, delay_endpoints, loop_spec, realtime
+from weft.measure.accuracy import Delay, delay_endpoints, loop_spec, use_realtime
 from weft.plot import cdf_tail
 from weft.records import Distribution
 
@@ -36,13 +36,13 @@ class Omission:
     """Round trips of the same wire, seen in three ways."""
 
     closed: Distribution
-    opened: Distribution
+    open: Distribution
     injected: Distribution
 
 
-def coordinated_omission(parts: int = 8, seed: int = 1) -> Omission:
+def measure_omission(parts: int = 8, seed: int = 1) -> Omission:
     """Ping-pong and an open loop for 0.5 s each, in turn, `parts` times."""
-    closed, opened = _core.Histogram(), _core.Histogram()
+    closed_loop, open_loop = _core.Histogram(), _core.Histogram()
     for part in range(parts):
         delay = {
             "wire": f"{WIRE_US} us + exponential({JITTER_US} us)",
@@ -50,36 +50,39 @@ def coordinated_omission(parts: int = 8, seed: int = 1) -> Omission:
             "stall_ns": STALL_NS,
             "seed": seed + part,
         }
-        closed.merge(_doubled(_closed_loop(delay)))
-        opened.merge(_doubled(_open_loop(delay)))
+        closed_loop.merge(_double(_run_closed_loop(delay)))
+        open_loop.merge(_double(_run_open_loop(delay)))
     return Omission(
-        closed=Distribution("ps", closed),
-        opened=Distribution("ps", opened),
-        injected=Distribution("ps", injected_histogram(seed)),
+        closed=Distribution("ps", closed_loop),
+        open=Distribution("ps", open_loop),
+        injected=Distribution("ps", build_injected(seed)),
     )
 
 
-def _closed_loop(delay: Delay) -> NDArray[np.int64]:
-    most = PART_NS // 40_000
-    with delay_endpoints({}, delay) as (end,), realtime():
-        spec = loop_spec(duration_ns=PART_NS, samples=most)
+def _run_closed_loop(delay: Delay) -> NDArray[np.int64]:
+    samples = PART_NS // 40_000
+    with delay_endpoints({}, delay) as (end,), use_realtime():
+        spec = loop_spec(duration_ns=PART_NS, samples=samples)
         return _core.ping_pong(end, spec, _core.StopFlag()).samples
 
 
-def _open_loop(delay: Delay) -> NDArray[np.int64]:
-    most = int(RATE * PART_NS / 1e9) + 1
-    with delay_endpoints({"depth": WINDOW, "receive_depth": WINDOW}, delay) as (end,), realtime():
-        spec = loop_spec(duration_ns=PART_NS, samples=most)
+def _run_open_loop(delay: Delay) -> NDArray[np.int64]:
+    samples = int(RATE * PART_NS / 1e9) + 1
+    with (
+        delay_endpoints({"depth": WINDOW, "receive_depth": WINDOW}, delay) as (end,),
+        use_realtime(),
+    ):
+        spec = loop_spec(duration_ns=PART_NS, samples=samples)
         return _core.paced(end, spec, _core.StopFlag(), rate=RATE, window=WINDOW).samples
 
 
-def _doubled(half_ps: NDArray[np.int64]) -> _core.Histogram:
+def _double(half_ps: NDArray[np.int64]) -> _core.Histogram:
     histogram = _core.Histogram()
     histogram.record_many(np.ascontiguousarray(2 * half_ps))
     return histogram
 
 
-def injected_histogram(seed: int) -> _core.Histogram:
+def build_injected(seed: int) -> _core.Histogram:
     """What a message takes that is due at any time, by the definition of the stalls."""
     rng = np.random.default_rng(seed)
     due = np.linspace(0, EVERY_NS * 1e3, SAMPLES, endpoint=False)
@@ -99,7 +102,7 @@ def draw_omission(ax: Axes, omission: Omission) -> None:
         ax,
         {
             "closed loop: ping-pong": omission.closed,
-            "open loop: paced, from the intended time": omission.opened,
+            "open loop: paced, from the intended time": omission.open,
             "injected": omission.injected,
         },
         "round trip",

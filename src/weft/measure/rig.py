@@ -75,7 +75,7 @@ class Rig:
     peer: Peer | None
     progress: Progress | None = None
     ended: str = ""  # why it ended early
-    most_loops: int = 0  # that ran beside each other
+    max_loops: int = 0  # that ran beside each other
     descriptions: list[tuple[Mapping[str, str], Mapping[str, str]]] = field(default_factory=list)
 
     @contextmanager
@@ -97,7 +97,7 @@ class Rig:
         self, loops: Sequence[Callable[[], Result]], share: Callable[[], float]
     ) -> list[Result]:
         """Run loops beside each other until all have returned; `share` of 1 is all done."""
-        self.most_loops = max(self.most_loops, len(loops))
+        self.max_loops = max(self.max_loops, len(loops))
         with ThreadPoolExecutor(len(loops)) as pool:
             running = [pool.submit(loop) for loop in loops]
             every = LOOK_SECONDS if self.progress else None
@@ -107,28 +107,28 @@ class Rig:
             return [future.result() for future in running]
 
     def finish(
-        self, ends: Connections, ours: Sequence[Counted], sent: Sequence[int] | None = None
+        self, ends: Connections, counted: Sequence[Counted], sent: Sequence[int] | None = None
     ) -> list[Counts]:
         """What each of the peer's threads counted; nothing when the peer is lost.
 
-        `sent` is how many messages went to each of them, `ours` what our loops counted.
+        `sent` is how many messages went to each of them, `counted` what our loops counted.
         """
         if ends.interrupted:
             self.ended = self.ended or "interrupted"
         try:
-            theirs = ends.finish(sent)
+            peer_counts = ends.finish(sent)
         except (PeerLost, PeerStopped) as error:
             self.ended = self.ended or str(error)
-            theirs = []
-        broken = [text for counts in ours if (text := error_of(counts))]
-        if broken and not self.ended and not any(c.sent or c.received for c in ours):
+            peer_counts = []
+        broken = [text for counts in counted if (text := read_error(counts))]
+        if broken and not self.ended and not any(c.sent or c.received for c in counted):
             raise WeftError(broken[0])
         if broken:
             self.ended = self.ended or broken[0]
-        return [read_counts(counts) for counts in theirs]
+        return [read_counts(counts) for counts in peer_counts]
 
 
-def error_of(counts: Counted) -> str:
+def read_error(counts: Counted) -> str:
     """What a loop could not go on for; MPI's counts have none."""
     return getattr(counts, "error", "")
 
@@ -172,8 +172,8 @@ def loopback(fields: Mapping[str, Any]) -> Iterator[Endpoint]:
 def open_endpoint(fields: Mapping[str, Any]) -> Endpoint:
     """The client's endpoint of these fields; "delay" has fields of its own."""
     config = EndpointConfig()
-    ours = {k: v for k, v in fields.items() if k not in ("client", "server", "delay")}
-    for name, value in {**ours, **fields.get("client", {})}.items():
+    common = {k: v for k, v in fields.items() if k not in ("client", "server", "delay")}
+    for name, value in {**common, **fields.get("client", {})}.items():
         setattr(config, name, value)
     delay = config.delay
     for name, value in fields.get("delay", {}).items():

@@ -87,8 +87,8 @@ def clock_rows() -> list[Row]:
 def endpoint_rows(descriptions: Descriptions) -> list[Row]:
     """Both sides of each connection; equal ones once, with their number."""
     connections: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
-    for ours, theirs in descriptions:
-        for side, facts in (("ours", ours), ("peer", theirs)):
+    for client, peer in descriptions:
+        for side, facts in (("ours", client), ("peer", peer)):
             if facts:
                 key = side, tuple(sorted(facts.items()))
                 connections[key] = connections.get(key, 0) + 1

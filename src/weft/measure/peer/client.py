@@ -415,10 +415,11 @@ class Channels:
         self.stop.set()
 
 
-def _combine_sides(ours: InputError | None, theirs: InputError) -> InputError:
-    if ours is None:
-        return theirs
-    return InputError(ours.where, f"{ours.problem}; the peer says: {theirs}", ours.remedy)
+def _combine_sides(client_error: InputError | None, peer_error: InputError) -> InputError:
+    if client_error is None:
+        return peer_error
+    problem = f"{client_error.problem}; the peer says: {peer_error}"
+    return InputError(client_error.where, problem, client_error.remedy)
 
 
 def combine_errors(where: str, errors: Sequence[InputError]) -> InputError:

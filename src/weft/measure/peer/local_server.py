@@ -44,7 +44,7 @@ class LocalServer:
             start_new_session=True,  # Ctrl-C is ours: it is to go on until we have its counts
         )
         try:
-            self.port = self._announced_port()
+            self.port = self._read_port()
         except InputError:
             self.close()
             raise
@@ -53,7 +53,7 @@ class LocalServer:
     def pid(self) -> int:
         return self._process.pid
 
-    def _announced_port(self) -> int:
+    def _read_port(self) -> int:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], _START_S)
         line = self._process.stdout.readline() if ready else b""

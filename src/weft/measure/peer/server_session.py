@@ -116,7 +116,7 @@ class Session:
     def _in_background(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         """`then` runs in the main thread with the result; InputErrors are told to the client."""
 
-        def finished(result: Any, problems: Sequence[InputError]) -> None:
+        def conclude(result: Any, problems: Sequence[InputError]) -> None:
             self._job = None
             if problems:
                 self._refuse(problems)
@@ -132,7 +132,7 @@ class Session:
             except Refusals as error:
                 problems = error.problems
             finally:
-                self._job_done.put(lambda: finished(result, problems))
+                self._job_done.put(lambda: conclude(result, problems))
                 self._connection.wake()
 
         self._job = threading.Thread(target=run, name="job", daemon=True)
@@ -173,48 +173,48 @@ class Session:
         test = ServedTest(bound, same_host=self._connection.is_same_host)
         self.roles = count_roles(channels)
 
-        def opened(addresses: list[bytes]) -> None:
+        def reply_opened(addresses: list[bytes]) -> None:
             self._state = "opened"
             self._connection.send(messages.Opened(addresses))
 
         self._test = test
-        self._in_background(lambda: _open(test, channels), opened)
+        self._in_background(lambda: _open(test, channels), reply_opened)
 
     def _on_connect(self, message: messages.Connect) -> None:
-        test = self._opened_test()
+        test = self._require_test()
         addresses = message.addresses
         if len(addresses) != test.channel_count:
             problem = f"{len(addresses)} addresses, {test.channel_count} channels"
             raise ProtocolError(f"connect: {problem}")
 
-        def connected(descriptions: list[dict[str, str]]) -> None:
+        def reply_connected(descriptions: list[dict[str, str]]) -> None:
             self._state = "connected"
             self._connection.send(messages.Connected(descriptions))
 
-        self._in_background(lambda: test.connect(addresses), connected)
+        self._in_background(lambda: test.connect(addresses), reply_connected)
 
     def _on_start(self, _: messages.Start) -> None:
-        self._opened_test().start(self._connection.wake)
+        self._require_test().start(self._connection.wake)
         self._state, self._started, self._stopped = "running", time.monotonic(), False
         self.tests += 1
         self._connection.send(messages.Started())
 
     def _on_finish(self, message: messages.Finish) -> None:
-        test, sent = self._opened_test(), message.sent
+        test, sent = self._require_test(), message.sent
         if sent is not None and len(sent) != test.thread_count:
             raise ProtocolError(f"finish: sent is not {test.thread_count} counts, one per thread")
 
-        def finished(counts: list[dict[str, Any]]) -> None:
+        def reply_finished(counts: list[dict[str, Any]]) -> None:
             self._drop_test()
             self._connection.send(messages.Finished(counts))
 
-        self._in_background(lambda: test.finish(sent), finished)
+        self._in_background(lambda: test.finish(sent), reply_finished)
 
     def _on_close(self, _: messages.Close) -> None:
         self._drop_test()
         self._connection.send(messages.Closed())
 
-    def _opened_test(self) -> ServedTest:
+    def _require_test(self) -> ServedTest:
         assert self._test is not None, self._state
         return self._test
 

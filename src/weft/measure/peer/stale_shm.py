@@ -21,7 +21,7 @@ def remove_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Pa
     seen: where containers share /dev/shm, name the process.
     """
     removed = []
-    for path in stale(pid, directory):
+    for path in find_stale(pid, directory):
         try:
             path.unlink()
         except (FileNotFoundError, PermissionError):
@@ -30,13 +30,13 @@ def remove_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Pa
     return removed
 
 
-def stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
+def find_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
     """Files of libfabric's shm provider whose process has ended."""
     try:
-        found = sorted(directory.iterdir())
+        files = sorted(directory.iterdir())
     except OSError:
         return []
-    return [path for path in found if _is_stale(path, pid)]
+    return [path for path in files if _is_stale(path, pid)]
 
 
 def _is_stale(path: Path, pid: int | None) -> bool:
@@ -48,10 +48,10 @@ def _is_stale(path: Path, pid: int | None) -> bool:
     except OSError:
         return False
     is_endpoint = stat.S_ISREG(status.st_mode) and status.st_uid == int(name["uid"])
-    return is_endpoint and not _lives(int(name["pid"]))
+    return is_endpoint and not _is_alive(int(name["pid"]))
 
 
-def _lives(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     """Whether a process runs; one that only waits for its parent to notice its end does not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

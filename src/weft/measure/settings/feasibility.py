@@ -1,4 +1,4 @@
-"""What cannot be measured, told before anything is opened: the setting, the reason, the remedy.
+"""What cannot be measured, refused before anything opens: the setting, the reason, the remedy.
 
 Entry points: `check_settings` (settings alone), `check_available` (what this machine offers).
 """
@@ -29,7 +29,7 @@ def check_settings(test: str, settings: Settings, refused: Mapping[str, Refusal]
         if name in refused:
             reason, remedy = refused[name]
             raise InputError(f"{test} --over {route}", reason, remedy)
-    _check_owned(settings)
+    _check_transport(settings)
     _check_contradictions(settings)
     _check_size(settings)
     if isinstance(settings, Windowed):
@@ -43,7 +43,7 @@ def is_lossy(settings: Settings) -> bool:
     return transport == "udp" or settings.endpoint in kinds or settings.delay_loss > 0
 
 
-def _check_owned(settings: Settings) -> None:
+def _check_transport(settings: Settings) -> None:
     """Options that only other transports have."""
     transport = settings.route.transport
     for field in dataclasses.fields(settings):
@@ -51,16 +51,16 @@ def _check_owned(settings: Settings) -> None:
         if getattr(settings, field.name) == field.default or not option.only:
             continue
         if transport not in option.only:
-            name = _shown(option.name)
+            name = _option_text(option.name)
             problem = f"{transport} has no such setting"
             raise InputError(name, problem, f"it is of {', '.join(option.only)}: leave it out")
-    known = ENDPOINTS.get(transport, ())
-    if settings.endpoint and settings.endpoint not in known:
+    kinds = ENDPOINTS.get(transport, ())
+    if settings.endpoint and settings.endpoint not in kinds:
         problem = f"{settings.endpoint!r} is not of {transport}"
-        raise InputError("--endpoint", problem, f"use one of {', '.join(known)}")
+        raise InputError("--endpoint", problem, f"use one of {', '.join(kinds)}")
 
 
-def _shown(name: str) -> str:
+def _option_text(name: str) -> str:
     group, dot, inner = name.partition(".")
     return f"--{group} {inner}" if dot else f"--{name}"
 
@@ -95,8 +95,8 @@ def _check_window(settings: Windowed) -> None:
 def check_available(settings: Settings, op: str, offers: Sequence[Availability]) -> None:
     """Refuse a transport or device that this machine does not have, and what it cannot carry."""
     route = settings.route
-    ours = [o for o in offers if o.transport == route.transport and route.has(o.device)]
-    named = [o for o in ours if o.device == route.device] or ours
+    matching = [o for o in offers if o.transport == route.transport and route.has(o.device)]
+    named = [o for o in matching if o.device == route.device] or matching
     usable = [o for o in named if o.available]
     if not usable:
         first = named[0] if named else None

@@ -147,31 +147,31 @@ def stream_loops(
     *,
     rate: float | None = None,
     beside: int = 0,
-    **more: Any,
+    **overrides: Any,
 ) -> list[Callable[[], Counts]]:
     """One sending loop per thread, beside so many others of ours; `rate` is of all together."""
     share = (rate or settings.rate or 0.0) / settings.threads
     options = window_options(settings)
     return [
-        partial(stream, ends, thread_spec(settings, n, **more), stop, rate=share, **options)
+        partial(stream, ends, thread_spec(settings, n, **overrides), stop, rate=share, **options)
         for n, ends in enumerate(by_thread(settings, endpoints), beside)
     ]
 
 
 def duplex_loops(
-    settings: Windowed, endpoints: Sequence[Endpoint], stop: StopFlag, **more: Any
+    settings: Windowed, endpoints: Sequence[Endpoint], stop: StopFlag, **overrides: Any
 ) -> list[Callable[[], tuple[Counts, Counts]]]:
     """One sending and receiving loop per thread."""
     share, options = (settings.rate or 0.0) / settings.threads, window_options(settings)
     return [
-        partial(duplex, ends, thread_spec(settings, n, **more), stop, rate=share, **options)
+        partial(duplex, ends, thread_spec(settings, n, **overrides), stop, rate=share, **options)
         for n, ends in enumerate(by_thread(settings, endpoints))
     ]
 
 
-def thread_spec(settings: Windowed, number: int, **more: Any) -> LoopSpec:
+def thread_spec(settings: Windowed, number: int, **overrides: Any) -> LoopSpec:
     """The loop of the number-th thread, on the number-th processor from the one given."""
-    return loop_spec(settings, cpu=loop_cpu(settings, number), **more)
+    return loop_spec(settings, cpu=loop_cpu(settings, number), **overrides)
 
 
 def count_posted(settings: Windowed, counts: Sequence[Counts]) -> list[int]:

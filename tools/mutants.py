@@ -456,7 +456,7 @@ class CppTree:
         for name in ("core", "clib", "include"):
             shutil.copytree(ROOT / name, self.folder / name, dirs_exist_ok=True)
         shutil.copy2(ROOT / "CMakeLists.txt", self.folder)
-        fast = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1"]
+        fast = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -w"]
         tests = ["-DWEFT_TESTS=ON", "-DWEFT_CLIB=OFF", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=1"]
         self._run(["cmake", "-S", ".", "-B", "build", *tests, *fast], 60)
         if not self.build():

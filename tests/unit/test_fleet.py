@@ -13,9 +13,9 @@ import pytest
 
 from weft.errors import InputError
 from weft.fleet import Coordinator, HostLost, Invitation, join, local_fleet
-from weft.fleet.cluster import Worker, choose, dask_fleet
+from weft.fleet.cluster import Worker, _match_workers, choose, dask_fleet
 from weft.fleet.member import Join, Stopped, compare_clocks
-from weft.wire import PROTOCOL, encode
+from weft.wire import PROTOCOL, SILENCE_S, encode
 from weft.wire.handshake import Hello, Prove
 
 WAIT_S = 30.0
@@ -120,6 +120,22 @@ def test_a_member_that_dies_is_lost_within_seconds() -> None:
         assert time.monotonic() - started < 10
 
 
+def test_a_member_that_takes_no_data_is_lost_as_soon_as_a_send_fails() -> None:
+    with local_fleet(["a"]) as fleet, Coordinator(["a"], fleet.coordinator) as coordinator:
+        pid = fleet.executors["a"].submit(_pid).result(WAIT_S)
+        fleet.executors["a"].submit(_wait_to_be_stopped, coordinator.invitation("a"))
+        coordinator.gather("ready", WAIT_S)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            while time.monotonic() < started + SILENCE_S and not coordinator.lost_members:
+                coordinator.announce("go", "x" * 500_000)
+            with pytest.raises(HostLost, match="a: its connection broke"):
+                coordinator.gather("done", WAIT_S)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
 GARBAGE = (
     b"\xff\x00garbage\n",
     b"x" * 100_000,
@@ -217,6 +233,12 @@ def test_hosts_without_a_worker_of_their_own_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=told):
         choose(WORKERS, wanted, "--cluster")
+
+
+def test_without_wanted_hosts_every_worker_is_one_and_there_must_be_one() -> None:
+    assert _match_workers(WORKERS, None, "--cluster") == {w.name: w for w in WORKERS}
+    with pytest.raises(InputError, match="no workers; start one on each host"):
+        _match_workers([], None, "--cluster")
 
 
 def test_a_missing_dask_is_told_with_the_command_that_installs_it(

@@ -81,7 +81,7 @@ def test_what_lies_in_the_working_directory_is_not_run_by_the_watchdog(
 def test_what_cannot_be_put_back_says_so_and_what_to_do_then(journals: Path) -> None:
     """Options that no kernel takes, and that only root may set: nothing is changed."""
     path = write(journals, loopback(kind="tbf", handle=1 << 16))
-    told = rf"lo.*: not restored: .*when it is as it should be, remove {path}"
+    told = rf"lo.*: not restored: .*repair it by hand, then remove {path}"
     with pytest.raises(InputError, match=told):
         caps.restore_leftovers()
     assert path.exists()

@@ -1,8 +1,9 @@
 """What this machine is and can do: clock, processors, memory, devices, counters, noise.
 
-`examine` looks at everything (`weft doctor`), `provenance_facts` gives what every measurement
-keeps, `pick_cpus` where to spin, `watch_noise` and `snapshot` what happened beside a run.
-Readers take a root, so that the files of another host can be read as well.
+`examine` looks at everything (`weft doctor`), `read_provenance_facts` gives what every measurement
+records, `pick_cpus` chooses where to spin, `watch_noise` and `read_counters` show what else
+happened during a run. Readers take a root, so they can also read the recorded files of another
+host.
 """
 
 from weft.host.machine.counters import Change, compare_counters, read_counters, tabulate_changes

@@ -1,13 +1,13 @@
 """Hardware and interface counters before and after a run, and what changed.
 
-RDMA ports: /sys/class/infiniband/DEVICE/ports/N/{counters,hw_counters}, and a device's own
-hw_counters where it has them; interfaces: /sys/class/net/NAME/statistics. Files that are missing
-or cannot be read are left out. Entry points: `snapshot`, `changes`, `rows`.
+RDMA ports: /sys/class/infiniband/DEVICE/ports/N/{counters,hw_counters}, and hw_counters of the
+device itself; interfaces: /sys/class/net/NAME/statistics. Missing and unreadable files are left
+out. Entry points: `read_counters`, `compare_counters`, `tabulate_changes`.
 
-Counters have no common width. 64 bits do not wrap in our time; what falls by more than half of
-2^32 came round at 2^32, what falls by less was reset. The InfiniBand architecture's own
-counters do not wrap: they stop at their greatest value (volume 1, 16.1.3.5), from then on the
-change is only a lower bound.
+Counters have no common width. 64-bit counters do not wrap in our time. A counter that falls by more
+than half of 2^32 wrapped at 2^32; one that falls by less was reset. The counters of the InfiniBand
+architecture do not wrap: they stop at their maximum (volume 1, 16.1.3.5), and the change is then a
+lower bound.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _WORDS = ("port_xmit_data", "port_rcv_data")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """How far a counter of `where` (mlx5_0/1, eth0) moved; `note` says when that is not exact."""
+    """How far a counter of `where` (mlx5_0/1, eth0) moved; `note` says if that is not exact."""
 
     where: str
     counter: str
@@ -57,7 +57,7 @@ class Change:
 
 
 def read_counters(root: Path = ROOT) -> dict[Key, int]:
-    """Every counter that can be read now: (where, name) -> value."""
+    """Every readable counter: (where, name) -> value."""
     values = {}
     for where, directory in _list_directories(root):
         for name in list_names(directory):
@@ -68,7 +68,7 @@ def read_counters(root: Path = ROOT) -> dict[Key, int]:
 
 
 def compare_counters(before: Snapshot, after: Snapshot) -> list[Change]:
-    """Every counter that moved, in the order of places and names."""
+    """Every counter that moved, sorted by place and name."""
     both = sorted(before.keys() & after.keys())
     all_changes = [_build_change(key, before[key], after[key]) for key in both]
     return [change for change in all_changes if change.change or change.note]
@@ -102,7 +102,7 @@ def _build_change(key: Key, before: int, after: int) -> Change:
 
 
 def subtract_counter(before: int, after: int, saturates_bits: int | None = None) -> tuple[int, str]:
-    """How far a counter moved, and "wrapped", "reset" or "saturated" where that needs saying."""
+    """How far a counter moved, and "wrapped", "reset" or "saturated" where it is not exact."""
     if saturates_bits is not None and after == 2**saturates_bits - 1:
         return max(0, after - before), "saturated"
     if after >= before:

@@ -1,6 +1,6 @@
-"""The processors of this host: which there are, which we may use, and which to choose.
+"""The processors of this host: which exist, which we may use, and which to choose.
 
-Entry points: `processors`, `pick_cpus`, `cpu_times`.
+Entry points: `read_processors`, `pick_cpus`, `read_cpu_times`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _NODES = "sys/devices/system/node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processors:
-    """CPU numbers are the kernel's; a core is named by the lowest CPU on it. `virtual` is None
-    where the processor does not tell (Arm)."""
+    """CPU numbers are the kernel's; a core is named by its lowest CPU. `virtual` is None if the
+    processor does not say (Arm).
+    """
 
     model: str
     online: tuple[int, ...]
@@ -50,7 +51,7 @@ class Processors:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """CPUs for spinning threads, in order, and what is not ideal about them."""
+    """CPUs for spinning threads, in order of preference, with warnings."""
 
     cpus: tuple[int, ...]
     warnings: tuple[str, ...] = ()
@@ -58,7 +59,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class CpuTimes:
-    """Since boot, in seconds: what a CPU gave to anyone, and what the hypervisor took."""
+    """Seconds since boot: total time of a CPU, and time stolen by the hypervisor."""
 
     total_s: float
     steal_s: float
@@ -82,9 +83,9 @@ def read_processors(root: Path = ROOT) -> Processors:
 def pick_cpus(n: int, device: str | None = None, root: Path = ROOT) -> Placement:
     """CPUs for `n` spinning threads: one core each, near the device (RDMA device or interface).
 
-    Isolated cores come first, and the first core, where the kernel does its own work, last.
-    With fewer cores than threads, hyperthreads are used, with a warning; with fewer CPUs
-    than threads there is no placement.
+    Isolated cores come first. The first core comes last: the kernel does its own work there. With
+    fewer cores than threads, hyperthreads are used, with a warning; with fewer CPUs than threads
+    there is no placement.
     """
     host = read_processors(root)
     if n > len(host.allowed):
@@ -99,7 +100,7 @@ def pick_cpus(n: int, device: str | None = None, root: Path = ROOT) -> Placement
 
 
 def _rank_cpu(host: Processors, node: int | None, cpu: int) -> tuple[bool, bool, bool, bool, int]:
-    """Another thread per core is worse than another node, which is worse than a busy core."""
+    """Sharing a core is worse than a remote node, which is worse than a busy core."""
     core = [other for other in host.allowed if host.core_of[other] == host.core_of[cpu]]
     first_core = host.core_of[cpu] == min(host.core_of.values())
     away = node is not None and host.node_of(cpu) != node
@@ -130,13 +131,13 @@ def _list_warnings(
 
 
 def read_cpu_times(root: Path = ROOT) -> dict[int, CpuTimes]:
-    """CPU -> times of /proc/stat, which counts in steps of 10 ms."""
+    """CPU -> times of /proc/stat, in steps of 10 ms."""
     hz = os.sysconf("SC_CLK_TCK")
     times = {}
     for line in read_text(root / "proc/stat").splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit():
-            # Guest time is in user time already: the first eight fields are all there is.
+            # User time includes guest time: the first eight fields are the total.
             ticks = [int(field) for field in fields[:8]]
             steal = ticks[7] if len(ticks) > 7 else 0
             times[int(name[3:])] = CpuTimes(sum(ticks) / hz, steal / hz)
@@ -170,7 +171,7 @@ def _read_nodes(root: Path, online: tuple[int, ...]) -> dict[int, tuple[int, ...
 
 
 def _read_governors(root: Path, online: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Nothing where the kernel does not set the frequency, as in most virtual machines."""
+    """Empty where the kernel does not set the frequency, as in most virtual machines."""
     by_name: dict[str, tuple[int, ...]] = {}
     for cpu in online:
         name = read_text(root / _CPUS / f"cpu{cpu}" / "cpufreq" / "scaling_governor")

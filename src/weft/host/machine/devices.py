@@ -1,6 +1,6 @@
 """RDMA devices and network interfaces, as the kernel lists them.
 
-Entry points: `rdma_devices`, `interfaces`, `numa_node_of`. Rates are the kernel's words;
+Entry points: `list_rdma_devices`, `list_interfaces`, `find_numa_node`. Rates are the kernel's text;
 interface speeds are Mb/s.
 """
 
@@ -34,7 +34,7 @@ class RdmaPort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RdmaDevice:
-    """`numa_node` is None where the platform does not say. `pcie` is "" off the bus."""
+    """`numa_node` is None if the platform does not say. `pcie` is "" for devices off the bus."""
 
     name: str
     driver: str
@@ -51,7 +51,8 @@ class RdmaDevice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interface:
     """`kind` is ethernet, ipoib, loopback, tunnel, virtual or other; `ipoib_mode` is datagram or
-    connected, "" for other kinds; `speed_mbps` is None where the driver does not say."""
+    connected, "" for other kinds; `speed_mbps` is None if the driver does not say.
+    """
 
     name: str
     kind: str
@@ -73,7 +74,7 @@ def list_interfaces(root: Path = ROOT) -> tuple[Interface, ...]:
 
 
 def find_numa_node(device: str, root: Path = ROOT) -> int | None:
-    """The NUMA node of an RDMA device or interface; None where the platform does not say."""
+    """The NUMA node of an RDMA device or interface; None if the platform does not say."""
     for folder in (_RDMA, _NET):
         if (root / folder / device).is_dir():
             return _read_numa_node(root / folder / device / "device")
@@ -116,7 +117,7 @@ def _read_word(path: Path) -> str:
 
 
 def _read_numa_node(device: Path) -> int | None:
-    """A device may hang below the one that knows its node, as virtio interfaces do."""
+    """The parent device may know the node, as for virtio interfaces."""
     for place in (device, device / ".."):
         node = read_number(place / "numa_node")
         if node is not None:

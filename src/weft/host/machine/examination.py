@@ -1,9 +1,9 @@
-"""What this host is, and what on it spoils measurements: `weft doctor`, and every record's facts.
+"""What this host is, and what on it spoils measurements: `weft doctor`, and facts for records.
 
-`examine` looks at everything and `Examination.findings` judges it: each check is a function of
+`examine` looks at everything, and `Examination.findings` judges it: each check is a function of
 facts alone, and thresholds are where an effect exceeds what people measure (microseconds, and
-percents of bandwidth). `read_provenance_facts` are the facts that every measurement records;
-`read_clock` is the clock of every measurement and its error. Units: ns, bytes.
+percents of bandwidth). `read_provenance_facts` reads what every measurement records, `read_clock`
+the clock of every measurement and its error. Units: ns, bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClockFacts:
 
 
 def read_clock() -> ClockFacts:
-    """Of the process-wide clock; its calibration takes 0.1 s the first time."""
+    """The process-wide clock; its calibration takes 0.1 s the first time."""
     shared = Clock.shared()
     invariant, reason = Clock.invariant()
     return ClockFacts(
@@ -57,7 +57,7 @@ _LONG_GAP_PS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is so, what it does to measurements, and how to mend it."""
+    """What is wrong, what it does to measurements, and how to fix it."""
 
     what: str
     effect: str
@@ -176,7 +176,7 @@ class Examination:
 
 
 def examine(seconds: float = 1.0) -> Examination:
-    """Looks at the host; noise is watched for `seconds` on the last CPU we may use."""
+    """Looks at the host; watches noise for `seconds` on the last allowed CPU."""
     cpus = read_processors()
     return Examination(
         host=platform.node(),

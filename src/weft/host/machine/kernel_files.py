@@ -1,9 +1,9 @@
 """Files of /proc, /sys and cgroups, under any root: a recorded tree reads like a running machine.
 
-A file that is missing, or that the driver refuses to read (the speed of an interface that is
-down), is the empty string. Entry points: `read_text`, `read_number`, `list_names`,
-`read_link_name`, `parse_cpu_list`; `read_memory_limit_bytes` and `read_cpu_limit` are the tightest
-limits that a container or service puts on this process (cgroup v1 and v2).
+A file that is missing, or that the driver refuses to read (the speed of an interface that is down),
+is the empty string. Entry points: `read_text`, `read_number`, `list_names`, `read_link_name`,
+`parse_cpu_list`; `read_memory_limit_bytes` and `read_cpu_limit` are the tightest limits that a
+container or service puts on this process (cgroup v1 and v2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_number(path: Path) -> int | None:
 
 
 def list_names(directory: Path) -> tuple[str, ...]:
-    """What is in a directory, sorted; nothing if there is no such directory."""
+    """The sorted entries of a directory; empty if it does not exist."""
     try:
         return tuple(sorted(entry.name for entry in directory.iterdir()))
     except OSError:
@@ -37,7 +37,7 @@ def list_names(directory: Path) -> tuple[str, ...]:
 
 
 def read_link_name(path: Path) -> str:
-    """The last part of where a symbolic link leads, as `driver` links name the driver."""
+    """The last part of a symbolic link's target, as `driver` links name the driver."""
     try:
         return path.readlink().name
     except OSError:
@@ -54,7 +54,7 @@ def parse_cpu_list(listed: str) -> tuple[int, ...]:
 
 
 def format_cpu_list(numbers: Iterable[int]) -> str:
-    """The kernel's way of writing a set of numbers: the inverse of `cpu_list`."""
+    """A set of numbers as the kernel writes it: the inverse of `parse_cpu_list`."""
     ranges: list[list[int]] = []
     for value in sorted(numbers):
         if ranges and value == ranges[-1][1] + 1:
@@ -69,7 +69,7 @@ _NO_LIMIT_BYTES = 2**62
 
 
 def read_memory_limit_bytes(root: Path = ROOT) -> int | None:
-    """None: no limit."""
+    """The memory limit of this process; None: no limit."""
     limits = [read_number(group / "memory.max") for group in _list_groups(root, "")]
     limits += [
         read_number(group / "memory.limit_in_bytes") for group in _list_groups(root, "memory")
@@ -78,7 +78,7 @@ def read_memory_limit_bytes(root: Path = ROOT) -> int | None:
 
 
 def read_cpu_limit(root: Path = ROOT) -> float | None:
-    """How many CPUs' worth of time this process may use; None: no limit."""
+    """CPUs' worth of time that this process may use; None: no limit."""
     shares = [
         _parse_quota(*read_text(group / "cpu.max").split()[:2]) for group in _list_groups(root, "")
     ]
@@ -93,7 +93,7 @@ def _parse_quota(quota: str = "", period: str = "") -> float | None:
 
 
 def _list_groups(root: Path, controller: str) -> Iterator[Path]:
-    """Our group of this controller ("": v2) and its parents, as far as they can be seen."""
+    """Our group of this controller ("": v2) and its visible parents."""
     for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controller not in controllers.split(","):

@@ -1,4 +1,4 @@
-"""Memory for messages: huge pages, what may be locked, limits. Entry point: `memory`."""
+"""Memory for messages: huge pages, locked memory, limits. Entry point: `read_memory`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _HUGE = "sys/kernel/mm/hugepages/hugepages-2048kB"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """None is "no limit" for limits. `transparent` is always, madvise, never, or "" if unknown.
+    """Limits are None if there is none. `transparent` is always, madvise, never, or "" if unknown.
 
-    A process with CAP_IPC_LOCK, as root's have it, may lock more than `memlock_bytes`.
+    A process with CAP_IPC_LOCK (root) may lock more than `memlock_bytes`.
     """
 
     total_bytes: int

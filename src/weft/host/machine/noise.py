@@ -1,8 +1,8 @@
-"""What else this host did during a run: the reason to trust a tail, or not to.
+"""What else this host did during a run: whether its tail latencies can be trusted.
 
-`watch_noise` surrounds a run: a short look for hiccups before and after it (during it, the look
-itself would be the noise), and over the run the time that the hypervisor took and how often
-the kernel took the CPU from this process. Units: ns, histograms in ps.
+`watch_noise` surrounds a run. It looks for hiccups shortly before and after it (during the run,
+looking would itself be noise). Over the run it counts the time stolen by the hypervisor and how
+often the kernel took the CPU from this process. Units: ns, histograms in ps.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _PIECE_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostNoise:
-    """`gaps` are the hiccups seen on `cpu` in `watched_ns`, before and after the run; steal and
-    involuntary switches are those of the run itself."""
+    """`gaps` are the hiccups on `cpu` in `watched_ns`, before and after the run; steal and
+    involuntary switches are those of the run itself.
+    """
 
     cpu: int
     watched_ns: int
@@ -35,18 +36,18 @@ class HostNoise:
 
     @property
     def lost_share(self) -> float:
-        """Part of the watched time in which a spinning thread did not run."""
+        """The share of the watched time in which a spinning thread did not run."""
         return sum_gaps_ns(self.gaps) / self.watched_ns if self.watched_ns else 0.0
 
     @property
     def steal_share(self) -> float:
-        """CPUs' worth of time that the hypervisor took during the run."""
+        """CPUs' worth of time that the hypervisor stole during the run."""
         return self.steal_ns / self.elapsed_ns if self.elapsed_ns else 0.0
 
 
 @dataclass(slots=True)
 class NoiseWatch:
-    """Where `watch_noise` leaves what it saw, once its block has ended."""
+    """The result of `watch_noise`, set when its block has ended."""
 
     noise: HostNoise | None = field(default=None)
 
@@ -66,7 +67,7 @@ def sum_gaps_ns(gaps: Histogram) -> int:
 
 
 def _watch_hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
-    """Gaps and watched ns, looked for in pieces: Ctrl-C waits for one of them at most."""
+    """Gaps and watched ns, in pieces: Ctrl-C waits for one piece at most."""
     pieces = math.ceil(seconds / _PIECE_SECONDS)
     gaps, watched_ns = Histogram(), 0
     for _ in range(pieces):
@@ -77,7 +78,7 @@ def _watch_hiccups(seconds: float, cpu: int) -> tuple[Histogram, int]:
 
 
 def measure_noise(seconds: float, cpu: int = -1) -> HostNoise:
-    """Hiccups and steal of a CPU (-1: wherever the kernel puts the thread) in this time."""
+    """Hiccups and steal of a CPU in this time (-1: any CPU)."""
     steal, start = _read_steal_ns(cpu), time.monotonic_ns()
     gaps, watched_ns = _watch_hiccups(seconds, cpu)
     return HostNoise(
@@ -91,7 +92,7 @@ def measure_noise(seconds: float, cpu: int = -1) -> HostNoise:
 
 @contextmanager
 def watch_noise(cpu: int = -1, seconds: float = 0.05) -> Iterator[NoiseWatch]:
-    """Half of `seconds` of looking on each side of the block; `.noise` is there after it."""
+    """Looks for half of `seconds` on each side of the block; `.noise` is set after it."""
     watch = NoiseWatch()
     gaps, before_ns = _watch_hiccups(seconds / 2, cpu)
     steal, switches, start = _read_steal_ns(), _read_involuntary_switches(), time.monotonic_ns()
@@ -117,7 +118,7 @@ def measure_distances(host: Processors, most: int = 6, seconds: float = 0.1) -> 
 
 
 def choose_cpu_pairs(host: Processors) -> list[tuple[int, int]]:
-    """Pairs with our first CPU, those first that stand for a relation not yet among them."""
+    """Pairs with our first CPU; pairs with a new relation come first."""
     if not host.allowed:
         return []
     first, *other_cpus = host.allowed
@@ -141,7 +142,7 @@ def _measure_distance(host: Processors, a: int, b: int, seconds: float) -> Dista
 
 
 def _read_steal_ns(cpu: int = -1) -> int:
-    """Of one CPU or (-1) of all, in steps of 10 ms; containers may be shown fewer CPUs."""
+    """Of one CPU or (-1) of all, in steps of 10 ms; containers may see fewer CPUs."""
     steal = [times.steal_s for n, times in read_cpu_times().items() if cpu in (-1, n)]
     return round(1e9 * sum(steal))
 

@@ -1,9 +1,9 @@
-"""Processor time and run delay of a process and everything it started.
+"""Processor time and run delay of a process and its descendants.
 
 From /proc/PID/task/TID/schedstat: nanoseconds on a processor, and nanoseconds ready but waiting for
-one. What a thread had used when it was last seen stays counted after its end; what it used after
-that is lost, so read often. Descendants are found by their parents; one seen once is followed even
-if its parent ends. Entry points: `TreeTimes`, `started_ticks`. Units: seconds, the kernel's ticks.
+one. The last reading of a thread stays counted after its end; later use is lost, so read often.
+Descendants are found through their parents; a known descendant is followed even if its parent ends.
+Entry points: `TreeTimes`, `read_start_ticks`. Units: seconds, kernel ticks.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class Times:
 
 
 def read_start_ticks(pid: int, root: Path = ROOT) -> int | None:
-    """When a process started, since the machine did; None if it has ended, waited for or not."""
+    """When a process started, in ticks since boot; None if it has ended, also as a zombie."""
     words = read_text(root / "proc" / str(pid) / "stat").rpartition(")")[2].split()
     return None if not words or words[0] in ("Z", "X") else int(words[19])
 
 
 class TreeTimes:
-    """The times of a process and its descendants, cumulated over `read`s."""
+    """The times of a process and its descendants, accumulated over `read`s."""
 
     def __init__(self, pid: int, root: Path = ROOT) -> None:
         self._root = root
@@ -58,7 +58,7 @@ class TreeTimes:
         return Times(sum(cpu for cpu, _ in spent) / 1e9, sum(delay for _, delay in spent) / 1e9)
 
     def living(self) -> list[int]:
-        """Those seen that have not ended; not a process that has the number of one that has."""
+        """The processes still alive; a process that reuses a number does not count."""
         return [
             pid
             for pid, began in self._began.items()
@@ -66,12 +66,12 @@ class TreeTimes:
         ]
 
     def _look(self, pid: int, thread: str) -> list[int]:
-        """Notes a thread's times; returns the processes that it started."""
+        """Records a thread's times; returns the processes that it started."""
         place = self._proc / str(pid) / "task" / thread
         words = read_text(place / "schedstat").split()
         if len(words) >= 2:
             now, then = (int(words[0]), int(words[1])), self._seen.get(thread, (0, 0))
-            if now[0] < then[0] or now[1] < then[1]:  # a new thread has the number
+            if now[0] < then[0] or now[1] < then[1]:  # a new thread reuses the number
                 self._ended = (self._ended[0] + then[0], self._ended[1] + then[1])
             self._seen[thread] = now
         return [int(child) for child in read_text(place / "children").split()]

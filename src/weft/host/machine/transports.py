@@ -1,4 +1,4 @@
-"""What can be measured over from this host, or why not. Entry point: `transports`."""
+"""Which transports this host can measure over, or why not. Entry point: `list_transports`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft._core import Availability, availability
 
-# Loading an MPI library may end the process: another one tries.
+# Loading an MPI library may end the process, so a child process tries.
 _MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; "
 _MPI_VERSION = _MPI + "print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))"
 _MPI_SECONDS = 10
@@ -19,7 +19,7 @@ _MPI_SECONDS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """`over` is what `--over` takes; `reason` and `remedy` are of those not available."""
+    """`over` is the value of `--over`; `reason` and `remedy` are set for those not available."""
 
     over: str
     available: bool
@@ -31,11 +31,11 @@ class Transport:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-# Those of core/transport/endpoint.hpp, as availability names them.
+# The operations of core/transport/endpoint.hpp.
 OPERATIONS = frozenset(
     {"send", "tagged", "inject", "write", "write-imm", "read", "fetch-add", "compare-swap"}
 )
-# In the order people look for them.
+# The usual order of interest.
 _ORDER = ("verbs", "ofi", "tcp", "udp", "delay", "mpi")
 
 
@@ -46,7 +46,7 @@ def list_transports() -> list[Transport]:
 
 
 def is_remote(transport: Transport) -> bool:
-    """Whether messages leave this process: the delay transport is for testing alone."""
+    """Whether messages leave this process: the delay transport is for tests only."""
     return transport.over != "delay"
 
 

@@ -1,11 +1,11 @@
-"""Caps on links: less bandwidth for a while, and exactly what was there before afterwards.
+"""Caps on links: less bandwidth for a while, then exactly the previous state.
 
-A cap is a token bucket at each end of a link, so that it holds in both directions; where the other
-end is another machine's, one on what comes in (`weft.host.net.ingress`) does the same. `changing`
-starts a watchdog (`weft.host.net.watchdog`) and saves the ends before anything is changed; the
-watchdog puts everything back when the block ends, or when this process dies, SIGKILL included.
-Should both be killed, the journal in `JOURNALS` lets the next `changing`, or
-`restore_leftovers`, do it. Entry points: `capped`, `changing`. Units: bits per second, bytes.
+A cap is a token bucket at each end of a link, so it holds in both directions. If the other end is
+on another machine, a bucket on incoming packets (`weft.host.net.ingress`) does the same.
+`change_ends` starts a watchdog (`weft.host.net.watchdog`) and saves the ends before it changes
+anything. The watchdog restores them when the block ends, or when this process dies, even by
+SIGKILL. If both are killed, the next `change_ends` or `restore_leftovers` restores from the journal
+in `JOURNALS`. Entry points: `cap_links`, `change_ends`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS = itertools.count()
 
 
 class Direction(Protocol):
-    """`weft.host.net.link_ends` for what is sent, `weft.host.net.ingress` for what is received."""
+    """`weft.host.net.link_ends` for sending, `weft.host.net.ingress` for receiving."""
 
     def save(self, end: LinkEnd, *, allow_default_route: bool = ...) -> SavedEnd: ...
     def set_bucket(self, saved: SavedEnd, bucket: TokenBucket) -> None: ...
@@ -44,12 +44,12 @@ class Direction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ChangedEnds:
-    """Ends that may be changed now, and what each had."""
+    """Ends that may be changed now, with their saved state."""
 
     saved: Sequence[SavedEnd]
 
     def cap(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
-        """Caps every end at a rate, or at a share of the token bucket it had."""
+        """Caps every end at a rate, or at a percentage of its saved token bucket."""
         if (rate_bps is None) == (percent is None):
             raise InputError("cap", "needs a rate or a percentage", "give one of them")
         for saved in self.saved:
@@ -57,17 +57,17 @@ class ChangedEnds:
             _choose_direction(saved.end).set_bucket(saved, _build_bucket(saved, rate))
 
     def check(self, *, rate_bps: float | None = None, percent: float | None = None) -> None:
-        """Raises unless every end still has the cap that it was given."""
+        """Raises unless every end still has its cap."""
         for saved in self.saved:
             rate = rate_bps if rate_bps is not None else _scale_rate(saved, percent or 0)
             bucket = _choose_direction(saved.end).read_bucket(saved.end)
             if bucket is None or bucket.rate_bps // 8 != _build_bucket(saved, rate).rate_bps // 8:
                 has = "no cap" if bucket is None else f"{bucket.rate_bps / 1e6:g} Mb/s"
                 problem = f"was given {rate / 1e6:g} Mb/s and has {has}: someone else changed it"
-                raise InputError(str(saved.end), problem, "keep others from it meanwhile")
+                raise InputError(str(saved.end), problem, "keep others from changing it")
 
     def rates_bps(self) -> dict[LinkEnd, int | None]:
-        """What the kernel has now, where it is a token bucket."""
+        """The current rate of each end; None without a token bucket."""
         buckets = {
             saved.end: _choose_direction(saved.end).read_bucket(saved.end) for saved in self.saved
         }
@@ -110,7 +110,7 @@ def cap_links(
     percent: float | None = None,
     allow_default_route: bool = False,
 ) -> Iterator[ChangedEnds]:
-    """All ends of the links have this cap inside the block."""
+    """Caps all ends of the links inside the block."""
     with change_ends(links, allow_default_route=allow_default_route) as held:
         held.cap(rate_bps=rate_bps, percent=percent)
         yield held
@@ -120,7 +120,7 @@ def cap_links(
 def change_ends(
     links: Iterable[LinkEnd], *, allow_default_route: bool = False
 ) -> Iterator[ChangedEnds]:
-    """The ends may be changed inside the block; they are put back after it, whatever happens."""
+    """Allows changes of the ends inside the block, and restores them after it in any case."""
     journal = JOURNALS / f"{namespaces.build_name(str(next(_NUMBERS)))}.json"
     watchdog = _start_watchdog(journal)
     try:
@@ -138,7 +138,7 @@ def change_ends(
 
 @contextmanager
 def exclude_other_changes(chosen: Sequence[LinkEnd]) -> Iterator[None]:
-    """Nobody is changing these ends for a while, and nobody begins to inside the block."""
+    """Refuses ends that another process is changing, and keeps others out of the block."""
     with _lock_journals():
         _restore_leftovers()
         _refuse_ends_in_use(chosen)
@@ -146,14 +146,14 @@ def exclude_other_changes(chosen: Sequence[LinkEnd]) -> Iterator[None]:
 
 
 def _write_journal(journal: Path, saved: Sequence[SavedEnd]) -> None:
-    """Whole or not at all."""
+    """Atomically."""
     fresh = journal.with_suffix(".new")
     fresh.write_text(json.dumps([end.as_json() for end in saved]))
     fresh.replace(journal)
 
 
 def _refuse_ends_in_use(chosen: Iterable[LinkEnd]) -> None:
-    """Whatever their namespace is called by those who use them."""
+    """Compares namespaces by identity: another process may know one by another name."""
     for path in _list_journals():
         saved = [link_ends.decode_saved(data) for data in json.loads(path.read_text())]
         in_use = {(end.netns, replace(end.end, namespace=None)) for end in saved}
@@ -164,7 +164,7 @@ def _refuse_ends_in_use(chosen: Iterable[LinkEnd]) -> None:
 
 
 def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
-    # -P: whatever lies in the working directory is not to be imported by root.
+    # -P: root must not import from the working directory.
     argv = [sys.executable, "-P", "-m", "weft.host.net.watchdog", str(os.getpid()), str(journal)]
     watchdog = subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
@@ -177,7 +177,7 @@ def _start_watchdog(journal: Path) -> subprocess.Popen[bytes]:
 
 
 def _restore_ends(watchdog: subprocess.Popen[bytes], journal: Path) -> None:
-    """The watchdog restores; where it was killed, or failed, this process does."""
+    """The watchdog restores; if it was killed or failed, this process does."""
     assert watchdog.stdin is not None
     assert watchdog.stdout is not None
     with suppress(BrokenPipeError):
@@ -196,13 +196,13 @@ def _list_journals() -> list[Path]:
 
 
 def _lock_journals() -> AbstractContextManager[None]:
-    """One process at a time looks at the journals."""
+    """One process at a time uses the journals."""
     lock = JOURNALS / "lock"
     return hold_lock_in_folder(lock, "caps", "setting or restoring caps", _RESTORE_S)
 
 
 def restore_journal(journal: Path) -> None:
-    """Puts back every end of a journal and removes it; nothing if that was done."""
+    """Restores every end of a journal and removes it; does nothing if that is done."""
     with _lock_journals():
         _restore_journal(journal)
 
@@ -222,14 +222,14 @@ def _restore_journal(journal: Path) -> None:
             failures.append(error)
     if failures:
         first = failures[0]
-        done = f"when it is as it should be, remove {journal}"
+        done = f"repair it by hand, then remove {journal}"
         remedy = f"{first.remedy}; {done}" if first.remedy else done
         raise InputError(first.where, f"not restored: {first.problem}", remedy)
     journal.unlink()
 
 
 def restore_leftovers() -> int:
-    """Restores what processes that are dead, and their watchdogs, left changed; how many."""
+    """Restores ends of dead processes whose watchdogs died too; returns how many journals."""
     with _lock_journals():
         return _restore_leftovers()
 

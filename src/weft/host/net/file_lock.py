@@ -1,7 +1,7 @@
-"""A lock between processes: a file that says who holds it and goes away with its last holder.
+"""A lock between processes: a file that names its holder and disappears with the last one.
 
-The kernel gives a dead process's lock back, so a crash leaves at most the file.
-Entry points: `held`; `held_in_own_folder`, whose folder goes away too.
+The kernel releases the lock of a dead process, so a crash leaves at most the file. Entry points:
+`hold_lock`; `hold_lock_in_folder`, which also removes its folder.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from weft.errors import InputError
 
 _AGAIN_S = 0.02
-_TRIES = 100  # of which each needs another process that removes the folder in just that moment
+_TRIES = 100  # a try fails only if another process removes the folder at that moment
 
 
 @contextmanager
 def hold_lock(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
-    """Only one process is inside; after `wait_s` the others are told who that is."""
+    """One process is inside the block; after `wait_s` others get an error that names it."""
     handle = _acquire(path, where, wait_s)
     try:
         os.write(handle, f"process {os.getpid()} ({purpose})".encode())
@@ -33,12 +33,12 @@ def hold_lock(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[N
 
 @contextmanager
 def hold_lock_in_folder(path: Path, where: str, purpose: str, wait_s: float) -> Iterator[None]:
-    """As `held`; its folder and the one above are weft's, and go away when nothing is in them."""
+    """As `hold_lock`; its folder and the parent are weft's, and are removed when empty."""
     try:
         with hold_lock(path, where, purpose, wait_s):
             yield
     finally:
-        with suppress(OSError):  # not empty, or gone
+        with suppress(OSError):  # not empty, or missing
             path.parent.rmdir()
             path.parent.parent.rmdir()
 
@@ -60,7 +60,7 @@ def _acquire(path: Path, where: str, wait_s: float) -> int:
         if _is_at(path, handle):
             os.truncate(handle, 0)
             return handle
-        os.close(handle)  # its holder has removed the file: the lock is on another one by now
+        os.close(handle)  # the holder removed the file: the lock is on a new one now
 
 
 def _open(path: Path) -> int:
@@ -71,7 +71,7 @@ def _open(path: Path) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            # The folder may go away at any moment; mkdir then says that it is or is not there.
+            # Another process may remove the folder at any moment; mkdir then fails either way.
             if tries_left and isinstance(error, FileNotFoundError | FileExistsError):
                 continue
             problem = f"cannot be made: {error.strerror}"

@@ -1,12 +1,12 @@
-"""An HTB tree at a port as one value: built, changed where it is, read back, compared.
+"""An HTB tree at a port as one value: build, change in place, read back, compare.
 
-Under the root is one class for the link, under that a class for each queue; filters lead packets to
-their queue by DSCP, and a last one takes all the rest. A change touches classes and filters where
-they are: no packet that waits is lost, and a filter leads to its old class or its new one, never
-nowhere. Weights alone change in one batch; where filters do, the queues that packets will go to
-come first, then the filters, then the queues that nobody uses any more. What someone has removed is
-added again on the way, and what someone has added is removed. Entry points: `Tree`,
-`under_root_messages`, `change_batches`, `read`, `difference`. Units: bits per second, bytes.
+Under the root is one class for the link, and under that a class for each queue. Filters send
+packets to their queue by DSCP; a last filter takes the rest. A change modifies classes and filters
+in place: no waiting packet is lost, and a filter always leads to its old class or its new one. If
+only weights change, one batch is enough. If filters change, the queues that gain traffic come
+first, then the filters, then the unused queues. A change also adds what someone has removed, and
+removes what someone has added. Entry points: `HtbTree`, `pack_under_root`, `pack_changes`,
+`read_tree`, `describe_difference`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from weft.host.net.qdisc import ADD, CHANGE, REST, Counters, Filter, HtbClass, M
 from weft.host.net.rtnetlink import CREATE, REPLACE, Message, Rtnetlink
 from weft.host.testbed import wiring
 
-# The root's handle, by which it is known again: people write 1: or so, the kernel 8001: and up.
+# Identifies our root: people write 1: or so, the kernel 8001: and up.
 MAJOR = 0x77650000
 LINK = MAJOR | 1
-# HTB serves quantum bytes of a class in turn: 100 % is ten full segments of 64 KiB.
+# HTB serves `quantum` bytes per turn: 100 % is ten full segments of 64 KiB.
 _FULL_QUANTUM_BYTES = 655_400
 _MIN_QUANTUM_BYTES = 1514
 _LINK_QUANTUM_BYTES = 200_000
@@ -31,7 +31,7 @@ _FIRST_QUEUE = MAJOR | 0x10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtbTree:
-    """`queues` by their numbers; `queue_of` by DSCP, where 0 is all that is not listed."""
+    """`queues` by number; `queue_of` by DSCP, where 0 also stands for unlisted DSCPs."""
 
     link_bps: int
     queues: tuple[HtbClass, ...]
@@ -40,7 +40,7 @@ class HtbTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelTree:
-    """What the kernel has; `default` is the class of packets that no filter takes."""
+    """The tree in the kernel; `default` is the class of packets that no filter matches."""
 
     classes: Mapping[int, HtbClass]
     counts: Mapping[int, Counters]
@@ -48,13 +48,13 @@ class KernelTree:
     default: int
 
     def class_of(self, dscp: int) -> int:
-        """Where packets of a DSCP go."""
+        """The class of packets with this DSCP."""
         rest = self.filters[REST].classid if REST in self.filters else self.default
         ipv4, _ = qdisc.match_dscp(dscp)
         return self.filters[ipv4].classid if ipv4 in self.filters else rest
 
     def dscps_of(self, classid: int) -> tuple[int, ...]:
-        """Those with a filter to a class, and 0 where it takes all the rest."""
+        """DSCPs with a filter to the class, and 0 if it takes the rest."""
         listed = [dscp for dscp in range(1, 64) if qdisc.match_dscp(dscp)[0] in self.filters]
         return tuple(dscp for dscp in (0, *listed) if self.class_of(dscp) == classid)
 
@@ -86,12 +86,12 @@ def build_queue_class(
 
 
 def _choose_burst_bytes(rate_bps: int, link_bps: int) -> int:
-    """As long a time as the link's own burst: all queues of a port lose alike by a late timer."""
+    """As long in time as the link's burst: a late timer costs all queues of a port alike."""
     return max(round(wiring.choose_burst_bytes(link_bps) * rate_bps / link_bps), 1)
 
 
 def choose_quantum_bytes(share: float) -> int:
-    """How much a queue with a share of the link sends at a time of what others leave."""
+    """How much a queue with this share of the link sends per turn of spare bandwidth."""
     return max(round(share * _FULL_QUANTUM_BYTES), _MIN_QUANTUM_BYTES)
 
 
@@ -103,13 +103,13 @@ def pack_root_options(tree: HtbTree) -> bytes:
 
 
 def pack_root(index: int, tree: HtbTree) -> Message:
-    """The port's root becomes HTB in one exchange, whatever it was; HTB itself it cannot be."""
+    """Replaces the port's root by HTB in one exchange; the old root must not be HTB."""
     flags = CREATE | REPLACE
     return qdisc.pack_qdisc(index, "htb", pack_root_options(tree), handle=MAJOR, flags=flags)
 
 
 def pack_under_root(index: int, tree: HtbTree, limit_bytes: int) -> list[Message]:
-    """All that is under a root that is new; so much may wait in each queue."""
+    """Everything under a new root; each queue holds `limit_bytes`."""
     nothing = KernelTree(classes={}, counts={}, filters={}, default=0)
     return [
         message for batch in pack_changes(index, tree, nothing, limit_bytes) for message in batch
@@ -119,7 +119,7 @@ def pack_under_root(index: int, tree: HtbTree, limit_bytes: int) -> list[Message
 def pack_changes(
     index: int, tree: HtbTree, current: KernelTree, limit_bytes: int
 ) -> list[list[Message]]:
-    """What makes this tree of a sound one; a batch that is refused ends the change."""
+    """Batches that turn the kernel's tree into this one; stop at the first refused batch."""
     used = {build_classid(queue) for queue in tree.queue_of.values()} | {LINK}
     first: list[Message] = []
     last: list[Message] = []
@@ -193,7 +193,7 @@ def _list_filters(tree: HtbTree) -> dict[Match, int]:
 
 
 def read_tree(link: Rtnetlink, index: int, root: Qdisc) -> KernelTree:
-    """What is under a root that is HTB's."""
+    """What is under an HTB root."""
     classes = qdisc.read_classes(link, index)
     return KernelTree(
         classes={key: htb_class for key, (htb_class, _) in classes.items()},
@@ -204,7 +204,7 @@ def read_tree(link: Rtnetlink, index: int, root: Qdisc) -> KernelTree:
 
 
 def is_changeable(current: KernelTree, tree: HtbTree) -> bool:
-    """The link's class is there, and no class of the tree is elsewhere: it can be changed."""
+    """Whether the link's class exists and no class has another parent: then change in place."""
     wanted = {key: qdisc.round_class(htb_class) for key, htb_class in _list_classes(tree).items()}
     misplaced = [
         key
@@ -215,7 +215,7 @@ def is_changeable(current: KernelTree, tree: HtbTree) -> bool:
 
 
 def describe_difference(current: KernelTree, tree: HtbTree) -> str | None:
-    """In what the kernel differs from a tree; None where it does not."""
+    """How the kernel's tree differs from the wanted one; None if it does not."""
     for kind, has, wants in (
         ("classes", current.classes.keys(), _list_classes(tree).keys()),
         ("filters", current.filters.keys(), _list_filters(tree).keys()),

@@ -18,7 +18,7 @@ from weft.host.net.rtnetlink import KernelRefusal, Rtnetlink, pack_link_deletion
 
 
 def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
-    """Nothing may be there: rules of others for what comes in could not be put back."""
+    """Refuses interfaces with ingress rules: weft could not restore them."""
     with Rtnetlink(end.namespace) as link:
         index = link_ends.find_index(link, end, allow_default_route=allow_default_route)
         if _has_rules(link, index):
@@ -57,7 +57,7 @@ def read_bucket(end: LinkEnd) -> TokenBucket | None:
 
 
 def restore(saved: SavedEnd) -> None:
-    """Takes device and rules away; the device too where the interface itself is gone."""
+    """Removes device and rules; the device also if the interface itself is gone."""
     namespace = saved.end.namespace
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
         return
@@ -77,7 +77,7 @@ def _name_device(index: int) -> str:
 
 
 def _open_device(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
-    """The device's own sending end; makes the device if it is not there."""
+    """The sending end of the intermediate device; creates the device if missing."""
     device = _name_device(saved.index)
     if device not in link.interfaces():
         link.request([pack_new_link(device, "ifb")], str(saved.end))

@@ -1,8 +1,8 @@
-"""An end of a link: an interface in a namespace, what queues there, and how to put that back.
+"""An end of a link: an interface in a namespace, its queueing discipline, and how to restore it.
 
-`save` reads an end's root discipline; `restore` makes it what it was, byte for byte. An end whose
-discipline could not be put back is refused when it is saved. This is what an interface sends;
-what it receives is in `weft.host.net.ingress`. Units: bits per second, bytes.
+`save` reads the root discipline of an end; `restore` restores it byte for byte. `save` refuses a
+discipline that could not be restored. This module is about what an interface sends;
+`weft.host.net.ingress` is about what it receives. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from weft.host.net import namespaces, qdisc
 from weft.host.net.qdisc import ADD, CHANGE, Qdisc, TokenBucket
 from weft.host.net.rtnetlink import Message, Rtnetlink
 
-_HEADER_ROOM_BYTES = 64  # of the link, with tags
+_HEADER_ROOM_BYTES = 64  # link header with tags
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """What an interface sends, or receives; `namespace` None is that of this process."""
+    """The sending or receiving side of an interface; `namespace` None is that of this process."""
 
     namespace: str | None
     interface: str
@@ -34,9 +34,9 @@ class LinkEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedEnd:
-    """What an end had: the kernel's default, or a token bucket of someone's.
+    """The saved discipline of an end: the kernel's default, or a token bucket.
 
-    `netns` is its namespace's identity, by which others than who saved it find it again.
+    `netns` is the namespace's identity, by which other processes find it again.
     """
 
     end: LinkEnd
@@ -75,7 +75,7 @@ def decode_saved(data: Mapping[str, Any]) -> SavedEnd:
 
 
 def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
-    """Reads what is there, and refuses what must not be or could not be put back."""
+    """Reads the discipline; refuses what may not be changed or could not be restored."""
     with Rtnetlink(end.namespace) as link:
         index = find_index(link, end, allow_default_route=allow_default_route)
         root, rest = _split_root(qdisc.read_qdiscs(link, index), end)
@@ -103,7 +103,7 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
 
 
 def find_index(link: Rtnetlink, end: LinkEnd, *, allow_default_route: bool) -> int:
-    """Refuses the interface of the default route, unless told that it may be changed."""
+    """The interface's index; refuses that of the default route unless it is allowed."""
     index = link.index(end.interface)
     if not allow_default_route and index in link.read_default_routes():
         problem = "carries the default route: a cap would slow everything this machine does"
@@ -116,14 +116,14 @@ def read_root(link: Rtnetlink, end: LinkEnd, index: int) -> Qdisc:
 
 
 def read_bucket(end: LinkEnd) -> TokenBucket | None:
-    """The token bucket that an end has now."""
+    """The token bucket of an end, if it has one."""
     with Rtnetlink(end.namespace) as link:
         root = read_root(link, end, link.index(end.interface))
     return qdisc.unpack_bucket(root.options) if root.kind == "tbf" else None
 
 
 def read_max_packet_bytes(saved: SavedEnd) -> int:
-    """A bucket that is smaller would never let it pass: 64 KiB on loopback and IPoIB."""
+    """A smaller bucket would never let it pass: 64 KiB on loopback and IPoIB."""
     with Rtnetlink(saved.end.namespace) as link:
         return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
 
@@ -141,12 +141,12 @@ def _split_root(disciplines: Sequence[Qdisc], end: LinkEnd) -> tuple[Qdisc, list
 
 
 def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
-    """The end's root becomes this token bucket."""
+    """Makes this token bucket the end's root."""
     set_root(saved, "tbf", qdisc.pack_bucket(bucket), saved.handle)
 
 
 def set_root(saved: SavedEnd, kind: str, options: bytes, handle: int, *more: Message) -> None:
-    """Changes the root, or exchanges it where it cannot be changed; `more` is done after it."""
+    """Changes the root, or replaces it if it cannot be changed; sends `more` after it."""
     with Rtnetlink(saved.end.namespace) as link:
         root = read_root(link, saved.end, saved.index)
         same = root.kind == kind and handle in (0, root.handle) and not more
@@ -160,15 +160,16 @@ def set_root(saved: SavedEnd, kind: str, options: bytes, handle: int, *more: Mes
 
 
 def _is_burst_kept(root: Qdisc, options: bytes) -> bool:
-    """Packets larger than the burst are cut as they come in; one that waits already, larger than
-    a burst that shrinks, would never get enough tokens and block the link for good."""
+    """Whether the burst does not shrink. The kernel splits packets larger than the burst on
+    arrival; one already waiting would never get enough tokens and block the link for good.
+    """
     if root.kind != "tbf":
         return True
     return qdisc.unpack_bucket(options).burst_bytes >= qdisc.unpack_bucket(root.options).burst_bytes
 
 
 def restore(saved: SavedEnd) -> None:
-    """Puts back what was there; nothing where the end itself is gone."""
+    """Restores the saved discipline; does nothing if the end is gone."""
     if not exists(saved):
         return
     if saved.handle:
@@ -190,7 +191,7 @@ def _restore_default(saved: SavedEnd) -> None:
 
 
 def exists(saved: SavedEnd) -> bool:
-    """The same interface is still there, not a later one of its name."""
+    """Whether the same interface still exists, not a later one of its name."""
     namespace = saved.end.namespace
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
         return False
@@ -199,9 +200,9 @@ def exists(saved: SavedEnd) -> bool:
 
 
 def find_reachable(saved: SavedEnd) -> SavedEnd | None:
-    """As this process reaches the end; None if its namespace, and so the end, is gone.
+    """The end as this process can reach it; None if its namespace is gone.
 
-    Who saved "where we are" may have been in another namespace than who restores it.
+    An end saved in "our" namespace may be restored from another one.
     """
     if saved.end.namespace is not None or saved.netns in (0, namespaces.read_identity(None)):
         return saved

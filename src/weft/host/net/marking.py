@@ -1,11 +1,11 @@
-"""Marks on what commands send: a group of processes whose TCP connections bear a DSCP.
+"""DSCP marks for commands: a group of processes whose TCP connections carry a DSCP.
 
-A group is a control group (version 2) with a small program at its sockets: when a connection is
-opened or accepted by a process that was in the group when it made the socket, its IPv4 type of
-service or IPv6 traffic class is set. Commands need not know of it, servers that they start
-included. The end of a `marked` group ends every process in it; of an `accompanied` one they go on
-outside. `weft.host.net.sock_diag` lists a group's connections. Entry points: `marked`,
-`accompanied`, `remove_leftovers`.
+A group is a control group (version 2) with a small BPF program on its sockets. When a process opens
+or accepts a connection on a socket made in the group, the program sets its IPv4 type of service or
+IPv6 traffic class. Commands and the servers they start need not know. The end of a marked group
+ends every process in it; processes of a nested group continue outside. `weft.host.net.sock_diag`
+lists a group's connections. Entry points: `open_marked_group`, `open_nested_group`,
+`remove_leftovers`.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from weft.host.net import namespaces
 
 PROCESSES = Path("/proc")
 _END_S = 5.0
-_ACCOMPANIED = "accompanied-"  # not of those that `remove_leftovers` ends
+_ACCOMPANIED = "accompanied-"  # `remove_leftovers` does not end these
 # Numbers of Linux: include/uapi/linux/bpf.h and the system call table of each architecture.
 _SYSCALL = {"x86_64": 321, "aarch64": 280}
 _PROG_LOAD, _PROG_ATTACH = 5, 8
 _SOCK_OPS, _AT_SOCK_OPS = 13, 3
 _CONNECTS, _CONNECTED, _ACCEPTED = 3, 4, 5
-_SET_SOCKET_OPTION, _SETTING = 49, 7  # a call, and the steps that it takes
+_SET_SOCKET_OPTION, _SETTING = 49, 7  # a BPF helper, and the number of instructions of a call
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Processes that `join` it, and those that they start, send with its mark."""
+    """Processes that `join` it, and their children, send with its mark."""
 
     path: Path
 
     def join(self) -> None:
-        """This process enters the group."""
+        """Moves this process into the group."""
         (self.path / "cgroup.procs").write_text("0")
 
     def mark(self, dscp: int) -> None:
-        """Connections that are opened or accepted from now on bear the DSCP."""
+        """Connections opened or accepted from now on carry the DSCP."""
         _attach_program(self.path, _build_program(dscp << 2))
 
     @property
     def id(self) -> int:
-        """The kernel's number for it."""
+        """The kernel's number of the group."""
         return self.path.stat().st_ino
 
     def pids(self) -> list[int]:
@@ -59,7 +59,7 @@ class Group:
         return [int(pid) for pid in (self.path / "cgroup.procs").read_text().split()]
 
     def release(self) -> None:
-        """Every process in it goes on in the group around it; this one is removed."""
+        """Moves every process to the parent group, and removes this one."""
         deadline = time.monotonic() + _END_S
         while pids := self.pids():
             for pid in pids:
@@ -81,7 +81,7 @@ class Group:
 
 @contextmanager
 def open_marked_group(name: str, dscp: int) -> Iterator[Group]:
-    """A group whose connections bear the DSCP; 0 leaves them as they are."""
+    """A group whose connections carry the DSCP; 0 leaves them unmarked."""
     if not 0 <= dscp <= 63:
         raise InputError(f"DSCP {dscp}", "is not in 0 to 63", "use one that is")
     group = Group(find_mount() / namespaces.build_name(name))
@@ -96,10 +96,10 @@ def open_marked_group(name: str, dscp: int) -> Iterator[Group]:
 
 @contextmanager
 def open_nested_group(name: str) -> Iterator[Group]:
-    """A group inside ours, without a mark so far; its end ends nobody: they are ours again."""
+    """An unmarked group inside ours; at its end its processes return to ours."""
     home = _find_own_group()
     for path in home.glob(f"{_ACCOMPANIED}*"):
-        with suppress(OSError):  # somebody is in it, or it is gone by now
+        with suppress(OSError):  # not empty, or removed already
             if namespaces.is_orphan(path.name.removeprefix(_ACCOMPANIED)):
                 path.rmdir()
     group = Group(home / f"{_ACCOMPANIED}{namespaces.build_name(name)}")
@@ -107,12 +107,12 @@ def open_nested_group(name: str) -> Iterator[Group]:
     try:
         yield group
     finally:
-        with suppress(OSError, InputError):  # the next one removes it when it is empty
+        with suppress(OSError, InputError):  # the next group removes it when it is empty
             group.release()
 
 
 def remove_leftovers() -> None:
-    """Ends and removes groups whose maker is dead."""
+    """Ends and removes groups whose creator is dead."""
     for path in find_mount().glob("weft-*"):
         if namespaces.is_orphan(path.name):
             _remove_group(Group(path))
@@ -125,15 +125,15 @@ def _remove_group(group: Group) -> None:
 
 
 def find_mount() -> Path:
-    """Where groups are made: seen from here, or from a process that has begun us.
+    """Where groups are created: as seen from here, or from an ancestor process.
 
-    `ip netns exec` takes them out of sight.
+    `ip netns exec` hides the mount.
     """
     ancestors = (
         (PROCESSES / pid / "root", PROCESSES / pid / "mounts") for pid in _list_ancestors()
     )
     for root, mounts in ((Path("/"), PROCESSES / "self" / "mounts"), *ancestors):
-        with suppress(OSError):  # not for our eyes
+        with suppress(OSError):  # not readable
             for line in mounts.read_text().splitlines():
                 _, where, kind, *_ = line.split()
                 if kind == "cgroup2" and (root / where.lstrip("/")).is_dir():
@@ -142,16 +142,16 @@ def find_mount() -> Path:
 
 
 def _list_ancestors() -> Iterator[str]:
-    """The nearest first."""
+    """Nearest first."""
     pid = str(os.getppid())
-    with suppress(OSError):  # one has ended
+    with suppress(OSError):  # a process has ended
         while pid != "0":
             yield pid
             pid = (PROCESSES / pid / "stat").read_text().rpartition(")")[2].split()[1]
 
 
 def _find_own_group() -> Path:
-    """That of this process, as far as it can be seen."""
+    """The group of this process, if it is visible."""
     for line in (PROCESSES / "self" / "cgroup").read_text().splitlines():
         if line.startswith("0::"):
             group = find_mount() / line.removeprefix("0::").lstrip("/")
@@ -163,19 +163,19 @@ def _find_own_group() -> Path:
 
 
 def _build_program(tos: int) -> bytes:
-    """Sets the byte of a connection that opens, is open, or was accepted.
+    """Sets the traffic class of connections that open, are open, or were accepted.
 
     IP_TOS (1) of SOL_IP (0), then IPV6_TCLASS (67) of SOL_IPV6 (41): the kernel refuses the one
-    that is not the socket's.
+    that does not fit the socket.
     """
     return b"".join(
         (
             _encode_instruction(0xBF, to=6, of=1),  # r6 = context
-            _encode_instruction(0x61, to=2, of=6),  # r2 = what happens
+            _encode_instruction(0x61, to=2, of=6),  # r2 = operation
             _encode_instruction(0x15, to=2, jump=3, value=_CONNECTS),
             _encode_instruction(0x15, to=2, jump=2, value=_CONNECTED),
             _encode_instruction(0x15, to=2, jump=1, value=_ACCEPTED),
-            _encode_instruction(0x05, jump=2 * _SETTING + 1),  # anything else: to the end
+            _encode_instruction(0x05, jump=2 * _SETTING + 1),  # other operations: exit
             _encode_instruction(0x62, to=10, jump=-4, value=tos),  # on the stack
             *_call_setsockopt(0, 1),
             *_call_setsockopt(41, 67),
@@ -186,7 +186,7 @@ def _build_program(tos: int) -> bytes:
 
 
 def _call_setsockopt(level: int, option: int) -> tuple[bytes, ...]:
-    """A socket option, of the four bytes on the stack."""
+    """Sets a socket option to the four bytes on the stack."""
     return (
         _encode_instruction(0xBF, to=1, of=6),
         _encode_instruction(0xB7, to=2, value=level),
@@ -205,7 +205,7 @@ def _encode_instruction(
 
 
 def _attach_program(path: Path, program: bytes) -> None:
-    """The program stays as long as the group."""
+    """The program lives as long as the group."""
     code, licence = ctypes.create_string_buffer(program), ctypes.create_string_buffer(b"GPL")
     load = struct.pack(
         "<IIQQIIQII16sII",

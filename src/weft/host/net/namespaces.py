@@ -1,9 +1,9 @@
-"""Network namespaces of ours: made, entered, and removed even after their maker has died.
+"""weft's network namespaces: create, enter, and remove them even after their creator has died.
 
-Those that end with a process are named `weft-PID-START-NAME` after it and when it started, so
-that those of dead processes can be told and removed. A namespace has a file of host names in
+Namespaces that end with a process are named `weft-PID-START-NAME` after its number and start time,
+so those of dead processes can be recognised and removed. A namespace has a hosts file in
 /etc/netns, which commands inside see as /etc/hosts. Entry points: `create`, `remove`,
-`remove_leftovers`, `inside`, `spawn`.
+`remove_leftovers`, `run_inside`, `spawn`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
 PROGRAMS = ("ip", "bridge")
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
-# Now: between fork and exec nothing may be loaded.
+# Loaded now: nothing may be loaded between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
 
 
 def find_obstacle() -> str | None:
-    """What keeps this process from making namespaces; None if nothing does."""
+    """Why this process cannot create namespaces; None if it can."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"no {', '.join(missing)}: install iproute2"
@@ -63,7 +63,7 @@ def build_name(name: str) -> str:
 
 
 def create(namespace: str, hosts: str = "") -> None:
-    """A new namespace with its loopback up; `hosts` is what is /etc/hosts inside."""
+    """A new namespace with its loopback up; `hosts` is its /etc/hosts."""
     run_command(["ip", "netns", "add", namespace])
     run_command(["ip", "-n", namespace, "link", "set", "lo", "up"])
     if hosts:
@@ -76,14 +76,14 @@ def _write_hosts(namespace: str, text: str) -> None:
             (FILES / namespace).mkdir(parents=True, exist_ok=True)
             (FILES / namespace / "hosts").write_text(text)
         except (FileNotFoundError, FileExistsError):
-            continue  # another testbed's end has just removed the empty folder
+            continue  # another testbed has just removed the empty folder
         return
 
 
 def remove_files(namespace: str) -> None:
-    """The file of host names, and the folder if nothing else is in it."""
+    """Removes the hosts file, and its folder if empty."""
     (FILES / namespace / "hosts").unlink(missing_ok=True)
-    with suppress(OSError):  # not there, or someone has put more into it
+    with suppress(OSError):  # missing, or not empty
         (FILES / namespace).rmdir()
         FILES.rmdir()
 
@@ -107,7 +107,7 @@ def remove(namespace: str) -> None:
 
 
 def remove_leftovers() -> list[str]:
-    """Removes namespaces whose maker is dead; returns their names."""
+    """Removes namespaces whose creator is dead; returns their names."""
     places = [folder for folder in (DIRECTORY, FILES) if folder.is_dir()]
     names = {path.name for folder in places for path in folder.glob("weft-*")}
     dead = sorted(name for name in names if is_orphan(name))
@@ -117,7 +117,7 @@ def remove_leftovers() -> list[str]:
 
 
 def read_identity(namespace: str | None) -> int:
-    """The same number wherever a namespace is seen from; None: where we are."""
+    """The inode of a namespace, the same from everywhere; None: our namespace."""
     path = Path("/proc/thread-self/ns/net") if namespace is None else DIRECTORY / namespace
     try:
         return path.stat().st_ino
@@ -126,19 +126,19 @@ def read_identity(namespace: str | None) -> int:
 
 
 def find_by_identity(wanted: int) -> str | None:
-    """A way into the namespace of an `identity`: its name, or a file of a process inside it."""
+    """A name or path of the namespace with this identity: its name, or that of a process inside."""
     for path in (*DIRECTORY.glob("*"), *Path("/proc").glob("[0-9]*/ns/net")):
-        with suppress(OSError):  # gone by now
+        with suppress(OSError):  # it has ended
             if path.stat().st_ino == wanted:
                 return path.name if path.parent == DIRECTORY else str(path)
     return None
 
 
 def run_inside(namespace: str | None, function: Callable[[], _T]) -> _T:
-    """What a function gives when it runs inside, which is a name or a path; None: where we are.
+    """The result of a function run inside a namespace (a name or a path; None: ours).
 
-    A thread of its own enters, since a namespace is a thread's: sockets it opens and files of
-    /proc/sys/net it touches are those of the namespace, and this thread stays where it is.
+    A separate thread enters, because a namespace belongs to a thread: its sockets and its files of
+    /proc/sys/net are those of the namespace, and this thread stays where it is.
     """
     if namespace is None:
         return function()
@@ -172,9 +172,9 @@ def spawn(
     join: Callable[[], None] = lambda: None,
     **options: Any,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command inside; None: where we are. It does not outlive the thread that did.
+    """Starts a command inside (None: our namespace). It does not outlive the calling thread.
 
-    `join` is called in the new process before it becomes the command.
+    The new process calls `join` before it becomes the command.
     """
     inside = argv if namespace is None else ["ip", "netns", "exec", namespace, *argv]
     parent = os.getpid()
@@ -188,27 +188,29 @@ def spawn(
 
 
 def exec_inside(namespace: str, argv: Sequence[str], *, hostname: str) -> NoReturn:
-    """This process becomes a command inside: its output, signals and status are the command's."""
+    """Becomes a command inside: output, signals and status are the command's."""
     _set_hostname(hostname)
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and commands inherit that
+    signal.signal(
+        signal.SIGPIPE, signal.SIG_DFL
+    )  # Python ignores SIGPIPE, and commands would inherit that
     os.execvp("ip", ["ip", "netns", "exec", namespace, *argv])
 
 
 def _die_with(parent: int) -> None:
-    """In the child, before the command: the signal is asked for, and our parent still lives."""
+    """In the child: asks for SIGKILL when the parent dies, and checks that it still lives."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _set_hostname(hostname: str) -> None:
-    """The machine's name, for this process and its children alone."""
+    """Sets the host name for this process and its children only."""
     if hostname and _LIBC.unshare(CLONE_NEWUTS) == 0:
         socket.sethostname(hostname)
 
 
 def run_command(argv: Sequence[str], text: str | None = None) -> str:
-    """Output of a command; its complaint is an InputError."""
+    """The output of a command; its failure is an InputError."""
     done = subprocess.run(
         argv, input=text, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
     )

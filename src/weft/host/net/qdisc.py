@@ -1,8 +1,9 @@
 """Queueing disciplines of an interface as values: token bucket, HTB with its classes, filters.
 
-Each `…_message` packs one request for `Rtnetlink.request`; `qdiscs`, `classes` and `filters` read
-back what the kernel has. Rates go to the kernel in bytes per second, so bits per second come back
-as a multiple of 8; bursts go as time in ticks of 64 ns. Units: bits per second, bytes.
+Each `pack_…` function packs a request for `Rtnetlink.request`, or its options; `read_qdiscs`,
+`read_classes` and `read_filters` read back from the kernel. Rates go to the kernel in bytes per
+second, so bits per second come back as a multiple of 8; bursts go as time in ticks of 64 ns. Units:
+bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _U32_CLASS, _U32_SELECTOR, _U32_ACTIONS = 1, 5, 7
 _ACTION_KIND, _ACTION_OPTIONS = 1, 2
 _MIRRED_PARAMETERS, _STOLEN, _REDIRECT = 2, 4, 1
 _INGRESS_HANDLE = 0xFFFF0000
-_ETHERNET = 1  # the link layer: no table of times per size is needed
+_ETHERNET = 1  # the link layer: needs no table of times per size
 _UINT32 = 0xFFFFFFFF
 _ANY_PROTOCOL = 0x0003
 _PROTOCOLS = {1: 0x0800, 2: 0x86DD, 3: _ANY_PROTOCOL}  # one for each priority of filters
@@ -47,7 +48,7 @@ _TERMINAL = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBucket:
-    """`tbf`: at most `burst_bytes` at once, `limit_bytes` may wait."""
+    """`tbf`: passes at most `burst_bytes` at once, queues `limit_bytes`."""
 
     rate_bps: int
     burst_bytes: int
@@ -56,10 +57,10 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtbClass:
-    """A class of HTB: `rate_bps` is its own, up to `ceil_bps` when others leave room.
+    """A class of HTB: guaranteed `rate_bps`, up to `ceil_bps` if others leave room.
 
-    `burst_bytes` may pass at once at its rate after a pause, and as long a time's worth at its
-    ceil. Of classes that may send, those of the least `priority` go first.
+    After a pause it may send `burst_bytes` at once at its rate, and for the same time at its ceil.
+    Classes of lower `priority` are served first.
     """
 
     classid: int
@@ -72,9 +73,9 @@ class HtbClass:
 
 
 class Match(NamedTuple):
-    """What a filter takes: packets whose first word is `value` under `mask`.
+    """Matches packets whose first word is `value` under `mask`.
 
-    Filters of a lower priority are asked first: 1 is for IPv4, 2 for IPv6, 3 for all protocols.
+    Filters of lower priority are asked first: 1 is IPv4, 2 IPv6, 3 all protocols.
     """
 
     priority: int
@@ -83,7 +84,7 @@ class Match(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Where a filter leads, and by what it can be changed, or removed."""
+    """Where a filter leads, and how to change or remove it."""
 
     classid: int
     handle: int
@@ -91,12 +92,12 @@ class Filter(NamedTuple):
 
 
 REST = Match(3, 0, 0)
-FOREIGN = -1  # as mask: a filter that is not of these kinds, or a second one of them
+FOREIGN = -1  # as mask: another kind of filter, or a duplicate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What has passed, and what was lost or waits."""
+    """Passed, dropped and waiting traffic."""
 
     bytes: int
     packets: int
@@ -106,7 +107,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Qdisc:
-    """A discipline as the kernel shows it; `options` are its own bytes, to be given back."""
+    """A discipline in the kernel; `options` are the kernel's bytes, to be restored as they are."""
 
     kind: str
     handle: int
@@ -116,7 +117,7 @@ class Qdisc:
 
     @property
     def is_default(self) -> bool:
-        """Attached by the kernel itself: deleting what covers it brings it back."""
+        """Whether the kernel attached it: it comes back when its replacement is deleted."""
         return self.handle == 0
 
 
@@ -132,7 +133,7 @@ def pack_qdisc(
 
 
 def pack_qdisc_deletion(index: int, parent: int = ROOT, *, handle: int = 0) -> Message:
-    """With a handle, that one or none."""
+    """With a handle, only the discipline with this handle."""
     body = _HEAD.pack(0, index, handle, parent, 0)
     return Message(DELETE_QDISC, 0, body, "delete the qdisc")
 
@@ -148,12 +149,12 @@ def pack_bucket(bucket: TokenBucket) -> bytes:
 
 
 def pack_fifo(limit_bytes: int) -> bytes:
-    """Of `bfifo`."""
+    """Options of `bfifo`."""
     return struct.pack("=I", limit_bytes)
 
 
 def pack_htb(default_minor: int) -> bytes:
-    """Of the root: what no filter takes goes to the class `MAJOR:default_minor`."""
+    """Options of the root: unmatched packets go to the class `MAJOR:default_minor`."""
     version, rate_to_quantum = 3, 10
     return pack_attribute(
         _HTB_INIT, struct.pack("=5I", version, rate_to_quantum, default_minor, 0, 0)
@@ -182,8 +183,9 @@ def pack_class_deletion(index: int, classid: int) -> Message:
 
 
 def round_class(htb_class: HtbClass) -> HtbClass:
-    """The class as the kernel shows it: rates in whole bytes per second, the burst in ticks, and
-    right under the discipline if that is where it is."""
+    """The class as the kernel shows it: rates in bytes per second, the burst in ticks, ROOT as
+    parent directly under the discipline.
+    """
     parent = htb_class.parent if htb_class.parent & 0xFFFF else ROOT
     return _unpack_class(
         htb_class.classid, parent, unpack_attributes(_pack_class_options(htb_class))
@@ -191,12 +193,12 @@ def round_class(htb_class: HtbClass) -> HtbClass:
 
 
 def match_dscp(dscp: int) -> tuple[Match, Match]:
-    """IPv4 and IPv6 packets of a DSCP. The two bits of ECN are not looked at."""
+    """Matches of a DSCP in IPv4 and IPv6; the two ECN bits are ignored."""
     return Match(1, 0x00FC0000, dscp << 18), Match(2, 0x0FC00000, dscp << 22)
 
 
 def pack_filter(index: int, match: Match, classid: int, *, handle: int = 0) -> Message:
-    """u32: packets to a class; with a handle, the filter that is there leads elsewhere at once."""
+    """A u32 filter to a class; with a handle, redirects the existing filter in one step."""
     options = pack_attribute(_U32_CLASS, struct.pack("=I", classid))
     options += pack_attribute(_U32_SELECTOR, _pack_selector(match.mask, match.value))
     order = match.priority << 16 | _swap_bytes(_PROTOCOLS[match.priority])
@@ -210,12 +212,12 @@ def pack_filter_deletion(old: Filter) -> Message:
 
 
 def pack_ingress(index: int) -> Message:
-    """What an interface receives can have filters."""
+    """Allows filters on incoming packets."""
     return pack_qdisc(index, "ingress", b"", handle=_INGRESS_HANDLE, flags=ADD, parent=INGRESS)
 
 
 def pack_redirect(index: int, to: int) -> Message:
-    """All that an interface receives goes out of another one instead."""
+    """Redirects all incoming packets of an interface to another one."""
     parameters = struct.pack("=IIiiiiI", 0, 0, _STOLEN, 0, 0, _REDIRECT, to)
     mirred = pack_attribute(_ACTION_KIND, b"mirred\0")
     mirred += pack_attribute(_ACTION_OPTIONS, pack_attribute(_MIRRED_PARAMETERS, parameters))
@@ -265,7 +267,7 @@ def read_qdiscs(link: Rtnetlink, index: int) -> list[Qdisc]:
 
 
 def read_all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
-    """Those of every interface, by its index: the kernel lists them all in any case."""
+    """The disciplines of every interface, by index: the kernel always lists them all."""
     by_interface: dict[int, list[Qdisc]] = {}
     for body in link.dump(GET_QDISC, _HEAD.pack(0, 0, 0, 0, 0), "list qdiscs"):
         _, index, handle, parent, _ = _HEAD.unpack_from(body)
@@ -283,7 +285,7 @@ def read_all_qdiscs(link: Rtnetlink) -> dict[int, list[Qdisc]]:
 
 
 def read_classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Counters]]:
-    """HTB's classes by their id."""
+    """HTB classes by id."""
     by_id = {}
     for body in link.dump(GET_CLASS, _HEAD.pack(0, index, 0, 0, 0), "list classes"):
         _, _, classid, parent, _ = _HEAD.unpack_from(body)
@@ -295,9 +297,9 @@ def read_classes(link: Rtnetlink, index: int) -> dict[int, tuple[HtbClass, Count
 
 
 def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter]:
-    """The filters of a discipline; those that `filter_message` does not make are `FOREIGN`.
+    """The filters of a discipline; those that `pack_filter` does not make are `FOREIGN`.
 
-    Of two that take the same packets the first is asked first, as in the kernel.
+    Of two filters with the same match the first wins, as in the kernel.
     """
     by_match: dict[Match, Filter] = {}
     for body in link.dump(GET_FILTER, _HEAD.pack(0, index, 0, parent, 0), "list filters"):
@@ -305,7 +307,7 @@ def read_filters(link: Rtnetlink, index: int, parent: int) -> dict[Match, Filter
         parts = unpack_attributes(body[_HEAD.size :])
         options = unpack_attributes(parts.get(_OPTIONS, b""))
         if not handle or (parts[_KIND] == b"u32\0" and _U32_SELECTOR not in options):
-            continue  # a priority as a whole, or u32's table of filters
+            continue  # a whole priority, or u32's hash table
         classid = int(struct.unpack("=I", options.get(_U32_CLASS, bytes(4)))[0])
         match = _unpack_match(order >> 16, options.get(_U32_SELECTOR, b""))
         if match is None or match in by_match or any(parts.get(_CHAIN, b"")):
@@ -322,7 +324,7 @@ def _unpack_match(priority: int, selector: bytes) -> Match | None:
 
 
 def unpack_htb_default(options: bytes) -> int:
-    """The minor number of the class that takes what no filter takes."""
+    """The minor number of the class for unmatched packets."""
     return int(struct.unpack_from("=3I", unpack_attributes(options)[_HTB_INIT])[2])
 
 

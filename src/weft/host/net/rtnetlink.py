@@ -1,9 +1,9 @@
-"""The kernel's network configuration by netlink: requests packed here, answers in words.
+"""The kernel's network configuration over netlink: packs requests, explains refusals.
 
 One `Rtnetlink` is one socket in one network namespace. `request` sends many messages at once and
-asks for one acknowledgement per batch (a refusal is always told), so that tens of thousands of
-changes per second are possible; `dump` reads objects back. What a message configures is packed
-by `weft.host.net.qdisc`. Numbers are in the machine's byte order, as the kernel wants them.
+asks for one acknowledgement per batch (the kernel always reports refusals), so tens of thousands of
+changes per second are possible; `dump` reads objects. `weft.host.net.qdisc` packs what a message
+configures. Numbers are in the machine's byte order, as the kernel expects (docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _STATION, _OF_BRIDGE, _LOCAL = 2, 9, 0x80
 
 
 class Message(NamedTuple):
-    """One request; `what` is for people, in errors."""
+    """One request; `what` describes it in errors."""
 
     kind: int
     flags: int
@@ -58,7 +58,7 @@ class Message(NamedTuple):
 
 
 class KernelRefusal(InputError):
-    """The kernel said no; `number` is its errno."""
+    """The kernel refused a request; `number` is its errno."""
 
     def __init__(self, where: str, number: int, words: str) -> None:
         self.number = number
@@ -80,7 +80,7 @@ def pack_attribute(kind: int, data: bytes) -> bytes:
 
 
 def unpack_attributes(data: bytes) -> dict[int, bytes]:
-    """Attributes by kind; of equal kinds the last one."""
+    """Attributes by kind; the last one of equal kinds."""
     by_kind: dict[int, bytes] = {}
     offset = 0
     while offset + 4 <= len(data):
@@ -104,9 +104,9 @@ def pack_link_deletion(index: int) -> Message:
 
 
 class Rtnetlink:
-    """A netlink socket inside a namespace (None: ours). Interfaces are known by name.
+    """A netlink socket inside a namespace (None: ours). Interfaces are addressed by name.
 
-    `protocol` is netlink's: of network configuration, or another that is asked in the same way.
+    `protocol` is network configuration, or another netlink protocol with the same requests.
     """
 
     def __init__(self, namespace: str | None = None, *, protocol: int = NETLINK_ROUTE) -> None:
@@ -124,7 +124,7 @@ class Rtnetlink:
         self._socket.close()
 
     def request(self, messages: Sequence[Message], where: str) -> None:
-        """Has all done, in order; the first refusal is raised after its batch has been tried."""
+        """Sends all in order; raises the first refusal after its batch has been tried."""
         for start in range(0, len(messages), _BATCH):
             self._batch(messages[start : start + _BATCH], where)
 
@@ -169,15 +169,15 @@ class Rtnetlink:
         return indexes[interface]
 
     def mtu_bytes(self, index: int) -> int:
-        """The largest packet of an interface, without the link's header; 0 if it is gone."""
+        """The MTU of an interface, without the link header; 0 if it is gone."""
         sizes = {number: parts.get(_LINK_MTU, bytes(4)) for _, number, parts in self._links(0)}
         return int(struct.unpack("=I", sizes.get(index, bytes(4)))[0])
 
     def read_default_routes(self) -> set[int]:
-        """Indexes of the interfaces that carry a default route, IPv4 or IPv6, alone or for another.
+        """Indexes of interfaces that carry a default route, IPv4 or IPv6, directly or for another.
 
-        Ports of a bridge and members of a bond carry what it does, and the interface that a VLAN
-        is on, or a veth leads to, what that one does.
+        Bridge ports and bond members carry what their master does; the interface under a VLAN, or
+        behind a veth, carries what the upper one does.
         """
         carriers: set[int] = set()
         for family in (socket.AF_INET, socket.AF_INET6):
@@ -193,7 +193,7 @@ class Rtnetlink:
         return carriers
 
     def forwarding(self) -> dict[str, int]:
-        """Station, as 02:00:00:00:00:01 -> index of the bridge's port behind which it is."""
+        """MAC address (02:00:00:00:00:01) -> index of the bridge port behind which it is."""
         port_of = {}
         request = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
         for body in self.dump(GET_NEIGHBOUR, request, "list stations of bridges"):
@@ -213,7 +213,7 @@ class Rtnetlink:
                     continue
                 if refusal is None and payload[:4] != bytes(4):
                     refusal = sequence - first, payload, flags
-                if sequence == self._sequence:  # the last one, done or refused
+                if sequence == self._sequence:  # the last request, done or refused
                     if refusal is not None:
                         refused = f"{where}: {messages[refusal[0]].what}"
                         _raise_refusal(refused, *refusal[1:])
@@ -254,7 +254,7 @@ def _split_messages(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def _raise_refusal(where: str, payload: bytes, flags: int) -> None:
-    """An error's payload: errno, the header of what was refused, then the kernel's words."""
+    """An error's payload: errno, the header of the request, then the kernel's words."""
     (code,) = struct.unpack_from("=i", payload)
     words = b""
     if flags & _HAS_WORDS:
@@ -265,7 +265,7 @@ def _raise_refusal(where: str, payload: bytes, flags: int) -> None:
 
 
 def _list_carriers(index: int, link: Mapping[int, bytes]) -> Iterator[tuple[int, int]]:
-    """Pairs of an interface and one of the same namespace that carries what it sends."""
+    """Pairs of an interface and one in the same namespace that carries its packets."""
     if _LINK_MASTER in link:
         yield struct.unpack("=i", link[_LINK_MASTER])[0], index
     if _LINK_BELOW in link and _LINK_ELSEWHERE not in link:

@@ -1,8 +1,7 @@
-"""Which TCP connections a group of processes has, as the kernel lists them.
+"""The TCP connections of a group of processes, from the kernel's socket diagnosis.
 
-By netlink's socket diagnosis, with a filter that the kernel applies: the sockets that were made in
-a control group. A list is that of one network namespace. Entry points: `GroupConnections`,
-`connections_of`.
+The kernel filters for sockets that were made in a control group. One list covers one network
+namespace. Entry points: `GroupConnections`, `list_connections`.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from weft.host.net.rtnetlink import Rtnetlink, pack_attribute
 # Numbers of Linux: include/uapi/linux/{netlink,sock_diag,inet_diag}.h, include/net/tcp_states.h.
 NETLINK_SOCK_DIAG = 4
 _BY_FAMILY = 20
-_ESTABLISHED, _FIN_WAIT_1, _CLOSE_WAIT = 1, 4, 8  # those in which there is, or may be, data to send
+_ESTABLISHED, _FIN_WAIT_1, _CLOSE_WAIT = 1, 4, 8  # states with data to send, now or later
 _STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT_1 | 1 << _CLOSE_WAIT
 _BYTECODE, _IN_GROUP = 1, 13
 _REQUEST = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states, any socket
-_CONDITION = struct.Struct("=BBHQ")  # operation, where to go on if so and if not, group
+_CONDITION = struct.Struct("=BBHQ")  # operation, jump if true, jump if false, group
 _SOCKET = struct.Struct("=BBBB2s2s16s16sIQ")  # family, state, -, -, ports, addresses, -, cookie
 
 
 @dataclass(frozen=True, slots=True)
 class TcpConnection:
-    """Addresses and ports of both ends, in numbers."""
+    """Numeric addresses and ports of both ends."""
 
     local_address: str
     local_port: int
@@ -53,9 +52,9 @@ def list_connections(link: Rtnetlink, group: int) -> list[TcpConnection]:
 
 
 def pack_request(family: int, group: int) -> bytes:
-    """All TCP sockets of a family that can have data to send and were made in the group."""
+    """Asks for TCP sockets of the group and family that may have data to send."""
     size = _CONDITION.size
-    # Beyond the end by four: not listed.
+    # A jump four bytes past the end means "not listed".
     condition = _CONDITION.pack(_IN_GROUP, size, size + 4, group)
     return _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES) + pack_attribute(
         _BYTECODE, condition
@@ -73,7 +72,7 @@ def _unpack_connection(data: bytes) -> TcpConnection:
 
 
 def _format_address(family: int, data: bytes) -> str:
-    """In numbers; IPv4 in IPv6 as IPv4."""
+    """Numeric; IPv4 in IPv6 as IPv4."""
     if family == socket.AF_INET:
         return socket.inet_ntop(socket.AF_INET, data[:4])
     address = ipaddress.IPv6Address(data)
@@ -81,9 +80,9 @@ def _format_address(family: int, data: bytes) -> str:
 
 
 class GroupConnections:
-    """The connections of a group's processes, whichever network namespaces they are in; close it.
+    """The connections of a group's processes in all network namespaces; close it.
 
-    A namespace is looked into as long as a process of the group is in it.
+    It reads a namespace as long as a process of the group is in it.
     """
 
     def __init__(self, group: Group) -> None:
@@ -105,7 +104,7 @@ class GroupConnections:
         ]
 
     def _follow(self) -> None:
-        """A link into every namespace where a process is, none elsewhere."""
+        """Keeps one link into every namespace that has a process of the group."""
         paths = {}
         for pid in self._group.pids():
             path = Path(f"/proc/{pid}/ns/net")

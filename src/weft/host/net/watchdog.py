@@ -2,9 +2,9 @@
 
     python -P -m weft.host.net.watchdog PID JOURNAL
 
-A session of its own, so that a terminal's signals do not reach it. It waits until standard
-input is closed or the process PID is gone, restores what the journal lists, and ends with
-status 0. Entry point: `main`.
+It runs in its own session, so a terminal's signals do not reach it. It waits until standard input
+is closed or process PID is gone, restores what the journal lists, and exits with status 0. Entry
+point: `main`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(pid: int, journal: Path) -> int:
 
 
 def _wait(parent: int) -> None:
-    """Until the pipe from our parent closes, or it is gone though a child of its holds the pipe."""
+    """Until the parent closes the pipe, or dies while a child of its own still holds the pipe."""
     poll = select.poll()
     poll.register(sys.stdin.fileno(), select.POLLIN | select.POLLHUP)
     poll.register(parent, select.POLLIN)

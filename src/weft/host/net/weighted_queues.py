@@ -1,10 +1,9 @@
-"""Weighted queues at a port: HTB classes that share a link by weight, told apart by DSCP.
+"""Weighted queues at a port: HTB classes that share a link by weight, selected by DSCP.
 
-Each queue is a class with rate = weight x link and ceil = link: a port that is busy is shared by
-the weights, and what a queue leaves is lent to the others. The queue that lists DSCP 0 also takes
-every packet whose DSCP no queue lists. Entry points: `set_queues`, `queues`, `set_weights`,
-inside a block of `weft.host.net.caps.change_ends`, which puts back what was there.
-Units: bits per second, bytes.
+Each queue is a class with rate = weight x link and ceil = link: a busy port is shared by the
+weights, and queues may use what others leave. The queue that lists DSCP 0 also takes unlisted
+DSCPs. Entry points: `set_queues`, `read_queues`, `set_weights`, inside a block of
+`weft.host.net.caps.change_ends`, which restores the port. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MAX_QUEUES = 64  # one for each DSCP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """Its share of the port against the other queues' weights, and the DSCPs that it takes."""
+    """A queue's weight against the others', and its DSCPs."""
 
     weight: float
     dscps: tuple[int, ...]
@@ -33,7 +32,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortQueue:
-    """A queue as the kernel has it."""
+    """A queue in the kernel."""
 
     share: float
     rate_bps: int
@@ -49,7 +48,7 @@ def set_queues(
     rate_bps: int | None = None,
     limit_bytes: int = LIMIT_BYTES,
 ) -> None:
-    """Gives a port these queues; without a rate, that of the token bucket it had."""
+    """Gives a port these queues; the default rate is that of its saved token bucket."""
     link_bps = _find_link_rate(port, rate_bps)
     _check_queues(wanted, str(port.end))
     tree = HtbTree(
@@ -62,7 +61,7 @@ def set_queues(
 
 
 def set_weights(port: SavedEnd, weights: Sequence[float], *, rate_bps: int | None = None) -> None:
-    """Changes the weights of queues that are there; packets that wait stay."""
+    """Changes the weights of existing queues; waiting packets stay."""
     with Rtnetlink(port.end.namespace) as link:
         root = link_ends.read_root(link, port.end, port.index)
         count = len(_list_queue_classes(htb.read_tree(link, port.index, root)))
@@ -75,7 +74,7 @@ def set_weights(port: SavedEnd, weights: Sequence[float], *, rate_bps: int | Non
 
 
 def read_queues(end: LinkEnd) -> list[PortQueue]:
-    """Reads back the queues of a port; empty where there are none."""
+    """The queues of a port; empty if there are none."""
     with Rtnetlink(end.namespace) as link:
         index = link.index(end.interface)
         root = link_ends.read_root(link, end, index)

@@ -43,9 +43,9 @@ _READY_S = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class Testbed:
-    """The network, while it stands: the namespace of each host and switch."""
+    """A built network: the namespace of each host and switch."""
 
-    __test__ = False  # pytest takes classes of this name for its own
+    __test__ = False  # pytest would collect classes of this name
 
     wiring: Wiring
     namespaces: Mapping[str, str]
@@ -59,7 +59,7 @@ class Testbed:
         return self.layout.addresses
 
     def spawn(self, host: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        """Starts a command on a host, or on a switch; the testbed's end ends it."""
+        """Starts a command on a host or switch; the end of the testbed ends it."""
         return namespaces.spawn(self.namespace(host), argv, hostname=host, **options)
 
     def namespace(self, node: str) -> str:
@@ -72,35 +72,35 @@ class Testbed:
         return LinkEnd(self.namespace(plug.node), plug.interface)
 
     def ends(self, host: str) -> tuple[LinkEnd, LinkEnd]:
-        """Both ends of a host's cable: its interface, and the port of its switch."""
+        """Both ends of a host's cable: its interface, and its switch port."""
         near, far = self.layout.access(host).ends
         return self.end(near), self.end(far)
 
     def all_ends(self) -> list[LinkEnd]:
-        """Of all cables, those between switches too."""
+        """The ends of all cables, also between switches."""
         return [self.end(plug) for cable in self.layout.cables for plug in cable.ends]
 
     def port_count(self, host: str) -> Counters:
-        """The counters of the switch's port towards a host."""
+        """The counters of the switch port towards a host."""
         end = self.ends(host)[1]
         with Rtnetlink(end.namespace) as link:
             return read_root(link, end, link.index(end.interface)).count
 
 
 def find_port(bed: Testbed, host: str) -> str:
-    """The switch's port of a host."""
+    """The switch port of a host."""
     return bed.layout.access(host).ends[1].interface
 
 
 def plan_testbed(wiring: Wiring, build_name: Callable[[str], str]) -> Testbed:
-    """A testbed before it is built, its namespaces named."""
+    """A testbed before it is built, with the names of its namespaces."""
     nodes = (*plan_layout(wiring).switches, *wiring.hosts)
     return Testbed(wiring=wiring, namespaces={node: build_name(node) for node in nodes})
 
 
 @contextmanager
 def testbed(wiring: Wiring) -> Iterator[Testbed]:
-    """Builds the network; its end removes everything, processes inside too."""
+    """Builds the network; the end of the block removes everything, processes inside too."""
     check_possible(wiring)
     namespaces.remove_leftovers()
     bed = plan_testbed(wiring, namespaces.build_name)
@@ -131,7 +131,7 @@ def check_possible(wiring: Wiring) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something to be made; `node` is set where that is a namespace."""
+    """One step of building; `node` is set if it creates a namespace."""
 
     what: str
     run: Callable[[], None]
@@ -139,7 +139,7 @@ class Step:
 
 
 def build_steps(bed: Testbed) -> list[Step]:
-    """All that makes the network, in order."""
+    """All steps that build the network, in order."""
     plan = bed.layout
     text = _format_hosts_file(bed)
     steps = [
@@ -205,7 +205,7 @@ def _set_rate(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
 
 
 def _set_address(bed: Testbed, node: str) -> None:
-    """An address, the network's route with its congestion control, no memory of old flows."""
+    """Sets the address, the route with its congestion control, and static neighbours."""
     network = ipaddress.ip_network(bed.wiring.network)
     namespace, address = bed.namespace(node), bed.addresses[node]
     _write_setting(namespace, "ipv4/tcp_no_metrics_save", "1")
@@ -235,7 +235,7 @@ def _set_routes(bed: Testbed, switch: str) -> None:
 
 
 def _wait_until_ready(bed: Testbed) -> None:
-    """The kernel brings links up in its own time: up to seconds after it was told to."""
+    """The kernel brings links up asynchronously, up to seconds later."""
     deadline = time.monotonic() + _READY_S
     wanted: dict[str, set[str]] = {}
     for end in bed.all_ends():
@@ -250,18 +250,18 @@ def _wait_until_ready(bed: Testbed) -> None:
 
 
 def find_mac(bed: Testbed, host: str) -> str:
-    """A host's address on the link."""
+    """A host's MAC address."""
     number = bed.wiring.hosts.index(host) + 1
     return f"02:77:65:66:{number >> 8:02x}:{number & 0xFF:02x}"
 
 
 def _write_setting(namespace: str, name: str, value: str) -> None:
-    """A setting of the kernel, of this namespace alone."""
+    """Writes a kernel setting of this namespace only."""
     namespaces.run_inside(namespace, lambda: (_SETTINGS / name).write_text(value))
 
 
 def _disable_ipv6(namespace: str) -> None:
-    """No solicitations of routers and neighbours: nothing is sent that no one asked for."""
+    """Avoids router and neighbour solicitations: no unrequested packets."""
     for which in ("all", "default"):
         setting = f"ipv6/conf/{which}/disable_ipv6"
         if (_SETTINGS / setting).exists():

@@ -1,10 +1,10 @@
-"""Testbeds that stay: built by one command, used by others, removed by a last one.
+"""Persistent testbeds: built by one command, used by others, removed by a last one.
 
-What a testbed has is written to a state file before each step that makes something, so that a
-crash at any point leaves nothing that `down` would not find. Everything bears the mark
-`weft-NAME-`, and a namespace is removed only if it is the very one that was made (its inode).
-One process at a time changes or uses a testbed. Entry points: `up`, `down`, `used`, `find`,
-`found_even_damaged`, `names`, `status`.
+A state file records each step before it creates something, so a crash at any point leaves nothing
+that `remove_testbed` would not find. All names start with `weft-NAME-`, and a namespace is removed
+only if it is the recorded one (its inode). One process at a time changes or uses a testbed. Entry
+points: `build_testbed`, `remove_testbed`, `use_testbed`, `find_testbed`, `find_damaged_testbed`,
+`list_testbeds`, `read_status`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SCHEMA = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What the state file says. `inodes` has the namespaces whose making has begun."""
+    """The content of the state file. `inodes` has the namespaces whose creation has begun."""
 
     name: str
     boot: str
@@ -51,7 +51,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Port:
-    """One end of a cable as the kernel has it; `rate_bps` is None without a token bucket."""
+    """One end of a cable in the kernel; `rate_bps` is None without a token bucket."""
 
     node: str
     interface: str
@@ -64,7 +64,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A testbed as it is now; `problems` is empty where it is what was asked for."""
+    """The current state of a testbed; `problems` is empty if it is as requested."""
 
     name: str
     state: State
@@ -77,7 +77,7 @@ class Status:
 
 
 def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
-    """Builds a testbed, or finds it as asked for; True if it was built now."""
+    """Builds a testbed, or finds it as requested; True if it was built now."""
     check_name(name)
     check_possible(wiring)
     namespaces.remove_leftovers()
@@ -93,7 +93,7 @@ def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
 
 
 def remove_testbed(name: str) -> list[str]:
-    """Removes all that a testbed has, processes inside too; the names of its namespaces."""
+    """Removes a testbed and ends processes inside; returns the names of its namespaces."""
     check_name(name)
     if os.geteuid() == 0:
         namespaces.remove_leftovers()
@@ -107,19 +107,19 @@ def remove_testbed(name: str) -> list[str]:
 
 @contextmanager
 def use_testbed(name: str, purpose: str) -> Iterator[Testbed]:
-    """A testbed that nobody else uses or changes inside the block."""
+    """A testbed that no other process uses or changes inside the block."""
     check_name(name)
     with _lock_testbed(name, purpose):
         yield find_testbed(name)
 
 
 def find_testbed(name: str) -> Testbed:
-    """A testbed that is up, whole, and can be entered."""
+    """A testbed that is up and undamaged."""
     return _find_or_refuse(name, _list_problems)
 
 
 def find_damaged_testbed(name: str) -> Testbed:
-    """A testbed that is up; some of its nodes and cables may be lost."""
+    """A testbed that is up; some nodes and cables may be missing."""
     return _find_or_refuse(name, _list_build_problems)
 
 
@@ -141,7 +141,7 @@ def list_testbeds() -> list[str]:
 
 
 def read_status(name: str) -> Status | None:
-    """What there is of a testbed, read from the kernel; None if it is not up."""
+    """The status of a testbed, read from the kernel; None if it is not up."""
     check_name(name)
     state = read_state(name)
     if state is None:
@@ -193,7 +193,7 @@ def read_state(name: str) -> State | None:
 
 
 def _write_state(state: State) -> None:
-    """The file is exchanged as a whole: a crash leaves the old one or the new one."""
+    """Atomically: a crash leaves the old file or the new one."""
     data = asdict(state) | {"schema": _SCHEMA}
     STATES.mkdir(parents=True, exist_ok=True)
     _temporary_path(state.name).write_text(json.dumps(data))
@@ -263,7 +263,7 @@ def _refuse_foreign(namespace: str) -> None:
 
 
 def _remove(state: State) -> list[str]:
-    """The namespaces go first, the state file when nothing is left."""
+    """Removes the namespaces first, and the state file last."""
     bed = state.bed
     removed = [bed.namespaces[node] for node in state.inodes if _is_ours(state, node)]
     for node in reversed(list(state.inodes)):
@@ -276,7 +276,7 @@ def _remove(state: State) -> list[str]:
 
 
 def _is_ours(state: State, node: str) -> bool:
-    """The namespace is there and it is the one that was made, or whose making was cut short."""
+    """Whether the namespace exists and is the recorded one, or its creation was interrupted."""
     namespace = state.bed.namespaces[node]
     if node not in state.inodes or not _exists(namespace):
         return False
@@ -338,7 +338,7 @@ def _list_problems(state: State) -> list[str]:
 
 
 def _list_missing_cables(bed: Testbed) -> list[Cable]:
-    """Those of which an end is not there."""
+    """Cables with a missing end."""
     interfaces = {node: _read_interfaces(namespace) for node, namespace in bed.namespaces.items()}
     return [
         cable

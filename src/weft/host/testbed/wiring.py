@@ -1,10 +1,10 @@
-"""What a testbed is built of: hosts, switches, the cables between them, and every packet's way.
+"""What a testbed consists of: hosts, switches, the cables between them, and the routes.
 
 Three shapes. `one`: all hosts on one switch. `two-hops`: half of the hosts on each of two switches
 with one cable between them. `leaf-spine`: hosts on leaves, every leaf cabled to every spine; the
-way to a host goes over spine (number of the host) mod (number of spines), as a forwarding table
-by destination has it. Ways are fixed, so that no packet is flooded on a cable between switches
-and rings do no harm. Entry points: `Wiring`, `layout`. Units: bits per second, bytes.
+route to a host goes over spine (number of the host) mod (number of spines), as in a forwarding
+table by destination. Routes are fixed: no packet is flooded on a cable between switches, and rings
+do no harm. Entry points: `Wiring`, `plan_layout`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ MIN_RATE_BPS = 8_000
 MAX_RATE_BPS = 10**13
 MAX_SWITCHES = 32
 MIN_BURST_BYTES = 32 * 1024
-# The largest packet with offloads: what every bucket lets pass whole, at every share of a link. One
-# that is cut up on the way costs more processor time.
+# The largest packet with offloads. Every bucket passes it whole, at every share of a link:
+# splitting it on the way would cost processor time.
 MAX_OFFLOAD_BYTES = 32_000
 
 
 def choose_burst_bytes(rate_bps: float) -> int:
-    """4 ms of a rate, at least 32 KiB: timers fire late, and tokens lost are rate lost."""
+    """4 ms of a rate, at least 32 KiB: timers fire late, and lost tokens are lost rate."""
     return max(round(rate_bps * 0.004 / 8), MIN_BURST_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What to build: every host's link is the same, every cable between switches too.
+    """What to build: all host links are alike, and so are all cables between switches.
 
     `burst_bytes` may pass at once after a pause (None: 4 ms of the rate, at least 32 KiB);
-    `limit_bytes` may wait at a port of a switch, `nic_limit_bytes` at a host's own interface.
-    `congestion` is TCP's congestion control. With `offloads` packets of up to 32 kB pass the
-    network whole, which spares the processors; without, none is larger than the MTU, and a
-    queue of packets is what the same bytes are on a wire.
+    `limit_bytes` may wait at a switch port, `nic_limit_bytes` at a host's interface. `congestion`
+    is TCP's congestion control. With `offloads`, packets of up to 32 kB cross the network whole,
+    which saves processor time; without, none is larger than the MTU, and queues hold packets as on
+    a real wire.
     """
 
     hosts: tuple[str, ...]
@@ -130,7 +130,7 @@ class Cable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Everything that is built. `ways[switch][host]` is the port on which the host is reached."""
+    """Everything to build. `routes[switch][host]` is the port towards the host."""
 
     switches: tuple[str, ...]
     cables: tuple[Cable, ...]
@@ -138,7 +138,7 @@ class Layout:
     addresses: Mapping[str, str]
 
     def access(self, host: str) -> Cable:
-        """The cable of a host; its first end is the host's."""
+        """The cable of a host; the host's end comes first."""
         return next(c for c in self.cables if c.ends[0].node == host and not c.between_switches)
 
 
@@ -166,7 +166,7 @@ def plan_layout(wiring: Wiring) -> Layout:
 
 
 def _name_switches(wiring: Wiring) -> tuple[list[str], list[str]]:
-    """Switches that have hosts, and those that have none."""
+    """Switches with hosts, and switches without."""
     if wiring.switches == "one":
         return [SWITCH], []
     if wiring.switches == "two-hops":

@@ -39,9 +39,9 @@ def ring(switches: int, routing: str = "shortest_path") -> Fabric:
     nodes = hosts + tuple(Node(f"s{i}", "switch", 3) for i in range(switches))
     links = []
     for i in range(switches):
-        here, there = switches + i, switches + (i + 1) % switches
-        links.append(Link(Port(i, 1), Port(here, 1), 56e9, 0, "56 Gb/s"))
-        links.append(Link(Port(here, 2), Port(there, 3), 56e9, 0, "56 Gb/s"))
+        switch, successor = switches + i, switches + (i + 1) % switches
+        links.append(Link(Port(i, 1), Port(switch, 1), 56e9, 0, "56 Gb/s"))
+        links.append(Link(Port(switch, 2), Port(successor, 3), 56e9, 0, "56 Gb/s"))
     return route(Fabric("ring", nodes, tuple(links)), routing)
 
 
@@ -171,6 +171,33 @@ def test_up_down_over_chosen_roots():
     spine = fabric.index("spine1")
     routed = replace(fabric, routes=up_down(fabric, roots=[spine]))
     assert [node for node, _ in path(routed, 0, 5)][2] == spine
+
+
+def test_up_down_falls_back_to_the_first_root_when_all_leave_a_pair_apart():
+    # Both spines are farthest from hosts, but a packet from leaf a to leaf b would go up to s0,
+    # down to m or n, and up again to s1. With s0 alone as root, m and n talk through s0.
+    leaves, spines = ("a", "b", "m", "n"), ("s0", "s1")
+    nodes = (
+        *(Node(f"h{leaf}", "host", 1) for leaf in leaves),
+        *(Node(leaf, "switch", 3) for leaf in leaves),
+        *(Node(spine, "switch", 4) for spine in spines),
+    )
+    names = [node.name for node in nodes]
+    used: Counter[str] = Counter()
+    links = []
+    for pair in ("ha a", "hb b", "hm m", "hn n", "a s0", "b s1", "m s0", "m s1", "n s0", "n s1"):
+        ends = pair.split()
+        used.update(ends)
+        a, b = (Port(names.index(end), used[end]) for end in ends)
+        links.append(Link(a, b, 56e9, 0, "56 Gb/s"))
+    fabric = route(check_fabric(Fabric("spines", nodes, tuple(links))), "up_down")
+    through = {
+        (src, dst): [names[node] for node, _ in path(fabric, names.index(src), names.index(dst))]
+        for src, dst in (("hm", "hn"), ("hn", "hm"), ("ha", "hb"))
+    }
+    assert through["hm", "hn"] == ["hm", "m", "s0", "n"]
+    assert through["hn", "hm"] == ["hn", "n", "s0", "m"]
+    assert through["ha", "hb"][-1] == "b"
 
 
 def test_up_down_refuses_roots_that_leave_a_pair_apart():

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class WeftError(Exception):
-    """Something weft can explain; anything else is a bug."""
+    """An error that weft can explain; any other is a bug."""
 
 
 class InputError(WeftError):

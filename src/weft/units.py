@@ -32,7 +32,7 @@ SIZE_BYTES = {
 }
 # As the classic tools write sizes on a command line: bytes, or powers of 1024.
 _CLASSIC_SIZES = {"": 1, "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-# Sums of a few of these still fit the simulator's 64-bit integers.
+# Sums of a few of these fit the simulator's 64-bit integers.
 LARGEST = {"time": 1e15, "size": 2.0**60, "rate": 1e18}
 _PREFIX = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 RATE_BPS = {f"{p}{u}": f for p, f in _PREFIX.items() for u in ("b/s", "bps", "bit/s")} | {

@@ -220,7 +220,7 @@ def test_mistakes_of_commands_are_one_line(control: ControlProcess) -> None:
         (("apply", "--remove", "keen#77"), "is not registered"),
         (("rollback", "12345"), "is not stored"),
         (("rollback", "now"), "is not a number"),
-        (("explain", "h0:99999999999"), "is no port of a switch"),
+        (("explain", "h0:99999999999"), "is not a port of a switch"),
         (("apply", "--wait", "long"), "is not a time"),
         (("status", "--controller", "nowhere"), "is no address"),
     ):

@@ -70,7 +70,7 @@ def test_an_output_that_is_no_file_is_refused_before_the_work(monkeypatch, capsy
     Path("made").mkdir()
     assert "pipe: a device, pipe or socket, not a file" in error_line(capsys, *command, "pipe")
     assert "made: a directory, not a file" in error_line(capsys, *command, "made")
-    assert "does not exist; make it" in error_line(capsys, *command, "missing/x")
+    assert "does not exist; create it" in error_line(capsys, *command, "missing/x")
     assert Path("pipe").is_fifo()
 
 

@@ -21,11 +21,11 @@ from weft.errors import InputError
     [
         (["status", "--controller", "h:65536"], "controller 'h:65536': is no address"),
         (["status", "--key", "k"], "TLS: only together: --authority, --certificate, --key"),
-        (["plan", "--app", "a\udcff"], r"'a\udcff': is no name; use printable characters"),
-        (["plan", "--app", "a", "h0:h\udcff"], r"'h\udcff': is no name"),
-        (["apply", "--remove", "a\udcff#1"], r"'a\udcff#1': is no name"),
-        (["explain", "a\udcff"], r"'a\udcff': is no name"),
-        (["explain", "a\udcff:1"], r"'a\udcff': is no name"),
+        (["plan", "--app", "a\udcff"], r"'a\udcff': is not a name; use printable characters"),
+        (["plan", "--app", "a", "h0:h\udcff"], r"'h\udcff': is not a name"),
+        (["apply", "--remove", "a\udcff#1"], r"'a\udcff#1': is not a name"),
+        (["explain", "a\udcff"], r"'a\udcff': is not a name"),
+        (["explain", "a\udcff:1"], r"'a\udcff': is not a name"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(

@@ -324,7 +324,7 @@ BAD_LFT = {
     "no table for switch leaf1": LFT[LFT.index("Unicast", 1) :],
     "an entry outside a table": LFT[LFT.index("0x0001") :],
     "a count outside a table": LFT + "3 lids dumped\n",
-    "line 1: 'Multicast mlids.* is no part of": LFT.replace("Unicast lids", "Multicast mlids"),
+    "line 1: 'Multicast mlids.* is not part of": LFT.replace("Unicast lids", "Multicast mlids"),
 }
 
 

@@ -60,7 +60,7 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; errors a user can mend are one line on stderr."""
+    """Run one command; errors that a user can fix are one line on stderr."""
     _fill_standard_files()
     try:
         with warnings.catch_warnings():
@@ -72,11 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # the reader of our output has left, as `head` does
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         _drop_output()
         return 0
     except OSError as error:
-        if error.filename is not None:  # not of standard output: a bug, to be seen whole
+        if error.filename is not None:  # not from standard output: a bug, shown with its traceback
             raise
         print(f"weft: standard output: {error.strerror}; make room", file=sys.stderr)
         _drop_output()
@@ -84,26 +84,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: list[str]) -> int:
-    if argv[:1] == ["serve"]:  # it forks, so no library may start threads in it
+    if argv[:1] == ["serve"]:  # it forks, so no library may start threads
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plots take half a second to import: a command loads only what it needs.
     needed = [n for n in COMMANDS if n in argv[:1]] or COMMANDS
     args = parser(() if argv[:1] == ["--version"] else needed).parse_args(argv)
     status: int = args.run(args)
-    if sys.stdout:  # None where it was closed before we began
+    if sys.stdout:  # None if it was closed before the start
         sys.stdout.flush()
     return status
 
 
 def _fill_standard_files() -> None:
-    """Files that are opened later must not get the numbers that output and errors go to."""
+    """Open closed standard files, so that no later file gets their numbers."""
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:  # standard error
         pass
     os.close(opened)
 
 
 def _one_line() -> Callable[..., None]:
-    """Shows each warning once, without the source line that raised it."""
+    """Show each warning once, without the source line that raised it."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
@@ -115,6 +115,6 @@ def _one_line() -> Callable[..., None]:
 
 
 def _drop_output() -> None:
-    """Python flushes standard output as it ends: what is left must not fail again."""
+    """Discard pending output: Python flushes it at exit, which would fail again."""
     with contextlib.suppress(io.UnsupportedOperation):  # not a real file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

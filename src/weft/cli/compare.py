@@ -36,7 +36,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    for text in args.fail_if:  # a bad condition is told before any file is read
+    for text in args.fail_if:  # report a bad condition before any file is read
         parse_check(text)
     a, b = read_records(args.a).records, read_records(args.b).records
     comparison = compare(a, b)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             print(json.dumps(item))
     else:
         print(format_comparison(comparison))
-    # What B lacks cannot be said to pass.
+    # A record that B lacks cannot pass.
     lacking = [f"{label}: only in A" for label in comparison.only_a] if args.fail_if else []
     for line in lacking:
         print(f"weft: {line}", file=sys.stderr)

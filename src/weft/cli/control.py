@@ -15,24 +15,24 @@ _NEEDS = "pip install 'weft[control]'"
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "control",
-        help="who gets the bandwidth: program switches, verify, explain",
-        description="A service that keeps registered applications and their connections, gives "
-        "each port the weights that make the total predicted slowdown least, and keeps switches "
-        "that way. See docs/control.md.",
+        help="share bandwidth among applications: program switches, verify, explain",
+        description="A service that tracks registered applications and their connections, "
+        "programs each port with the weights that minimize the total predicted slowdown, and "
+        "corrects switches that drift. See docs/control.md.",
     )
     actions = command.add_subparsers(title="actions", metavar="ACTION", required=True)
-    serve = actions.add_parser("serve", help="be the controller, until Ctrl-C")
+    serve = actions.add_parser("serve", help="run the controller until Ctrl-C")
     serve.add_argument("file", metavar="FILE", help="TOML: switches, policy, store")
     serve.add_argument("--json", action="store_true", help="one JSON object per line")
     serve.set_defaults(run=_run, call="serve")
-    release = actions.add_parser("release", help="give ports back what they had (Linux)")
-    release.add_argument("file", metavar="FILE", help="of a controller that has ended")
-    release.add_argument("--json", action="store_true", help="for programs")
+    release = actions.add_parser("release", help="restore what the ports had before (Linux)")
+    release.add_argument("file", metavar="FILE", help="the file of a controller that has ended")
+    release.add_argument("--json", action="store_true", help="the ports as JSON")
     release.set_defaults(run=_run, call="release")
-    _add_request(actions, "status", "how it stands; 1 where something is wrong")
+    _add_request(actions, "status", "state of the controller; exit status 1 if something is wrong")
     _add_request(actions, "apps", "registered applications, with predictions")
-    _add_request(actions, "ports", "ports, what they have, whether that was read back")
-    explain = _add_request(actions, "explain", "why a port or an application has what it has")
+    _add_request(actions, "ports", "ports, their tables, and whether these were read back")
+    explain = _add_request(actions, "explain", "why a port or an application has its weights")
     explain.add_argument("what", metavar="NODE:PORT|APP", help="a port, an id, or a name")
     plan = _add_request(actions, "plan", "what a change would do to ports and applications")
     _add_proposal(plan)
@@ -40,10 +40,14 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     apply = _add_request(actions, "apply", "make a change; without one, resume after a rollback")
     _add_proposal(apply)
     _add_wait(apply)
-    recluster = _add_request(actions, "recluster", "levels anew, while nothing is registered")
+    recluster = _add_request(
+        actions, "recluster", "compute all levels again, while nothing is registered"
+    )
     _add_wait(recluster)
     rollback = _add_request(actions, "rollback", "hold an earlier revision, until `apply`")
-    rollback.add_argument("revision", nargs="?", metavar="REVISION", help="none: list them")
+    rollback.add_argument(
+        "revision", nargs="?", metavar="REVISION", help="without it, list revisions"
+    )
     _add_wait(rollback)
 
 
@@ -57,10 +61,12 @@ def _add_request(
         "--controller", metavar="HOST:PORT", help=f"default: {VARIABLE}, or {DEFAULT_CONTROLLER}"
     )
     tls = action.add_argument_group("TLS, for a controller beyond loopback")
-    tls.add_argument("--authority", metavar="FILE", help="who signs the controller's certificate")
-    tls.add_argument("--certificate", metavar="FILE", help="our own")
-    tls.add_argument("--key", metavar="FILE", help="of our certificate")
-    action.add_argument("--json", action="store_true", help="the whole answer, for programs")
+    tls.add_argument(
+        "--authority", metavar="FILE", help="the authority that signs the controller's certificate"
+    )
+    tls.add_argument("--certificate", metavar="FILE", help="the client's certificate")
+    tls.add_argument("--key", metavar="FILE", help="the key of the client's certificate")
+    action.add_argument("--json", action="store_true", help="the full reply as JSON")
     action.set_defaults(run=_run, call=name)
     return action
 
@@ -72,19 +78,25 @@ def _add_proposal(action: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("NAME", "FROM:TO"),
-        help="an application to register, without lease, with its connections; repeatable",
+        help="register an application without a lease, with its connections; repeatable",
     )
     action.add_argument(
-        "--remove", action="append", default=[], metavar="ID", help="one to deregister; repeatable"
+        "--remove",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="deregister this one; repeatable",
     )
 
 
 def _add_wait(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--wait", default="10", metavar="SECONDS", help="for the ports, 10")
+    action.add_argument(
+        "--wait", default="10", metavar="SECONDS", help="how long to wait for the ports; default 10"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
-    """The service takes a moment to import, and not everybody has gRPC."""
+    """Import the service late: it takes a moment, and gRPC may be missing."""
     try:
         load_service()
     except ImportError as error:

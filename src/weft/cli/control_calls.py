@@ -20,12 +20,9 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.operator_client import Controller, call, new_key
 from weft.errors import InputError
 
-_SIMULATION_S = 3600.0  # the controller ends it earlier
+_SIMULATION_S = 3600.0  # the controller's own limit is shorter
 
 # ---- The controller ---------------------------------------------------------------------------
-
-
-# Half a second to import, which those who only ask the controller do not wait for.
 
 
 def serve(args: argparse.Namespace) -> int:
@@ -50,7 +47,7 @@ def release(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"ports": dict(released), "remarks": remarks}))
     else:
-        print("\n".join([*(lines or ["nothing was taken over"]), *remarks]))
+        print("\n".join([*(lines or ["no port had been programmed"]), *remarks]))
     return 0
 
 
@@ -70,7 +67,7 @@ def _json_line(event: str, text: str) -> str:
     return json.dumps({"event": event, "time": time.time(), "text": text})
 
 
-# ---- Asking it --------------------------------------------------------------------------------
+# ---- Requests ---------------------------------------------------------------------------------
 
 
 def _call(args: argparse.Namespace, name: str, request: Any, timeout_s: float = 30.0) -> Any:
@@ -135,11 +132,11 @@ def apply(args: argparse.Namespace) -> int:
 
 
 def recluster(args: argparse.Namespace) -> int:
-    return _apply_change(args, pb.Proposal(recluster=True), "levels made anew")
+    return _apply_change(args, pb.Proposal(recluster=True), "levels computed again")
 
 
 def _apply_change(args: argparse.Namespace, proposal: pb.Proposal, action: str) -> int:
-    """Status 1 where a port is not programmed in time."""
+    """Exit status 1 if a port is not programmed in time."""
     wait_s = _parse_seconds(args.wait)
     request = pb.ApplyRequest(key=new_key(), proposal=proposal, wait_s=wait_s)
     reply = _call(args, "Apply", request, 30.0 + wait_s)
@@ -180,8 +177,8 @@ def _parse_pair(text: str) -> pb.Pair:
 
 
 def _check_name(text: str) -> str:
-    if not text.isprintable():  # nor can it be sent, if it is not UTF-8
-        raise InputError(f"{text!r}", "is no name", "use printable characters")
+    if not text.isprintable():  # text that is not UTF-8 cannot be sent
+        raise InputError(f"{text!r}", "is not a name", "use printable characters")
     return text
 
 
@@ -197,7 +194,7 @@ def _parse_seconds(text: str) -> float:
 
 def _parse_port(text: str) -> int:
     if len(text) > 9:
-        raise InputError(f"port {text}", "is no port of a switch", "see `weft control ports`")
+        raise InputError(f"port {text}", "is not a port of a switch", "see `weft control ports`")
     return int(text)
 
 

@@ -37,8 +37,10 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         description="Reads a TOML file, or ibnetdiscover output with a dump of forwarding tables.",
     )
     command.add_argument("files", nargs="+", metavar="FILE")
-    command.add_argument("--routing", choices=sorted(ROUTINGS), help="compute routes anew")
-    command.add_argument("--path", nargs=2, metavar=("FROM", "TO"), help="the way of a packet")
+    command.add_argument("--routing", choices=sorted(ROUTINGS), help="compute new routes")
+    command.add_argument(
+        "--path", nargs=2, metavar=("FROM", "TO"), help="show the path of a packet"
+    )
     command.add_argument("--to", choices=sorted(WRITERS), help="convert to this format")
     command.add_argument("-o", "--output", metavar="FILE", help="where to write with --to")
     command.add_argument("--json", action="store_true")

@@ -1,4 +1,4 @@
-"""A progress bar for people: on a terminal, on stderr; nothing anywhere else."""
+"""A progress bar on stderr, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WIDTH = 30
 
 
 class ProgressBar:
-    """One line that tells how far a command is and how long it may still take."""
+    """One line with the fraction done and the estimated time left."""
 
     def __init__(self, label: str) -> None:
         self._label = label

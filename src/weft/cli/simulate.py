@@ -49,7 +49,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="run every combination of the values; give it once per key",
     )
     command.add_argument(
-        "-o", "--output", metavar="FILE", help="keep the records (JSON lines); resumes"
+        "-o", "--output", metavar="FILE", help="store the records (JSON lines); resumes"
     )
     command.add_argument("-j", "--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
     command.add_argument("--json", action="store_true", help="records on standard output")
@@ -116,7 +116,7 @@ def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
 def _run_points(
     args: argparse.Namespace, source: Source, points: Mapping[Identity, Point]
 ) -> Iterator[tuple[Identity, tuple[Record], bool]]:
-    """Runs the points; one that was interrupted is the last, with what it has so far."""
+    """Run the points; an interrupted one comes last, with what it has so far."""
     jobs = min(args.jobs, max(1, len(points)))
     with ProgressBar(f"simulate {Path(args.scenario).stem}") as bar:
         for _, record, ended in sweep(source, list(points.values()), jobs, bar.update):

@@ -43,13 +43,13 @@ def find_cycle(fabric: Fabric) -> list[Port] | None:
 
 
 def describe_cycle(fabric: Fabric, cycle: Sequence[Port]) -> str:
-    """The cycle in words."""
+    """The cycle as a sentence."""
     hops = [f"{fabric.nodes[c.node].name} port {c.port}" for c in cycle]
     ends = [fabric.nodes[fabric.neighbors(c.node)[c.port].node].name for c in cycle]
     chain = ", ".join(f"{hop} to {end}" for hop, end in zip(hops, ends, strict=True))
     return (
-        f"{len(cycle)} channels wait for each other in a circle: {chain}, and again {hops[0]}; "
-        "on one lane full buffers can stop here for ever"
+        f"{len(cycle)} channels wait for each other in a cycle: {chain}, and again {hops[0]}; "
+        "on one lane, full buffers can deadlock here"
     )
 
 
@@ -66,7 +66,7 @@ def _list_channels(fabric: Fabric) -> _Channels:
 
 
 def _dependencies(fabric: Fabric, routes: Routes, channels: _Channels) -> list[list[int]]:
-    """For each channel, the channels its packets ask for next."""
+    """For each channel, the channels that its packets need next."""
     waits_for: list[set[int]] = [set() for _ in channels.senders]
     for batch in _batches(len(fabric.hosts)):
         carries = _carried_traffic(fabric, routes, channels, batch)
@@ -129,7 +129,7 @@ def _injected_traffic(fabric: Fabric, batch: slice) -> Bools:
 
 
 def _find_cycle(waits_for: list[list[int]]) -> list[int] | None:
-    """A cycle of the graph: remove what waits for nothing, then walk in what is left."""
+    """A cycle of the graph: remove channels that wait for nothing, then walk in the rest."""
     waiting = [len(successors) for successors in waits_for]
     waited_by: list[list[int]] = [[] for _ in waits_for]
     for channel, successors in enumerate(waits_for):
@@ -146,7 +146,7 @@ def _find_cycle(waits_for: list[list[int]]) -> list[int] | None:
 
 
 def _walk_cycle(waits_for: list[list[int]], waiting: list[int], start: int) -> list[int]:
-    """Follow channels that still wait until one comes again."""
+    """Follow waiting channels until one repeats."""
     place: dict[int, int] = {}
     channel = start
     while channel not in place:

@@ -53,7 +53,7 @@ class Link:
     rate_name: str
 
     def canonical(self) -> Link:
-        """The same cable, written from its lower end."""
+        """The same cable with its lower end first."""
         return self if self.a <= self.b else replace(self, a=self.b, b=self.a)
 
 
@@ -62,7 +62,7 @@ class Routes:
     """Output ports of every switch towards every host.
 
     `next_hop[switch, host]` is an index into `groups`, or -1 where the host cannot be
-    reached; a group is the tuple of output ports a packet may take with equal right.
+    reached; a group is the tuple of output ports a packet may take alike.
     """
 
     next_hop: NDArray[np.int32]
@@ -90,7 +90,7 @@ class Routes:
         return self.groups[group] if group >= 0 else ()
 
     def __eq__(self, other: object) -> bool:
-        """Equal routes send every packet alike, whatever the order of their groups."""
+        """Routes are equal if they send every packet alike; the order of groups does not matter."""
         if not isinstance(other, Routes) or self.next_hop.shape != other.next_hop.shape:
             return False
         number = {g: i for i, g in enumerate(sorted({*self.groups, *other.groups}))}
@@ -108,7 +108,7 @@ class Routes:
 class Fabric:
     """Nodes, the links between them, data virtual lanes, and routes where known.
 
-    Links are kept in the order of their lower ends, so equal fabrics compare equal.
+    Links are sorted by their lower ends, so equal fabrics compare equal.
     """
 
     name: str
@@ -175,7 +175,7 @@ def _free_numbers(used: Iterable[int], numbers: Iterable[int]) -> Iterator[int]:
 
 
 def with_addresses(fabric: Fabric) -> Fabric:
-    """The fabric with a LID and a GUID for every node that had none."""
+    """The fabric with a LID and a GUID for every node that lacks one."""
     lids = _free_numbers((n.lid for n in fabric.nodes if n.lid is not None), count(1))
     # Sixteen apart: InfiniBand tools number the ports of a node from its GUID on.
     used_guids = (int(n.guid, 16) for n in fabric.nodes if n.guid is not None)

@@ -40,7 +40,7 @@ _ID = re.compile(r"^[SH]-([0-9a-f]{16})$")
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """One line of a record: a port and what it is linked to."""
+    """One line of a node's section: a port and the port it is linked to."""
 
     line: int
     port: int
@@ -53,7 +53,7 @@ class _End:
 
 @dataclass(slots=True)
 class _NodeSection:
-    """One node's part of the dump."""
+    """One node's section of the dump."""
 
     line: int
     kind: Kind
@@ -72,7 +72,7 @@ def read_ibnetdiscover(
     lanes: int = 1,
     delay: str = "0 ns",
 ) -> Fabric:
-    """The fabric of a dump; name, lanes and delay hold where the dump does not say."""
+    """The fabric of a dump; name, lanes and delay are defaults for what it lacks."""
     records: list[_NodeSection] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if comment := _WEFT_COMMENT.match(line):
@@ -203,7 +203,9 @@ def _check_mirror(
     name, peer_name = (f"{node} port {number}" for node, number in (port, end.peer))
     mirror = ends.get(end.peer)
     if mirror is None:
-        raise InputError(at, f"{peer_name} is linked to {name} but has no line", "dump it whole")
+        raise InputError(
+            at, f"{peer_name} is linked to {name} but has no line", "dump the whole fabric"
+        )
     if mirror.peer != port or ends[port] is not end:
         raise InputError(
             at, f"{peer_name} is linked elsewhere on line {mirror.line}", "make both ends agree"
@@ -221,7 +223,7 @@ def _check_mirror(
 
 
 def write_ibnetdiscover(fabric: Fabric) -> str:
-    """The dump of a fabric, without its routes; nodes without GUID are called by name."""
+    """The dump of a fabric, without its routes; nodes without GUID are identified by name."""
     lines = ["#", "# Topology file", f'# weft fabric "{fabric.name}" lanes {fabric.lanes}', "#"]
     for index, node in enumerate(fabric.nodes):
         lines += ["", *_header_lines(node)]

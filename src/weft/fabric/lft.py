@@ -31,7 +31,7 @@ _SKIPPED = re.compile(r"^\s*(#.*|Lid\s+Out\s+Destination|Port\s+Info)?\s*$")
 
 @dataclass(slots=True)
 class _Section:
-    """The table being read: its switch among switches, entries so far."""
+    """The table being read: the row of its switch, and its entries so far."""
 
     line: int
     row: int
@@ -72,7 +72,7 @@ class _Reader:
         elif not _SKIPPED.match(line):
             raise InputError(
                 where,
-                f"{line[:60]!r} is no part of a unicast forwarding table",
+                f"{line[:60]!r} is not part of a unicast forwarding table",
                 "give the output of dump_fts, without -M",
             )
 
@@ -123,7 +123,7 @@ class _Reader:
                 where,
                 f"{self._section.entries} entries since line {self._section.line}, "
                 f"the dump counts {count}",
-                "dump it whole",
+                "dump the whole table",
             )
         self._section = None
 
@@ -132,7 +132,7 @@ class _Reader:
             raise InputError(
                 f"{self._where} line {self._section.line}",
                 "this table has no count at its end",
-                "dump it whole",
+                "dump the whole table",
             )
 
     def routes(self) -> Routes:

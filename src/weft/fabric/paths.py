@@ -79,7 +79,7 @@ def _loop_error(fabric: Fabric, visited: list[int], again: int, dst: int) -> Inp
     names = " -> ".join(fabric.nodes[n].name for n in ring)
     return InputError(
         f"fabric {fabric.name}",
-        f"packets to {fabric.nodes[dst].name} go round {names} for ever",
+        f"packets to {fabric.nodes[dst].name} loop through {names}",
         "correct the routes",
     )
 
@@ -88,7 +88,7 @@ FLOWS_TRIED = 4096
 
 
 def check_reach(fabric: Fabric, pairs: Iterable[tuple[int, int]]) -> None:
-    """Refuses routes on which some (source, destination), by host number, may not arrive."""
+    """Refuse routes on which some (source, destination) pair, by host number, may not arrive."""
     if fabric.routes is None:
         if fabric.switches:
             raise InputError(f"fabric {fabric.name}", "has no routes", "route it or read its LFTs")
@@ -102,7 +102,7 @@ def check_reach(fabric: Fabric, pairs: Iterable[tuple[int, int]]) -> None:
 
 
 def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
-    """[switch, host]: every way from the switch towards the host arrives."""
+    """[switch, host]: every path from the switch towards the host arrives."""
     switches, hosts = routes.next_hop.shape
     widest = max((len(group) for group in routes.groups), default=1)
     ports = np.zeros((len(routes.groups) + 1, widest), dtype=np.intp)  # last row: no route
@@ -140,7 +140,7 @@ def _first_switch(fabric: Fabric, host: int) -> int:
 
 
 def _diagnose(fabric: Fabric, src: int, dst: int) -> InputError:
-    """The loop or dead end that some flow meets, named by walking there."""
+    """The loop or dead end that some flow meets, found by following flows."""
     for flow in range(FLOWS_TRIED):
         try:
             path(fabric, fabric.hosts[src], fabric.hosts[dst], flow)
@@ -149,6 +149,6 @@ def _diagnose(fabric: Fabric, src: int, dst: int) -> InputError:
     names = fabric.nodes[fabric.hosts[src]].name, fabric.nodes[fabric.hosts[dst]].name
     return InputError(
         f"fabric {fabric.name}",
-        f"some way from {names[0]} to {names[1]} does not arrive",
+        f"some path from {names[0]} to {names[1]} does not arrive",
         "correct the routes",
     )

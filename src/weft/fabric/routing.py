@@ -49,7 +49,7 @@ def _switch_graph(fabric: Fabric) -> _Graph:
 
 
 def _relax_hops(neighbor: Ints, allowed: Bools, hops: Ints, fixed: Bools) -> Ints:
-    """Least hops over the allowed ports, by sweeps until nothing gets nearer.
+    """Least hops over the allowed ports, by relaxation until nothing changes.
 
     hops[s, t] = 1 + min over allowed ports p of hops[neighbor[s, p], t], except where fixed.
     """
@@ -142,7 +142,7 @@ def shortest_path(fabric: Fabric) -> Routes:
 
 
 def destination_modulo(fabric: Fabric) -> Routes:
-    """One shortest path, destinations dealt out over the equal ports in turn (d-mod-k)."""
+    """One shortest path; destinations are spread over the equal ports in turn (d-mod-k)."""
     if not fabric.switches:
         return _no_switches(fabric)
     graph = _switch_graph(fabric)
@@ -152,7 +152,7 @@ def destination_modulo(fabric: Fabric) -> Routes:
 
 
 def ecmp(fabric: Fabric) -> Routes:
-    """All shortest paths: every usable port of equal right."""
+    """All shortest paths: every usable port, all equal."""
     if not fabric.switches:
         return _no_switches(fabric)
     graph = _switch_graph(fabric)
@@ -180,7 +180,7 @@ def up_down(fabric: Fabric, roots: Sequence[int] | None = None) -> Routes:
     """Up towards the roots, then down, never up again: free of deadlock on one lane.
 
     Every link has an upper end: the one nearer to a root, then the one with the lower index.
-    A switch with a way down to the destination takes it; the others go up. `roots` are node
+    A switch with a path down to the destination takes it; the others go up. `roots` are node
     indices; without them the switches farthest from hosts, or only the first of these when
     with all of them some pair of hosts would have no legal path.
     """

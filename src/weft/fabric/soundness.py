@@ -22,7 +22,7 @@ _GUID = re.compile(r"^0x[0-9a-f]{16}$")
 
 
 def check_fabric(fabric: Fabric) -> Fabric:
-    """The fabric itself, once it is known to be sound."""
+    """The fabric itself if it is sound; else an `InputError`."""
     where = f"fabric {fabric.name}"
     _check_name("fabric", fabric.name)
     if not 1 <= fabric.lanes <= MAX_LANES:

@@ -16,12 +16,12 @@ from weft.fabric.routing import route
 from weft.fabric.soundness import check_fabric
 from weft.units import parse_time
 
-# Far above any fabric built, far below what would fill the memory.
+# Far above any real fabric, far below what would fill the memory.
 MAX_NODES = 1_000_000
 
 
 class _Draft:
-    """A fabric being wired: nodes get ports as they are linked. Hosts are added first."""
+    """A fabric under construction: nodes get ports as they are linked. Hosts are added first."""
 
     def __init__(self, name: str, rate: str, delay: str) -> None:
         self._name = name
@@ -65,7 +65,7 @@ class _Draft:
             raise InputError(
                 f"{self._name} node {self._names[node]}",
                 f"needs over {MAX_PORTS} ports",
-                "link less to it",
+                "link fewer nodes to it",
             )
         self._used[node] += 1
         return self._used[node]
@@ -185,7 +185,7 @@ def leaf_spine3(
     lanes: int = 1,
     routing: str = "destination_modulo",
 ) -> Fabric:
-    """Three levels: in a pod every ToR is linked to every leaf; uplinks are dealt over spines."""
+    """Three levels: in a pod every ToR is linked to every leaf; uplinks are spread over spines."""
     _require_at_least(1, pods=pods, leaves_per_pod=leaves_per_pod, tors_per_pod=tors_per_pod)
     _require_at_least(
         1, spines=spines, hosts_per_tor=hosts_per_tor, uplinks_per_leaf=uplinks_per_leaf

@@ -102,7 +102,7 @@ def _cell(tag: str, value: object, number: bool) -> str:
 
 
 def row_table(rows: Sequence[Mapping[str, object]]) -> Markup:
-    """Rows given as mappings; the first column names them, columns of figures stand right."""
+    """Rows as mappings; the first column names them, columns of figures align right."""
     heads = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[row.get(h) for h in heads] for row in rows]
     columns = enumerate(zip(*cells, strict=True))
@@ -127,7 +127,7 @@ def pictures(figures: Sequence[str]) -> Markup:
 
 
 def fold(summary: str, body: str) -> Markup:
-    """Content folded away until it is asked for."""
+    """Content that is folded until opened."""
     return Markup(f"<details><summary>{escape(summary)}</summary>{escape(body)}</details>")
 
 

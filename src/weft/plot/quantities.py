@@ -26,7 +26,7 @@ Distributions = Mapping[str, Distribution]
 
 _CDF_QUANTILES = np.linspace(0, 1, 401)
 _TAIL_STEPS_PER_DECADE = 50
-# Where the slowest sample is this many times the fastest, a linear axis hides the body.
+# With a larger ratio of slowest to fastest sample, a linear axis hides the body.
 _LOG_AXIS_RATIO = 30
 
 
@@ -72,7 +72,7 @@ def cdf(ax: Axes, distributions: Distributions, quantity: str) -> None:
 
 
 def cdf_tail(ax: Axes, distributions: Distributions, quantity: str) -> None:
-    """The CDF with each further nine given the same height, to where one sample is left."""
+    """The CDF with equal height for each further nine, down to one sample."""
     from matplotlib.ticker import FixedLocator  # see weft.plot.style
 
     largest_count = max((d.histogram.count for d in distributions.values()), default=1)
@@ -97,7 +97,7 @@ def percentile_label(nines: float) -> str:
 
 
 def _bar_ends(d: Distribution, q: float, divisor: float) -> tuple[float, list[list[float]]]:
-    """A quantile and its whiskers; an end that the samples cannot bound has none."""
+    """A quantile and its whiskers; none where the samples cannot bound it."""
     value = d.quantile(q)
     low, high = d.interval(q)
     below = 0 if low is None else max(0, value - low)

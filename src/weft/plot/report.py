@@ -46,7 +46,7 @@ MOST_TABLE_ROWS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a report that its author wrote: figures, a table, words.
+    """A section of a report written by its author: figures, a table, text.
 
     `markup` (HTML or the output of `to_svg`) is put in the page as it is; everything else
     is escaped.
@@ -154,7 +154,7 @@ def _tables(points: LabelledRecords) -> Markup:
 
 
 def _fold_tables(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
-    """A record's tables under one line."""
+    """A record's tables, folded."""
     counts = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
     if len(tables) == 1:
         return fold(f"{label}: {counts}", join(_limit_rows(rows) for rows in tables.values()))
@@ -171,7 +171,7 @@ def _limit_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
 
 
 def _notes(points: LabelledRecords) -> Markup:
-    """Each note once, with the record that made it when not all did."""
+    """Each note once, with the records that have it unless all do."""
     makers: dict[str, list[str]] = {}
     for label, record in zip(points.labels, points.records, strict=True):
         for note in record.notes:

@@ -38,9 +38,9 @@ class LabelledRecords:
     shared: Mapping[str, Plain]
 
     def quantities(self, kind: type[Kind]) -> dict[str, dict[str, Kind]]:
-        """Quantities of one kind: name, then label. Those of most records come first.
+        """Quantities of one kind by name, then by label; the most frequent come first.
 
-        Single flows are left out: their sums say what a reader looks for first.
+        Single flows are omitted: readers look for their sums first.
         """
         groups: dict[str, dict[str, Kind]] = {}
         for label, record in zip(self.labels, self.records, strict=True):
@@ -59,7 +59,7 @@ def setting_text(key: str, value: Plain) -> str:
 
 
 def _setting_label(key: str, value: Plain) -> str:
-    """A text speaks for itself; a number needs its name."""
+    """A text stands alone; a number needs its name."""
     name, unit = split_unit(key)
     if isinstance(value, str):
         return value
@@ -131,7 +131,7 @@ def pick_evenly(items: Mapping[str, Value], limit: int) -> dict[str, Value]:
 
 
 def _count_omitted(all_lines: int) -> str:
-    """What a caption must admit."""
+    """A remark for the caption if lines are missing."""
     return f"{MOST_LINES} of {all_lines} lines drawn." if all_lines > MOST_LINES else ""
 
 
@@ -170,7 +170,7 @@ def distribution_figures(points: LabelledRecords) -> Markup:
     return join([*parts, *remarks])
 
 
-# Numbers that a reader looks for first; the others follow as they come.
+# Numbers that a reader looks for first; the others follow in their own order.
 INTEREST = (
     "throughput",
     "both.throughput",
@@ -189,7 +189,7 @@ INTEREST = (
 
 
 def by_interest(names: Iterable[str]) -> list[str]:
-    """The names, those that a reader looks for first in front."""
+    """The names, those of `INTEREST` first."""
     order = {name: place for place, name in enumerate(INTEREST)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
 
@@ -247,7 +247,7 @@ def _collect_lines(points: LabelledRecords, setting: str, quantity: str, name: s
 
 
 def _sweep_lines(points: LabelledRecords, setting: str, quantity: str) -> dict[str, Lines]:
-    """Figures by title: percentiles of a single sweep in one, median and tail of several apart."""
+    """Figures by title: one of all percentiles, or median and tail apart for several sweeps."""
     several = len({label_without(record, setting, points) for record in points.records}) > 1
     if any(isinstance(record.quantities.get(quantity), Scalar) for record in points.records):
         return {quantity: _collect_lines(points, setting, quantity, "value")}

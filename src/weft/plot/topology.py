@@ -42,7 +42,7 @@ class Graph:
 
 
 def split_layers(graph: Graph) -> list[list[int]]:
-    """Nodes by distance from the nearest host; what no host reaches is put on top."""
+    """Nodes by distance from the nearest host; unreachable nodes on top."""
     neighbours = graph.neighbours()
     hosts = [i for i, (_, kind) in enumerate(graph.nodes) if kind != "switch"]
     layers, placed = [hosts or list(range(len(graph.nodes)))], set(hosts)
@@ -124,7 +124,7 @@ def _draw_nodes(ax: Axes, graph: Graph) -> None:
 
 
 def _draw_link(ax: Axes, a: tuple[float, float], b: tuple[float, float], count: int) -> None:
-    """Nodes of one layer are joined by an arc: a straight line would run through the others."""
+    """Join nodes of one layer by an arc: a straight line would cross the others."""
     from matplotlib.patches import PathPatch  # see weft.plot.style
     from matplotlib.path import Path
 

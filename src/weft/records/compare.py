@@ -60,7 +60,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Every common statistic, and the labels of records that only one side has."""
+    """Every common statistic, and the labels of records on one side only."""
 
     differences: tuple[Difference, ...]
     only_a: tuple[str, ...]
@@ -68,7 +68,7 @@ class Comparison:
 
 
 def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
-    """Records by name and settings, which must tell them apart."""
+    """Records by name and settings; two of the same point are refused."""
     points: dict[str, Record] = {}
     for record in records:
         point = canonical_json([record.name, record.settings])
@@ -87,7 +87,9 @@ def _require_comparable(a: Quantity, b: Quantity, where: str) -> None:
     if type(a) is not type(b) or units[0] != units[1]:
         kinds = [f"{type(q).__name__.lower()} in {u!r}" for q, u in zip((a, b), units, strict=True)]
         raise InputError(
-            where, f"A is a {kinds[0]} but B is a {kinds[1]}", "compare runs that record it alike"
+            where,
+            f"A is a {kinds[0]} but B is a {kinds[1]}",
+            "compare runs that record it in one unit",
         )
 
 
@@ -117,7 +119,7 @@ def _quantile_interval(quantity: Quantity, name: str) -> Interval | None:
 
 
 def _are_disjoint(a: Interval | None, b: Interval | None) -> bool | None:
-    """Whether one interval ends before the other begins; an open end reaches everywhere."""
+    """Whether one interval ends before the other begins; an open end is unbounded."""
     if a is None or b is None:
         return None
     return _ends_before(a, b) or _ends_before(b, a)
@@ -186,7 +188,7 @@ def _cells(d: Difference) -> list[str]:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """A comparison as a text table, then the records that have no partner."""
+    """A comparison as a text table, then the unmatched records."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
     table = format_table(heads, [_cells(d) for d in comparison.differences], left=3)
     unmatched = [f"only in A: {label}" for label in comparison.only_a]
@@ -256,7 +258,7 @@ def parse_check(text: str) -> Check:
 
 
 def _checked_value(check: Check, d: Difference) -> float | None:
-    """The number a check looks at, in the check's unit; None when it has another dimension."""
+    """The number that a check tests, in the check's unit; None if the dimension differs."""
     if check.unit not in ("x", "%"):
         return convert(d.b, d.unit, check.unit)
     if d.a == 0:
@@ -265,7 +267,7 @@ def _checked_value(check: Check, d: Difference) -> float | None:
 
 
 def _tested_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
-    """The statistics a check applies to, of which there must be one: a check of nothing passes."""
+    """The statistics a check applies to; none is an error, as such a check would always pass."""
     named = [pair for pair in pairs if fnmatchcase(pair.quantity, check.quantity)]
     differences = [difference(pair, check.statistic) for pair in named]
     tested = [

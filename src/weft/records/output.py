@@ -17,7 +17,7 @@ from weft.errors import InputError
 
 @contextmanager
 def explain_file_errors(path: str | Path) -> Iterator[None]:
-    """What the operating system says of a path, as one line."""
+    """Turn an error of the operating system into an `InputError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -27,9 +27,9 @@ def explain_file_errors(path: str | Path) -> Iterator[None]:
 
 
 def check_output(path: str | Path) -> Path:
-    """The file behind the path, symbolic links followed, once it is known that it can be written.
+    """The file behind the path, symbolic links followed; refused if it cannot be written.
 
-    What exists and is not a regular file is refused: a device or a pipe must not be replaced.
+    Anything but a regular file is refused: a device or a pipe must not be replaced.
     """
     target = Path(os.path.realpath(path))
     with explain_file_errors(path):
@@ -45,14 +45,14 @@ def check_output(path: str | Path) -> Path:
 def _check_writable_directory(path: str | Path, directory: Path) -> None:
     if not directory.is_dir():
         problem = f"its directory {directory} does not exist"
-        raise InputError(str(path), problem, "make it, or name another")
+        raise InputError(str(path), problem, "create it, or name another")
     if not os.access(directory, os.W_OK | os.X_OK):
         problem = f"its directory {directory} cannot be written to"
         raise InputError(str(path), problem, "check its permissions")
 
 
 def check_directory(path: str | Path) -> Path:
-    """The directory, made if need be, once it is known that files can be made in it."""
+    """The directory, created if missing; refused if files cannot be created in it."""
     target = Path(path)
     with explain_file_errors(path):
         if target.exists() and not target.is_dir():
@@ -64,7 +64,7 @@ def check_directory(path: str | Path) -> Path:
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """A file to write, which takes the path's name if the block ends without an error."""
+    """A temporary file that replaces the path if the block ends without an error."""
     target = check_output(path)
     with explain_file_errors(path):
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".weft-")
@@ -83,13 +83,13 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with replace_file(path) as file:
         file.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _choose_mode(target: Path) -> int:
-    """The mode of the file that is replaced, or the one a new file gets."""
+    """The mode of the replaced file, or that of a new file."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     # There is no call that reads the mask without setting it.
@@ -99,7 +99,7 @@ def _choose_mode(target: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Put a file on disk, or the names in a directory: a new name lasts only once these do."""
+    """Flush a file or a directory to disk; a new name survives a crash only after its directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

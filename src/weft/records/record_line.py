@@ -30,7 +30,7 @@ from weft.records.schema import (
 
 Json = dict[str, Any]
 
-# What unpacking a damaged or foreign line can raise.
+# Errors that decoding a damaged or foreign line can raise.
 MALFORMED = (KeyError, TypeError, ValueError, OverflowError, AttributeError, RecursionError)
 
 
@@ -103,7 +103,7 @@ def to_line(record: Record) -> str:
 
 
 def require_schema(data: Mapping[str, Any], where: str) -> None:
-    """Refuse a line written by a later weft, before anything in it is misread."""
+    """Refuse a line of another schema before anything in it is misread."""
     version = data.get("schema")
     if version != SCHEMA:
         raise InputError(
@@ -141,9 +141,9 @@ def run_from_json(data: Mapping[str, Any]) -> Run:
 
 @contextmanager
 def report_malformed(
-    where: str, kind: str = "not a weft record", remedy: str = "mend or delete the line"
+    where: str, kind: str = "not a weft record", remedy: str = "correct or delete the line"
 ) -> Iterator[None]:
-    """Name the line or file in whatever error its content raises; `kind` is what is wrong."""
+    """Name the line or file in any error that its content raises; `kind` is the problem."""
     try:
         yield
     except InputError as error:

@@ -85,7 +85,7 @@ def _format_blocks(
 
 
 REPETITION = "repetition"
-# What a line of a table shows: of the first distribution, and of these numbers if there are any.
+# Columns of a sweep's table: statistics of the first distribution, then these numbers if present.
 OF_SAMPLES = ("min", "p50", "p99", "p99.9", "max")
 NUMBERS = (
     "throughput",
@@ -113,7 +113,7 @@ def format_measurement(record: Record) -> str:
 
 
 def _interval(q: Distribution, level: float) -> str:
-    """Both ends in the unit that the quantile is shown in; … where the samples are too few."""
+    """Both ends in the quantile's unit; … where the samples are too few to bound it."""
     display = choose_unit(q.unit, q.quantile(level))
     low, high = (
         "…" if end is None else format_number(end / display.divisor) for end in q.interval(level)
@@ -203,5 +203,5 @@ def _notes(records: Sequence[Record]) -> str:
 
 
 def _note_kind(note: str) -> str:
-    """Notes that differ in figures alone are told once."""
+    """Notes that differ only in figures count as one."""
     return "noisy host" if note.startswith("noisy host") else note

@@ -28,11 +28,11 @@ KINDS = ("simulation", "measurement", "model", "study")
 
 Plain = bool | int | float | str | None
 Row = Mapping[str, Plain]
-_PLAIN_TYPES = frozenset((bool, int, str, type(None)))  # of which every value can be stored
+_PLAIN_TYPES = frozenset((bool, int, str, type(None)))  # every value of these can be stored
 
 
 def _to_plain(value: object, where: str) -> Plain:
-    """The value as Python's own number, text or None; anything else cannot be stored."""
+    """The value as a built-in number, text or None; anything else cannot be stored."""
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, float) and not math.isfinite(plain):
         raise InputError(where, f"{plain} cannot be stored", "leave the value out, or use None")
@@ -44,7 +44,7 @@ def _to_plain(value: object, where: str) -> Plain:
 
 
 def _to_plain_row(row: Mapping[str, object], where: str) -> dict[str, Plain]:
-    # Most values are plain already: their place is not spelled out, which takes half the time.
+    # Most values are plain: building their places would take most of the time of reading.
     return {
         str(key): value  # type: ignore[misc]
         if type(value) in _PLAIN_TYPES
@@ -132,7 +132,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a record came from: only what the same seed gives again."""
+    """Where a record came from; only facts that the same seed reproduces."""
 
     weft_version: str
     seed: int | None = None
@@ -184,7 +184,7 @@ class Record:
 
     @property
     def label(self) -> str:
-        """The name and settings that tell this record from its neighbours."""
+        """The name and settings, which identify the record."""
         settings = ", ".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
         return f"{self.name} ({settings})" if settings else self.name
 

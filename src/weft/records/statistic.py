@@ -30,7 +30,7 @@ def parse_percentile(name: str) -> float | None:
 
 
 def statistic_names(quantity: Quantity) -> tuple[str, ...]:
-    """The statistics shown for a quantity when none is asked for."""
+    """The statistics of a quantity that are shown by default."""
     match quantity:
         case Scalar():
             return ("value",)
@@ -102,7 +102,7 @@ def flatten(records: Sequence[Record]) -> Iterator[dict[str, Plain]]:
 
 
 def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:
-    """One column; a setting that is a number here and text there becomes text."""
+    """One column; a setting that mixes numbers and text becomes text."""
     values = [row.get(name) for row in rows]
     kinds = {type(value) for value in values if value is not None}
     if kinds == {int, float}:
@@ -113,7 +113,7 @@ def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:
 
 
 def export_parquet(path: str | Path, records: Sequence[Record]) -> None:
-    """Write the flat table to a Parquet file, whole or not at all."""
+    """Write the flat table to a Parquet file atomically."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -31,7 +31,7 @@ from weft.records.schema import Record, Run, describe_run
 
 
 class TornLineWarning(UserWarning):
-    """The last line of a file was cut short, as a crash would."""
+    """The last line of a file is incomplete, as after a crash."""
 
 
 class RecordFile(NamedTuple):
@@ -42,7 +42,7 @@ class RecordFile(NamedTuple):
 
 
 def write_records(path: str | Path, records: Iterable[Record], header: Run | None = None) -> None:
-    """Write a file of records, whole or not at all."""
+    """Write a file of records atomically."""
     _write_values(path, header or describe_run(), records)
 
 
@@ -59,7 +59,7 @@ def _format_line(value: Run | Record) -> str:
 class RecordWriter:
     """Appends to a file of records; a second writer to the same file is refused.
 
-    `alone` tells whether all that the file holds is of this writer.
+    `alone` is true if the file holds nothing of earlier runs.
     """
 
     def __init__(self, path: str | Path, header: Run | None = None) -> None:
@@ -85,9 +85,9 @@ class RecordWriter:
             self._write(to_line(record))
 
     def rewrite(self, records: Iterable[Record]) -> None:
-        """Put these in the place of all records; the writer then is closed.
+        """Replace all records by these and close the writer.
 
-        Only for a file that this writer alone wrote: others' headers would be lost.
+        Only for a file without earlier runs, whose headers would be lost.
         """
         if not self.alone:
             raise InputError(str(self._path), "holds records of earlier runs", "append to it")
@@ -95,7 +95,7 @@ class RecordWriter:
         self.close()
 
     def discard(self, is_stale: Callable[[Record], bool]) -> None:
-        """Leave out such records and keep all else, headers too; the writer then is closed."""
+        """Remove such records, keep the rest and all headers, and close the writer."""
         first, *values = _read_values(self._path)
         remaining = [v for v in values if isinstance(v, Run) or not is_stale(v)]
         if isinstance(first, Run) and len(remaining) < len(values):

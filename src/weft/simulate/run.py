@@ -1,7 +1,8 @@
-"""Run a scenario in the core and turn what happened into a record.
+"""Run a scenario in the core and record the result.
 
-The core runs in slices with the GIL released; between slices progress is reported and an
-interrupt is noticed, and the record then holds what was simulated so far.
+The core runs in slices with the GIL released. Between slices it reports progress and notices an
+interrupt. A run that ends with packets in its buffers and no event left is deadlocked; a lane
+whose head has waited very long is starved: both are explained in the notes.
 Entry point: `simulate`. Units: ps, bytes.
 """
 
@@ -58,7 +59,7 @@ class Outcome:
 
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
-    """Simulate the scenario; a Ctrl-C ends it early and keeps what there is."""
+    """Simulate the scenario; Ctrl-C ends it early, and the record holds what ran so far."""
     simulation, groups = build(scenario)
     ended = _run_slices(simulation, scenario.duration_ps, progress)
     record = _build_record(scenario, simulation, groups, ended)
@@ -122,7 +123,7 @@ class Group:
 
 
 def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
-    """A simulation ready to run, and what its groups mean."""
+    """A simulation ready to run, and its groups of samples."""
     flows: list[FlowSpec] = []
     groups: list[Group] = []
     hosts = [scenario.fabric.nodes[node].name for node in scenario.fabric.hosts]
@@ -230,7 +231,7 @@ def _distributions(
 
 
 def _queues(scenario: Scenario, sim: Simulation) -> Iterator[tuple[str, Quantity]]:
-    """Backlog over time of the outputs that had most to send."""
+    """Backlog over time of the outputs with the largest backlog."""
     if scenario.sample_ps == 0 or len(sim.sample_times_ps) == 0:
         return
     samples = np.array(sim.samples())

@@ -82,7 +82,7 @@ def scenario_from(
 
 
 def _apply_override(data: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Sets `a.b.c`; an element of an array of tables is addressed by its name."""
+    """Set `a.b.c`; an element of an array of tables is addressed by its name."""
     *path, last = key.split(".")
     at: Any = data
     for step in path:
@@ -154,7 +154,7 @@ def _read_scenario(
 
 
 def _compute_digest(data: Mapping[str, Any], base: Path) -> str:
-    """Of everything that decides the result: the scenario, the files it names, weft itself."""
+    """A digest of everything that decides the result: scenario, the files it names, weft."""
     digest = hashlib.sha256(
         f"{__version__} {json.dumps(data, sort_keys=True, default=str)}".encode()
     )
@@ -169,7 +169,7 @@ def _as_list(value: Any) -> list[str]:
 
 
 def _to_setting(value: Any) -> Any:
-    """Settings are kept as plain values; a list is kept as it would be written."""
+    """A setting as a plain value; a list as its JSON text."""
     return value if isinstance(value, str | int | float | bool) else json.dumps(value)
 
 
@@ -361,7 +361,7 @@ def _check_served(traffic: tuple[Traffic, ...], lanes: LanePlan, top: Table) -> 
 
 
 def _check_routes(traffic: tuple[Traffic, ...], fabric: Fabric, top: Table) -> None:
-    """Every flow must reach its destination, there and back, whichever equal port it takes."""
+    """Every flow must arrive, there and back, whichever of the equal ports it takes."""
     pairs = {(flow.src, flow.dst) for entry in traffic for flow in entry.flows}
     with locate_errors(top.where):
         check_reach(fabric, sorted(pairs | {(dst, src) for src, dst in pairs}))

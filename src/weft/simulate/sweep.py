@@ -1,7 +1,7 @@
-"""Many points of one scenario, on all cores, resumable.
+"""Run many points of one scenario on all cores.
 
-A point is a set of overridden keys. Points run in processes; what comes back is the record's
-own line, so a record does not depend on how many points ran beside it. Entry points: `points`,
+A point is a set of overridden keys. Points run in processes that return the record's line, so a
+record does not depend on how many points ran beside it. Entry points: `points`,
 `sweep`.
 """
 
@@ -48,13 +48,13 @@ def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, A
 
 
 def check_points(source: Source, todo: Sequence[Point]) -> list[Identity]:
-    """Reads every point before any runs; returns the (label, digest) that each record will have."""
+    """Read every point before any runs; return the identity that each record will have."""
     scenarios = [_scenario(source, point) for point in todo]
     return [(_label(s.settings), s.digest) for s in scenarios]
 
 
 def identity(record: Record) -> Identity:
-    """What tells a stored record's point: its settings and its scenario's digest."""
+    """The identity of a record's point: its settings and its scenario's digest."""
     return _label(record.settings), record.provenance.scenario_digest or ""
 
 
@@ -81,8 +81,8 @@ def sweep(
     try:
         yield from _in_processes(source, todo, jobs, progress)
     except BrokenProcessPool as error:
-        problem = "a process of the sweep was killed, perhaps for want of memory"
-        remedy = "lower --jobs; what -o has kept is not run again"
+        problem = "a process of the sweep was killed, perhaps for lack of memory"
+        remedy = "lower --jobs; points stored by -o are not run again"
         raise InputError(source.where, problem, remedy) from error
 
 
@@ -134,11 +134,11 @@ def _run_line(
 
 
 def _end_with_parent(parent: int) -> None:
-    """A worker leaves Ctrl-C to its parent, and does not outlive it."""
+    """A worker ignores Ctrl-C and ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: the pool's own shutdown has to do
+    except (OSError, AttributeError):  # not Linux: rely on the pool's own shutdown
         return
     if os.getppid() != parent:
         os._exit(1)

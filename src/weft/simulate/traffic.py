@@ -109,7 +109,7 @@ ESTIMATORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Flows whose samples are kept together, under one name."""
+    """Flows whose samples share one name."""
 
     name: str
     flows: tuple[FlowSpec, ...]
@@ -130,7 +130,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """What a kind needs besides its own table."""
+    """What a kind needs besides its table."""
 
     fabric: Fabric
     random: random.Random
@@ -206,7 +206,7 @@ class _Common:
 
 
 def _read_common(table: Table, *, size: str | None = None, without: Sequence[str] = ()) -> _Common:
-    """The keys all kinds have, except those `without` a meaning for this one."""
+    """The keys that kinds share, except those in `without`, which this kind lacks."""
 
     def has(key: str) -> bool:
         return key not in without
@@ -281,7 +281,7 @@ def _read_bandwidth(
 
 
 def _read_pretend(table: Table, context: _Context) -> Iterator[Part]:
-    """A bandwidth generator that passes for a latency-sensitive one: small, batched messages."""
+    """A bandwidth generator that poses as latency-sensitive: small, batched messages."""
     return _read_bandwidth(table, context, size="256 B", window=128, batch=16)
 
 

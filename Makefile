@@ -69,8 +69,11 @@ sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 	$(call run_core_tests,sanitize,-DWEFT_SANITIZE=ON \
 		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
 
-pytest: $(BUILT) ## the Python tests; what was skipped is listed with its reason
-	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs </dev/null
+# Files of tests are independent of each other; those of one file may share what they have set up.
+WORKERS := $(shell nproc)
+pytest: $(BUILT) ## the Python tests, on all cores; what was skipped is listed with its reason
+	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs -n $(WORKERS) --dist loadfile \
+		</dev/null
 
 test-faults: $(BUILT) ## peers killed 200 times, hosts cut off, 10^5 fuzzed inputs; minutes
 	@WEFT_FAULT_KILLS=200 WEFT_FUZZ_INPUTS=100000 WEFT_LIVE=1 PATH="$(CURDIR)/$(VENV):$$PATH" \

@@ -33,7 +33,15 @@ from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.record_text import format_table
 from weft.sensitivity.model import Sensitivity
-from weft.studies.saba.scenarios import ALL_TO_ALL, KINDS, RING, UNITS, Wiring, connections, models
+from weft.studies.saba.scenarios import (
+    ALL_TO_ALL,
+    KINDS,
+    RING,
+    UNITS,
+    PortMap,
+    draw_connections,
+    draw_models,
+)
 
 SEED = 5
 APPLICATIONS = 1000
@@ -75,7 +83,7 @@ class Timings:
 
 def allocate_all(quick: bool) -> list[Figure]:
     """Run and print; `quick`: a few scenarios of the first pattern."""
-    wiring = Wiring(papers_1944())
+    wiring = PortMap(papers_1944())
     figures: list[Figure] = []
     for pattern, scenarios in (("ring", 3 if quick else 1000), ("all-to-all", 0 if quick else 20)):
         if scenarios:
@@ -83,17 +91,17 @@ def allocate_all(quick: bool) -> list[Figure]:
     return figures
 
 
-def _pattern(wiring: Wiring, pattern: str, scenarios: int, changes: int) -> list[Figure]:
+def _pattern(wiring: PortMap, pattern: str, scenarios: int, changes: int) -> list[Figure]:
     rng = np.random.default_rng(SEED)
     timings = {kind: Timings() for kind in KINDS}
     sizes = []
     for scenario in range(scenarios):
-        source, target, application = connections(
+        source, target, application = draw_connections(
             rng, wiring.hosts, APPLICATIONS, PATTERNS[pattern]
         )
         ports, names = wiring.ports(source, target, application)
         sizes.append((len(ports), len(ports.applications), int(np.diff(ports.offsets).max())))
-        for kind, own in models(rng, APPLICATIONS).items():
+        for kind, own in draw_models(rng, APPLICATIONS).items():
             prepared = Models(own)
             _time_whole(prepared, ports, timings[kind])
             if scenario == 0:
@@ -129,7 +137,7 @@ def _connection(application: int, hops: Sequence[tuple[int, int]]) -> Connection
 
 
 def _time_changes(
-    rng: np.random.Generator, told: Plan, wiring: Wiring, changes: int, timings: Timings
+    rng: np.random.Generator, told: Plan, wiring: PortMap, changes: int, timings: Timings
 ) -> None:
     """Connections opened and closed again, from their two ends to the units of all queues."""
     for _ in range(changes):

@@ -22,7 +22,7 @@ from weft.control.policy.port import Htb, PortPolicy
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
 from weft.records.record_text import format_table
-from weft.studies.saba.scenarios import models
+from weft.studies.saba.scenarios import draw_models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4
 PORT = PortPolicy(scheduler=Htb(queues=8, rate_kbps=100_000))
@@ -64,7 +64,7 @@ def wide(quick: bool) -> list[Figure]:
 
 def _gain(fabric: Fabric, case: Case, seed: int) -> PlanComparison:
     rng = np.random.default_rng(seed)
-    convex = models(rng, case.applications)["convex"]
+    convex = draw_models(rng, case.applications)["convex"]
     named = {f"app{n}": model for n, model in enumerate(convex)}
     ring = [one for name in named for one in _ring(rng, fabric, name, case.instances)]
     return compare_plans(build_policy(named, PORT, LEVELS), ring)

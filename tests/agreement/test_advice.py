@@ -2,7 +2,7 @@
 
 import pytest
 
-from weft.studies.efa.efa_advice import ADVICE, Fabric, fdr_advice, published_advice
+from weft.studies.efa.efa_advice import ADVICE, Fabric, advise_on_fdr, advise_on_tables
 from weft.studies.study import run_study
 from weft.tune.rules.rule import UNKNOWN, Rule
 
@@ -10,8 +10,8 @@ from weft.tune.rules.rule import UNKNOWN, Rule
 @pytest.fixture(scope="module")
 def rules() -> dict[str, dict[str, Rule]]:
     fabrics: tuple[Fabric, ...] = ("RC", "SRD")
-    found = {fabric: {r.topic: r for r in published_advice(fabric)} for fabric in fabrics}
-    return {**found, "FDR": {r.topic: r for r in fdr_advice()}}
+    found = {fabric: {r.topic: r for r in advise_on_tables(fabric)} for fabric in fabrics}
+    return {**found, "FDR": {r.topic: r for r in advise_on_fdr()}}
 
 
 # EFA thesis, Section 6.1 (and the sections it rests on); FDR study, Sections 3.2, 3.4, 3.6 and 4.

@@ -12,7 +12,7 @@ from weft.model import Fit, fit
 from weft.model.latency import doubling_load_MBps, saturation
 from weft.studies.calibrated import doubling_load, saturation_fit
 from weft.studies.calibrated.latency_fits import Quantile, capacity_MBps, saturation_sample
-from weft.studies.published import published
+from weft.studies.published import find_table
 
 
 def test_every_row_of_the_median_curve_is_within_10_percent() -> None:
@@ -33,7 +33,7 @@ def test_a_fit_to_every_other_row_predicts_the_rest(quantile: Quantile) -> None:
 
 
 def test_the_load_folds_back_so_that_no_function_of_it_meets_the_last_rows() -> None:
-    table = published("efa-c8-1")
+    table = find_table("efa-c8-1")
     load, latency_us = table.column("load_MBps"), table.column("p50_us")
     assert load[-1] < load[-3]
     assert latency_us[-1] > latency_us[-3]
@@ -53,7 +53,7 @@ def test_the_median_does_not_double_below_capacity_and_the_tail_does() -> None:
 
 def test_the_wait_is_one_burst_of_each_thread_on_the_line() -> None:
     """At long intervals load · interval is what 8 threads post at once: 4 messages each."""
-    table, fitted = published("efa-c8-1"), saturation_fit("p50")
+    table, fitted = find_table("efa-c8-1"), saturation_fit("p50")
     burst_bytes = table.column("load_MBps")[0] * table.column("wait_ns")[0] / 1e3
     assert burst_bytes == pytest.approx(8 * 4 * 4096, rel=0.05)
     wait = next(p for p in fitted.parameters if p.name == "wait_us")

@@ -21,7 +21,7 @@ from weft.studies.calibrated.throughput_fits import (
     throughput_sample,
     values,
 )
-from weft.studies.published import published
+from weft.studies.published import find_table
 
 MEDIAN_GOAL, P90_GOAL = 0.10, 0.20
 JUDGED = tuple(system for system in SYSTEMS if system.startswith(("efa-rc", "efa-srd")))
@@ -110,7 +110,7 @@ def test_the_bandwidths_of_threads_count_bytes_beside_the_payload(
     service: str, beside: int
 ) -> None:
     assert bytes_counted(service, 64) - 64 == pytest.approx(beside, abs=0.5)
-    bandwidth, rate = published("efa-c5-1"), published("efa-c5-2")
+    bandwidth, rate = find_table("efa-c5-1"), find_table("efa-c5-2")
     both = np.isin(rate.column("threads"), bandwidth.column("threads"))
     per_message = (
         bandwidth.column(f"{service}_4096B_MBps") / (rate.column(f"{service}_4096B_Mmsgps")[both])
@@ -135,7 +135,7 @@ def test_udp_in_datagram_mode_follows_cost_by_datagram_fragment_and_byte() -> No
 
 def test_udp_in_connected_mode_is_described_below_the_copy_limit_only() -> None:
     """Table 7 has 4,096 B datagrams cost more than 16,384 B ones: no sum of costs does that."""
-    table = published("ib2016-table7")
+    table = find_table("ib2016-table7")
     cost_us = 8 * table.column("size_bytes") / table.column("Netperf_mbps")
     by_size = dict(zip(table.column("size_bytes"), cost_us, strict=True))
     assert by_size[4096] > by_size[16384]

@@ -7,7 +7,7 @@ import pytest
 
 from weft.studies.efa import ADVICE, EFA, INTERFACES
 from weft.studies.efa.efa_latency import C8
-from weft.studies.published import published, table_names
+from weft.studies.published import find_table, table_names
 
 
 def tables_of(study: str) -> list[str]:
@@ -24,7 +24,7 @@ TABULATED = [study for study in EFA if study not in (ADVICE, INTERFACES)]
 def test_every_published_cell_has_a_row_with_its_value_place_and_unit(study):
     cells: Counter[tuple[str, str, float]] = Counter()
     for name in tables_of(study.name):
-        table = published(name)
+        table = find_table(name)
         for column in set(table.columns) - X:
             unit = UNITS[column.rpartition("_")[2]]
             values = [v for v in table.column(column) if math.isfinite(v)]
@@ -47,7 +47,7 @@ def test_a_published_value_stands_beside_a_model(study):
 
 
 def test_the_fitted_median_almost_doubles_and_the_tail_does():
-    table = published("efa-c8-1").column("p50_us")
+    table = find_table("efa-c8-1").column("p50_us")
     assert 1.7 < table.max() / table.min() < 2
     (claim,) = C8.claims
     verdict = claim.judge({})

@@ -14,7 +14,7 @@ from weft.studies.fdr.fdr_model import KI, MI, SERVED, SIZES, TURNAROUND_US, thr
 from weft.studies.fdr.host_settings import EQ2, lines_touched
 from weft.studies.fdr.outstanding import EQ1
 from weft.studies.points import RunContext
-from weft.studies.published import statements
+from weft.studies.published import read_statements
 
 
 @pytest.mark.parametrize("study", FDR, ids=lambda study: study.name)
@@ -25,7 +25,7 @@ def test_the_model_meets_the_text_or_says_why_not(study: Study) -> None:
 
 
 def test_what_set_the_model_is_no_prediction() -> None:
-    assert set(SERVED) <= set(statements("fdr"))
+    assert set(SERVED) <= set(read_statements("fdr"))
     rows = [o for study in FDR for o in study.observations]
     assert sum(not o.predicted for o in rows) == len(SERVED) + 1  # 49 Gb/s stands in two rows
 

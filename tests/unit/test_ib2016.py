@@ -9,7 +9,7 @@ from weft.model.fit import ErrorSummary
 from weft.plot import to_svg
 from weft.studies.ib2016 import IB2016
 from weft.studies.ib2016.link_rates import TABLE1
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.report import study_figures, study_table
 from weft.studies.study import Result, run_study
 from weft.studies.tabulated import row_errors
@@ -40,7 +40,7 @@ def test_every_table_and_every_figure_with_a_statement_is_a_study() -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_published_cell_of_a_table_is_a_row(results, name: str) -> None:
-    table = published(name)
+    table = find_table(name)
     cells = np.concatenate([table.column(column) for column in table.columns[1:]])
     rows = results[name].compared
     assert sorted(row.published for row in rows) == sorted(cells[~np.isnan(cells)])
@@ -88,7 +88,7 @@ def test_a_model_tells_its_error_and_that_of_rows_left_out(results, name: str) -
 def test_stated_throughput_follows_from_the_latency_tables(results) -> None:
     by_model = [r for r in results["ib2016-fig5"].compared if r.observation.source == "model"]
     assert [row.published for row in by_model] == [
-        stated("ib2016", f"{transport}-throughput-32Ki").value for transport in ("rc", "uc")
+        find_statement("ib2016", f"{transport}-throughput-32Ki").value for transport in ("rc", "uc")
     ]
     assert all(row.within for row in by_model)
 

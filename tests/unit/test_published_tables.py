@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.studies.published import published, stated, statements, table_names
+from weft.studies.published import find_statement, find_table, read_statements, table_names
 
 
 class Reading(NamedTuple):
@@ -99,7 +99,7 @@ STATED = {
 
 
 def checksum(name: str) -> str:
-    return hashlib.sha256(repr(published(name).rows).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr(find_table(name).rows).encode()).hexdigest()[:12]
 
 
 def test_every_table_that_the_studies_need_is_there() -> None:
@@ -109,24 +109,24 @@ def test_every_table_that_the_studies_need_is_there() -> None:
 @pytest.mark.parametrize("name", table_names())
 def test_no_cell_changed_since_the_second_reading(name: str) -> None:
     reading = {**SECOND_READING, **WORDS, **FIGURES}[name]
-    assert (len(published(name).rows), checksum(name)) == (reading.rows, reading.checksum)
+    assert (len(find_table(name).rows), checksum(name)) == (reading.rows, reading.checksum)
 
 
 @pytest.mark.parametrize("name", SECOND_READING)
 def test_columns_sum_to_those_of_the_second_reading(name: str) -> None:
-    table = published(name)
+    table = find_table(name)
     ours = [np.nansum(table.column(column)) for column in table.columns]
     assert ours == pytest.approx(SECOND_READING[name].sums, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_values_of_figures_sum_to_those_of_the_first_reading(name: str) -> None:
-    assert published(name).column("published").sum() == pytest.approx(FIGURES[name].sums[0])
+    assert find_table(name).column("published").sum() == pytest.approx(FIGURES[name].sums[0])
 
 
 @pytest.mark.parametrize("name", SECOND_READING)
 def test_every_value_is_positive_or_says_that_nothing_is_published(name: str) -> None:
-    table = published(name)
+    table = find_table(name)
     values = np.concatenate([table.column(column) for column in table.columns])
     gaps = int(np.isnan(values).sum())
     assert (values[~np.isnan(values)] > 0).all()
@@ -136,8 +136,8 @@ def test_every_value_is_positive_or_says_that_nothing_is_published(name: str) ->
 def test_bandwidth_and_message_rate_of_one_run_agree_with_mebibytes() -> None:
     for bandwidth, rate in (("efa-c3-1", "efa-c3-2"), ("efa-c3-3", "efa-c3-4")):
         for size in (16, 512, 4096, 8192):
-            mib_per_s = published(bandwidth).column(f"{size}B_MiBps")
-            printed = published(rate).column(f"{size}B_Mmsgps")
+            mib_per_s = find_table(bandwidth).column(f"{size}B_MiBps")
+            printed = find_table(rate).column(f"{size}B_Mmsgps")
             messages = mib_per_s * 2**20 / size / 1e6
             assert np.abs(messages - printed).max() <= 0.011  # printed with two digits
 
@@ -145,10 +145,11 @@ def test_bandwidth_and_message_rate_of_one_run_agree_with_mebibytes() -> None:
 def test_threaded_bandwidth_and_message_rate_agree_with_megabytes() -> None:
     rates = dict(
         zip(
-            *(published("efa-c5-2").column(c) for c in ("threads", "SRD_4096B_Mmsgps")), strict=True
+            *(find_table("efa-c5-2").column(c) for c in ("threads", "SRD_4096B_Mmsgps")),
+            strict=True,
         )
     )
-    table = published("efa-c5-1")
+    table = find_table("efa-c5-1")
     for threads, mb_per_s in zip(
         table.column("threads"), table.column("SRD_4096B_MBps"), strict=True
     ):
@@ -156,8 +157,8 @@ def test_threaded_bandwidth_and_message_rate_agree_with_megabytes() -> None:
 
 
 def test_the_last_rows_of_table_6_keep_to_the_sentence_about_them() -> None:
-    latency = stated("ib2016", "udp-tcp-datagram-latency-32Ki").value
-    last = published("ib2016-table6").rows[-1]
+    latency = find_statement("ib2016", "udp-tcp-datagram-latency-32Ki").value
+    last = find_table("ib2016-table6").rows[-1]
     assert last[0] == 32768
     assert last[1:] == pytest.approx([latency] * 4, rel=0.06)
 
@@ -166,24 +167,24 @@ def test_sentences_repeat_the_tables() -> None:
     for transport, table in (("rc", "ib2016-table2"), ("uc", "ib2016-table3")):
         of_size = dict(
             zip(
-                published(table).column("size_bytes"),
-                published(table).column("FDR_us"),
+                find_table(table).column("size_bytes"),
+                find_table(table).column("FDR_us"),
                 strict=True,
             )
         )
-        assert of_size[32768] == stated("ib2016", f"{transport}-latency-32Ki").value
+        assert of_size[32768] == find_statement("ib2016", f"{transport}-latency-32Ki").value
 
 
 @pytest.mark.parametrize("paper", STATED)
 def test_no_statement_changed_since_the_second_reading(paper: str) -> None:
-    told = [(s.key, s.value, s.unit, s.place) for s in statements(paper).values()]
+    told = [(s.key, s.value, s.unit, s.place) for s in read_statements(paper).values()]
     digest = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
     assert (len(told), digest) == (STATED[paper].rows, STATED[paper].checksum)
 
 
 @pytest.mark.parametrize("paper", STATED)
 def test_each_statement_has_a_place_and_a_value_has_a_unit(paper: str) -> None:
-    for statement in statements(paper).values():
+    for statement in read_statements(paper).values():
         assert statement.place
         assert statement.says
         assert isnan(statement.value) == (statement.unit == "")
@@ -194,22 +195,22 @@ def test_keys_of_statements_are_not_given_twice() -> None:
         text = (
             resources.files("weft.studies") / paper / "published" / f"{paper}-statements.toml"
         ).read_text(encoding="utf-8")
-        assert text.count("[[statement]]") == len(statements(paper))
+        assert text.count("[[statement]]") == len(read_statements(paper))
 
 
 def test_nothing_published_is_nan() -> None:
-    assert isnan(published("ib2016-table5").column("Hpcbench_mbps")[0])
-    assert isnan(stated("ib2016", "fig5-best").value)
+    assert isnan(find_table("ib2016-table5").column("Hpcbench_mbps")[0])
+    assert isnan(find_statement("ib2016", "fig5-best").value)
 
 
 def test_what_is_not_published_is_refused_by_name() -> None:
     with pytest.raises(InputError, match=r"ib2016-table9.*is unknown.*ib2016-table8"):
-        published("ib2016-table9")
+        find_table("ib2016-table9")
     with pytest.raises(InputError, match=r"no column.*SDR_us"):
-        published("ib2016-table2").column("EDR_us")
+        find_table("ib2016-table2").column("EDR_us")
     with pytest.raises(InputError, match="column of texts"):
-        published("efa-table2-1").column("SRD")
+        find_table("efa-table2-1").column("SRD")
     with pytest.raises(InputError, match=r"not stated.*aligned-8Mi"):
-        stated("fdr", "aligned-9Mi")
+        find_statement("fdr", "aligned-9Mi")
     with pytest.raises(InputError, match=r"unknown.*efa, fdr, ib2016"):
-        stated("rperf", "anything")
+        find_statement("rperf", "anything")

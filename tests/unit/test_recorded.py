@@ -10,12 +10,14 @@ from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import choose_weights, estimate_volume, predict_slowdowns
 from weft.corun.rounds import read_schemes
 from weft.corun.schemes import ALONE, LEND, MANAGED, SCHEMES, build_schemes
-from weft.studies.saba.recorded import recorded, recorded_coruns, recorded_variants
+from weft.studies.saba.cohort import NODES, read_coruns, recorded_cohort
+
+APPLICATIONS = recorded_cohort().applications
 
 
 def test_recorded_applications_were_run_and_say_where_and_when() -> None:
-    assert recorded()
-    for name, application in recorded().items():
+    assert APPLICATIONS
+    for name, application in APPLICATIONS.items():
         profile = application.profile
         assert application.name == name
         assert profile.command
@@ -26,23 +28,33 @@ def test_recorded_applications_were_run_and_say_where_and_when() -> None:
 
 
 def test_variants_are_of_recorded_applications_and_of_another_command() -> None:
-    assert {variant.change for variant in recorded_variants()} == {"data", "nodes"}
-    for variant in recorded_variants():
-        assert variant.base is recorded()[variant.of]
-        assert variant.amount > 0
+    assert {variant.change for variant in recorded_cohort().variants} == {"data", "nodes"}
+    for variant in recorded_cohort().variants:
+        assert variant.base is APPLICATIONS[variant.base.name]
+        assert variant.factor > 0
+        assert variant.factor != 1
         assert variant.application.profile.command != variant.base.profile.command
         assert variant.application.profile.link_bps == variant.base.profile.link_bps
 
 
+def test_a_variant_is_named_by_its_factor_of_data_or_its_hosts() -> None:
+    amounts = {
+        v.application.name: f"{v.change}-{v.factor * (NODES if v.change == 'nodes' else 1):g}"
+        for v in recorded_cohort().variants
+    }
+    assert len(amounts) == 8
+    assert all(name.endswith(f".{amount}") for name, amount in amounts.items())
+
+
 def test_recorded_coruns_are_of_four_pairs_or_more_and_of_four_at_once() -> None:
-    sizes = [len(name.split("+")) for name in recorded_coruns()]
+    sizes = [len(name.split("+")) for name in read_coruns()]
     assert sizes.count(2) >= 4
     assert sizes.count(4) >= 1
 
 
-@pytest.mark.parametrize("name", recorded_coruns())
+@pytest.mark.parametrize("name", read_coruns())
 def test_a_recorded_corun_has_every_way_often_enough(name: str) -> None:
-    names, records = name.split("+"), recorded_coruns()[name]
+    names, records = name.split("+"), read_coruns()[name]
     assert {str(record.settings["applications"]) for record in records} == {" ".join(names)}
     repetitions = {record.settings["repetition"] for record in records}
     assert len(repetitions) >= 3
@@ -53,14 +65,14 @@ def test_a_recorded_corun_has_every_way_often_enough(name: str) -> None:
     assert len(found) == len(set(found))
 
 
-@pytest.mark.parametrize("name", recorded_coruns())
+@pytest.mark.parametrize("name", read_coruns())
 def test_a_recorded_corun_had_the_weights_of_the_recorded_models(name: str) -> None:
-    applications = [recorded()[one] for one in name.split("+")]
+    applications = [APPLICATIONS[one] for one in name.split("+")]
     link_bps = applications[0].profile.link_bps
     assert link_bps is not None
     models = [application.convex.model for application in applications]
     wanted = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
-    found = read_schemes(name, recorded_coruns()[name])
+    found = read_schemes(name, read_coruns()[name])
     assert found.keys() == wanted.keys()
     for way in found.keys() - {LEND}:
         assert found[way].weights == pytest.approx(wanted[way].weights, rel=1e-4)
@@ -68,13 +80,13 @@ def test_a_recorded_corun_had_the_weights_of_the_recorded_models(name: str) -> N
         assert found[way].lent == pytest.approx(wanted[way].lent, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", recorded_coruns())
+@pytest.mark.parametrize("name", read_coruns())
 def test_a_recorded_corun_lent_by_weights_as_good_as_todays_but_for_a_hundredth(name: str) -> None:
     """They were measured before weights with lending had to be no worse than Eq. 4.2's."""
-    applications = [recorded()[one] for one in name.split("+")]
+    applications = [APPLICATIONS[one] for one in name.split("+")]
     models = [application.convex.model for application in applications]
     volumes = [*map(estimate_volume, applications)]
-    had = read_schemes(name, recorded_coruns()[name])[LEND]
+    had = read_schemes(name, read_coruns()[name])[LEND]
     today = choose_weights(models, MANAGED, volumes).tolist()
     then, now = (predict_slowdowns(models, w, MANAGED, volumes) for w in (had.weights, today))
     assert had.lent == pytest.approx(then.tolist(), rel=1e-4)
@@ -85,7 +97,7 @@ def test_weights_by_sensitivity_gain_no_group_of_the_recorded_more_than_a_hundre
     """What docs/corun.md says of all groups of two to five: what one leaves, others have anyway."""
     gains = []
     for count in range(2, 6):
-        for group in combinations(recorded().values(), count):
+        for group in combinations(APPLICATIONS.values(), count):
             models = [application.convex.model for application in group]
             volumes = [*map(estimate_volume, group)]
             equal = [MANAGED / count] * count

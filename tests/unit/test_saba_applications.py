@@ -22,19 +22,19 @@ from weft.sensitivity.model import Hinges
 from weft.studies import Result, run_study
 from weft.studies.observation import Unavailable
 from weft.studies.saba import OF_APPLICATIONS
-from weft.studies.saba.changed_conditions import CONVEX, PAPER, changed_quality, fig4_5, fig4_6
-from weft.studies.saba.cohort import Cohort, own_cohort
+from weft.studies.saba.changed_conditions import CONVEX, PAPER, assess_change, fig4_5, fig4_6
+from weft.studies.saba.cohort import Cohort, user_cohort
 from weft.studies.saba.completion_times import fig3_3, least_utilisation
-from weft.studies.saba.compute_and_send import TIMED, computing_and_sending, stated_times
 from weft.studies.saba.pair import fig3_2
 from weft.studies.saba.recorded_coruns import (
     CoRun,
-    foreseen,
-    lower,
+    gain_name,
     lower_where_predicted,
     never_worse,
+    prediction_name,
 )
 from weft.studies.saba.slowdown_figure import fig3_1
+from weft.studies.saba.stated_values import TIMED, find_times, split_times
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
 LINK_BPS = 200e6
@@ -60,7 +60,7 @@ def application(
 
 
 def cohort(*applications: Application) -> Cohort:
-    return own_cohort(Path("here"), applications)
+    return user_cohort(Path("here"), applications)
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def words(result: Result, system: str) -> list[str]:
 
 @pytest.mark.parametrize("workload", TIMED)
 def test_computing_and_sending_take_the_stated_times(workload: str) -> None:
-    parts = computing_and_sending(workload)
-    for share, seconds in stated_times(workload).items():
+    parts = split_times(workload)
+    for share, seconds in find_times(workload).items():
         assert parts.completion_s(share) == pytest.approx(seconds)
     assert min(parts.computing_s, parts.sending_s) > 0
 
@@ -110,7 +110,7 @@ def test_times_of_one_section_predict_slowdowns_of_another() -> None:
     assert predicted["LR, 25 %"].within
     # The thesis contradicts itself here, and says so.
     assert not predicted["TS, 25 %"].within
-    assert stated_times("TS")[0.25] / stated_times("TS")[0.75] > 1.1 * 1.05
+    assert find_times("TS")[0.25] / find_times("TS")[0.75] > 1.1 * 1.05
     assert not [row for row in result.rows if row.unexplained]
 
 
@@ -125,7 +125,7 @@ def test_the_pair_is_predicted_from_what_is_stated_of_each_alone() -> None:
 
 def test_the_split_of_a_pair_that_waits_is_by_the_roots_of_what_it_sends() -> None:
     """Minimising c1/b + c2/(1 − b) gives b = √c1 / (√c1 + √c2)."""
-    c = [computing_and_sending(w).model.terms[0][1] for w in TIMED]
+    c = [split_times(w).model.terms[0][1] for w in TIMED]
     expected = 100 * np.sqrt(c[0]) / np.sqrt(c).sum()
     result = run_study(fig3_2((cohort(),), ()))
     setting = "LR and TS, from times, weft's split"
@@ -184,12 +184,12 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     records = [
         build_record(
             plan,
-            one,
-            ways.get(one.way),
-            {n: [took[one.way] + 0.1 * one.repetition] for n in one.numbers},
+            round_,
+            ways.get(round_.scheme),
+            {n: [took[round_.scheme] + 0.1 * round_.repetition] for n in round_.numbers},
             idle=0.5,
         )
-        for one in plan.rounds
+        for round_ in plan.rounds
     ]
     outcome = compute_outcome(plan.names, ways, records)
     assert outcome is not None
@@ -197,12 +197,12 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     result = run_study(fig3_2((cohort(),), (pair,)))
     assert ours(result, "a and b", "mean slowdown, equal queues") == pytest.approx(2, rel=0.02)
     assert ours(result, "a and b", "mean slowdown, weft") == pytest.approx(1, rel=0.02)
-    assert ours(result, "a and b", lower(WEFT)) == pytest.approx(50, rel=0.02)
-    (row,) = [row for row in result.compared if row.observation.quantity == lower(WEFT)]
+    assert ours(result, "a and b", gain_name(WEFT)) == pytest.approx(50, rel=0.02)
+    (row,) = [row for row in result.compared if row.observation.quantity == gain_name(WEFT)]
     assert row.published == pytest.approx(100 * (1 - 1.28 / 1.58), abs=0.05)
     assert row.ratio is None
     for way in (EQUAL, WEFT, LEND):
-        assert ours(result, "a and b", foreseen(way)) == pytest.approx(fmean(ways[way].lent))
+        assert ours(result, "a and b", prediction_name(way)) == pytest.approx(fmean(ways[way].lent))
     assert pair.predicted(WEFT) > 0.1
     assert lower_where_predicted((pair,), WEFT).holds is True
     little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
@@ -234,7 +234,7 @@ def test_processor_time_and_traffic_are_told_beside_completion(three: Cohort) ->
 
 def test_variants_are_named_after_what_they_change(three: Cohort) -> None:
     assert set(three.applications) == {"waits", "hides", "computes"}
-    assert [(v.of, v.change, v.factor) for v in three.changed] == [
+    assert [(v.base.name, v.change, v.factor) for v in three.variants] == [
         ("waits", "data", 4.0),
         ("waits", "nodes", 0.5),
     ]
@@ -287,7 +287,7 @@ def test_a_change_that_changes_nothing_costs_nothing(three: Cohort) -> None:
 def test_shares_below_the_floor_of_the_model_are_not_asked_of_it() -> None:
     base = application("a", ((1.0, 0.8),), (0.25, 0.5, 0.75, 1.0))
     after = application("a.data-2", ((1.0, 0.8),), (0.1, 0.25, 0.5, 0.75, 1.0))
-    assert changed_quality(base, after)[CONVEX] == pytest.approx(1.0)
+    assert assess_change(base, after)[CONVEX] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", OF_APPLICATIONS)

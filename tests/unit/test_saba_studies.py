@@ -10,7 +10,12 @@ from weft.sensitivity.fit import Sample, fit_polynomial, r_squared
 from weft.studies import Result, run_study
 from weft.studies.saba.degree import FIG4_3, STATED
 from weft.studies.saba.r_squared import COMPLETED, FIG4_4
-from weft.studies.saba.samples import WORKLOADS, completed, stated_r_squared, stated_samples
+from weft.studies.saba.stated_values import (
+    WORKLOADS,
+    complete_samples,
+    find_r_squared,
+    find_samples,
+)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +42,7 @@ def test_r_squared_of_partial_samples_is_not_judged(results: dict[str, Result]) 
 
 
 def test_r_squared_of_stated_samples_is_that_of_numpy(results: dict[str, Result]) -> None:
-    samples = stated_samples("LR")
+    samples = find_samples("LR")
     b, d = (np.array([getattr(s, name) for s in samples]) for name in ("share", "slowdown"))
     (ours,) = [
         row.ours
@@ -49,9 +54,9 @@ def test_r_squared_of_stated_samples_is_that_of_numpy(results: dict[str, Result]
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_chosen_samples_keep_the_stated_ones_and_never_rise_with_bandwidth(workload: str) -> None:
-    found = {sample.share: sample.slowdown for sample in completed(workload)}
+    found = {sample.share: sample.slowdown for sample in complete_samples(workload)}
     assert tuple(found) == PAPER_SHARES
-    for sample in stated_samples(workload):
+    for sample in find_samples(workload):
         assert found[sample.share] == sample.slowdown
     slowdowns = list(found.values())
     assert slowdowns == sorted(slowdowns, reverse=True)
@@ -69,8 +74,8 @@ def test_what_cannot_be_judged_on_the_stated_samples_is_not(results: dict[str, R
 
 
 def test_published_r_squared_are_as_the_text_has_them() -> None:
-    assert stated_r_squared("SQL") == {1: 0.63, 3: 0.96}
-    assert stated_r_squared("LR") == {1: 0.84, 2: 0.94, 3: 0.95}
+    assert find_r_squared("SQL") == {1: 0.63, 3: 0.96}
+    assert find_r_squared("LR") == {1: 0.84, 2: 0.94, 3: 0.95}
 
 
 def test_r_squared_of_what_grows_as_one_over_the_share_does_not_depend_on_how_much() -> None:

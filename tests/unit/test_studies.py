@@ -31,7 +31,7 @@ from weft.studies import (
     study_records,
 )
 from weft.studies.observation import ANOTHER_SYSTEM, MEDIAN_RTT, TAIL_RTT, Records
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.report import (
     pair_rows,
     study_table,
@@ -140,7 +140,7 @@ def test_what_served_to_set_a_parameter_is_no_prediction_and_the_docs_count_it()
     text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text("utf-8")
     totals = Counter()
     for study in RPERF:
-        parameters = published(study.name).cells("sets")
+        parameters = find_table(study.name).cells("sets")
         rows = [o for o in study.observations if o.published is not None]
         assert [o.is_prediction for o in rows] == [not parameter for parameter in parameters]
         figure = study.name.removeprefix("rperf-fig")

@@ -5,7 +5,7 @@ import pytest
 
 from weft.plot import to_svg
 from weft.studies import run_study, study_figures
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.study import IB2016_PAPER, Study
 from weft.studies.tabulated import (
     curve,
@@ -16,7 +16,7 @@ from weft.studies.tabulated import (
     table_panel,
 )
 
-TABLE = published("ib2016-table5")
+TABLE = find_table("ib2016-table5")
 
 
 def a_study(factor: float) -> Study:

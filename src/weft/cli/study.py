@@ -42,7 +42,7 @@ from weft.studies.report import (
     summarise_predictions,
     summarise_rows,
 )
-from weft.studies.saba.cohort import own_cohort
+from weft.studies.saba.cohort import user_cohort
 from weft.wire import read_token
 
 
@@ -120,7 +120,7 @@ def _add_applications(studies: Sequence[Study], directory: str | None) -> list[S
         raise InputError(directory, "no application in it", "profile one with weft profile")
     if not applications:
         return list(studies)
-    cohort = own_cohort(table.directory, applications)
+    cohort = user_cohort(table.directory, applications)
     return [with_applications(s, cohort) if s.name in takers else s for s in studies]
 
 

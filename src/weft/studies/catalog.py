@@ -13,7 +13,7 @@ from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
 from weft.studies.rperf import RPERF
 from weft.studies.saba import OF_APPLICATIONS, SABA
-from weft.studies.saba.cohort import Cohort, recorded_here
+from weft.studies.saba.cohort import Cohort, recorded_cohort
 from weft.studies.study import Study
 
 STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
@@ -21,11 +21,11 @@ STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
 
 def find_studies(names: Sequence[str]) -> list[Study]:
     """The studies of these names, each once; "all" is every study."""
-    known = {study.name: study for study in STUDIES}
-    unknown = [name for name in names if name != "all" and name not in known]
+    by_name = {study.name: study for study in STUDIES}
+    unknown = [name for name in names if name != "all" and name not in by_name]
     if unknown:
-        raise InputError("study", f"{unknown[0]!r} is unknown", f"use all, {', '.join(known)}")
-    return list(STUDIES) if "all" in names else [known[name] for name in dict.fromkeys(names)]
+        raise InputError("study", f"{unknown[0]!r} is unknown", f"use all, {', '.join(by_name)}")
+    return list(STUDIES) if "all" in names else [by_name[name] for name in dict.fromkeys(names)]
 
 
 def takes_applications(study: Study) -> bool:
@@ -33,6 +33,6 @@ def takes_applications(study: Study) -> bool:
     return study.name in OF_APPLICATIONS
 
 
-def with_applications(study: Study, own: Cohort) -> Study:
+def with_applications(study: Study, cohort: Cohort) -> Study:
     """The study with a user's applications beside those recorded in the project."""
-    return OF_APPLICATIONS[study.name]((recorded_here(), own))
+    return OF_APPLICATIONS[study.name]((recorded_cohort(), cohort))

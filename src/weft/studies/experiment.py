@@ -34,7 +34,7 @@ from weft.studies.observation import (
     scalar_in,
 )
 from weft.studies.points import Point, measurement_point
-from weft.studies.published import stated
+from weft.studies.published import find_statement
 from weft.studies.rounds import (
     ROUNDS,
     RULE,
@@ -214,7 +214,7 @@ def find_experiment(study: str) -> Experiment:
 def read_experiment(path: Path) -> Experiment:
     """An experiment from its file, whose name is that of the study."""
     table = Table(load_toml(path), path.name)
-    shared = _shared(table)
+    shared = _read_defaults(table)
     lines = tuple(_read_line(item, shared) for item in table.tables("line"))
     experiment = Experiment(
         study=path.stem,
@@ -228,7 +228,7 @@ def read_experiment(path: Path) -> Experiment:
     return experiment
 
 
-def _shared(table: Table) -> dict[str, Any]:
+def _read_defaults(table: Table) -> dict[str, Any]:
     """What all lines have, unless they say otherwise."""
     return {
         "test": table.text("test"),
@@ -269,7 +269,7 @@ def _read_claim(table: Table, path: Path, lines: Sequence[Line]) -> ExperimentCl
     statement, place = table.text("statement", ""), table.text("place", "")
     key = table.text("key", "")
     if key:
-        value = stated(path.parent.parent.name, key)
+        value = find_statement(path.parent.parent.name, key)
         number = "" if isnan(value.value) else f": {value.value:g} {value.unit}"
         place = value.place
         statement = f"{value.says}{number}" + (f"; {statement}" if statement else "")
@@ -309,15 +309,17 @@ def _readings_of(
 
 
 def _check_cases(cases: Sequence[str], lines: Sequence[Line], table: Table) -> None:
-    known = [name for line in lines for name, _ in line.cases()]
+    cases_measured = [name for line in lines for name, _ in line.cases()]
     if len(cases) not in (2, 4):
         raise InputError(
             table.place("ratio"), f"{len(cases)} cases", "name two, or four for a ratio of ratios"
         )
     for case in cases:
-        if case not in known:
+        if case not in cases_measured:
             raise InputError(
-                table.place("ratio"), f"{case!r} is not measured", f"use one of {', '.join(known)}"
+                table.place("ratio"),
+                f"{case!r} is not measured",
+                f"use one of {', '.join(cases_measured)}",
             )
 
 

@@ -85,8 +85,8 @@ class Row:
 
     @property
     def tolerance(self) -> float:
-        own = self.observation.tolerance
-        return TOLERANCE[self.system][self.observation.kind] if own is None else own
+        tolerance = self.observation.tolerance
+        return TOLERANCE[self.system][self.observation.kind] if tolerance is None else tolerance
 
     @property
     def judged(self) -> bool:

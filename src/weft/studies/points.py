@@ -1,6 +1,7 @@
 """A study's points: simulations and models run in this process, measurements with a peer.
 
-Entry points: `Point`, `simulation_point`, `model_point`, `measurement_point`; `RunContext`.
+Entry points: `Point`, `simulation_point`, `model_point`, `measurement_point`,
+`record_point`; `RunContext`.
 """
 
 from __future__ import annotations
@@ -106,6 +107,22 @@ def model_point(
         return Record(kind="model", name=setting, quantities=quantities(), provenance=provenance)
 
     return Point(setting=setting, settings=settings, source="model", system=system, run=run)
+
+
+def record_point(
+    setting: str,
+    settings: Mapping[str, Plain],
+    quantities: Callable[[], Mapping[str, Quantity]],
+    system: str,
+    name: str,
+) -> Point:
+    """Values that were measured by other means than `weft.measure`; `name` is the record's."""
+
+    def run(_: RunContext) -> Record:
+        provenance = Provenance(weft_version=__version__)
+        return Record(kind="measurement", name=name, quantities=quantities(), provenance=provenance)
+
+    return Point(setting=setting, settings=settings, source="measurement", system=system, run=run)
 
 
 def measurement_point(

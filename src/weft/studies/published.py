@@ -2,7 +2,7 @@
 
 Each paper's room has a folder `published`. A table is one TOML file: `columns` are names with
 units, `rows` stand as printed, nan where the paper gives nothing. What a paper states only in
-sentences is in `PAPER-statements.toml`. Entry points: `published`, `stated`.
+sentences is in `PAPER-statements.toml`. Entry points: `find_table`, `find_statement`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class PublishedTable:
 
 
 @cache
-def published(name: str) -> PublishedTable:
+def find_table(name: str) -> PublishedTable:
     """The table of that name, such as "ib2016-table2" or "efa-c3-1"."""
     if name not in table_names():
         raise InputError(
@@ -106,16 +106,16 @@ class Statement:
     says: str
 
 
-def stated(paper: str, key: str) -> Statement:
+def find_statement(paper: str, key: str) -> Statement:
     """What the paper ("fdr", "ib2016", "efa") states under that key."""
-    known = statements(paper)
-    if key not in known:
-        raise InputError(f"{paper}: {key}", "is not stated", f"use one of {', '.join(known)}")
-    return known[key]
+    by_key = read_statements(paper)
+    if key not in by_key:
+        raise InputError(f"{paper}: {key}", "is not stated", f"use one of {', '.join(by_key)}")
+    return by_key[key]
 
 
 @cache
-def statements(paper: str) -> Mapping[str, Statement]:
+def read_statements(paper: str) -> Mapping[str, Statement]:
     """All statements of a paper, by key."""
     path = _file(f"{paper}{STATEMENTS}")
     if not path.is_file():

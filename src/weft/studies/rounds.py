@@ -88,7 +88,7 @@ class Rounds:
 
 
 def read_rounds(records: Records, case: str, reading: Reading) -> Rounds:
-    """The rounds of a case without those that failed; NotHere if all did."""
+    """The rounds of a case without those that failed; Unavailable if all did."""
     rounds: dict[int, Record] = {}
     reason = ""
     for number in range(1, ROUNDS + 1):

@@ -197,9 +197,9 @@ def _rows(study: Study, records: Records) -> Iterator[Row]:
 def study_records(result: Result) -> list[Record]:
     """What is stored: a record per setting, and one of the comparison."""
     study = result.study
-    tables = {"published and ours": [_stored_row(row) for row in result.compared]}
+    tables = {"published and ours": [_row_fields(row) for row in result.compared]}
     if result.judged:
-        tables["claims"] = [_stored_claim(claim, verdict) for claim, verdict in result.judged]
+        tables["claims"] = [_claim_fields(claim, verdict) for claim, verdict in result.judged]
     comparison = Record(
         kind="study",
         name=study.name,
@@ -211,11 +211,11 @@ def study_records(result: Result) -> list[Record]:
     return [*result.records.values(), comparison]
 
 
-def _stored_row(row: Row) -> dict[str, Plain]:
+def _row_fields(row: Row) -> dict[str, Plain]:
     return {**row_fields(row), "place": row.observation.place, "reason": row.observation.reason}
 
 
-def _stored_claim(claim: Claim, verdict: Verdict) -> dict[str, Plain]:
+def _claim_fields(claim: Claim, verdict: Verdict) -> dict[str, Plain]:
     return {
         "claim": claim.statement,
         "place": claim.place,

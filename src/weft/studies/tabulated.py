@@ -7,7 +7,7 @@ and a row for each published value. `table_panel` draws published marks and mode
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,8 +63,8 @@ def curve(
     tolerance; `predicted` that the column did not serve to fit the model.
     """
     places, values = table.column(x), table.column(column) * scale
-    there = np.isfinite(values)
-    places, values = places[there], values[there]
+    present = np.isfinite(values)
+    places, values = places[present], values[present]
     name = f"{label} ({table.place})"
 
     def quantities() -> Mapping[str, Quantity]:
@@ -95,6 +95,26 @@ def curve(
     return Curve(label=label, x=places, published=values, point=point, observations=rows)
 
 
+def draw_published(
+    ax: Axes, points: Iterable[tuple[float, float]], label: str, marker: str = "o", size: float = 8
+) -> None:
+    """Published values as open marks."""
+    xy = list(points)
+    ax.plot(
+        [x for x, _ in xy],
+        [y for _, y in xy],
+        marker,
+        markersize=size,
+        markerfacecolor="none",
+        markeredgecolor=PUBLISHED,
+        markeredgewidth=1.6,
+        linestyle="none",
+        zorder=5,
+        clip_on=False,
+        label=label,
+    )
+
+
 def value_at(record: Record, x: float, name: str = OURS) -> float:
     """A series' value at one of its x."""
     series = record.quantities[name]
@@ -122,27 +142,19 @@ def table_panel(
     """Published values as open marks, the model as lines of the same place in the legend."""
 
     def draw(ax: Axes, result: Result) -> None:
-        for number, one in enumerate(curves):
-            if one.point.setting not in result.records:
+        for number, curve_ in enumerate(curves):
+            if curve_.point.setting not in result.records:
                 continue
-            series = result.records[one.point.setting].quantities[OURS]
+            series = result.records[curve_.point.setting].quantities[OURS]
             assert isinstance(series, Series)
             marker = MARKERS[number % len(MARKERS)]
-            ax.plot(
-                one.x,
-                one.published,
-                marker,
-                markersize=5.5,
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED,
-                markeredgewidth=1.2,
-                zorder=3,
-            )
+            points = zip(curve_.x, curve_.published, strict=True)
+            draw_published(ax, points, "_", marker, 5.5)
             ax.plot(
                 series.x,
                 series.y,
                 color=COLOURS[number % len(COLOURS)],
-                label=one.label,
+                label=curve_.label,
                 linewidth=1.4,
                 marker=marker,
                 markersize=2.5,
@@ -206,7 +218,7 @@ def _power(value: float) -> str:
     return f"{value:g}"
 
 
-def zoomed(panel: Callable[[Axes, Result], None]) -> Callable[[Axes, Result], None]:
+def zoom_panel(panel: Callable[[Axes, Result], None]) -> Callable[[Axes, Result], None]:
     """A panel whose value axis has its data alone, not zero."""
 
     def draw(ax: Axes, result: Result) -> None:
@@ -217,17 +229,17 @@ def zoomed(panel: Callable[[Axes, Result], None]) -> Callable[[Axes, Result], No
     return draw
 
 
-def error_remark(what: str, seen: ErrorSummary, held_out: ErrorSummary | None = None) -> str:
+def error_remark(label: str, error: ErrorSummary, held_out: ErrorSummary | None = None) -> str:
     """The model's error on published values, and on values that it was not fitted to."""
-    left_out = f"; each row left out of the fit in turn: {held_out}" if held_out else ""
-    return f"{what}: error {seen}{left_out}."
+    held_out_text = f"; each row left out of the fit in turn: {held_out}" if held_out else ""
+    return f"{label}: error {error}{held_out_text}."
 
 
 def row_errors(result: Result, system: str = "") -> ErrorSummary:
     """The error of a study's judged rows, of one system if it is named."""
-    off = [
+    errors = [
         abs(row.ratio - 1)
         for row in result.compared
         if row.judged and row.ratio is not None and system in ("", row.system)
     ]
-    return ErrorSummary.of(off)
+    return ErrorSummary.of(errors)

@@ -30,7 +30,7 @@ from weft.model.latency import (
     verbs_latency,
 )
 from weft.model.link import header_bytes
-from weft.studies.published import published
+from weft.studies.published import find_table
 
 Quantity = Literal["latency", "throughput", "saturation"]
 
@@ -57,12 +57,12 @@ class Sample:
     def fit(self) -> Fit:
         return fit(self.form, self.inputs, self.observed, data=self.data, where=self.data)
 
-    def part(self, kept: npt.NDArray[np.bool_]) -> Sample:
+    def part(self, rows: npt.NDArray[np.bool_]) -> Sample:
         """Some of the rows."""
         return replace(
             self,
-            inputs={name: column[kept] for name, column in self.inputs.items()},
-            observed=self.observed[kept],
+            inputs={name: column[rows] for name, column in self.inputs.items()},
+            observed=self.observed[rows],
         )
 
     def error_of(self, fitted: Fit) -> ErrorSummary:
@@ -108,7 +108,7 @@ def latency_sample(service: Service) -> Sample:
         "uc": ("ib2016-table3", connected),
         "ud": ("ib2016-table4", datagram),
     }[service]
-    return _by_rate(table, form, f"ib2016 {published(table).place}, {service.upper()}")
+    return _by_rate(table, form, f"ib2016 {find_table(table).place}, {service.upper()}")
 
 
 @cache
@@ -123,7 +123,7 @@ def ipoib_latency_sample(mode: Mode, protocol: Protocol) -> Sample:
     if protocol == "tcp":
         form = form.fix(split_us=0.0)  # a stream is not put together before it is read
     columns = tuple(f"{protocol.upper()}_{tool}_us" for tool in ("Hpcbench", "Qperf"))
-    return _by_size(table, columns, form, f"ib2016 {published(table).place}, {protocol.upper()}")
+    return _by_size(table, columns, form, f"ib2016 {find_table(table).place}, {protocol.upper()}")
 
 
 @cache
@@ -136,10 +136,10 @@ def efa_latency_sample(name: str) -> Sample:
     if name == "efa-rc":
         return _edr_sample()
     if name not in _EFA:
-        known = ", ".join(["efa-rc", *_EFA])
-        raise InputError(f"latency of {name}", "is not known", f"use one of {known}")
+        names = ", ".join(["efa-rc", *_EFA])
+        raise InputError(f"latency of {name}", "is not known", f"use one of {names}")
     table, column, form = _EFA[name]
-    data = f"efa {published(table).place}, {column.removesuffix('_us')}"
+    data = f"efa {find_table(table).place}, {column.removesuffix('_us')}"
     return _by_size(table, (column,), form(), data)
 
 
@@ -166,7 +166,7 @@ _EFA: dict[str, tuple[str, str, Callable[[], Form]]] = {
 def _edr_sample() -> Sample:
     """One data rate only: what the path takes in per hop cannot be told from the base."""
     form = verbs_latency(mtu_bytes=4096, inline_limit_bytes=EDR_INLINE_BYTES)
-    table = published("efa-c1")
+    table = find_table("efa-c1")
     size = table.column("size_bytes")
     return Sample(
         form=form.fix(hop_bytes=0.0, packet_bytes=header_bytes("rc")),
@@ -178,7 +178,7 @@ def _edr_sample() -> Sample:
 
 def _by_rate(name: str, form: Form, data: str) -> Sample:
     """Row by row, the signal rates of a row side by side."""
-    table = published(name)
+    table = find_table(name)
     size = table.column("size_bytes")
     rates = np.array([_data_rate_gbps(speed) for speed in SPEEDS])
     return Sample(
@@ -193,12 +193,12 @@ def _by_rate(name: str, form: Form, data: str) -> Sample:
 
 
 def _by_size(name: str, columns: tuple[str, ...], form: Form, data: str) -> Sample:
-    table = published(name)
+    table = find_table(name)
     size: FloatArray = np.repeat(table.column("size_bytes"), len(columns))
     observed = np.column_stack([table.column(column) for column in columns]).ravel()
-    known = ~np.isnan(observed)
+    present = ~np.isnan(observed)
     return Sample(
-        form=form, inputs={"size_bytes": size[known]}, observed=observed[known], data=data
+        form=form, inputs={"size_bytes": size[present]}, observed=observed[present], data=data
     )
 
 
@@ -245,7 +245,7 @@ _TABLES: dict[Quantile, str] = {"p50": "efa-c8-1", "p99": "efa-c8-2"}
 @cache
 def capacity_MBps() -> float:
     """Most that the same program ever moved in 4096-byte messages over the same adapter."""
-    return float(published("efa-c5-1").column("SRD_4096B_MBps").max())
+    return float(find_table("efa-c5-1").column("SRD_4096B_MBps").max())
 
 
 @cache
@@ -255,7 +255,7 @@ def saturation_fit(quantile: Quantile) -> Fit:
 
 
 def saturation_sample(quantile: Quantile) -> Sample:
-    table = published(_TABLES[quantile])
+    table = find_table(_TABLES[quantile])
     latency_us = table.column(f"{quantile}_us")
     return Sample(
         form=saturation(capacity_MBps(), unloaded_us=float(latency_us.min())),

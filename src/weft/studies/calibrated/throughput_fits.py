@@ -34,7 +34,7 @@ from weft.model.throughput import (
     throughput,
 )
 from weft.studies.calibrated.latency_fits import Calibration, Sample
-from weft.studies.published import PublishedTable, published
+from weft.studies.published import PublishedTable, find_table
 
 MIB = 1.048576  # 10^6 bytes in perftest's MB
 PERFTEST_SIZES = (16, 512, 4096, 8192)
@@ -79,16 +79,19 @@ def perftest_rates(service: str) -> tuple[Rate, ...]:
     }[service]
     return (
         *_synchronous(service),
-        *_by_depth(published(bandwidths), "MiBps", primary=True),
-        *_by_depth(published(counts), "Mmsgps", primary=False),
-        *_by_pairs(published(pairs)),
+        *_by_depth(find_table(bandwidths), "MiBps", primary=True),
+        *_by_depth(find_table(counts), "Mmsgps", primary=False),
+        *_by_pairs(find_table(pairs)),
     )
 
 
 @cache
 def bench_rates(service: str) -> tuple[Rate, ...]:
     """Threads of efa-bench (C.5); of SRD also by depth, and the synchronous send of C.10.1."""
-    rows = (*_by_threads(service, published("efa-c5-1")), *_counted(service, published("efa-c5-2")))
+    rows = (
+        *_by_threads(service, find_table("efa-c5-1")),
+        *_count_bytes(service, find_table("efa-c5-2")),
+    )
     if service == "RC":
         return rows
     return (*rows, *_by_depth_and_threads(), *_one_at_a_time("SEND"))
@@ -97,7 +100,7 @@ def bench_rates(service: str) -> tuple[Rate, ...]:
 @cache
 def rma_rates(operation: str) -> tuple[Rate, ...]:
     """Emulated write or read of efa-bench: by size (C.10.1) and by depth (C.10.2)."""
-    table = published("efa-c10-2")
+    table = find_table("efa-c10-2")
     counted = RMA_SIZE + COUNTED_BESIDE[operation]
     by_depth = (
         _rate(table, True, RMA_SIZE, depth, 1, 1, bandwidth / counted)
@@ -108,7 +111,7 @@ def rma_rates(operation: str) -> tuple[Rate, ...]:
 
 def bytes_counted(service: str, size_bytes: float) -> float:
     """Of each message of C.5.1 and C.5.3: the payload and what the 64-byte rows show beside it."""
-    bandwidth, count = published("efa-c5-1"), published("efa-c5-2")
+    bandwidth, count = find_table("efa-c5-1"), find_table("efa-c5-2")
     both = np.isin(count.column("threads"), bandwidth.column("threads"))
     rate_Mps = count.column(f"{service}_64B_Mmsgps")[both]
     per_message = bandwidth.column(f"{service}_64B_MBps") / rate_Mps
@@ -140,7 +143,7 @@ def _pairs(table: PublishedTable, x: str, y: str) -> Iterator[tuple[float, float
 
 
 def _synchronous(service: str) -> Iterator[Rate]:
-    table = published("efa-c2")
+    table = find_table("efa-c2")
     smallest = FEWEST_DIGITS_SIZE if service == "SRD" else 0
     for size, bandwidth in _pairs(table, "size_bytes", f"{service}_MiBps"):
         if size >= smallest:
@@ -167,14 +170,14 @@ def _by_threads(service: str, table: PublishedTable) -> Iterator[Rate]:
             yield _rate(table, False, size, ASSUMED_DEPTH, 1, threads, bandwidth / counted)
 
 
-def _counted(service: str, table: PublishedTable) -> Iterator[Rate]:
+def _count_bytes(service: str, table: PublishedTable) -> Iterator[Rate]:
     for size in BENCH_SIZES:
         for threads, rate in _pairs(table, "threads", f"{service}_{size}B_Mmsgps"):
             yield _rate(table, True, size, ASSUMED_DEPTH, 1, threads, rate)
 
 
 def _by_depth_and_threads() -> Iterator[Rate]:
-    table, size = published("efa-c5-3"), 64
+    table, size = find_table("efa-c5-3"), 64
     for column in table.columns[1:]:
         threads = int(column.split("thread")[0])
         for depth, bandwidth in _pairs(table, "depth", column):
@@ -184,7 +187,7 @@ def _by_depth_and_threads() -> Iterator[Rate]:
 
 
 def _one_at_a_time(operation: str) -> Iterator[Rate]:
-    table = published("efa-c10-1")
+    table = find_table("efa-c10-1")
     for size, bandwidth in _pairs(table, "size_bytes", f"{operation}_MBps"):
         yield _rate(table, True, size, 1, 1, 1, bandwidth / (size + COUNTED_BESIDE[operation]))
 
@@ -256,7 +259,7 @@ def udp_throughput_sample(mode: Mode) -> Sample:
         "datagram": ("ib2016-table5", fragmented_rate(IPOIB_PACKET_BYTES)),
         "connected": ("ib2016-table7", mapped_rate(IPOIB_COPIED_BELOW_BYTES)),
     }[mode]
-    table = published(name)
+    table = find_table(name)
     tools = [column for column in table.columns if column.endswith("_mbps")]
     size_bytes = np.tile(table.column("size_bytes"), len(tools))
     rate_Mps = np.concatenate([table.column(tool) for tool in tools]) / (8 * size_bytes)

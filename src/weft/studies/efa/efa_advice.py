@@ -5,7 +5,7 @@ them, and decide by thresholds that are the same for every fabric. Tables of per
 they stand; those of efa-bench, which runs over libfabric, have that as another interface and are
 compared among themselves; the inline step is the one that the thesis states in words. The FDR
 study's sentences are evidence in the same way.
-Entry points: `ADVICE`, `published_advice`, `fdr_advice`. Units: as each rule has them.
+Entry points: `ADVICE`, `advise_on_tables`, `advise_on_fdr`. Units: as each rule has them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.records import Provenance, Record, Scalar
 from weft.studies.calibrated import efa_latency_fit, throughput_fit
 from weft.studies.observation import Claim, Observation, Records, Verdict
 from weft.studies.points import Point, RunContext
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study
 from weft.tune.rules.advice import advice_rows, advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
@@ -38,22 +38,22 @@ MIB, MB = 2**20, 10**6
 SATURATION_THREADS, SATURATION_BYTES = 8, 4096
 
 
-def published_advice(fabric: Fabric) -> tuple[Rule, ...]:
+def advise_on_tables(fabric: Fabric) -> tuple[Rule, ...]:
     """The rules for one of the thesis's fabrics."""
     name = f"efa-{fabric.lower()}"
     return advise(
-        published_evidence(fabric),
+        build_evidence(fabric),
         latency=efa_latency_fit(name),
         throughput=throughput_fit(f"{name}-perftest"),
     )
 
 
-def fdr_advice() -> tuple[Rule, ...]:
+def advise_on_fdr() -> tuple[Rule, ...]:
     """The rules for the FDR study's machines."""
-    return advise(fdr_evidence())
+    return advise(build_fdr_evidence())
 
 
-def published_evidence(fabric: Fabric) -> Evidence:
+def build_evidence(fabric: Fabric) -> Evidence:
     """What the thesis measured of it."""
     rows = [
         *_latencies(fabric),
@@ -67,7 +67,7 @@ def published_evidence(fabric: Fabric) -> Evidence:
     return Evidence(over=OVER, endpoint=fabric.lower(), peer="PEER", rows=tuple(rows))
 
 
-def fdr_evidence() -> Evidence:
+def build_fdr_evidence() -> Evidence:
     """What the FDR study states of alignment, buffers and waiting, in Gb/s."""
     cases: tuple[tuple[str, dict[str, Any]], ...] = (
         ("unaligned-8Mi", {"size_bytes": 8 * MIB, "offset_bytes": 1}),
@@ -80,8 +80,8 @@ def fdr_evidence() -> Evidence:
     rows = [
         Row(
             setting=Setting(test="transfer", over=OVER, endpoint="rc", **setting),
-            origins=(f"FDR study, {stated('fdr', key).place}",),
-            throughput_Bps=Spread((stated("fdr", key).value * 1e9 / 8,)),
+            origins=(f"FDR study, {find_statement('fdr', key).place}",),
+            throughput_Bps=Spread((find_statement("fdr", key).value * 1e9 / 8,)),
         )
         for key, setting in cases
     ]
@@ -100,9 +100,9 @@ def _speed(size_bytes: int, bytes_per_s: float) -> dict[str, float]:
 
 def _latencies(fabric: Fabric) -> Iterator[Row]:
     """C.1, inline up to the adapter's limit; without inlining, the stated step more."""
-    table = published("efa-c1")
-    limit = int(stated("efa", f"inline-limit-{fabric.lower()}").value)
-    step_us = stated("efa", "inline-gain").value / 1e3
+    table = find_table("efa-c1")
+    limit = int(find_statement("efa", f"inline-limit-{fabric.lower()}").value)
+    step_us = find_statement("efa", "inline-gain").value / 1e3
     for size, us in zip(table.column("size_bytes"), table.column(f"{fabric}_us"), strict=True):
         at = {"test": "latency", "size_bytes": int(size)}
         yield _row(fabric, "C.1", {"p50_us": us}, **at, inline_bytes=limit)
@@ -111,7 +111,7 @@ def _latencies(fabric: Fabric) -> Iterator[Row]:
 
 
 def _depths(fabric: Fabric) -> Iterator[Row]:
-    table = published("efa-c3-1" if fabric == "RC" else "efa-c3-3")
+    table = find_table("efa-c3-1" if fabric == "RC" else "efa-c3-3")
     for size in (16, 512, 4096, 8192):
         for depth, speed in zip(table.column("depth"), table.column(f"{size}B_MiBps"), strict=True):
             observed = _speed(size, speed * MIB)
@@ -122,7 +122,7 @@ def _depths(fabric: Fabric) -> Iterator[Row]:
 
 def _queue_pairs(fabric: Fabric) -> Iterator[Row]:
     """C.4; perftest's own depth, which is not stated, is 128."""
-    table = published("efa-c4-1" if fabric == "RC" else "efa-c4-2")
+    table = find_table("efa-c4-1" if fabric == "RC" else "efa-c4-2")
     for size in (16, 512, 4096, 8192):
         rates = table.column(f"{size}B_Mmsgps")
         for qps, rate in zip(table.column("queue_pairs"), rates, strict=True):
@@ -142,9 +142,9 @@ def _queue_pairs(fabric: Fabric) -> Iterator[Row]:
 
 def _post_lists(fabric: Fabric) -> Iterator[Row]:
     """4.5: 16 posted at once, at 64 B; one by one is what 16 B and 512 B reach."""
-    single = stated("efa", f"rate-small-{fabric.lower()}").value
-    listed = stated("efa", f"post-list-{fabric.lower()}").value
-    for post_list, rate in ((1, single), (int(stated("efa", "post-list").value), listed)):
+    single = find_statement("efa", f"rate-small-{fabric.lower()}").value
+    listed = find_statement("efa", f"post-list-{fabric.lower()}").value
+    for post_list, rate in ((1, single), (int(find_statement("efa", "post-list").value), listed)):
         yield _row(
             fabric,
             "4.5",
@@ -158,8 +158,8 @@ def _post_lists(fabric: Fabric) -> Iterator[Row]:
 
 
 def _threads(fabric: Fabric) -> Iterator[Row]:
-    table = published("efa-c5-2")
-    depth = int(stated("efa", "depth-per-thread").value)
+    table = find_table("efa-c5-2")
+    depth = int(find_statement("efa", "depth-per-thread").value)
     for size in (64, 4096):
         rates = table.column(f"{fabric}_{size}B_Mmsgps")
         for threads, rate in zip(table.column("threads"), rates, strict=True):
@@ -177,7 +177,7 @@ def _threads(fabric: Fabric) -> Iterator[Row]:
 
 
 def _calls() -> Iterator[Row]:
-    table = published("efa-c7")
+    table = find_table("efa-c7")
     for op, column in (("send", "send_us"), ("tagged", "tsend_us"), ("inject", "inject_us")):
         for size, us in zip(table.column("size_bytes"), table.column(column), strict=True):
             yield _row(
@@ -192,7 +192,7 @@ def _calls() -> Iterator[Row]:
 
 
 def _one_sided() -> Iterator[Row]:
-    table = published("efa-c10-1")
+    table = find_table("efa-c10-1")
     for test, op in (("bandwidth", "send"), ("rma", "write"), ("rma", "read")):
         speeds = table.column(f"{op.upper()}_MBps")
         for size, speed in zip(table.column("size_bytes"), speeds, strict=True):
@@ -209,7 +209,7 @@ def _one_sided() -> Iterator[Row]:
 
 
 def _loads() -> Iterator[Row]:
-    middle, tail = published("efa-c8-1"), published("efa-c8-2")
+    middle, tail = find_table("efa-c8-1"), find_table("efa-c8-2")
     loads = middle.column("load_MBps")
     shares = loads / np.max(loads)
     columns = zip(shares, loads, middle.column("p50_us"), tail.column("p99_us"), strict=True)
@@ -236,7 +236,7 @@ LEAST_RATIO = 0.01  # a gain of nothing still has a bar
 
 @cache
 def _rules(fabric: Fabric) -> dict[str, Rule]:
-    return {rule.topic: rule for rule in published_advice(fabric)}
+    return {rule.topic: rule for rule in advise_on_tables(fabric)}
 
 
 def _point(fabric: Fabric) -> Point:
@@ -283,7 +283,7 @@ def _rule_row(fabric: Fabric, topic: str, records: Records) -> dict[str, str]:
 def _observation(
     fabric: Fabric, quantity: str, unit: str, read: Callable[[Records], float], key: str
 ) -> Observation:
-    statement = stated("efa", key)
+    statement = find_statement("efa", key)
     return Observation(
         setting=FABRICS[fabric],
         quantity=quantity,
@@ -318,10 +318,10 @@ def _panel(ax: Axes, result: Result) -> None:
     colours = dict(zip(FABRICS.values(), (PALETTE[0], PALETTE[4]), strict=True))
     for place, (fabric, record) in enumerate(result.records.items()):
         rows = {str(row["topic"]): row for row in record.tables[RULES] if row["number"] is not None}
-        known = [(n, _ratio(rows[topic])) for n, topic in enumerate(topics) if topic in rows]
+        ratios = [(n, _ratio(rows[topic])) for n, topic in enumerate(topics) if topic in rows]
         ax.barh(
-            [n + 0.38 * place for n, _ in known],
-            [ratio for _, ratio in known],
+            [n + 0.38 * place for n, _ in ratios],
+            [ratio for _, ratio in ratios],
             height=0.36,
             color=colours[fabric],
             label=fabric,

@@ -16,7 +16,7 @@ from weft.model import Fit, FloatArray
 from weft.studies.calibrated import LATENCY, SATURATION, doubling_load
 from weft.studies.calibrated.latency_fits import Quantile
 from weft.studies.observation import Claim, Records, Verdict
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study
 from weft.studies.tabulated import (
     Curve,
@@ -26,7 +26,7 @@ from weft.studies.tabulated import (
     points_of,
     row_errors,
     table_panel,
-    zoomed,
+    zoom_panel,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:g} B"
 
 
-def predicted(fitted: Fit, **varied: FloatArray) -> FloatArray:
+def predict(fitted: Fit, **varied: FloatArray) -> FloatArray:
     """The model's values; inputs that all its rows share are filled in."""
     (count,) = {len(values) for values in varied.values()}
     shared = {r.name: np.full(count, r.low) for r in fitted.ranges if r.name not in varied}
@@ -54,13 +54,13 @@ def latency_curve(
     """A column of latencies by size."""
     calibrated = LATENCY[calibration]
     return curve(
-        published(table),
+        find_table(table),
         column,
         x="size_bytes",
         label=label,
         quantity=quantity,
         unit="us",
-        predict=lambda size: predicted(calibrated.fit(), size_bytes=size),
+        predict=lambda size: predict(calibrated.fit(), size_bytes=size),
         system=calibrated.system,
         tolerance=LATENCY_TOLERANCE,
         x_text=size_text,
@@ -139,7 +139,7 @@ C6 = efa_study(
     "6",
     "Latency of reliable and unreliable datagrams over EFA",
     (*C6_AVERAGE, *C6_LEAST),
-    panels=(zoomed(table_panel((*C6_AVERAGE, *C6_LEAST), SIZE, LATENCY_LABEL, log_y=False)),),
+    panels=(zoom_panel(table_panel((*C6_AVERAGE, *C6_LEAST), SIZE, LATENCY_LABEL, log_y=False)),),
     remarks=latency_remarks(
         ("efa-ud-average", "efa-srd-average", "efa-ud-minimum", "efa-srd-minimum")
     ),
@@ -158,7 +158,7 @@ C7 = efa_study(
     "7",
     "Latency by libfabric call: send, tagged, inject",
     C7_CURVES,
-    panels=(zoomed(table_panel(C7_CURVES, SIZE, LATENCY_LABEL, log_y=False)),),
+    panels=(zoom_panel(table_panel(C7_CURVES, SIZE, LATENCY_LABEL, log_y=False)),),
     notes=(
         "The model has three unknowns and each call four rows: a smooth description, hardly a "
         "test.",
@@ -171,7 +171,7 @@ C9 = efa_study(
     "9",
     "Latency around the size at which libfabric splits a message",
     C9_CURVES,
-    panels=(zoomed(table_panel(C9_CURVES, SIZE, LATENCY_LABEL, log_x=False, log_y=False)),),
+    panels=(zoom_panel(table_panel(C9_CURVES, SIZE, LATENCY_LABEL, log_x=False, log_y=False)),),
     remarks=latency_remarks(("efa-segmented",)),
 )
 
@@ -185,7 +185,7 @@ ALMOST_TWICE = 1.7
 def _load_curve(quantile: Quantile, table: str) -> Curve:
     calibrated = SATURATION[f"efa-{quantile}"]
     return curve(
-        published(table),
+        find_table(table),
         f"{quantile}_us",
         x="load_MBps",
         label=quantile,
@@ -203,7 +203,7 @@ C8_CURVES = (_load_curve("p50", "efa-c8-1"), _load_curve("p99", "efa-c8-2"))
 
 def _median_doubles(_: Records) -> Verdict:
     """The fitted median at the greatest load of the table over that at the least."""
-    load = published("efa-c8-1").column("load_MBps")
+    load = find_table("efa-c8-1").column("load_MBps")
     ends = np.array([load.min(), load.max()])
     least, most = SATURATION["efa-p50"].fit().predict(load_MBps=ends)
     doubling = {"p50": doubling_load("p50"), "p99": doubling_load("p99")}
@@ -226,9 +226,10 @@ C8 = efa_study(
     ),
     claims=(
         Claim(
-            statement=f"{stated('efa', 'saturation-factor').says}: 2 times; in the fitted model: "
+            statement=f"{find_statement('efa', 'saturation-factor').says}: 2 times; "
+            "in the fitted model: "
             f"{ALMOST_TWICE} to 2",
-            place=stated("efa", "saturation-factor").place,
+            place=find_statement("efa", "saturation-factor").place,
             source="model",
             system=SATURATION["efa-p50"].system,
             judge=_median_doubles,

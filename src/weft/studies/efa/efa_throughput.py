@@ -23,7 +23,7 @@ from weft.studies.calibrated.throughput_fits import (
     bytes_counted,
 )
 from weft.studies.efa.efa_latency import SIZE, efa_study, fit_remarks, size_text
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.study import Result
 from weft.studies.tabulated import Curve, curve, table_panel
 
@@ -35,8 +35,8 @@ X_OF = {"queue_pairs": "qps"}  # where the table's name differs from the model's
 X_TEXTS: dict[str, Callable[[float], str]] = {
     "size_bytes": size_text,
     "depth": lambda value: f"depth {value:g}",
-    "qps": lambda value: _counted_noun(value, "queue pair"),
-    "threads": lambda value: _counted_noun(value, "thread"),
+    "qps": lambda value: _count_text(value, "queue pair"),
+    "threads": lambda value: _count_text(value, "thread"),
 }
 NAMES = {
     ("RC", "perftest"): "efa-rc-perftest",
@@ -46,7 +46,7 @@ NAMES = {
 }
 
 
-def _counted_noun(value: float, noun: str) -> str:
+def _count_text(value: float, noun: str) -> str:
     return f"{value:g} {noun}{'' if value == 1 else 's'}"
 
 
@@ -72,7 +72,7 @@ def rate_curve(
         return rate * bytes_each(inputs["size_bytes"]) / (MIB if "MiBps" in column else 1.0)
 
     return curve(
-        published(table),
+        find_table(table),
         column,
         x=x,
         predict=predict,
@@ -107,11 +107,13 @@ C2_CURVES = tuple(
 
 def latency_bound_remark() -> str:
     """The published bandwidth over what half a round trip per message would give."""
-    table, latency = published("efa-c2"), published("efa-c1")
-    there = np.isin(table.column("size_bytes"), latency.column("size_bytes"))
+    table, latency = find_table("efa-c2"), find_table("efa-c1")
+    common = np.isin(table.column("size_bytes"), latency.column("size_bytes"))
     spans = []
     for service in ("RC", "SRD"):
-        messages = table.column(f"{service}_MiBps")[there] * MIB / table.column("size_bytes")[there]
+        messages = (
+            table.column(f"{service}_MiBps")[common] * MIB / table.column("size_bytes")[common]
+        )
         share = messages * latency.column(f"{service}_us")
         spans.append(f"{share.min():.2f} to {share.max():.2f} ({service})")
     return f"Published C.2 over size / latency of C.1: {', '.join(spans)}."
@@ -164,7 +166,7 @@ C3_TABLES = {
 C3 = efa_study(
     "3",
     "Bandwidth and message rate by outstanding messages",
-    tuple(one for curves in C3_TABLES.values() for one in curves),
+    tuple(column for curves in C3_TABLES.values() for column in curves),
     panels=(*(table_panel(curves, DEPTH, label) for label, curves in C3_TABLES.items()),),
     remarks=remarks_of("efa-rc-perftest", "efa-srd-perftest"),
 )
@@ -221,7 +223,7 @@ def by_threads(table: str, unit: str) -> tuple[Curve, ...]:
             "threads",
             NAMES[service, "libfabric"],
             f"{service}, {size} B",
-            _counted(service) if unit == "MBps" else None,
+            _add_headers(service) if unit == "MBps" else None,
             ONE_THREAD if service == "RC" else "",
             size_bytes=size,
             depth=ASSUMED_DEPTH,
@@ -231,20 +233,20 @@ def by_threads(table: str, unit: str) -> tuple[Curve, ...]:
     )
 
 
-def _counted(service: str) -> Callable[[FloatArray], FloatArray]:
+def _add_headers(service: str) -> Callable[[FloatArray], FloatArray]:
     return lambda size_bytes: size_bytes + bytes_counted(service, 0.0)
 
 
 def by_depth_and_threads() -> tuple[Curve, ...]:
-    table = published("efa-c5-3")
+    table = find_table("efa-c5-3")
     return tuple(
         rate_curve(
             "efa-c5-3",
             column,
             "depth",
             NAMES["SRD", "libfabric"],
-            f"SRD, 64 B, {_counted_noun(threads, 'thread')}",
-            _counted("SRD"),
+            f"SRD, 64 B, {_count_text(threads, 'thread')}",
+            _add_headers("SRD"),
             size_bytes=64,
             threads=threads,
         )
@@ -281,7 +283,7 @@ OPERATIONS = {
 }
 
 
-def _carried(operation: str) -> Callable[[FloatArray], FloatArray]:
+def _add_operation_headers(operation: str) -> Callable[[FloatArray], FloatArray]:
     return lambda size_bytes: size_bytes + COUNTED_BESIDE[operation]
 
 
@@ -292,7 +294,7 @@ C10_SYNC = tuple(
         "size_bytes",
         system,
         operation.lower(),
-        _carried(operation),
+        _add_operation_headers(operation),
     )
     for operation, system in OPERATIONS.items()
 )
@@ -303,7 +305,7 @@ C10_DEPTH = tuple(
         "depth",
         OPERATIONS[operation],
         f"{operation.lower()} of {RMA_SIZE} B",
-        _carried(operation),
+        _add_operation_headers(operation),
         size_bytes=RMA_SIZE,
     )
     for operation in ("WRITE", "READ")

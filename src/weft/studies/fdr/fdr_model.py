@@ -8,7 +8,7 @@ acknowledgement, next post) during which nothing of it moves:
 R is that of data in the cache as long as B · size fits it, else that of data that is not. Set
 from the text: R = 49 Gb/s (1 Mi, 4 outstanding), 46 Gb/s outside the cache (1 Mi, 5 outstanding), a
 cache of 4 Mi (Equation 1), t from 10 Gb/s (32 Ki, 1 outstanding). Everything else is predicted.
-Entry points: `throughput`, `modelled_at`, `stated_row`, `equation_row`, `model_panel`.
+Entry points: `throughput`, `scalar_point`, `statement_row`, `equation_row`, `model_panel`.
 Units: bytes, Gb/s, µs.
 """
 
@@ -22,13 +22,12 @@ import numpy.typing as npt
 
 from weft.model.fit import FloatArray
 from weft.model.outstanding import Pipe, throughput_gbps
-from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Scalar, Series
 from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.points import Point, model_point
-from weft.studies.published import stated
+from weft.studies.published import find_statement
 from weft.studies.study import Result
-from weft.studies.tabulated import OURS, line_panel
+from weft.studies.tabulated import OURS, draw_published, line_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,9 +37,9 @@ KI, MI = 2**10, 2**20
 CACHE_BYTES = 4 * MI
 SIZES = tuple(2**n for n in range(15, 27))
 
-CACHED_GBPS = stated("fdr", "1Mi-outstanding-4").value
-MISSING_GBPS = stated("fdr", "1Mi-outstanding-5").value
-POLLED_GBPS = stated("fdr", "polling-highest").value
+CACHED_GBPS = find_statement("fdr", "1Mi-outstanding-4").value
+MISSING_GBPS = find_statement("fdr", "1Mi-outstanding-5").value
+POLLED_GBPS = find_statement("fdr", "polling-highest").value
 
 # Statements that set a parameter of the model, or say the same as one that did.
 SERVED = (
@@ -59,7 +58,7 @@ def _on_the_line_us(size_bytes: float, rate_gbps: float) -> float:
 
 
 TURNAROUND_US = _on_the_line_us(
-    32 * KI, stated("fdr", "32Ki-outstanding-1").value
+    32 * KI, find_statement("fdr", "32Ki-outstanding-1").value
 ) - _on_the_line_us(32 * KI, CACHED_GBPS)
 
 PARAMETERS = (
@@ -100,13 +99,13 @@ def setting_text(size_bytes: int, outstanding: int) -> str:
 # ---- Points and rows ---------------------------------------------------------------------------
 
 
-def modelled_at(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
+def scalar_point(setting: str, quantities: Mapping[str, tuple[float, str]]) -> Point:
     """A point of the model: values with units by name."""
     scalars = {name: Scalar(value, unit) for name, (value, unit) in quantities.items()}
     return model_point(setting, {"setting": setting}, lambda: scalars, SYSTEM)
 
 
-def modelled_line(
+def line_point(
     label: str, x_name: str, xs: Sequence[float], of: Callable[[FloatArray], FloatArray]
 ) -> Point:
     """A line of the model over one axis, in Gb/s."""
@@ -118,11 +117,11 @@ def modelled_line(
     return model_point(label, {"line": label}, quantities, SYSTEM)
 
 
-def stated_row(
+def statement_row(
     key: str, setting: str, quantity: str, name: str, tolerance: float, reason: str = ""
 ) -> Observation:
     """A value that the text states beside the model's; `name` is the quantity in the record."""
-    statement = stated("fdr", key)
+    statement = find_statement("fdr", key)
     return Observation(
         setting=setting,
         quantity=quantity,
@@ -153,21 +152,6 @@ def equation_row(setting: str, quantity: str, name: str, by_hand: int, place: st
         tolerance=0.0,
         predicted=True,
         read=lambda records: scalar_in(records[setting], name, "messages"),
-    )
-
-
-def draw_published(ax: Axes, marks: Sequence[tuple[float, float]], label: str) -> None:
-    """Published values as open marks."""
-    ax.plot(
-        [x for x, _ in marks],
-        [y for _, y in marks],
-        "o",
-        markersize=8.5,
-        markerfacecolor="none",
-        markeredgecolor=PUBLISHED,
-        markeredgewidth=1.6,
-        zorder=5,
-        label=label,
     )
 
 

@@ -23,17 +23,17 @@ from weft.studies.fdr.fdr_model import (
     SIZES,
     SYSTEM,
     equation_row,
+    line_point,
     model_panel,
-    modelled_at,
-    modelled_line,
+    scalar_point,
     setting_text,
     size_text,
-    stated_row,
+    statement_row,
     throughput,
 )
 from weft.studies.fdr.outstanding import BEST_B, CPU_PER_MESSAGE_US
 from weft.studies.observation import Claim, Records, Verdict, scalar_in
-from weft.studies.published import stated
+from weft.studies.published import find_statement
 from weft.studies.study import FDR_PAPER, Study, experiment_only
 from weft.studies.tabulated import line_panel
 
@@ -52,8 +52,8 @@ def _highest_at(size: int, polled: bool) -> float:
 
 
 WAIT_LINES = (
-    modelled_line("busy-polling", "size_bytes", SIZES, lambda s: _highest(s, polled=True)),
-    modelled_line("wait-wakeup", "size_bytes", SIZES, lambda s: _highest(s, polled=False)),
+    line_point("busy-polling", "size_bytes", SIZES, lambda s: _highest(s, polled=True)),
+    line_point("wait-wakeup", "size_bytes", SIZES, lambda s: _highest(s, polled=False)),
 )
 WAKE_UPS_PER_S = _highest_at(64 * MI, polled=False) * 1e9 / 8 / (64 * MI)
 
@@ -71,17 +71,17 @@ NOTIFICATION = Study(
     place="3.6, Figs. 9 and 10",
     system=SYSTEM,
     points=(
-        modelled_at("model, 4X FDR", {"rate": (data_rate_gbps("FDR"), "Gb/s")}),
-        modelled_at("model, busy-polling, 1 Mi", {"throughput": (_highest_at(MI, True), "Gb/s")}),
-        modelled_at("model, wait-wakeup, 1 Mi", {"throughput": (_highest_at(MI, False), "Gb/s")}),
-        modelled_at(
+        scalar_point("model, 4X FDR", {"rate": (data_rate_gbps("FDR"), "Gb/s")}),
+        scalar_point("model, busy-polling, 1 Mi", {"throughput": (_highest_at(MI, True), "Gb/s")}),
+        scalar_point("model, wait-wakeup, 1 Mi", {"throughput": (_highest_at(MI, False), "Gb/s")}),
+        scalar_point(
             "model, busy-polling, 16 Mi", {"throughput": (_highest_at(16 * MI, True), "Gb/s")}
         ),
-        modelled_at("model, 64 Mi", {"cpu": (WAKE_UPS_PER_S * CPU_PER_MESSAGE_US * 1e-4, "%")}),
+        scalar_point("model, 64 Mi", {"cpu": (WAKE_UPS_PER_S * CPU_PER_MESSAGE_US * 1e-4, "%")}),
         *WAIT_LINES,
     ),
     observations=tuple(
-        stated_row(key, f"model, {setting}", quantity, name, tolerance)
+        statement_row(key, f"model, {setting}", quantity, name, tolerance)
         for key, setting, quantity, name, tolerance in (
             ("line-rate", "4X FDR", "data rate of the link", "rate", 0.001),
             (
@@ -160,7 +160,7 @@ EQ2 = Study(
     place="3.7, Equation 2 and Fig. 11",
     system=SYSTEM,
     points=tuple(
-        modelled_at(
+        scalar_point(
             _period_setting(size, depth),
             {"period": (float(equation_2(size, min(BEST_B[size], depth), depth)), "messages")},
         )
@@ -182,7 +182,7 @@ EQ2 = Study(
 
 # ---- fdr-alignment -----------------------------------------------------------------------------
 
-LINE_BYTES = int(stated("fdr", "cache-line").value)
+LINE_BYTES = int(find_statement("fdr", "cache-line").value)
 PCIE_PAYLOAD_BYTES = 256  # of one PCIe packet; the study does not state it
 
 
@@ -201,7 +201,7 @@ def _gain_percent(size: int, outstanding: int) -> float:
 
 
 ALIGNMENT_LINES = tuple(
-    modelled_line(
+    line_point(
         setting_text(size, b),
         "offset_bytes",
         (0, 1, 16, 32, 48, 63, 64),
@@ -231,23 +231,23 @@ ALIGNMENT = Study(
     place="3.2, Figs. 2 and 3",
     system=SYSTEM,
     points=(
-        modelled_at(_ALIGNED, {"throughput": (float(throughput(8 * MI, 2)), "Gb/s")}),
-        modelled_at(
+        scalar_point(_ALIGNED, {"throughput": (float(throughput(8 * MI, 2)), "Gb/s")}),
+        scalar_point(
             _UNALIGNED,
             {
                 "throughput": (float(throughput(8 * MI, 2, speed=UNALIGNED_SPEED)), "Gb/s"),
                 "gain": (_gain_percent(8 * MI, 2), "%"),
             },
         ),
-        modelled_at(
+        scalar_point(
             "model, 512 Ki, B = 8",
             {"gain": (_gain_percent(512 * KI, 8), "%"), "loss": (100 * (1 - UNALIGNED_SPEED), "%")},
         ),
-        modelled_at("model, 512 Ki, B = 1", {"gain": (_gain_percent(512 * KI, 1), "%")}),
+        scalar_point("model, 512 Ki, B = 1", {"gain": (_gain_percent(512 * KI, 1), "%")}),
         *ALIGNMENT_LINES,
     ),
     observations=tuple(
-        stated_row(key, setting, quantity, name, tolerance, reason)
+        statement_row(key, setting, quantity, name, tolerance, reason)
         for key, setting, quantity, name, tolerance, reason in (
             ("aligned-8Mi", _ALIGNED, "throughput", "throughput", 0.1, ""),
             ("unaligned-8Mi", _UNALIGNED, "throughput", "throughput", 0.1, ""),

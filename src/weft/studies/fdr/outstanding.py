@@ -19,28 +19,27 @@ from weft.studies.fdr.fdr_model import (
     SIZES,
     SYSTEM,
     TURNAROUND_US,
-    draw_published,
     equation_row,
+    line_point,
     model_panel,
-    modelled_at,
-    modelled_line,
+    scalar_point,
     setting_text,
     size_text,
-    stated_row,
+    statement_row,
     throughput,
 )
 from weft.studies.observation import Claim, Records, Verdict, scalar_in
 from weft.studies.points import Point
-from weft.studies.published import stated
+from weft.studies.published import find_statement
 from weft.studies.study import FDR_PAPER, Result, Study
-from weft.studies.tabulated import line_panel
+from weft.studies.tabulated import draw_published, line_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TRANSFERRED_BYTES = stated("fdr", "transfer").value
+TRANSFERRED_BYTES = find_statement("fdr", "transfer").value
 CPU_PER_MESSAGE_US = (
-    stated("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (TRANSFERRED_BYTES / (32 * KI))
+    find_statement("fdr", "32Ki-outstanding-1-cpu").value * 1e6 / (TRANSFERRED_BYTES / (32 * KI))
 )
 
 # ---- fdr-outstanding ---------------------------------------------------------------------------
@@ -51,7 +50,7 @@ OUTSTANDING_SIZES = (32 * KI, 512 * KI, 8 * MI)
 def _model_at(size: int, outstanding: int) -> Point:
     rate = float(throughput(size, outstanding))
     messages = TRANSFERRED_BYTES / size
-    return modelled_at(
+    return scalar_point(
         f"model, {setting_text(size, outstanding)}",
         {
             "throughput": (rate, "Gb/s"),
@@ -62,7 +61,7 @@ def _model_at(size: int, outstanding: int) -> Point:
 
 
 OUTSTANDING_LINES = tuple(
-    modelled_line(
+    line_point(
         size_text(size),
         "outstanding",
         (1, 2, 4, 8, 16, 32),
@@ -73,12 +72,12 @@ OUTSTANDING_LINES = tuple(
 
 
 def _large_needs_few(records: Records) -> Verdict:
-    one, many = (
+    single, many = (
         scalar_in(records[f"model, {setting_text(8 * MI, b)}"], "throughput", "Gb/s")
         for b in (1, 32)
     )
-    evidence = f"8 Mi: {one:.1f} Gb/s with 1 outstanding, {many:.1f} Gb/s with 32"
-    return Verdict(holds=abs(many / one - 1) < 0.05, evidence=evidence)
+    evidence = f"8 Mi: {single:.1f} Gb/s with 1 outstanding, {many:.1f} Gb/s with 32"
+    return Verdict(holds=abs(many / single - 1) < 0.05, evidence=evidence)
 
 
 _SMALL = {b: f"model, {setting_text(32 * KI, b)}" for b in (1, 16, 32)}
@@ -98,7 +97,7 @@ OUTSTANDING = Study(
         *OUTSTANDING_LINES,
     ),
     observations=tuple(
-        stated_row(f"32Ki-outstanding-{key}", _SMALL[b], quantity, name, tolerance)
+        statement_row(f"32Ki-outstanding-{key}", _SMALL[b], quantity, name, tolerance)
         for key, b, quantity, name, tolerance in (
             ("1", 1, "throughput", "throughput", 0.02),
             ("16", 16, _AT_LEAST, "throughput", 0.15),
@@ -136,10 +135,10 @@ OUTSTANDING = Study(
 # ---- fdr-cache ---------------------------------------------------------------------------------
 
 CACHE_LINES = (
-    modelled_line(
+    line_point(
         "a buffer for each message", "outstanding", range(1, 11), lambda b: throughput(MI, b)
     ),
-    modelled_line(
+    line_point(
         "one buffer for all",
         "outstanding",
         range(1, 11),
@@ -155,20 +154,20 @@ CACHE = Study(
     place="3.4, Figs. 1b and 7",
     system=SYSTEM,
     points=(
-        modelled_at("model, 1 Mi, B = 4", {"throughput": (_hit, "Gb/s")}),
-        modelled_at(
+        scalar_point("model, 1 Mi, B = 4", {"throughput": (_hit, "Gb/s")}),
+        scalar_point(
             "model, 1 Mi, B = 5",
             {"throughput": (_miss, "Gb/s"), "drop": (100 * (1 - _miss / _hit), "%")},
         ),
-        modelled_at(
+        scalar_point(
             "model, 1 Mi, B = 8, one buffer",
             {"throughput": (float(throughput(MI, 8, one_buffer=True)), "Gb/s")},
         ),
-        modelled_at("model, 8 Mi, B = 1", {"throughput": (float(throughput(8 * MI, 1)), "Gb/s")}),
+        scalar_point("model, 8 Mi, B = 1", {"throughput": (float(throughput(8 * MI, 1)), "Gb/s")}),
         *CACHE_LINES,
     ),
     observations=tuple(
-        stated_row(key, f"model, {setting}", quantity, name, tolerance)
+        statement_row(key, f"model, {setting}", quantity, name, tolerance)
         for key, setting, quantity, name, tolerance in (
             ("1Mi-outstanding-4", "1 Mi, B = 4", "throughput", "throughput", 0.02),
             ("1Mi-outstanding-5", "1 Mi, B = 5", "throughput", "throughput", 0.02),
@@ -231,7 +230,7 @@ def _reaches_the_best(_: Records) -> Verdict:
 
 
 def _b_panel(ax: Axes, result: Result) -> None:
-    observed = ((8 * MI, stated("fdr", "best-b-8Mi-observed").value), (MI, 4))
+    observed = ((8 * MI, find_statement("fdr", "best-b-8Mi-observed").value), (MI, 4))
     draw_published(ax, observed, "published: observed best B")
     line_panel(
         lambda records: {
@@ -247,7 +246,9 @@ def _b_panel(ax: Axes, result: Result) -> None:
 
 
 def _b_place(size: int) -> str:
-    return stated("fdr", "best-b-8Mi-predicted").place if size == 8 * MI else "3.5, Equation 1"
+    return (
+        find_statement("fdr", "best-b-8Mi-predicted").place if size == 8 * MI else "3.5, Equation 1"
+    )
 
 
 EQ1 = Study(
@@ -257,7 +258,7 @@ EQ1 = Study(
     place="3.5, Equation 1 and Fig. 8",
     system=SYSTEM,
     points=tuple(
-        modelled_at(_b_setting(size), {"best_b": (float(equation_1(size)), "messages")})
+        scalar_point(_b_setting(size), {"best_b": (float(equation_1(size)), "messages")})
         for size in BEST_B
     ),
     observations=tuple(

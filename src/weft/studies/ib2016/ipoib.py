@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.model.fit import FloatArray
-from weft.plot.style import PUBLISHED
 from weft.records import Series
 from weft.studies.calibrated.latency_fits import LATENCY, Mode, Protocol, ipoib_latency_fit
 from weft.studies.calibrated.throughput_fits import THROUGHPUT, udp_throughput_fit
 from weft.studies.observation import Claim, Records, Verdict
-from weft.studies.published import PublishedTable, published, stated
+from weft.studies.published import PublishedTable, find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.tabulated import (
     MARKERS,
@@ -25,6 +24,7 @@ from weft.studies.tabulated import (
     Curve,
     Lines,
     curve,
+    draw_published,
     error_remark,
     line_panel,
     observations_of,
@@ -42,31 +42,22 @@ def tools_panel(curves: Mapping[str, Tools], y_label: str) -> Callable[[Axes, Re
     """A line for each model, and open marks of a shape for each tool."""
 
     def lines(records: Records) -> Lines:
-        found = {}
+        lines_of_models = {}
         for label, tools in curves.items():
             series = records[next(iter(tools.values())).point.setting].quantities[OURS]
             assert isinstance(series, Series)
-            found[f"{label}, model"] = list(zip(series.x, series.y, strict=True))
-        return found
+            lines_of_models[f"{label}, model"] = list(zip(series.x, series.y, strict=True))
+        return lines_of_models
 
     models = line_panel(lines, "payload (B)", y_label, log_y=True, title="")
 
     def draw(ax: Axes, result: Result) -> None:
         named: set[str] = set()
         for tools in curves.values():
-            for number, (tool, one) in enumerate(tools.items()):
+            for number, (tool, curve_) in enumerate(tools.items()):
                 label = f"published, {tool}"
-                ax.plot(
-                    one.x,
-                    one.published,
-                    MARKERS[number],
-                    markersize=6,
-                    markerfacecolor="none",
-                    markeredgecolor=PUBLISHED,
-                    markeredgewidth=1.2,
-                    zorder=3,
-                    label="_" if label in named else label,
-                )
+                points = zip(curve_.x, curve_.published, strict=True)
+                draw_published(ax, points, "_" if label in named else label, MARKERS[number], 6)
                 named.add(label)
         models(ax, result)
 
@@ -93,7 +84,7 @@ def _mbps(mode: Mode, size: FloatArray) -> FloatArray:
 
 def _throughput_curve(mode: Mode, tool: str) -> Curve:
     return curve(
-        published(THROUGHPUT_TABLES[mode]),
+        find_table(THROUGHPUT_TABLES[mode]),
         f"{tool}_mbps",
         x="size_bytes",
         predict=lambda size: _mbps(mode, size),
@@ -118,9 +109,9 @@ _THROUGHPUT_CURVES = {
 }
 
 
-def _modelled_throughput(records: Records, mode: Mode) -> dict[float, float]:
-    one = _THROUGHPUT_CURVES[mode]["Netperf"]
-    return {size: value_at(records[one.point.setting], size) for size in one.x}
+def _read_throughput(records: Records, mode: Mode) -> dict[float, float]:
+    modelled = _THROUGHPUT_CURVES[mode]["Netperf"]
+    return {size: value_at(records[modelled.point.setting], size) for size in modelled.x}
 
 
 def _throughput_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
@@ -133,7 +124,7 @@ def _throughput_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
 
 
 def _datagram_ahead(records: Records) -> Verdict:
-    datagram, connected = (_modelled_throughput(records, mode) for mode in THROUGHPUT_TABLES)
+    datagram, connected = (_read_throughput(records, mode) for mode in THROUGHPUT_TABLES)
     shares = {size: datagram[size] / connected[size] for size in datagram}
     least = min(shares, key=lambda size: shares[size])
     return Verdict(
@@ -152,7 +143,7 @@ TABLE5 = Study(
     points=points_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
     observations=observations_of(tuple(_THROUGHPUT_CURVES["datagram"].values())),
     panels=(tools_panel({"UDP, datagram": _THROUGHPUT_CURVES["datagram"]}, "throughput (Mb/s)"),),
-    notes=published("ib2016-table5").notes,
+    notes=find_table("ib2016-table5").notes,
     remarks=_throughput_remarks("datagram"),
 )
 
@@ -169,14 +160,14 @@ TABLE7 = Study(
     claims=(
         Claim(
             statement="Datagram mode has more throughput than connected mode.",
-            place=stated("ib2016", "datagram-better").place,
+            place=find_statement("ib2016", "datagram-better").place,
             source="model",
             system=_system("connected"),
             judge=_datagram_ahead,
         ),
     ),
     panels=(tools_panel({"UDP, connected": _THROUGHPUT_CURVES["connected"]}, "throughput (Mb/s)"),),
-    notes=published("ib2016-table7").notes,
+    notes=find_table("ib2016-table7").notes,
     remarks=_throughput_remarks("connected"),
 )
 
@@ -192,7 +183,7 @@ SMALL_B, ALIKE = 1024, 0.05
 
 def _latency_curve(mode: Mode, protocol: Protocol, tool: str) -> Curve:
     return curve(
-        published(LATENCY_TABLES[mode]),
+        find_table(LATENCY_TABLES[mode]),
         f"{protocol.upper()}_{tool}_us",
         x="size_bytes",
         predict=lambda size: ipoib_latency_fit(mode, protocol).predict(size_bytes=size),
@@ -223,9 +214,9 @@ def _panel_lines(mode: Mode) -> dict[str, dict[str, Curve]]:
     }
 
 
-def _modelled_latency(records: Records, mode: Mode, protocol: Protocol) -> dict[float, float]:
-    one = _LATENCY_CURVES[mode, protocol][0]
-    return {size: value_at(records[one.point.setting], size) for size in one.x}
+def _read_latency(records: Records, mode: Mode, protocol: Protocol) -> dict[float, float]:
+    modelled = _LATENCY_CURVES[mode, protocol][0]
+    return {size: value_at(records[modelled.point.setting], size) for size in modelled.x}
 
 
 def _latency_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
@@ -233,7 +224,7 @@ def _latency_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
         fits = [ipoib_latency_fit(mode, protocol) for protocol in PROTOCOLS]
         return (
             *(error_remark(f"{f.form.name} of {f.data}", f.error, f.held_out) for f in fits),
-            _tools_apart(published(LATENCY_TABLES[mode])),
+            _tools_apart(find_table(LATENCY_TABLES[mode])),
         )
 
     return remarks
@@ -258,7 +249,7 @@ def _tools_apart(table: PublishedTable) -> str:
 def _model_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
     return Claim(
         statement=statement,
-        place=stated("ib2016", key).place,
+        place=find_statement("ib2016", key).place,
         source="model",
         system=LATENCY["ib2016-ipoib-udp-datagram"].system,
         judge=judge,
@@ -267,7 +258,7 @@ def _model_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) 
 
 def _ratios(records: Records, protocol: Protocol) -> dict[float, float]:
     """Connected over datagram mode, by size."""
-    datagram, connected = (_modelled_latency(records, mode, protocol) for mode in LATENCY_TABLES)
+    datagram, connected = (_read_latency(records, mode, protocol) for mode in LATENCY_TABLES)
     return {size: connected[size] / datagram[size] for size in datagram}
 
 
@@ -302,7 +293,7 @@ TABLE6 = Study(
     points=points_of(_curves_of_mode("datagram")),
     observations=observations_of(_curves_of_mode("datagram")),
     panels=(tools_panel(_panel_lines("datagram"), "latency (µs)"),),
-    notes=published("ib2016-table6").notes,
+    notes=find_table("ib2016-table6").notes,
     remarks=_latency_remarks("datagram"),
 )
 
@@ -327,6 +318,6 @@ TABLE8 = Study(
         ),
     ),
     panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),
-    notes=published("ib2016-table8").notes,
+    notes=find_table("ib2016-table8").notes,
     remarks=_latency_remarks("connected"),
 )

@@ -6,14 +6,14 @@ import numpy as np
 
 from weft.fabric import LinkRate
 from weft.model.fit import FloatArray
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.study import IB2016_PAPER, Study
 from weft.studies.tabulated import Curve, curve, observations_of, points_of, table_panel
 
 SPEEDS = ("SDR", "DDR", "QDR", "FDR", "EDR")
 SYSTEM = "line codes of the InfiniBand specification"
 DIGITS = 5e-4  # the paper gives two digits after the point: 13.64 is off by 3 in 10,000
-TABLE = published("ib2016-table1")
+TABLE = find_table("ib2016-table1")
 
 
 def _gbps(speed: str, rate: str) -> Curve:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from weft.model.link import data_rate_gbps
 from weft.studies.calibrated.latency_fits import LATENCY, Service, latency_fit
 from weft.studies.observation import Claim, Records, Verdict
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study
 from weft.studies.tabulated import (
     Curve,
@@ -32,7 +32,7 @@ SIMILAR = 0.05
 def _curve(service: Service, speed: str) -> Curve:
     rate = data_rate_gbps(speed)
     return curve(
-        published(TABLES[service]),
+        find_table(TABLES[service]),
         f"{speed}_us",
         x="size_bytes",
         predict=lambda size: latency_fit(service).predict(size_bytes=size, data_rate_gbps=rate),
@@ -55,12 +55,12 @@ def _ours(records: Records, service: Service, speed: str, size: float) -> float:
 def _errors(service: Service) -> Callable[[Result], tuple[str, ...]]:
     def remarks(_: Result) -> tuple[str, ...]:
         fitted = latency_fit(service)
-        found = ", ".join(
+        parameters = ", ".join(
             f"{p.name} {p.value:.3g} ± {p.standard_error:.1g}" for p in fitted.parameters
         )
         return (
             error_remark(f"{fitted.form.name} of {fitted.data}", fitted.error, fitted.held_out),
-            f"Parameters: {found}.",
+            f"Parameters: {parameters}.",
         )
 
     return remarks
@@ -72,7 +72,7 @@ def _errors(service: Service) -> Callable[[Result], tuple[str, ...]]:
 def _claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
     return Claim(
         statement=statement,
-        place=stated("ib2016", key).place,
+        place=find_statement("ib2016", key).place,
         source="model",
         system=LATENCY["ib2016-rc"].system,
         judge=judge,
@@ -80,7 +80,7 @@ def _claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Cla
 
 
 def _small_alike(records: Records) -> Verdict:
-    around = stated("ib2016", "small-rc-latency").value
+    around = find_statement("ib2016", "small-rc-latency").value
     ours = {s: [_ours(records, "rc", s, size) for size in SMALL_B] for s in SIGNAL_RATES}
     shown = ", ".join(f"{s} {min(v):.2f} to {max(v):.2f}" for s, v in ours.items())
     return Verdict(
@@ -131,7 +131,7 @@ def _ud_above(records: Records) -> Verdict:
 
 
 def _header_explains(records: Records) -> Verdict:
-    deth = stated("ib2016", "deth").value
+    deth = find_statement("ib2016", "deth").value
     speed, size = "SDR", 4.0
     header_ns = deth * 8 / data_rate_gbps(speed)
     printed_ns = 1e3 * float(_CURVES["ud"][speed].published[0] - _CURVES["rc"][speed].published[0])
@@ -148,7 +148,7 @@ def _header_explains(records: Records) -> Verdict:
 
 
 def _study(service: Service, claims: tuple[Claim, ...], also: Service | None = None) -> Study:
-    table, shown = published(TABLES[service]), tuple(_CURVES[service].values())
+    table, shown = find_table(TABLES[service]), tuple(_CURVES[service].values())
     beside = tuple(_CURVES[also].values()) if also else ()
     return Study(
         name=table.name,

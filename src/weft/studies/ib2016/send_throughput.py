@@ -20,15 +20,14 @@ import numpy as np
 from weft.model.fit import FloatArray
 from weft.model.link import Framing, data_rate_gbps, goodput_gbps
 from weft.model.outstanding import FDR_STUDY, cached
-from weft.plot.style import PUBLISHED
 from weft.records import Quantity, Series
 from weft.studies.calibrated.latency_fits import Service, latency_fit
 from weft.studies.observation import Claim, Observation, Records, Verdict, goodput
 from weft.studies.points import Point, model_point, simulation_point
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.rperf.rperf_setups import CABLE
 from weft.studies.study import IB2016_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, OURS, Lines, line_panel, value_at
+from weft.studies.tabulated import COLOURS, OURS, Lines, draw_published, line_panel, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +38,7 @@ STATED_B = 2**15
 SIGNAL_RATES = ("SDR", "DDR", "QDR", "FDR")
 SIMULATED = "sx6012"
 MODEL = "the link's goodput, or PCIe by the fit of Tables 2 to 4"
-MTU_B = int(stated("ib2016", "mtu").value)
+MTU_B = int(find_statement("ib2016", "mtu").value)
 
 # perftest's default; the paper does not state it. From 4 outstanding on it does not matter here.
 WINDOW = 128
@@ -72,7 +71,7 @@ class Stream:
 # ---- Ours -------------------------------------------------------------------------------------
 
 
-def simulations(stream: Stream) -> tuple[Point, ...]:
+def simulation_points(stream: Stream) -> tuple[Point, ...]:
     return tuple(
         simulation_point(
             setting=stream.at(size),
@@ -110,7 +109,7 @@ def _limit_gbps(stream: Stream, sizes: FloatArray) -> FloatArray:
     return np.minimum(link, latency_fit(stream.transport).value("pcie_gbps"))
 
 
-def limit(stream: Stream) -> Point:
+def limit_point(stream: Stream) -> Point:
     def quantities() -> Mapping[str, Quantity]:
         ours = _limit_gbps(stream, np.array(stream.sizes, dtype=np.float64))
         return {OURS: Series("payload_B", "Gb/s", stream.sizes, tuple(ours))}
@@ -122,16 +121,16 @@ def _limit_name(stream: Stream) -> str:
     return f"{stream.label}, limit"
 
 
-def throughput(records: Records, stream: Stream, size: int) -> float:
+def read_throughput(records: Records, stream: Stream, size: int) -> float:
     return goodput(records[stream.at(size)], "there")
 
 
 # ---- Published --------------------------------------------------------------------------------
 
 
-def stated_throughput(stream: Stream) -> tuple[Observation, Observation]:
+def throughput_rows(stream: Stream) -> tuple[Observation, Observation]:
     """The one throughput that the text has of a transport, by simulation and by model."""
-    statement = stated("ib2016", f"{stream.transport}-throughput-32Ki")
+    statement = find_statement("ib2016", f"{stream.transport}-throughput-32Ki")
 
     stated_here = partial(
         Observation,
@@ -144,7 +143,7 @@ def stated_throughput(stream: Stream) -> tuple[Observation, Observation]:
     )
     return (
         stated_here(
-            source="simulation", read=lambda records: throughput(records, stream, STATED_B)
+            source="simulation", read=lambda records: read_throughput(records, stream, STATED_B)
         ),
         stated_here(
             source="model",
@@ -159,21 +158,23 @@ def stated_throughput(stream: Stream) -> tuple[Observation, Observation]:
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
+def simulation_claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Claim:
     """A claim that is judged on the simulation; `key` is its place among the statements."""
     return Claim(
         statement=statement,
-        place=stated("ib2016", key).place,
+        place=find_statement("ib2016", key).place,
         source="simulation",
         system=SIMULATED,
         judge=judge,
     )
 
 
-def ranked(best: Stream, worst: Stream) -> Callable[[Records], Verdict]:
+def judge_rank(best: Stream, worst: Stream) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         sizes = best.sizes
-        ratios = {s: throughput(records, best, s) / throughput(records, worst, s) for s in sizes}
+        ratios = {
+            s: read_throughput(records, best, s) / read_throughput(records, worst, s) for s in sizes
+        }
         most = max(sizes, key=lambda size: ratios[size])
         return Verdict(
             holds=min(ratios.values()) >= 1 and ratios[most] > 1.001,
@@ -185,11 +186,11 @@ def ranked(best: Stream, worst: Stream) -> Callable[[Records], Verdict]:
     return judge
 
 
-def reaches_data_rate(streams: Sequence[Stream]) -> Callable[[Records], Verdict]:
+def judge_data_rate(streams: Sequence[Stream]) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        limits = {s: throughput(records, s, LARGE_B) for s in streams}
+        limits = {s: read_throughput(records, s, LARGE_B) for s in streams}
         grow = all(
-            throughput(records, s, after) >= 0.99 * throughput(records, s, before)
+            read_throughput(records, s, after) >= 0.99 * read_throughput(records, s, before)
             for s in streams
             for before, after in pairwise(SIZES)
         )
@@ -202,11 +203,11 @@ def reaches_data_rate(streams: Sequence[Stream]) -> Callable[[Records], Verdict]
     return judge
 
 
-def like_one_way(streams: Sequence[Stream]) -> Callable[[Records], Verdict]:
+def judge_both_ways(streams: Sequence[Stream]) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         ratios = {
-            both.at(size): throughput(records, both, size)
-            / throughput(records, replace(both, both_ways=False), size)
+            both.at(size): read_throughput(records, both, size)
+            / read_throughput(records, replace(both, both_ways=False), size)
             for both in streams
             for size in both.sizes
         }
@@ -221,9 +222,9 @@ def like_one_way(streams: Sequence[Stream]) -> Callable[[Records], Verdict]:
     return judge
 
 
-def degrades(stream: Stream) -> Callable[[Records], Verdict]:
+def judge_fall(stream: Stream) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        before, after = (throughput(records, stream, size) for size in (LARGE_B // 2, LARGE_B))
+        before, after = (read_throughput(records, stream, size) for size in (LARGE_B // 2, LARGE_B))
         return Verdict(
             holds=after < (1 - DEGRADED) * before,
             evidence=f"{before:.2f} Gb/s at 4 MiB, {after:.2f} at 8 MiB: the simulator has no "
@@ -238,7 +239,7 @@ def cache_claim(key: str, statement: str) -> Claim:
 
     def judge(_: Records) -> Verdict:
         four, eight = cached(np.array([LARGE_B / 2, LARGE_B]), FDR_STUDY)
-        hit, miss = (stated("fdr", f"1Mi-outstanding-{n}").value for n in (4, 5))
+        hit, miss = (find_statement("fdr", f"1Mi-outstanding-{n}").value for n in (4, 5))
         return Verdict(
             holds=bool(four >= 1 > eight and miss < (1 - DEGRADED) * hit),
             evidence=f"a cache of {FDR_STUDY.cache_bytes / 2**20:g} MiB holds {four:.0f} message "
@@ -249,7 +250,7 @@ def cache_claim(key: str, statement: str) -> Claim:
     system = "cache of ConnectX-3, by Equation 1 of the FDR study"
     return Claim(
         statement=statement,
-        place=stated("ib2016", key).place,
+        place=find_statement("ib2016", key).place,
         source="model",
         system=system,
         judge=judge,
@@ -260,9 +261,9 @@ def _yes(holds: bool) -> str:
     return "yes" if holds else "no"
 
 
-def fall_in_latency(table: str) -> str:
+def describe_fall(table: str) -> str:
     """The same fall, as the paper's own latency has it."""
-    latency = published(table)
+    latency = find_table(table)
     sizes = list(latency.column("size_bytes"))
     four, eight = (sizes.index(size) for size in (LARGE_B // 2, LARGE_B))
     rates = {
@@ -283,7 +284,8 @@ def fall_in_latency(table: str) -> str:
 def streams_panel(streams: Sequence[Stream]) -> Callable[[Axes, Result], None]:
     def lines(records: Records) -> Lines:
         return {
-            s.label: [(size, throughput(records, s, size)) for size in s.sizes] for s in streams
+            s.label: [(size, read_throughput(records, s, size)) for size in s.sizes]
+            for s in streams
         }
 
     lines_panel = line_panel(
@@ -299,17 +301,8 @@ def streams_panel(streams: Sequence[Stream]) -> Callable[[Axes, Result], None]:
             assert isinstance(most, Series)
             ax.plot(most.x, most.y, "--", color=COLOURS[number % len(COLOURS)], linewidth=1)
         stated_values = sorted({row.published for row in result.compared if row.published})
-        ax.plot(
-            [STATED_B] * len(stated_values),
-            stated_values,
-            "o",
-            markersize=8,
-            markerfacecolor="none",
-            markeredgecolor=PUBLISHED,
-            markeredgewidth=1.4,
-            zorder=5,
-            label="published" if stated_values else "_",
-        )
+        label = "published" if stated_values else "_"
+        draw_published(ax, ((STATED_B, value) for value in stated_values), label)
         lines_panel(ax, result)
 
     return draw
@@ -332,8 +325,8 @@ def _both(streams: Sequence[Stream]) -> tuple[Stream, ...]:
 
 
 def _points(streams: Sequence[Stream]) -> tuple[Point, ...]:
-    simulation_point = tuple(point for stream in streams for point in simulations(stream))
-    return (*simulation_point, *(limit(stream) for stream in streams))
+    simulation_point = tuple(point for stream in streams for point in simulation_points(stream))
+    return (*simulation_point, *(limit_point(stream) for stream in streams))
 
 
 # ---- Figs. 5 and 6: transports at FDR ---------------------------------------------------------
@@ -348,12 +341,12 @@ FIG5 = Study(
     place="Fig. 5, VI.B",
     system=SIMULATED,
     points=_points(_TRANSPORTS),
-    observations=(*stated_throughput(_RC), *stated_throughput(_UC)),
+    observations=(*throughput_rows(_RC), *throughput_rows(_UC)),
     claims=(
-        claim(
+        simulation_claim(
             "fig5-best",
             "UC has the best throughput and RC the poorest, for its ACKs.",
-            ranked(_UC, _RC),
+            judge_rank(_UC, _RC),
         ),
     ),
     panels=(streams_panel(_TRANSPORTS),),
@@ -369,20 +362,20 @@ FIG6 = Study(
     points=_points((*_TRANSPORTS, *_both(_TRANSPORTS))),
     observations=(),
     claims=(
-        claim(
+        simulation_claim(
             "fig6-like-fig5",
             "Both ways, each direction is very similar to one way.",
-            like_one_way(_both(_TRANSPORTS)),
+            judge_both_ways(_both(_TRANSPORTS)),
         ),
-        claim(
+        simulation_claim(
             "fig6-degrades-from",
             "From 8 MiB on throughput falls.",
-            degrades(replace(_RC, both_ways=True)),
+            judge_fall(replace(_RC, both_ways=True)),
         ),
         cache_claim("fig6-degrades-from", "From 8 MiB on throughput falls."),
     ),
     panels=(streams_panel(_both(_TRANSPORTS)),),
-    notes=(*NOTES, fall_in_latency("ib2016-table2")),
+    notes=(*NOTES, describe_fall("ib2016-table2")),
 )
 
 
@@ -398,13 +391,13 @@ def _one_way(figure: int, transport: Service) -> Study:
         place=f"Fig. {figure}, VI.B",
         system=SIMULATED,
         points=_points(streams),
-        observations=stated_throughput(streams[-1]),
+        observations=throughput_rows(streams[-1]),
         claims=(
-            claim(
+            simulation_claim(
                 f"fig{figure}-limit",
                 "At each signal rate throughput grows with the payload to a limit close to the "
                 "data rate.",
-                reaches_data_rate(streams),
+                judge_data_rate(streams),
             ),
         ),
         panels=(streams_panel(streams),),
@@ -424,20 +417,20 @@ def _both_ways(figure: int, transport: Service, table: str) -> Study:
         points=_points((*alone, *streams)),
         observations=(),
         claims=(
-            claim(
+            simulation_claim(
                 f"fig{figure}-degrades-from",
                 "Each direction is similar to one way.",
-                like_one_way(streams),
+                judge_both_ways(streams),
             ),
-            claim(
+            simulation_claim(
                 f"fig{figure}-degrades-from",
                 "At FDR throughput falls from 8 MiB on.",
-                degrades(streams[-1]),
+                judge_fall(streams[-1]),
             ),
             cache_claim(f"fig{figure}-degrades-from", "At FDR throughput falls from 8 MiB on."),
         ),
         panels=(streams_panel(streams),),
-        notes=(*NOTES, fall_in_latency(table)),
+        notes=(*NOTES, describe_fall(table)),
     )
 
 

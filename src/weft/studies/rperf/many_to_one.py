@@ -29,9 +29,9 @@ from weft.studies.rperf.rperf_setups import (
     SMALL_B,
     WINDOW_BATCHED,
     WINDOW_UNBATCHED,
-    converged,
-    probe,
-    senders,
+    many_to_one_scenario,
+    probe_traffic,
+    sender_traffic,
 )
 from weft.studies.study import Result
 
@@ -53,17 +53,17 @@ PHASE = (
 )
 
 
-def counted(number: int) -> str:
+def count_senders(number: int) -> str:
     """ "1 sender", "2 senders"."""
     return f"{number} sender{'' if number == 1 else 's'}"
 
 
-def _added(number: int) -> Point:
-    traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
+def _senders_point(number: int) -> Point:
+    traffic = [probe_traffic("sx6012", "h5"), *sender_traffic(number, window=WINDOW_UNBATCHED)]
     return simulation_point(
-        setting=counted(number),
+        setting=count_senders(number),
         settings={"senders": number},
-        scenario=converged("sx6012", traffic),
+        scenario=many_to_one_scenario("sx6012", traffic),
         system="sx6012",
     )
 
@@ -71,7 +71,7 @@ def _added(number: int) -> Point:
 FIG7A = figure_study(
     "7a",
     "sx6012",
-    tuple(_added(number) for number in SENDERS),
+    tuple(_senders_point(number) for number in SENDERS),
     lines_panel("senders", rtt_lines("us"), "senders of 4096 B", "probe RTT (µs)"),
     (
         WINDOW_NOTE,
@@ -81,14 +81,14 @@ FIG7A = figure_study(
         "The published tail grows with the senders (1.9 µs above the median at three and five); "
         "ours stays 0.2 µs above it, from the switch's jitter alone.",
     ),
-    readers=read_steps([counted(n) for n in range(1, 6)]),
+    readers=read_steps([count_senders(n) for n in range(1, 6)]),
 )
 
 
 FIG7B = figure_study(
     "7b",
     "sx6012",
-    tuple(_added(number) for number in SENDERS if number),
+    tuple(_senders_point(number) for number in SENDERS if number),
     lines_panel(
         "senders",
         (
@@ -110,7 +110,7 @@ FIG7B = figure_study(
     ),
     reasons={
         (
-            counted(5),
+            count_senders(5),
             LEAST_SHARE,
         ): "First come, first served gives saturating senders equal shares, a fifth "
         "of the total each. The published total is 7 % lower for a cause that is not stated, "
@@ -133,17 +133,19 @@ BATCH_NOTE = (
 )
 
 
-def _sized(payload: int) -> Point:
-    five = senders(5, payload, WINDOW_BATCHED, BATCH[payload])
+def _payload_point(payload: int) -> Point:
+    five = sender_traffic(5, payload, WINDOW_BATCHED, BATCH[payload])
     return simulation_point(
         setting=f"5 senders of {payload} B",
         settings={"payload_B": payload},
-        scenario=converged("sx6012", [probe("sx6012", "h5"), *five], duration=LONG[payload]),
+        scenario=many_to_one_scenario(
+            "sx6012", [probe_traffic("sx6012", "h5"), *five], duration=LONG[payload]
+        ),
         system="sx6012",
     )
 
 
-SIZED = tuple(_sized(payload) for payload in PAYLOADS)
+SIZED = tuple(_payload_point(payload) for payload in PAYLOADS)
 
 FIG8 = figure_study(
     "8",

@@ -19,7 +19,7 @@ from weft.studies.rperf.rperf_setups import (
     WARMUP,
     WINDOW_OPEN,
     WINDOW_UNBATCHED,
-    one_to_one,
+    one_to_one_scenario,
 )
 
 PATHS = {"back_to_back": "back-to-back", "one_switch": "one switch"}
@@ -39,7 +39,9 @@ def _points(generator: dict[str, object], duration: str) -> tuple[Point, ...]:
         simulation_point(
             setting=_setting(path, payload),
             settings={"path": PATHS[path], "payload_B": payload},
-            scenario=one_to_one(path, {**generator, "size": f"{payload} B"}, duration, WARMUP),
+            scenario=one_to_one_scenario(
+                path, {**generator, "size": f"{payload} B"}, duration, WARMUP
+            ),
             system="sx6012",
         )
         for path in PATHS
@@ -161,7 +163,7 @@ FIG6 = figure_study(
         simulation_point(
             setting=f"{payload} B",
             settings={"payload_B": payload},
-            scenario=one_to_one(
+            scenario=one_to_one_scenario(
                 "one_switch",
                 {"name": "e", "kind": "estimators", "size": f"{payload} B", "slice": SLICE},
                 FOUR_SLICES,

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft.plot import PublishedPoint, published_and_ours, quantile_bars
-from weft.plot.style import PUBLISHED, legend
+from weft.plot.style import legend
 from weft.records import Distribution, Plain, Record
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, quantile_in
 from weft.studies.points import Point
 from weft.studies.rperf.rperf_rows import TAIL
 from weft.studies.study import Result
+from weft.studies.tabulated import draw_published
 from weft.units import convert
 
 if TYPE_CHECKING:
@@ -152,18 +153,7 @@ def _draw_published(ax: Axes, line: FigureLine, place: Mapping[str, int], result
     ]
     label = f"published{line.kind}"
     named = any(mark.get_label() == label for mark in ax.get_lines())
-    ax.plot(
-        [x for x, _ in points],
-        [y for _, y in points],
-        line.marker,
-        markersize=8.5,
-        markerfacecolor="none",
-        markeredgecolor=PUBLISHED,
-        markeredgewidth=1.6,
-        zorder=5,
-        clip_on=False,
-        label="_" if named else label,
-    )
+    draw_published(ax, points, "_" if named else label, line.marker, 8.5)
 
 
 def rtt_bars_panel() -> Callable[[Axes, Result], None]:
@@ -175,13 +165,13 @@ def rtt_bars_panel() -> Callable[[Axes, Result], None]:
             quantity = record.quantities["probe.rtt"]
             assert isinstance(quantity, Distribution)
             rtts[setting] = quantity
-        published = {setting: _published_ps(result, setting) for setting in rtts}
+        published = {setting: _find_published_ps(result, setting) for setting in rtts}
         quantile_bars(ax, rtts, "probe RTT", TAIL, published)
 
     return draw
 
 
-def _published_ps(result: Result, setting: str) -> list[float]:
+def _find_published_ps(result: Result, setting: str) -> list[float]:
     values = [
         convert(row.published, row.observation.unit, "ps")
         for row in result.compared

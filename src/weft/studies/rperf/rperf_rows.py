@@ -23,7 +23,7 @@ from weft.studies.observation import (
     quantile_in,
 )
 from weft.studies.points import Point
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.study import RPERF_PAPER, Result, Study
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _rows(
             predicted=not parameter,
         )
 
-    return tuple(row(*cells) for cells in published(figure).rows)  # type: ignore[arg-type]
+    return tuple(row(*cells) for cells in find_table(figure).rows)  # type: ignore[arg-type]
 
 
 def figure_study(
@@ -119,7 +119,7 @@ def figure_study(
 
     `readers` are by quantity, `reasons` by setting and quantity; `more` are rows of ours alone.
     """
-    table = published(f"rperf-fig{figure}")
+    table = find_table(f"rperf-fig{figure}")
     return Study(
         name=table.name,
         title=table.title,

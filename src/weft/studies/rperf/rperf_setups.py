@@ -2,8 +2,8 @@
 
 h6 is the destination; the probe is on h5, senders are h0, h1, … (RPerf, V). The systems'
 parameters are in `simulate/systems.toml`; here are only what the paper varies and how its
-generators are set, each inferred value with its source. Entry points: `converged`, `two_hops`,
-`one_to_one`.
+generators are set, each inferred value with its source. Entry points: `many_to_one_scenario`,
+`two_hops_scenario`, `one_to_one_scenario`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ OWN_LANE: Table = {"high": [[1, 255]], "low": [[0, 255]], "high_limit": 1}
 # ---- Scenarios --------------------------------------------------------------------------------
 
 
-def probe(system: str, source: str, sl: int = 0) -> Table:
+def probe_traffic(system: str, source: str, sl: int = 0) -> Table:
     """The latency-sensitive generator: 64 B, closed loop."""
     return {
         "name": "probe",
@@ -66,9 +66,11 @@ def probe(system: str, source: str, sl: int = 0) -> Table:
     }
 
 
-def senders(count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int = 1) -> list[Table]:
+def sender_traffic(
+    count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int = 1
+) -> list[Table]:
     """Bandwidth-sensitive generators on h0, h1, …; none for a count of 0."""
-    one = {
+    traffic = {
         "name": "senders",
         "kind": "bandwidth",
         "from": f"h0..h{count - 1}",
@@ -77,10 +79,10 @@ def senders(count: int, size: int = 4096, window: int = WINDOW_OPEN, batch: int 
         "window": window,
         "batch": batch,
     }
-    return [one] if count else []
+    return [traffic] if count else []
 
 
-def converged(
+def many_to_one_scenario(
     system: str,
     traffic: list[Table],
     lanes: Table | None = None,
@@ -105,7 +107,7 @@ def converged(
     }
 
 
-def two_hops(order: str) -> Table:
+def two_hops_scenario(order: str) -> Table:
     """Two senders and the probe above, three senders and the destination below."""
     above = {"name": "above", "kind": "bandwidth", "from": "h0..h1", "to": "h6", "size": "4096 B"}
     below = {"name": "below", "kind": "bandwidth", "from": "h3..h5", "to": "h6", "size": "4096 B"}
@@ -121,11 +123,11 @@ def two_hops(order: str) -> Table:
         "warmup": WARMUP,
         "fabric": fabric,
         "switch": {"order": order},
-        "traffic": [probe("omnet", "h2"), above, below],
+        "traffic": [probe_traffic("omnet", "h2"), above, below],
     }
 
 
-def one_to_one(path: str, generator: Table, duration: str, warmup: str = "0 ns") -> Table:
+def one_to_one_scenario(path: str, generator: Table, duration: str, warmup: str = "0 ns") -> Table:
     """One host to another: `path` is "back_to_back" or "one_switch"."""
     hosts = {"hosts": 2} if path == "one_switch" else {}
     return {

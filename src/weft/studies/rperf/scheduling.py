@@ -8,32 +8,32 @@ from __future__ import annotations
 
 from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in
 from weft.studies.points import Point, simulation_point
-from weft.studies.rperf.many_to_one import WINDOW_NOTE, counted
+from weft.studies.rperf.many_to_one import WINDOW_NOTE, count_senders
 from weft.studies.rperf.rperf_draw import comparison_panel, lines_panel, rtt_bars_panel, rtt_lines
 from weft.studies.rperf.rperf_rows import figure_study, read_steps
 from weft.studies.rperf.rperf_setups import (
     OWN_LANE,
     SENDERS,
     WINDOW_UNBATCHED,
-    converged,
-    probe,
-    senders,
-    two_hops,
+    many_to_one_scenario,
+    probe_traffic,
+    sender_traffic,
+    two_hops_scenario,
 )
 
 POLICIES = {"FCFS": "fcfs-age", "RR": "round-robin"}
 
 
 def _setting(policy: str, number: int) -> str:
-    return f"{policy}, {counted(number)}"
+    return f"{policy}, {count_senders(number)}"
 
 
 def _point(policy: str, number: int) -> Point:
-    traffic = [probe("omnet", "h5"), *senders(number)]
+    traffic = [probe_traffic("omnet", "h5"), *sender_traffic(number)]
     return simulation_point(
         setting=_setting(policy, number),
         settings={"policy": policy, "senders": number},
-        scenario=converged("omnet", traffic, order=POLICIES[policy]),
+        scenario=many_to_one_scenario("omnet", traffic, order=POLICIES[policy]),
         system="omnet",
     )
 
@@ -70,7 +70,10 @@ FIG11 = figure_study(
     "omnet",
     tuple(
         simulation_point(
-            setting=name, settings={"policy": name}, scenario=two_hops(order), system="omnet"
+            setting=name,
+            settings={"policy": name},
+            scenario=two_hops_scenario(order),
+            system="omnet",
         )
         for name, order in {**POLICIES, LOCAL: "fcfs"}.items()
     ),
@@ -102,37 +105,42 @@ IDLE, SHARED = "no sender", "5 senders, shared lane"
 GAMED = "4 senders + pretender"
 
 
-def _own(number: int) -> str:
-    return f"{counted(number)}, own lane"
+def _own_lane_setting(number: int) -> str:
+    return f"{count_senders(number)}, own lane"
 
 
-def _shared_lane(number: int, setting: str) -> Point:
-    traffic = [probe("sx6012", "h5"), *senders(number, window=WINDOW_UNBATCHED)]
+def _shared_lane_point(number: int, setting: str) -> Point:
+    traffic = [probe_traffic("sx6012", "h5"), *sender_traffic(number, window=WINDOW_UNBATCHED)]
     return simulation_point(
         setting=setting,
         settings={"senders": number, "lane": "shared"},
-        scenario=converged("sx6012", traffic),
+        scenario=many_to_one_scenario("sx6012", traffic),
         system="sx6012",
     )
 
 
-def _own_lane(number: int) -> Point:
-    traffic = [probe("sx6012", "h5", sl=1), *senders(number, window=WINDOW_UNBATCHED)]
+def _own_lane_point(number: int) -> Point:
+    traffic = [
+        probe_traffic("sx6012", "h5", sl=1),
+        *sender_traffic(number, window=WINDOW_UNBATCHED),
+    ]
     return simulation_point(
-        setting=_own(number),
+        setting=_own_lane_setting(number),
         settings={"senders": number, "lane": "own"},
-        scenario=converged("sx6012", traffic, OWN_LANE),
+        scenario=many_to_one_scenario("sx6012", traffic, OWN_LANE),
         system="sx6012",
     )
 
 
-def _gamed() -> Point:
+def _pretender_point() -> Point:
     pretender = {"name": "pretender", "kind": "pretend", "from": "h4", "to": "h6", "sl": 1}
-    four = senders(4, window=WINDOW_UNBATCHED)
+    four = sender_traffic(4, window=WINDOW_UNBATCHED)
     return simulation_point(
         setting=GAMED,
         settings={"senders": 4, "lane": "own, gamed"},
-        scenario=converged("sx6012", [probe("sx6012", "h5", sl=1), pretender, *four], OWN_LANE),
+        scenario=many_to_one_scenario(
+            "sx6012", [probe_traffic("sx6012", "h5", sl=1), pretender, *four], OWN_LANE
+        ),
         system="sx6012",
     )
 
@@ -148,10 +156,10 @@ FIG12 = figure_study(
     "12",
     "sx6012",
     (
-        _shared_lane(0, IDLE),
-        _shared_lane(5, SHARED),
-        *(_own_lane(number) for number in SENDERS if number),
-        _gamed(),
+        _shared_lane_point(0, IDLE),
+        _shared_lane_point(5, SHARED),
+        *(_own_lane_point(number) for number in SENDERS if number),
+        _pretender_point(),
     ),
     rtt_bars_panel(),
     (
@@ -166,7 +174,7 @@ FIG12 = figure_study(
 FIG13 = figure_study(
     "13",
     "sx6012",
-    (_shared_lane(5, SHARED), _own_lane(5), _gamed()),
+    (_shared_lane_point(5, SHARED), _own_lane_point(5), _pretender_point()),
     comparison_panel,
     (
         WINDOW_NOTE,

@@ -12,8 +12,7 @@ from weft.studies.saba.changed_conditions import FIG4_5, FIG4_6, fig4_5, fig4_6
 from weft.studies.saba.cohort import Cohort
 from weft.studies.saba.completion_times import FIG3_3, fig3_3
 from weft.studies.saba.degree import FIG4_3
-from weft.studies.saba.levels import FIG4_7, fig4_7
-from weft.studies.saba.mapping import FIG4_8, FIG4_9
+from weft.studies.saba.levels import FIG4_7, FIG4_8, FIG4_9, fig4_7
 from weft.studies.saba.pair import FIG3_2, fig3_2
 from weft.studies.saba.r_squared import FIG4_4, fig4_4
 from weft.studies.saba.slowdown_figure import FIG3_1, fig3_1

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import __version__
 from weft._core import Histogram
 from weft.control.policy.allocate import Models, allocate
 from weft.fabric import papers_1944
-from weft.plot.style import PUBLISHED, label_log_axis, legend
-from weft.records import Distribution, Provenance, Record
+from weft.plot.style import label_log_axis, legend
+from weft.records import Distribution, Quantity, Record
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,
@@ -29,16 +28,16 @@ from weft.studies.observation import (
     Verdict,
     quantile_in,
 )
-from weft.studies.points import SEED, Point, RunContext
-from weft.studies.published import published
-from weft.studies.saba.scenarios import KINDS, UNITS, Wiring, connections, models
+from weft.studies.points import SEED, Point, record_point
+from weft.studies.published import find_table
+from weft.studies.saba.scenarios import KINDS, UNITS, PortMap, draw_connections, draw_models
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS
+from weft.studies.tabulated import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = published("saba-fig4-19")
+TABLE = find_table("saba-fig4-19")
 SIZES = tuple(int(size) for size in TABLE.column("applications"))
 SYSTEM = "this machine, one core"
 SCENARIOS = 20
@@ -51,52 +50,41 @@ def _setting(applications: int) -> str:
 def calculation_times_ns(applications: int, scenarios: int) -> dict[str, list[int]]:
     """CPU time of the split of all ports, by kind of model, one for each random scenario."""
     rng = np.random.default_rng(SEED)
-    wiring = Wiring(papers_1944())
-    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    wiring = PortMap(papers_1944())
+    times: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for _ in range(scenarios):
-        ports, _names = wiring.ports(*connections(rng, wiring.hosts, applications))
-        for kind, own in models(rng, applications).items():
-            prepared = Models(own)
+        ports, _names = wiring.ports(*draw_connections(rng, wiring.hosts, applications))
+        for kind, models in draw_models(rng, applications).items():
+            prepared = Models(models)
             begin = time.thread_time_ns()
             allocate(prepared, ports, units=UNITS)
-            found[kind].append(time.thread_time_ns() - begin)
-    return found
+            times[kind].append(time.thread_time_ns() - begin)
+    return times
 
 
 def _point(applications: int, scenarios: int) -> Point:
-    def run(_: RunContext) -> Record:
+    def quantities() -> Mapping[str, Quantity]:
         times = calculation_times_ns(applications, scenarios)
-        quantities = {kind: _distribution(taken) for kind, taken in times.items()}
-        return Record(
-            kind="measurement",
-            name="calculation time",
-            quantities=quantities,
-            provenance=Provenance(weft_version=__version__),
-        )
+        return {kind: _distribution(taken) for kind, taken in times.items()}
 
-    return Point(
-        setting=_setting(applications),
-        source="measurement",
-        system=SYSTEM,
-        run=run,
-        settings={"applications": applications, "scenarios": scenarios},
-    )
+    settings = {"applications": applications, "scenarios": scenarios}
+    return record_point(_setting(applications), settings, quantities, SYSTEM, "calculation time")
 
 
-def _distribution(taken_ns: list[int]) -> Distribution:
+def _distribution(times_ns: list[int]) -> Distribution:
     histogram = Histogram()
-    histogram.record_many(np.array(taken_ns, dtype=np.int64))
+    histogram.record_many(np.array(times_ns, dtype=np.int64))
     return Distribution(unit="ns", histogram=histogram)
 
 
-def _row(applications: int, scenarios: int, kind: str, theirs: float | None) -> Observation:
+def _row(applications: int, scenarios: int, kind: str, published: float | None) -> Observation:
     setting = _setting(applications)
     return Observation(
         setting=f"{setting}, {kind}",
         quantity=f"calculation time, most of {scenarios}",
         unit="s",
         kind="value",
-        published=theirs,
+        published=published,
         read=lambda records: quantile_in(records[setting], kind, 1.0, "s"),
         place=TABLE.place,
         source="measurement",
@@ -105,7 +93,7 @@ def _row(applications: int, scenarios: int, kind: str, theirs: float | None) -> 
     )
 
 
-def _published(applications: int) -> Mapping[str, float]:
+def _find_published(applications: int) -> Mapping[str, float]:
     row = TABLE.rows[SIZES.index(applications)]
     return {f"k = {k}": float(row[k]) for k in (1, 2, 3)}
 
@@ -113,12 +101,12 @@ def _published(applications: int) -> Mapping[str, float]:
 def _grows(records: Records) -> Verdict:
     """By the 95 % intervals of the medians: open where two of them overlap."""
     record = records[_setting(SIZES[-1])]
-    known = [_median_ms(record, kind) for kind in KINDS[:3]]
-    told = ", ".join(f"{low:.1f}–{high:.1f} ms" for low, high in known)
-    evidence = f"medians of {KINDS[0]}, 2, 3 with {SIZES[-1]:,} applications: {told}"
-    if any(before[0] > after[1] for before, after in combinations(known, 2)):
+    medians = [_median_ms(record, kind) for kind in KINDS[:3]]
+    text = ", ".join(f"{low:.1f}–{high:.1f} ms" for low, high in medians)
+    evidence = f"medians of {KINDS[0]}, 2, 3 with {SIZES[-1]:,} applications: {text}"
+    if any(before[0] > after[1] for before, after in combinations(medians, 2)):
         return Verdict(holds=False, evidence=evidence)
-    rises = all(before[1] < after[0] for before, after in pairwise(known))
+    rises = all(before[1] < after[0] for before, after in pairwise(medians))
     return Verdict(holds=True if rises else None, evidence=evidence)
 
 
@@ -138,18 +126,9 @@ def _draw(ax: Axes, result: Result) -> None:
     for number, kind in enumerate(KINDS):
         times = [quantile_in(record, kind, float(q), "s") for q in levels]
         ax.step(times, levels, where="post", color=COLOURS[number], label=kind)
-        if kind in _published(SIZES[-1]):
-            ax.plot(
-                _published(SIZES[-1])[kind],
-                0.99,
-                MARKERS[number],
-                markersize=7,
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED,
-                markeredgewidth=1.4,
-                linestyle="none",
-                label=f"published: {kind}, p99",
-            )
+        if kind in _find_published(SIZES[-1]):
+            points = [(_find_published(SIZES[-1])[kind], 0.99)]
+            draw_published(ax, points, f"published: {kind}, p99", MARKERS[number], 7)
     ax.set_xscale("log")
     label_log_axis(ax.xaxis)
     ax.set_xlabel(f"calculation time, {_setting(SIZES[-1])} (s)")
@@ -167,7 +146,7 @@ def fig4_19(scenarios: int) -> Study:
         system=SYSTEM,
         points=tuple(_point(size, scenarios) for size in SIZES),
         observations=tuple(
-            _row(size, scenarios, kind, _published(size).get(kind))
+            _row(size, scenarios, kind, _find_published(size).get(kind))
             for size in SIZES
             for kind in KINDS
         ),

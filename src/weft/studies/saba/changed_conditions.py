@@ -12,86 +12,71 @@ from functools import partial
 from math import inf, isfinite
 from typing import TYPE_CHECKING
 
-from weft import __version__
-from weft.plot.style import PUBLISHED, legend
-from weft.records import Provenance, Quantity, Record, Scalar
+from weft.plot.style import legend
+from weft.records import Quantity, Scalar
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import prediction_errors, r_squared
 from weft.sensitivity.model import Sensitivity
-from weft.studies.observation import (
-    ANOTHER_SYSTEM,
-    Claim,
-    Observation,
-    Records,
-    Unavailable,
-    Verdict,
-    scalar_in,
+from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict, scalar_in
+from weft.studies.points import Point, record_point
+from weft.studies.published import find_statement, find_table
+from weft.studies.saba.cohort import (
+    NOTICED,
+    Cohort,
+    Variant,
+    is_sensitive,
+    measured_row,
+    recorded_cohort,
 )
-from weft.studies.points import Point, RunContext
-from weft.studies.published import published, stated
-from weft.studies.saba.cohort import NOTICED, Changed, Cohort, is_sensitive, recorded_here
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS
+from weft.studies.tabulated import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DATA, NODES = published("saba-fig4-5"), published("saba-fig4-6")
+DATA, NODES = find_table("saba-fig4-5"), find_table("saba-fig4-6")
 PAPER, CONVEX = "R², degree 3", "R², convex"
 ERROR = "worst error, convex"
 LOWEST = -1.0  # in the figure
 
 
-def _setting(cohort: Cohort, variant: Changed) -> str:
-    return f"{cohort.setting(variant.of)}, {variant.factor:g} × {variant.change}"
+def _setting(cohort: Cohort, variant: Variant) -> str:
+    return f"{cohort.setting(variant.base.name)}, {variant.factor:g} × {variant.change}"
 
 
 def _as_profiled(cohort: Cohort, name: str) -> str:
     return f"{cohort.setting(name)}, as profiled"
 
 
-def _of(cohort: Cohort, change: str) -> list[Changed]:
-    found = [variant for variant in cohort.changed if variant.change == change]
-    return sorted(found, key=lambda variant: (variant.of, variant.factor))
+def _variants(cohort: Cohort, change: str) -> list[Variant]:
+    variants = [variant for variant in cohort.variants if variant.change == change]
+    return sorted(variants, key=lambda variant: (variant.base.name, variant.factor))
 
 
 # ---- Points -----------------------------------------------------------------------------------
 
 
-def changed_quality(base: Application, after: Application) -> dict[str, float]:
+def assess_change(base: Application, after: Application) -> dict[str, float]:
     """R² and worst error of the base's models on what was observed after the change."""
     samples = [s for s in after.profile.samples if s.share >= base.floor]
     models: dict[str, Sensitivity] = {f"R², degree {f.model.degree}": f.model for f in base.paper}
     models |= {CONVEX: base.convex.model}
-    found = {name: r_squared(model, samples) for name, model in models.items()}
-    return found | {ERROR: prediction_errors(base.convex.model, samples).worst}
+    quality = {name: r_squared(model, samples) for name, model in models.items()}
+    return quality | {ERROR: prediction_errors(base.convex.model, samples).worst}
 
 
 def _point(cohort: Cohort, setting: str, base: Application, after: Application) -> Point:
-    def run(_: RunContext) -> Record:
-        quality = changed_quality(base, after)
-        quantities: dict[str, Quantity] = {
-            name: Scalar(value, "1") for name, value in quality.items() if isfinite(value)
-        }
-        return Record(
-            kind="measurement",
-            name=after.name,
-            quantities=quantities,
-            provenance=Provenance(weft_version=__version__),
-        )
+    def quantities() -> Mapping[str, Quantity]:
+        quality = assess_change(base, after)
+        return {name: Scalar(value, "1") for name, value in quality.items() if isfinite(value)}
 
-    return Point(
-        setting=setting,
-        source="measurement",
-        system=cohort.system,
-        run=run,
-        settings={"application": after.name, "model": base.name},
-    )
+    settings = {"application": after.name, "model": base.name}
+    return record_point(setting, settings, quantities, cohort.system, after.name)
 
 
 def _points(cohort: Cohort, change: str) -> list[Point]:
-    variants = _of(cohort, change)
-    bases = {variant.of: variant.base for variant in variants}
+    variants = _variants(cohort, change)
+    bases = {variant.base.name: variant.base for variant in variants}
     return [
         *(_point(cohort, _as_profiled(cohort, name), app, app) for name, app in bases.items()),
         *(_point(cohort, _setting(cohort, v), v.base, v.application) for v in variants),
@@ -107,31 +92,9 @@ def _value(records: Records, setting: str, quantity: str) -> float:
 # ---- Rows -------------------------------------------------------------------------------------
 
 
-def _row(
-    cohort: Cohort,
-    setting: str,
-    quantity: str,
-    read: Callable[[Records], float],
-    theirs: float | None = None,
-    place: str = "",
-) -> Observation:
-    return Observation(
-        setting=setting,
-        quantity=quantity,
-        unit="1",
-        kind="value",
-        read=read,
-        published=theirs,
-        place=place,
-        source="measurement",
-        system=cohort.system,
-        tolerance=ANOTHER_SYSTEM,
-    )
-
-
 def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
     return [
-        _row(
+        measured_row(
             cohort,
             point.setting,
             quantity,
@@ -142,14 +105,16 @@ def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
     ]
 
 
-def _between(cohort: Cohort, change: str, low: float, high: float) -> list[Changed]:
+def _variants_between(cohort: Cohort, change: str, low: float, high: float) -> list[Variant]:
     """Variants with a factor in the range, of applications that are sensitive at all."""
     return [
-        v for v in _of(cohort, change) if low <= v.factor <= high and is_sensitive(v.application)
+        v
+        for v in _variants(cohort, change)
+        if low <= v.factor <= high and is_sensitive(v.application)
     ]
 
 
-def _least(cohort: Cohort, variants: Sequence[Changed], records: Records) -> float:
+def _least(cohort: Cohort, variants: Sequence[Variant], records: Records) -> float:
     return min(_value(records, _setting(cohort, variant), PAPER) for variant in variants)
 
 
@@ -157,17 +122,17 @@ def _data_rows(cohort: Cohort) -> list[Observation]:
     """Where R² fell most and least from what it was as profiled, as the thesis names NI and SVM."""
     rows = []
     for name, low, high, place in (("less data", 0.0, 0.99, 0), ("more data", 1.01, inf, 2)):
-        there = _between(cohort, "data", low, high)
-        for end, told, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
-            if there:
+        variants = _variants_between(cohort, "data", low, high)
+        for end, extent, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
+            if variants:
                 rows.append(
-                    _row(
+                    measured_row(
                         cohort,
-                        f"{name}{cohort.mark}, {told} impact",
+                        f"{name}{cohort.mark}, {extent} impact",
                         PAPER,
-                        partial(_after_fall, cohort, there, end),
-                        float(DATA.column(column)[place]),
-                        DATA.place,
+                        partial(_after_fall, cohort, variants, end),
+                        published=float(DATA.column(column)[place]),
+                        place=DATA.place,
                     )
                 )
     return rows
@@ -175,28 +140,30 @@ def _data_rows(cohort: Cohort) -> list[Observation]:
 
 def _after_fall(
     cohort: Cohort,
-    variants: Sequence[Changed],
+    variants: Sequence[Variant],
     end: Callable[[list[tuple[float, float]]], tuple[float, float]],
     records: Records,
 ) -> float:
     """R² after the most or the least fall."""
     after = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
-    before = [_value(records, _as_profiled(cohort, variant.of), PAPER) for variant in variants]
+    before = [
+        _value(records, _as_profiled(cohort, variant.base.name), PAPER) for variant in variants
+    ]
     return end([(b - a, a) for a, b in zip(after, before, strict=True)])[1]
 
 
 def _nodes_rows(cohort: Cohort) -> list[Observation]:
     factor, least = map(float, NODES.rows[0])
-    there = _between(cohort, "nodes", 0.5, factor)
-    row = _row(
+    variants = _variants_between(cohort, "nodes", 0.5, factor)
+    row = measured_row(
         cohort,
         f"0.5 to {factor:g} × nodes{cohort.mark}, least",
         PAPER,
-        partial(_least, cohort, there),
-        least,
-        NODES.place,
+        partial(_least, cohort, variants),
+        published=least,
+        place=NODES.place,
     )
-    return [row] if there else []
+    return [row] if variants else []
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -206,16 +173,16 @@ def _stays_above(
     cohort: Cohort, change: str, least: float, low: float, high: float
 ) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        there = _between(cohort, change, low, high)
-        if not there:
+        variants = _variants_between(cohort, change, low, high)
+        if not variants:
             raise Unavailable(f"no application was profiled again with other {change}")
-        told, values = [], []
-        for variant in there:
+        texts, values = [], []
+        for variant in variants:
             setting = _setting(cohort, variant)
             paper, convex = (_value(records, setting, name) for name in (PAPER, CONVEX))
             values.append(paper)
-            told.append(f"{setting} {paper:.2f} ({convex:.2f})")
-        evidence = f"R² of degree 3 (convex): {', '.join(told)}"
+            texts.append(f"{setting} {paper:.2f} ({convex:.2f})")
+        evidence = f"R² of degree 3 (convex): {', '.join(texts)}"
         return Verdict(holds=min(values) > least, evidence=evidence)
 
     return judge
@@ -223,11 +190,11 @@ def _stays_above(
 
 def _falls_below(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        there = _between(cohort, "nodes", 4.0, inf)
-        if not there:
+        variants = _variants_between(cohort, "nodes", 4.0, inf)
+        if not variants:
             raise Unavailable("no application was profiled again with four times the nodes")
-        least = stated("saba", "r2-least-nodes").value
-        values = [_value(records, _setting(cohort, variant), PAPER) for variant in there]
+        least = find_statement("saba", "r2-least-nodes").value
+        values = [_value(records, _setting(cohort, variant), PAPER) for variant in variants]
         below = sum(value < least for value in values)
         evidence = f"R² of degree 3: {', '.join(f'{value:.2f}' for value in values)}"
         return Verdict(holds=below > len(values) / 2, evidence=evidence)
@@ -236,7 +203,7 @@ def _falls_below(cohort: Cohort) -> Callable[[Records], Verdict]:
 
 
 def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
-    least = stated("saba", "r2-least-dataset")
+    least = find_statement("saba", "r2-least-dataset")
     return (
         Claim(
             statement=f"R² of a model stays above {least.value:.2f} when the data are another "
@@ -250,7 +217,7 @@ def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
 
 
 def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
-    least = stated("saba", "r2-least-nodes")
+    least = find_statement("saba", "r2-least-nodes")
     return (
         Claim(
             statement=f"R² of a model stays above {least.value:.2f} with 0.5 to 3 times the nodes "
@@ -277,10 +244,10 @@ def _draw(
     cohort: Cohort, change: str, marks: Mapping[str, list[tuple[float, float]]]
 ) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
-        variants = _of(cohort, change)
-        for number, name in enumerate(dict.fromkeys(variant.of for variant in variants)):
+        variants = _variants(cohort, change)
+        for number, name in enumerate(dict.fromkeys(variant.base.name for variant in variants)):
             places = {1.0: _as_profiled(cohort, name)}
-            places |= {v.factor: _setting(cohort, v) for v in variants if v.of == name}
+            places |= {v.factor: _setting(cohort, v) for v in variants if v.base.name == name}
             for quantity, style in ((PAPER, "--"), (CONVEX, "-")):
                 points = [
                     (x, _value(result.records, s, quantity))
@@ -296,18 +263,7 @@ def _draw(
                     label=f"{name}, {quantity.partition(', ')[2]}",
                 )
         for number, (name, points) in enumerate(marks.items()):
-            ax.plot(
-                [x for x, _ in points],
-                [y for _, y in points],
-                MARKERS[number],
-                markersize=8,
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED,
-                markeredgewidth=1.6,
-                linestyle="none",
-                label=f"published: {name}",
-                zorder=5,
-            )
+            draw_published(ax, points, f"published: {name}", MARKERS[number])
         ax.set_xscale("log")
         factors = sorted(
             {1.0, *(v.factor for v in variants), *(x for p in marks.values() for x, _ in p)}
@@ -328,7 +284,7 @@ def fig4_5(cohorts: Sequence[Cohort]) -> Study:
         w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
         for w in ("SVM", "NI")
     }
-    return _changed(
+    return _change_study(
         cohorts,
         "data",
         marks,
@@ -343,7 +299,7 @@ def fig4_5(cohorts: Sequence[Cohort]) -> Study:
 def fig4_6(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
     marks = {"NW, the least": [(float(x), float(y)) for x, y in NODES.rows]}
-    return _changed(
+    return _change_study(
         cohorts,
         "nodes",
         marks,
@@ -355,7 +311,7 @@ def fig4_6(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-def _changed(
+def _change_study(
     cohorts: Sequence[Cohort],
     change: str,
     marks: Mapping[str, list[tuple[float, float]]],
@@ -367,17 +323,17 @@ def _changed(
     place: str,
 ) -> Study:
     """Models beside what was observed after one change, for the sets that have it."""
-    had = [cohort for cohort in cohorts if _of(cohort, change)]
+    present = [cohort for cohort in cohorts if _variants(cohort, change)]
     return Study(
         name=name,
         title=title,
         paper=SABA_PAPER,
         place=place,
         system=cohorts[0].system,
-        points=tuple(point for c in had for point in _points(c, change)),
-        observations=tuple(row for c in had for row in (*rows(c), *_own_rows(c, change))),
-        claims=tuple(claim for c in had for claim in claims(c)),
-        panels=tuple(_draw(c, change, marks) for c in had),
+        points=tuple(point for c in present for point in _points(c, change)),
+        observations=tuple(row for c in present for row in (*rows(c), *_own_rows(c, change))),
+        claims=tuple(claim for c in present for claim in claims(c)),
+        panels=tuple(_draw(c, change, marks) for c in present),
         notes=NOTES,
     )
 
@@ -389,4 +345,4 @@ NOTES = (
     f"Applications that the least share slows by less than {100 * (NOTICED - 1):.0f} % are told "
     "and not judged: R² is then about noise. Published values are of other workloads.",
 )
-FIG4_5, FIG4_6 = fig4_5((recorded_here(),)), fig4_6((recorded_here(),))
+FIG4_5, FIG4_6 = fig4_5((recorded_cohort(),)), fig4_6((recorded_cohort(),))

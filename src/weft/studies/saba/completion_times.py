@@ -1,8 +1,8 @@
 """Saba, Fig. 3.3: completion times with 75 % and 25 % of the link, and where the time goes.
 
-The thesis states four completion times. Taken as computing and sending apart (`saba_times`) they
-predict slowdowns that it states elsewhere. Beside them what applications here took, and how long
-they computed. Entry points: `FIG3_3`, `fig3_3`.
+The thesis states four completion times. Taken as computing and sending apart (`split_times`) they
+predict slowdowns that it states elsewhere. Beside them the times of profiled applications, and how
+long they computed. Entry points: `FIG3_3`, `fig3_3`.
 """
 
 from __future__ import annotations
@@ -12,39 +12,38 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import INK, PUBLISHED, legend
+from weft.plot.style import INK, legend
 from weft.records import Quantity, Record, Scalar, Series
 from weft.sensitivity.application import Application
-from weft.studies.observation import (
-    ANOTHER_SYSTEM,
-    Claim,
-    Observation,
-    Records,
-    Unavailable,
-    Verdict,
-    scalar_in,
-)
+from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict, scalar_in
 from weft.studies.points import Point, model_point
-from weft.studies.published import published, stated
+from weft.studies.published import find_statement, find_table
 from weft.studies.saba.cohort import (
     COMPLETION,
     CPU,
     SLOWDOWN,
     Cohort,
+    application_point,
     mean_at,
-    observed,
-    recorded_here,
+    measured_row,
+    recorded_cohort,
     runs_at,
 )
-from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending, stated_times
-from weft.studies.saba.samples import stated_samples, stated_slowdowns
+from weft.studies.saba.stated_values import (
+    TIMED,
+    TIMES,
+    find_samples,
+    find_slowdowns,
+    find_times,
+    split_times,
+)
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, value_at
+from weft.studies.tabulated import COLOURS, draw_published, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = published("saba-fig3-3")
+TABLE = find_table("saba-fig3-3")
 HIGH, LOW = 0.75, 0.25
 GROWS = f"{COMPLETION}, 25 % over 75 %"
 COMPUTING, SENDING, EXPOSED = "computing", "sending at the full rate", "part that is sending"
@@ -66,21 +65,23 @@ def _percent(share: float) -> str:
 # ---- The stated times -------------------------------------------------------------------------
 
 
-def _predicted(workload: str) -> dict[float, tuple[float, str]]:
+def _find_slowdowns(workload: str) -> dict[float, tuple[float, str]]:
     """Slowdowns that other sections state, with their place."""
-    found = {LOW: (stated_slowdowns(LOW)[workload], published("saba-fig3-1").place)}
+    slowdowns = {LOW: (find_slowdowns(LOW)[workload], find_table("saba-fig3-1").place)}
     if workload == "LR":
-        opening = stated("saba", "slowdown-75-lr")
-        found[HIGH] = (opening.value, opening.place)
-        (low,) = [s for s in stated_samples("LR") if s.share < LOW]
-        found[low.share] = (low.slowdown, published("saba-fig4-3").place)
-    return dict(sorted(found.items(), reverse=True))
+        opening = find_statement("saba", "slowdown-75-lr")
+        slowdowns[HIGH] = (opening.value, opening.place)
+        (low,) = [s for s in find_samples("LR") if s.share < LOW]
+        slowdowns[low.share] = (low.slowdown, find_table("saba-fig4-3").place)
+    return dict(sorted(slowdowns.items(), reverse=True))
 
 
 def _parts_point(workload: str) -> Point:
     def quantities() -> Mapping[str, Quantity]:
-        parts = computing_and_sending(workload)
-        shares = np.unique([*np.geomspace(parts.model.floor, 1, 60), *_predicted(workload), HIGH])
+        parts = split_times(workload)
+        shares = np.unique(
+            [*np.geomspace(parts.model.floor, 1, 60), *_find_slowdowns(workload), HIGH]
+        )
         took = [parts.completion_s(share) for share in shares]
         return {
             SLOWDOWN: Series("share", "1", tuple(shares), tuple(parts.model.slowdown(shares))),
@@ -123,11 +124,11 @@ def _model_rows(workload: str) -> list[Observation]:
     return [
         *(
             _model_row(workload, share, COMPLETION, "s", seconds, TABLE.place, predicted=False)
-            for share, seconds in reversed(stated_times(workload).items())
+            for share, seconds in reversed(find_times(workload).items())
         ),
         *(
             _model_row(workload, share, SLOWDOWN, "1", theirs, place, predicted=True)
-            for share, (theirs, place) in _predicted(workload).items()
+            for share, (theirs, place) in _find_slowdowns(workload).items()
         ),
         *(
             Observation(
@@ -147,7 +148,7 @@ def _model_rows(workload: str) -> list[Observation]:
 # ---- Applications here ------------------------------------------------------------------------
 
 
-def timed(cohort: Cohort) -> list[Application]:
+def select_timed(cohort: Cohort) -> list[Application]:
     """Those with completion times at both shares, the least slowed first."""
     return [
         app
@@ -163,63 +164,42 @@ def _growth(cohort: Cohort, app: Application, records: Records, quantity: str) -
 
 def _cohort_rows(cohort: Cohort) -> list[Observation]:
     """Times of each, and how much those grow that do what TS and LR do, or the extremes."""
-    there = timed(cohort)
+    applications = select_timed(cohort)
     rows = [
-        _observed_row(
+        measured_row(
             cohort,
             f"{cohort.setting(app.name)}, {_percent(share)}",
             quantity,
-            "s",
             lambda records, a=app, s=share, q=quantity: mean_at(  # type: ignore[misc]
                 records[cohort.setting(a.name)], q, s
             ),
+            unit="s",
+            place=TABLE.place,
         )
-        for app in there
+        for app in applications
         for share in (HIGH, LOW)
         for quantity in (COMPLETION, CPU)
     ]
-    if len(there) < 2:
+    if len(applications) < 2:
         return rows
-    alike = [(app, cohort.alike[app.name]) for app in there if app.name in cohort.alike]
-    ends = alike or [(there[0], "TS"), (there[-1], "LR")]
+    alike = [(app, cohort.alike[app.name]) for app in applications if app.name in cohort.alike]
+    ends = alike or [(applications[0], "TS"), (applications[-1], "LR")]
     return rows + [
-        _observed_row(
+        measured_row(
             cohort,
             cohort.setting(app.name),
             GROWS,
-            "1",
             lambda records, a=app: _growth(cohort, a, records, COMPLETION),  # type: ignore[misc]
-            _stated_growth(workload),
+            published=_published_growth(workload),
+            place=TABLE.place,
         )
         for app, workload in ends
     ]
 
 
-def _stated_growth(workload: str) -> float:
-    times = stated_times(workload)
+def _published_growth(workload: str) -> float:
+    times = find_times(workload)
     return round(times[LOW] / times[HIGH], 2)
-
-
-def _observed_row(
-    cohort: Cohort,
-    setting: str,
-    quantity: str,
-    unit: str,
-    read: Callable[[Records], float],
-    theirs: float | None = None,
-) -> Observation:
-    return Observation(
-        setting=setting,
-        quantity=quantity,
-        unit=unit,
-        kind="value",
-        read=read,
-        published=theirs,
-        place=TABLE.place,
-        source="measurement",
-        system=cohort.system,
-        tolerance=ANOTHER_SYSTEM,
-    )
 
 
 # ---- Claims -----------------------------------------------------------------------------------
@@ -227,21 +207,21 @@ def _observed_row(
 
 def _mostly_sending(records: Records) -> Verdict:
     parts = {w: scalar_in(records[w], EXPOSED, "1") for w in TIMED}
-    told = ", ".join(f"{w} {100 * part:.0f} %" for w, part in parts.items())
-    return Verdict(holds=parts["LR"] > 0.5 > parts["TS"], evidence=f"of the whole: {told}")
+    text = ", ".join(f"{w} {100 * part:.0f} %" for w, part in parts.items())
+    return Verdict(holds=parts["LR"] > 0.5 > parts["TS"], evidence=f"of the whole: {text}")
 
 
 def _computing_stays(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         ratios = {}
-        for app in timed(cohort):
+        for app in select_timed(cohort):
             slowed = _growth(cohort, app, records, COMPLETION) >= SLOWED
             if slowed and _is_counted(records[cohort.setting(app.name)]):
                 ratios[app.name] = _growth(cohort, app, records, CPU)
         if not ratios:
             raise Unavailable("none of the applications is slowed enough to tell")
-        told = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
-        evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {told}"
+        text = ", ".join(f"{name} {ratio:.2f}" for name, ratio in ratios.items())
+        evidence = f"processor time, 25 % over 75 %, of those that take {SLOWED:g} times: {text}"
         return Verdict(holds=max(ratios.values()) <= AS_LONG, evidence=evidence)
 
     return judge
@@ -256,21 +236,20 @@ def _sends_and_is_not_slowed(cohort: Cohort) -> Callable[[Records], Verdict]:
     """The traffic of each as a part of what its link could carry, against its slowdown."""
 
     def judge(records: Records) -> Verdict:
-        told, hidden = [], []
-        for app in timed(cohort):
+        texts, hidden = [], []
+        for app in select_timed(cohort):
             busy = least_utilisation(app)
             if busy is None:
                 continue
             record = records[cohort.setting(app.name)]
             slowdown = mean_at(record, SLOWDOWN, LOW)
-            told.append(f"{app.name} {100 * busy:.0f} % and {slowdown:.2f}")
+            texts.append(f"{app.name} {100 * busy:.0f} % and {slowdown:.2f}")
             # Were all of it waited for, time would grow by so much of 1/b.
             hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
-        if not told:
+        if not texts:
             raise Unavailable("no bytes were recorded")
-        evidence = (
-            f"use of the link alone, at least, and slowdown with {_percent(LOW)}: {'; '.join(told)}"
-        )
+        head = f"use of the link alone, at least, and slowdown with {_percent(LOW)}"
+        evidence = f"{head}: {'; '.join(texts)}"
         return Verdict(holds=bool(hidden), evidence=evidence)
 
     return judge
@@ -329,16 +308,8 @@ def _draw_parts(ax: Axes, result: Result) -> None:
             width=0.6,
             label="sending" if first else None,
         )
-        ax.plot(
-            n,
-            stated_times(workload)[share],
-            "o",
-            markersize=8,
-            markerfacecolor="none",
-            markeredgecolor=PUBLISHED,
-            markeredgewidth=1.6,
-            label="published" if first else None,
-        )
+        label = "published" if first else "_"
+        draw_published(ax, [(n, find_times(workload)[share])], label)
     ax.set_xticks(range(len(bars)), [f"{w}, {_percent(share)}" for w, share in bars])
     ax.set_xlabel("workload and share of the link")
     ax.set_ylabel("completion time (s)")
@@ -347,10 +318,10 @@ def _draw_parts(ax: Axes, result: Result) -> None:
 
 def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
-        there = timed(cohort)
+        applications = select_timed(cohort)
         for number, share in enumerate((HIGH, LOW)):
-            x = np.arange(len(there)) + 0.4 * (number - 0.5)
-            records = [result.records[cohort.setting(app.name)] for app in there]
+            x = np.arange(len(applications)) + 0.4 * (number - 0.5)
+            records = [result.records[cohort.setting(app.name)] for app in applications]
             ax.bar(
                 x,
                 [mean_at(record, COMPLETION, share) for record in records],
@@ -372,7 +343,9 @@ def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
                 markeredgewidth=2,
                 label="processor time" if number else None,
             )
-        ax.set_xticks(range(len(there)), [app.name for app in there], rotation=30, ha="right")
+        ax.set_xticks(
+            range(len(applications)), [app.name for app in applications], rotation=30, ha="right"
+        )
         ax.set_xlabel("application")
         ax.set_ylabel("time (s)")
         legend(ax)
@@ -382,7 +355,7 @@ def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
 
 def fig3_3(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated times."""
-    had = [cohort for cohort in cohorts if timed(cohort)]
+    present = [cohort for cohort in cohorts if select_timed(cohort)]
     return Study(
         name="saba-fig3.3",
         title="Completion time with three quarters and with a quarter of the link",
@@ -391,11 +364,11 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
         system=TIMES,
         points=(
             *map(_parts_point, TIMED),
-            *(observed(cohort, app) for cohort in had for app in timed(cohort)),
+            *(application_point(cohort, app) for cohort in present for app in select_timed(cohort)),
         ),
         observations=(
             *(row for workload in TIMED for row in _model_rows(workload)),
-            *(row for cohort in had for row in _cohort_rows(cohort)),
+            *(row for cohort in present for row in _cohort_rows(cohort)),
         ),
         claims=(
             Claim(
@@ -405,9 +378,9 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
                 system=TIMES,
                 judge=_mostly_sending,
             ),
-            *(claim for cohort in had for claim in _claims(cohort)),
+            *(claim for cohort in present for claim in _claims(cohort)),
         ),
-        panels=(_draw_parts, *map(_draw_cohort, had)),
+        panels=(_draw_parts, *map(_draw_cohort, present)),
         notes=(
             "From two completion times follow two numbers, computing and sending; slowdowns, "
             "stated elsewhere, are predictions. The timelines of the figure are in the picture "
@@ -418,4 +391,4 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_3 = fig3_3((recorded_here(),))
+FIG3_3 = fig3_3((recorded_cohort(),))

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import OURS, PUBLISHED, legend
+from weft.plot.style import OURS, legend
 from weft.records import Quantity, Series
 from weft.sensitivity.fit import Sample, fit_convex, fit_polynomial
 from weft.sensitivity.model import Sensitivity
 from weft.studies.observation import Claim, Observation, Records, Verdict
 from weft.studies.points import Point, model_point
-from weft.studies.published import published
-from weft.studies.saba.samples import WORKLOADS, stated_samples
+from weft.studies.published import find_table
+from weft.studies.saba.stated_values import WORKLOADS, find_samples
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, value_at
+from weft.studies.tabulated import COLOURS, draw_published, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ STATED = "fits to the samples that the text states"
 CONVEX = "convex"
 SLOWDOWN = "slowdown"
 # A fit with as many coefficients as samples passes through all of them and tells nothing.
-FITTED: Mapping[str, tuple[str, ...]] = {
+MODELS: Mapping[str, tuple[str, ...]] = {
     "SQL": ("degree 1", CONVEX),
     "LR": ("degree 1", "degree 2", CONVEX),
 }
@@ -42,7 +42,7 @@ REASONS = {
 }
 
 
-def fitted(model: str, samples: Sequence[Sample]) -> Sensitivity:
+def fit_model(model: str, samples: Sequence[Sample]) -> Sensitivity:
     return fit_convex(samples) if model == CONVEX else fit_polynomial(samples, int(model[-1]))
 
 
@@ -55,9 +55,9 @@ def _percent(share: float) -> str:
 
 def _curve(workload: str, model: str) -> Point:
     def quantities() -> Mapping[str, Quantity]:
-        samples = stated_samples(workload)
+        samples = find_samples(workload)
         places = np.unique([*np.geomspace(samples[0].share, 1, 60), *(s.share for s in samples)])
-        values = fitted(model, samples).slowdown(places)
+        values = fit_model(model, samples).slowdown(places)
         return {SLOWDOWN: Series("share", "1", tuple(places), tuple(values))}
 
     return model_point(
@@ -74,7 +74,7 @@ def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
         kind="value",
         read=lambda records: value_at(records[point], sample.share, SLOWDOWN),
         published=sample.slowdown,
-        place=published("saba-fig4-3").place,
+        place=find_table("saba-fig4-3").place,
         source="model",
         reason=REASONS.get((workload, model), ""),
         system=STATED,
@@ -84,7 +84,7 @@ def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
 
 def _completion_ratio() -> Observation:
     """Another section gives completion times: no sample of Fig. 4.3 was made from them."""
-    times = published("saba-fig3-3")
+    times = find_table("saba-fig3-3")
     slow, fast = times.column("LR_s")
     point = "LR, degree 2"
     return Observation(
@@ -107,7 +107,7 @@ def _completion_ratio() -> Observation:
 def _errors(records: Records, workload: str, model: str) -> list[float]:
     record = records[f"{workload}, {model}"]
     return [
-        abs(value_at(record, s.share, SLOWDOWN) / s.slowdown - 1) for s in stated_samples(workload)
+        abs(value_at(record, s.share, SLOWDOWN) / s.slowdown - 1) for s in find_samples(workload)
     ]
 
 
@@ -129,7 +129,7 @@ def _third_degree(_: Records) -> Verdict:
 
 def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
-        for number, model in enumerate(FITTED[workload]):
+        for number, model in enumerate(MODELS[workload]):
             series = result.records[f"{workload}, {model}"].quantities[SLOWDOWN]
             assert isinstance(series, Series)
             colour = OURS if model == CONVEX else COLOURS[number + 1]
@@ -140,19 +140,8 @@ def _curves_panel(workload: str) -> Callable[[Axes, Result], None]:
                 label=model,
                 linestyle="-" if model == CONVEX else "--",
             )
-        samples = stated_samples(workload)
-        ax.plot(
-            [100 * s.share for s in samples],
-            [s.slowdown for s in samples],
-            "o",
-            markersize=8,
-            markerfacecolor="none",
-            markeredgecolor=PUBLISHED,
-            markeredgewidth=1.6,
-            label="published",
-            clip_on=False,
-            zorder=5,
-        )
+        samples = find_samples(workload)
+        draw_published(ax, ((100 * s.share, s.slowdown) for s in samples), "published")
         ax.set_xlim(0, 100)
         ax.set_ylim(bottom=0)
         ax.set_xlabel("share of the link (%)")
@@ -168,13 +157,13 @@ FIG4_3 = Study(
     paper=SABA_PAPER,
     place="Figure 4.3, 4.2.2",
     system=STATED,
-    points=tuple(_curve(w, model) for w in WORKLOADS for model in FITTED[w]),
+    points=tuple(_curve(w, model) for w in WORKLOADS for model in MODELS[w]),
     observations=(
         *(
             _sample_row(w, model, sample)
             for w in WORKLOADS
-            for model in FITTED[w]
-            for sample in stated_samples(w)
+            for model in MODELS[w]
+            for sample in find_samples(w)
             if sample.share < 1
         ),
         _completion_ratio(),

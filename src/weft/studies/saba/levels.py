@@ -1,7 +1,9 @@
-"""Saba, Fig. 4.7: applications to priority levels by K-means on the coefficients of their models.
+"""Saba, Figs. 4.7 to 4.9: applications to priority levels, levels clustered and mapped to queues.
 
-Judged on the workloads whose slowdown the text states, and shown of the applications profiled here.
-Entry points: `FIG4_7`, `fig4_7`.
+Fig. 4.7, K-means on the coefficients of models, is judged on the workloads whose slowdown the text
+states, and shown for profiled applications. The coordinates of Figs. 4.8 and 4.9 are only in the
+picture; ours are eight applications of known sensitivity, and what is judged is what the text says
+of the method. Entry points: `FIG4_7`, `fig4_7`, `FIG4_8`, `FIG4_9`.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from weft.control.policy.levels import Levels, assign_levels
-from weft.plot.style import legend
+from weft.control.policy.connection_path import ConnectionPath
+from weft.control.policy.levels import Hierarchy, Levels, assign_levels, build_hierarchy
+from weft.control.policy.plan import Plan, build_plan, build_policy
+from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.fabric import Port
+from weft.plot.style import MUTED, legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
-from weft.sensitivity.model import Polynomial
-from weft.studies.observation import Claim, Records, Verdict, scalar_in
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
 from weft.studies.points import model_point
-from weft.studies.published import published
-from weft.studies.saba.cohort import Cohort, recorded_here
-from weft.studies.saba.samples import stated_slowdowns
+from weft.studies.published import find_table
+from weft.studies.saba.cohort import Cohort, recorded_cohort
+from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARE = 0.25
-GROUPS = published("saba-fig4-7")
+GROUPS = find_table("saba-fig4-7")
 LINES = "lines through the stated slowdowns at 25 and 100 %"
 MAPPED = "workloads with a stated slowdown"
 FIGURE_LEVELS = int(max(GROUPS.column("level")))
@@ -39,38 +45,38 @@ def _group(workload: str) -> int:
 
 
 @cache
-def stated_lines() -> Mapping[str, Polynomial]:
+def fit_stated_lines() -> Mapping[str, Polynomial]:
     """First-degree models of the workloads whose slowdown at 25 % the text states."""
     return {
         name: fit_polynomial(
             [Sample(share=SHARE, slowdown=slowdown), Sample(share=1.0, slowdown=1.0)], 1
         )
-        for name, slowdown in stated_slowdowns(SHARE).items()
+        for name, slowdown in find_slowdowns(SHARE).items()
     }
 
 
 @cache
-def stated_levels() -> Levels:
+def assign_stated_levels() -> Levels:
     """As many levels as the stated workloads are in, in the figure."""
-    return assign_levels(stated_lines(), len({_group(name) for name in stated_lines()}))
+    return assign_levels(fit_stated_lines(), len({_group(name) for name in fit_stated_lines()}))
 
 
 def _levels_quantities() -> Mapping[str, Quantity]:
-    return {name: Scalar(number, "1") for name, number in stated_levels().assignment.items()}
+    return {name: Scalar(number, "1") for name, number in assign_stated_levels().assignment.items()}
 
 
 def _same_groups(records: Records) -> Verdict:
     record = records[MAPPED]
-    ours = {name: scalar_in(record, name, "1") for name in stated_lines()}
+    ours = {name: scalar_in(record, name, "1") for name in fit_stated_lines()}
     pairs = [(a, b) for a in ours for b in ours if a < b]
     holds = all((ours[a] == ours[b]) == (_group(a) == _group(b)) for a, b in pairs)
-    told = [", ".join(level.applications) for level in stated_levels().levels]
-    evidence = f"with {len(told)} levels: {' | '.join(told)}"
+    groups = [", ".join(level.applications) for level in assign_stated_levels().levels]
+    evidence = f"with {len(groups)} levels: {' | '.join(groups)}"
     return Verdict(holds=holds, evidence=evidence)
 
 
 def _three_levels(_: Records) -> Verdict:
-    unknown = [str(name) for name in GROUPS.cells("workload") if name not in stated_lines()]
+    unknown = [str(name) for name in GROUPS.cells("workload") if name not in fit_stated_lines()]
     evidence = f"no slowdown or coefficient of {', '.join(unknown)} is stated"
     return Verdict(holds=None, evidence=evidence)
 
@@ -81,10 +87,12 @@ def _levels_panel(
     def draw(ax: Axes, _: Result) -> None:
         assignment = levels.assignment
         for number in sorted(set(assignment.values())):
-            own = [models[name].coefficients for name in models if assignment[name] == number]
+            coefficients = [
+                models[name].coefficients for name in models if assignment[name] == number
+            ]
             ax.plot(
-                [c[0] for c in own],
-                [c[1] for c in own],
+                [c[0] for c in coefficients],
+                [c[1] for c in coefficients],
                 "o",
                 color=COLOURS[number],
                 label=f"level {number}",
@@ -104,7 +112,7 @@ def _levels_panel(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mapped:
+class MappedCohort:
     """A set of applications with their first-degree models, and the levels they get."""
 
     cohort: Cohort
@@ -123,7 +131,7 @@ class Mapped:
         return assign_levels(self.models, FIGURE_LEVELS)
 
 
-def _mapped(cohort: Cohort) -> Mapped | None:
+def _map_cohort(cohort: Cohort) -> MappedCohort | None:
     """None of fewer applications than levels."""
     models = {
         app.name: f.model
@@ -131,26 +139,26 @@ def _mapped(cohort: Cohort) -> Mapped | None:
         for f in app.paper
         if f.model.degree == 1
     }
-    return Mapped(cohort=cohort, models=models) if len(models) >= FIGURE_LEVELS else None
+    return MappedCohort(cohort=cohort, models=models) if len(models) >= FIGURE_LEVELS else None
 
 
-def _mapped_quantities(mapped: Mapped) -> Mapping[str, Quantity]:
+def _cohort_quantities(mapped: MappedCohort) -> Mapping[str, Quantity]:
     return {name: Scalar(level, "1") for name, level in mapped.levels.assignment.items()}
 
 
-def _by_sensitivity(mapped: Mapped) -> Callable[[Records], Verdict]:
+def _by_sensitivity(mapped: MappedCohort) -> Callable[[Records], Verdict]:
     """By slowdown at a quarter of the link, the least first, levels never fall."""
 
     def judge(records: Records) -> Verdict:
         record = records[mapped.setting]
         order = [scalar_in(record, name, "1") for name in mapped.models]
-        told = [", ".join(level.applications) for level in mapped.levels.levels]
-        return Verdict(holds=order == sorted(order), evidence=" | ".join(told))
+        groups = [", ".join(level.applications) for level in mapped.levels.levels]
+        return Verdict(holds=order == sorted(order), evidence=" | ".join(groups))
 
     return judge
 
 
-def _mapped_claim(mapped: Mapped) -> Claim:
+def _cohort_claim(mapped: MappedCohort) -> Claim:
     return Claim(
         statement="K-means on the coefficients of first-degree models groups applications by their "
         f"sensitivity to bandwidth ({FIGURE_LEVELS} levels).",
@@ -163,7 +171,9 @@ def _mapped_claim(mapped: Mapped) -> Claim:
 
 def fig4_7(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated workloads."""
-    mapped = [found for found in map(_mapped, cohorts) if found is not None]
+    mapped = [
+        mapped_cohort for mapped_cohort in map(_map_cohort, cohorts) if mapped_cohort is not None
+    ]
     return Study(
         name="saba-fig4.7",
         title="Applications to priority levels by K-means",
@@ -174,7 +184,7 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
             model_point(MAPPED, {"levels": 2}, _levels_quantities, LINES),
             *(
                 model_point(
-                    m.setting, {"levels": FIGURE_LEVELS}, partial(_mapped_quantities, m), m.system
+                    m.setting, {"levels": FIGURE_LEVELS}, partial(_cohort_quantities, m), m.system
                 )
                 for m in mapped
             ),
@@ -196,10 +206,10 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
                 system=LINES,
                 judge=_three_levels,
             ),
-            *map(_mapped_claim, mapped),
+            *map(_cohort_claim, mapped),
         ),
         panels=(
-            _levels_panel(stated_lines(), stated_levels()),
+            _levels_panel(fit_stated_lines(), assign_stated_levels()),
             *(_levels_panel(m.models, m.levels) for m in mapped),
         ),
         notes=(
@@ -211,4 +221,222 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG4_7 = fig4_7((recorded_here(),))
+FIG4_7 = fig4_7((recorded_cohort(),))
+
+
+STEP, CLUSTERS = "step of the hierarchy", "clusters"
+EXAMPLE = "eight applications, each twice as sensitive as the one before"
+LEVELS, LEAST_QUEUES = (int(value) for value in find_table("saba-fig4-8").rows[0])
+PORTS = find_table("saba-fig4-9")
+QUEUES = 2
+
+
+@cache
+def example() -> Mapping[str, Sensitivity]:
+    """App n spends c = 0.01 · 2^(n − 1) of its time on communication that nothing hides."""
+    return {
+        f"App{n}": Hinges(terms=((1.0, 0.01 * 2.0 ** (n - 1)),), floor=0.05)
+        for n in range(1, LEVELS + 1)
+    }
+
+
+@cache
+def example_hierarchy() -> Hierarchy:
+    return build_hierarchy(assign_levels(example(), LEVELS))
+
+
+def _hierarchy_quantities() -> Mapping[str, Quantity]:
+    steps = example_hierarchy().steps
+    return {f"step {n}": Scalar(len(step), "1") for n, step in enumerate(steps, start=1)}
+
+
+HIERARCHY = "hierarchy of eight levels"
+
+
+def _clusters_row(step: int, clusters: int) -> Observation:
+    return Observation(
+        setting=f"step {step}",
+        quantity=CLUSTERS,
+        unit="1",
+        kind="value",
+        published=clusters,
+        read=lambda records: scalar_in(records[HIERARCHY], f"step {step}", "1"),
+        place=find_table("saba-fig4-8").place,
+        source="model",
+        tolerance=0.0,
+        predicted=True,
+    )
+
+
+def _one_fewer(records: Records) -> Verdict:
+    counts = [scalar_in(records[HIERARCHY], f"step {n}", "1") for n in range(1, LEVELS + 1)]
+    text = " → ".join(f"{count:g}" for count in counts)
+    holds = counts == [LEVELS - n for n in range(LEVELS)]
+    return Verdict(holds=holds, evidence=f"clusters {text}; the paper stops at the fewest queues")
+
+
+def _draw_hierarchy(ax: Axes, _: Result) -> None:
+    for number, step in enumerate(example_hierarchy().steps, start=1):
+        for cluster in step:
+            y = [-number] * len(cluster.levels)
+            ax.plot(cluster.levels, y, "-o", color=COLOURS[0], markersize=7, linewidth=3)
+    ax.axhline(-(LEVELS - LEAST_QUEUES + 1) - 0.5, color=MUTED, linestyle=":")
+    ax.set_yticks([-n for n in range(1, LEVELS + 1)], [str(n) for n in range(1, LEVELS + 1)])
+    ax.set_xlabel("priority level")
+    ax.set_ylabel("step; joined levels are linked")
+
+
+FIG4_8 = Study(
+    name="saba-fig4.8",
+    title="Priority levels clustered step by step",
+    paper=SABA_PAPER,
+    place="Figure 4.8, 4.3.3.2",
+    system=EXAMPLE,
+    points=(model_point(HIERARCHY, {"levels": LEVELS}, _hierarchy_quantities, EXAMPLE),),
+    observations=(_clusters_row(1, LEVELS), _clusters_row(LEVELS - LEAST_QUEUES + 1, LEAST_QUEUES)),
+    claims=(
+        Claim(
+            statement="Every step joins two clusters into one, until as many are left as the "
+            "switch with the fewest queues has.",
+            place="4.3.3.2",
+            source="model",
+            system=EXAMPLE,
+            judge=_one_fewer,
+        ),
+    ),
+    panels=(_draw_hierarchy,),
+    notes=(
+        "Which levels the figure joins is in the picture only: ours are joined by the "
+        "paper's rule (nearest first, midpoints) from coordinates that are ours.",
+        "Ours goes on to one cluster, for ports with one queue for managed traffic; a port takes "
+        "the first step that fits, so that the steps before are the same.",
+    ),
+)
+
+
+# ---- Figure 4.9 -------------------------------------------------------------------------------
+
+
+def _numbers(text: object) -> tuple[int, ...]:
+    return tuple(int(word) for word in str(text).split())
+
+
+@cache
+def example_plan() -> Plan:
+    """Both ports with the levels that the text puts there: level n is that of App n."""
+    policy = build_policy(example(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS)
+    connections = [
+        ConnectionPath(application=f"App{level}", ports=(Port(0, number),))
+        for number, (_, present, *_) in enumerate(PORTS.rows, start=1)
+        for level in _numbers(present)
+    ]
+    return build_plan(policy, connections)
+
+
+def _port_quantities(number: int) -> Mapping[str, Quantity]:
+    port = example_plan().ports[Port(0, number)]
+    return {STEP: Scalar(port.step, "1"), "queues": Scalar(len(port.queues), "1")} | {
+        a.application: Scalar(a.units, "1") for a in port.applications
+    }
+
+
+def _step_row(name: str, step: float) -> Observation:
+    return Observation(
+        setting=f"port {name}",
+        quantity=STEP,
+        unit="1",
+        kind="value",
+        published=step,
+        read=lambda records: scalar_in(records[f"port {name}"], STEP, "1"),
+        place=PORTS.place,
+        source="model",
+        tolerance=0.0,
+        predicted=True,
+    )
+
+
+def _queues_text(number: int) -> str:
+    queues = example_plan().ports[Port(0, number)].queues
+    return " | ".join(" ".join(map(str, queue.levels)) for queue in queues)
+
+
+def _as_mapped(_: Records) -> Verdict:
+    ours = {str(row[0]): _queues_text(n) for n, row in enumerate(PORTS.rows, start=1)}
+    text = "; ".join(f"{port}: {queues}" for port, queues in ours.items())
+    holds = all(ours[str(port)] == queues for port, *_, queues in PORTS.rows)
+    return Verdict(holds=holds, evidence=f"levels by queue, {text}")
+
+
+def _different_weights(records: Records) -> Verdict:
+    units = [scalar_in(records[f"port {row[0]}"], "App1", "1") for row in PORTS.rows]
+    text = " and ".join(f"{unit:g} of 255" for unit in units)
+    return Verdict(holds=len(set(units)) == len(units), evidence=f"App1 has {text} units")
+
+
+def _draw_ports(ax: Axes, _: Result) -> None:
+    labels, place = [], 0
+    for number, row in enumerate(PORTS.rows, start=1):
+        for queue in example_plan().ports[Port(0, number)].queues:
+            assignments = [
+                a
+                for a in example_plan().ports[Port(0, number)].applications
+                if a.queue == queue.number
+            ]
+            below = 0
+            for assigned in assignments:
+                ax.bar(place, assigned.units, bottom=below, color=COLOURS[assigned.level])
+                ax.annotate(
+                    assigned.application,
+                    (place, below + assigned.units / 2),
+                    ha="center",
+                    va="center",
+                    color="white",
+                )
+                below += assigned.units
+            labels.append(f"{row[0]} queue {queue.number}")
+            place += 1
+    ax.set_xticks(range(place), labels)
+    ax.set_xlabel("port and queue")
+    ax.set_ylabel("weight (units of 255)")
+
+
+FIG4_9 = Study(
+    name="saba-fig4.9",
+    title="Priority levels to queues at two ports",
+    paper=SABA_PAPER,
+    place="Figure 4.9, 4.3.3.2",
+    system=EXAMPLE,
+    points=tuple(
+        model_point(
+            f"port {row[0]}",
+            {"port": str(row[0]), "levels": str(row[1])},
+            partial(_port_quantities, n),
+            EXAMPLE,
+        )
+        for n, row in enumerate(PORTS.rows, start=1)
+    ),
+    observations=tuple(_step_row(str(row[0]), float(row[2])) for row in PORTS.rows),
+    claims=(
+        Claim(
+            statement="Levels 1 and 4 have a queue each at one port; at the other levels 1 and 2 "
+            "share one, and level 3 has the second.",
+            place=PORTS.place,
+            source="model",
+            system=EXAMPLE,
+            judge=_as_mapped,
+        ),
+        Claim(
+            statement="An application has different weights at two ports that it shares with "
+            "different applications.",
+            place=PORTS.place,
+            source="model",
+            system=EXAMPLE,
+            judge=_different_weights,
+        ),
+    ),
+    panels=(_draw_ports,),
+    notes=(
+        "The models are ours: the text says which levels are joined at step 2 of its clustering (1 "
+        "and 2), and any example whose two least sensitive levels are nearest has that step.",
+    ),
+)

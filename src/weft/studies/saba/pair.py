@@ -3,7 +3,7 @@
 Each is predicted by a model of it alone, at the share of the link that the scheme gives it; and the
 allocator is asked for its own split. Models of LR and TS come from what other sections state:
 samples (Figs. 4.3, 3.1), or completion times (Fig. 3.3). Beside them the same for the most and the
-least sensitive of the applications profiled here, and what ran together here (`saba_corun`).
+least sensitive of the applications profiled here, and what ran together here (`recorded_coruns`).
 Entry points: `FIG3_2`, `fig3_2`.
 """
 
@@ -17,25 +17,24 @@ import numpy as np
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import model_volume, predict_slowdowns
-from weft.plot.style import PUBLISHED, legend
+from weft.plot.style import legend
 from weft.records import Quantity, Scalar
 from weft.sensitivity.fit import Sample, fit_polynomial
 from weft.sensitivity.model import Sensitivity
 from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
 from weft.studies.points import Point, model_point
-from weft.studies.published import published
+from weft.studies.published import find_table
 from weft.studies.saba import recorded_coruns
-from weft.studies.saba.cohort import Cohort, recorded_here
-from weft.studies.saba.compute_and_send import TIMED, TIMES, computing_and_sending
-from weft.studies.saba.recorded_coruns import CoRun, coruns_here
-from weft.studies.saba.samples import stated_samples, stated_slowdowns
+from weft.studies.saba.cohort import Cohort, recorded_cohort
+from weft.studies.saba.recorded_coruns import CoRun, recorded_outcomes
+from weft.studies.saba.stated_values import TIMED, TIMES, find_samples, find_slowdowns, split_times
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS
+from weft.studies.tabulated import COLOURS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = published("saba-fig3-2")
+TABLE = find_table("saba-fig3-2")
 SAMPLES = "polynomials through the stated samples"
 UNITS = 1000  # of the link: shares in tenths of a percent
 MEAN, SHARE = "mean slowdown", "share of the link"
@@ -67,14 +66,14 @@ class Pair:
 def _of_samples() -> tuple[Sensitivity, Sensitivity]:
     """LR of second degree, which the thesis says fits; of TS one slowdown is stated: a line."""
     line = [
-        Sample(share=0.25, slowdown=stated_slowdowns(0.25)["TS"]),
+        Sample(share=0.25, slowdown=find_slowdowns(0.25)["TS"]),
         Sample(share=1.0, slowdown=1.0),
     ]
-    return fit_polynomial(stated_samples("LR"), 2), fit_polynomial(line, 1)
+    return fit_polynomial(find_samples("LR"), 2), fit_polynomial(line, 1)
 
 
 def _of_times() -> tuple[Sensitivity, Sensitivity]:
-    return computing_and_sending("LR").model, computing_and_sending("TS").model
+    return split_times("LR").model, split_times("TS").model
 
 
 THEIRS = (
@@ -102,8 +101,12 @@ def _point(pair: Pair, scheme: str) -> Point:
         models = pair.models()
         first = _best_share(models) if scheme == BEST else SHARES[scheme]
         slowdowns = [float(m.slowdown(b)) for m, b in zip(models, (first, 1 - first), strict=True)]
-        own = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
-        return {**own, MEAN: Scalar(float(np.mean(slowdowns)), "1"), SHARE: Scalar(first, "1")}
+        slowdown_scalars = {n: Scalar(d, "1") for n, d in zip(pair.names, slowdowns, strict=True)}
+        return {
+            **slowdown_scalars,
+            MEAN: Scalar(float(np.mean(slowdowns)), "1"),
+            SHARE: Scalar(first, "1"),
+        }
 
     return model_point(
         pair.setting(scheme),
@@ -140,13 +143,13 @@ def _row(pair: Pair, scheme: str, quantity: str, theirs: float | None = None) ->
 
 
 def _published_rows(pair: Pair) -> list[Observation]:
-    found = []
+    rows = []
     for scheme, _, first, second, mean in TABLE.rows:
         theirs = zip((*pair.names, MEAN), (first, second, mean), strict=True)
-        found += [_row(pair, str(scheme), name, float(value)) for name, value in theirs]
+        rows += [_row(pair, str(scheme), name, float(value)) for name, value in theirs]
     # The floor of TS from samples leaves LR no other share: only times let the allocator choose.
     chosen = 100 * SHARES[SKEWED] if pair.system == TIMES else None
-    return [*found, _row(pair, BEST, SHARE, chosen), *_own_rows(pair, (BEST,))]
+    return [*rows, _row(pair, BEST, SHARE, chosen), *_own_rows(pair, (BEST,))]
 
 
 def _own_rows(pair: Pair, schemes: Sequence[str]) -> list[Observation]:
@@ -225,16 +228,7 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
             ax.bar(x, heights, width=0.92 * width, color=COLOURS[number], label=label)
         if theirs:
             marks = [float(value) for row in TABLE.rows for value in row[2:4]]
-            ax.plot(
-                range(len(marks)),
-                marks,
-                "o",
-                markersize=8,
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED,
-                markeredgewidth=1.6,
-                label="published",
-            )
+            draw_published(ax, enumerate(marks), "published")
         names = [{p.names[n] for p in pairs} for n in (0, 1)]
         labels = [f"{' / '.join(names[n])}\n{scheme}" for scheme, n in columns]
         ax.set_xticks(range(len(columns)), labels, fontsize=7.5)
@@ -248,7 +242,7 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
 
 def _if_lent(_: Result) -> tuple[str, ...]:
     """What is left if a port hands on whatever TS does not use of its share."""
-    models = [computing_and_sending(workload).model for workload in TIMED]
+    models = [split_times(workload).model for workload in TIMED]
     slowdown = predict_slowdowns(models, [0.5, 0.5])[0]
     return (
         "A port that serves by weights hands on what one does not use. By the completion times TS "
@@ -260,9 +254,9 @@ def _if_lent(_: Result) -> tuple[str, ...]:
 
 def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> Study:
     """The study, with a pair of each set of applications and what ran together here."""
-    measured = coruns_here() if coruns is None else coruns
-    own = [pair for pair in map(pair_of, cohorts) if pair is not None]
-    pairs = (*THEIRS, *own)
+    measured = recorded_outcomes() if coruns is None else coruns
+    cohort_pairs = [pair for pair in map(pair_of, cohorts) if pair is not None]
+    pairs = (*THEIRS, *cohort_pairs)
     return Study(
         name="saba-fig3.2",
         title="Two workloads at once, the link shared evenly or by sensitivity",
@@ -275,7 +269,7 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
         ),
         observations=(
             *(row for pair in THEIRS for row in _published_rows(pair)),
-            *(row for pair in own for row in _cohort_rows(pair)),
+            *(row for pair in cohort_pairs for row in _cohort_rows(pair)),
             *(row for corun in measured for row in recorded_coruns.rows(corun)),
         ),
         claims=(
@@ -284,7 +278,7 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
         ),
         panels=(
             _bars(THEIRS, True),
-            *(_bars([pair], False) for pair in own),
+            *(_bars([pair], False) for pair in cohort_pairs),
             *([recorded_coruns.panel(measured)] if measured else []),
         ),
         notes=(
@@ -295,4 +289,4 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
     )
 
 
-FIG3_2 = fig3_2((recorded_here(),))
+FIG3_2 = fig3_2((recorded_cohort(),))

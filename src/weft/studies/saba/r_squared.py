@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import __version__
-from weft.plot.style import PUBLISHED, legend
-from weft.records import Provenance, Quantity, Record, Scalar, Series
+from weft.plot.style import legend
+from weft.records import Quantity, Scalar, Series
 from weft.sensitivity.application import Application
 from weft.sensitivity.fit import Sample, r_squared
 from weft.studies.observation import (
@@ -26,19 +25,19 @@ from weft.studies.observation import (
     Verdict,
     scalar_in,
 )
-from weft.studies.points import Point, RunContext, model_point
-from weft.studies.published import published, stated
-from weft.studies.saba.cohort import Cohort, recorded_here
-from weft.studies.saba.degree import CONVEX, SLOWDOWN, STATED, fitted
-from weft.studies.saba.samples import (
+from weft.studies.points import Point, model_point, record_point
+from weft.studies.published import find_statement, find_table
+from weft.studies.saba.cohort import Cohort, measured_row, recorded_cohort
+from weft.studies.saba.degree import CONVEX, SLOWDOWN, STATED, fit_model
+from weft.studies.saba.stated_values import (
     DEGREES,
     WORKLOADS,
-    completed,
-    stated_r_squared,
-    stated_samples,
+    complete_samples,
+    find_r_squared,
+    find_samples,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS
+from weft.studies.tabulated import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,11 +52,13 @@ def _r_squared_point(
     workload: str, samples: Callable[[str], Sequence[Sample]], system: str
 ) -> Point:
     def quantities() -> Mapping[str, Quantity]:
-        seen = samples(workload)
-        models = [f"degree {k}" for k in DEGREES if k < len(seen) - 1] + [CONVEX]
-        return {model: Scalar(r_squared(fitted(model, seen), seen), "1") for model in models} | {
+        points = samples(workload)
+        models = [f"degree {k}" for k in DEGREES if k < len(points) - 1] + [CONVEX]
+        return {
+            model: Scalar(r_squared(fit_model(model, points), points), "1") for model in models
+        } | {
             SLOWDOWN: Series(
-                "share", "1", tuple(s.share for s in seen), tuple(s.slowdown for s in seen)
+                "share", "1", tuple(s.share for s in points), tuple(s.slowdown for s in points)
             )
         }
 
@@ -77,7 +78,7 @@ def _r_squared_row(workload: str, model: str, value: float | None, system: str) 
         kind="value",
         published=value,
         read=lambda records: scalar_in(records[setting], model, "1"),
-        place=published("saba-fig4-4").place,
+        place=find_table("saba-fig4-4").place,
         source="model",
         system=system,
         tolerance=0.01 if system == COMPLETED else ANOTHER_SYSTEM,
@@ -85,35 +86,35 @@ def _r_squared_row(workload: str, model: str, value: float | None, system: str) 
 
 
 def _rows(system: str) -> tuple[Observation, ...]:
-    found = []
+    rows = []
     for workload in WORKLOADS:
-        count = 7 if system == COMPLETED else len(stated_samples(workload))
-        known = stated_r_squared(workload)
-        found += [
-            _r_squared_row(workload, f"degree {k}", known.get(k), system)
+        count = 7 if system == COMPLETED else len(find_samples(workload))
+        values = find_r_squared(workload)
+        rows += [
+            _r_squared_row(workload, f"degree {k}", values.get(k), system)
             for k in DEGREES
             if k < count - 1
         ]
-        found.append(_r_squared_row(workload, CONVEX, None, system))
-    return tuple(found)
+        rows.append(_r_squared_row(workload, CONVEX, None, system))
+    return tuple(rows)
 
 
 def _grows(records: Records) -> Verdict:
-    told, holds = [], True
+    texts, holds = [], True
     for workload in WORKLOADS:
         record = records[_setting(workload, COMPLETED)]
         values = [scalar_in(record, f"degree {k}", "1") for k in DEGREES]
         holds &= bool((np.diff(values) >= 0).all())
-        told.append(f"{workload} {' → '.join(f'{value:.2f}' for value in values)}")
-    evidence = f"{'; '.join(told)}; of nested least-squares fits it must"
+        texts.append(f"{workload} {' → '.join(f'{value:.2f}' for value in values)}")
+    evidence = f"{'; '.join(texts)}; of nested least-squares fits it must"
     return Verdict(holds=holds, evidence=evidence)
 
 
 def _all_above(_: Records) -> Verdict:
-    least = stated("saba", "r2-least-degree-1").value
-    seen = {w: stated_r_squared(w)[1] for w in WORKLOADS}
-    told = ", ".join(f"{w} {value:.2f}" for w, value in seen.items())
-    evidence = f"samples of two of the ten workloads are stated ({told}, above {least:.2f})"
+    least = find_statement("saba", "r2-least-degree-1").value
+    values = {w: find_r_squared(w)[1] for w in WORKLOADS}
+    text = ", ".join(f"{w} {value:.2f}" for w, value in values.items())
+    evidence = f"samples of two of the ten workloads are stated ({text}, above {least:.2f})"
     return Verdict(holds=None, evidence=evidence)
 
 
@@ -121,24 +122,13 @@ def _all_above(_: Records) -> Verdict:
 
 
 def _here_point(cohort: Cohort, app: Application) -> Point:
-    def run(_: RunContext) -> Record:
-        seen = {f"degree {f.model.degree}": f.quality.r_squared for f in app.paper}
-        seen[CONVEX] = app.convex.quality.r_squared
-        known = {name: Scalar(value, "1") for name, value in seen.items() if value is not None}
-        return Record(
-            kind="measurement",
-            name=app.name,
-            quantities=known,
-            provenance=Provenance(weft_version=__version__),
-        )
+    def quantities() -> Mapping[str, Quantity]:
+        values = {f"degree {f.model.degree}": f.quality.r_squared for f in app.paper}
+        values[CONVEX] = app.convex.quality.r_squared
+        return {name: Scalar(value, "1") for name, value in values.items() if value is not None}
 
-    return Point(
-        setting=cohort.setting(app.name),
-        source="measurement",
-        system=cohort.system,
-        settings={"application": app.name},
-        run=run,
-    )
+    setting, settings = cohort.setting(app.name), {"application": app.name}
+    return record_point(setting, settings, quantities, cohort.system, app.name)
 
 
 def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Records) -> float:
@@ -150,15 +140,11 @@ def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Recor
 
 def _here_rows(cohort: Cohort) -> tuple[Observation, ...]:
     return tuple(
-        Observation(
-            setting=f"{cohort.setting(app.name)}, {model}",
-            quantity=R2,
-            unit="1",
-            kind="value",
-            read=partial(_here_r_squared, cohort, app, model),
-            source="measurement",
-            system=cohort.system,
-            tolerance=ANOTHER_SYSTEM,
+        measured_row(
+            cohort,
+            f"{cohort.setting(app.name)}, {model}",
+            R2,
+            partial(_here_r_squared, cohort, app, model),
         )
         for app in cohort.sensitive
         for model in (*(f"degree {k}" for k in DEGREES), CONVEX)
@@ -169,12 +155,12 @@ def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         if not cohort.sensitive:
             raise Unavailable("no application is slowed enough for R² to tell")
-        least = stated("saba", "r2-least-degree-1").value
-        seen = {
+        least = find_statement("saba", "r2-least-degree-1").value
+        values = {
             app.name: _here_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
         }
-        told = ", ".join(f"{name} {value:.2f}" for name, value in seen.items())
-        return Verdict(holds=min(seen.values()) > least, evidence=told)
+        text = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+        return Verdict(holds=min(values.values()) > least, evidence=text)
 
     return judge
 
@@ -184,10 +170,10 @@ def _here_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
         models = [*(f"degree {k}" for k in DEGREES), CONVEX]
         for number, app in enumerate(cohort.sensitive):
             record = result.records[cohort.setting(app.name)]
-            known = [n for n, model in enumerate(models) if model in record.quantities]
+            numbers = [n for n, model in enumerate(models) if model in record.quantities]
             ax.plot(
-                known,
-                [scalar_in(record, models[n], "1") for n in known],
+                numbers,
+                [scalar_in(record, models[n], "1") for n in numbers],
                 marker=MARKERS[number % len(MARKERS)],
                 markersize=4,
                 linewidth=1.2,
@@ -203,21 +189,21 @@ def _here_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
     return draw
 
 
-def _chosen(result: Result) -> tuple[str, ...]:
+def _describe_chosen(result: Result) -> tuple[str, ...]:
     """What the unstated samples must have been."""
-    told = []
+    texts = []
     for workload in WORKLOADS:
         series = result.records[_setting(workload, COMPLETED)].quantities[SLOWDOWN]
         assert isinstance(series, Series)
-        known = {sample.share for sample in stated_samples(workload)}
-        chosen = [pair for pair in zip(series.x, series.y, strict=True) if pair[0] not in known]
-        told.append(f"{workload} {', '.join(f'{d:.2f} at {100 * b:g} %' for b, d in chosen)}")
-    return (f"Chosen so that R² come closest to the published ones: {'; '.join(told)}.",)
+        stated = {sample.share for sample in find_samples(workload)}
+        chosen = [pair for pair in zip(series.x, series.y, strict=True) if pair[0] not in stated]
+        texts.append(f"{workload} {', '.join(f'{d:.2f} at {100 * b:g} %' for b, d in chosen)}")
+    return (f"Chosen so that R² come closest to the published ones: {'; '.join(texts)}.",)
 
 
 def _r_squared_panel(ax: Axes, result: Result) -> None:
     for number, workload in enumerate(WORKLOADS):
-        known = stated_r_squared(workload)
+        values = find_r_squared(workload)
         record = result.records[_setting(workload, COMPLETED)]
         ax.plot(
             DEGREES,
@@ -226,18 +212,7 @@ def _r_squared_panel(ax: Axes, result: Result) -> None:
             color=COLOURS[number],
             label=f"{workload}, seven samples",
         )
-        ax.plot(
-            list(known),
-            list(known.values()),
-            "os"[number],
-            markersize=8.5,
-            markerfacecolor="none",
-            markeredgecolor=PUBLISHED,
-            markeredgewidth=1.6,
-            zorder=5,
-            label=f"published: {workload}",
-            clip_on=False,
-        )
+        draw_published(ax, values.items(), f"published: {workload}", "os"[number], 8.5)
     ax.set_xticks(DEGREES)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("degree of the polynomial")
@@ -277,8 +252,8 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
         place="Figure 4.4, 4.2.2",
         system=COMPLETED,
         points=(
-            *(_r_squared_point(w, stated_samples, STATED) for w in WORKLOADS),
-            *(_r_squared_point(w, completed, COMPLETED) for w in WORKLOADS),
+            *(_r_squared_point(w, find_samples, STATED) for w in WORKLOADS),
+            *(_r_squared_point(w, complete_samples, COMPLETED) for w in WORKLOADS),
             *(_here_point(cohort, app) for cohort in cohorts for app in cohort.sensitive),
         ),
         observations=(
@@ -297,8 +272,8 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
             "Applications that the least share profiled slows by less than 10 % are left out: R² "
             "is then about noise.",
         ),
-        remarks=_chosen,
+        remarks=_describe_chosen,
     )
 
 
-FIG4_4 = fig4_4((recorded_here(),))
+FIG4_4 = fig4_4((recorded_cohort(),))

@@ -3,12 +3,12 @@
 Recorded rounds of `weft corun`: all in one queue, a queue each of equal weights, and of the weights
 that make the total predicted slowdown least. Rows are means of the repetitions, with their 95 %
 intervals in the verdicts, and beside them what was predicted when they were measured. Entry points:
-`CoRun`, `coruns_here`.
+`CoRun`, `recorded_outcomes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft import __version__
 from weft.corun.outcome import TITLES, Mean, Outcome, compute_outcome
 from weft.corun.rounds import read_schemes
 from weft.corun.schemes import EQUAL, LEND, ONE, SCHEMES, WEFT
 from weft.plot.style import legend
-from weft.records import Provenance, Quantity, Record, Scalar
+from weft.records import Quantity, Record, Scalar
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,
@@ -33,16 +32,16 @@ from weft.studies.observation import (
     Verdict,
     scalar_in,
 )
-from weft.studies.points import Point, RunContext
-from weft.studies.published import published
-from weft.studies.saba.recorded import recorded_coruns
+from weft.studies.points import Point, record_point
+from weft.studies.published import find_table
+from weft.studies.saba.cohort import read_coruns
 from weft.studies.study import Result
 from weft.studies.tabulated import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = published("saba-fig3-2")
+TABLE = find_table("saba-fig3-2")
 SYSTEM = "co-running on a testbed"
 MODELS = "models of each alone, what one leaves lent to the others"
 OURS = (WEFT, LEND)
@@ -57,8 +56,8 @@ class CoRun:
 
     @property
     def setting(self) -> str:
-        *others, last = self.outcome.names
-        return f"{', '.join(others)} and {last}"
+        *names, last = self.outcome.names
+        return f"{', '.join(names)} and {last}"
 
     def gain(self, way: str) -> Mean | None:
         """How much lower the mean slowdown is than with equal queues, as a part of it."""
@@ -69,9 +68,9 @@ class CoRun:
         return self.outcome.predicted[way][0]
 
 
-def coruns_here() -> tuple[CoRun, ...]:
+def recorded_outcomes() -> tuple[CoRun, ...]:
     """Those recorded in the project."""
-    return tuple(_corun(*recorded) for recorded in recorded_coruns().items())
+    return tuple(_corun(*recorded) for recorded in read_coruns().items())
 
 
 def _corun(where: str, records: Sequence[Record]) -> CoRun:
@@ -85,58 +84,54 @@ def _quantity(way: str, name: str) -> str:
     return f"{name}, {TITLES[way]}"
 
 
-def foreseen(way: str) -> str:
+def prediction_name(way: str) -> str:
     return f"predicted {_quantity(way, 'mean slowdown')}"
 
 
-def lower(way: str) -> str:
+def gain_name(way: str) -> str:
     return f"lower than in equal queues, {TITLES[way]}"
 
 
 def point(corun: CoRun) -> Point:
-    def run(_: RunContext) -> Record:
-        found: dict[str, Quantity] = {}
+    def values() -> Mapping[str, Quantity]:
+        quantities: dict[str, Quantity] = {}
         for way, slowdowns in corun.outcome.slowdown.items():
             means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
-            found |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
+            quantities |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
         for way, (lent, _promised) in corun.outcome.expected.items():
-            found[foreseen(way)] = Scalar(lent, "1")
-        return Record(
-            kind="measurement",
-            name=corun.setting,
-            quantities=found,
-            provenance=Provenance(weft_version=__version__),
-        )
+            quantities[prediction_name(way)] = Scalar(lent, "1")
+        return quantities
 
-    return Point(
-        setting=corun.setting,
-        settings={"applications": corun.setting},
-        run=run,
-        source="measurement",
-        system=SYSTEM,
-    )
+    setting = corun.setting
+    return record_point(setting, {"applications": setting}, values, SYSTEM, setting)
 
 
 def rows(corun: CoRun) -> list[Observation]:
     """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
-    told = [
+    means = [
         _row(corun, _quantity(way, "mean slowdown"))
         for way in SCHEMES
         if way in corun.outcome.overall
     ]
     models = [
-        _row(corun, foreseen(way), source="model", system=MODELS) for way in corun.outcome.expected
+        _row(corun, prediction_name(way), source="model", system=MODELS)
+        for way in corun.outcome.expected
     ]
     even, skewed = TABLE.column("mean_slowdown")
     theirs = round(100 * (1 - skewed / even), 1)
     gains = {way: gain.value for way in OURS if (gain := corun.gain(way)) is not None}
     lower_by = [
         _row(
-            corun, lower(way), unit="%", kind="gain", theirs=theirs, read=partial(_in_percent, gain)
+            corun,
+            gain_name(way),
+            unit="%",
+            kind="gain",
+            theirs=theirs,
+            read=partial(_in_percent, gain),
         )
         for way, gain in gains.items()
     ]
-    return [*told, *lower_by, *models]
+    return [*means, *lower_by, *models]
 
 
 def _in_percent(gain: float, _: Records) -> float:
@@ -176,18 +171,18 @@ def _percent(gain: Mean) -> str:
     return f"{100 * gain.value:.0f}{half} %"
 
 
-def _told(corun: CoRun, way: str, gain: Mean) -> str:
+def _describe_gain(corun: CoRun, way: str, gain: Mean) -> str:
     return f"{corun.setting} {_percent(gain)} ({100 * corun.predicted(way):.0f} % predicted)"
 
 
 def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Holds if the whole interval is above 0 wherever more than a tenth is predicted."""
-    seen = [(corun, gain) for corun in coruns if (gain := corun.gain(way)) is not None]
-    expected = [(corun, gain) for corun, gain in seen if corun.predicted(way) > GAIN]
+    measured = [(corun, gain) for corun in coruns if (gain := corun.gain(way)) is not None]
+    expected = [(corun, gain) for corun, gain in measured if corun.predicted(way) > GAIN]
     if not expected:
-        told = ", ".join(_told(corun, way, gain) for corun, gain in seen)
-        return Verdict(holds=None, evidence=f"no such gain is predicted of what ran: {told}")
-    evidence = ", ".join(_told(corun, way, gain) for corun, gain in expected)
+        text = ", ".join(_describe_gain(corun, way, gain) for corun, gain in measured)
+        return Verdict(holds=None, evidence=f"no such gain is predicted of what ran: {text}")
+    evidence = ", ".join(_describe_gain(corun, way, gain) for corun, gain in expected)
     if any(gain.value + gain.half < 0 for _, gain in expected):
         return Verdict(holds=False, evidence=evidence)
     holds = all(gain.value - gain.half > 0 for _, gain in expected)
@@ -196,21 +191,25 @@ def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
 
 def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Fails with one interval wholly below 0, against one queue or equal queues."""
-    seen = [
+    comparisons = [
         (corun.setting, other, gain)
         for corun in coruns
         for other in (ONE, EQUAL)
         if (gain := corun.outcome.gains.get((way, other))) is not None and isfinite(gain.half)
     ]
-    if not seen:
+    if not comparisons:
         raise Unavailable("no group ran often enough in one queue or in equal queues")
-    worse = [one for one in seen if one[2].value + one[2].half < 0]
-    shown = worse or [min(seen, key=lambda one: one[2].value)]
-    told = "; ".join(f"{s} over {TITLES[other]} {_percent(gain)}" for s, other, gain in shown)
-    halves = [100 * gain.half for *_, gain in seen]
+    worse = [
+        comparison for comparison in comparisons if comparison[2].value + comparison[2].half < 0
+    ]
+    shown = worse or [min(comparisons, key=lambda comparison: comparison[2].value)]
+    text = "; ".join(f"{s} over {TITLES[other]} {_percent(gain)}" for s, other, gain in shown)
+    halves = [100 * gain.half for *_, gain in comparisons]
     wide = f"intervals of ± {min(halves):.1f} to {max(halves):.1f} points"
     how = f"{len(worse)} are worse" if worse else "none is worse, the least gain"
-    return Verdict(holds=not worse, evidence=f"of {len(seen)} comparisons, {wide}, {how}: {told}")
+    return Verdict(
+        holds=not worse, evidence=f"of {len(comparisons)} comparisons, {wide}, {how}: {text}"
+    )
 
 
 def claims(coruns: Sequence[CoRun]) -> list[Claim]:
@@ -258,16 +257,16 @@ def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
         measured = [way for way in SCHEMES if any(way in c.outcome.overall for c in coruns)]
         width = 0.8 / len(measured)
         for number, way in enumerate(measured):
-            there = [
+            means = [
                 (n, c.outcome.overall[way])
                 for n, c in enumerate(coruns)
                 if way in c.outcome.overall
             ]
-            x = np.array([n for n, _ in there]) + width * (number - (len(measured) - 1) / 2)
-            halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in there]
+            x = np.array([n for n, _ in means]) + width * (number - (len(measured) - 1) / 2)
+            halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in means]
             ax.bar(
                 x,
-                [mean.value for _, mean in there],
+                [mean.value for _, mean in means],
                 width=0.92 * width,
                 yerr=halves,
                 capsize=3,

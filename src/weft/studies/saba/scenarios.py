@@ -5,7 +5,7 @@ instances talk: in a `RING` each has a connection to the next one of its applica
 `ALL_TO_ALL` to every other. A port (of a server or a switch) carries the applications whose
 connections pass through it, by the fabric's own routes. Models: hinges drawn at random, and
 polynomials of degree 1 to 3 fitted to the same curves at the profile's percentages.
-Entry points: `Wiring`, `connections`, `models`.
+Entry points: `PortMap`, `draw_connections`, `draw_models`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KINDS = ("k = 1", "k = 2", "k = 3", "convex")
 Ints = NDArray[np.int64]
 
 
-class Wiring:
+class PortMap:
     """The fabric as arrays: where every port leads, and which one leads to a host."""
 
     def __init__(self, fabric: Fabric) -> None:
@@ -69,7 +69,7 @@ class Wiring:
         return Ports(offsets=offsets, applications=(pairs % count).astype(np.int32)), names
 
 
-def connections(
+def draw_connections(
     rng: np.random.Generator, hosts: Ints, applications: int, steps: Sequence[int] = RING
 ) -> tuple[Ints, Ints, Ints]:
     """Source, target and application of every connection: to the instances so many further on."""
@@ -79,10 +79,12 @@ def connections(
     return source, target, np.tile(np.repeat(np.arange(applications), INSTANCES), len(steps))
 
 
-def models(rng: np.random.Generator, applications: int) -> dict[str, list[Sensitivity]]:
+def draw_models(rng: np.random.Generator, applications: int) -> dict[str, list[Sensitivity]]:
     """Each application as hinges, and as polynomials fitted to them; by kind."""
     hinges = [_hinges(rng) for _ in range(applications)]
-    fitted: dict[str, list[Sensitivity]] = {f"k = {k}": _fitted(hinges, k) for k in (1, 2, 3)}
+    fitted: dict[str, list[Sensitivity]] = {
+        f"k = {k}": _fit_polynomials(hinges, k) for k in (1, 2, 3)
+    }
     return {**fitted, "convex": list(hinges)}
 
 
@@ -93,7 +95,7 @@ def _hinges(rng: np.random.Generator) -> Hinges:
     return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
 
 
-def _fitted(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
+def _fit_polynomials(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
     shares = np.array(PAPER_SHARES)
     slowdowns = np.array([model.slowdown(shares) for model in hinges]).T
     rows = np.polynomial.polynomial.polyfit(shares, slowdowns, degree).T.tolist()

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft.plot.style import PUBLISHED, legend
-from weft.studies.observation import (
-    ANOTHER_SYSTEM,
-    Claim,
-    Observation,
-    Records,
-    Unavailable,
-    Verdict,
+from weft.plot.style import legend
+from weft.studies.observation import Claim, Observation, Records, Unavailable, Verdict
+from weft.studies.published import find_statement, find_table
+from weft.studies.saba.cohort import (
+    SLOWDOWN,
+    Cohort,
+    application_point,
+    mean_at,
+    measured_row,
+    recorded_cohort,
 )
-from weft.studies.published import published, stated
-from weft.studies.saba.cohort import SLOWDOWN, Cohort, mean_at, observed, recorded_here
-from weft.studies.saba.samples import stated_slowdowns
+from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS
+from weft.studies.tabulated import COLOURS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TABLE = published("saba-fig3-1")
+TABLE = find_table("saba-fig3-1")
 HIGH, LOW = 0.75, 0.25
 APART, NOTICED, UNNOTICED = 2.0, 1.10, 1.05
 
@@ -51,28 +51,17 @@ def _all_at(cohort: Cohort, records: Records, share: float) -> list[float]:
 
 
 def _row(
-    cohort: Cohort, setting: str, read: Callable[[Records], float], theirs: float | None = None
+    cohort: Cohort, setting: str, read: Callable[[Records], float], published: float | None = None
 ) -> Observation:
-    return Observation(
-        setting=setting,
-        quantity=SLOWDOWN,
-        unit="1",
-        kind="value",
-        read=read,
-        published=theirs,
-        place=TABLE.place,
-        source="measurement",
-        system=cohort.system,
-        tolerance=ANOTHER_SYSTEM,
-    )
+    return measured_row(cohort, setting, SLOWDOWN, read, published=published, place=TABLE.place)
 
 
 def _spread_rows(cohort: Cohort) -> list[Observation]:
     """The extremes and the mean of all, which the text states of ten workloads with 25 %."""
-    low = stated_slowdowns(LOW).values()
-    told: Sequence[tuple[str, Summary, float]] = (
+    low = find_slowdowns(LOW).values()
+    summaries: Sequence[tuple[str, Summary, float]] = (
         ("least", min, min(low)),
-        ("mean", fmean, stated("saba", "slowdown-25-mean").value),
+        ("mean", fmean, find_statement("saba", "slowdown-25-mean").value),
         ("most", max, max(low)),
     )
     if len(cohort.by_sensitivity(LOW)) < 2:
@@ -84,7 +73,7 @@ def _spread_rows(cohort: Cohort) -> list[Observation]:
             lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
             theirs,
         )
-        for name, summary, theirs in told
+        for name, summary, theirs in summaries
     ]
 
 
@@ -97,7 +86,7 @@ def _own_rows(cohort: Cohort) -> list[Observation]:
             lambda records, n=name, s=share: mean_at(  # type: ignore[misc]
                 records[cohort.setting(n)], SLOWDOWN, s
             ),
-            stated_slowdowns(share).get(cohort.alike.get(name, "")),
+            find_slowdowns(share).get(cohort.alike.get(name, "")),
         )
         for name in cohort.applications
         for share in (HIGH, LOW)
@@ -108,31 +97,31 @@ def _own_rows(cohort: Cohort) -> list[Observation]:
 
 
 def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float, str]:
-    there = cohort.by_sensitivity(share)
-    if len(there) < 2:
+    applications = cohort.by_sensitivity(share)
+    if len(applications) < 2:
         raise Unavailable(
             f"fewer than two applications were profiled at {_percent(share)} of the link"
         )
     slowdowns = _all_at(cohort, records, share)
-    told = (
-        f"with {_percent(share)} from {slowdowns[0]:.2f} ({there[0].name}) to "
-        f"{slowdowns[-1]:.2f} ({there[-1].name})"
+    text = (
+        f"with {_percent(share)} from {slowdowns[0]:.2f} ({applications[0].name}) to "
+        f"{slowdowns[-1]:.2f} ({applications[-1].name})"
     )
-    return slowdowns[0], slowdowns[-1], told
+    return slowdowns[0], slowdowns[-1], text
 
 
-def _not_equal(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_quarter(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        least, most, told = _ends(cohort, records, LOW)
-        return Verdict(holds=most >= APART * least, evidence=told)
+        least, most, text = _ends(cohort, records, LOW)
+        return Verdict(holds=most >= APART * least, evidence=text)
 
     return judge
 
 
-def _noticed_by_some(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_three_quarters(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
-        least, most, told = _ends(cohort, records, HIGH)
-        return Verdict(holds=most > NOTICED and least < UNNOTICED, evidence=told)
+        least, most, text = _ends(cohort, records, HIGH)
+        return Verdict(holds=most > NOTICED and least < UNNOTICED, evidence=text)
 
     return judge
 
@@ -145,14 +134,14 @@ def _claims(cohort: Cohort) -> tuple[Claim, ...]:
             place=TABLE.place,
             source="measurement",
             system=cohort.system,
-            judge=_not_equal(cohort),
+            judge=_judge_quarter(cohort),
         ),
         Claim(
             statement="A quarter of the link less slows some considerably and others not at all.",
             place=TABLE.place,
             source="measurement",
             system=cohort.system,
-            judge=_noticed_by_some(cohort),
+            judge=_judge_three_quarters(cohort),
         ),
     )
 
@@ -164,25 +153,18 @@ def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
         names = [app.name for app in cohort.by_sensitivity(LOW)]
         for number, share in enumerate((HIGH, LOW)):
-            there = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
-            heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in there]
-            x = np.array([names.index(n) for n in there]) + 0.4 * (number - 0.5)
+            shown = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
+            heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in shown]
+            x = np.array([names.index(n) for n in shown]) + 0.4 * (number - 0.5)
             ax.bar(x, heights, width=0.37, color=COLOURS[number], label=f"ours, {_percent(share)}")
-        theirs = [str(name) for name in TABLE.cells("workload")]
+        workloads = [str(name) for name in TABLE.cells("workload")]
         for number, share in enumerate((HIGH, LOW)):
-            seen = stated_slowdowns(share)
-            ax.plot(
-                [len(names) + theirs.index(n) + 0.4 * (number - 0.5) for n in seen],
-                list(seen.values()),
-                "so"[number],
-                markersize=7,
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED,
-                markeredgewidth=1.6,
-                label=f"published, {_percent(share)}",
-            )
+            slowdowns = find_slowdowns(share)
+            xs = [len(names) + workloads.index(n) + 0.4 * (number - 0.5) for n in slowdowns]
+            points = zip(xs, slowdowns.values(), strict=True)
+            draw_published(ax, points, f"published, {_percent(share)}", "so"[number], 7)
         ax.axhline(1, color="#9CA3AF", linewidth=0.8)
-        labels = [*names, *theirs]
+        labels = [*names, *workloads]
         ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
         ax.set_ylim(bottom=0)
         ax.set_xlabel("application")
@@ -201,7 +183,7 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
         paper=SABA_PAPER,
         place="Figure 3.1, 3.2",
         system=cohorts[0].system,
-        points=tuple(observed(c, app) for c in cohorts for app in c.applications.values()),
+        points=tuple(application_point(c, app) for c in cohorts for app in c.applications.values()),
         observations=tuple(row for c in cohorts for row in (*_spread_rows(c), *_own_rows(c))),
         claims=tuple(claim for c in several for claim in _claims(c)),
         panels=tuple(map(_bars, cohorts)),
@@ -214,4 +196,4 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_1 = fig3_1((recorded_here(),))
+FIG3_1 = fig3_1((recorded_cohort(),))

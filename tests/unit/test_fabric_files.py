@@ -140,6 +140,16 @@ def test_the_papers_fabric_survives_all_writers():
     assert read_lft(write_lft(fabric), bare) == fabric.routes
 
 
+def test_new_addresses_avoid_those_in_use_and_leave_room_for_the_guids_of_ports():
+    bare = one_switch(3)
+    first, *others = bare.nodes
+    taken = replace(first, lid=2, guid="0x0000000000100010")
+    nodes = with_addresses(replace(bare, nodes=(taken, *others))).nodes
+    assert nodes[0] == taken
+    assert [node.lid for node in nodes] == [2, 1, 3, 4]
+    assert [int(node.guid, 16) for node in nodes[1:]] == [0x100000, 0x100020, 0x100030]
+
+
 def test_lanes_and_delay_from_outside_hold_for_dumps_only(tmp_path):
     fabric = read_fabric(DATA / "leaf_spine.ibnet", lanes=4, delay="30 ns")
     assert fabric.lanes == 4

@@ -80,7 +80,9 @@ def test_the_path_to_oneself_is_empty():
 def test_a_routing_loop_is_named():
     fabric = two_hops(1, 1)
     looped = replace(fabric, routes=Routes.from_ports(np.array([[1, 2], [2, 2]])))
-    with pytest.raises(InputError, match="packets to h1 loop through switch0 -> switch1 -> switch0"):
+    with pytest.raises(
+        InputError, match="packets to h1 loop through switch0 -> switch1 -> switch0"
+    ):
         path(looped, 0, 1)
 
 

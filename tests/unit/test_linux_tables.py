@@ -167,7 +167,7 @@ def test_a_class_that_someone_has_changed_is_foreign_and_is_mended(
     kernel.take(qdisc.pack_class(INDEX, bent, flags=qdisc.CHANGE))
     found = read(kernel)
     assert isinstance(found, Foreign)
-    assert found.what.startswith(told)
+    assert found.description.startswith(told)
     kernel.request(messages_to(kernel, PLAIN), "")
     assert read(kernel) == PLAIN
 

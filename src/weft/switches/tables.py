@@ -1,9 +1,9 @@
-"""What a port is told, as values, and what every driver can do with them.
+"""Tables of a port as values, and the contract of the drivers that program them.
 
 A packet has a level (a service level, a DSCP); the port has a queue for each level and a weight for
 each queue, in the units of its scheduler. Level 0 is traffic that nobody manages. A queue of weight
-0 is not served: no level may lie in one, or its packets would wait for ever. A port is told all of
-its levels and queues at once, so that what was written is what is read.
+0 is not served: no level may be in one, or its packets would wait for ever. A port gets all of its
+levels and queues at once, so that what was written is what is read.
 Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its part
 `PortProgrammer`.
 """
@@ -58,17 +58,17 @@ class Tables:
             if self.lane.limit < 0:
                 raise InputError("latency lane", f"limit {self.lane.limit}", "use 0 or more")
 
-    def _check_served(self, what: str, queue: int) -> None:
+    def _check_served(self, where: str, queue: int) -> None:
         if not 0 <= queue < len(self.weights):
             problem = f"queue {queue}, and there are {len(self.weights)}"
-            raise InputError(what, problem, "name a queue that is there")
+            raise InputError(where, problem, "name an existing queue")
         if self.weights[queue] == 0:
-            raise InputError(what, f"queue {queue} has weight 0", "give it one, or it starves")
+            raise InputError(where, f"queue {queue} has weight 0", "give it one, or it starves")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What a port can be told; `units` are those of the whole link (HTB: kbit/s)."""
+    """What tables a port can have; `units` are those of the whole link (HTB: kbit/s)."""
 
     scheduler: Literal["vlarb", "htb"]
     levels: int
@@ -79,16 +79,16 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What a port holds and `Tables` cannot say: somebody else's. A write replaces it."""
+    """Content that `Tables` cannot express: somebody else's. A write replaces it."""
 
-    what: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A port that did not do what was asked; unless `problem` says so it has what it had.
+    """A port whose operation failed. Unless `problem` says otherwise, its tables are unchanged.
 
-    The problem does not name the port: who tells it does.
+    The problem does not name the port: the caller knows it.
     """
 
     problem: str
@@ -158,11 +158,11 @@ def refuse_release(driver: str) -> NoReturn:
 
 
 def find_misfit(tables: Tables, ability: Ability) -> str | None:
-    """Why no port of this ability can be told these tables; None if one may."""
-    for what, given, there in (
+    """Why no port of this ability can have these tables; None if one may."""
+    for noun, wanted, available in (
         ("levels", len(tables.queue_of), ability.levels),
         ("queues", len(tables.weights), ability.queues),
     ):
-        if given != there:
-            return f"tables of {given} {what}, and the port has {there}"
+        if wanted != available:
+            return f"tables of {wanted} {noun}, and the port has {available}"
     return None

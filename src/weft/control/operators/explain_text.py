@@ -122,7 +122,8 @@ def _format_gain(account: ApplicationAccount) -> str:
 
 
 def _format_reasons(state: State, account: PortAccount) -> str:
-    count, total = len(account.applications), sum(own.slowdown for own in account.applications)
+    slowdowns = [application.slowdown for application in account.applications]
+    count, total = len(slowdowns), sum(slowdowns)
     lines = [
         f"Why: of all splits of {account.managed_share:.0%} of the link this one makes the total "
         f"predicted slowdown least, {total:.3f} for {count}{_format_gap(account)}.",

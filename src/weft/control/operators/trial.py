@@ -113,7 +113,7 @@ def build_scenario(
         port: _scenario_tables(tables.get(_port_name(fabric, port)), lane_of, scheduler)
         for port in used
     }
-    common = Counter(tuple(one["sl2vl"]) for one in port_tables.values()).most_common(1)[0][0]
+    common = Counter(tuple(entry["sl2vl"]) for entry in port_tables.values()).most_common(1)[0][0]
     duration_ps = _duration_ps(fabric, port_tables)
     data = {
         "name": f"trial of {len(flows)} flows",
@@ -123,7 +123,7 @@ def build_scenario(
         "fabric": {"toml": write_toml(replace(fabric, lanes=len(lane_of)))},
         "lanes": {
             "sl2vl": list(common),
-            "port": [_port_entry(fabric, port, one, common) for port, one in port_tables.items()],
+            "port": [_port_entry(fabric, p, entry, common) for p, entry in port_tables.items()],
         },
         "traffic": [_traffic(n, flow) for n, flow in enumerate(flows)],
     }

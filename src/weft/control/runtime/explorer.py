@@ -121,7 +121,7 @@ class Explorer:
         answers = switches.abilities(names)
         # A port that does not answer now can still do what it could.
         abilities = {} if self._fabric is None else dict(self._fabric.abilities)
-        abilities |= {name: own for name, own in answers.items() if isinstance(own, Ability)}
+        abilities |= {n: answer for n, answer in answers.items() if isinstance(answer, Ability)}
         return FabricChanged(
             fabric=fabric,
             abilities={name: abilities[name] for name in names if name in abilities},

@@ -164,7 +164,7 @@ class Reconciler:
             targets = self._tracker.pending_targets(names)
         if targets:
             contents = _call(targets, driver.write)
-            checked = {name: _compare(contents.get(name), own) for name, own in targets.items()}
+            checked = {n: _compare(contents.get(n), target) for n, target in targets.items()}
             self._record(checked, targets)
         with self._changed:
             self._tracker.give_back(names)
@@ -216,5 +216,5 @@ def _format_more(items: Collection[object]) -> str:
 
 def _format(content: Tables | Foreign) -> str:
     if isinstance(content, Foreign):
-        return content.what
+        return content.description
     return f"weights {' '.join(map(str, content.weights))}"

@@ -40,8 +40,8 @@ class TableWatch:
         names = self._table.names()
         removed = [name for name in self._signatures if name not in names]
         for name in removed:
-            for known in (self._signatures, self.models, self.problems):
-                known.pop(name, None)
+            for entries in (self._signatures, self.models, self.problems):
+                entries.pop(name, None)
         changes = [ModelChanged(name=name, model=None) for name in removed]
         for name in names:
             model = self._read(name)

@@ -93,7 +93,7 @@ def _last_ports(state: State, connection: Connection) -> tuple[PortName, ...] | 
 def _build_plan(old: State, new: State, policy: Policy, ports: _PortsByConnection) -> Plan:
     connections = new.connections.values()
     if old.plan is None or not _has_same_ports(old, new):
-        paths = [_path(own, ports[own.id]) for own in connections if ports[own.id]]
+        paths = [_path(link, ports[link.id]) for link in connections if ports[link.id]]
         return build_plan(policy, paths)
     changes: list[tuple[ConnectionPath, int]] = []
     for connection in connections:

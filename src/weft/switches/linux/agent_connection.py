@@ -108,7 +108,7 @@ def encode_result(number: int, value: Ability | Tables | Foreign | Failed) -> Po
     if isinstance(value, Failed):
         return PortResult(number, failed=value.problem)
     if isinstance(value, Foreign):
-        return PortResult(number, foreign=value.what)
+        return PortResult(number, foreign=value.description)
     if isinstance(value, Tables):
         return PortResult(number, tables=value)
     return PortResult(number, ability=value)

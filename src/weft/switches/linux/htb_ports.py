@@ -276,7 +276,7 @@ class Ports:
     ) -> InputError:
         where = str(port.end)
         if isinstance(had, Foreign):
-            return InputError(where, f"was damaged ({had.what}), and is not mended: {error}")
+            return InputError(where, f"was damaged ({had.description}), and is not mended: {error}")
         try:
             now = htb.read_tree(self._link, port.index, port.root)
             self._change_tree(port, now, had, link_bps)

@@ -2,7 +2,7 @@
 
 Machines are noisy: each figure is the median of runs that took turns, and the spread is shown.
 Figures go to bench/latest.jsonl. `--quick` runs each of ours once, without the peers and the
-largest, and writes nothing.
+largest, and writes nothing. `tune --emulated` compares the tuner's stages on emulated machines.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.infiniband import infiniband
 from bench.measure import measure
 from bench.simulate import simulate
 from bench.tune import tune
+from bench.tune_emulated import tune_emulated
 from bench.wide import wide
 
 HALVES = {
@@ -38,7 +39,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="ours, once each, without the largest; writes nothing"
     )
+    parser.add_argument(
+        "--emulated",
+        action="store_true",
+        help="tune: its stages on emulated machines; writes nothing",
+    )
     args = parser.parse_args(argv)
+    if args.emulated:
+        if args.half != "tune":
+            parser.error("--emulated is for tune: python -m bench tune --emulated")
+        tune_emulated(args.quick)
+        return 0
     for half in HALVES[args.half]:
         figures = half(args.quick)
         if not args.quick:

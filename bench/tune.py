@@ -26,8 +26,8 @@ from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.records.record_text import format_table
-from weft.tune.search.over_fabric import Measuring, Prepared, prepare
-from weft.tune.search.space import Choice, Observed, candidates_of
+from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare
+from weft.tune.search.space import Candidate, MeasuredPoint, list_candidates
 from weft.tune.search.tuning import Interval, Tuning, mean_interval
 from weft.tune.search.tuning_text import level_text
 
@@ -68,7 +68,7 @@ class Swept:
 
     points: int
     highest: float  # of single points: luck is in it
-    best: Choice
+    best: Candidate
     seconds: float
 
 
@@ -104,11 +104,11 @@ class Outcome:
 class _Timed:
     """Measuring, and how long it took in all."""
 
-    def __init__(self, measuring: Measuring) -> None:
+    def __init__(self, measuring: PointMeasurer) -> None:
         self._measuring = measuring
         self.seconds = 0.0
 
-    def __call__(self, setting: Choice, stage: str) -> Observed:
+    def __call__(self, setting: Candidate, stage: str) -> MeasuredPoint:
         started = time.monotonic()
         try:
             return self._measuring(setting, stage)
@@ -179,10 +179,10 @@ def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
     return found
 
 
-def _swept(prepared: Prepared, peer: Peer, effort: Effort) -> Swept:
+def _swept(prepared: PreparedTuning, peer: Peer, effort: Effort) -> Swept:
     """Every point once; then its best few in turns, fewer of them oftener."""
     measuring = _Timed(prepared.measuring(peer, lambda _: None))
-    every = candidates_of(prepared.space)
+    every = list_candidates(prepared.space)
     _say(f"{prepared.space.over}: sweep of {len(every)} points")
     values: dict[int, float] = {}
     for number, place in enumerate(np.random.default_rng(SEED).permutation(len(every))):
@@ -192,7 +192,7 @@ def _swept(prepared: Prepared, peer: Peer, effort: Effort) -> Swept:
             _say(f"left out: {error}")
         if number % 100 == 99:
             _say(f"{number + 1} of {len(every)}, {measuring.seconds:.0f} s")
-    left: list[Choice] = [every[place] for place in sorted(values, key=lambda p: -values[p])]
+    left: list[Candidate] = [every[place] for place in sorted(values, key=lambda p: -values[p])]
     seconds = measuring.seconds
     for settings, rounds in effort.finals:
         left = left[:settings]
@@ -211,7 +211,9 @@ def _tuned(
     return prepared.run_with(timed), timed.seconds
 
 
-def _in_turns(measuring: _Timed | Measuring, settings: Sequence[Choice], rounds: int) -> FloatArray:
+def _in_turns(
+    measuring: _Timed | PointMeasurer, settings: Sequence[Candidate], rounds: int
+) -> FloatArray:
     """Logarithms, a row for each round; every round has an order of its own."""
     random = np.random.default_rng(SEED)
     logs = np.empty((rounds, len(settings)))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from weft.records import Provenance, Record, Scalar
 from weft.tune.rules.evidence import Row
-from weft.tune.rules.read_evidence import evidence_of
+from weft.tune.rules.read_evidence import gather_evidence
 
 # Within a factor of two, as repetitions are.
 SPEEDS = st.floats(1e9, 1.9e9)
@@ -36,13 +36,15 @@ def test_the_order_of_records_does_not_matter(
     records = [record(*run) for run in runs]
     other = records.copy()
     shuffle.shuffle(other)
-    assert spreads(evidence_of(records).rows) == spreads(evidence_of(other).rows)
+    assert spreads(gather_evidence(records).rows) == spreads(gather_evidence(other).rows)
 
 
 @given(RUNS)
 def test_the_same_record_twice_is_one_observation(runs: list[tuple[int, float]]) -> None:
     records = [record(*run) for run in runs]
-    assert spreads(evidence_of(records).rows) == spreads(evidence_of(records + records).rows)
+    assert spreads(gather_evidence(records).rows) == spreads(
+        gather_evidence(records + records).rows
+    )
 
 
 @given(st.lists(SPEEDS, min_size=2, max_size=8, unique=True), st.floats(0, 1))
@@ -50,8 +52,8 @@ def test_a_repetition_between_the_others_never_widens_the_spread(
     speeds: list[float], place: float
 ) -> None:
     between = min(speeds) + place * (max(speeds) - min(speeds))
-    (before,) = evidence_of([record(1, s) for s in speeds]).rows
-    (after,) = evidence_of([record(1, s) for s in (*speeds, between)]).rows
+    (before,) = gather_evidence([record(1, s) for s in speeds]).rows
+    (after,) = gather_evidence([record(1, s) for s in (*speeds, between)]).rows
     assert before.throughput_Bps is not None
     assert after.throughput_Bps is not None
     assert after.throughput_Bps.high - after.throughput_Bps.low <= (

@@ -21,7 +21,7 @@ from weft.records import (
     write_records,
 )
 from weft.tune.rules.evidence import Evidence, Row, families, points
-from weft.tune.rules.read_evidence import TIME_LOST, evidence_of, read_evidence
+from weft.tune.rules.read_evidence import TIME_LOST, gather_evidence, read_evidence
 
 
 @pytest.fixture(scope="module")
@@ -80,14 +80,14 @@ def test_cpu_seconds_per_byte_are_those_of_the_timed_loop_over_its_payload(peer:
     run = bandwidth(peer, over="tcp", size="64 KiB", depth=4, count=2000, warmup=10)
     used = [run.record.quantities[f"cpu.{part}"] for part in ("user", "system")]
     seconds = sum(q.value for q in used if isinstance(q, Scalar))
-    row = only(evidence_of(run.records), "bandwidth")
+    row = only(gather_evidence(run.records), "bandwidth")
     assert row.cpu_s_per_byte is not None
     assert row.cpu_s_per_byte.median == pytest.approx(seconds / (2000 * 65536))
 
 
 def test_latency_over_a_known_delay_is_the_delay() -> None:
     run = latency(None, over="delay", delay={"wire": "200 us"}, size=16, count=50, warmup=5)
-    row = only(evidence_of(run.records), "latency")
+    row = only(gather_evidence(run.records), "latency")
     assert row.p50_us is not None
     assert 200 <= row.p50_us.median < 2000
     assert row.setting.other == (("delay_wire", "200 us"),)
@@ -103,7 +103,7 @@ def test_every_test_gives_rows() -> None:
         transfer(None, total=4096, size=64, outstanding=2, signal_every=2, **short),
         saturation(None, duration="5 ms", steps=2, **short),
     ]
-    evidence = evidence_of([record for run in runs for record in run.records])
+    evidence = gather_evidence([record for run in runs for record in run.records])
     tests = {row.setting.test for row in evidence.rows}
     assert tests == {
         "latency",
@@ -131,7 +131,7 @@ def test_a_receiver_that_drained_a_backlog_did_not_receive_faster_than_was_sent(
         "sender.throughput": Scalar(3.8e9, "b/s"),
         "message_rate": Scalar(5.5, "M/s"),
     }
-    (row,) = evidence_of([replace(stream(1.0), quantities=seen)]).rows
+    (row,) = gather_evidence([replace(stream(1.0), quantities=seen)]).rows
     assert row.throughput_Bps is not None
     assert row.throughput_Bps.median == pytest.approx(3.8e9 / 8)
     assert row.messages_per_s is not None
@@ -140,7 +140,7 @@ def test_a_receiver_that_drained_a_backlog_did_not_receive_faster_than_was_sent(
 
 def test_repetitions_share_a_row_and_keep_their_spread() -> None:
     records = [stream(8e9 * n, repetition=i) for i, n in enumerate((1.0, 1.2, 1.1), 1)]
-    (row,) = evidence_of(records).rows
+    (row,) = gather_evidence(records).rows
     assert row.throughput_Bps is not None
     assert row.throughput_Bps.values == pytest.approx((1e9, 1.1e9, 1.2e9))
     assert row.throughput_Bps.relative == pytest.approx(0.2 / 2.2)
@@ -148,7 +148,7 @@ def test_repetitions_share_a_row_and_keep_their_spread() -> None:
 
 def test_rate_and_bandwidth_are_the_same_streams() -> None:
     records = [stream(8e9, depth=8), stream(8.8e9, name="rate", depth=8)]
-    (row,) = evidence_of(records).rows
+    (row,) = gather_evidence(records).rows
     assert row.throughput_Bps is not None
     assert row.throughput_Bps.n == 2
 
@@ -156,7 +156,7 @@ def test_rate_and_bandwidth_are_the_same_streams() -> None:
 def test_families_differ_in_the_named_setting_alone() -> None:
     records = [stream(1e9 * d, depth=d) for d in (16, 4, 1)]
     records += [stream(1e9, depth=4, wait="block")]
-    evidence = evidence_of(records)
+    evidence = gather_evidence(records)
     (by_depth,) = families(evidence.rows, "depth")
     assert [row.setting.depth for row in by_depth] == [1, 4, 16]
     (by_wait,) = families(evidence.rows, "wait")
@@ -178,17 +178,17 @@ def test_a_header_alone_is_refused(tmp_path: Path) -> None:
 def test_simulations_are_not_measurements() -> None:
     simulated = Record(kind="simulation", name="x", provenance=Provenance(weft_version="0"))
     with pytest.raises(InputError, match=r"no measurements of a test .1 of kind simulation."):
-        evidence_of([simulated])
+        gather_evidence([simulated])
 
 
 def test_several_transports_are_refused_until_one_is_chosen() -> None:
     records = [stream(1e9), stream(9e9, over="ofi:shm")]
     with pytest.raises(InputError, match=r"2 kinds of over .ofi:shm, tcp.*choose one with --over"):
-        evidence_of(records)
-    chosen = evidence_of(records, over="ofi:shm")
+        gather_evidence(records)
+    chosen = gather_evidence(records, over="ofi:shm")
     assert [row.setting.over for row in chosen.rows] == ["ofi:shm"]
     with pytest.raises(InputError, match=r"present: ofi:shm, tcp"):
-        evidence_of(records, over="verbs")
+        gather_evidence(records, over="verbs")
 
 
 def test_several_hosts_are_refused(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_several_hosts_are_refused(tmp_path: Path) -> None:
 
 def test_several_peers_are_refused() -> None:
     with pytest.raises(InputError, match=r"2 peers .local, node7:18000."):
-        evidence_of([stream(1e9), stream(1e9, peer="node7:18000")])
+        gather_evidence([stream(1e9), stream(1e9, peer="node7:18000")])
 
 
 def test_records_that_contradict_each_other_are_refused_by_name(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_records_that_contradict_each_other_are_refused_by_name(tmp_path: Path) 
 
 def test_latencies_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InputError, match=r"p50_us is 5.* and 50"):
-        evidence_of([timed(5_000_000), timed(50_000_000)])
+        gather_evidence([timed(5_000_000), timed(50_000_000)])
 
 
 def test_a_noisy_host_may_differ_more_where_all_its_repetitions_do() -> None:
@@ -230,8 +230,8 @@ def test_a_noisy_host_may_differ_more_where_all_its_repetitions_do() -> None:
     noisy = [stream(8e9 * n, depth=d) for d in (1, 2, 4, 8) for n in (1.0, 2.0)]
     odd = [stream(8e9, depth=16), stream(32e9, depth=16)]
     with pytest.raises(InputError, match=r"a factor 4.0 apart"):
-        evidence_of(quiet + odd)
-    assert len(evidence_of(noisy + odd).rows) == 5
+        gather_evidence(quiet + odd)
+    assert len(gather_evidence(noisy + odd).rows) == 5
 
 
 def test_records_that_tell_of_a_noisy_host_may_differ_by_the_time_it_lost() -> None:
@@ -239,8 +239,8 @@ def test_records_that_tell_of_a_noisy_host_may_differ_by_the_time_it_lost() -> N
     fast, slow = stream(8e9), stream(8e9 / 6)
     lost = {"host": [{"fact": "time lost to hiccups, %", "value": 60.0}]}
     with pytest.raises(InputError, match=r"a factor 6\.0 apart"):
-        evidence_of([fast, slow])
-    assert len(evidence_of([fast, replace(slow, tables=lost)]).rows) == 1
+        gather_evidence([fast, slow])
+    assert len(gather_evidence([fast, replace(slow, tables=lost)]).rows) == 1
 
 
 def test_a_measurement_tells_the_time_it_lost_by_the_name_that_is_looked_for() -> None:
@@ -256,22 +256,22 @@ def test_runs_that_ended_early_are_left_out_and_told() -> None:
         notes=["ended: interrupted"],
         provenance=Provenance(weft_version="0"),
     )
-    evidence = evidence_of([stream(1e9), cut])
+    evidence = gather_evidence([stream(1e9), cut])
     assert len(evidence.rows) == 1
     assert evidence.left_out == ("1 record of runs that ended early",)
     with pytest.raises(InputError, match=r"all 1 records are of runs that ended early"):
-        evidence_of([cut])
+        gather_evidence([cut])
 
 
 def test_settings_of_another_system_are_left_out_and_told() -> None:
     records = [stream(1e9, depth=d) for d in (1, 2)] + [stream(1e9, nagle=True)]
-    evidence = evidence_of(records)
+    evidence = gather_evidence(records)
     assert len(evidence.rows) == 2
     assert evidence.left_out == ("1 record with nagle=True, where the others have defaults",)
 
 
 def test_too_few_points_for_a_fit_are_refused_with_the_command_that_measures_more() -> None:
-    rows = evidence_of([stream(1e9, depth=d) for d in (1, 4)]).rows
+    rows = gather_evidence([stream(1e9, depth=d) for d in (1, 4)]).rows
     with pytest.raises(InputError, match=r"2 values of depth \(1, 4\), but the fit needs 3; mea"):
         points(rows, "throughput_Bps", "depth", 3, "weft bandwidth --sweep depth=1..64*2", "x")
     assert len(points(rows, "throughput_Bps", "depth", 2, "", "x")) == 2

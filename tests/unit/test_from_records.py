@@ -8,8 +8,8 @@ import pytest
 from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
 from weft.tune.rules.evidence import Evidence
-from weft.tune.rules.read_evidence import evidence_of
-from weft.tune.search.from_records import nearest, tune_records
+from weft.tune.rules.read_evidence import gather_evidence
+from weft.tune.search.from_records import nearest_records, tune_records
 from weft.tune.search.goal import GOALS
 from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, stored_record
 from weft.tune.search.tuning_text import stored_text
@@ -45,7 +45,7 @@ def swept(scale: float = 1.0, skip: tuple[int, int, str] | None = None) -> list[
 
 
 def test_the_best_of_a_full_sweep_is_recommended() -> None:
-    tuning = tune_records(evidence_of(swept()), THROUGHPUT).tuning
+    tuning = tune_records(gather_evidence(swept()), THROUGHPUT).tuning
     chosen = tuning.recommendation
     best = max(row.value for row in tuning.rows)
     at = chosen.setting
@@ -55,14 +55,14 @@ def test_the_best_of_a_full_sweep_is_recommended() -> None:
 
 
 def test_a_setting_without_a_record_can_be_recommended() -> None:
-    stored = tune_records(evidence_of(swept(skip=(262144, 64, "spin"))), THROUGHPUT)
+    stored = tune_records(gather_evidence(swept(skip=(262144, 64, "spin"))), THROUGHPUT)
     at = stored.tuning.recommendation.setting
     gives = speed_Bps(int(at["size_bytes"] or 0), int(at["depth"] or 0), str(at["wait"]))
     assert gives >= 0.95 * speed_Bps(262144, 64, "spin")
 
 
 def test_nothing_is_confirmed_and_the_text_says_so() -> None:
-    evidence = evidence_of(swept())
+    evidence = gather_evidence(swept())
     stored = tune_records(evidence, THROUGHPUT)
     assert stored.tuning.confirmation == ()
     assert stored.tuning.schedule is None
@@ -76,19 +76,19 @@ def test_nothing_is_confirmed_and_the_text_says_so() -> None:
 
 
 def test_the_nearest_records_are_those_at_the_recommendation_first() -> None:
-    tuning = tune_records(evidence_of(swept()), THROUGHPUT).tuning
-    first = nearest(tuning)[0]
+    tuning = tune_records(gather_evidence(swept()), THROUGHPUT).tuning
+    first = nearest_records(tuning)[0]
     assert dict(first.setting) == tuning.recommendation.setting
 
 
 def test_only_what_the_records_vary_is_a_choice() -> None:
-    space = tune_records(evidence_of(swept()), THROUGHPUT).tuning.space
+    space = tune_records(gather_evidence(swept()), THROUGHPUT).tuning.space
     assert [factor.name for factor in space.factors] == ["size_bytes", "depth", "wait"]
-    assert any("qps" in refused.name for refused in space.refused)
+    assert any("qps" in refused.name for refused in space.refusals)
 
 
 def test_choices_can_be_limited() -> None:
-    stored = tune_records(evidence_of(swept()), THROUGHPUT, {"depth": [1, 8]})
+    stored = tune_records(gather_evidence(swept()), THROUGHPUT, {"depth": [1, 8]})
     assert stored.tuning.recommendation.setting["depth"] == 8
 
 
@@ -97,7 +97,7 @@ def test_records_win_where_all_repetitions_beat_the_model() -> None:
     odd = {"size_bytes": 16384, "depth": 8, "wait": "block"}
     records = [r for r in swept() if dict(r.settings) | odd != dict(r.settings)]
     records += [record(4.9e10, n, **odd) for n in (1, 2)]
-    evidence = evidence_of(records)
+    evidence = gather_evidence(records)
     stored = tune_records(evidence, THROUGHPUT)
     assert stored.tuning.recommendation.setting == odd
     if not stored.by_model:
@@ -106,14 +106,14 @@ def test_records_win_where_all_repetitions_beat_the_model() -> None:
 
 def test_records_of_another_operation_are_left_out_and_told() -> None:
     tagged = [record(1e9, size_bytes=4096, depth=8, op="tagged")]
-    stored = tune_records(evidence_of([*swept(), *tagged]), THROUGHPUT)
+    stored = tune_records(gather_evidence([*swept(), *tagged]), THROUGHPUT)
     assert stored.left_out == ("1 record with op tagged (used: op send)",)
 
 
 def test_too_few_settings_are_refused_with_the_command_that_measures_more() -> None:
     few = [record(1e9, size_bytes=4096, depth=d) for d in (1, 8)]
     with pytest.raises(InputError) as refused:
-        tune_records(evidence_of(few), THROUGHPUT)
+        tune_records(gather_evidence(few), THROUGHPUT)
     told = str(refused.value)
     assert "2 settings measured, but a model needs 4 or more" in told
     assert "weft bandwidth local --over tcp --sweep size=" in told
@@ -121,7 +121,7 @@ def test_too_few_settings_are_refused_with_the_command_that_measures_more() -> N
 
 def test_a_goal_that_no_record_measured_is_refused() -> None:
     with pytest.raises(InputError, match=r"goal latency: 0 settings.*weft latency local"):
-        tune_records(evidence_of(swept()), GOALS["latency"])
+        tune_records(gather_evidence(swept()), GOALS["latency"])
 
 
 def test_the_message_rate_is_of_one_size() -> None:
@@ -137,7 +137,7 @@ def test_the_message_rate_is_of_one_size() -> None:
         for depth in (1, 4, 16, 64)
         for wait, slow in (("spin", 1.0), ("block", 0.5))
     ]
-    stored = tune_records(evidence_of(records), GOALS["message-rate"])
+    stored = tune_records(gather_evidence(records), GOALS["message-rate"])
     assert stored.tuning.space.fixed == {"size_bytes": 64}
     assert stored.tuning.recommendation.setting["wait"] == "spin"
     assert stored.left_out == ("8 records with size 4 KiB (used: size 64 B)",)
@@ -148,6 +148,6 @@ def test_the_order_of_records_does_not_change_the_recommendation() -> None:
         found = tune_records(evidence, THROUGHPUT).tuning.recommendation
         return found.setting, found.predicted
 
-    forward, backward = chosen(evidence_of(swept())), chosen(evidence_of(swept()[::-1]))
+    forward, backward = chosen(gather_evidence(swept())), chosen(gather_evidence(swept()[::-1]))
     assert forward[0] == backward[0]
     assert math.isclose(forward[1], backward[1])

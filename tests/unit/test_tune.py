@@ -25,19 +25,19 @@ from weft.tune.search.recommend import recommend
 from weft.tune.search.space import (
     DECISIVE,
     SHARING,
-    Choice,
-    Here,
-    Observed,
+    Candidate,
+    HostLimits,
+    MeasuredPoint,
     Space,
-    candidates_of,
-    space_for,
+    build_space,
+    list_candidates,
 )
-from weft.tune.search.surface import surface
+from weft.tune.search.surface import fit_surface
 from weft.tune.search.tuning import Observe, Stopped, Tuning, mean_interval, tune
 from weft.tune.search.tuning_figures import tuning_sections
 from weft.tune.search.tuning_record import tuning_record
 
-HERE = Here(
+HERE = HostLimits(
     transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30, size_bytes=64
 )
 FEW = {"size": "16K..1M*4", "qps": "1,2", "post-list": "1", "offset": "0", "cpu": "-1"}
@@ -45,7 +45,7 @@ THROUGHPUT = GOALS["throughput"]
 
 
 def few() -> Space:
-    return space_for(THROUGHPUT, HERE, FEW)
+    return build_space(THROUGHPUT, HERE, FEW)
 
 
 def brief(space: Space, transport: str) -> Schedule:
@@ -53,7 +53,7 @@ def brief(space: Space, transport: str) -> Schedule:
     return schedule(space, transport, budget_s=80)
 
 
-def truth(setting: Choice) -> float:
+def truth(setting: Candidate) -> float:
     """A window over 30 us, 2 us and 0.25 ns/B of work, a cache of 4 MB, threads that share."""
     size, depth, qps, threads = (int(setting[n]) for n in ("size_bytes", "depth", "qps", "threads"))  # type: ignore[arg-type]
     held = size * depth * qps * threads
@@ -66,15 +66,15 @@ def truth(setting: Choice) -> float:
 def noisy(relative: float, seed: int) -> Observe:
     random = np.random.default_rng(seed)
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         value = truth(setting) * float(np.exp(relative * random.standard_normal()))
-        return Observed(setting=setting, value=value, stage=stage)
+        return MeasuredPoint(setting=setting, value=value, stage=stage)
 
     return observe
 
 
 def test_a_spread_has_each_level_of_a_factor_as_often_as_any_other() -> None:
-    space = space_for(THROUGHPUT, HERE, {"size": "16K", "post-list": "1", "signal-every": "1"})
+    space = build_space(THROUGHPUT, HERE, {"size": "16K", "post-list": "1", "signal-every": "1"})
     settings = design(space, 27, 3, np.random.default_rng(1))
     default = space.key(space.default)
     spread = [s for s in settings if space.key(s) != default]
@@ -91,7 +91,7 @@ def test_a_spread_has_each_level_of_a_factor_as_often_as_any_other() -> None:
 
 
 def test_every_way_to_share_processors_and_connections_is_in_the_spread() -> None:
-    space = space_for(THROUGHPUT, replace(HERE, cpus=2), {})
+    space = build_space(THROUGHPUT, replace(HERE, cpus=2), {})
     plan = schedule(space, "tcp")
     settings = design(space, plan.spread, plan.centres, np.random.default_rng(3))
     ways = {tuple(setting[name] for name in SHARING) for setting in settings}
@@ -100,13 +100,13 @@ def test_every_way_to_share_processors_and_connections_is_in_the_spread() -> Non
 
 def test_a_setting_that_is_seldom_fast_is_not_taken_for_a_steady_one() -> None:
     """One way to share is steady; all others are as fast at times, and half as fast as often."""
-    space = space_for(THROUGHPUT, replace(HERE, cpus=2), FEW)
+    space = build_space(THROUGHPUT, replace(HERE, cpus=2), FEW)
     random = np.random.default_rng(5)
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         steady = (setting["wait"], setting["threads"], setting["qps"]) == ("block", 2, 1)
         value = 1e9 if steady else float(random.choice([1.1e9, 0.55e9]))
-        return Observed(setting=setting, value=value, stage=stage)
+        return MeasuredPoint(setting=setting, value=value, stage=stage)
 
     for seed in range(3):
         found = tune(observe, space, THROUGHPUT, schedule(space, "tcp"), seed=seed)
@@ -115,7 +115,7 @@ def test_a_setting_that_is_seldom_fast_is_not_taken_for_a_steady_one() -> None:
 
 
 def test_every_candidate_is_a_setting_that_the_test_takes() -> None:
-    for setting in candidates_of(few()):
+    for setting in list_candidates(few()):
         assert int(setting["signal_every"]) <= int(setting["depth"])  # type: ignore[arg-type]
         held = [int(setting[n]) for n in ("size_bytes", "depth", "qps", "threads")]  # type: ignore[arg-type]
         assert np.prod(held) <= 2**26
@@ -129,7 +129,7 @@ def tuned(seed: int) -> Tuning:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_recommendation_is_within_a_tenth_of_the_best_there_is(seed: int) -> None:
     found = tuned(seed)
-    best = max(truth(setting) for setting in candidates_of(few()))
+    best = max(truth(setting) for setting in list_candidates(few()))
     assert truth(found.recommendation.setting) >= 0.9 * best
     assert found.recommendation.setting["wait"] == "block"
     assert found.gain is not None
@@ -156,15 +156,15 @@ def test_without_noise_a_choice_that_changes_nothing_stays_at_its_default() -> N
 
 def test_less_is_better_for_latency() -> None:
     goal = GOALS["latency"]
-    space = space_for(goal, HERE, {})
+    space = build_space(goal, HERE, {})
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         value = (
             10.0
             * (1.5 if setting["wait"] == "block" else 1)
             * (0.8 if setting["inline_bytes"] else 1)
         )
-        return Observed(setting=setting, value=value, stage=stage)
+        return MeasuredPoint(setting=setting, value=value, stage=stage)
 
     found = tune(observe, space, goal, brief(space, "ofi"))
     assert found.recommendation.setting["wait"] == "spin"
@@ -177,9 +177,9 @@ def test_less_is_better_for_latency() -> None:
 def test_settings_that_lose_messages_are_not_recommended() -> None:
     space = few()
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         lost = 20.0 if int(setting["depth"]) > 4 else 0.0  # type: ignore[arg-type]
-        return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
+        return MeasuredPoint(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
     found = tune(observe, space, THROUGHPUT, brief(space, "udp"))
     lossy = [row for row in found.rows if not row.is_acceptable]
@@ -190,9 +190,9 @@ def test_settings_that_lose_messages_are_not_recommended() -> None:
 def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well() -> None:
     space = few()
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         lost = 20.0 if int(setting["depth"]) > 4 and random.random() < 0.5 else 0.0  # type: ignore[arg-type]
-        return Observed(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
+        return MeasuredPoint(setting=setting, value=truth(setting), stage=stage, lost_percent=lost)
 
     random = np.random.default_rng(3)
     found = tune(observe, space, THROUGHPUT, brief(space, "udp")).recommendation.setting
@@ -202,11 +202,11 @@ def test_a_setting_is_lossy_by_the_mean_of_its_rows_not_by_those_that_went_well(
 
 
 def test_a_level_that_is_only_probed_is_never_recommended_however_lucky_it_was() -> None:
-    space = space_for(THROUGHPUT, HERE, {**FEW, "offset": "0,1"})
+    space = build_space(THROUGHPUT, HERE, {**FEW, "offset": "0,1"})
 
-    def observe(setting: Choice, stage: str) -> Observed:
+    def observe(setting: Candidate, stage: str) -> MeasuredPoint:
         lucky = 10.0 if setting["offset_bytes"] else 1.0
-        return Observed(setting=setting, value=lucky * truth(setting), stage=stage)
+        return MeasuredPoint(setting=setting, value=lucky * truth(setting), stage=stage)
 
     found = tune(observe, space, THROUGHPUT, brief(space, "tcp"))
     assert any(row.setting["offset_bytes"] for row in found.rows)
@@ -215,12 +215,12 @@ def test_a_level_that_is_only_probed_is_never_recommended_however_lucky_it_was()
 
 def test_the_luck_that_let_a_setting_into_the_race_does_not_carry_it_to_the_last_heat() -> None:
     space, observe, calls = few(), noisy(0.02, 5), Counter[str]()
-    bad = next(s for s in candidates_of(space) if 0.8 < truth(s) / truth(space.default) < 0.95)
+    bad = next(s for s in list_candidates(space) if 0.8 < truth(s) / truth(space.default) < 0.95)
 
-    def lucky_once(setting: Choice, stage: str) -> Observed:
+    def lucky_once(setting: Candidate, stage: str) -> MeasuredPoint:
         calls[stage] += 1
         if stage == "profile" and calls[stage] == 1:
-            return Observed(setting=bad, value=1e6 * truth(space.default), stage=stage)
+            return MeasuredPoint(setting=bad, value=1e6 * truth(space.default), stage=stage)
         return observe(setting, stage)
 
     plan = brief(space, "tcp")
@@ -233,7 +233,7 @@ def test_the_luck_that_let_a_setting_into_the_race_does_not_carry_it_to_the_last
 def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
     space, observe, left = few(), noisy(0.05, 1), [30]
 
-    def until(setting: Choice, stage: str) -> Observed:
+    def until(setting: Candidate, stage: str) -> MeasuredPoint:
         left[0] -= 1
         if left[0] < 0 and setting["wait"] == "block":
             raise InputError("wait", "no such way any more", "spin")
@@ -242,7 +242,7 @@ def test_a_level_that_is_lost_later_takes_its_rows_with_it() -> None:
     found = tune(until, space, THROUGHPUT, brief(space, "tcp"))
     assert found.recommendation.setting["wait"] == "spin"
     assert {row.setting["wait"] for row in found.rows} == {"spin"}
-    assert any(refused.name == "wait block" for refused in found.space.refused)
+    assert any(refused.name == "wait block" for refused in found.space.refusals)
 
 
 def test_a_peer_that_dies_between_points_keeps_what_was_measured(
@@ -265,7 +265,7 @@ def test_a_peer_that_dies_between_points_keeps_what_was_measured(
 def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
     space, observe, left = few(), noisy(0.05, 1), [40]
 
-    def until(setting: Choice, stage: str) -> Observed:
+    def until(setting: Candidate, stage: str) -> MeasuredPoint:
         left[0] -= 1
         if left[0] < 0 and space.key(setting) != space.key(space.default) and stage != "try":
             raise InputError("point", "no memory", "use less")
@@ -279,7 +279,7 @@ def test_many_settings_that_fail_late_end_the_run_with_what_it_has() -> None:
 def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() -> None:
     space, observe = few(), noisy(0.05, 2)
 
-    def refuses(setting: Choice, stage: str) -> Observed:
+    def refuses(setting: Candidate, stage: str) -> MeasuredPoint:
         if stage.startswith("confirm: ") and stage.split()[1] not in ("recommended", "default"):
             raise InputError("point", "no memory", "use less")
         return observe(setting, stage)
@@ -292,8 +292,8 @@ def test_a_neighbour_that_cannot_be_measured_leaves_the_proof_of_the_others() ->
 def test_loss_everywhere_is_refused_with_a_remedy() -> None:
     space = few()
     rows = [
-        Observed(setting=s, value=1.0, stage="spread", lost_percent=50.0)
-        for s in candidates_of(space)[:8]
+        MeasuredPoint(setting=s, value=1.0, stage="spread", lost_percent=50.0)
+        for s in list_candidates(space)[:8]
     ]
     with pytest.raises(InputError, match=r"lost at every point; send slower"):
         recommend(space, THROUGHPUT, rows)
@@ -302,7 +302,7 @@ def test_loss_everywhere_is_refused_with_a_remedy() -> None:
 def test_a_run_that_is_stopped_recommends_from_what_it_has() -> None:
     space, observe, left = few(), noisy(0.05, 1), [25]
 
-    def until(setting: Choice, stage: str) -> Observed:
+    def until(setting: Candidate, stage: str) -> MeasuredPoint:
         left[0] -= 1
         if left[0] < 0:
             raise Stopped("interrupted")
@@ -316,7 +316,7 @@ def test_a_run_that_is_stopped_recommends_from_what_it_has() -> None:
 def test_a_run_that_is_stopped_at_once_says_that_it_has_too_few_points() -> None:
     space = few()
 
-    def never(*_: object) -> Observed:
+    def never(*_: object) -> MeasuredPoint:
         raise Stopped("interrupted")
 
     with pytest.raises(InputError, match="ended after 0 points"):
@@ -325,9 +325,9 @@ def test_a_run_that_is_stopped_at_once_says_that_it_has_too_few_points() -> None
 
 def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
     space, observe = few(), noisy(0.05, 1)
-    best = max(candidates_of(space), key=truth)
+    best = max(list_candidates(space), key=truth)
 
-    def choosy(setting: Choice, stage: str) -> Observed:
+    def choosy(setting: Candidate, stage: str) -> MeasuredPoint:
         if space.key(setting) == space.key(best):
             raise InputError("--depth", "too many", "lower it")
         return observe(setting, stage)
@@ -340,14 +340,14 @@ def test_a_setting_that_is_refused_is_told_and_never_recommended() -> None:
 def test_a_level_that_the_transport_turns_out_not_to_have_is_no_choice() -> None:
     space, observe = few(), noisy(0.05, 1)
 
-    def polls_only(setting: Choice, stage: str) -> Observed:
+    def polls_only(setting: Candidate, stage: str) -> MeasuredPoint:
         if setting["wait"] == "block":
             raise InputError("shm", "the provider cannot sleep", "poll instead")
         return observe(setting, stage)
 
     found = tune(polls_only, space, THROUGHPUT, brief(space, "ofi"))
     assert found.recommendation.setting["wait"] == "spin"
-    reasons = {r.name: r.reason for r in found.space.refused}
+    reasons = {r.name: r.reason for r in found.space.refusals}
     assert "cannot sleep" in reasons["wait block"]
     assert not found.failed
 
@@ -373,10 +373,10 @@ def test_the_mean_interval_is_students() -> None:
 
 
 def test_what_is_not_to_be_had_is_refused_with_its_reason() -> None:
-    reasons = {r.name: r.reason for r in space_for(THROUGHPUT, HERE, {}).refused}
+    reasons = {r.name: r.reason for r in build_space(THROUGHPUT, HERE, {}).refusals}
     assert reasons["numa"] == "this host has one NUMA node"
     assert reasons["inline_bytes"].startswith("messages up to 64 B only")
-    reasons = {r.name: r.reason for r in space_for(GOALS["latency"], HERE, {}).refused}
+    reasons = {r.name: r.reason for r in build_space(GOALS["latency"], HERE, {}).refusals}
     assert "one message" in reasons["depth"]
     assert "smallest is best" in reasons["size_bytes"]
 
@@ -459,7 +459,7 @@ def test_a_plan_is_told_before_anything_is_measured() -> None:
 
 def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_known() -> None:
     space = few()
-    every = candidates_of(space)
+    every = list_candidates(space)
     true = np.log([truth(setting) for setting in every])
     errors = {True: 0.0, False: 0.0}
     for seed in range(3):
@@ -467,7 +467,7 @@ def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_kn
         drift = np.exp(0.4 * np.sin(np.arange(40) / 6))
         for is_known in errors:
             rows = [
-                Observed(
+                MeasuredPoint(
                     setting=setting,
                     value=truth(setting) * float(drift[turn]),
                     stage="spread",
@@ -475,7 +475,7 @@ def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_kn
                 )
                 for turn, setting in enumerate(settings)
             ]
-            found = surface(space, THROUGHPUT, rows).expected(every).log_value - true
+            found = fit_surface(space, THROUGHPUT, rows).predict(every).log_value - true
             errors[is_known] += float(np.std(found))
     assert errors[True] < errors[False]
 
@@ -483,7 +483,7 @@ def test_a_drift_of_the_machine_is_told_from_the_settings_where_the_turns_are_kn
 def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
     space, observe, left = few(), noisy(0.05, 1), [20]
 
-    def pressed(setting: Choice, stage: str) -> Observed:
+    def pressed(setting: Candidate, stage: str) -> MeasuredPoint:
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt

@@ -11,22 +11,24 @@ from weft.cli import main
 from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
 from weft.tune.rules.evidence import Spread
-from weft.tune.rules.read_evidence import evidence_of
+from weft.tune.rules.read_evidence import gather_evidence
 from weft.tune.search.from_records import (
-    Stored,
-    better_stored,
+    StoredTuning,
+    find_better_stored,
     out_of_reach,
-    predicted_gain,
+    predict_gain,
     tune_records,
 )
 from weft.tune.search.goal import GOALS
-from weft.tune.search.space import Here, Observed, Space, space_for
-from weft.tune.search.tuning import Confirmed, Interval
+from weft.tune.search.space import HostLimits, MeasuredPoint, Space, build_space
+from weft.tune.search.tuning import Confirmation, Interval
 from weft.tune.search.tuning_record import stored_record, tuning_record
 from weft.tune.search.tuning_text import command_text, stored_text, tuning_text
 
 Capture = pytest.CaptureFixture[str]
-HERE = Here(transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30, size_bytes=64)
+HERE = HostLimits(
+    transport="tcp", cpus=4, nodes=(0,), inline_limit=0, largest_bytes=2**30, size_bytes=64
+)
 THROUGHPUT = GOALS["throughput"]
 ODD: dict[str, Plain] = {"size_bytes": 16384, "depth": 8, "wait": "block"}
 
@@ -73,8 +75,8 @@ def swept(depths: tuple[int, ...] = (1, 8, 64), **settings: Plain) -> list[Recor
     ]
 
 
-def stored(records: list[Record]) -> Stored:
-    return tune_records(evidence_of(records), THROUGHPUT)
+def stored(records: list[Record]) -> StoredTuning:
+    return tune_records(gather_evidence(records), THROUGHPUT)
 
 
 @pytest.mark.parametrize("budget", [(), ("--budget", "60")])
@@ -90,17 +92,17 @@ def test_what_never_fits_the_memory_of_a_window_is_refused(
 def test_depths_that_no_list_fits_are_no_choice_and_are_told(
     name: str, text: str, least: int, capsys: Capture
 ) -> None:
-    space = space_for(THROUGHPUT, HERE, {name: text})
+    space = build_space(THROUGHPUT, HERE, {name: text})
     assert levels(space, "depth") == tuple(
         d for d in (1, 2, 4, 8, 16, 32, 64, 128, 256) if d >= least
     )
-    assert f"--{name} {least} needs {least} or more" in {r.reason for r in space.refused}
+    assert f"--{name} {least} needs {least} or more" in {r.reason for r in space.refusals}
     assert main(["tune", "--over", "tcp", f"--{name}", text, "--dry-run"]) == 0
     assert "depth 1, 2" in capsys.readouterr().out
 
 
 def test_one_depth_that_is_left_is_no_choice_but_given() -> None:
-    space = space_for(THROUGHPUT, HERE, {"depth": "1,8", "post-list": "4"})
+    space = build_space(THROUGHPUT, HERE, {"depth": "1,8", "post-list": "4"})
     assert space.fixed == {"depth": 8, "post_list": 4}
     assert not levels(space, "depth")
 
@@ -169,7 +171,7 @@ def test_the_gain_that_records_predict_is_that_of_the_fabric_that_made_them() ->
         speed_Bps(int(at["size_bytes"] or 0), int(at["depth"] or 0), str(at["wait"]))
         for at in (chosen, space.default)
     ]
-    gain = predicted_gain(found.tuning)
+    gain = predict_gain(found.tuning)
     assert gain is not None
     assert gain.low < gain.value < gain.high
     assert gain.value == pytest.approx(true[0] / true[1], rel=0.15)
@@ -180,7 +182,7 @@ def test_the_gain_that_records_predict_is_that_of_the_fabric_that_made_them() ->
 def test_a_default_beyond_the_records_has_no_predicted_gain() -> None:
     found = stored(swept(depths=(1, 8)))
     assert [factor.name for factor in out_of_reach(found.tuning.space)] == ["depth"]
-    assert predicted_gain(found.tuning) is None
+    assert predict_gain(found.tuning) is None
     assert "the records do not reach its depth 64" in stored_text(found)
 
 
@@ -190,10 +192,10 @@ def test_that_nothing_was_confirmed_is_said_once() -> None:
 
 def test_three_runs_are_needed_to_win_over_the_model() -> None:
     tuning = stored(swept()).tuning
-    rows = [Observed(setting=ODD, value=v, stage="") for v in (4.9e10, 5.1e10, 5e10)]
+    rows = [MeasuredPoint(setting=ODD, value=v, stage="") for v in (4.9e10, 5.1e10, 5e10)]
     model = tuning.recommendation
-    assert better_stored(tuning.space, tuning.goal, rows[:2], model) is None
-    won = better_stored(tuning.space, tuning.goal, rows, model)
+    assert find_better_stored(tuning.space, tuning.goal, rows[:2], model) is None
+    won = find_better_stored(tuning.space, tuning.goal, rows, model)
     assert won is not None
     assert won[0].setting == ODD
     assert won[1].values == pytest.approx((4.9e10, 5e10, 5.1e10))
@@ -209,7 +211,7 @@ def test_figures_of_runs_are_told_as_stored_and_not_as_predicted() -> None:
 def test_without_rounds_that_have_the_default_no_gain_is_claimed() -> None:
     tuning = stored(swept()).tuning
     same = Interval(value=1.0, low=1.0, high=1.0)
-    only = Confirmed(
+    only = Confirmation(
         role="recommended",
         setting=tuning.recommendation.setting,
         predicted=same,
@@ -221,15 +223,15 @@ def test_without_rounds_that_have_the_default_no_gain_is_claimed() -> None:
 
 
 def test_a_level_that_was_withdrawn_has_a_place_apart_from_all_others() -> None:
-    space = space_for(THROUGHPUT, HERE, {})
+    space = build_space(THROUGHPUT, HERE, {})
     blocking = {**space.default, "wait": "block"}
-    left = space.without("wait", "block", "cannot sleep")
-    ours, theirs = left.coordinates([blocking]), left.coordinates([left.default])
-    assert left.squared_distances(ours, theirs)[0, 0] > 0
+    reduced = space.remove_level("wait", "block", "cannot sleep")
+    removed, default = reduced.coordinates([blocking]), reduced.coordinates([reduced.default])
+    assert reduced.squared_distances(removed, default)[0, 0] > 0
 
 
 def test_placement_decides_as_waiting_does() -> None:
-    space = space_for(THROUGHPUT, HERE, {})
+    space = build_space(THROUGHPUT, HERE, {})
     anywhere = space.default
     apart = [
         space.squared_distances(
@@ -242,4 +244,4 @@ def test_placement_decides_as_waiting_does() -> None:
 
 
 def test_numbers_without_the_default_none_of_a_choice_have_a_nearest() -> None:
-    assert space_for(THROUGHPUT, HERE, {"cpu": "1,2"}).default["cpu"] == 1
+    assert build_space(THROUGHPUT, HERE, {"cpu": "1,2"}).default["cpu"] == 1

@@ -25,8 +25,8 @@ from weft.sweep_grammar import expand_values
 from weft.tune.rules.read_evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
-from weft.tune.search.goal import GOALS, goal_named
-from weft.tune.search.over_fabric import Prepared, prepare
+from weft.tune.search.goal import GOALS, find_goal
+from weft.tune.search.over_fabric import PreparedTuning, prepare
 from weft.tune.search.space import CHOICES
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import stored_record, tuning_record
@@ -114,7 +114,7 @@ def _seconds(text: str | None, where: str) -> float | None:
     return seconds
 
 
-def _tune(args: argparse.Namespace, prepared: Prepared) -> Tuning:
+def _tune(args: argparse.Namespace, prepared: PreparedTuning) -> Tuning:
     with contextlib.ExitStack() as stack:
         peer = None
         if prepared.needs_peer:
@@ -156,7 +156,7 @@ def _run_records(args: argparse.Namespace) -> int:
     settings = read_settings(args, TESTS["bandwidth"])
     over, endpoint = (str(settings.pop(name, "")) for name in ("over", "endpoint"))
     evidence = read_evidence(args.targets, over=over, endpoint=endpoint)
-    stored = tune_records(evidence, goal_named(args.goal), _limits(settings))
+    stored = tune_records(evidence, find_goal(args.goal), _limits(settings))
     record = stored_record(stored)
     if args.output:
         write_records(args.output, [record])

@@ -19,19 +19,19 @@ from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
 from weft.tune.rules.evidence import Evidence, families
 from weft.tune.rules.rule import Rule
 
-__all__ = ["Rule", "advice_rows", "advice_table", "advise", "latency_fit_of"]
+__all__ = ["Rule", "advice_rows", "advice_table", "advise", "fit_latency"]
 
 
 def advise(
     evidence: Evidence, *, latency: Fit | None = None, throughput: Fit | None = None
 ) -> tuple[Rule, ...]:
     """All rules, those known first; a latency fit is made of the evidence when none is given."""
-    found = latency or latency_fit_of(evidence)
+    found = latency or fit_latency(evidence)
     rules = [*curve_rules(evidence, found, throughput), *contrast_rules(evidence)]
     return tuple(sorted(rules, key=lambda rule: not rule.is_known))
 
 
-def latency_fit_of(evidence: Evidence) -> Fit | None:
+def fit_latency(evidence: Evidence) -> Fit | None:
     """Latency over size of plain round trips; None where there are too few sizes."""
     rows = [row for row in evidence.of("latency") if row.p50_us and row.setting.op == "send"]
     family = max(families(rows, "size_bytes"), key=len, default=())

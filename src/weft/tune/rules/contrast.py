@@ -21,9 +21,9 @@ from weft.tune.rules.rule import (
     WORTH_PERCENT,
     Rule,
     confidence_of,
-    does_not_apply,
-    lacks_setting,
-    unknown,
+    explain_missing_setting,
+    inapplicable_rule,
+    unknown_rule,
 )
 from weft.units import format_value
 
@@ -81,11 +81,11 @@ class Contrast:
     why: str = WORTH
 
 
-def _is(setting: str, *values: Plain) -> Callable[[Row], bool]:
+def _equals(setting: str, *values: Plain) -> Callable[[Row], bool]:
     return lambda row: getattr(row.setting, setting) in values
 
 
-def _is_more(setting: str, than: int) -> Callable[[Row], bool]:
+def _exceeds(setting: str, than: int) -> Callable[[Row], bool]:
     return lambda row: getattr(row.setting, setting) > than
 
 
@@ -96,7 +96,7 @@ CONTRASTS = (
         quantity="p50_us",
         setting="inline_bytes",
         option="inline",
-        is_plain=_is("inline_bytes", 0),
+        is_plain=_equals("inline_bytes", 0),
         is_other=lambda row: row.setting.inline_bytes >= row.setting.size_bytes,
         yes="inline",
         no="no inline",
@@ -110,8 +110,8 @@ CONTRASTS = (
         quantity="p50_us",
         setting="op",
         option="op",
-        is_plain=_is("op", "tagged"),
-        is_other=_is("op", "send"),
+        is_plain=_equals("op", "tagged"),
+        is_other=_equals("op", "send"),
         yes="avoid tags",
         no="tags are free",
         pays="match by tag only where it is needed",
@@ -126,8 +126,8 @@ CONTRASTS = (
         quantity="p50_us",
         setting="op",
         option="op",
-        is_plain=_is("op", "send"),
-        is_other=_is("op", "inject"),
+        is_plain=_equals("op", "send"),
+        is_other=_equals("op", "inject"),
         yes="inject",
         no="no inject",
         pays="inject small messages",
@@ -140,8 +140,8 @@ CONTRASTS = (
         quantity="p50_us",
         setting="wait",
         option="wait",
-        is_plain=_is("wait", "block"),
-        is_other=_is("wait", "spin"),
+        is_plain=_equals("wait", "block"),
+        is_other=_equals("wait", "spin"),
         yes="spin",
         no="block",
         pays="poll for answers where latency counts",
@@ -154,8 +154,8 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="wait",
         option="wait",
-        is_plain=_is("wait", "block"),
-        is_other=_is("wait", "spin"),
+        is_plain=_equals("wait", "block"),
+        is_other=_equals("wait", "spin"),
         yes="spin",
         no="block",
         pays="poll for completions",
@@ -168,8 +168,8 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="signal_every",
         option="signal-every",
-        is_plain=_is("signal_every", 1),
-        is_other=_is_more("signal_every", 1),
+        is_plain=_equals("signal_every", 1),
+        is_other=_exceeds("signal_every", 1),
         yes="signal some",
         no="signal all",
         pays="ask for a completion of every few messages only",
@@ -184,8 +184,8 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="post_list",
         option="post-list",
-        is_plain=_is("post_list", 1),
-        is_other=_is_more("post_list", 1),
+        is_plain=_equals("post_list", 1),
+        is_other=_exceeds("post_list", 1),
         yes="post lists",
         no="post singly",
         pays="post several messages at once: the processor is the limit",
@@ -214,8 +214,8 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="one_buffer",
         option="one-buffer",
-        is_plain=_is("one_buffer", False),
-        is_other=_is("one_buffer", True),
+        is_plain=_equals("one_buffer", False),
+        is_other=_equals("one_buffer", True),
         yes="stay in the cache",
         no="any buffers",
         pays="reuse few buffers: keep size x outstanding within the cache",
@@ -230,7 +230,7 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="cpu",
         option="cpu",
-        is_plain=_is("cpu", ANYWHERE),
+        is_plain=_equals("cpu", ANYWHERE),
         is_other=lambda row: row.setting.cpu != ANYWHERE,
         yes="pin",
         no="leave to the system",
@@ -246,8 +246,8 @@ CONTRASTS = (
         quantity="throughput_Bps",
         setting="numa",
         option="numa",
-        is_plain=_is("numa", -1),
-        is_other=_is_more("numa", -1),
+        is_plain=_equals("numa", -1),
+        is_other=_exceeds("numa", -1),
         yes="place",
         no="leave to the system",
         pays="put buffers on a node of your choice",
@@ -267,22 +267,22 @@ def contrast_rules(evidence: Evidence) -> Iterator[Rule]:
 
 
 def _rule(contrast: Contrast, evidence: Evidence) -> Rule:
-    pairs = pairs_of(contrast, evidence.of(*SAME_CHOICES.get(contrast.test, (contrast.test,))))
+    pairs = pair_rows(contrast, evidence.of(*SAME_CHOICES.get(contrast.test, (contrast.test,))))
     if not pairs:
         test = TESTS[contrast.test]
-        reason = lacks_setting(evidence, test.settings, contrast.option)
+        reason = explain_missing_setting(evidence, test.settings, contrast.option)
         if evidence.over in test.refused:
             reason = f"{evidence.over}: {test.refused[evidence.over][0]}"
         if contrast.topic in ("tagged", "inject") and not evidence.over.startswith("ofi"):
             reason = f"{evidence.over} has one kind of send: tagged and inject are libfabric's"
         if reason:
-            return does_not_apply(contrast.topic, reason)
+            return inapplicable_rule(contrast.topic, reason)
         lacks = f"no two runs that differ in {contrast.option} alone"
-        return unknown(evidence, contrast.topic, lacks, f"{contrast.test} {contrast.sweep}")
-    return _judged(contrast, pairs)
+        return unknown_rule(evidence, contrast.topic, lacks, f"{contrast.test} {contrast.sweep}")
+    return _judge(contrast, pairs)
 
 
-def pairs_of(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
+def pair_rows(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     """Each family's plain row and the best of its others."""
     having = [row for row in rows if getattr(row, contrast.quantity) is not None]
     found: list[Pair] = []
@@ -295,7 +295,7 @@ def pairs_of(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     return found
 
 
-def _judged(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
+def _judge(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
     gains = [pair.gain_percent(contrast.quantity) for pair in pairs]
     gain = median(gains)
     does = gain >= contrast.threshold
@@ -317,14 +317,16 @@ def _judged(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
 
 def _because(contrast: Contrast, pair: Pair, gain: float, pairs: int) -> str:
     values = [getattr(row.setting, contrast.setting) for row in pair]
-    seen = [_shown(_spread(row, contrast.quantity).median, contrast.quantity) for row in pair]
+    seen = [
+        _format_quantity(_spread(row, contrast.quantity).median, contrast.quantity) for row in pair
+    ]
     size = format_value(pair.plain.setting.size_bytes, "B")
     told = f"{contrast.option} {values[1]} instead of {values[0]}: {gain:+.1f} %"
     of_pairs = f", median of {pairs} pairs" if pairs > 1 else ""
-    return f"{told}{of_pairs} ({size}: {seen[0]} to {seen[1]}{_cpu(contrast, pair)})"
+    return f"{told}{of_pairs} ({size}: {seen[0]} to {seen[1]}{_format_cpu(contrast, pair)})"
 
 
-def _cpu(contrast: Contrast, pair: Pair) -> str:
+def _format_cpu(contrast: Contrast, pair: Pair) -> str:
     """What the gain costs in processor time, where the choice is about that."""
     plain, other = pair.plain.cpu_s_per_byte, pair.other.cpu_s_per_byte
     if contrast.setting != "wait" or plain is None or other is None:
@@ -332,7 +334,7 @@ def _cpu(contrast: Contrast, pair: Pair) -> str:
     return f", for {other.median / plain.median:.1f}x the processor time per byte"
 
 
-def _shown(value: float, quantity: str) -> str:
+def _format_quantity(value: float, quantity: str) -> str:
     return f"{value:.4g} us" if quantity.endswith("_us") else format_value(8 * value, "b/s")
 
 
@@ -356,20 +358,20 @@ def one_sided_rule(evidence: Evidence) -> Rule:
     }
     if not any(pairs.values()):
         return _no_one_sided(evidence, topic)
-    return _judged_one_sided(topic, {op: found for op, found in pairs.items() if found})
+    return _judge_one_sided(topic, {op: found for op, found in pairs.items() if found})
 
 
 def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
     refused = TESTS["rma"].refused.get(evidence.over)
     if refused is not None:
-        return does_not_apply(topic, f"{evidence.over} {refused[0]}")
+        return inapplicable_rule(topic, f"{evidence.over} {refused[0]}")
     lacks = "no read or write with a send of the same size and depth beside it"
     at = "--size 4K --depth 16"
     runs = f"rma {at} --sweep op=read,write", f"bandwidth {at}"
-    return unknown(evidence, topic, lacks, *runs)
+    return unknown_rule(evidence, topic, lacks, *runs)
 
 
-def _judged_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
+def _judge_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
     quantity = "throughput_Bps"
     middles = {op: median(p.gain_percent(quantity) for p in found) for op, found in pairs.items()}
     op = max(middles, key=lambda name: middles[name])

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.model.fit import Fit
 from weft.tune.rules.evidence import Evidence, Row, Spread, families
-from weft.tune.rules.rule import FIRM, SINGLE, WEAK, WORTH_PERCENT, Rule, unknown
+from weft.tune.rules.rule import FIRM, SINGLE, WEAK, WORTH_PERCENT, Rule, unknown_rule
 from weft.units import format_value
 
 ENOUGH = 0.9
@@ -39,7 +39,7 @@ def batch_rule(evidence: Evidence, latency: Fit | None) -> Rule:
     topic = "batching"
     if latency is None:
         lacks = "latency at three sizes or more"
-        return unknown(evidence, topic, lacks, "latency --sweep size=16..8K*2 --repeat 3")
+        return unknown_rule(evidence, topic, lacks, "latency --sweep size=16..8K*2 --repeat 3")
     sizes = next(r for r in latency.ranges if r.name == "size_bytes")
     small, large = sizes.low, min(float(PAYLOAD_BYTES), sizes.high)
     rest = {r.name: r.low for r in latency.ranges if r is not sizes}
@@ -67,13 +67,13 @@ def batch_rule(evidence: Evidence, latency: Fit | None) -> Rule:
 def size_rule(evidence: Evidence) -> Rule:
     """Where half of the peak is reached, and from which measured size on nearly all of it."""
     topic = "message size"
-    rows = [row for row in _alone(evidence) if row.throughput_Bps]
+    rows = [row for row in _single_streams(evidence) if row.throughput_Bps]
     found = [f for f in families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
     family = max(found, key=lambda f: max(_middle(row, "throughput_Bps") for row in f), default=())
     if not family:
         lacks = "throughput at three sizes or more"
         sweep = "--depth 64 --sweep size=64,512,4K,16K,LARGE --repeat 3"
-        return unknown(evidence, topic, lacks, f"bandwidth {sweep}")
+        return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
     sizes, speeds = _curve(family, "size_bytes", "throughput_Bps")
     peak = max(speeds)
     half = _crossing(sizes, speeds, peak / 2)
@@ -98,11 +98,11 @@ def size_rule(evidence: Evidence) -> Rule:
 def bound_rule(evidence: Evidence) -> Rule:
     """Peak throughput over peak message rate: the size at which the bound changes."""
     topic = "bound"
-    rows = [row for row in _alone(evidence) if row.throughput_Bps and row.messages_per_s]
+    rows = [row for row in _single_streams(evidence) if row.throughput_Bps and row.messages_per_s]
     sizes = {row.setting.size_bytes for row in rows}
     if len(sizes) < 2 or max(sizes) < 8 * min(sizes):
         lacks = "throughput of small and of large messages"
-        return unknown(evidence, topic, lacks, "bandwidth --depth 64 --sweep size=64,LARGE")
+        return unknown_rule(evidence, topic, lacks, "bandwidth --depth 64 --sweep size=64,LARGE")
     fastest = max(rows, key=lambda row: _middle(row, "messages_per_s"))
     widest = max(rows, key=lambda row: _middle(row, "throughput_Bps"))
     messages, peak = _middle(fastest, "messages_per_s"), _middle(widest, "throughput_Bps")
@@ -125,11 +125,11 @@ def bound_rule(evidence: Evidence) -> Rule:
 def outstanding_rule(evidence: Evidence) -> Rule:
     """The window that reaches nearly the peak, and the bandwidth-delay product beside it."""
     topic = "outstanding"
-    found = _by_size(evidence, "depth")
+    found = _families_by_size(evidence, "depth")
     if not found:
         sweep = "--size 8K --sweep depth=1..256*2 --repeat 3"
         lacks = "throughput at three depths or more"
-        return unknown(evidence, topic, lacks, f"bandwidth {sweep}")
+        return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
     enough = {size: _enough(*_curve(f, "depth", "throughput_Bps")) for size, f in found.items()}
     levels = sorted({row.setting.depth for family in found.values() for row in family})
     typical = 2 ** fmean(math.log2(level) for level in enough.values())
@@ -140,7 +140,7 @@ def outstanding_rule(evidence: Evidence) -> Rule:
         topic=topic,
         choice=f"{depth}",
         says=f"keep {depth}{more} messages outstanding",
-        because=f"{_listed(enough)} for 90 % of the peak; {told}",
+        because=f"{_format_levels(enough)} for 90 % of the peak; {told}",
         number=float(depth),
         unit="messages",
         threshold=product,
@@ -152,26 +152,26 @@ def outstanding_rule(evidence: Evidence) -> Rule:
 def connections_rule(evidence: Evidence, throughput: Fit | None) -> Rule:
     """How many connections one thread needs, size by size."""
     topic = "connections"
-    found = _by_size(evidence, "qps")
+    found = _families_by_size(evidence, "qps")
     if not found:
         sweep = "--depth 64 --sweep qps=1..8*2 size=64,8K --repeat 3"
         lacks = "throughput with one, two and more connections"
-        return unknown(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel(topic, found, "qps", "connection", _engines(throughput))
+        return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
+    return _parallel_rule(topic, found, "qps", "connection", _engines(throughput))
 
 
 def threads_rule(evidence: Evidence) -> Rule:
     """How many threads pay, size by size."""
     topic = "threads"
-    found = _by_size(evidence, "threads")
+    found = _families_by_size(evidence, "threads")
     if not found:
         sweep = "--depth 64 --sweep threads=1..8*2 size=64,8K --repeat 3"
         lacks = "throughput with one, two and more threads"
-        return unknown(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel(topic, found, "threads", "thread", "")
+        return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
+    return _parallel_rule(topic, found, "threads", "thread", "")
 
 
-def _parallel(
+def _parallel_rule(
     topic: str, found: dict[int, tuple[Row, ...]], setting: str, noun: str, engines: str
 ) -> Rule:
     enough = {size: _enough(*_curve(f, setting, "throughput_Bps")) for size, f in found.items()}
@@ -180,7 +180,7 @@ def _parallel(
         topic=topic,
         choice=f"{max(enough.values())}",
         says=_how_many(enough, last, noun),
-        because=f"{_listed(enough)} for 90 % of the best{engines}",
+        because=f"{_format_levels(enough)} for 90 % of the best{engines}",
         number=max(_best_gain(family) for family in found.values()),
         unit="%",
         threshold=100 * (1 / ENOUGH - 1),
@@ -222,7 +222,7 @@ def load_rule(evidence: Evidence) -> Rule:
     groups = sorted(families(family, "load"), key=len)
     if not groups or len(groups[-1]) < LEAST_LEVELS:
         lacks = "latency beside a load in three steps or more"
-        return unknown(evidence, topic, lacks, "saturation --steps 8")
+        return unknown_rule(evidence, topic, lacks, "saturation --steps 8")
     steps = sorted(groups[-1], key=lambda row: _middle(row, "throughput_Bps"))
     loads = [_middle(row, "throughput_Bps") for row in steps]
     tails, middles = ([_middle(row, q) for row in steps] for q in ("p99_us", "p50_us"))
@@ -246,7 +246,7 @@ def load_rule(evidence: Evidence) -> Rule:
     )
 
 
-def _alone(evidence: Evidence) -> list[Row]:
+def _single_streams(evidence: Evidence) -> list[Row]:
     """Plain streams of one thread and one connection."""
     return [
         row
@@ -255,7 +255,7 @@ def _alone(evidence: Evidence) -> list[Row]:
     ]
 
 
-def _by_size(evidence: Evidence, setting: str) -> dict[int, tuple[Row, ...]]:
+def _families_by_size(evidence: Evidence, setting: str) -> dict[int, tuple[Row, ...]]:
     """For each size the family over one setting with the most levels, and then the fastest."""
     having = [row for row in evidence.of("bandwidth") if row.throughput_Bps]
     if setting == "depth":
@@ -318,7 +318,7 @@ def _delay_product(found: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
     return product, told
 
 
-def _listed(enough: dict[int, int]) -> str:
+def _format_levels(enough: dict[int, int]) -> str:
     return ", ".join(f"{n} at {format_value(size, 'B')}" for size, n in enough.items())
 
 

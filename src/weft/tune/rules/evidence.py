@@ -169,7 +169,7 @@ def _flat(row: Row) -> dict[str, Plain]:
 _UNITS = {"_ns": "ns", "_gbps": "Gb/s"}
 
 
-def written(evidence: Evidence, test: str) -> dict[str, str]:
+def common_options(evidence: Evidence, test: str) -> dict[str, str]:
     """What is the same for all its rows, by outside name: the transport, and what is no default."""
     outside = {field: name for name, (field, _) in options_of(TESTS[test].settings).items()}
     other = dict(evidence.rows[0].setting.other) if evidence.rows else {}
@@ -184,7 +184,7 @@ def _text(name: str, value: Plain) -> str:
     return f"{plain}{unit}".replace(" ", "")
 
 
-def option_words(settings: Mapping[str, str]) -> Iterator[str]:
+def format_options(settings: Mapping[str, str]) -> Iterator[str]:
     """`--NAME VALUE` of each; those of the delay transport together; a flag without its value."""
     delays = [f"{name.partition('.')[2]}={text}" for name, text in settings.items() if "." in name]
     for name, text in settings.items():

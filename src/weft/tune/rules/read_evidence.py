@@ -29,77 +29,83 @@ LEAST_CONTRADICTION = 3.0
 SIGMAS = 6.0
 TIME_LOST = "time lost to hiccups, %"  # of weft.measure.surroundings
 MOST_LOST_PERCENT = 90.0
-JUDGED = ("throughput_Bps", "messages_per_s", "p50_us")  # tails and CPU shares vary by themselves
+CHECKED_QUANTITIES = (
+    "throughput_Bps",
+    "messages_per_s",
+    "p50_us",
+)  # tails and CPU shares vary by themselves
 MEASURE = "measure first, such as: weft bandwidth PEER --sweep size=64..64K*4 depth=1,16 -o FILE"
 
 
-class Sourced(NamedTuple):
+class SourcedRecord(NamedTuple):
     """A record and where it stands, such as "a.jsonl record 3"."""
 
     record: Record
     origin: str
 
 
-def evidence_of(
-    records: Iterable[Record | Sourced],
+def gather_evidence(
+    records: Iterable[Record | SourcedRecord],
     *,
     over: str = "",
     endpoint: str = "",
     where: str = "records",
 ) -> Evidence:
     """Rows of these records; `over` and `endpoint` choose where there are several."""
-    found = _gathered(records, over, endpoint, where)
+    found = _gather(records, over, endpoint, where)
     _check_agreement(found.rows, where)
     return found
 
 
-def _gathered(
-    records: Iterable[Record | Sourced], over: str, endpoint: str, where: str
+def _gather(
+    records: Iterable[Record | SourcedRecord], over: str, endpoint: str, where: str
 ) -> Evidence:
-    sourced = list(_once(records))
+    sourced = list(_deduplicate(records))
     usable = [s for s in sourced if is_test(s.record)]
     if not usable:
         raise InputError(
             where,
-            _nothing(sourced),
+            _describe_kinds(sourced),
             "give a file of weft latency, bandwidth, rate, "
             "rma, saturation, transfer, paced or rperf (-o FILE)",
         )
     told = full_settings(s.record for s in usable)
-    found = [(s, setting_of(s.record, told)) for s in usable]
-    found, ended = _complete(found, where)
+    found = [(s, read_setting(s.record, told)) for s in usable]
+    found, ended = _drop_ended(found, where)
     foreign = len(sourced) - len(usable)
-    left_out = [f"{counted(foreign)} of no test"] * bool(foreign) + ended
-    found = _chosen(found, "over", over, where)
-    found = _chosen(found, "endpoint", endpoint, where)
+    left_out = [f"{format_count(foreign)} of no test"] * bool(foreign) + ended
+    found = _select(found, "over", over, where)
+    found = _select(found, "endpoint", endpoint, where)
     _check_peers(found, where)
-    found, strange = _alike(found)
+    found, strange = _drop_uncommon(found)
     first = found[0]
     return Evidence(
         over=first[1].over,
         endpoint=first[1].endpoint,
         peer=_peer(first[0].record),
-        rows=_rows(found),
+        rows=_build_rows(found),
         left_out=(*left_out, *strange),
     )
 
 
-def counted(records: int) -> str:
+def format_count(records: int) -> str:
     return f"{records} record{'s' * (records != 1)}"
 
 
-def _once(records: Iterable[Record | Sourced]) -> Iterator[Sourced]:
+def _deduplicate(records: Iterable[Record | SourcedRecord]) -> Iterator[SourcedRecord]:
     """The same record given twice is one observation."""
     seen: set[str] = set()
     for number, given in enumerate(records, 1):
-        sourced = given if isinstance(given, Sourced) else Sourced(given, f"record {number}")
+        sourced = (
+            given if isinstance(given, SourcedRecord) else SourcedRecord(given, f"record {number}")
+        )
         line = to_line(sourced.record)
         if line not in seen:
             seen.add(line)
             yield sourced
 
 
-def _nothing(sourced: Sequence[Sourced]) -> str:
+def _describe_kinds(sourced: Sequence[SourcedRecord]) -> str:
     if not sourced:
         return "no records"
     kinds = Counter(s.record.kind for s in sourced)
@@ -107,19 +113,19 @@ def _nothing(sourced: Sequence[Sourced]) -> str:
     return f"no measurements of a test ({listed})"
 
 
-Found = list[tuple[Sourced, Setting]]
+SettingRecords = list[tuple[SourcedRecord, Setting]]
 
 
-def _complete(found: Found, where: str) -> tuple[Found, list[str]]:
+def _drop_ended(found: SettingRecords, where: str) -> tuple[SettingRecords, list[str]]:
     """Runs that reached their end; the others saw an unknown part of their point."""
     kept = [f for f in found if not f[0].record.ending]
     ended = len(found) - len(kept)
     if not kept:
         raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")
-    return kept, [f"{counted(ended)} of runs that ended early"] * bool(ended)
+    return kept, [f"{format_count(ended)} of runs that ended early"] * bool(ended)
 
 
-def _chosen(found: Found, name: str, wanted: str, where: str) -> Found:
+def _select(found: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
     """The records with one value of a setting that tells systems apart."""
     present = sorted({getattr(setting, name) for _, setting in found})
     listed = ", ".join(value or "default" for value in present)
@@ -135,39 +141,40 @@ def _peer(record: Record) -> str:
     return str(record.settings.get("peer", ""))
 
 
-def _check_peers(found: Found, where: str) -> None:
+def _check_peers(found: SettingRecords, where: str) -> None:
     present = sorted({_peer(s.record) or "local" for s, _ in found})
     if len(present) > 1:
         problem = f"records of {len(present)} peers ({', '.join(present)}) have no model in common"
         raise InputError(where, problem, "give the records of one peer")
 
 
-def _alike(found: Found) -> tuple[Found, list[str]]:
+def _drop_uncommon(found: SettingRecords) -> tuple[SettingRecords, list[str]]:
     """Those with the commonest other settings, and a sentence for each of the rest."""
     counts = Counter(setting.other for _, setting in found)
-    kept = min(counts, key=lambda other: (-counts[other], canonical_json(other)))
-    told = [
-        f"{counted(n)} with {_named(other)}, where the others have {_named(kept)}"
+    common = min(counts, key=lambda other: (-counts[other], canonical_json(other)))
+    omitted = [
+        f"{format_count(n)} with {_format_other(other)}, "
+        f"where the others have {_format_other(common)}"
         for other, n in sorted(counts.items(), key=lambda item: canonical_json(item[0]))
-        if other != kept
+        if other != common
     ]
-    return [f for f in found if f[1].other == kept], told
+    return [f for f in found if f[1].other == common], omitted
 
 
-def _named(other: tuple[tuple[str, Plain], ...]) -> str:
+def _format_other(other: tuple[tuple[str, Plain], ...]) -> str:
     return ", ".join(f"{k}={v}" for k, v in other) or "defaults"
 
 
-def _rows(found: Found) -> tuple[Row, ...]:
-    groups: dict[Setting, list[Sourced]] = {}
+def _build_rows(found: SettingRecords) -> tuple[Row, ...]:
+    groups: dict[Setting, list[SourcedRecord]] = {}
     for sourced, setting in found:
         groups.setdefault(setting, []).append(sourced)
-    rows = [_row(setting, group) for setting, group in groups.items()]
+    rows = [_build_row(setting, group) for setting, group in groups.items()]
     return tuple(sorted(rows, key=lambda row: row.setting.without()))
 
 
-def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
-    seen = [observed(s.record, setting) for s in group]
+def _build_row(setting: Setting, group: Sequence[SourcedRecord]) -> Row:
+    seen = [read_values(s.record, setting) for s in group]
     spreads = {
         name: Spread(tuple(sorted(one[name] for one in seen if name in one)))
         for name in QUANTITIES
@@ -184,14 +191,14 @@ def _row(setting: Setting, group: Sequence[Sourced]) -> Row:
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
     """Values of the same settings that lie further apart than repetitions here do."""
-    for quantity in JUDGED:
+    for quantity in CHECKED_QUANTITIES:
         allowed = _allowed_factor(rows, quantity)
         for row in rows:
             spread: Spread | None = getattr(row, quantity)
             if spread is None or not spread.high > LEAST_CONTRADICTION * spread.low > 0:
                 continue
             if spread.high > spread.low * allowed(row):
-                raise _contradiction(row, quantity, allowed(row), where)
+                raise _build_contradiction(row, quantity, allowed(row), where)
 
 
 def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float]:
@@ -206,12 +213,12 @@ def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float
     def factor(row: Row) -> float:
         others = [sigma for other, sigma in scatter if other is not row]
         typical = math.exp(SIGMAS * median(others)) if others else 0.0
-        return max(LEAST_CONTRADICTION, typical) * _slowed(row)
+        return max(LEAST_CONTRADICTION, typical) * _noise_factor(row)
 
     return factor
 
 
-def _slowed(row: Row) -> float:
+def _noise_factor(row: Row) -> float:
     """By how much the host's own noise, as its records tell it, may have slowed a loop."""
     told = [
         value
@@ -222,9 +229,9 @@ def _slowed(row: Row) -> float:
     return 1 / (1 - min(max(told, default=0.0), MOST_LOST_PERCENT) / 100)
 
 
-def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:
+def _build_contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:
     sourced = zip(row.records, row.origins, strict=True)
-    told = [(observed(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced]
+    told = [(read_values(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced]
     values = sorted((v, origin, label) for v, origin, label in told if v is not None)
     (low, low_at, label), (high, high_at, _) = values[0], values[-1]
     problem = (
@@ -237,7 +244,7 @@ def _contradiction(row: Row, quantity: str, allowed: float, where: str) -> Input
 def read_evidence(paths: Sequence[str | Path], *, over: str = "", endpoint: str = "") -> Evidence:
     """All records of these files as evidence of one transport between two hosts."""
     headers: list[tuple[Path, Run]] = []
-    sourced: list[Sourced] = []
+    sourced: list[SourcedRecord] = []
     for path in map(Path, paths):
         if path.is_file() and not path.stat().st_size:
             raise InputError(str(path), "the file is empty", MEASURE)
@@ -245,10 +252,10 @@ def read_evidence(paths: Sequence[str | Path], *, over: str = "", endpoint: str 
         if not file.records:
             raise InputError(str(path), "a run header and no records", MEASURE)
         headers += [(path, header) for header in file.headers]
-        sourced += [Sourced(r, f"{path} record {n}") for n, r in enumerate(file.records, 1)]
+        sourced += [SourcedRecord(r, f"{path} record {n}") for n, r in enumerate(file.records, 1)]
     where = ", ".join(map(str, paths))
     _check_hosts(headers, where)
-    return evidence_of(sourced, over=over, endpoint=endpoint, where=where)
+    return gather_evidence(sourced, over=over, endpoint=endpoint, where=where)
 
 
 def _check_hosts(headers: Sequence[tuple[Path, Run]], where: str) -> None:
@@ -263,7 +270,7 @@ STEP = ".step"
 # `rate` runs the streams of `bandwidth`, of small messages.
 SAME_STREAMS = {"rate": "bandwidth"}
 # Settings that say how long or how exactly was measured, not what.
-OF_MEASURING = frozenset(
+MEASURING_SETTINGS = frozenset(
     {
         "count",
         "duration_ns",
@@ -300,7 +307,7 @@ def full_settings(records: Iterable[Record]) -> FullSettings:
     }
 
 
-def setting_of(record: Record, told: FullSettings) -> Setting:
+def read_setting(record: Record, told: FullSettings) -> Setting:
     """The record's settings; those it does not tell are at the test's defaults."""
     test, step = record.name.removesuffix(STEP), record.name.endswith(STEP)
     defaults = {f.name: f.default for f in dataclasses.fields(TESTS[test].settings)}
@@ -313,14 +320,14 @@ def setting_of(record: Record, told: FullSettings) -> Setting:
     other = {
         name: value
         for name, value in values.items()
-        if name not in known | OF_MEASURING and value != defaults.get(name)
+        if name not in known | MEASURING_SETTINGS and value != defaults.get(name)
     }
     named = record.name if step else SAME_STREAMS.get(test, test)
     own = {name: value for name, value in values.items() if name in known}
     return Setting(test=named, other=tuple(sorted(other.items())), **own)  # type: ignore[arg-type]
 
 
-def observed(record: Record, setting: Setting) -> dict[str, float]:
+def read_values(record: Record, setting: Setting) -> dict[str, float]:
     """What one record tells, by the names of a row's fields."""
     found = {
         "throughput_Bps": carried_Bps(record) or _scaled(record, LOADS, "b/s", 1 / 8),

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.records import Plain
-from weft.tune.rules.evidence import Evidence, option_words, written
+from weft.tune.rules.evidence import Evidence, common_options, format_options
 from weft.units import format_number, format_value
 
 UNKNOWN, NOT_HERE = "unknown", "not here"
@@ -54,7 +54,7 @@ class Rule:
         )
 
 
-def unknown(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:
+def unknown_rule(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:
     """What would give the missing evidence, each run as "TEST OPTIONS", LARGE for a size."""
     commands = [_command(evidence, run) for run in runs]
     because = f"run {' and '.join(commands)}"
@@ -63,17 +63,17 @@ def unknown(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:
 
 def _command(evidence: Evidence, run: str) -> str:
     test, _, options = run.partition(" ")
-    same = " ".join(option_words(written(evidence, test)))
+    same = " ".join(format_options(common_options(evidence, test)))
     large = "32K" if evidence.over == "udp" else "512K"  # a datagram ends below 64K
     command = f"weft {test} {evidence.peer or LOCAL} {same} {options} -o FILE"
     return command.replace("LARGE", large)
 
 
-def does_not_apply(topic: str, reason: str) -> Rule:
+def inapplicable_rule(topic: str, reason: str) -> Rule:
     return Rule(topic=topic, choice=NOT_HERE, says="nothing to choose", because=reason)
 
 
-def lacks_setting(evidence: Evidence, test_settings: type, option: str) -> str:
+def explain_missing_setting(evidence: Evidence, test_settings: type, option: str) -> str:
     """Why the transport does not have a setting; empty when it has, or is no transport of ours."""
     only = options_of(test_settings)[option][1].only
     transport = evidence.over.partition(":")[0]

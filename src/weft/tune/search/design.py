@@ -1,4 +1,4 @@
-"""How many points each stage of a tuning run measures, and how long that takes: told beforehand.
+"""The design of a tuning run: how many points each stage measures, and the first settings.
 
     spread    a Latin hypercube around the default, which is repeated
     refine    in the best ways to share processors and connections, what is expected to improve
@@ -22,7 +22,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.records import Plain
-from weft.tune.search.space import DECISIVE, SHARING, Choice, Factor, Space, candidates_of
+from weft.tune.search.space import DECISIVE, SHARING, Candidate, Factor, Space, list_candidates
 
 POINT_S = 0.2
 CENTRES = 2
@@ -107,46 +107,48 @@ def schedule(
 ) -> Schedule:
     """The usual numbers; with a budget a longer or shorter race, and fewer rounds of refinement."""
     overhead_s = OVERHEAD_S.get(transport, OTHER_OVERHEAD_S)
-    few = len(candidates_of(space))
+    candidates = len(list_candidates(space))
     usual = Schedule(
-        spread=max(8, 2 * len(space.factors) - 4, _ways(space)) + CENTRES,
+        spread=max(8, 2 * len(space.factors) - 4, _count_ways(space)) + CENTRES,
         centres=CENTRES,
-        refine=_refine(len(REFINE), few),
-        race=_race(RACE, few),
-        profile=profile_points(space),
+        refine=_plan_refine(len(REFINE), candidates),
+        race=_plan_race(RACE, candidates),
+        profile=count_profile(space),
         repeats=REPEATS,
         point_s=point_s,
         overhead_s=overhead_s,
     )
     if budget_s is None:
         return usual
-    longer = [_longer(times) for times in range(MOST_TIMES, 1, -1)]
+    longer = [_lengthen_race(times) for times in range(MOST_TIMES, 1, -1)]
     usually = len(REFINE)
     for race, fewest, most in (*((race, usually, usually) for race in (*longer, RACE)), *SHORTER):
         for rounds in range(most, fewest - 1, -1):
-            least = replace(usual, race=_race(race, few), refine=_refine(rounds, few))
-            if least.seconds <= budget_s:
-                return least
-    problem = f"{budget_s:g} s is too short for {least.points} points"
-    raise InputError("--budget", problem, f"give {least.seconds:.0f} s or more")
+            shortest = replace(
+                usual, race=_plan_race(race, candidates), refine=_plan_refine(rounds, candidates)
+            )
+            if shortest.seconds <= budget_s:
+                return shortest
+    problem = f"{budget_s:g} s is too short for {shortest.points} points"
+    raise InputError("--budget", problem, f"give {shortest.seconds:.0f} s or more")
 
 
-def _longer(times: int) -> tuple[tuple[int, int], ...]:
+def _lengthen_race(times: int) -> tuple[tuple[int, int], ...]:
     return tuple((places, times * turns) for places, turns in WIDER)
 
 
-def _ways(space: Space) -> int:
+def _count_ways(space: Space) -> int:
     """To share processors and connections: so many are told apart."""
     sharing = [factor for factor in space.factors if factor.name in SHARING]
     return min(MOST_WAYS, math.prod(len(factor.levels) for factor in sharing))
 
 
-def _refine(rounds: int, few: int) -> tuple[tuple[int, int], ...]:
-    return tuple((ways, min(points, few)) for ways, points in REFINE[:rounds])
+def _plan_refine(rounds: int, candidates: int) -> tuple[tuple[int, int], ...]:
+    return tuple((ways, min(points, candidates)) for ways, points in REFINE[:rounds])
 
 
-def _race(heats: tuple[tuple[int, int], ...], few: int) -> tuple[tuple[int, int], ...]:
-    return tuple((min(runners, few), turns) for runners, turns in heats)
+def _plan_race(heats: tuple[tuple[int, int], ...], candidates: int) -> tuple[tuple[int, int], ...]:
+    return tuple((min(runners, candidates), turns) for runners, turns in heats)
 
 
 TRIALS = 200
@@ -154,32 +156,34 @@ STEPS = 2  # of a profile on a long scale: a factor of four
 Generator = np.random.Generator
 
 
-def design(space: Space, points: int, centres: int, random: Generator) -> list[dict[str, Plain]]:
+def design(
+    space: Space, points: int, centres: int, random: Generator, *, trials: int = TRIALS
+) -> list[dict[str, Plain]]:
     """`points` settings in a random order, `centres` of which are the default."""
-    spread = _best([_hypercube(space, points - centres, random) for _ in range(TRIALS)], space)
-    every = [*spread, *(space.default for _ in range(centres))]
-    return [every[place] for place in random.permutation(len(every))]
+    spread = _widest([_hypercube(space, points - centres, random) for _ in range(trials)], space)
+    settings = [*spread, *(space.default for _ in range(centres))]
+    return [settings[place] for place in random.permutation(len(settings))]
 
 
-def profile(space: Space, centre: Choice) -> list[dict[str, Plain]]:
+def list_profile(space: Space, centre: Candidate) -> list[dict[str, Plain]]:
     """One factor at a time away from a setting."""
-    moved = [{f.name: level} for f in space.factors for level in _others(f, centre[f.name])]
-    found = [space.mended({**centre, **move}) for move in moved]
-    distinct = {space.key(setting): setting for setting in found if space.is_possible(setting)}
+    moves = [{f.name: level} for f in space.factors for level in _other_levels(f, centre[f.name])]
+    settings = [space.repair({**centre, **move}) for move in moves]
+    distinct = {space.key(setting): setting for setting in settings if space.is_possible(setting)}
     return [setting for key, setting in distinct.items() if key != space.key(centre)]
 
 
-def _others(factor: Factor, level: Plain) -> list[Plain]:
+def _other_levels(factor: Factor, level: Plain) -> list[Plain]:
     """Of a long scale the levels some steps to either side, else the first and the last others."""
     place, last = factor.levels.index(level), len(factor.levels) - 1
     if factor.is_number and last >= 2 * STEPS:
         near = {max(0, place - STEPS), min(last, place + STEPS)} - {place}
         return [factor.levels[at] for at in sorted(near)]
-    left = [other for other in factor.levels if other != level]
-    return list(dict.fromkeys([*left[:1], *left[-1:]]))
+    others = [other for other in factor.levels if other != level]
+    return list(dict.fromkeys([*others[:1], *others[-1:]]))
 
 
-def profile_points(space: Space) -> int:
+def count_profile(space: Space) -> int:
     """At most so many are in a profile: two of each scale, one of what has two levels."""
     return sum(min(2, len(factor.levels) - 1) for factor in space.factors)
 
@@ -188,11 +192,12 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
     """Levels as even as they can be, each factor's in an order of its own."""
     columns = {
         factor.name: [
-            factor.levels[place] for place in random.permutation(_even(len(factor.levels), points))
+            factor.levels[place]
+            for place in random.permutation(_even_places(len(factor.levels), points))
         ]
         for factor in _spread_factors(space)
     }
-    sharing = _together(space, points)
+    sharing = _joint_factors(space, points)
     together = list(itertools.product(*(factor.levels for factor in sharing)))
     for number, factor in enumerate(sharing):
         columns[factor.name] = [together[i % len(together)][number] for i in range(points)]
@@ -200,13 +205,13 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
         {**space.default, **{name: column[i] for name, column in columns.items()}}
         for i in range(points)
     ]
-    return [_possible(space, space.mended(row)) for row in rows]
+    return [_shrink_window(space, space.repair(row)) for row in rows]
 
 
-def _together(space: Space, points: int) -> list[Factor]:
+def _joint_factors(space: Space, points: int) -> list[Factor]:
     """Of what loops share, the first factors whose combinations are no more than the points."""
-    known = {factor.name: factor for factor in space.factors}
-    sharing = [known[name] for name in SHARING if name in known]
+    by_name = {factor.name: factor for factor in space.factors}
+    sharing = [by_name[name] for name in SHARING if name in by_name]
     while math.prod(len(factor.levels) for factor in sharing) > points:
         sharing.pop()
     return sharing
@@ -217,27 +222,27 @@ def _spread_factors(space: Space) -> Sequence[Factor]:
     return [factor for factor in space.factors if factor.name in DECISIVE] or space.factors
 
 
-def _even(levels: int, points: int) -> list[int]:
+def _even_places(levels: int, points: int) -> list[int]:
     """Places from the first level to the last, as often as each other."""
     return [min(levels - 1, (2 * i + 1) * levels // (2 * points)) for i in range(points)]
 
 
-def _possible(space: Space, setting: Choice) -> dict[str, Plain]:
+def _shrink_window(space: Space, setting: Candidate) -> dict[str, Plain]:
     """With fewer messages outstanding, where all of them would need too much memory."""
-    found = dict(setting)
+    shrunk = dict(setting)
     for name in ("depth", "qps", "size_bytes"):
         for factor in space.factors:
             lower = [level for level in factor.levels if factor.name == name]
-            while lower and not space.is_possible(found):
-                found = space.mended({**found, name: lower.pop()})
-    return found
+            while lower and not space.is_possible(shrunk):
+                shrunk = space.repair({**shrunk, name: lower.pop()})
+    return shrunk
 
 
-def _best(designs: Sequence[list[dict[str, Plain]]], space: Space) -> list[dict[str, Plain]]:
-    return max(designs, key=lambda settings: _closest(settings, space))
+def _widest(designs: Sequence[list[dict[str, Plain]]], space: Space) -> list[dict[str, Plain]]:
+    return max(designs, key=lambda settings: _least_distance(settings, space))
 
 
-def _closest(settings: Sequence[Choice], space: Space) -> float:
+def _least_distance(settings: Sequence[Candidate], space: Space) -> float:
     """The distance between the two points that are closest to each other."""
     if len(settings) < 2:
         return 0.0

@@ -21,24 +21,24 @@ from weft.errors import InputError
 from weft.model.fit import Fit, FloatArray, Form, Input, Unknown, fit
 from weft.model.throughput import INPUTS, host_throughput, throughput
 from weft.tune.search.goal import Goal
-from weft.tune.search.space import Choice, Factor, Observed, Space
+from weft.tune.search.space import Candidate, Factor, MeasuredPoint, Space
 
 _LEAST_EFFECT, _MOST_EFFECT = 0.02, 50.0
 _AND = " and "
 
 
-def fit_of(goal: Goal, space: Space, rows: Sequence[Observed], *, held_out: bool) -> Fit:
+def fit_model(goal: Goal, space: Space, rows: Sequence[MeasuredPoint], *, held_out: bool) -> Fit:
     """The first of the goal's forms that fits the medians at the settings that were observed."""
-    values: dict[tuple[object, ...], list[Observed]] = {}
+    groups: dict[tuple[object, ...], list[MeasuredPoint]] = {}
     for row in rows:
-        values.setdefault(space.key(row.setting), []).append(row)
-    settings = [found[0].setting for found in values.values()]
-    medians = [median(row.value for row in found) for found in values.values()]
-    own = {n.name: _column(n.name, space, settings) for n in inputs_of(goal.name)}
+        groups.setdefault(space.key(row.setting), []).append(row)
+    settings = [group[0].setting for group in groups.values()]
+    medians = [median(row.value for row in group) for group in groups.values()]
+    columns = {n.name: _column(n.name, space, settings) for n in form_inputs(goal.name)}
     problems: list[InputError] = []
-    for base in base_forms(goal.name, space.over, own, np.array(medians)):
+    for base in base_forms(goal.name, space.over, columns, np.array(medians)):
         try:
-            form = with_effects(base, _varied(space, settings, base), len(settings))
+            form = add_effects(base, _varied_factors(space, settings, base), len(settings))
             return fit(
                 form,
                 _inputs(form, space, settings),
@@ -52,15 +52,15 @@ def fit_of(goal: Goal, space: Space, rows: Sequence[Observed], *, held_out: bool
     raise problems[-1]
 
 
-def model_log(found: Fit | None, space: Space, settings: Sequence[Choice]) -> FloatArray:
+def predict_log(fitted: Fit | None, space: Space, settings: Sequence[Candidate]) -> FloatArray:
     """ln of the form's value; 0 where there is no fit."""
-    if found is None:
+    if fitted is None:
         return np.zeros(len(settings))
-    inputs = _inputs(found.form, space, settings)
-    return np.log(np.maximum(found.predict(extrapolate=True, **inputs), 1e-300))
+    inputs = _inputs(fitted.form, space, settings)
+    return np.log(np.maximum(fitted.predict(extrapolate=True, **inputs), 1e-300))
 
 
-def with_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
+def add_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
     """The base form times one unknown per level; as many as the rows leave room for."""
     room = rows - 1 - len(base.unknowns)
     unknowns: list[Unknown] = []
@@ -116,26 +116,27 @@ def _effect(name: str) -> Unknown:
     )
 
 
-def _varied(space: Space, settings: Sequence[Choice], base: Form) -> list[Factor]:
-    """Factors beside the form's own inputs, of which more than one level was seen."""
-    own = {named.name for named in base.inputs}
+def _varied_factors(space: Space, settings: Sequence[Candidate], base: Form) -> list[Factor]:
+    """Factors that are no inputs of the form and were observed at two levels or more."""
+    form_inputs = {named.name for named in base.inputs}
     return [
         factor
         for factor in space.factors
-        if factor.name not in own and len({setting[factor.name] for setting in settings}) > 1
+        if factor.name not in form_inputs
+        and len({setting[factor.name] for setting in settings}) > 1
     ]
 
 
-def _inputs(form: Form, space: Space, settings: Sequence[Choice]) -> dict[str, FloatArray]:
+def _inputs(form: Form, space: Space, settings: Sequence[Candidate]) -> dict[str, FloatArray]:
     """Columns of the form's inputs: numbers as they are, effects as how often they apply."""
     return {named.name: _column(named.name, space, settings) for named in form.inputs}
 
 
-def _column(name: str, space: Space, settings: Sequence[Choice]) -> FloatArray:
+def _column(name: str, space: Space, settings: Sequence[Candidate]) -> FloatArray:
     return np.array([_input(name, space, setting) for setting in settings], dtype=np.float64)
 
 
-def _input(name: str, space: Space, setting: Choice) -> float:
+def _input(name: str, space: Space, setting: Candidate) -> float:
     if _AND in name:
         return math.prod(_input(part, space, setting) for part in name.split(_AND))
     factor, equals, level = name.partition("=")
@@ -149,7 +150,7 @@ def _input(name: str, space: Space, setting: Choice) -> float:
 
 
 _SIZE = INPUTS[0]
-_ROWS_FOR_CACHE = 16  # two unknowns more, and both sides of the cache to be seen
+_ROWS_FOR_CACHE = 16  # two more unknowns, and rows on both sides of the cache
 WITH_ADAPTER = (
     "verbs",
     "delay",
@@ -162,7 +163,7 @@ WITH_ADAPTER = (
 )
 
 
-def inputs_of(goal: str) -> tuple[Input, ...]:
+def form_inputs(goal: str) -> tuple[Input, ...]:
     """What the goal's form is a function of."""
     return INPUTS if goal in ("throughput", "message-rate") else (_SIZE,)
 
@@ -170,7 +171,7 @@ def inputs_of(goal: str) -> tuple[Input, ...]:
 def base_forms(
     goal: str, over: str, x: Mapping[str, FloatArray], values: FloatArray
 ) -> Iterator[Form]:
-    """The goal's forms, the fullest first; their search starts from `values`, seen at `x`."""
+    """The goal's forms, the fullest first; starts come from `values` observed at `x`."""
     match goal:
         case "throughput":
             yield from map(_in_bytes, _windows(over, x, values / x["size_bytes"] / 1e6))

@@ -1,10 +1,10 @@
 """A tuning from stored records: the same model and recommendation, with nothing measured.
 
-What may be chosen is what the records vary; all else must be one, so the largest group of records
-that differ in choices alone is used, and the rest is told. Nothing is confirmed: the evidence is
-the error at rows held out, and the records nearest to the recommendation. Where all repetitions of
-a stored setting are better than the model's best is expected to be, the records win over the model.
-Entry points: `tune_records`, `nearest`, `predicted_gain`. Units: the goal's.
+The choices are the settings that the records vary. All else must be equal, so the largest group of
+records that differ in choices alone is used, and the rest is reported. Nothing is confirmed: the
+evidence is the leave-one-out error and the records nearest to the recommendation. Where all
+repetitions of a stored setting beat the best prediction, the records win over the model. Entry
+points: `tune_records`, `nearest_records`, `predict_gain`. Units: the goal's.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from weft.measure.peer.client import LOCAL
 from weft.model.fit import Fit
 from weft.records import Plain
 from weft.tune.rules.advice import advise
-from weft.tune.rules.evidence import Evidence, Row, Setting, Spread, option_words, written
-from weft.tune.rules.read_evidence import counted
+from weft.tune.rules.evidence import Evidence, Row, Setting, Spread, common_options, format_options
+from weft.tune.rules.read_evidence import format_count
 from weft.tune.search.goal import Goal, loss_percent
 from weft.tune.search.recommend import Recommendation, recommend
-from weft.tune.search.space import CHOICES, Factor, Observed, Refused, Space
+from weft.tune.search.space import CHOICES, Factor, MeasuredPoint, Refusal, Space
 from weft.tune.search.surface import LEAST_ROWS
 from weft.tune.search.tuning import CONFIDENCE, Interval, Tuning
 from weft.units import format_value, split_unit
@@ -45,8 +45,8 @@ SWEEPS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A tuning, and what of the evidence it does not use, in sentences."""
+class StoredTuning:
+    """A tuning, and the evidence that it does not use, in sentences."""
 
     tuning: Tuning
     peer: str  # "" on this host
@@ -55,46 +55,46 @@ class Stored:
 
     @property
     def by_model(self) -> bool:
-        """False: all repetitions of a stored setting beat what the model expects at best."""
+        """False: all repetitions of a stored setting beat the model's best prediction."""
         return self.runs is None
 
 
 def tune_records(
     evidence: Evidence, goal: Goal, only: Mapping[str, Sequence[Plain]] | None = None
-) -> Stored:
+) -> StoredTuning:
     """The recommendation for a goal; `only` limits choices to some of their levels."""
     limits = dict(only or {})
     test = "latency" if goal.name == "latency" else "bandwidth"
     _check_limits(evidence.of(test), limits)
     rows = [row for row in evidence.of(test) if _is_within(row, limits)]
-    rows, told = _comparable(rows, goal)
-    found = [seen for row in rows for seen in _observed(row, goal)]
-    _check_enough(evidence, goal, found, limits)
-    space = _space(evidence, goal, rows)
-    seen = _placed(space, found)
-    chosen = recommend(space, goal, seen)
-    better = better_stored(space, goal, seen, chosen)
+    rows, omitted = _largest_comparable(rows, goal)
+    points = [restricted for row in rows for restricted in _build_points(row, goal)]
+    _check_enough(evidence, goal, points, limits)
+    space = _build_space(evidence, goal, rows)
+    restricted = _restrict_settings(space, points)
+    chosen = recommend(space, goal, restricted)
+    better = find_better_stored(space, goal, restricted, chosen)
     tuning = Tuning(
         goal=goal,
         space=space,
         schedule=None,
-        rows=tuple(seen),
+        rows=tuple(restricted),
         failed=(),
         recommendation=better[0] if better else chosen,
         confirmation=(),
-        advice=advise(evidence, throughput=_fitted(goal, chosen)),
+        advice=advise(evidence, throughput=_throughput_fit(goal, chosen)),
     )
-    return Stored(
+    return StoredTuning(
         tuning=tuning,
         peer=evidence.peer,
         runs=better[1] if better else None,
-        left_out=(*evidence.left_out, *told),
+        left_out=(*evidence.left_out, *omitted),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Near:
-    """What the records have at a setting, and what the model says there."""
+class NearRecord:
+    """The stored and the predicted value at a setting."""
 
     setting: Mapping[str, Plain]
     stored: float  # the median of `runs`
@@ -102,32 +102,32 @@ class Near:
     runs: int
 
 
-def nearest(tuning: Tuning, number: int = 3) -> list[Near]:
+def nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
     """The settings with records that are nearest to the recommendation, nearest first."""
-    space, found = tuning.space, tuning.recommendation
-    by_setting: dict[tuple[Plain, ...], list[Observed]] = {}
+    space, recommendation = tuning.space, tuning.recommendation
+    by_setting: dict[tuple[Plain, ...], list[MeasuredPoint]] = {}
     for row in tuning.rows:
         by_setting.setdefault(space.key(row.setting), []).append(row)
     groups = list(by_setting.values())
     at = space.coordinates([group[0].setting for group in groups])
-    apart = space.squared_distances(at, space.coordinates([found.setting]))[:, 0]
+    apart = space.squared_distances(at, space.coordinates([recommendation.setting]))[:, 0]
     return [
-        Near(
+        NearRecord(
             setting=group[0].setting,
             stored=median(row.value for row in group),
-            predicted=found.expected_at(group[0].setting)[0],
+            predicted=recommendation.predict_at(group[0].setting)[0],
             runs=len(group),
         )
         for group in (groups[place] for place in np.argsort(apart, kind="stable")[:number])
     ]
 
 
-def predicted_gain(tuning: Tuning) -> Interval | None:
-    """Over the default, above 1 where it is better; None: it is the default, or none is known."""
-    space, found = tuning.space, tuning.recommendation
-    if out_of_reach(space) or space.key(found.setting) == space.key(space.default):
+def predict_gain(tuning: Tuning) -> Interval | None:
+    """The gain over the default; None if that is recommended or out of the records' reach."""
+    space, recommendation = tuning.space, tuning.recommendation
+    if out_of_reach(space) or space.key(recommendation.setting) == space.key(space.default):
         return None
-    log_ratio, error = found.surface.difference(found.setting, space.default)
+    log_ratio, error = recommendation.surface.predict_ratio(recommendation.setting, space.default)
     middle, half = tuning.goal.sign * log_ratio, float(ndtri(0.5 + CONFIDENCE / 2)) * error
     return Interval(
         value=math.exp(middle), low=math.exp(middle - half), high=math.exp(middle + half)
@@ -135,7 +135,7 @@ def predicted_gain(tuning: Tuning) -> Interval | None:
 
 
 def out_of_reach(space: Space) -> list[Factor]:
-    """Those whose default the records neither have nor surround."""
+    """Factors whose default the records neither have nor surround."""
     return [factor for factor in space.factors if not _is_reached(factor)]
 
 
@@ -146,12 +146,12 @@ def _is_reached(factor: Factor) -> bool:
     return min(places) <= factor.coordinate(factor.default) <= max(places)
 
 
-def _fitted(goal: Goal, found: Recommendation) -> Fit | None:
-    return found.surface.fit if goal.name == "throughput" else None
+def _throughput_fit(goal: Goal, recommendation: Recommendation) -> Fit | None:
+    return recommendation.surface.fit if goal.name == "throughput" else None
 
 
-def better_stored(
-    space: Space, goal: Goal, rows: Sequence[Observed], chosen: Recommendation
+def find_better_stored(
+    space: Space, goal: Goal, rows: Sequence[MeasuredPoint], chosen: Recommendation
 ) -> tuple[Recommendation, Spread] | None:
     """A setting of which even the worst repetition beats the interval of the recommendation."""
     scores: dict[tuple[Plain, ...], list[float]] = {}
@@ -160,18 +160,22 @@ def better_stored(
         score = goal.sign * math.log(row.value) if row.is_acceptable else -math.inf
         scores.setdefault(space.key(row.setting), []).append(score)
     bound = max(goal.sign * math.log(end) for end in chosen.interval)
-    worst = {key: min(found) for key, found in scores.items() if len(found) >= LEAST_RUNS}
+    worst = {
+        key: min(repetitions)
+        for key, repetitions in scores.items()
+        if len(repetitions) >= LEAST_RUNS
+    }
     best = max(worst, key=lambda key: worst[key], default=None)
     if best is None or worst[best] <= bound:
         return None
     runs = Spread(tuple(sorted(math.exp(goal.sign * score) for score in scores[best])))
-    value, interval = chosen.expected_at(settings[best])
+    value, interval = chosen.predict_at(settings[best])
     return replace(chosen, setting=settings[best], predicted=value, interval=interval), runs
 
 
 def _check_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[Plain]]) -> None:
     for name, levels in limits.items():
-        present = sorted({getattr(row.setting, name) for row in rows}, key=_sorting)
+        present = sorted({getattr(row.setting, name) for row in rows}, key=_sort_key)
         absent = [level for level in levels if level not in present]
         if present and absent:
             listed = ", ".join(_level(name, level).partition(" ")[2] for level in present)
@@ -183,26 +187,27 @@ def _is_within(row: Row, limits: Mapping[str, Sequence[Plain]]) -> bool:
     return all(getattr(row.setting, name) in levels for name, levels in limits.items())
 
 
-def _comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list[str]]:
+def _largest_comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list[str]]:
     """The largest group that differs in choices alone; the smaller size where that decides."""
-    own = [name for name in CHOICES if name != "size_bytes" or goal.name not in ONE_SIZE]
+    choices = [name for name in CHOICES if name != "size_bytes" or goal.name not in ONE_SIZE]
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(row.setting.without(*own), []).append(row)
+        groups.setdefault(row.setting.without(*choices), []).append(row)
     if not groups:
         return [], []
-    kept = min(groups.values(), key=lambda group: (-len(group), group[0].setting.size_bytes))
-    told = [
-        f"{counted(sum(len(r.records) for r in group))} with {_difference(group[0], kept[0], own)}"
+    largest = min(groups.values(), key=lambda group: (-len(group), group[0].setting.size_bytes))
+    omitted = [
+        f"{format_count(sum(len(r.records) for r in group))} with "
+        f"{_difference(group[0], largest[0], choices)}"
         for group in groups.values()
-        if group is not kept
+        if group is not largest
     ]
-    return kept, told
+    return largest, omitted
 
 
-def _difference(ours: Row, kept: Row, own: Sequence[str]) -> str:
-    names = [f.name for f in dataclasses.fields(Setting) if f.name not in own]
-    pairs = [(n, getattr(ours.setting, n), getattr(kept.setting, n)) for n in names]
+def _difference(ours: Row, used: Row, choices: Sequence[str]) -> str:
+    names = [f.name for f in dataclasses.fields(Setting) if f.name not in choices]
+    pairs = [(n, getattr(ours.setting, n), getattr(used.setting, n)) for n in names]
     return ", ".join(f"{_level(n, a)} (used: {_level(n, b)})" for n, a, b in pairs if a != b)
 
 
@@ -212,11 +217,11 @@ def _level(name: str, value: object) -> str:
     return f"{plain} {shown}"
 
 
-def _observed(row: Row, goal: Goal) -> list[Observed]:
+def _build_points(row: Row, goal: Goal) -> list[MeasuredPoint]:
     """One for each repetition that has the goal's value."""
     setting = {name: getattr(row.setting, name) for name in CHOICES}
     return [
-        Observed(
+        MeasuredPoint(
             setting=setting,
             value=value,
             stage=STAGE,
@@ -229,44 +234,44 @@ def _observed(row: Row, goal: Goal) -> list[Observed]:
 
 
 def _check_enough(
-    evidence: Evidence, goal: Goal, found: Sequence[Observed], limits: Mapping[str, object]
+    evidence: Evidence, goal: Goal, points: Sequence[MeasuredPoint], limits: Mapping[str, object]
 ) -> None:
-    settings = {tuple(row.setting.items()) for row in found}
+    settings = {tuple(row.setting.items()) for row in points}
     if len(settings) >= LEAST_ROWS:
         return
-    same = " ".join(option_words(written(evidence, goal.test.name)))
+    options = " ".join(format_options(common_options(evidence, goal.test.name)))
     sweep = f"--sweep {SWEEPS[goal.name]} --duration 100ms --repeat 3 -o FILE"
-    command = f"weft {goal.test.name} {evidence.peer or LOCAL} {same} {sweep}"
+    command = f"weft {goal.test.name} {evidence.peer or LOCAL} {options} {sweep}"
     within = f" with {', '.join(limits)} as given" if limits else ""
     problem = f"{len(settings)} settings measured{within}, but a model needs {LEAST_ROWS} or more"
     raise InputError(f"goal {goal.name}", problem, f"measure more: {command}")
 
 
-def _space(evidence: Evidence, goal: Goal, rows: Sequence[Row]) -> Space:
+def _build_space(evidence: Evidence, goal: Goal, rows: Sequence[Row]) -> Space:
     """A factor for each choice that the records vary."""
     defaults: dict[str, Any] = {f.name: f.default for f in dataclasses.fields(goal.test.settings)}
-    seen = {
-        name: sorted({getattr(row.setting, name) for row in rows}, key=_sorting)
+    levels_of = {
+        name: sorted({getattr(row.setting, name) for row in rows}, key=_sort_key)
         for name in CHOICES
         if name in defaults
     }
     factors = tuple(
         Factor(name=name, levels=tuple(levels), default=defaults[name])
-        for name, levels in seen.items()
+        for name, levels in levels_of.items()
         if len(levels) > 1
     )
     if not factors:
         problem = "the records vary nothing that could be chosen"
-        raise InputError(f"goal {goal.name}", problem, f"sweep some of {', '.join(seen)}")
-    alone = {name: levels[0] for name, levels in seen.items() if len(levels) == 1}
+        raise InputError(f"goal {goal.name}", problem, f"sweep some of {', '.join(levels_of)}")
+    single = {name: levels[0] for name, levels in levels_of.items() if len(levels) == 1}
     return Space(
         over=evidence.over,
         factors=factors,
-        refused=_not_varied(list(alone)),
-        written=written(evidence, goal.test.name) | _operation(rows[0].setting),
+        refusals=_refuse_unvaried(list(single)),
+        options=common_options(evidence, goal.test.name) | _operation(rows[0].setting),
         fixed={
             name: level
-            for name, level in alone.items()
+            for name, level in single.items()
             if level != defaults[name] or name == "size_bytes"
         },
     )
@@ -276,16 +281,16 @@ def _operation(setting: Setting) -> dict[str, str]:
     return {} if setting.op == "send" else {"op": setting.op}
 
 
-def _not_varied(names: Sequence[str]) -> tuple[Refused, ...]:
+def _refuse_unvaried(names: Sequence[str]) -> tuple[Refusal, ...]:
     reason = "the records have one value of each"
-    return (Refused(name=", ".join(names), reason=reason),) if names else ()
+    return (Refusal(name=", ".join(names), reason=reason),) if names else ()
 
 
-def _sorting(level: Plain) -> tuple[str, float]:
+def _sort_key(level: Plain) -> tuple[str, float]:
     return (level, 0.0) if isinstance(level, str) else ("", float(level or 0))
 
 
-def _placed(space: Space, found: Sequence[Observed]) -> list[Observed]:
-    """Settings by the space's own factors."""
+def _restrict_settings(space: Space, points: Sequence[MeasuredPoint]) -> list[MeasuredPoint]:
+    """The points with settings restricted to the space's factors."""
     names = [factor.name for factor in space.factors]
-    return [replace(row, setting={name: row.setting[name] for name in names}) for row in found]
+    return [replace(row, setting={name: row.setting[name] for name in names}) for row in points]

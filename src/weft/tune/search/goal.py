@@ -1,4 +1,4 @@
-"""What is to be best: a number of a record, which way is better, and the test that gives it.
+"""What to optimise: a quantity of a record, its better direction, and the test that measures it.
 
 `cpu` is processor time of both ends' timed loops for each byte that arrived. Entry points: `GOALS`,
 `Goal.value`. Units: B/s, M/s, us, ns/B; loss in %.
@@ -27,7 +27,7 @@ class Goal:
 
     name: str
     test: Test
-    what: str
+    meaning: str
     unit: str
     more_is_better: bool
     read: Callable[[Record], float | None]
@@ -38,22 +38,22 @@ class Goal:
         return 1.0 if self.more_is_better else -1.0
 
     def value(self, record: Record) -> float | None:
-        """Above 0, or None: it is of another test, or nothing arrived."""
+        """The value above 0, or None: the record is of another test, or nothing arrived."""
         if record.name != self.test.name:
             return None
-        found = self.read(record)
-        return found if found is not None and found > 0 else None
+        value = self.read(record)
+        return value if value is not None and value > 0 else None
 
 
-def scalar(record: Record, name: str) -> float | None:
-    """A record's number, if it has it."""
-    found = record.quantities.get(name)
-    return float(found.value) if isinstance(found, Scalar) else None
+def read_scalar(record: Record, name: str) -> float | None:
+    """A scalar of the record, or None."""
+    quantity = record.quantities.get(name)
+    return float(quantity.value) if isinstance(quantity, Scalar) else None
 
 
 def loss_percent(record: Record) -> float:
     """Share of messages lost; 0 where none can be."""
-    return scalar(record, "loss") or 0.0
+    return read_scalar(record, "loss") or 0.0
 
 
 def _throughput(record: Record) -> float | None:
@@ -62,8 +62,8 @@ def _throughput(record: Record) -> float | None:
 
 def _message_rate(record: Record) -> float | None:
     size = record.settings.get("size_bytes")
-    found = carried_messages_per_s(record, size) if isinstance(size, int) else None
-    return None if found is None else found / 1e6
+    per_s = carried_messages_per_s(record, size) if isinstance(size, int) else None
+    return None if per_s is None else per_s / 1e6
 
 
 def _latency(record: Record) -> float | None:
@@ -73,8 +73,8 @@ def _latency(record: Record) -> float | None:
 
 def _cpu_per_byte(record: Record) -> float | None:
     """ns per byte: shares of a processor at both ends over the bytes that came each second."""
-    rate, ours = _throughput(record), scalar(record, "cpu.percent")
-    theirs = scalar(record, "peer.cpu.percent")
+    rate, ours = _throughput(record), read_scalar(record, "cpu.percent")
+    theirs = read_scalar(record, "peer.cpu.percent")
     if theirs is None and record.settings.get("over") == "delay":
         theirs = 0.0  # no peer process
     if not rate or ours is None or theirs is None:
@@ -86,7 +86,7 @@ _ALL = (
     Goal(
         name="throughput",
         test=BANDWIDTH,
-        what="payload throughput",
+        meaning="payload throughput",
         unit="B/s",
         more_is_better=True,
         read=_throughput,
@@ -94,7 +94,7 @@ _ALL = (
     Goal(
         name="latency",
         test=LATENCY,
-        what="half round trip, median",
+        meaning="half round trip, median",
         unit="us",
         more_is_better=False,
         read=_latency,
@@ -102,7 +102,7 @@ _ALL = (
     Goal(
         name="message-rate",
         test=RATE,
-        what="message rate",
+        meaning="message rate",
         unit="M/s",
         more_is_better=True,
         read=_message_rate,
@@ -110,7 +110,7 @@ _ALL = (
     Goal(
         name="cpu",
         test=BANDWIDTH,
-        what="processor time per byte, both ends",
+        meaning="processor time per byte, both ends",
         unit="ns/B",
         more_is_better=False,
         read=_cpu_per_byte,
@@ -119,7 +119,7 @@ _ALL = (
 GOALS = {goal.name: goal for goal in _ALL}
 
 
-def goal_named(name: str) -> Goal:
+def find_goal(name: str) -> Goal:
     if name not in GOALS:
         raise InputError("--goal", f"{name!r} is not known", f"use one of {', '.join(GOALS)}")
     return GOALS[name]

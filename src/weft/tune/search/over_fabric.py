@@ -1,6 +1,6 @@
-"""A tuning run over a fabric, from settings as they are written to its result.
+"""A tuning run over a fabric: from options to the result, one short test run for each point.
 
-Entry points: `prepare` (what would be measured), `Prepared.run`. Units: s.
+Entry points: `prepare` (checks and plans), `PreparedTuning.run`, `PointMeasurer`. Units: s, ns.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from weft.measure.settings.feasibility import is_lossy
 from weft.measure.settings.options import Settings, options_of, settings_from
 from weft.records import Plain, Record
 from weft.tune.rules.advice import advise
-from weft.tune.rules.read_evidence import evidence_of
+from weft.tune.rules.read_evidence import gather_evidence
 from weft.tune.search.design import POINT_S, Schedule, schedule
-from weft.tune.search.goal import Goal, goal_named
+from weft.tune.search.goal import Goal, find_goal
 from weft.tune.search.space import (
     CHOICES,
     MIB,
     MOST_OUTSTANDING_BYTES,
-    Choice,
-    Observed,
+    Candidate,
+    MeasuredPoint,
     Space,
-    candidates_of,
-    here_for,
-    observed,
-    space_for,
+    build_point,
+    build_space,
+    find_host_limits,
+    list_candidates,
 )
 from weft.tune.search.tuning import Observe, Progress, Stopped, Tuning, tune
 
 LONGEST_POINT_S = 60.0
-DISTURBED = 1.6  # times the median
+DISTURBANCE_RATIO = 1.6  # times the median
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Prepared:
-    """What will be measured, checked as far as it can be without measuring."""
+class PreparedTuning:
+    """A run that was checked as far as possible without measuring."""
 
     goal: Goal
     space: Space
@@ -55,8 +55,8 @@ class Prepared:
     def needs_peer(self) -> bool:
         return self.base.route.transport != "delay"
 
-    def measuring(self, peer: Peer | None, keep: Callable[[Record], None]) -> Measuring:
-        return Measuring(
+    def measuring(self, peer: Peer | None, keep: Callable[[Record], None]) -> PointMeasurer:
+        return PointMeasurer(
             goal=self.goal,
             space=self.space,
             peer=peer,
@@ -71,11 +71,11 @@ class Prepared:
         keep: Callable[[Record], None] = lambda _: None,
         progress: Progress = lambda *_: None,
     ) -> Tuning:
-        """Measure; `keep` gets each record as it comes."""
-        return advised(self.run_with(self.measuring(peer, keep), progress))
+        """Measure, recommend and confirm; `keep` gets each record."""
+        return add_advice(self.run_with(self.measuring(peer, keep), progress))
 
     def run_with(self, observe: Observe, progress: Progress = lambda *_: None) -> Tuning:
-        """The stages, with anything that observes."""
+        """The same with any source of points."""
         return tune(
             observe,
             self.space,
@@ -87,55 +87,61 @@ class Prepared:
         )
 
 
-def advised(tuning: Tuning) -> Tuning:
-    """With the design rules that the run's own records support."""
+def add_advice(tuning: Tuning) -> Tuning:
+    """The tuning with the design rules that its records support."""
     try:
-        evidence = evidence_of(_undisturbed(tuning), where="this run")
+        evidence = gather_evidence(_drop_disturbed(tuning), where="this run")
     except InputError as error:
         return replace(tuning, no_advice=str(error))
     fitted = tuning.recommendation.surface.fit if tuning.goal.name == "throughput" else None
     return replace(tuning, advice=advise(evidence, throughput=fitted))
 
 
-def _undisturbed(tuning: Tuning) -> list[Record]:
-    """Without repetitions far from the median of theirs: one system made them, on a busy host."""
+def _drop_disturbed(tuning: Tuning) -> list[Record]:
+    """The records without outliers: repetitions far from their median come from a busy host."""
     values: dict[tuple[Plain, ...], list[float]] = {}
     for row in tuning.rows:
         values.setdefault(tuning.space.key(row.setting), []).append(row.value)
-    middle = {key: median(found) for key, found in values.items()}
+    middle = {key: median(repetitions) for key, repetitions in values.items()}
     return [
         row.record
         for row in tuning.rows
         if row.record is not None
-        and 1 / DISTURBED < row.value / middle[tuning.space.key(row.setting)] < DISTURBED
+        and 1 / DISTURBANCE_RATIO
+        < row.value / middle[tuning.space.key(row.setting)]
+        < DISTURBANCE_RATIO
     ]
 
 
 def prepare(
-    given: Mapping[str, object],
+    options: Mapping[str, object],
     *,
     goal: str = "throughput",
     budget_s: float | None = None,
     point_s: float = POINT_S,
     seed: int = 1,
-) -> Prepared:
-    """`given` are settings by their outside names; several values of a choice limit it."""
-    wanted = goal_named(goal)
+) -> PreparedTuning:
+    """Plan a run. `options` are settings by option name; several values of a choice limit it."""
+    target = find_goal(goal)
     if not 0.001 <= point_s <= LONGEST_POINT_S:
         remedy = f"use 1 ms to {LONGEST_POINT_S:g} s"
         raise InputError("--point", f"{point_s:g} s is out of range", remedy)
-    fields = {name: field for name, (field, _) in options_of(wanted.test.settings).items()}
-    chosen = {n: str(v) for n, v in given.items() if fields.get(n, n) in CHOICES or n not in fields}
-    base = base_settings(wanted, {n: v for n, v in given.items() if n not in chosen})
+    fields = {name: field for name, (field, _) in options_of(target.test.settings).items()}
+    chosen = {
+        n: str(v) for n, v in options.items() if fields.get(n, n) in CHOICES or n not in fields
+    }
+    base = base_settings(target, {n: v for n, v in options.items() if n not in chosen})
     if base.route.transport == "mpi":
         problem = "what could be chosen is mpirun's and the MPI library's"
         raise InputError("--over mpi", problem, "tune ofi:PROVIDER, which MPI may use too")
-    space = space_for(wanted, here_for(base.over, {**chosen, "endpoint": base.endpoint}), chosen)
-    space = replace(space, written={n: str(v) for n, v in given.items() if n not in chosen})
+    space = build_space(
+        target, find_host_limits(base.over, {**chosen, "endpoint": base.endpoint}), chosen
+    )
+    space = replace(space, options={n: str(v) for n, v in options.items() if n not in chosen})
     _check_memory(space)
     plan = schedule(space, base.route.transport, budget_s=budget_s, point_s=point_s)
-    prepared = Prepared(
-        goal=wanted,
+    prepared = PreparedTuning(
+        goal=target,
         space=space,
         schedule=plan,
         base=base,
@@ -147,14 +153,14 @@ def prepare(
 
 
 def _check_memory(space: Space) -> None:
-    if not candidates_of(space):
+    if not list_candidates(space):
         most = f"{MOST_OUTSTANDING_BYTES // MIB} MiB"
         problem = f"every combination holds more than {most} outstanding"
         raise InputError("--size, --depth, --qps, --threads", problem, "lower one")
 
 
-def _check_levels(prepared: Prepared) -> None:
-    """Refuse what no point can have before any is measured."""
+def _check_levels(prepared: PreparedTuning) -> None:
+    """Refuse levels that no point can have, before measuring."""
     space = prepared.space
     if not space.factors:
         problem = "every choice was given one value: there is nothing to choose"
@@ -164,7 +170,7 @@ def _check_levels(prepared: Prepared) -> None:
     measuring = prepared.measuring(None, lambda _: None)
     for factor in space.factors:
         for level in factor.levels:
-            at = space.mended({**space.default, factor.name: level})
+            at = space.repair({**space.default, factor.name: level})
             check_point(prepared.goal.test, measuring.settings(at))
 
 
@@ -172,8 +178,8 @@ LOSS_TIMEOUT_NS = 10**8
 
 
 @dataclass(slots=True, kw_only=True)
-class Measuring:
-    """Measures points one after the other; `keep` gets each record as it comes."""
+class PointMeasurer:
+    """Measures points one by one; `keep` gets each record."""
 
     goal: Goal
     space: Space
@@ -181,20 +187,20 @@ class Measuring:
     base: Settings
     point_ns: int
     keep: Callable[[Record], None] = lambda _: None
-    seen: Counter[tuple[Plain, ...]] = field(default_factory=Counter)
+    repetitions: Counter[tuple[Plain, ...]] = field(default_factory=Counter)
 
-    def __call__(self, setting: Choice, stage: str) -> Observed:
+    def __call__(self, setting: Candidate, stage: str) -> MeasuredPoint:
         settings = self.settings(setting)
         check_point(self.goal.test, settings)
         key = self.space.key(setting)
-        self.seen[key] += 1
+        self.repetitions[key] += 1
         try:
             measured = run_test(
                 self.goal.test,
                 self.peer,
                 settings,
                 shown=[f.name for f in self.space.factors],
-                repetition=self.seen[key],
+                repetition=self.repetitions[key],
             )
         except KeyboardInterrupt:
             raise Stopped("interrupted") from None
@@ -203,26 +209,26 @@ class Measuring:
         if measured.ended:
             raise Stopped(measured.ended)
         self.keep(measured.record)
-        row = observed(self.goal, setting, stage, measured.record)
+        row = build_point(self.goal, setting, stage, measured.record)
         if row is None:
             problem = f"nothing arrived in {self.point_ns / 1e9:g} s"
             raise InputError(measured.record.label, problem, "give each point longer: --point 1s")
         return row
 
-    def settings(self, setting: Choice) -> Settings:
-        """Of the test: the choice, and what is the same at every point."""
+    def settings(self, setting: Candidate) -> Settings:
+        """The test's settings at a candidate."""
         values: dict[str, Any] = {**self.space.fixed, **setting}
         return dataclasses.replace(self.base, duration_ns=self.point_ns, **values)
 
 
-def base_settings(goal: Goal, given: Mapping[str, object]) -> Settings:
-    """What is not a choice: the transport, addresses, injected delays."""
+def base_settings(goal: Goal, options: Mapping[str, object]) -> Settings:
+    """The settings that are no choices: the transport, addresses, injected delays."""
     for name in ("count", "duration"):
-        if name in given:
+        if name in options:
             problem = "the tuner decides how long each point is measured"
             raise InputError(f"--{name}", problem, "use --point TIME and --budget SECONDS")
-    found = settings_from(goal.test.settings, given, "--")
-    if is_lossy(found) and "loss-timeout" not in given:
-        # Each point waits so long for what was lost: not longer than it measures.
-        return dataclasses.replace(found, loss_timeout_ns=LOSS_TIMEOUT_NS)
-    return found
+    settings = settings_from(goal.test.settings, options, "--")
+    if is_lossy(settings) and "loss-timeout" not in options:
+        # Each point waits this long for lost messages: no longer than it measures.
+        return dataclasses.replace(settings, loss_timeout_ns=LOSS_TIMEOUT_NS)
+    return settings

@@ -1,12 +1,12 @@
-"""What is expected at settings that were not measured: the model, and where it is wrong here.
+"""Predictions for settings that were not measured: the model, plus a correction learnt here.
 
     ln y(x) = ln f(x; p) + g(x) + drift(turn) + noise
 
 f is the closed form fitted to the rows, g a Gaussian process over the settings (kriging) that
-learns what f misses, such as processors that two spinning loops share. Where it is known in which
-turn each row was measured, a slow drift of the machine is told from the effects of the settings.
-Scale, reach and noise of g are the likeliest on a grid.
-Where no form fits, f is a constant, and `why` says so. Entry point: `surface`. Units: the goal's.
+learns what f misses, such as processors that two spinning loops share. Where rows have turns, a
+slow drift of the machine is separated from the effects of the settings. Scale, reach and noise of g
+have the greatest likelihood on a grid. Where no form fits, f is a constant and `why` has the
+reason. Entry point: `fit_surface`. Units: the goal's.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from scipy.special import ndtri
 
 from weft.errors import InputError
 from weft.model.fit import Fit, FloatArray
-from weft.tune.search.forms import fit_of, model_log
+from weft.tune.search.forms import fit_model, predict_log
 from weft.tune.search.goal import Goal
-from weft.tune.search.space import Choice, Observed, Space
+from weft.tune.search.space import Candidate, MeasuredPoint, Space
 
 LEAST_ROWS = 4
 _SCALES = (0.06, 0.15, 0.35, 0.8)
@@ -35,8 +35,8 @@ _START = (0.35, 0.8, 0.12, 0.0)  # scale, reach, noise, drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Expected:
-    """Logarithms: of the values, their standard errors, and that of one more measurement."""
+class Prediction:
+    """Logarithms of the values, their standard errors, and the noise of one measurement."""
 
     log_value: FloatArray
     log_error: FloatArray
@@ -54,7 +54,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Surface:
-    """Rows and what was learnt from them."""
+    """A fitted response surface."""
 
     space: Space
     fit: Fit | None
@@ -67,50 +67,50 @@ class Surface:
     factor: tuple[FloatArray, bool]
     weights: FloatArray
 
-    def expected(self, settings: Sequence[Choice]) -> Expected:
+    def predict(self, settings: Sequence[Candidate]) -> Prediction:
         """At any settings of the space."""
         at = self.space.coordinates(settings)
         near = _kernel(self.space, at, self.rows, self.scale, self.reach)
         mean = self._mean(settings) + near @ self.weights
         explained = np.sum(near * cho_solve(self.factor, near.T).T, axis=1)
         error = np.sqrt(np.maximum(self.scale**2 - explained, 1e-12))
-        return Expected(log_value=mean, log_error=error, log_noise=self.noise)
+        return Prediction(log_value=mean, log_error=error, log_noise=self.noise)
 
-    def difference(self, ours: Choice, theirs: Choice) -> tuple[float, float]:
+    def predict_ratio(self, ours: Candidate, theirs: Candidate) -> tuple[float, float]:
         """ln of the ratio of two settings' values, and its standard error."""
         at = self.space.coordinates([ours, theirs])
         near = _kernel(self.space, at, self.rows, self.scale, self.reach)
         among = _kernel(self.space, at, at, self.scale, self.reach)
-        left = among - near @ cho_solve(self.factor, near.T)
+        residual = among - near @ cho_solve(self.factor, near.T)
         mean = self._mean([ours, theirs]) + near @ self.weights
-        variance = float(left[0, 0] + left[1, 1] - 2 * left[0, 1])
+        variance = float(residual[0, 0] + residual[1, 1] - 2 * residual[0, 1])
         return float(mean[0] - mean[1]), max(variance, 0.0) ** 0.5
 
-    def _mean(self, settings: Sequence[Choice]) -> FloatArray:
-        return model_log(self.fit, self.space, settings) + self.level
+    def _mean(self, settings: Sequence[Candidate]) -> FloatArray:
+        return predict_log(self.fit, self.space, settings) + self.level
 
 
-def surface(
-    space: Space, goal: Goal, rows: Sequence[Observed], *, held_out: bool = False
+def fit_surface(
+    space: Space, goal: Goal, rows: Sequence[MeasuredPoint], *, held_out: bool = False
 ) -> Surface:
-    """Through what was observed; `held_out` also tells the model's error on new rows."""
+    """Fit a surface to measured points; `held_out` adds the model's leave-one-out error."""
     if len(rows) < LEAST_ROWS:
-        problem = f"{len(rows)} measured points tell nothing of the others"
+        problem = f"{len(rows)} measured points are too few for a model"
         raise InputError(f"goal {goal.name}", problem, f"measure {LEAST_ROWS} or more")
-    found, why = _fitted(space, goal, rows, held_out)
+    fitted, why = _fit_or_reason(space, goal, rows, held_out)
     settings = [row.setting for row in rows]
     values = np.log([row.value for row in rows])
-    mean = model_log(found, space, settings)
+    mean = predict_log(fitted, space, settings)
     level = float(np.median(values - mean))
     residuals = values - mean - level
     at = space.coordinates(settings)
-    known = _Rows(space.squared_distances(at, at), _together(rows), residuals)
-    scale, reach, noise, drift = known.likeliest()
-    covariance = known.covariance(scale, reach, noise, drift)
+    likelihood = _Likelihood(space.squared_distances(at, at), _shared_drift(rows), residuals)
+    scale, reach, noise, drift = likelihood.maximise()
+    covariance = likelihood.covariance(scale, reach, noise, drift)
     factor = cho_factor(covariance, lower=True)
     return Surface(
         space=space,
-        fit=found,
+        fit=fitted,
         why=why,
         level=level,
         rows=at,
@@ -122,12 +122,12 @@ def surface(
     )
 
 
-def _fitted(
-    space: Space, goal: Goal, rows: Sequence[Observed], held_out: bool
+def _fit_or_reason(
+    space: Space, goal: Goal, rows: Sequence[MeasuredPoint], held_out: bool
 ) -> tuple[Fit | None, str]:
     """The model, or why there is none."""
     try:
-        return fit_of(goal, space, rows, held_out=held_out), ""
+        return fit_model(goal, space, rows, held_out=held_out), ""
     except InputError as error:
         return None, str(error)
 
@@ -139,8 +139,8 @@ def _kernel(
     return np.asarray(scale**2 * np.exp(-apart / (2 * reach**2)))
 
 
-def _together(rows: Sequence[Observed]) -> FloatArray:
-    """How much two rows share the machine's state: 1 in one turn, little after `_DRIFT_TURNS`."""
+def _shared_drift(rows: Sequence[MeasuredPoint]) -> FloatArray:
+    """Correlation of the drift of two rows: 1 in one turn, small after `_DRIFT_TURNS`."""
     turns = [row.turn for row in rows if row.turn is not None]
     if len(turns) < len(rows):
         return np.zeros((len(rows), len(rows)))
@@ -149,15 +149,15 @@ def _together(rows: Sequence[Observed]) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """What the likelihood of scale, reach, noise and drift depends on."""
+class _Likelihood:
+    """The likelihood of scale, reach, noise and drift, given residuals."""
 
     apart: FloatArray
     together: FloatArray
     residuals: FloatArray
 
-    def likeliest(self) -> tuple[float, float, float, float]:
-        """On the grid, one coordinate after the other, until none is better elsewhere."""
+    def maximise(self) -> tuple[float, float, float, float]:
+        """Coordinate ascent on the grid."""
         drifts = _DRIFTS if self.together.any() else (0.0,)
         likelihood = functools.cache(self._log_likelihood)
         best: tuple[float, ...] = _START

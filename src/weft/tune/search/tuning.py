@@ -20,54 +20,53 @@ from weft.errors import InputError, WeftError
 from weft.model.fit import FloatArray
 from weft.records import Plain, Record
 from weft.tune.rules.rule import Rule
-from weft.tune.search.design import Schedule, design, profile
+from weft.tune.search.design import Schedule, design, list_profile
 from weft.tune.search.goal import Goal
 from weft.tune.search.recommend import (
     Recommendation,
-    contestants,
-    improving,
-    leaders,
-    ranked,
+    filter_recommendable,
+    propose_improvements,
+    rank,
+    rank_candidates,
+    rank_ways,
     recommend,
-    recommendable,
 )
-from weft.tune.search.space import PROBED, SHARING, Choice, Observed, Space
-from weft.tune.search.surface import surface
+from weft.tune.search.space import PROBED, SHARING, Candidate, MeasuredPoint, Space
+from weft.tune.search.surface import fit_surface
 
-# (setting, stage) -> what was seen; raises Stopped, or a WeftError where the setting is refused
-Observe = Callable[[Choice, str], Observed]
+# Measures (setting, stage). Raises Stopped, or a WeftError where the setting is refused.
+Observe = Callable[[Candidate, str], MeasuredPoint]
 Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
-LEAST_WAYS = 8  # of sharing processors, in a race
-MEASURED = 8  # places for the best measured, in a race of more ways
-LATE = 2  # settings that join a race behind its first heat
-_VARIED = 3  # values
+LEAST_WAYS = 8  # places in a race for ways to share processors
+MEASURED_PLACES = 8  # places in a race for the best measured settings
+_PRIOR_VALUES = 3  # values
 Item = TypeVar("Item")
 
 
 class Stopped(WeftError):
-    """The run is to end now: the user's Ctrl-C, or a peer that is gone."""
+    """The run ends now: the user pressed Ctrl-C, or the peer is lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failure:
     """A setting that could not be measured."""
 
-    setting: Choice
+    setting: Candidate
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tuning:
-    """What a run considered, saw, recommends and has confirmed."""
+    """The space, points, recommendation and confirmation of a run."""
 
     goal: Goal
     space: Space
     schedule: Schedule | None  # None: from stored records
-    rows: tuple[Observed, ...]
-    failed: tuple[Failed, ...]
+    rows: tuple[MeasuredPoint, ...]
+    failed: tuple[Failure, ...]
     recommendation: Recommendation
-    confirmation: tuple[Confirmed, ...]
+    confirmation: tuple[Confirmation, ...]
     elapsed_s: float = 0.0
     ended: str = ""  # why it ended early
     advice: tuple[Rule, ...] = ()
@@ -80,9 +79,9 @@ class Tuning:
 
     @property
     def measured(self) -> Interval | None:
-        """What the recommendation gave when it was measured again."""
-        found = (row.measured for row in self.confirmation if row.role == RECOMMENDED)
-        return next(found, None)
+        """The recommendation's value in the confirmation."""
+        rows = (row.measured for row in self.confirmation if row.role == RECOMMENDED)
+        return next(rows, None)
 
     @property
     def records(self) -> list[Record]:
@@ -91,7 +90,7 @@ class Tuning:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What there is so far."""
+    """The state of a run."""
 
     goal: Goal
     space: Space
@@ -99,12 +98,12 @@ class _Run:
     observe: Observe
     progress: Progress
     deadline: float
-    rows: list[Observed] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
+    rows: list[MeasuredPoint] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
     turn: int = 0
 
-    def measure(self, setting: Choice, stage: str) -> float | None:
-        """The value there; None where the setting was refused."""
+    def measure(self, setting: Candidate, stage: str) -> float | None:
+        """The value at a setting; None where it was refused."""
         self.progress(self.turn / self.schedule.points, stage)
         self.turn += 1
         try:
@@ -117,75 +116,79 @@ class _Run:
         self.rows.append(replace(row, turn=self.turn))
         return row.value
 
-    def _fail(self, setting: Choice, error: WeftError) -> None:
-        """A level that cannot even be had alone is no choice; else this setting is none."""
+    def _fail(self, setting: Candidate, error: WeftError) -> None:
+        """Remove a level that fails alone too; otherwise note that this setting failed."""
         for name, level in self._suspects(setting):
             try:
                 self.observe({**self.space.default, name: level}, "try")
             except Stopped:
                 raise
             except WeftError as again:
-                self._withdraw(name, level, str(again))
+                self._remove_level(name, level, str(again))
                 return
-        self.failed.append(Failed(setting=setting, reason=str(error)))
+        self.failed.append(Failure(setting=setting, reason=str(error)))
         many = len(self.failed) > max(1, MOST_FAILED_SHARE * self.schedule.spread)
         if not self.rows:
             raise error
         if many:
             raise Stopped(f"{len(self.failed)} settings could not be measured, the last: {error}")
 
-    def _withdraw(self, name: str, level: Plain, reason: str) -> None:
-        """A level that is no choice any more, and what was measured with it."""
-        self.space = self.space.without(name, level, reason)
+    def _remove_level(self, name: str, level: Plain, reason: str) -> None:
+        """Remove a level, and the points measured with it."""
+        self.space = self.space.remove_level(name, level, reason)
         self.rows = [row for row in self.rows if row.setting[name] != level]
 
-    def _suspects(self, setting: Choice) -> list[tuple[str, Plain]]:
-        """Words that are not the default's: how to wait, inline, placement."""
+    def _suspects(self, setting: Candidate) -> list[tuple[str, Plain]]:
+        """Levels of words (waiting, inline, placement) that are not the default's."""
         words = [f.name for f in self.space.factors if not f.is_number]
         return [(n, setting[n]) for n in words if setting[n] != self.space.default[n]]
 
     def has_time(self, points: int) -> bool:
-        """Whether so many more can be measured and the confirmation still be done."""
+        """Whether time is left for so many points and the confirmation."""
         each = self.schedule.point_s + self.schedule.overhead_s
         return time.monotonic() + points * each + self.schedule.confirm_s <= self.deadline
 
-    def measured(self) -> list[Choice]:
-        """The settings that were measured."""
-        return self.distinct([row.setting for row in self.rows])
+    def measured_settings(self) -> list[Candidate]:
+        """Each measured setting once."""
+        return self.deduplicate([row.setting for row in self.rows])
 
-    def best_seen(self) -> list[Choice]:
-        """The setting with the best median, whatever is expected there; none if all are lossy."""
+    def best_median(self) -> list[Candidate]:
+        """The setting with the best median, whatever is predicted; none if all are lossy."""
         values: dict[tuple[Plain, ...], list[float]] = {}
-        usable = {self.space.key(s): s for s in self.recommendable(self.measured())}
+        usable = {self.space.key(s): s for s in self.filter_recommendable(self.measured_settings())}
         for row in self.rows:
             if self.space.key(row.setting) in usable:
                 values.setdefault(self.space.key(row.setting), []).append(row.value)
         order = sorted(values, key=lambda key: -self.goal.sign * median(values[key]))
         return [usable[key] for key in order[:1]]
 
-    def placed(self, runners: Sequence[Choice], rows: Sequence[Observed]) -> list[Choice]:
-        """By what the geometric means of these rows at least are, with 95 % confidence, best first.
+    def rank_runners(
+        self, runners: Sequence[Candidate], rows: Sequence[MeasuredPoint]
+    ) -> list[Candidate]:
+        """Best first, by the lower 95 % bounds of these rows' geometric means.
 
-        Of settings that are not told apart the one that varies less leads; those without rows
+        Of settings that cannot be distinguished, the one that varies less leads. Those without rows
         come last.
         """
         logs: dict[tuple[Plain, ...], list[float]] = {}
         for row in rows:
             logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
-        least = _assured({key: self.goal.sign * np.array(found) for key, found in logs.items()})
+        least = _lower_bounds(
+            {key: self.goal.sign * np.array(values) for key, values in logs.items()}
+        )
         return sorted(
-            self.recommendable(runners), key=lambda r: -least.get(self.space.key(r), -np.inf)
+            self.filter_recommendable(runners), key=lambda r: -least.get(self.space.key(r), -np.inf)
         )
 
-    def recommendable(self, settings: Sequence[Choice]) -> list[Choice]:
-        """Without those that may not be recommended."""
-        return recommendable(self.space, self.goal, self.rows, settings)
+    def filter_recommendable(self, settings: Sequence[Candidate]) -> list[Candidate]:
+        """Drop settings that may not be recommended."""
+        return filter_recommendable(self.space, self.goal, self.rows, settings)
 
-    def distinct(self, settings: Sequence[Choice]) -> list[Choice]:
-        """Each once, in the order given."""
+    def deduplicate(self, settings: Sequence[Candidate]) -> list[Candidate]:
+        """Each setting once, in order."""
         return list({self.space.key(setting): setting for setting in settings}.values())
 
-    def is_refused(self, setting: Choice) -> bool:
+    def is_refused(self, setting: Candidate) -> bool:
         return any(self.space.key(f.setting) == self.space.key(setting) for f in self.failed)
 
 
@@ -216,14 +219,14 @@ def tune(
     try:
         _explore(run, random)
         chosen = _race(run, random)
-        for one in _rounds(run, chosen, random):
-            rounds.append(one)
+        for values in _run_rounds(run, chosen, random):
+            rounds.append(values)
     except Stopped as stop:
         ended = str(stop)
     except KeyboardInterrupt:  # between two points
         ended = "interrupted"
     if chosen is None:
-        chosen = _from_what_there_is(run, ended)
+        chosen = _recommend_early(run, ended)
     return Tuning(
         goal=goal,
         space=run.space,
@@ -231,95 +234,95 @@ def tune(
         rows=tuple(run.rows),
         failed=tuple(run.failed),
         recommendation=chosen,
-        confirmation=confirmed(goal, chosen, rounds),
+        confirmation=summarise_rounds(goal, chosen, rounds),
         elapsed_s=time.monotonic() - started,
         ended=ended,
     )
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
-    """The spread points, then the best ways, ever fewer, then a profile around the leader."""
+    """Measure the spread, then fewer and fewer of the best ways, then a profile of the leader."""
     plan = run.schedule
     for setting in design(run.space, plan.spread, plan.centres, random):
-        run.measure(run.space.mended(setting), "spread")
+        run.measure(run.space.repair(setting), "spread")
     for ways, points in plan.refine:
         if run.has_time(points + plan.profile + plan.race_points):
-            found = surface(run.space, run.goal, run.rows)
-            chosen = improving(found, run.goal, run.rows, SHARING, ways=ways, points=points)
-            _visit(run, chosen, "refine", random)
-    if run.has_time(plan.profile + plan.race_points):
-        found = surface(run.space, run.goal, run.rows)
-        measured = ranked(found, run.goal, run.rows, run.measured())
-        (leader, *_) = measured or contestants(found, run.goal, run.rows, 1)
-        _visit(run, profile(run.space, run.space.mended(leader)), "profile", random)
+            surface = fit_surface(run.space, run.goal, run.rows)
+            proposals = propose_improvements(
+                surface, run.goal, run.rows, SHARING, ways=ways, points=points
+            )
+            _measure_all(run, proposals, "refine", random)
+    if plan.profile and run.has_time(plan.profile + plan.race_points):
+        surface = fit_surface(run.space, run.goal, run.rows)
+        measured = rank(surface, run.goal, run.rows, run.measured_settings())
+        (leader, *_) = measured or rank_candidates(surface, run.goal, run.rows, 1)
+        _measure_all(run, list_profile(run.space, run.space.repair(leader)), "profile", random)
 
 
 def _race(run: _Run, random: np.random.Generator) -> Recommendation:
-    """Heats in turns, so that a drift meets all runners; each heat keeps the better ones.
+    """Heats in turns, so that drift affects all runners; each heat keeps the better ones.
 
-    Places go by what was measured in the race: not by the luck that let one in. Behind the first
-    heat the best that is now expected joins.
+    Runners are ranked by their points in the race alone: the points that qualified them were partly
+    luck.
     """
-    runners = _entrants(run)
-    since = len(run.rows)
-    for number, (places, turns) in enumerate(run.schedule.race):
-        if number == 1:
-            found = surface(run.space, run.goal, run.rows)
-            late = contestants(found, run.goal, run.rows, LATE)
-            runners = run.distinct([*runners[: places - LATE], *late, *runners[places - LATE :]])
+    runners = _choose_entrants(run)
+    race_start = len(run.rows)
+    for places, turns in run.schedule.race:
         runners = runners[:places]
         for _ in range(turns):
             if run.has_time(len(runners)):
-                _visit(run, runners, "race", random)
-        runners = run.placed(runners, run.rows[since:] or run.rows)
+                _measure_all(run, runners, "race", random)
+        runners = run.rank_runners(runners, run.rows[race_start:] or run.rows)
     return recommend(run.space, run.goal, run.rows, runners[:1])
 
 
-def _assured(scores: Mapping[tuple[Plain, ...], FloatArray]) -> dict[tuple[Plain, ...], float]:
-    """Of each the mean less two standard errors.
+def _lower_bounds(scores: Mapping[tuple[Plain, ...], FloatArray]) -> dict[tuple[Plain, ...], float]:
+    """The mean of each less two standard errors.
 
-    Few values tell little of how much they vary: to each `_VARIED` more are added that vary as all
-    do on average.
+    A variance from few values is uncertain: `_PRIOR_VALUES` values with the average variance of all
+    are added to each.
     """
-    squares = {key: float(np.sum((found - found.mean()) ** 2)) for key, found in scores.items()}
-    free = sum(len(found) - 1 for found in scores.values())
-    usual = sum(squares.values()) / max(1, free)
-    least = {}
-    for key, found in scores.items():
-        variance = (squares[key] + _VARIED * usual) / (len(found) - 1 + _VARIED)
-        least[key] = float(found.mean() - 2 * np.sqrt(variance / len(found)))
-    return least
+    squares = {key: float(np.sum((values - values.mean()) ** 2)) for key, values in scores.items()}
+    degrees = sum(len(values) - 1 for values in scores.values())
+    usual = sum(squares.values()) / max(1, degrees)
+    bounds = {}
+    for key, values in scores.items():
+        variance = (squares[key] + _PRIOR_VALUES * usual) / (len(values) - 1 + _PRIOR_VALUES)
+        bounds[key] = float(values.mean() - 2 * np.sqrt(variance / len(values)))
+    return bounds
 
 
-def _entrants(run: _Run) -> list[Choice]:
-    """The best expected in each of the best ways to share processors, then the best measured.
+def _choose_entrants(run: _Run) -> list[Candidate]:
+    """The best prediction in each of the best ways to share processors, then the best measured.
 
-    Such ways decide together and differ much in noise: the surface alone is not to choose.
+    Ways differ much in noise, so the surface alone does not decide.
     """
-    found = surface(run.space, run.goal, run.rows)
-    ways = leaders(found, run.goal, run.rows, SHARING)
-    measured = ranked(found, run.goal, run.rows, run.measured())
-    # What the surface takes for luck is given the chance to repeat it.
+    surface = fit_surface(run.space, run.goal, run.rows)
+    ways = rank_ways(surface, run.goal, run.rows, SHARING)
+    measured = rank(surface, run.goal, run.rows, run.measured_settings())
+    # The best measured may have been luck or not: the race decides.
     (places, _), *_ = run.schedule.race
-    most = max(LEAST_WAYS, places - MEASURED)
-    return run.distinct([*ways[:most], *run.best_seen(), *measured])
+    most = max(LEAST_WAYS, places - MEASURED_PLACES)
+    return run.deduplicate([*ways[:most], *run.best_median(), *measured])
 
 
-def _visit(run: _Run, settings: Sequence[Choice], stage: str, random: np.random.Generator) -> None:
+def _measure_all(
+    run: _Run, settings: Sequence[Candidate], stage: str, random: np.random.Generator
+) -> None:
     """Measure each, in a random order."""
-    for setting in _shuffled(settings, random):
+    for setting in _shuffle(settings, random):
         if not run.is_refused(setting):
-            run.measure(run.space.mended(setting), stage)
+            run.measure(run.space.repair(setting), stage)
 
 
-def _rounds(
+def _run_rounds(
     run: _Run, chosen: Recommendation, random: np.random.Generator
 ) -> Iterator[dict[str, float]]:
     """Values by role, round by round."""
-    settings = contenders(run.goal, chosen)
+    settings = list_contenders(run.goal, chosen)
     for _ in range(run.schedule.repeats):
         values: dict[str, float] = {}
-        for role in _shuffled(list(settings), random):
+        for role in _shuffle(list(settings), random):
             if run.is_refused(settings[role]):
                 continue
             value = run.measure(settings[role], f"confirm: {role}")
@@ -328,7 +331,7 @@ def _rounds(
         yield values
 
 
-def _from_what_there_is(run: _Run, ended: str) -> Recommendation:
+def _recommend_early(run: _Run, ended: str) -> Recommendation:
     try:
         return recommend(run.space, run.goal, run.rows)
     except InputError as error:
@@ -336,7 +339,7 @@ def _from_what_there_is(run: _Run, ended: str) -> Recommendation:
         raise InputError("weft tune", problem, "run it again") from error
 
 
-def _shuffled(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
+def _shuffle(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
     return [items[place] for place in random.permutation(len(items))]
 
 
@@ -358,7 +361,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmed:
+class Confirmation:
     """One setting: predicted before, measured after. `better` is the recommendation over it."""
 
     role: str
@@ -369,68 +372,73 @@ class Confirmed:
     values: tuple[float, ...]
 
 
-def neighbours(goal: Goal, found: Recommendation, number: int = 2) -> dict[str, dict[str, Plain]]:
-    """The strongest rivals that differ in one factor: the best of each factor, best first."""
-    space = found.surface.space
+def strongest_neighbours(
+    goal: Goal, recommendation: Recommendation, number: int = 2
+) -> dict[str, dict[str, Plain]]:
+    """The best neighbours that differ in one factor, one for each factor, best first."""
+    space = recommendation.surface.space
     default = space.key(space.default)
     rivals = [
         (factor, setting)
-        for factor, setting in space.neighbours(found.setting)
+        for factor, setting in space.neighbours(recommendation.setting)
         if space.key(setting) != default and factor not in PROBED
     ]
     if not rivals:
         return {}
-    expected = found.surface.expected([setting for _, setting in rivals])
-    taken: dict[str, dict[str, Plain]] = {}
+    expected = recommendation.surface.predict([setting for _, setting in rivals])
+    ranked: dict[str, dict[str, Plain]] = {}
     for place in np.argsort(-goal.sign * expected.log_value, kind="stable"):
         factor, setting = rivals[place]
-        taken.setdefault(f"{factor} {setting[factor]}", setting)
-    first: dict[str, dict[str, Plain]] = {}
-    for role, setting in taken.items():
+        ranked.setdefault(f"{factor} {setting[factor]}", setting)
+    strongest: dict[str, dict[str, Plain]] = {}
+    for role, setting in ranked.items():
         factor = role.partition(" ")[0]
-        if len(first) < number and not any(known.startswith(f"{factor} ") for known in first):
-            first[role] = setting
-    return first
+        if len(strongest) < number and not any(name.startswith(f"{factor} ") for name in strongest):
+            strongest[role] = setting
+    return strongest
 
 
-def contenders(goal: Goal, found: Recommendation) -> dict[str, Choice]:
-    """Role -> setting of all that are measured; equal ones once."""
-    space = found.surface.space
-    chosen: dict[str, Choice] = {RECOMMENDED: found.setting, **neighbours(goal, found)}
-    if space.key(space.default) != space.key(found.setting):
-        chosen[DEFAULT] = space.default
-    return chosen
+def list_contenders(goal: Goal, recommendation: Recommendation) -> dict[str, Candidate]:
+    """The settings to confirm, by role; equal settings once."""
+    space = recommendation.surface.space
+    contenders: dict[str, Candidate] = {
+        RECOMMENDED: recommendation.setting,
+        **strongest_neighbours(goal, recommendation),
+    }
+    if space.key(space.default) != space.key(recommendation.setting):
+        contenders[DEFAULT] = space.default
+    return contenders
 
 
-def confirmed(
-    goal: Goal, found: Recommendation, rounds: Sequence[Mapping[str, float]]
-) -> tuple[Confirmed, ...]:
+def summarise_rounds(
+    goal: Goal, recommendation: Recommendation, rounds: Sequence[Mapping[str, float]]
+) -> tuple[Confirmation, ...]:
     """One row for each role; `rounds` are the values of each round, by role.
 
-    A role is judged by the rounds that it shares with the recommendation; one with too few of them
-    is left out.
+    A role is judged by the rounds it shares with the recommendation; a role with too few of them
+    is omitted.
     """
-    settings = contenders(goal, found)
-    told: list[Confirmed] = []
+    settings = list_contenders(goal, recommendation)
+    confirmations: list[Confirmation] = []
     for role, setting in settings.items():
-        shared = [(one[RECOMMENDED], one[role]) for one in rounds if {RECOMMENDED, role} <= {*one}]
+        shared = [(v[RECOMMENDED], v[role]) for v in rounds if {RECOMMENDED, role} <= {*v}]
         if len(shared) >= LEAST_ROUNDS:
             ours, theirs = np.log(shared).T
-            told.append(
-                Confirmed(
+            confirmations.append(
+                Confirmation(
                     role=role,
                     setting=setting,
-                    predicted=_predicted(found, setting),
+                    predicted=_predict_interval(recommendation, setting),
                     measured=mean_interval(theirs),
                     better=mean_interval(goal.sign * (ours - theirs)),
                     values=tuple(np.exp(theirs).tolist()),
                 )
             )
-    return tuple(told)
+    return tuple(confirmations)
 
 
-def _predicted(found: Recommendation, setting: Choice) -> Interval:
-    value, (low, high) = found.expected_at(setting)
+def _predict_interval(recommendation: Recommendation, setting: Candidate) -> Interval:
+    value, (low, high) = recommendation.predict_at(setting)
     return Interval(value=value, low=low, high=high)
 
 

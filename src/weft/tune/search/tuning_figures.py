@@ -1,7 +1,7 @@
-"""Figures of a stored tuning run: expected beside measured, and curves through the recommendation.
+"""Figures of a tuning record: predicted beside measured, and curves through the recommendation.
 
-They are drawn from the record's tables alone, so that a file is enough. Entry points:
-`tuning_sections`, `expected_and_measured`, `curve`. Units: the goal's, on both axes.
+They are drawn from the record's tables alone. Entry points: `tuning_sections`,
+`draw_expected_and_measured`, `draw_curve`. Units: the goal's, on both axes.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def tuning_sections(records: Sequence[Record]) -> list[Section]:
 def _section(record: Record) -> Section:
     title = f"Tuning {record.settings['goal']} over {record.settings['over']}"
     drawings: dict[str, Callable[[Axes], None]] = {
-        "expected beside measured": partial(expected_and_measured, record=record)
+        "expected beside measured": partial(draw_expected_and_measured, record=record)
     }
     swept = {row["choice"] for row in record.tables.get("curves", ())}
     for choice in DRAWN:
         if choice in swept:
-            drawings[f"over {split_unit(choice)[0]}"] = partial(curve, record=record, choice=choice)
+            drawings[f"over {split_unit(choice)[0]}"] = partial(
+                draw_curve, record=record, choice=choice
+            )
     drawn = [
         picture(to_svg(figure(draw), salt=f"{title} {name}", title=f"{title}: {name}"), name)
         for name, draw in drawings.items()
@@ -62,15 +64,15 @@ def _unit(record: Record) -> tuple[str, float]:
     return ("GB/s", 1e-9) if unit == "B/s" else (unit, 1.0)
 
 
-def expected_and_measured(ax: Axes, record: Record) -> None:
-    """Every point: on the line, the surface is right; the stages have colours."""
+def draw_expected_and_measured(ax: Axes, record: Record) -> None:
+    """Every point, coloured by stage; on the line the prediction is exact."""
     unit, factor = _unit(record)
     points = record.tables["points"]
     for number, stage in enumerate(STAGES):
-        mine = [row for row in points if str(row["stage"]).startswith(stage)]
-        measured = [_number(row["measured"]) * factor for row in mine]
-        expected = [_number(row["expected"]) * factor for row in mine]
-        if mine:
+        of_stage = [row for row in points if str(row["stage"]).startswith(stage)]
+        measured = [_number(row["measured"]) * factor for row in of_stage]
+        expected = [_number(row["expected"]) * factor for row in of_stage]
+        if of_stage:
             ax.plot(measured, expected, "o", markersize=4, color=PALETTE[number], label=stage)
     every = [_number(row[k]) * factor for row in points for k in ("measured", "expected")]
     ends = [min(every), max(every)]
@@ -84,8 +86,8 @@ def expected_and_measured(ax: Axes, record: Record) -> None:
     legend(ax)
 
 
-def curve(ax: Axes, record: Record, choice: str) -> None:
-    """Expected and model over one choice, and what was measured with all else as recommended."""
+def draw_curve(ax: Axes, record: Record, choice: str) -> None:
+    """Prediction and model over one choice, and the points with all else as recommended."""
     unit, factor = _unit(record)
     rows = [row for row in record.tables["curves"] if row["choice"] == choice]
     x = [_number(row["level"]) for row in rows]
@@ -95,10 +97,10 @@ def curve(ax: Axes, record: Record, choice: str) -> None:
     if all(row["model"] is not None for row in rows):
         model = [_number(row["model"]) * factor for row in rows]
         ax.plot(x, model, "--", color=MUTED, label="model alone")
-    seen = _on_curve(record, choice)
+    points = _on_curve(record, choice)
     ax.plot(
-        [_number(row[choice]) for row in seen],
-        [_number(row["measured"]) * factor for row in seen],
+        [_number(row[choice]) for row in points],
+        [_number(row["measured"]) * factor for row in points],
         "o",
         markersize=4,
         color=PUBLISHED,
@@ -111,7 +113,7 @@ def curve(ax: Axes, record: Record, choice: str) -> None:
     ax.xaxis.set_major_formatter(lambda v, _: format_value(round(v), x_unit))
     ax.set_xlabel(name)
     ax.set_ylabel(f"{record.settings['goal']} ({unit})")
-    ax.set_ylim(0, 1.06 * max([*highs, *(_number(r["measured"]) * factor for r in seen)]))
+    ax.set_ylim(0, 1.06 * max([*highs, *(_number(r["measured"]) * factor for r in points)]))
     legend(ax)
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from weft import __version__
 from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
 from weft.tune.rules.advice import advice_rows
-from weft.tune.search.forms import model_log
-from weft.tune.search.from_records import Stored, nearest, predicted_gain
+from weft.tune.search.forms import predict_log
+from weft.tune.search.from_records import StoredTuning, nearest_records, predict_gain
 from weft.tune.search.tuning import Interval, Tuning
 
 NAME = "tune"
@@ -36,7 +36,7 @@ def tuning_record(tuning: Tuning) -> Record:
             "confirmation": list(_confirmation(tuning)),
             "parameters": list(_parameters(tuning)),
             "not considered": [
-                {"choice": r.name, "reason": r.reason} for r in tuning.space.refused
+                {"choice": r.name, "reason": r.reason} for r in tuning.space.refusals
             ],
             "advice": advice_rows(tuning.advice),
             "curves": list(_curves(tuning)),
@@ -82,13 +82,13 @@ def _confirmation(tuning: Tuning) -> Iterator[Row]:
         }
 
 
-def _interval(name: str, found: Interval) -> dict[str, Plain]:
-    return {name: found.value, f"{name}, low": found.low, f"{name}, high": found.high}
+def _interval(name: str, interval: Interval) -> dict[str, Plain]:
+    return {name: interval.value, f"{name}, low": interval.low, f"{name}, high": interval.high}
 
 
 def _parameters(tuning: Tuning) -> Iterator[Row]:
-    found = tuning.recommendation.surface.fit
-    for p in found.parameters if found else ():
+    fitted = tuning.recommendation.surface.fit
+    for p in fitted.parameters if fitted else ():
         error = p.standard_error if math.isfinite(p.standard_error) else None
         yield {
             "parameter": p.name,
@@ -100,14 +100,14 @@ def _parameters(tuning: Tuning) -> Iterator[Row]:
 
 
 def _curves(tuning: Tuning) -> Iterator[Row]:
-    """Expected over each number, all else as recommended: what a figure draws."""
-    found, chosen = tuning.recommendation.surface, tuning.recommendation.setting
-    for factor in found.space.factors:
+    """Predictions over each number, all else as recommended, for figures."""
+    surface, chosen = tuning.recommendation.surface, tuning.recommendation.setting
+    for factor in surface.space.factors:
         if not factor.is_number:
             continue
-        settings = [found.space.mended({**chosen, factor.name: level}) for level in factor.levels]
-        expected = found.expected(settings)
-        model = model_log(found.fit, found.space, settings)
+        settings = [surface.space.repair({**chosen, factor.name: level}) for level in factor.levels]
+        expected = surface.predict(settings)
+        model = predict_log(surface.fit, surface.space, settings)
         for place, level in enumerate(factor.levels):
             low, high = expected.interval(place)
             yield {
@@ -116,45 +116,50 @@ def _curves(tuning: Tuning) -> Iterator[Row]:
                 "expected": expected.value(place),
                 "low": low,
                 "high": high,
-                "model": math.exp(float(model[place])) if found.fit else None,
+                "model": math.exp(float(model[place])) if surface.fit else None,
             }
 
 
 def _points(tuning: Tuning) -> Iterator[Row]:
-    """Every point with what the model alone and the whole surface expect there."""
-    found = tuning.recommendation.surface
+    """Every point with the model's and the surface's prediction."""
+    surface = tuning.recommendation.surface
     settings = [row.setting for row in tuning.rows]
-    expected = found.expected(settings)
-    model = model_log(found.fit, found.space, settings)
+    expected = surface.predict(settings)
+    model = predict_log(surface.fit, surface.space, settings)
     for place, row in enumerate(tuning.rows):
         yield {
             "stage": row.stage,
             **row.setting,
             "measured": row.value,
             "expected": expected.value(place),
-            "model": math.exp(float(model[place])) if found.fit else None,
+            "model": math.exp(float(model[place])) if surface.fit else None,
             "lost %": row.lost_percent,
         }
 
 
 def _notes(tuning: Tuning) -> Iterator[str]:
-    found = tuning.recommendation.surface
-    if found.fit:
-        yield f"model: {found.fit.form.formula}; error {found.fit.error}"
+    surface = tuning.recommendation.surface
+    if surface.fit:
+        yield f"model: {surface.fit.form.formula}; error {surface.fit.error}"
     else:
-        yield f"no model was fitted: {found.why}"
+        yield f"no model was fitted: {surface.why}"
     if tuning.ended:
         yield f"ended early: {tuning.ended}"
     for failed in tuning.failed:
         yield f"not measured: {failed.reason}"
 
 
-def stored_record(stored: Stored) -> Record:
+def stored_record(stored: StoredTuning) -> Record:
     """The record of a tuning, with the stored ones nearest to it."""
     record = tuning_record(stored.tuning)
     near = [
-        {**one.setting, "stored": one.stored, "predicted": one.predicted, "runs": one.runs}
-        for one in nearest(stored.tuning)
+        {
+            **record_near.setting,
+            "stored": record_near.stored,
+            "predicted": record_near.predicted,
+            "runs": record_near.runs,
+        }
+        for record_near in nearest_records(stored.tuning)
     ]
     left_out = [f"left out: {sentence}" for sentence in stored.left_out]
     return replace(
@@ -165,11 +170,11 @@ def stored_record(stored: Stored) -> Record:
     )
 
 
-def _stored_quantities(stored: Stored) -> Iterator[tuple[str, Quantity]]:
+def _stored_quantities(stored: StoredTuning) -> Iterator[tuple[str, Quantity]]:
     """What stored values and the model tell beside the prediction."""
     if stored.runs is not None:
         yield "stored", Scalar(stored.runs.median, stored.tuning.goal.unit)
-    gain = predicted_gain(stored.tuning)
+    gain = predict_gain(stored.tuning)
     if gain is not None:
         yield "predicted.gain", Scalar(gain.value, "")
         yield "predicted.gain.low", Scalar(gain.low, "")

@@ -14,10 +14,10 @@ from weft.measure.settings.options import options_of
 from weft.records import Plain
 from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table
-from weft.tune.rules.evidence import option_words
-from weft.tune.search.from_records import Stored, nearest, out_of_reach, predicted_gain
+from weft.tune.rules.evidence import format_options
+from weft.tune.search.from_records import StoredTuning, nearest_records, out_of_reach, predict_gain
 from weft.tune.search.goal import Goal
-from weft.tune.search.over_fabric import Prepared
+from weft.tune.search.over_fabric import PreparedTuning
 from weft.tune.search.tuning import Interval, Tuning
 from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED
 from weft.units import format_value, split_unit
@@ -26,7 +26,7 @@ _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 
 
 def tuning_text(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
-    """Everything, the recommendation first; `outcome` stands in for what was not measured."""
+    """The recommendation first; `outcome` replaces the confirmation."""
     parts = [
         _recommendation(tuning, peer),
         outcome or _confirmation(tuning),
@@ -56,30 +56,30 @@ def level_text(name: str, level: Plain) -> str:
 
 def command_text(tuning: Tuning, peer: str = LOCAL) -> str:
     """The command that measures the recommendation."""
-    outside = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
-    there = [] if peer in ("", LOCAL) else [peer]
-    words = [f"weft {tuning.goal.test.name}", *there, *option_words(tuning.space.written)]
+    option_of = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
+    target = [] if peer in ("", LOCAL) else [peer]
+    words = [f"weft {tuning.goal.test.name}", *target, *format_options(tuning.space.options)]
     setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
     for field, level in setting.items():
         shown = level_text(field, level)
         if shown != "any":
-            words.append(f"--{outside[field]} {'auto' if shown == 'auto' else level}")
+            words.append(f"--{option_of[field]} {'auto' if shown == 'auto' else level}")
     return " ".join(words)
 
 
 def _recommendation(tuning: Tuning, peer: str) -> str:
-    found, space = tuning.recommendation, tuning.space
+    recommendation, space = tuning.recommendation, tuning.space
     default = space.default
     rows = [
         [
             f.name,
-            level_text(f.name, found.setting[f.name]),
+            level_text(f.name, recommendation.setting[f.name]),
             level_text(f.name, default[f.name]),
             ", ".join(level_text(f.name, level) for level in f.levels),
         ]
         for f in space.factors
     ]
-    head = f"recommended for {tuning.goal.name} ({tuning.goal.what}) over {tuning.space.over}"
+    head = f"recommended for {tuning.goal.name} ({tuning.goal.meaning}) over {tuning.space.over}"
     ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
     table = format_table(("choice", "use", "default", "considered"), rows)
     return f"{head}{ended}\n\n{table}\n\n{command_text(tuning, peer)}"
@@ -120,21 +120,21 @@ def gain_text(gain: Interval | None) -> str:
     """Over the default; None where that is the recommendation."""
     if gain is None:
         return "the default is the recommendation"
-    sure = "" if gain.low > 1 else ": not told from chance" if gain.high >= 1 else ": a loss"
+    sure = "" if gain.low > 1 else ": may be chance" if gain.high >= 1 else ": a loss"
     return f"{gain} times as good as the default (95 % interval){sure}"
 
 
 def _model(tuning: Tuning) -> str:
-    found = tuning.recommendation.surface
-    if found.fit is None:
-        return f"no model was fitted: {found.why}"
+    surface = tuning.recommendation.surface
+    if surface.fit is None:
+        return f"no model was fitted: {surface.why}"
     rows = [
         [p.name, f"{p.value:.4g}", f"{p.standard_error:.2g}", p.unit, p.meaning]
-        for p in found.fit.parameters
+        for p in surface.fit.parameters
     ]
     head = (
-        f"model: {found.fit.form.formula}\n"
-        f"error on the points: {found.fit.error}; left out one by one: {found.fit.held_out}"
+        f"model: {surface.fit.form.formula}\n"
+        f"error on the points: {surface.fit.error}; left out one by one: {surface.fit.held_out}"
     )
     return (
         f"{head}\n\n{format_table(('parameter', 'value', '± (1 s.e.)', 'unit', 'meaning'), rows)}"
@@ -144,11 +144,11 @@ def _model(tuning: Tuning) -> str:
 def _advice(tuning: Tuning) -> str:
     if tuning.no_advice:
         return f"no advice: {tuning.no_advice}"
-    known = [rule for rule in tuning.advice if rule.is_known]
-    others = len(tuning.advice) - len(known)
-    more = f"{others} more rules need other measurements: --json names them, or weft tune FILE"
-    table = f"advice\n\n{advice_table(known)}\n\n" if known else ""
-    return f"{table}{more if others else ''}".rstrip()
+    known_rules = [rule for rule in tuning.advice if rule.is_known]
+    unknown = len(tuning.advice) - len(known_rules)
+    remark = f"{unknown} more rules need other measurements: --json names them, or weft tune FILE"
+    table = f"advice\n\n{advice_table(known_rules)}\n\n" if known_rules else ""
+    return f"{table}{remark if unknown else ''}".rstrip()
 
 
 def _not_considered(tuning: Tuning) -> str:
@@ -156,8 +156,8 @@ def _not_considered(tuning: Tuning) -> str:
 
 
 def _not_considered_lines(tuning: Tuning) -> Iterator[str]:
-    for refused in tuning.space.refused:
-        yield f"{refused.name}: not a choice here, because {refused.reason}"
+    for refusal in tuning.space.refusals:
+        yield f"{refusal.name}: not a choice here, because {refusal.reason}"
     for failed in tuning.failed:
         yield f"not measured: {failed.reason}"
     lossy = sum(not row.is_acceptable for row in tuning.rows)
@@ -165,68 +165,68 @@ def _not_considered_lines(tuning: Tuning) -> Iterator[str]:
         yield f"{lossy} points lost too many messages to be recommended"
 
 
-def plan_text(prepared: Prepared) -> str:
-    """What will be measured, told before it is."""
+def plan_text(prepared: PreparedTuning) -> str:
+    """What will be measured."""
     space = prepared.space
     head = f"tuning {prepared.goal.name} over {space.over}: {prepared.schedule.text()}"
     choices = [
         f"  {f.name}: {', '.join(level_text(f.name, level) for level in f.levels)}"
         for f in space.factors
     ]
-    refused = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refused]
-    return "\n".join([head, *choices, *refused])
+    refusals = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refusals]
+    return "\n".join([head, *choices, *refusals])
 
 
-def stored_text(stored: Stored) -> str:
-    """The tuning, what speaks for it, what was left out, and every rule, known or not."""
+def stored_text(stored: StoredTuning) -> str:
+    """The tuning, its evidence, what was left out, and every rule, known or not."""
     left_out = "\n".join(f"left out: {sentence}" for sentence in stored.left_out)
     bare = replace(stored.tuning, advice=())
     rules = f"advice\n\n{advice_table(stored.tuning.advice)}"
-    told = tuning_text(bare, peer=stored.peer, outcome=_outcome(stored))
-    parts = [told, _support(stored), left_out, rules]
+    text = tuning_text(bare, peer=stored.peer, outcome=_outcome(stored))
+    parts = [text, _support(stored), left_out, rules]
     return "\n\n".join(part for part in parts if part)
 
 
-def _outcome(stored: Stored) -> str:
+def _outcome(stored: StoredTuning) -> str:
     """What to expect: of the model, or of the runs that were chosen; and the gain."""
     tuning, runs = stored.tuning, stored.runs
     if runs is None:
         expected = predicted_text(tuning)
     else:
-        seen = Interval(value=runs.median, low=runs.low, high=runs.high)
-        expected = f"stored: {value_text(tuning.goal, seen)}, median (range) of {runs.n} runs"
+        interval = Interval(value=runs.median, low=runs.low, high=runs.high)
+        expected = f"stored: {value_text(tuning.goal, interval)}, median (range) of {runs.n} runs"
     return f"{expected}\n{_stored_gain(stored)}"
 
 
-def _stored_gain(stored: Stored) -> str:
+def _stored_gain(stored: StoredTuning) -> str:
     space = stored.tuning.space
     beyond = out_of_reach(space)
     if beyond:
         named = ", ".join(f"{f.name} {level_text(f.name, f.default)}" for f in beyond)
         return f"no gain over the default is predicted: the records do not reach its {named}"
-    gain = predicted_gain(stored.tuning)
+    gain = predict_gain(stored.tuning)
     return gain_text(gain) if gain is None else f"predicted: {gain_text(gain)}"
 
 
-def _support(stored: Stored) -> str:
-    """The records nearest to the recommendation beside what the model says there."""
+def _support(stored: StoredTuning) -> str:
+    """The records nearest to the recommendation beside the predictions."""
     tuning = stored.tuning
     names = [factor.name for factor in tuning.space.factors]
     rows = [
         [
-            *(level_text(name, one.setting[name]) for name in names),
-            _value(stored, one.stored),
-            _value(stored, one.predicted),
-            str(one.runs),
+            *(level_text(name, near.setting[name]) for name in names),
+            _value(stored, near.stored),
+            _value(stored, near.predicted),
+            str(near.runs),
         ]
-        for one in nearest(tuning)
+        for near in nearest_records(tuning)
     ]
     table = format_table([*names, "stored", "predicted", "runs"], rows, left=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
 
 
-def _value(stored: Stored, value: float) -> str:
+def _value(stored: StoredTuning, value: float) -> str:
     shown = value_text(stored.tuning.goal, Interval(value=value, low=value, high=value))
     number, _, unit = shown.partition(" (")
     return f"{number} {unit.partition(') ')[2]}"

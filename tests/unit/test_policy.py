@@ -6,6 +6,7 @@ from math import nan
 
 import pytest
 
+from weft.control.policy.allocate import ModelSet, Squeeze, allocate, least_units, split_ports
 from weft.control.policy.connection_path import ConnectionPath, find_connection_path
 from weft.control.policy.fabric_wide import build_fabric_plan, compare_plans
 from weft.control.policy.levels import (
@@ -35,6 +36,7 @@ from weft.control.policy.port import (
     VlArbitration,
     arbitration_entries,
 )
+from weft.control.state.policy_settings import add_to_levels
 from weft.errors import InputError
 from weft.fabric import Port, path, route
 from weft.fabric.topology import back_to_back, leaf_spine
@@ -117,6 +119,22 @@ def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
     assert more.levels.assignment["d"] == 2
 
 
+def test_an_application_with_the_model_of_another_joins_its_level_though_one_is_free() -> None:
+    before = assign_levels({"a": line(0.1), "b": line(2.0)}, 3)
+    kept = keep_levels(before, {"a": line(0.1), "b": line(2.0), "twin": line(2.0)}, 3)
+    assert kept.levels.assignment == {"a": 1, "b": 2, "twin": 2}
+    before = assign_levels({"a": waits(0.1), "b": waits(0.8)}, 3)
+    added = add_to_levels(before, "twin", waits(0.8), 3)
+    assert added.assignment == {"a": 1, "b": 2, "twin": 2}
+    assert add_to_levels(before, "other", waits(0.5), 3).assignment["other"] == 3
+
+
+def test_an_application_halfway_between_two_levels_joins_the_lower_one() -> None:
+    before = assign_levels({"a": line(0.0), "b": line(2.0)}, 2)
+    kept = keep_levels(before, {"a": line(0.0), "b": line(2.0), "c": line(1.0)}, 2)
+    assert kept.levels.assignment == {"a": 1, "b": 2, "c": 1}
+
+
 def test_what_keeping_costs_is_told_with_who_would_move() -> None:
     before = assign_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
     assert before.assignment == {"a": 1, "b": 2, "c": 2}
@@ -156,6 +174,17 @@ def test_a_joined_cluster_stands_at_the_midpoint_whatever_it_holds() -> None:
     assert steps[4][0].coordinates == pytest.approx(((0.5 + (2.45 + 4.3) / 2) / 2,))
 
 
+def test_of_clusters_equally_near_those_with_the_lowest_levels_are_joined_first() -> None:
+    steps = build_hierarchy(levels_at(0, 1, 2, 3)).steps
+    assert [[cluster.levels for cluster in step] for step in steps[:3]] == [
+        [(1,), (2,), (3,), (4,)],
+        [(1, 2), (3,), (4,)],
+        [(1, 2), (3, 4)],
+    ]
+    # {1, 2} and {3, 4} are as far from each other as 3 is from 5.
+    assert [c.levels for c in build_hierarchy(levels_at(0, 0, 2, 4)).steps[2]] == [(1, 2, 3), (4,)]
+
+
 def test_a_port_joins_no_more_levels_than_its_queues_ask_for() -> None:
     found = build_hierarchy(levels_at(0, 1, 3, 7, 15))
     assert map_queues(found, {1, 4}, 2).step == 1
@@ -185,6 +214,36 @@ def test_units_are_the_managed_share_the_lane_and_the_rest() -> None:
     assert (own.first_managed_queue, own.managed_queues) == (1, 6)
     whole = PortPolicy(scheduler=Htb(queues=4, rate_kbps=200_000))
     assert (whole.managed_units, whole.unmanaged_units, whole.managed_queues) == (200_000, 0, 4)
+
+
+def test_shares_that_miss_a_whole_unit_by_rounding_mean_that_unit() -> None:
+    # 0.29 · 100 is 28.999999999999996 in floating point, and 0.07 · 100 is 7.000000000000001.
+    port = PortPolicy(
+        scheduler=Htb(queues=4, rate_kbps=100),
+        managed_share=0.29,
+        lane=LatencyLane(share=0.07, budget_bytes=256),
+    )
+    assert (port.managed_units, port.lane_units, port.unmanaged_units) == (29, 7, 64)
+    assert allocate([waits(0.5)], [[0]], units=100, capacity=0.29).weights.tolist() == [29]
+
+
+def test_a_floor_that_misses_a_whole_unit_by_rounding_means_that_unit() -> None:
+    assert 0.1 + 0.2 > 0.3
+    assert least_units(waits(0.5, floor=0.1 + 0.2), 10) == 3
+    assert least_units(waits(0.5, floor=0.301), 10) == 4
+    # At a port of ten units such floors of 3, 3 and 4 fit without being halved.
+    models = ModelSet([waits(0.5, floor=0.1 + 0.2), waits(0.5, floor=0.4)])
+    full = PortPolicy(scheduler=VlArbitration(queues=2, units=10))
+    assert models.squeeze([0, 0, 1], full) == Squeeze(halvings=0, finer=1)
+    assert split_ports(models, [[0, 0, 1]], [full])[0][0] == (3, 3, 4)
+
+
+def test_of_equal_remainders_the_first_applications_have_the_unit_more() -> None:
+    models: dict[str, Sensitivity] = {name: waits(0.5) for name in "abc"}
+    port = PortPolicy(scheduler=VlArbitration(queues=8, units=100))
+    uses = [ConnectionPath(application=name, ports=(AT,)) for name in "abc"]
+    plan, _ = build_fabric_plan(build_policy(models, port, 16), uses)
+    assert plan.ports[AT].weights == (34, 33, 33)
 
 
 def test_a_lane_sends_at_most_its_budget_between_two_packets_of_others() -> None:

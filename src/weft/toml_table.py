@@ -80,7 +80,7 @@ class Table:
             raise InputError(self.place(key), "is missing", "add it")
         return default
 
-    def _typed(self, key: str, kind: type[T], name: str, default: Any) -> T:
+    def _read_typed(self, key: str, kind: type[T], name: str, default: Any) -> T:
         value = self.raw(key, default)
         if value is default:
             return value  # type: ignore[no-any-return]
@@ -89,7 +89,7 @@ class Table:
         return value
 
     def text(self, key: str, default: Any = _MISSING) -> str:
-        value = self._typed(key, str, "a text", default)
+        value = self._read_typed(key, str, "a text", default)
         self._check_text(key, value)
         return value
 
@@ -98,10 +98,10 @@ class Table:
             raise InputError(self.place(key), f"{value!r} has a zero byte", "leave it out")
 
     def flag(self, key: str, default: Any = _MISSING) -> bool:
-        return self._typed(key, bool, "true or false", default)
+        return self._read_typed(key, bool, "true or false", default)
 
     def integer(self, key: str, low: int, high: int, default: Any = _MISSING) -> int:
-        value = self._typed(key, int, "a whole number", default)
+        value = self._read_typed(key, int, "a whole number", default)
         self._check_range(key, value, low, high, default)
         return value
 

@@ -197,8 +197,8 @@ def peers(data: dict[str, Any]) -> dict[tuple[str, int], tuple[str, int]]:
     ends = [(link.a, link.b) for link in fabric.links]
     return {
         (name[a.node], a.port): (name[b.node], b.port)
-        for one, other in ends
-        for a, b in ((one, other), (other, one))
+        for peer, other in ends
+        for a, b in ((peer, other), (other, peer))
     }
 
 

@@ -30,9 +30,9 @@ def test_a_list_is_its_values_in_the_order_written(values):
 @given(first=sizes, last=sizes, factor=st.integers(2, 10))
 def test_a_geometric_range_has_every_power_up_to_its_end_and_none_beyond(first, last, factor):
     first, last = min(first, last), max(first, last)
-    found = values_of(SIZE, f"{first}..{last}*{factor}")
-    assert found == [first * factor**i for i in range(len(found))]
-    assert found[-1] <= last < found[-1] * factor
+    values = values_of(SIZE, f"{first}..{last}*{factor}")
+    assert values == [first * factor**i for i in range(len(values))]
+    assert values[-1] <= last < values[-1] * factor
 
 
 @given(first=sizes, steps=st.integers(0, 500), step=st.integers(1, 1000), rest=st.data())
@@ -43,9 +43,9 @@ def test_an_arithmetic_range_has_every_step_up_to_its_end_and_none_beyond(first,
 
 @given(st.integers(1, 100))
 def test_steps_that_are_not_exact_still_reach_the_end(parts):
-    found = values_of(LOSS, f"0..1+{1 / parts!r}")
-    assert len(found) == parts + 1
-    assert math.isclose(found[-1], 1)
+    values = values_of(LOSS, f"0..1+{1 / parts!r}")
+    assert len(values) == parts + 1
+    assert math.isclose(values[-1], 1)
 
 
 @given(exponent=st.integers(0, 9), unit=st.sampled_from(["K", "KiB"]))
@@ -66,14 +66,14 @@ def test_two_keys_give_every_combination_once(some_sizes, depths):
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=30))
 def test_any_text_is_values_or_one_error_that_names_the_key(text):
-    found, problems = [], []
+    points, problems = [], []
     try:
-        found = values_of(SIZE, text)
+        points = values_of(SIZE, text)
     except InputError as error:
         problems = [(error.where, bool(error.remedy))]
     assert problems in ([], [("--sweep size", True)])
-    assert (len(found) == 0) == bool(problems)
-    assert all(isinstance(value, int) and value >= 1 for value in found)
+    assert (len(points) == 0) == bool(problems)
+    assert all(isinstance(value, int) and value >= 1 for value in points)
 
 
 def test_the_issue_s_example_is_doublings_times_depths():

@@ -39,8 +39,8 @@ def rtt(shift_ps: int = 0) -> Distribution:
 
 
 def find(comparison, statistic):
-    (found,) = [d for d in comparison.differences if d.statistic == statistic]
-    return found
+    (difference,) = [d for d in comparison.differences if d.statistic == statistic]
+    return difference
 
 
 def test_records_match_by_name_and_settings():

@@ -103,13 +103,13 @@ def test_order_and_direction_of_links_do_not_matter():
 
 
 def test_routes_are_equal_when_they_send_alike():
-    one = Routes(np.array([[0, 1, -1]], dtype=np.int32), ((1,), (2, 3)))
+    routes = Routes(np.array([[0, 1, -1]], dtype=np.int32), ((1,), (2, 3)))
     same = Routes(np.array([[1, 0, -1]], dtype=np.int32), ((2, 3), (1,), (9,)))
     other = Routes(np.array([[0, 1, 0]], dtype=np.int32), ((1,), (2, 3)))
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != other
-    assert one != Routes(np.array([[0, 1]], dtype=np.int32), ((1,), (2, 3)))
+    assert routes == same
+    assert hash(routes) == hash(same)
+    assert routes != other
+    assert routes != Routes(np.array([[0, 1]], dtype=np.int32), ((1,), (2, 3)))
 
 
 def test_neighbors_and_wiring_tell_the_same_cables():

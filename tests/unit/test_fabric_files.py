@@ -54,10 +54,10 @@ def by_name(fabric: Fabric) -> set[tuple[frozenset[tuple[str, int]], str]]:
 
 def test_a_real_dump_gives_its_nodes_with_lids_and_guids():
     fabric = real("leaf_spine")
-    found = {node.name: (node.kind, node.ports, node.lid, node.guid) for node in fabric.nodes}
-    assert found["leaf1"] == ("switch", 8, 3, "0x0000000000200001")
-    assert found["h4"] == ("host", 1, 9, "0x0000000000100008")
-    assert set(found) == {f"h{i}" for i in range(6)} | {"leaf0", "leaf1", "spine0", "spine1"}
+    nodes = {node.name: (node.kind, node.ports, node.lid, node.guid) for node in fabric.nodes}
+    assert nodes["leaf1"] == ("switch", 8, 3, "0x0000000000200001")
+    assert nodes["h4"] == ("host", 1, 9, "0x0000000000100008")
+    assert set(nodes) == {f"h{i}" for i in range(6)} | {"leaf0", "leaf1", "spine0", "spine1"}
 
 
 def test_a_real_dump_gives_its_links_with_rates():
@@ -75,8 +75,8 @@ def lft_lines(text: str) -> dict[tuple[str, int], int]:
     """(switch GUID, LID) -> output port, read straight from the dump."""
     table = {}
     for line in text.splitlines():
-        if found := re.search(r"guid (0x[0-9a-f]{16}) \(", line):
-            guid = found[1]
+        if heading := re.search(r"guid (0x[0-9a-f]{16}) \(", line):
+            guid = heading[1]
         elif line.startswith("0x"):
             lid, port = line.split()[:2]
             table[guid, int(lid, 16)] = int(port)
@@ -142,10 +142,10 @@ def test_the_papers_fabric_survives_all_writers():
 
 def test_new_addresses_avoid_those_in_use_and_leave_room_for_the_guids_of_ports():
     bare = one_switch(3)
-    first, *others = bare.nodes
-    taken = replace(first, lid=2, guid="0x0000000000100010")
-    nodes = with_addresses(replace(bare, nodes=(taken, *others))).nodes
-    assert nodes[0] == taken
+    first, *remaining = bare.nodes
+    addressed = replace(first, lid=2, guid="0x0000000000100010")
+    nodes = with_addresses(replace(bare, nodes=(addressed, *remaining))).nodes
+    assert nodes[0] == addressed
     assert [node.lid for node in nodes] == [2, 1, 3, 4]
     assert [int(node.guid, 16) for node in nodes[1:]] == [0x100000, 0x100020, 0x100030]
 

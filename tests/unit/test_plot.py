@@ -42,8 +42,8 @@ def axes_of(draw):
     return figure(draw).axes[0]
 
 
-def texts(made) -> str:
-    return " ".join(ElementTree.fromstring(to_svg(made)).itertext())
+def texts(figure) -> str:
+    return " ".join(ElementTree.fromstring(to_svg(figure)).itertext())
 
 
 DRAWINGS = {
@@ -145,9 +145,9 @@ def test_published_points_carry_the_ratio_of_ours_to_theirs():
 
 
 def test_the_legend_adds_height_rather_than_covering_data():
-    one = {"a": distribution([1, 2])}
+    single = {"a": distribution([1, 2])}
     many = {f"a rather long label {i}": distribution([1, 2]) for i in range(8)}
-    heights = [figure(lambda ax, d=d: cdf(ax, d, "x")).get_figheight() for d in (one, many)]
+    heights = [figure(lambda ax, d=d: cdf(ax, d, "x")).get_figheight() for d in (single, many)]
     assert heights[1] > heights[0]
 
 
@@ -189,8 +189,8 @@ def test_a_tree_is_laid_out_without_crossings_whatever_the_order_of_its_hosts():
 def test_more_than_200_nodes_are_drawn_with_the_hosts_of_a_switch_as_one():
     grouped = group_hosts(Graph(*fat_tree(40, 10, 2)))
     assert sorted(name for name, kind in grouped.nodes if kind == "hosts") == ["40 hosts"] * 10
-    made = figure(lambda ax: topology(ax, *fat_tree(40, 10, 2)))
-    assert texts(made).count("40 hosts") == 10
+    drawing = figure(lambda ax: topology(ax, *fat_tree(40, 10, 2)))
+    assert texts(drawing).count("40 hosts") == 10
 
 
 def test_thousands_of_nodes_are_drawn_as_one_box_for_each_layer():

@@ -402,7 +402,7 @@ def test_a_new_file_has_the_mode_that_the_mask_allows(tmp_path: Path):
 def test_a_lone_writer_may_reorder_its_file_and_holds_the_lock_meanwhile(tmp_path: Path):
     path = tmp_path / "a.jsonl"
 
-    def seen() -> Iterator[Record]:
+    def lock_held() -> Iterator[Record]:
         with pytest.raises(InputError, match="another process is writing"):
             RecordWriter(path)
         yield from (record(name="a"), record(name="b"))
@@ -410,7 +410,7 @@ def test_a_lone_writer_may_reorder_its_file_and_holds_the_lock_meanwhile(tmp_pat
     with RecordWriter(path) as writer:
         writer.append(record(name="b"))
         writer.append(record(name="a"))
-        writer.rewrite(seen())
+        writer.rewrite(lock_held())
     assert [r.name for r in read_records(path).records] == ["a", "b"]
     with RecordWriter(path) as later, pytest.raises(InputError, match="earlier runs"):
         later.rewrite([])

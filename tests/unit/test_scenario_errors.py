@@ -239,9 +239,9 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("what", CASES)
-def test_a_bad_scenario_is_refused_in_one_line_that_names_place_value_and_remedy(what: str) -> None:
-    data, named = CASES[what]
+@pytest.mark.parametrize("case", CASES)
+def test_a_bad_scenario_is_refused_in_one_line_that_names_place_value_and_remedy(case: str) -> None:
+    data, named = CASES[case]
     text = refusal(data)
     for part in named:
         assert part in text, f"{part!r} is not in {text!r}"

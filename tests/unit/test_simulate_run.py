@@ -56,13 +56,13 @@ def clockwise_ring(folder: Path) -> dict[str, Any]:
     }
 
 
-def test_a_deadlock_ends_the_run_and_its_cycle_is_told_switch_by_switch(tmp_path: Path) -> None:
+def test_a_deadlock_ends_the_run_and_its_cycle_is_named_switch_by_switch(tmp_path: Path) -> None:
     outcome = simulate(scenario_from(clockwise_ring(tmp_path), base=tmp_path))
     assert outcome.ended == "deadlock"
-    (told,) = [note for note in outcome.record.notes if note.startswith("deadlock")]
+    (deadlock,) = [note for note in outcome.record.notes if note.startswith("deadlock")]
     for i in range(SWITCHES):
-        assert f"s{(i + 1) % SWITCHES} from s{i} vl0" in told
-    assert told.count(" waits for ") == SWITCHES
+        assert f"s{(i + 1) % SWITCHES} from s{i} vl0" in deadlock
+    assert deadlock.count(" waits for ") == SWITCHES
 
 
 def test_the_same_ring_with_enough_buffer_for_everything_finishes(tmp_path: Path) -> None:
@@ -79,12 +79,12 @@ def test_a_finite_run_ends_as_finished_and_an_endless_one_when_its_time_is_up() 
 
 
 def test_progress_rises_from_0_to_1_and_is_reported_between_slices() -> None:
-    seen: list[float] = []
-    simulate(scenario_from(star(duration="200 ms")), seen.append)
-    assert len(seen) > 2
-    assert seen == sorted(seen)
-    assert seen[0] >= 0
-    assert seen[-1] <= 1
+    fractions: list[float] = []
+    simulate(scenario_from(star(duration="200 ms")), fractions.append)
+    assert len(fractions) > 2
+    assert fractions == sorted(fractions)
+    assert fractions[0] >= 0
+    assert fractions[-1] <= 1
 
 
 def test_an_interrupt_keeps_what_was_simulated_so_far() -> None:
@@ -109,6 +109,39 @@ def test_counters_of_a_finished_run_agree_at_both_ends_of_every_cable() -> None:
         for sent, got in ((near, far), (far, near)):
             assert sent["XmitData"] == got["RcvData"]
             assert sent["XmitPkts"] == got["RcvPkts"]
+
+
+def test_a_port_counts_words_between_the_start_of_a_packet_and_its_vcrc() -> None:
+    # 64 B in one packet: LRH 8, BTH 12, payload 64, ICRC 4, and the VCRC of 2 that is not counted.
+    load = {"name": "load", "kind": "incast", "from": "h0", "to": "h1", "size": "64 B"}
+    outcome = simulate(scenario_from(star(traffic=[load])))
+    rows = {(row["node"], row["port"]): row for row in outcome.record.tables["ports"]}
+    assert (rows["h0", 1]["XmitPkts"], rows["h0", 1]["XmitData"]) == (1, (8 + 12 + 64 + 4) // 4)
+
+
+@pytest.mark.parametrize(
+    ("senders", "receivers", "listed"), [("h0..h7", "h8..h15", True), ("h0..h4", "h5..h17", False)]
+)
+def test_up_to_64_flows_are_listed_one_by_one(senders: str, receivers: str, listed: bool) -> None:
+    load = {"name": "load", "kind": "bandwidth", "size": "64 B", "from": senders, "to": receivers}
+    fabric = {"topology": "one_switch", "hosts": 18}
+    outcome = simulate(scenario_from(star(duration="5 us", fabric=fabric, traffic=[load])))
+    flows = [name for name in outcome.record.quantities if name.startswith("load.h")]
+    assert bool(flows) is listed
+    assert "load.goodput" in outcome.record.quantities
+
+
+@pytest.mark.parametrize(("hosts", "drawn"), [(199, True), (200, False)])
+def test_a_fabric_of_up_to_200_nodes_is_in_the_record(hosts: int, drawn: bool) -> None:
+    fabric = {"topology": "one_switch", "hosts": hosts}
+    outcome = simulate(scenario_from(star(duration="1 us", fabric=fabric)))
+    assert (outcome.record.topology is not None) is drawn
+
+
+def test_rates_count_only_after_the_warm_up() -> None:
+    # A stream at full rate: over the time after the warm-up it has the wire's share for payload.
+    outcome = simulate(scenario_from(star(duration="200 us", warmup="150 us")))
+    assert scalar(outcome, "load.goodput") == pytest.approx(56 * 4096 / 4122, rel=0.02)
 
 
 def test_a_shuffle_delivers_every_byte_once() -> None:
@@ -147,9 +180,9 @@ def test_records_are_the_same_bytes_however_many_processes_run_the_sweep() -> No
     todo = points(
         {"seed": 7}, {"switch.order": ["fcfs", "round-robin"], "traffic.load.window": [1, 8]}
     )
-    alone, beside = (
+    single, beside = (
         {number: to_line(record) for number, record, _ in sweep(source, todo, jobs)}
         for jobs in (1, 2)
     )
-    assert len(alone) == 4
-    assert alone == beside
+    assert len(single) == 4
+    assert single == beside

@@ -53,9 +53,9 @@ def test_a_permutation_sends_once_from_and_once_to_every_host_and_never_home(see
 def test_derangements_are_uniform() -> None:
     """The 9 derangements of 4 items, 900 expected of each; 5 sigma is 141."""
     rng = random.Random(1)
-    seen = Counter(tuple(derangement(range(4), rng)) for _ in range(8100))
-    assert len(seen) == 9
-    assert all(abs(count - 900) < 141 for count in seen.values())
+    counts = Counter(tuple(derangement(range(4), rng)) for _ in range(8100))
+    assert len(counts) == 9
+    assert all(abs(count - 900) < 141 for count in counts.values())
 
 
 @pytest.mark.parametrize("seed", range(10))

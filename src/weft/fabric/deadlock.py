@@ -69,7 +69,7 @@ def _dependencies(fabric: Fabric, routes: Routes, channels: _Channels) -> list[l
     """For each channel, the channels that its packets need next."""
     waits_for: list[set[int]] = [set() for _ in channels.senders]
     for batch in _batches(len(fabric.hosts)):
-        carries = _carried_traffic(fabric, routes, channels, batch)
+        carries = _trace_traffic(fabric, routes, channels, batch)
         for switch in fabric.switches:
             inward, outward = channels.into[switch], channels.out_of[switch]
             # Entry (c, e) counts the destinations whose packets arrive on c and leave on e.
@@ -83,10 +83,10 @@ def _batches(hosts: int) -> Iterator[slice]:
     return (slice(first, min(first + _BATCH, hosts)) for first in range(0, hosts, _BATCH))
 
 
-def _carried_traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
+def _trace_traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
     """[channel, destination]: whether packets of some host to the destination take it."""
-    offered = _routed_channels(fabric, routes, channels, batch)
-    present = _injected_traffic(fabric, batch)
+    offered = _mark_routes(fabric, routes, channels, batch)
+    present = _mark_sources(fabric, batch)
     carries = np.zeros_like(offered)
     pending = dict.fromkeys(fabric.switches)
     while pending:
@@ -102,7 +102,7 @@ def _carried_traffic(fabric: Fabric, routes: Routes, channels: _Channels, batch:
     return carries
 
 
-def _routed_channels(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
+def _mark_routes(fabric: Fabric, routes: Routes, channels: _Channels, batch: slice) -> Bools:
     """[channel, destination]: whether the routes name the channel for the destination."""
     ports = max((node.ports for node in fabric.nodes), default=0)
     member = np.zeros((ports + 1, len(routes.groups) + 1), dtype=bool)
@@ -115,7 +115,7 @@ def _routed_channels(fabric: Fabric, routes: Routes, channels: _Channels, batch:
     return np.array(rows, dtype=bool).reshape(len(rows), batch.stop - batch.start)
 
 
-def _injected_traffic(fabric: Fabric, batch: slice) -> Bools:
+def _mark_sources(fabric: Fabric, batch: slice) -> Bools:
     """[switch, destination]: whether a host of the switch sends to the destination."""
     senders = np.zeros(len(fabric.switches), dtype=np.int32)
     only_itself = np.zeros((len(fabric.switches), batch.stop - batch.start), dtype=np.int32)

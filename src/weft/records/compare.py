@@ -257,7 +257,7 @@ def parse_check(text: str) -> Check:
     )
 
 
-def _checked_value(check: Check, d: Difference) -> float | None:
+def _value_to_check(check: Check, d: Difference) -> float | None:
     """The number that a check tests, in the check's unit; None if the dimension differs."""
     if check.unit not in ("x", "%"):
         return convert(d.b, d.unit, check.unit)
@@ -266,12 +266,12 @@ def _checked_value(check: Check, d: Difference) -> float | None:
     return d.b / d.a if check.unit == "x" else 100 * (d.b - d.a) / abs(d.a)
 
 
-def _tested_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
+def _select_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
     """The statistics a check applies to; none is an error, as such a check would always pass."""
     named = [pair for pair in pairs if fnmatchcase(pair.quantity, check.quantity)]
     differences = [difference(pair, check.statistic) for pair in named]
     tested = [
-        (d, value) for d in differences if d and (value := _checked_value(check, d)) is not None
+        (d, value) for d in differences if d and (value := _value_to_check(check, d)) is not None
     ]
     if not tested:
         unit = f" in {check.unit!r}" if check.unit not in ("x", "%") else ""
@@ -290,6 +290,6 @@ def fail_if(a: Sequence[Record], b: Sequence[Record], checks: Sequence[str]) -> 
     return tuple(
         Failure(check=check.text, difference=d)
         for check in map(parse_check, checks)
-        for d, observed in _tested_values(check, pairs)
+        for d, observed in _select_values(check, pairs)
         if _OPERATORS[check.operator](observed, check.limit)
     )

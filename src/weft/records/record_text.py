@@ -37,7 +37,7 @@ def format_simulation(record: Record, *, flows: bool = False) -> str:
     shown = {k: q for k, q in record.quantities.items() if flows or not is_flow_quantity(k)}
     rows = [
         [name, *_quantile_cells(q, [*_quantiles(q), q.histogram.max])]
-        for name, q in _sampled(shown).items()
+        for name, q in _select_distributions(shown).items()
     ]
     return _format_blocks(record, shown, ["distribution", "n", *PERCENTILES, "max"], rows)
 
@@ -47,7 +47,7 @@ def is_flow_quantity(name: str) -> bool:
     return any("-" in step for step in name.split(".")[1:-1])
 
 
-def _sampled(quantities: Mapping[str, Quantity]) -> dict[str, Distribution]:
+def _select_distributions(quantities: Mapping[str, Quantity]) -> dict[str, Distribution]:
     """The distributions that have samples."""
     return {
         name: q
@@ -103,7 +103,7 @@ BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 def format_measurement(record: Record) -> str:
     """One record in full: settings, distributions with intervals, numbers, notes."""
     rows: list[list[str]] = []
-    for name, q in _sampled(record.quantities).items():
+    for name, q in _select_distributions(record.quantities).items():
         values = [q.histogram.min, *_quantiles(q), q.histogram.max]
         rows.append([name, *_quantile_cells(q, values)])
         intervals = [_interval(q, level) for level in PERCENTILES.values()]

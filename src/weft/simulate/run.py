@@ -298,7 +298,7 @@ def explain_stall(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
     cycle = sim.deadlock_cycle()
     if cycle and all(lane.waited_ps >= limit for lane in cycle):
         return [f"deadlock: {_cycle_text(fabric, sim, cycle)}"]
-    return list(_starved_lanes(fabric, sim, sim.blocked(limit)))
+    return list(_describe_starvation(fabric, sim, sim.blocked(limit)))
 
 
 def _cycle_text(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
@@ -313,7 +313,9 @@ def _lane_text(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
     return f"{fabric.nodes[to].name} from {fabric.nodes[node].name} vl{lane.vl}"
 
 
-def _starved_lanes(fabric: Fabric, sim: Simulation, blocked: list[BlockedLane]) -> Iterator[str]:
+def _describe_starvation(
+    fabric: Fabric, sim: Simulation, blocked: list[BlockedLane]
+) -> Iterator[str]:
     for lane in blocked[:SHOWN_LANES]:
         _, port, _ = sim.link(lane.out_link)
         why = (

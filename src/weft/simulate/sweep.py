@@ -47,9 +47,9 @@ def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, A
     ]
 
 
-def check_points(source: Source, todo: Sequence[Point]) -> list[Identity]:
+def check_points(source: Source, points: Sequence[Point]) -> list[Identity]:
     """Read every point before any runs; return the identity that each record will have."""
-    scenarios = [_scenario(source, point) for point in todo]
+    scenarios = [_scenario(source, point) for point in points]
     return [(_label(s.settings), s.digest) for s in scenarios]
 
 
@@ -68,18 +68,18 @@ def _scenario(source: Source, point: Point) -> Any:
 
 def sweep(
     source: Source,
-    todo: Sequence[Point],
+    points: Sequence[Point],
     jobs: int,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[tuple[int, Record, str]]:
     """(point number, record, how it ended) of each point, as they finish."""
-    if jobs == 1 or len(todo) == 1:
-        for number, point in enumerate(todo):
-            line, ended = _run_line(source, point, _scaled(progress, number, len(todo)))
+    if jobs == 1 or len(points) == 1:
+        for number, point in enumerate(points):
+            line, ended = _run_line(source, point, _scale_progress(progress, number, len(points)))
             yield number, from_line(line), ended
         return
     try:
-        yield from _in_processes(source, todo, jobs, progress)
+        yield from _in_processes(source, points, jobs, progress)
     except BrokenProcessPool as error:
         problem = "a process of the sweep was killed, perhaps for lack of memory"
         remedy = "lower --jobs; points stored by -o are not run again"
@@ -87,17 +87,17 @@ def sweep(
 
 
 def _in_processes(
-    source: Source, todo: Sequence[Point], jobs: int, progress: Callable[[float], None] | None
+    source: Source, points: Sequence[Point], jobs: int, progress: Callable[[float], None] | None
 ) -> Iterator[tuple[int, Record, str]]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(
         max_workers=jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
     ) as pool:
         waiting: dict[Future[tuple[str, str]], int] = {
-            pool.submit(_run_line, source, point): n for n, point in enumerate(todo)
+            pool.submit(_run_line, source, point): n for n, point in enumerate(points)
         }
         try:
-            yield from _finished(waiting, len(todo), progress)
+            yield from _collect_results(waiting, len(points), progress)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
@@ -105,7 +105,7 @@ def _in_processes(
             raise
 
 
-def _finished(
+def _collect_results(
     waiting: dict[Future[tuple[str, str]], int],
     total: int,
     progress: Callable[[float], None] | None,
@@ -120,7 +120,7 @@ def _finished(
             progress(1 - len(waiting) / total)
 
 
-def _scaled(
+def _scale_progress(
     progress: Callable[[float], None] | None, number: int, total: int
 ) -> Callable[[float], None] | None:
     return None if progress is None else lambda f: progress((number + f) / total)

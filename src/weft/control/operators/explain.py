@@ -109,15 +109,13 @@ def _explain_port(
 def _refuse_unmanaged(state: State, name: PortName) -> Refusal:
     if state.paths is None:
         return Refusal(
-            code="FAILED_PRECONDITION",
-            where=f"{name}",
-            problem="no fabric is known yet",
-            remedy="wait until the switches are reached",
+            "FAILED_PRECONDITION",
+            f"{name}",
+            "no fabric is known yet",
+            "wait until the switches are reached",
         )
     problem = state.unfit.get(name, "is not a port that is managed")
-    return Refusal(
-        code="NOT_FOUND", where=f"{name}", problem=problem, remedy="see weft control ports"
-    )
+    return Refusal("NOT_FOUND", f"{name}", problem, "see weft control ports")
 
 
 def _explain_queues(
@@ -212,10 +210,7 @@ def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     ids = [registration.id for registration in find_registrations(state, name)]
     if not ids:
         return Refusal(
-            code="NOT_FOUND",
-            where=f"application {name}",
-            problem="is not registered",
-            remedy="see weft control apps",
+            "NOT_FOUND", f"application {name}", "is not registered", "see weft control apps"
         )
     each = MAX_PORTS // len(ids)
     shares = [share for id_ in ids for share in nsmallest(each, shares_of(state, id_))]

@@ -210,9 +210,7 @@ class Engine:
         try:
             tables = self._store.tables_at(event.revision)
         except InputError as error:
-            return Refusal(
-                code="NOT_FOUND", where=error.where, problem=error.problem, remedy=error.remedy
-            )
+            return Refusal("NOT_FOUND", error.where, error.problem, error.remedy)
         return Rollback(key=event.key, revision=event.revision, tables=tables)
 
     def _list_expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
@@ -256,9 +254,7 @@ class Engine:
 
     def _run_renewals(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
         """Only renewals of live leases, which store nothing, succeed; the rest is refused."""
-        refusal = Refusal(
-            code="RESOURCE_EXHAUSTED", where=error.where, problem=error.problem, remedy=error.remedy
-        )
+        refusal = Refusal("RESOURCE_EXHAUSTED", error.where, error.problem, error.remedy)
         renewals = [event for event in events if isinstance(event, Renew)]
         outcome = run_events(self.state, renewals)
         renewed = {

@@ -96,7 +96,7 @@ def read_event(message: pb.Event, now_s: float) -> Event | Refusal:
             case _:
                 raise invalid("event", "is empty", "say what happened")
     except Refused as error:
-        return Refusal(code="INVALID_ARGUMENT", where="event", problem=str(error))
+        return Refusal("INVALID_ARGUMENT", "event", str(error))
 
 
 # ---- Operators --------------------------------------------------------------------------------

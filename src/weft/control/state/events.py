@@ -200,7 +200,7 @@ class Done:
     """Carried out; nothing to report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Not carried out, and nothing has changed."""
 

@@ -160,10 +160,7 @@ def _deregister(state: State, id_: str) -> Step:
     application = state.applications.get(id_)
     if application is None:
         refusal = Refusal(
-            code="NOT_FOUND",
-            where=f"application {id_}",
-            problem="is not registered",
-            remedy="see weft control apps",
+            "NOT_FOUND", f"application {id_}", "is not registered", "see weft control apps"
         )
         return refuse(state, refusal)
     return remove_registration(state, application)
@@ -174,10 +171,10 @@ def _recluster(state: State) -> Step:
     if state.applications:
         count = len(state.applications)
         refusal = Refusal(
-            code="FAILED_PRECONDITION",
-            where="levels",
-            problem=f"{count} applications are registered, and their packets carry them",
-            remedy="recluster when nothing is registered",
+            "FAILED_PRECONDITION",
+            "levels",
+            f"{count} applications are registered, and their packets carry them",
+            "recluster when nothing is registered",
         )
         return refuse(state, refusal)
     step = settle(state)
@@ -215,9 +212,7 @@ def _check_hosts(state: State, connection: Connection) -> Refusal | None:
         for name in (connection.source, connection.destination):
             state.paths.host(name)
     except InputError as error:
-        return Refusal(
-            code="INVALID_ARGUMENT", where=error.where, problem=error.problem, remedy=error.remedy
-        )
+        return Refusal("INVALID_ARGUMENT", error.where, error.problem, error.remedy)
     return None
 
 

@@ -65,9 +65,7 @@ def find_answer(state: State, key: Key, expected: type[Answer]) -> Answer | None
 
 
 def refuse_reused_key(key: Key, problem: str = "was another request's") -> Refusal:
-    return Refusal(
-        code="ALREADY_EXISTS", where=f"key {key}", problem=problem, remedy="count requests up"
-    )
+    return Refusal("ALREADY_EXISTS", f"key {key}", problem, "count requests up")
 
 
 # ---- Registrations ----------------------------------------------------------------------------
@@ -108,17 +106,14 @@ def add_registration(state: State, name: str, ttl_s: float, now_s: float) -> Ste
 def _check_registration(state: State, name: str) -> Refusal | None:
     if name not in state.models or name in state.withdrawn:
         return Refusal(
-            code="NOT_FOUND",
-            where=f"application {name}",
-            problem="has no model",
-            remedy="profile it (weft profile)",
+            "NOT_FOUND", f"application {name}", "has no model", "profile it (weft profile)"
         )
     if len(state.applications) >= state.settings.most_applications:
         return Refusal(
-            code="RESOURCE_EXHAUSTED",
-            where="applications",
-            problem=f"{len(state.applications)} are registered",
-            remedy="raise applications of [leases]",
+            "RESOURCE_EXHAUSTED",
+            "applications",
+            f"{len(state.applications)} are registered",
+            "raise applications of [leases]",
         )
     return None
 
@@ -158,10 +153,10 @@ def remove_registration(state: State, application: Application) -> Step:
 
 def _refuse_unregistered(application: str) -> Refusal:
     return Refusal(
-        code="FAILED_PRECONDITION",
-        where=f"application {application}",
-        problem="no such registration: its lease expired or it was deregistered",
-        remedy="register again",
+        "FAILED_PRECONDITION",
+        f"application {application}",
+        "no such registration: its lease expired or it was deregistered",
+        "register again",
     )
 
 
@@ -175,10 +170,7 @@ def find_alive(state: State, application: str, now_s: float) -> Application | Re
         return _refuse_unregistered(application)
     if not registration.is_alive(now_s):
         return Refusal(
-            code="FAILED_PRECONDITION",
-            where=f"application {application}",
-            problem="lease expired",
-            remedy="register again",
+            "FAILED_PRECONDITION", f"application {application}", "lease expired", "register again"
         )
     return registration
 
@@ -271,24 +263,16 @@ def _check_connection(
     where = f"connection {connection.id}"
     if existing is not None:
         return Refusal(
-            code="ALREADY_EXISTS",
-            where=where,
-            problem="is in use by another connection",
-            remedy="count requests up",
+            "ALREADY_EXISTS", where, "is in use by another connection", "count requests up"
         )
     if state.closed.get(connection.id):
-        return Refusal(
-            code="FAILED_PRECONDITION",
-            where=where,
-            problem="has been closed",
-            remedy="open another one",
-        )
+        return Refusal("FAILED_PRECONDITION", where, "has been closed", "open another one")
     if len(state.connections) >= state.settings.most_connections:
         return Refusal(
-            code="RESOURCE_EXHAUSTED",
-            where="connections",
-            problem=f"{len(state.connections)} are open",
-            remedy="raise connections of [leases]",
+            "RESOURCE_EXHAUSTED",
+            "connections",
+            f"{len(state.connections)} are open",
+            "raise connections of [leases]",
         )
     return None
 

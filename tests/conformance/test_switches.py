@@ -233,6 +233,6 @@ def test_a_port_that_cannot_be_put_back_says_so_and_starves_nobody(rig: Rig) -> 
     with rig.refusing(port, first=2):
         written, states = rig.traced(port, wanted)
     assert isinstance(written, Failed)
-    assert "could not be put back" in written.problem
+    assert "could not be restored" in written.problem
     assert [starving(state) for state in states] == [set()] * len(states)
     assert rig.switches.write({port: before}) == {port: before}

@@ -310,7 +310,7 @@ def test_with_packets_lost_a_port_has_the_new_tables_or_the_old_ones(
             after = driver.read(ports)
             for port, told in written.items():
                 failed += isinstance(told, Failed)
-                if isinstance(told, Failed) and "could not be put back" in told.problem:
+                if isinstance(told, Failed) and "could not be restored" in told.problem:
                     lost += 1
                 elif after[port] != (before[port] if isinstance(told, Failed) else wanted):
                     wrong.append((port, told, after[port]))

@@ -262,7 +262,7 @@ def test_a_root_that_the_kernel_does_not_exchange_is_left_as_it_was(
     try:
         told = driver.write({port: weighted(50, 50)})[port]
         assert isinstance(told, Failed)
-        assert "could not be taken over, and has what it had" in told.problem
+        assert "could not be taken over, and has its old root" in told.problem
         assert namespaces.run_command(shown) == had
     finally:
         driver.close()

@@ -308,7 +308,7 @@ def test_a_port_that_has_what_is_wanted_costs_a_write_no_more_than_a_read() -> N
     [
         ("OperationalVLs", 3, "tables of 8 queues, and the port has 4"),
         ("VLArbitrationLowCap", 4, "tables of 8 queues, and the port has 4"),
-        ("VLArbitrationHighCap", 4, "its tables have another size by now; try again"),
+        ("VLArbitrationHighCap", 4, "its tables have changed size; try again"),
     ],
 )
 def test_what_a_port_can_be_told_is_asked_before_each_change(
@@ -413,7 +413,7 @@ def test_after_a_wire_that_broke_half_way_what_is_there_is_read_and_not_remember
     is_broken[0] = True
     written = driver.write({PORT: PLAIN})[PORT]
     assert isinstance(written, Failed)
-    assert last == 0 or "could not be put back" in written.problem
+    assert last == 0 or "could not be restored" in written.problem
     is_broken[0] = False
     assert driver.read([PORT]) == InfinibandSwitches(subnet).read([PORT])
     assert driver.write({PORT: PLAIN}) == {PORT: PLAIN}
@@ -430,7 +430,7 @@ def test_what_was_put_back_is_read_and_compared() -> None:
 
     written = InfinibandSwitches(Meddled(subnet, is_lost)).write({PORT: PLAIN})[PORT]
     assert isinstance(written, Failed)
-    assert "could not be put back: it reads back" in written.problem
+    assert "could not be restored: it reads back" in written.problem
 
 
 def test_a_node_that_has_taken_the_lid_half_way_is_not_written_to() -> None:

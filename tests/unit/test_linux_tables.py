@@ -269,7 +269,11 @@ def test_tables_come_back_from_the_wire(wanted: Tables) -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )
@@ -286,7 +290,7 @@ def test_json_that_is_not_tables_is_refused(data: object) -> None:
     payload = json.dumps({"type": "writetables", "tables": [[1, data]]}).encode()
     try:
         request = REQUESTS.decode(payload)
-    except (InputError, msgspec.ValidationError):
+    except (InputError, msgspec.DecodeError):
         return
     assert isinstance(request, WriteTables)
     (_, tables), *_ = request.tables

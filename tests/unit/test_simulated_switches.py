@@ -156,7 +156,7 @@ def test_a_port_that_does_not_keep_what_it_was_told_is_put_back(
     told = switches.write({PORT: SPREAD})[PORT]
     assert isinstance(told, Failed)
     assert told.problem.startswith("reads back as")
-    assert told.problem.endswith("it has what it had")
+    assert told.problem.endswith("it keeps its old tables")
     assert switches.read([PORT]) == {PORT: CROWDED}
     switches.close()
 

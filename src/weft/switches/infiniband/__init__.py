@@ -49,7 +49,7 @@ def open_subnet(
 
 
 def open_switches(table: Table, library: str = LIBRARY) -> InfinibandSwitches:
-    """The driver that a controller's file asks for."""
+    """The driver for the table of a controller's file."""
     m_key_file = table.text("m_key_file", None)
     return open_subnet(
         adapter=table.text("adapter", None),

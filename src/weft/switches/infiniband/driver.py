@@ -1,12 +1,12 @@
-"""InfiniBand switches and adapters as a driver: their tables told and read back by SMPs.
+"""The InfiniBand driver: programs and reads back ports of switches and adapters by SMPs.
 
-Routing and the VLs in use are the subnet manager's (OpenSM with `qos FALSE`): they are read and
-never set. Ports are asked by LID, and first of all each node for its GUID: a LID that has moved to
-another node is noticed before anything is written. A write reads ports, asks those that differ what
-they can be told, and goes through its steps for all of them side by side; a port that fails at one
-is put back, with patience, and does not hold up the others.
-A map that was not read yet is left as it is where nobody can starve by it (`weft.switches.
-infiniband.tables`), and read later. Entry point: `InfinibandSwitches`.
+Routing and the VLs in use belong to the subnet manager (OpenSM with `qos FALSE`): the driver reads
+them and never sets them. It addresses ports by LID, and asks each node for its GUID first: it
+notices a LID that has moved to another node before it writes anything. A write reads the ports,
+asks those that differ for their abilities, and carries out its steps on all of them in parallel. A
+port that fails a step is restored, with more retries, and does not delay the others. An unread map
+may stay unread where no level can starve by it (`weft.switches.infiniband.vl_tables`). Entry point:
+`InfinibandSwitches`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESTORE_TRIES = 20
 
 @dataclass(slots=True)
 class _Change:
-    """A port on its way from `old` to `new` by `steps`; `problem`: what went wrong with it."""
+    """A port's change from `old` to `new` by `steps`; `problem`: what went wrong."""
 
     port: PortName
     at: PortAddress
@@ -161,7 +161,7 @@ class InfinibandSwitches:
     def _locate(
         self, ports: Collection[PortName]
     ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
-        """Ports that are there and whose node is still the one that was discovered."""
+        """Ports that exist and whose node is still the discovered one."""
         if self._subnet is None:
             self.discover()
         placed = {port: self._locate_port(port) for port in ports}
@@ -175,7 +175,7 @@ class InfinibandSwitches:
         place = self._subnet.nodes.get(port.node) if self._subnet else None
         info = place.info.get(port.port) if place is not None and port.port else None
         if place is None or info is None:
-            return Failed("there is no such port; if it is new, discover again")
+            return Failed("there is no such port; discover again if it is new")
         if place.lid is None:
             return Failed("its node has no LID; is a subnet manager running?")
         at = PortAddress(node=place, lid=place.lid, port=port.port, info=info)
@@ -184,7 +184,7 @@ class InfinibandSwitches:
     def _find_moved(
         self, ports: Iterable[PortAddress], tries: int | None = None
     ) -> dict[int, Failed]:
-        """LIDs that do not answer, or that another node has."""
+        """LIDs that do not answer, or that another node has now."""
         places = {at.lid: at.node for at in ports}
         moved: dict[int, Failed] = {}
         answers = self._wire.ask([Smp(lid, mad.NODE_INFO) for lid in places], tries)
@@ -211,7 +211,7 @@ class InfinibandSwitches:
     def _select_fitting(
         self, ports: Mapping[PortName, PortAddress], wanted: Mapping[PortName, Tables]
     ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
-        """Ports, by what they say now, that can be told what is wanted of them."""
+        """Ports that can take the wanted tables, by their current information."""
         informed, failed = self._refresh(ports)
         problems = {
             port: find_refusal(wanted[port], at.info, self._levels) or _find_resize(ports[port], at)
@@ -226,7 +226,7 @@ class InfinibandSwitches:
         lists: Mapping[PortName, PortTables],
         wanted: Mapping[PortName, Tables],
     ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
-        """What ports hold, with all of their maps where those that are known are not enough."""
+        """The ports' tables, with all maps read where the known ones are not sufficient."""
         held = {port: replace(lists[port], limit=at.info.high_limit) for port, at in ports.items()}
         unsure = {
             port: ports[port]
@@ -243,12 +243,12 @@ class InfinibandSwitches:
         self, port: PortName, at: PortAddress, wanted: Tables, old: PortTables
     ) -> _Change:
         able = find_ability(at.info, self._levels)
-        assert isinstance(able, Ability)  # it was refused otherwise
+        assert isinstance(able, Ability)  # refused before otherwise
         new = encode_tables(wanted, old)
         return _Change(port, at, wanted, able, old, new, plan_steps(old, new, able.queues))
 
     def _apply(self, changes: Sequence[_Change], tries: int | None = None) -> None:
-        """The steps of all ports side by side; a port stops at the first that fails."""
+        """Carries out the steps of all ports in parallel; a port stops at its first failure."""
         for n in range(max((len(change.steps) for change in changes), default=0)):
             going = _list_active(changes, n)
             self._refresh_changes(
@@ -260,9 +260,8 @@ class InfinibandSwitches:
             _note_failures(going, failed)
 
     def _refresh_changes(self, changes: Sequence[_Change], tries: int | None) -> None:
-        """Ports whose information is to be set: what the subnet manager owns of it stays its own.
-
-        All of it is written back with the limit, so it has to be that of this moment.
+        """Reads ports again before their information is set: it is written back with the limit, and
+        the rest of it belongs to the subnet manager.
         """
         asking = {change.port: change for change in changes}
         informed, failed = self._reader.read_info({p: c.at for p, c in asking.items()}, tries)
@@ -277,7 +276,7 @@ class InfinibandSwitches:
             change.at = at
 
     def _read_back(self, changes: Sequence[_Change], tries: int | None = None) -> None:
-        """Compares what was written with what is there."""
+        """Compares what was written with what the port holds."""
         going = _list_active(changes)
         answers, failed = ask_ports(
             self._wire, {port: _list_reads(c) for port, c in going.items()}, tries
@@ -292,26 +291,26 @@ class InfinibandSwitches:
                 change.problem = f"it reads back {decode_tables(after, change.able)}"
 
     def _restore(self, changes: Sequence[_Change]) -> None:
-        """The tables that were there; a port that cannot be put back says so."""
+        """Restores the old tables; a port that cannot be restored says so."""
         moved = self._find_moved((change.at for change in changes), RESTORE_TRIES)
         ways = [_reverse_change(change, moved.get(change.at.lid)) for change in changes]
         self._apply(ways, RESTORE_TRIES)
         self._read_back(ways, RESTORE_TRIES)
         for change, way in zip(changes, ways, strict=True):
             if way.problem is not None:
-                change.problem = f"{change.problem}; and it could not be put back: {way.problem}"
+                change.problem = f"{change.problem}; and it could not be restored: {way.problem}"
                 self._reader.forget(change.at)
 
 
 def _reverse_change(change: _Change, moved: Failed | None) -> _Change:
-    """From new to old; it is not gone where the LID is another node's by now."""
+    """From new to old; not attempted if another node has the LID now."""
     back = plan_steps(change.new, change.old, change.able.queues)
     problem = None if moved is None else moved.problem
     return replace(change, old=change.new, new=change.old, steps=back, problem=problem)
 
 
 def _list_active(changes: Sequence[_Change], step: int = 0) -> dict[PortName, _Change]:
-    """Those that have not failed and go as far as that step."""
+    """Changes that have not failed and have that step."""
     return {c.port: c for c in changes if c.problem is None and step < len(c.steps)}
 
 
@@ -321,9 +320,9 @@ def _note_failures(changes: Mapping[PortName, _Change], failed: Mapping[PortName
 
 
 def _find_resize(before: PortAddress, now: PortAddress) -> str | None:
-    """Why what was read of a port may not be all that it has; None if it is."""
+    """Why the reading of a port may be incomplete; None if it is not."""
     sizes = [(at.info.low_entries, at.info.high_entries, at.inputs) for at in (before, now)]
-    return None if sizes[0] == sizes[1] else "its tables have another size by now; try again"
+    return None if sizes[0] == sizes[1] else "its tables have changed size; try again"
 
 
 def _check_levels(levels: int) -> int:
@@ -333,7 +332,7 @@ def _check_levels(levels: int) -> int:
 
 
 def _list_reads(change: _Change) -> list[Smp]:
-    """Requests for all that the steps have written."""
+    """Requests that read back all that the steps have written."""
     at, written = change.at, merge_steps(change.steps)
     low = at.low() if written.low is not None else []
     high = at.high() if written.high is not None else []
@@ -342,7 +341,7 @@ def _list_reads(change: _Change) -> list[Smp]:
 
 
 def _decode_reads(change: _Change, answers: Sequence[bytes]) -> PortTables:
-    """What the port holds, by the answers to `_written`."""
+    """The port's tables, from the answers to `_list_reads`."""
     at, written, remaining = change.at, merge_steps(change.steps), iter(answers)
     after = change.old
     if written.low is not None:

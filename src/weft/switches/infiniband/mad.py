@@ -1,10 +1,10 @@
-"""Subnet management packets (SMPs) as the InfiniBand architecture lays them out: bytes and values.
+"""Subnet management packets (SMPs) of the InfiniBand architecture: bytes and values.
 
-An SMP is a datagram of 256 bytes that asks a port for one attribute of 64 bytes (Get) or replaces
-it (Set). It finds its port by LID (class 0x01) or by the ports it leaves on its way (class 0x81).
-Numbers are big-endian; layouts are those of IBA volume 1, 13.4.2, 14.2.1 and 14.2.5. An M_Key is
-sent with each request: a port that has another one does not answer.
-Entry points: `packed` and `unpacked`; one function for each attribute that is read or written.
+An SMP is a datagram of 256 bytes that reads one attribute of 64 bytes of a port (Get) or replaces
+it (Set). It reaches the port by LID (class 0x01) or by a directed route (class 0x81). Numbers are
+big-endian; layouts are those of IBA volume 1, 13.4.2, 14.2.1 and 14.2.5. Each request carries an
+M_Key: a port with another key does not answer. Entry points: `pack_request`, `unpack_answer`;
+functions for each attribute that is read or written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAD_BYTES, ATTRIBUTE_BYTES = 256, 64
 LID_ROUTED, DIRECTED = 0x01, 0x81
 NO_LID = 0xFFFF
 MAX_HOPS = 63
-LEVELS = 16  # service levels; their VL 15 drops a packet
+LEVELS = 16  # service levels; VL 15 drops a packet
 BLOCK_ENTRIES = 32
 LFT_BLOCK = 64
 NO_ROUTE = 0xFF
@@ -28,7 +28,7 @@ NODE_DESCRIPTION, NODE_INFO, SWITCH_INFO, PORT_INFO = 0x10, 0x11, 0x12, 0x15
 SL_TO_VL, VL_ARBITRATION, LINEAR_FORWARDING = 0x17, 0x18, 0x19
 
 SWITCH = 2  # a node's type; 1 is an adapter, 3 a router
-LINK_UP, INITIALIZED = 5, 2  # physical state of a linked port, and the least state of one
+LINK_UP, INITIALIZED = 5, 2  # physical state of a linked port, and its minimum logical state
 
 _GET, _SET, _IS_ANSWER = 0x01, 0x02, 0x80
 _VERSION = 1
@@ -42,7 +42,7 @@ _STATUS = {
 }
 # Base version, class, class version, method; status; hop pointer, hop count; transaction;
 # attribute; modifier; M_Key; source and destination of the part routed by LID; attribute's data;
-# ports left on the way there; ports on the way back.
+# initial path; return path.
 _SMP = struct.Struct(">BBBBHBBQH2xIQHH28x64s64s64x")
 _ANSWER = struct.Struct(">xBxBH2xQ")
 _NODE_INFO = struct.Struct(">xxBB8xQQ8xB")
@@ -57,7 +57,7 @@ Address = int | tuple[int, ...]
 
 
 class Smp(NamedTuple):
-    """A request: a Get, or a Set of what is `new`."""
+    """A request: a Get, or a Set to `new`."""
 
     to: Address
     attribute: int
@@ -66,7 +66,7 @@ class Smp(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came for a transaction; not `is_answer`: our own request, which nobody answered."""
+    """The answer to a transaction; not `is_answer`: our own request, returned unanswered."""
 
     transaction: int
     is_answer: bool
@@ -100,7 +100,7 @@ def pack_request(request: Smp, transaction: int, m_key: int = 0) -> bytes:
 
 
 def unpack_answer(mad: bytes) -> Answer:
-    """The answer in a datagram; the transaction is its lower half, the upper is the kernel's."""
+    """The answer in a datagram; its transaction is the lower half; the upper is the kernel's."""
     kind, method, status, transaction = _ANSWER.unpack_from(mad)
     return Answer(
         transaction & 0xFFFFFFFF,
@@ -111,7 +111,7 @@ def unpack_answer(mad: bytes) -> Answer:
 
 
 def is_busy(status: int) -> bool:
-    """Whether the port asks to be asked again."""
+    """Whether the port wants the request again later."""
     return bool(status & _BUSY)
 
 
@@ -129,7 +129,7 @@ def describe_address(to: Address) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """`local_port` is the port that the request came in by."""
+    """`local_port` is the port by which the request came in."""
 
     kind: int
     ports: int
@@ -148,21 +148,21 @@ def unpack_node_info(data: bytes) -> NodeInfo:
 
 
 def unpack_description(data: bytes) -> str:
-    """The description in printable characters, without quotes; may be empty."""
+    """The description in printable characters without quotes; may be empty."""
     text = data.split(b"\0", 1)[0].decode(errors="replace")
     return "".join(c if c.isprintable() and c != '"' else "?" for c in text).strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchInfo:
-    """`top` is the last LID of the forwarding table; `maps_all_inputs`: one Set for all."""
+    """`top` is the last LID of the forwarding table; `maps_all_inputs`: one Set for all inputs."""
 
     top: int
     maps_all_inputs: bool
 
 
 def unpack_switch_info(data: bytes) -> SwitchInfo:
-    # Of the two bits for setting maps at once, values 2 and 3 mean nothing yet.
+    # Two bits say whether maps can be set at once; values 2 and 3 are reserved.
     return SwitchInfo(top=int.from_bytes(data[6:8], "big"), maps_all_inputs=data[11] & 0x3 == 1)
 
 
@@ -171,10 +171,10 @@ def unpack_switch_info(data: bytes) -> SwitchInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInfo:
-    """Of a port: its link, its data VLs that are in use, and the sizes of its tables.
+    """A port's link, its data VLs in use, and the sizes of its tables.
 
-    It answers to 2^`lmc` LIDs from `lid` on. `has_maps`: levels can go to several VLs; of a switch
-    port 0 says it for all.
+    It answers to 2^`lmc` LIDs from `lid` on. `has_maps`: levels can go to several VLs; port 0 of a
+    switch says it for all ports.
     """
 
     data: bytes
@@ -205,22 +205,22 @@ def unpack_port_info(data: bytes) -> PortInfo:
 
 
 def _unpack_rate(data: bytes) -> str | None:
-    """Such as 4xEDR; None where width or speed is not known here."""
+    """Such as 4xEDR; None if width or speed is unknown."""
     width, extended = _WIDTHS.get(data[31]), data[62] >> 4
     speed = _EXTENDED_SPEEDS.get(extended) if extended else _SPEEDS.get(data[35] >> 4)
     return f"{width}x{speed}" if width and speed else None
 
 
 def is_same_subnet(before: bytes, now: bytes) -> bool:
-    """Whether a port's keys, LIDs and subnet manager are what they were."""
+    """Whether a port's keys, LIDs and subnet manager are unchanged."""
     return before[:20] == now[:20] and (before[26:28], before[34]) == (now[26:28], now[34])
 
 
 def replace_high_limit(data: bytes, limit: int) -> bytes:
-    """The port's information to be set, with another limit and nothing else that changes.
+    """The port's information with another limit, ready to be set.
 
-    The states, the width and the speeds are 0, which means "no change": written back as they were
-    read, some of them are commands.
+    States, width and speeds become 0, which means "no change": some values, written back as read,
+    would be commands.
     """
     new = bytearray(data)
     new[29] = 0  # LinkWidthEnabled
@@ -246,13 +246,13 @@ def pack_arbitration_modifier(table: int, block: int, port: int) -> int:
 
 
 def pack_arbitration(entries: Sequence[Entry]) -> bytes:
-    """At most 32 entries; the others have weight 0, which is passed over."""
+    """At most 32 entries; the rest have weight 0 and are skipped."""
     data = bytes(byte for vl, weight in entries for byte in (vl & 0xF, weight))
     return data.ljust(ATTRIBUTE_BYTES, b"\0")
 
 
 def unpack_arbitration(blocks: bytes) -> tuple[Entry, ...]:
-    """Of one block, or of several one after the other."""
+    """The entries of one or several blocks."""
     return tuple((vl & 0xF, weight) for vl, weight in zip(blocks[::2], blocks[1::2], strict=True))
 
 
@@ -264,7 +264,7 @@ def pack_map_modifier(input_port: int, output_port: int) -> int:
 
 
 def pack_map(vls: Sequence[int]) -> bytes:
-    """The table of a pair of ports: the VL of each of the 16 service levels."""
+    """The map of a pair of ports: the VL of each of the 16 service levels."""
     pairs = zip(vls[0::2], vls[1::2], strict=True)
     return bytes(a << 4 | b for a, b in pairs).ljust(ATTRIBUTE_BYTES, b"\0")
 
@@ -275,5 +275,5 @@ def unpack_map(data: bytes) -> tuple[int, ...]:
 
 @cache
 def _unpack_nibbles(nibbles: bytes) -> tuple[int, ...]:
-    # A large fabric has a table for each pair of ports, and few that differ: they are kept once.
+    # A large fabric has a map for each pair of ports, but few different ones: share them.
     return tuple(vl for byte in nibbles for vl in (byte >> 4, byte & 0xF))

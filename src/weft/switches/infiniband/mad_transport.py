@@ -1,12 +1,12 @@
-"""Subnet management packets out and answers in, many under way at once.
+"""Sends subnet management packets and receives answers, many in flight at once.
 
-`Umad` is a port of an adapter, opened through libibumad when it is first needed; the process needs
-the right to open /dev/infiniband/umad*. `Smps` keeps a window of requests under way, knows answers
-by their transaction, asks again when none comes, and gives up an address from which nothing has
-come since a request was first sent, so that a dead switch costs one patience and not one for each
-of its ports, and one lost answer costs no other. A Set that is asked again writes the same bytes
-again. Where the adapter itself fails, what has no answer yet is refused and nothing is raised.
-Entry points: `Umad`, `Smps`, `read_m_key`. Units: seconds.
+`Umad` is a port of an adapter, opened through libibumad on first use; the process must be allowed
+to open /dev/infiniband/umad*. `WindowedSmps` keeps a window of requests in flight, matches answers
+by transaction, and retries. It gives up an address from which nothing has come since a request was
+first sent: a dead switch costs one timeout, not one for each port, and one lost answer costs no
+other request. A retried Set writes the same bytes again. If the adapter fails, requests without an
+answer are refused and nothing is raised. Entry points: `Umad`, `WindowedSmps`, `read_m_key`. Units:
+seconds.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _M_KEY = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 
 class Arrival(NamedTuple):
-    """A datagram that came; an undelivered one is ours, back because nobody answered it."""
+    """A received datagram; an undelivered one is our own request, returned unanswered."""
 
     mad: bytes
     is_undelivered: bool
 
 
 class Device(Protocol):
-    """What sends and receives datagrams."""
+    """Sends and receives datagrams."""
 
     def send(self, mad: bytes, to: Address, timeout_s: float) -> None: ...
 
@@ -66,14 +66,14 @@ class Device(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request has no answer; `is_silence`: nobody said so, it may have been carried out."""
+    """Why a request has no answer; `is_silence`: it may have been carried out."""
 
     problem: str
     is_silence: bool = False
 
 
 class SmpClient(Protocol):
-    """What requests are asked of, each `tries` times where the usual number is not meant."""
+    """Sends requests and returns their answers; `tries` overrides the usual number."""
 
     def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]: ...
 
@@ -84,7 +84,7 @@ class SmpClient(Protocol):
 
 
 class Umad:
-    """A port of an adapter by libibumad: the first active one, or the one named."""
+    """A port of an adapter by libibumad: the named one, or the first active one."""
 
     def __init__(self, adapter: str | None = None, port: int = 0, library: str = LIBRARY) -> None:
         self._library = _load_library(library)
@@ -121,7 +121,7 @@ class Umad:
         ctypes.memmove(self._out_mad, mad, MAD_BYTES)
         self._library.umad_set_addr(self._out, NO_LID if directed else to, 0, 0, 0)
         milliseconds = max(1, round(1000 * timeout_s))
-        # No retries here: what was lost comes back or does not, and is asked again by `Smps`.
+        # No retries here: `WindowedSmps` retries.
         sent = self._library.umad_send(self._port, agent, self._out, MAD_BYTES, milliseconds, 0)
         if sent < 0:
             reason = os.strerror(ctypes.get_errno() or -sent)
@@ -168,7 +168,7 @@ def _build_unavailable(because: str, remedy: str) -> InputError:
 
 
 def _check_timeout(number: int) -> None:
-    # A wait may also end early and with nothing: then we wait again, or ask again.
+    # A wait may end early with nothing: the caller waits or asks again.
     if number not in (errno.ETIMEDOUT, errno.EAGAIN, errno.EIO, errno.EINTR):
         raise InputError(
             "infiniband", f"nothing can be received ({os.strerror(number)})", "see `ibstat`"
@@ -180,7 +180,7 @@ def _check_timeout(number: int) -> None:
 
 @dataclass(slots=True)
 class _Pending:
-    """A request under way: its place in the batch, how often and since when it was asked."""
+    """A request in flight: its index in the batch, its tries, and when it was first sent."""
 
     index: int
     tries: int
@@ -191,7 +191,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class _Batch:
-    """Requests with their answers so far; `ready` are to be sent, `waiting` are by transaction.
+    """Requests with their answers so far; `ready` are to be sent, `in_flight` are by transaction.
 
     `heard_s`: when an address last answered; `given_up`: why an address is not asked any more.
     """
@@ -206,7 +206,7 @@ class _Batch:
 
 
 class _FairLock:
-    """A lock of two threads that take turns: who lets it go lets in who waits already."""
+    """A lock for two threads that take turns: a thread that waits goes next."""
 
     def __init__(self) -> None:
         self._door, self._inside = threading.Lock(), threading.Lock()
@@ -220,10 +220,10 @@ class _FairLock:
 
 
 class WindowedSmps:
-    """Requests to many ports: `window` under way, each tried `tries` times.
+    """Requests to many ports: `window` in flight, each tried `tries` times.
 
-    Two threads may ask at once. They take turns at the adapter, each for `_TURN_S` at most, and
-    take in each other's answers too: an address that is silent holds up nobody but who asks it.
+    Two threads may ask at once. They take turns at the adapter, each for `_MAX_TURN_S` at most, and
+    receive each other's answers too: a silent address delays only the thread that asks it.
     """
 
     def __init__(
@@ -248,14 +248,14 @@ class WindowedSmps:
         self._in_flight: dict[int, _Batch] = {}
 
     def ask(self, requests: Sequence[Smp], tries: int | None = None) -> list[bytes | Refusal]:
-        """The attribute that came for each request, in their order, or why none did."""
+        """The attribute for each request, in order, or why there is none."""
         ready = deque(_Pending(index, 0, math.inf) for index in range(len(requests)))
         batch = _Batch(requests, tries or self._tries, [None] * len(requests), ready)
         broken = Refusal("")
         try:
             while batch.ready or batch.in_flight:
                 with self._lock:
-                    if self._is_closed:  # its descriptor may be another file's by now
+                    if self._is_closed:  # its descriptor may belong to another file now
                         raise InputError("infiniband", "the adapter is closed")
                     self._send(batch)
                     if batch.in_flight:
@@ -266,7 +266,7 @@ class WindowedSmps:
         return [broken if answer is None else answer for answer in batch.answers]
 
     def close(self) -> None:
-        """From any thread; who asks still is refused."""
+        """From any thread; pending requests are refused."""
         with self._lock:
             self._is_closed = True
             self._device.close()
@@ -294,7 +294,7 @@ class WindowedSmps:
             self._device.send(mad, request.to, self._timeout_s)
 
     def _receive(self, batch: _Batch) -> None:
-        # Requests wait in the order of sending: the first is the first to be given up.
+        # Requests are in the order of sending: the first times out first.
         oldest = next(iter(batch.in_flight.values()))
         left_s = oldest.until_s - self._clock()
         arrival = self._device.receive(min(left_s, _MAX_TURN_S)) if left_s > 0 else None
@@ -309,11 +309,11 @@ class WindowedSmps:
         answer = unpack_answer(arrival.mad)
         batch = self._in_flight.get(answer.transaction)
         if batch is None:
-            return  # late, after it was asked again
+            return  # late: it was retried since
         waiting = batch.in_flight[answer.transaction]
         waiting.is_busy = answer.is_answer and is_busy(answer.status)
         if waiting.is_busy:
-            return  # it stays under way until its time is over: the port asks for a pause
+            return  # it stays in flight until its timeout: the port asks for a pause
         del batch.in_flight[answer.transaction], self._in_flight[answer.transaction]
         if arrival.is_undelivered or not answer.is_answer:
             self._retry(batch, waiting)
@@ -347,7 +347,7 @@ class WindowedSmps:
 
 
 def read_m_key(file: Path) -> int:
-    """The M_Key of a file that its owner alone can read: 0x and up to 16 hexadecimal digits."""
+    """The M_Key of a file that only its owner can read: 0x and up to 16 hexadecimal digits."""
     where = f"M_Key file {file}"
     try:
         with file.open() as opened:

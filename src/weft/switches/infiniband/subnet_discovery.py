@@ -1,12 +1,12 @@
-"""The fabric as it is: nodes and cables by directed routes, then the switches' forwarding tables.
+"""Discovers the fabric: nodes and cables by directed routes, then forwarding tables.
 
-From this host's port the walk goes on through every linked port of every switch that it meets, one
-distance after the other. Nodes are named as in a dump of `ibnetdiscover`: by description, with the
-GUID where two are equal; each linked port of an adapter is a host of its own, and so is a router's.
-Cables have no length here: a subnet does not tell. A neighbour that does not answer is left out and
-told of (`Survey.unanswered`); a node that has answered and then does not is an error, because half
-of a fabric looks like another fabric. Where a host has several LIDs, routes are the output ports of
-all of them. Entry point: `survey`.
+The walk starts at this host's port and continues through every linked port of every switch, by
+increasing distance. Nodes are named as in a dump of `ibnetdiscover`: by description, with the GUID
+where two are equal. Each linked port of an adapter or router is a host of its own. Cables have no
+length: a subnet does not report it. A neighbour that does not answer is left out and listed in
+`Subnet.unanswered`. A node that answers and then stops is an error, because half of a fabric looks
+like another fabric. For a host with several LIDs, routes are the output ports of all of them. Entry
+point: `discover_subnet`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _UNKNOWN_SWITCH = SwitchInfo(top=0, maps_all_inputs=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAddress:
-    """Where the tables of a node are; `switch` is None for an adapter."""
+    """How to address the tables of a node; `switch` is None for an adapter."""
 
     guid: int
     lid: int | None
@@ -61,7 +61,7 @@ class NodeAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subnet:
-    """The fabric, the place of each node by its name, ports whose neighbour did not answer."""
+    """The fabric, the address of each node by name, and ports with a silent neighbour."""
 
     fabric: Fabric
     nodes: Mapping[str, NodeAddress]
@@ -92,7 +92,7 @@ def discover_subnet(wire: SmpClient) -> Subnet:
 
 @dataclass(slots=True)
 class _VisitedNode:
-    """A node on the way: how it was reached, and what it said."""
+    """A node of the walk: its path and its information."""
 
     path: tuple[int, ...]
     info: NodeInfo
@@ -102,20 +102,20 @@ class _VisitedNode:
 
     @property
     def key(self) -> End:
-        """Switches are met once; an adapter once for each port."""
+        """Switches are visited once; an adapter once for each port."""
         return self.info.guid, 0 if self.info.is_switch else self.info.local_port
 
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A path to try, and the port it leaves last."""
+    """A path to try, and the last port it leaves."""
 
     path: tuple[int, ...]
     behind: End | None
 
 
 class _Walk:
-    """Nodes by their key, cables by their two ends, the lower one first."""
+    """Nodes by key; cables by their two ends, the lower one first."""
 
     def __init__(self, wire: SmpClient) -> None:
         self._wire = wire
@@ -132,7 +132,7 @@ class _Walk:
             probes = [probe for node in met for probe in self._list_probes(node)]
 
     def _visit(self, probes: Sequence[_Probe]) -> list[_VisitedNode]:
-        """Who is at the end of each path; those that were not known."""
+        """The nodes at the end of each path that were not known."""
         new: list[_VisitedNode] = []
         answers = _ask_twice(self._wire, [Smp(probe.path, NODE_INFO) for probe in probes])
         for probe, answer in zip(probes, answers, strict=True):
@@ -148,7 +148,7 @@ class _Walk:
         return new
 
     def _add_cable(self, near: End, far: End) -> None:
-        if near[0] != far[0]:  # a plug that leads back to its own switch carries nothing
+        if near[0] != far[0]:  # a cable back to the same switch carries nothing
             self.cables.add((min(near, far), max(near, far)))
         self._cabled |= {near, far}
 
@@ -158,7 +158,9 @@ class _Walk:
         self.unanswered.append(probe.behind)
 
     def _read_details(self, met: Sequence[_VisitedNode]) -> None:
-        """Description, switch information and ports of each; what it does not offer stays empty."""
+        """Description, switch information and ports of each node; what it does not offer stays
+        empty.
+        """
         requests = [(node, smp) for node in met for smp in _list_requests(node)]
         answers = _ask_twice(self._wire, [smp for _, smp in requests])
         for (node, smp), answer in zip(requests, answers, strict=True):
@@ -173,7 +175,7 @@ class _Walk:
                 node.ports[smp.modifier] = unpack_port_info(answer)
 
     def _list_probes(self, node: _VisitedNode) -> Iterator[_Probe]:
-        """Paths on through a node: all linked ports of a switch, our own port of this host."""
+        """Paths through a node: all linked ports of a switch, or this host's own port."""
         if len(node.path) == MAX_HOPS or (node.path and not node.info.is_switch):
             return
         for port, info in sorted(node.ports.items()):
@@ -185,7 +187,7 @@ class _Walk:
 def _ask_twice(
     wire: SmpClient, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
 ) -> list[bytes | Refusal]:
-    """The answers; who is silent is asked a second time, another way if there is one."""
+    """The answers; silent addresses are asked again, by another path if there is one."""
     answers = wire.ask(requests)
     silent = [n for n, answer in enumerate(answers) if _is_silence(answer)]
     second = wire.ask([(otherwise or requests)[n] for n in silent])
@@ -218,7 +220,7 @@ def _list_requests(node: _VisitedNode) -> Iterator[Smp]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NamedNode:
-    """A node of the fabric, its ends, and how it was met."""
+    """A node of the fabric, its ends, and how it was visited."""
 
     node: Node
     ends: tuple[End, ...]
@@ -226,7 +228,7 @@ class _NamedNode:
 
     @property
     def lids(self) -> range:
-        """All LIDs that it answers to, none where it has none."""
+        """All LIDs of the node."""
         base = self.node.lid
         info = self.visited.ports.get(self.ends[0][1])
         if base is None or info is None:
@@ -284,7 +286,7 @@ def _find_lid(met: _VisitedNode, port: int) -> int | None:
 
 
 def _format_id(info: NodeInfo) -> str:
-    """As `ibnetdiscover` calls a node."""
+    """The id that `ibnetdiscover` prints."""
     return f"{'S' if info.is_switch else 'H'}-{info.guid:016x}"
 
 
@@ -302,7 +304,7 @@ def _build_link(walk: _Walk, index: Mapping[End, int], a: End, b: End) -> Link:
 
 
 def _list_infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
-    """What is known of the two ends of a cable."""
+    """The known information of the two ends of a cable."""
     for guid, port in cable:
         node = walk.nodes.get((guid, 0)) or walk.nodes[guid, port]
         if port in node.ports:
@@ -310,7 +312,7 @@ def _list_infos(walk: _Walk, cable: tuple[End, End]) -> Iterator[PortInfo]:
 
 
 def _count_lanes(walk: _Walk) -> int:
-    """Data VLs that every linked port has in use."""
+    """Data VLs in use on every linked port."""
     counts = [info.data_vls for cable in walk.cables for info in _list_infos(walk, cable)]
     return max(1, min(counts, default=1))
 
@@ -319,7 +321,7 @@ def _count_lanes(walk: _Walk) -> int:
 
 
 def _read_routes(wire: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -> Routes:
-    """Output ports of each switch towards each host; none where its table has none linked."""
+    """Output ports of each switch towards each host; none if the table has no linked port."""
     met = [named.visited for named in nodes if named.node.kind == "switch"]
     lids = _tabulate_lids([named.lids for named in nodes if named.node.kind == "host"])
     ports = np.zeros((len(met), *lids.shape), dtype=np.int32)
@@ -337,7 +339,7 @@ def _read_routes(wire: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -
 
 
 def _tabulate_lids(lids: Sequence[range]) -> NDArray[np.int32]:
-    """[n, host]: each host's LIDs; those of a host with fewer come again, and 0 is none."""
+    """[n, host]: each host's LIDs; a host with fewer repeats them, and 0 is none."""
     most = max((len(of) for of in lids), default=1) or 1
     rows = [[of[n % len(of)] if of else 0 for of in lids] for n in range(most)]
     return np.array(rows, dtype=np.int32)
@@ -346,7 +348,7 @@ def _tabulate_lids(lids: Sequence[range]) -> NDArray[np.int32]:
 def _read_forwarding(
     wire: SmpClient, fabric: Fabric, switches: Sequence[_VisitedNode]
 ) -> Iterator[bytes]:
-    """The output port of each LID, switch by switch; where no LID leads to it, by its path."""
+    """The output port of each LID, by switch; a switch without a LID is asked by its path."""
     lids = [fabric.nodes[n].lid for n in fabric.switches]
     blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _list_blocks(met)]
     by_lid = [Smp(lids[i] or path, LINEAR_FORWARDING, n) for i, path, n in blocks]
@@ -354,12 +356,12 @@ def _read_forwarding(
     answers = iter(_ask_twice(wire, by_lid, by_path))
     for met in switches:
         table = b"".join(_check_block(met, next(answers)) for _ in _list_blocks(met))
-        # Entries after the top are not in use, whatever the last block holds.
+        # Entries above the top are not in use.
         yield table[: met.switch.top + 1] if met.switch else b""
 
 
 def _check_block(met: _VisitedNode, answer: bytes | Refusal) -> bytes:
-    """A part of a table; no routes where the switch does not offer it."""
+    """A block of a table; no routes if the switch does not offer it."""
     if isinstance(answer, Refusal):
         _check_not_silent(met, answer)
         return bytes([NO_ROUTE]) * LFT_BLOCK

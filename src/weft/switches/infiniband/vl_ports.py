@@ -1,14 +1,14 @@
-"""Ports of a subnet: requests that read and write their tables, and what ports hold now.
+"""Ports of a subnet: requests that read and write their tables, and what they hold now.
 
 A switch answers for all of its ports under one LID and has a map for each pair of an input and an
 output port. An adapter answers for itself and has one map for all that it sends. A node without
 maps sends everything by VL 0: its ports have one queue.
 
-`PortReader` reads lists every time. An output port has as many maps as its switch has ports: it
-reads them in turn, at least one of a port each time, and remembers them; a map that has not had its
-turn is unknown. If one has changed, it reads all maps of that port. It reads the limit of high
-priority only where a high-priority list makes it count.
-Entry points: `PortAddress`, `ask_ports`, `PortReader`.
+`PortReader` reads lists every time. An output port has as many maps as its switch has ports: they
+are read in turn, at least one of a port each time, and remembered; a map that has not had its turn
+is unknown. If one has changed, all maps of that port are read. The limit of high priority is read
+only where a high-priority list makes it count. Entry points: `PortAddress`, `ask_ports`,
+`PortReader`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.switches.tables import Failed, PortName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortAddress:
-    """A port, where it is asked, and what is known of it."""
+    """A port, its address, and what is known of it."""
 
     node: NodeAddress
     lid: int
@@ -35,7 +35,7 @@ class PortAddress:
     info: PortInfo
 
     def with_info(self, info: PortInfo) -> PortAddress:
-        """The same port, by what it says of itself now."""
+        """The same port with new information."""
         now = replace(self, info=info)
         if now.has_maps:
             return now
@@ -43,19 +43,19 @@ class PortAddress:
 
     @property
     def key(self) -> tuple[int, int]:
-        """The port by the GUID of its node: it outlives names and LIDs."""
+        """The port by the GUID of its node, which outlives names and LIDs."""
         return self.node.guid, self.port
 
     @property
     def inputs(self) -> range:
-        """Ports that packets come in by, the switch's own port 0 among them; none without maps."""
+        """Input ports, the switch's own port 0 among them; none without maps."""
         if not self.has_maps:
             return range(0)
         return range(self.node.ports + 1) if self.node.switch else range(1)
 
     @property
     def has_maps(self) -> bool:
-        """A switch says it at its port 0; one that does not tell is taken to have them."""
+        """Port 0 of a switch says it; a switch that does not is assumed to have maps."""
         info = self.node.info.get(0) if self.node.switch else self.info
         return info is None or info.has_maps
 
@@ -73,6 +73,7 @@ class PortAddress:
         return [self._block(mad.HIGH, n) for n in range(_count_blocks(self.info.high_entries))]
 
     def maps(self, inputs: Iterable[int]) -> list[Smp]:
+        """The maps of a port, as far as known."""
         return [self._map(n) for n in inputs]
 
     def writes(self, step: Step) -> list[Smp]:
@@ -104,7 +105,7 @@ class PortAddress:
         return Smp(self.lid, mad.SL_TO_VL, modifier)
 
     def _new_maps(self, maps: Mapping[int, tuple[int, ...]]) -> list[Smp]:
-        """One Set for all inputs where the switch offers that and they are to be alike."""
+        """One Set for all inputs if the switch offers that and all maps are alike."""
         are_alike = len(maps) == len(self.inputs) and len(set(maps.values())) == 1
         if are_alike and self.node.switch and self.node.switch.maps_all_inputs:
             new = mad.pack_map(next(iter(maps.values())))
@@ -124,12 +125,12 @@ def _count_blocks(entries: int) -> int:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def _unpack_entries(blocks: bytes, count: int) -> tuple[Entry, ...]:
-    # Many ports of a fabric hold the same.
+    # Many ports of a fabric hold the same lists.
     return mad.unpack_arbitration(blocks)[:count]
 
 
 def decode_port(at: PortAddress, lists: Sequence[bytes], maps: Sequence[Map]) -> PortTables:
-    """What a port holds, of the answers to `lists` and its maps."""
+    """What a port holds, from the answers to `lists` and its maps."""
     split = len(at.low())
     return PortTables(
         maps=tuple(maps),
@@ -174,7 +175,7 @@ class PortReader:
     def read_info(
         self, ports: Ports, tries: int | None = None
     ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
-        """The ports with what they are now: the VLs in use are the subnet manager's to change."""
+        """Refreshes the ports: the subnet manager may change the VLs in use."""
         requests = {port: [at.read_info_request()] for port, at in ports.items()}
         answers, failed = ask_ports(self._wire, requests, tries)
         return {
@@ -185,9 +186,9 @@ class PortReader:
     def read_tables(
         self, ports: Ports, maps: int = 0, *, with_limits: bool = True
     ) -> tuple[dict[PortName, PortTables], dict[PortName, Failed]]:
-        """What each port holds; some `maps` maps are read in all, at least one of each port.
+        """What each port holds. Reads some `maps` maps in all, at least one of each port.
 
-        Without `with_limits` limits are those that were last read.
+        Without `with_limits` limits are those of the last reading.
         """
         count = max(1, maps // max(1, len(ports)))
         inputs = {port: self._choose_inputs(at, count) for port, at in ports.items()}
@@ -213,11 +214,11 @@ class PortReader:
         return tables, failed | unlimited
 
     def maps(self, at: PortAddress) -> tuple[Map, ...]:
-        """The maps of a port as they are known."""
+        """The maps of a port, as far as known."""
         return tuple(self._maps.get(at.key) or [None] * len(at.inputs))
 
     def read_all_maps(self, ports: Ports) -> dict[PortName, Failed]:
-        """Reads all maps of the ports; answers those that failed."""
+        """Reads all maps of the ports; returns the failures."""
         answers, failed = ask_ports(
             self._wire, {port: at.maps(at.inputs) for port, at in ports.items()}
         )
@@ -232,7 +233,7 @@ class PortReader:
         self._unreliable.discard(at.key)
 
     def forget(self, at: PortAddress) -> None:
-        """Nobody knows what is in its maps: they are all read the next time."""
+        """The port's maps are unknown now: the next reading reads them all."""
         self._maps.pop(at.key, None)
         self._unreliable.add(at.key)
 
@@ -247,7 +248,7 @@ class PortReader:
         return chosen
 
     def _check_maps(self, at: PortAddress, inputs: Sequence[int], answers: Sequence[bytes]) -> bool:
-        """Remembers maps; whether those that were known are as they were."""
+        """Remembers maps; returns whether the known ones are unchanged."""
         remembered = self._maps.setdefault(at.key, [None] * len(at.inputs))
         maps = {n: mad.unpack_map(data) for n, data in zip(inputs, answers, strict=True)}
         is_unchanged = all(remembered[n] in (None, vls) for n, vls in maps.items())
@@ -259,7 +260,7 @@ class PortReader:
     def _read_limits(
         self, ports: dict[PortName, PortAddress], lists: Mapping[PortName, Sequence[bytes]]
     ) -> dict[PortName, Failed]:
-        """Puts in what ports say now whose high list serves a VL; answers those that failed."""
+        """Refreshes ports whose high list serves a VL; returns the failures."""
         with_lane = {
             port: at
             for port, at in ports.items()

@@ -1,20 +1,20 @@
-"""Tables of a port as InfiniBand has them: SL-to-VL maps, VL arbitration, limit of high priority.
+"""Tables of an InfiniBand port: SL-to-VL maps, VL arbitration, limit of high priority.
 
 A level is a service level, a queue a virtual lane (VL). A port arbitrates among its VLs by two
-lists of (VL, weight): it serves the high-priority one first, up to a limit, then the low one, each
+lists of (VL, weight): it serves the high-priority list first, up to a limit, then the low one, each
 in weighted turns. A latency lane is alone in the high list; every other queue is in the low one.
-Which VL a packet of a level leaves by is told for each input port.
+Each input port has its own map of levels to VLs.
 
-**Make before break.** With U the VLs that old or new maps send packets to, a change is: (1) a low
-list that serves all of U, the one wanted if it does, (2) the maps, (3) high list and limit, (4) the
-low list wanted. Every state in between serves U: after (1) the low list does alone. Where neither
-maps nor the lanes of the high list change, the low list that is there serves all but what the high
-one keeps, and (1) is left out. The way back is the same from the other side.
+**Make before break.** Let U be the VLs that old or new maps use. A change writes (1) a low list
+that serves all of U, the wanted one if it does, (2) the maps, (3) high list and limit, (4) the
+wanted low list. Every state in between serves U: after (1) the low list alone does. If neither the
+maps nor the lanes of the high list change, the present low list serves all but the lane, and (1) is
+left out. Restoring is the same in reverse.
 
-**Maps that were not read.** A map that is not known may send a level anywhere: it counts as sending
-to every VL. It is left as it is where all that is known is as wanted and every VL is to have weight
-(`is_known_enough`); else it has to be read first. Entry points: `encoded`, `decoded`, `steps`.
-Units: weights in 64 bytes, limit in 4096 bytes.
+**Unknown maps.** A map that was not read may use any VL, so it counts as using all. It may stay
+unread if all known maps are as wanted and every VL gets weight (`are_maps_sufficient`); otherwise
+it must be read first. Entry points: `encode_tables`, `decode_tables`, `plan_steps`. Units: weights
+in 64 bytes, limit in 4096 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weft.switches.infiniband.mad import LEVELS, Entry, PortInfo
 from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
-CACHE_SIZE = 1 << 14  # answers of a pure function that are kept, of any one
+CACHE_SIZE = 1 << 14  # results kept of each pure function
 MAX_LIMIT = 254  # 255 means no limit: the others would starve
 
 Weights = Mapping[int, int]
@@ -49,7 +49,7 @@ class PortTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What is written at once; None and no inputs: left as it is."""
+    """What is written at once; None, or no maps: unchanged."""
 
     maps: Mapping[int, tuple[int, ...]]
     low: tuple[Entry, ...] | None = None
@@ -58,12 +58,12 @@ class Step:
 
 
 def find_ability(info: PortInfo, levels: int) -> Ability | Failed:
-    """What a port can be told: VLs that are in use there and have room in its low list."""
+    """What a port can hold: VLs that are in use there and have room in its low list."""
     queues = min(info.data_vls, info.low_entries)
     if queues < 1:
         state = f"{info.data_vls} data VLs in use, {info.low_entries} arbitration entries"
         return Failed(f"{state}: nothing can be shared out")
-    # A queue's last entry may be all but empty: with these units any split has entries enough.
+    # A queue's last entry may be nearly empty: with these units every split has enough entries.
     units = ENTRY_WEIGHT * (info.low_entries - queues + 1)
     return Ability(
         scheduler="vlarb", levels=levels, queues=queues, entries=info.low_entries, units=units
@@ -71,7 +71,7 @@ def find_ability(info: PortInfo, levels: int) -> Ability | Failed:
 
 
 def find_refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
-    """Why a port cannot be told these tables; None if it can."""
+    """Why a port cannot hold these tables; None if it can."""
     able = find_ability(info, levels)
     if isinstance(able, Failed):
         return able.problem
@@ -94,12 +94,12 @@ def _find_overflow(weights: Weights, entries: int, kind: str = "") -> str | None
 
 
 def is_always_served(wanted: Tables) -> bool:
-    """Whether the low list alone serves every VL: nobody starves, whatever maps and limit are."""
+    """Whether the low list alone serves every VL: then no level can starve."""
     return wanted.lane is None and 0 not in wanted.weights
 
 
 def are_maps_sufficient(wanted: Tables, current: PortTables) -> bool:
-    """Whether maps that were not read can stay so: nobody starves whatever they are."""
+    """Whether unknown maps may stay unread: no level can starve by them."""
     if None not in current.maps:
         return True
     ours = len(wanted.queue_of)
@@ -108,7 +108,7 @@ def are_maps_sufficient(wanted: Tables, current: PortTables) -> bool:
 
 
 def find_starved_level(wanted: Tables, current: PortTables) -> str | None:
-    """Which service level that is not ours would have a queue without weight; None if none."""
+    """The foreign service level that would have a queue without weight; None if none."""
     for vls in {vls for vls in current.maps if vls is not None}:
         for level in range(len(wanted.queue_of), LEVELS):
             if vls[level] < len(wanted.weights) and not wanted.weights[vls[level]]:
@@ -120,7 +120,7 @@ def find_starved_level(wanted: Tables, current: PortTables) -> str | None:
 
 
 def encode_tables(wanted: Tables, current: PortTables) -> PortTables:
-    """What the port is to hold; levels that are not ours keep their VL."""
+    """What the port is to hold; foreign levels keep their VL."""
     low, high = _build_lists(wanted, len(current.low), len(current.high))
     ours = len(wanted.queue_of)
     return PortTables(
@@ -135,14 +135,14 @@ def encode_tables(wanted: Tables, current: PortTables) -> PortTables:
 def _build_lists(
     wanted: Tables, low: int, high: int
 ) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
-    """The low and the high list of these sizes."""
-    # Many ports of a fabric are told the same.
+    """The low and the high list, of these sizes."""
+    # Many ports of a fabric get the same tables.
     weights = _split_weights(wanted)
     return _build_entries(weights[0], low), _build_entries(weights[1], high)
 
 
 def _split_weights(wanted: Tables) -> tuple[Weights, Weights]:
-    """Of the low list, and of the high one."""
+    """Weights of the low list, and of the high one."""
     lane = None if wanted.lane is None else wanted.lane.queue
     weights = {vl: weight for vl, weight in enumerate(wanted.weights) if weight}
     high = {vl: weight for vl, weight in weights.items() if vl == lane}
@@ -150,7 +150,7 @@ def _split_weights(wanted: Tables) -> tuple[Weights, Weights]:
 
 
 def _build_entries(weights: Weights, size: int) -> tuple[Entry, ...]:
-    """A list of `size` entries; more of a VL come after a round of the others."""
+    """A list of `size` entries; further entries of a VL come after a round of the others."""
     entries: list[Entry] = []
     remaining = dict(weights)
     while remaining:
@@ -160,7 +160,7 @@ def _build_entries(weights: Weights, size: int) -> tuple[Entry, ...]:
 
 
 def sum_weights(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int]:
-    """Weight of each VL that a list serves, of the first `queues`."""
+    """The weight of each VL that a list serves, of the first `queues`."""
     weights: dict[int, int] = {}
     for vl, weight in entries:
         if weight and vl < queues:
@@ -170,7 +170,7 @@ def sum_weights(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int
 
 @lru_cache(maxsize=CACHE_SIZE)
 def decode_tables(current: PortTables, able: Ability) -> Tables | Foreign:
-    """The tables that a port holds, as far as its maps are known, if they can be said as such."""
+    """The tables that a port holds, by its known maps; Foreign if they cannot be expressed."""
     low, high = sum_weights(current.low, able.queues), sum_weights(current.high, able.queues)
     vls = {row[: able.levels] for row in current.maps if row is not None} or {(0,) * able.levels}
     if len(vls) > 1:
@@ -191,7 +191,7 @@ def decode_tables(current: PortTables, able: Ability) -> Tables | Foreign:
 
 
 def is_equivalent(first: PortTables, second: PortTables) -> bool:
-    """Whether a port does the same with both; a limit without lanes to limit is nothing."""
+    """Whether a port behaves the same with both; a limit without a lane does not count."""
     if first == second:
         return True
     high = sum_weights(first.high)
@@ -211,7 +211,7 @@ def _format_vls(vls: Iterable[int]) -> str:
 
 @lru_cache(maxsize=CACHE_SIZE)
 def plan_steps(old: PortTables, new: PortTables, queues: int) -> tuple[Step, ...]:
-    """What to write, one after the other, so that every level is served all the time."""
+    """What to write in turn, so that every level is always served."""
     bridge = _build_bridge(old, new, queues)
     low = bridge or old.low
     changed = {n: vls for n, vls in enumerate(new.maps) if vls and vls != old.maps[n]}
@@ -229,7 +229,7 @@ def plan_steps(old: PortTables, new: PortTables, queues: int) -> tuple[Step, ...
 
 
 def merge_steps(written: Iterable[Step]) -> Step:
-    """What steps write between them, the last of each kind."""
+    """What the steps write in total, the last value of each kind."""
     union = Step(maps={})
     for step in written:
         union = Step(
@@ -242,7 +242,7 @@ def merge_steps(written: Iterable[Step]) -> Step:
 
 
 def _build_bridge(old: PortTables, new: PortTables, queues: int) -> tuple[Entry, ...] | None:
-    """A low list that serves all that old or new maps use; None where none is needed."""
+    """A low list that serves all VLs of old and new maps; None if none is needed."""
     if old.maps == new.maps and sum_weights(old.high).keys() == sum_weights(new.high).keys():
         return None
     low, later = sum_weights(old.low, queues), sum_weights(new.low, queues)

@@ -1,6 +1,6 @@
 """Linux switches: HTB classes by DSCP on ports of bridges, routers and hosts, through agents.
 
-Unverified on physical ports: it has run on virtual ones alone (docs/switches.md).
+Unverified on physical ports: ran on virtual ones only (docs/switches.md).
 """
 
 from weft.switches.linux.driver import (

@@ -1,12 +1,12 @@
-"""The ports of a node as its agent programs them: taken over once, then changed where they are.
+"""The ports of a node as its agent programs them: taken over once, then changed in place.
 
-The first write of a port takes it over: what it had goes into a file, then its root is exchanged
-for HTB's, and a tree is built under that. Linux cannot build a root beside the one in use: packets
-that wait in the old queue at that moment are lost, those that come while classes are added pass
-without waiting. Every later write changes classes and filters where they are; no packet is lost. A
-write that fails is undone. The file outlives the agent, so that `release` can put back what was
-there. A root is ours if it has our handle and the port a file; whatever else is there is someone
-else's, and stays. Entry points: `Ports`, `release`. Units: bits per second, bytes.
+The first write takes a port over: it saves the port's root to a file, replaces it by HTB, and
+builds the tree. Linux cannot build a second root beside the one in use: packets waiting in the old
+queue are lost, and packets that arrive while classes are added pass without waiting. Later writes
+change classes and filters in place, without loss. A failed write is undone. The file outlives the
+agent, so `release_ports` can restore the port. A root is ours if it has our handle and the port has
+a file; other roots are left alone. Entry points: `Ports`, `release_ports`. Units: bits per second,
+bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takeover:
-    """What a port had before it was taken over, its rate, and how much may wait in a queue."""
+    """A port's saved root, its rate, and how much may wait in a queue."""
 
     saved: SavedEnd
     link_bps: int
@@ -61,7 +61,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Port:
-    """A port as it is at the moment."""
+    """The current state of a port."""
 
     number: int
     end: LinkEnd
@@ -75,7 +75,7 @@ class _Port:
 
     @property
     def is_free(self) -> bool:
-        """It has the kernel's default or a token bucket, which can be put back."""
+        """Whether it has the kernel's default or a token bucket, which can be restored."""
         return self.root.is_default or self.root.kind == "tbf"
 
 
@@ -88,7 +88,7 @@ def _is_tree(root: Qdisc) -> bool:
 
 
 class Ports:
-    """Ports by number, each an interface of the namespace that `link` speaks to."""
+    """Ports by number, each an interface of the namespace of `link`."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Ports:
         return self._do_each(wanted, lambda port: self._write_port(port, wanted[port.number]))
 
     def forwarding(self) -> dict[str, int]:
-        """The port behind which each station is, as the bridge knows."""
+        """The port behind which each MAC address is, from the bridge."""
         indexes = self._link.interfaces()
         number_of = {indexes[name]: n for n, name in self.interfaces.items() if name in indexes}
         stations = self._link.forwarding()
@@ -134,7 +134,7 @@ class Ports:
     def _do_each(
         self, numbers: Collection[int], do: Callable[[_Port], _T]
     ) -> dict[int, _T | Failed]:
-        """What was done for each port; one that fails does not hold up the others."""
+        """The result for each port; a port that fails does not delay the others."""
         indexes, disciplines = self._link.interfaces(), qdisc.read_all_qdiscs(self._link)
         results: dict[int, _T | Failed] = {}
         for number in numbers:
@@ -172,7 +172,7 @@ class Ports:
         )
 
     def _find_takeover(self, interface: str, index: int, root: Qdisc) -> Takeover | None:
-        """Unless the interface is another one by now, or someone has given it a root since."""
+        """The saved state, unless the interface or its root has been replaced since."""
         takeover = _read_takeover(self._build_path(interface))
         if takeover is None or not (_is_tree(root) or root.is_default):
             return None
@@ -244,9 +244,9 @@ class Ports:
             other = _restore_end(takeover.saved)
             self._build_path(port.end.interface).unlink(missing_ok=True)
         except (InputError, OSError) as second:
-            problem = f"could not be taken over ({error}), and could not be put back ({second})"
+            problem = f"could not be taken over ({error}), and could not be restored ({second})"
             return InputError(str(port.end), problem, "see `tc qdisc show`")
-        has = other or "what it had"
+        has = other or "its old root"
         return InputError(str(port.end), f"could not be taken over, and has {has}: {error}")
 
     def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
@@ -260,13 +260,13 @@ class Ports:
             raise self._undo_change(port, had, link_bps, error) from error
 
     def _change_tree(self, port: _Port, current: KernelTree, wanted: Tables, link_bps: int) -> None:
-        """From whatever is there, in place if that can be."""
+        """Changes the kernel's tree in place if possible, or builds it again."""
         assert port.takeover is not None
         tree = build_tree(wanted, link_bps)
         if htb.is_changeable(current, tree):
             limit_bytes = port.takeover.limit_bytes
             self._request(port, htb.pack_changes(port.index, tree, current, limit_bytes))
-        else:  # HTB cannot be exchanged for itself
+        else:  # HTB cannot replace HTB
             delete = [qdisc.pack_qdisc_deletion(port.index, handle=htb.MAJOR)]
             self._request(port, [delete, *_pack_new_tree(port.index, tree, port.takeover)])
         self._verify(port, wanted, link_bps)
@@ -276,17 +276,21 @@ class Ports:
     ) -> InputError:
         where = str(port.end)
         if isinstance(had, Foreign):
-            return InputError(where, f"was damaged ({had.description}), and is not mended: {error}")
+            return InputError(
+                where, f"was damaged ({had.description}), and is not repaired: {error}"
+            )
         try:
             now = htb.read_tree(self._link, port.index, port.root)
             self._change_tree(port, now, had, link_bps)
         except (InputError, OSError) as second:
-            problem = f"could not be changed ({error}), and could not be put back ({second})"
+            problem = f"could not be changed ({error}), and could not be restored ({second})"
             return InputError(where, problem, "write its tables again")
-        return InputError(where, f"could not be changed, and has what it had: {error}")
+        return InputError(where, f"could not be changed, and keeps its old tables: {error}")
 
     def _request(self, port: _Port, batches: Iterable[Sequence[Message]]) -> None:
-        """A batch goes on after a refusal, so what needs an earlier one is in the next."""
+        """The kernel continues a batch after a refusal, so dependent messages are in the next
+        batch.
+        """
         for batch in batches:
             self._link.request(batch, str(port.end))
 
@@ -302,13 +306,13 @@ class Ports:
 
 
 def _pack_new_tree(index: int, tree: HtbTree, takeover: Takeover) -> list[list[Message]]:
-    """The root alone first: were it refused, the rest would go to the root of someone else."""
+    """The root alone first: if it is refused, the rest would go to someone else's root."""
     under = htb.pack_under_root(index, tree, takeover.limit_bytes)
     return [[htb.pack_root(index, tree)], under]
 
 
 def _read_speed_bps(end: LinkEnd) -> int | None:
-    """Of a device that has a cable, where this process is; virtual ones make theirs up."""
+    """The speed of a physical device in this namespace; virtual devices invent theirs."""
     folder = INTERFACES / end.interface
     if end.namespace is not None or not (folder / "device").exists():
         return None
@@ -365,7 +369,7 @@ def restore_ports(folder: Path) -> Released:
 
 
 def _restore_port(path: Path) -> str | None:
-    """What someone else has put there since; None where the port has again what it had."""
+    """Restores a port; if someone has replaced its root, returns that root and leaves it."""
     takeover = _read_takeover(path)
     saved = None if takeover is None else link_ends.find_reachable(takeover.saved)
     other = None if saved is None else _restore_end(saved)
@@ -374,7 +378,7 @@ def _restore_port(path: Path) -> str | None:
 
 
 def _restore_end(saved: SavedEnd) -> str | None:
-    """Unless someone has given the port another root, which then is the answer."""
+    """Restores the saved root, unless someone has replaced ours: then returns that one."""
     if not link_ends.exists(saved):
         return None
     with Rtnetlink(saved.end.namespace) as link:
@@ -387,7 +391,7 @@ def _restore_end(saved: SavedEnd) -> str | None:
 
 
 def _write_takeover(path: Path, takeover: Takeover) -> None:
-    """Whole or not at all."""
+    """Atomically."""
     data = {
         "schema": _SCHEMA,
         "saved": takeover.saved.as_json(),

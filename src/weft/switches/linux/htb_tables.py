@@ -1,12 +1,12 @@
 """Tables as an HTB tree: a class for each queue, filters for each level. Pure.
 
-A queue's weight is the rate of its class in kbit/s, its ceil the link: a full port is shared by the
-weights, and what a queue leaves the others may use. Level n is DSCP n; level 0 takes every packet
-that bears no other level. A queue of weight 0, which no level may use, has a class below 1 kbit/s.
-The latency lane is the one class of priority 0, its ceil is its rate and its burst the limit; since
-the kernel keeps a burst in ticks, the limit also stands, exactly, in the quantum (one more, as 0 is
-the kernel's own choice), which of a class alone in its priority means nothing. Entry points:
-`build_tree`, `decode_tree`, `find_refusal`. Units: kbit/s, bits per second, bytes.
+A queue's weight is the rate of its class in kbit/s; its ceil is the link: a full port is shared by
+the weights, and queues may use what others leave. Level n is DSCP n; level 0 takes every packet of
+no other level. A queue of weight 0, which no level may use, has a class below 1 kbit/s. The latency
+lane is the only class of priority 0; its ceil is its rate and its burst the limit. The kernel keeps
+a burst in ticks, so the exact limit is also in the quantum (plus one, as 0 lets the kernel choose),
+which has no effect in a class alone in its priority. Entry points: `build_tree`, `decode_tree`,
+`find_refusal`. Units: kbit/s, bits per second, bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from weft.switches.tables import Ability, Foreign, Lane, Tables, find_misfit
 LEVELS = 16
 QUEUES = 16
 _KBPS = 1000
-_UNUSED_BPS = 992  # reads as 0 kbit/s; a burst's time still fits 32 bits of ticks
+_UNUSED_BPS = 992  # reads as 0 kbit/s; the time of a burst still fits 32 bits of ticks
 _LANE, _OTHERS = 0, 1
 _MOST_TICKS = 2**32 - 1
 _MOST_BYTES = 2**31 - 2
@@ -34,12 +34,12 @@ def build_ability(link_bps: int) -> Ability:
 
 
 def choose_dscp(level: int) -> int:
-    """The mark of a level's packets."""
+    """The DSCP of a level's packets."""
     return level
 
 
 def build_single_queue(link_bps: int) -> Tables:
-    """What a port does that has no tables: one queue for all."""
+    """The tables of an unprogrammed port: one queue for all levels."""
     weights = (link_bps // _KBPS, *[0] * (QUEUES - 1))
     return Tables(queue_of=(0,) * LEVELS, weights=weights)
 
@@ -74,7 +74,7 @@ def _build_class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
 
 
 def find_refusal(wanted: Tables, able: Ability) -> str | None:
-    """Why a port cannot be told these tables; None if it can."""
+    """Why a port cannot hold these tables; None if it can."""
     if sum(wanted.weights) > able.units:
         return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
     return find_misfit(wanted, able) or _find_lane_refusal(wanted.lane, wanted.weights)
@@ -83,7 +83,7 @@ def find_refusal(wanted: Tables, able: Ability) -> str | None:
 def _find_lane_refusal(lane: Lane | None, weights: tuple[int, ...]) -> str | None:
     if lane is None:
         return None
-    # A burst is told as a time, in ticks of 32 bits.
+    # The kernel takes a burst as a time, in ticks of 32 bits.
     most = min(_MOST_TICKS * TICK_NS * weights[lane.queue] // (8 * 10**6), _MOST_BYTES)
     if lane.limit <= most:
         return None
@@ -94,7 +94,7 @@ def _find_lane_refusal(lane: Lane | None, weights: tuple[int, ...]) -> str | Non
 
 
 def decode_tree(current: KernelTree, link_bps: int) -> Tables | Foreign:
-    """What the kernel has, as tables; foreign where it is not exactly what they mean."""
+    """The kernel's tree as tables; Foreign if it is not exactly such a tree."""
     missing = [n for n in range(QUEUES) if htb.build_classid(n) not in current.classes]
     if missing:
         return Foreign(f"queue {missing[0]} has no class")
@@ -116,7 +116,7 @@ def _find_queue(current: KernelTree, level: int) -> int:
 
 
 def _find_lane(classes: Sequence[HtbClass]) -> Lane | None:
-    """Of several the first: then the others differ from what its tables mean."""
+    """The first of several lanes: the others then count as a difference."""
     lanes = (n for n, htb_class in enumerate(classes) if htb_class.priority == _LANE)
     queue = next(lanes, None)
     return None if queue is None else Lane(queue=queue, limit=classes[queue].quantum_bytes - 1)

@@ -1,10 +1,10 @@
-"""Which fabric a testbed is: its hosts, switches and cables, and the routes that its bridges have.
+"""The fabric of a testbed: its hosts, switches and cables, and the routes of its bridges.
 
-Nodes have the testbed's names; ports are numbered as the interfaces are (`port3` is 3), a host's
-`eth0` is 1. A route is the port behind which the bridge has the host's address; where it has none,
-or does not answer, it is that of the testbed's wiring, and a note says so. What is lost of a
-testbed is still of its fabric: those ports fail. Entry points: `fabric_of`, `interfaces_of`.
-Units: bits per second, ps.
+Nodes have the testbed's names; ports have the numbers of their interfaces (`port3` is 3), and a
+host's `eth0` is 1. A route is the bridge port behind which the host's MAC address is. If the bridge
+does not know it, or its agent does not answer, the route is that of the testbed's wiring, with a
+note. Missing parts of a testbed stay in the fabric: their ports fail. Entry points:
+`discover_testbed`, `list_interfaces`. Units: bits per second, ps.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from weft.fabric.fabric import Kind
 from weft.host.testbed.build import Testbed, find_mac
 from weft.host.testbed.wiring import INTERFACE, Cable, Layout, Plug
 
-Forwarding = Mapping[str, Mapping[str, int]]  # of those that answer: station -> number of the port
+Forwarding = Mapping[str, Mapping[str, int]]  # by node: MAC address -> port number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovery:
-    """A fabric, its hosts' addresses, and what is not known from the switches themselves."""
+    """A fabric, its hosts' addresses, and notes on what the switches did not say."""
 
     fabric: Fabric
-    addresses: Mapping[str, str] = field(default_factory=dict)  # of IP, to the host's name
+    addresses: Mapping[str, str] = field(default_factory=dict)  # IP address -> host name
     notes: tuple[str, ...] = ()
 
 
@@ -46,7 +46,7 @@ def discover_testbed(bed: Testbed, name: str, forwarding: Forwarding) -> Discove
 
 
 def _build_routes(bed: Testbed, forwarding: Forwarding) -> tuple[Routes, list[str]]:
-    """By what the bridges know, and notes on what they do not."""
+    """From the bridges' forwarding tables, with notes on what is missing there."""
     hosts = bed.wiring.hosts
     rows: list[list[tuple[int, ...]]] = []
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Simulated switches: the tables of a fabric without one, to try plans on and to test with."""
+"""Simulated switches: the tables of a fabric without hardware, for trials and tests."""
 
 from weft.switches.simulated.driver import DEFAULT_ABILITY, SimulatedSwitches
 from weft.switches.simulated.file_discovery import read_routed_fabric

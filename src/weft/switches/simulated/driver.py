@@ -1,8 +1,8 @@
-"""Simulated switches: the tables of a fabric's ports, kept as real ones would keep them.
+"""Simulated switches: keep the tables of a fabric's ports as real switches would.
 
-For trying a plan (`weft.control.operators.trial` runs the packet simulator with such tables), and
-for testing what happens when writes fail or the writer is killed: their registers can lie in a
-file, and stay. Entry point: `SimulatedSwitches`.
+They serve to try a plan (`weft.control.operators.trial` runs the packet simulator with such
+tables), and to test what happens when writes fail or the writer is killed: their registers can be
+in a file that stays. Entry point: `SimulatedSwitches`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.switches.simulated.registers import Registers, WriteFailures
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
 DEFAULT_ABILITY = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)
-_TRIES = 40  # to put back what was there: at 50 % of lost writes one of 10^9 ports stays between
+_TRIES = 40  # to restore: with 50 % of writes lost, one of 10^9 ports stays in between
 _T = TypeVar("_T")
 
 
@@ -134,5 +134,5 @@ class SimulatedSwitches:
                 self._change(port, had)
             except InputError:
                 continue
-            return InputError(str(port), f"{error.problem}; it has what it had")
-        return InputError(str(port), f"{error.problem}; it could not be put back")
+            return InputError(str(port), f"{error.problem}; it keeps its old tables")
+        return InputError(str(port), f"{error.problem}; it could not be restored")

@@ -1,6 +1,6 @@
-"""Which fabric the simulated switches are of: any that weft can read, routed where it is not.
+"""The fabric of simulated switches: any that weft can read; adds routes if there are none.
 
-Entry points: `fabric_from`, `ports_of`.
+Entry points: `read_routed_fabric`, `list_ports`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def add_routes(fabric: Fabric) -> Fabric:
 
 
 def list_ports(fabric: Fabric) -> list[PortName]:
-    """Every port with a cable, of switches and of hosts."""
+    """Every port with a cable, of switches and hosts."""
     return [
         PortName(node.name, port)
         for n, node in enumerate(fabric.nodes)

@@ -1,8 +1,8 @@
-"""Tables as the registers of a simulated switch: what fits, and how one turns into another. Pure.
+"""Tables as the registers of a simulated switch: what fits, and how to change them. Pure.
 
 A port has two registers, as InfiniBand has two attributes: the map of levels to queues, and the
-weights with the lane. They are written one after the other, never both at once.
-Entry points: `at_first`, `refusal`, `steps`, `Layout`.
+weights with the lane. They are written one after the other, never both at once. Entry points:
+`build_initial_tables`, `find_refusal`, `plan_steps`, `RegisterLayout`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from weft.switches.tables import Ability, Lane, Tables, find_misfit
 
 ENTRY_WEIGHT = 255
-MAX_LIMIT = 254  # of high priority: 255 is none
+MAX_LIMIT = 254  # of high priority: 255 means no limit
 _MAX_UINT32 = 2**32 - 1
 
 
 def build_initial_tables(able: Ability) -> Tables:
-    """A port that was told nothing: one queue for all."""
+    """An unprogrammed port: one queue for all levels."""
     weights = (able.units, *[0] * (able.queues - 1))
     return Tables(queue_of=(0,) * able.levels, weights=weights)
 
 
 def find_refusal(wanted: Tables, able: Ability) -> str | None:
-    """Why a port cannot be told these tables; None if it can."""
+    """Why a port cannot hold these tables; None if it can."""
     return find_misfit(wanted, able) or (
         _find_vlarb_refusal(wanted, able)
         if able.scheduler == "vlarb"
@@ -52,11 +52,11 @@ def _find_htb_refusal(wanted: Tables, able: Ability) -> str | None:
 
 
 def plan_steps(had: Tables, wanted: Tables, able: Ability) -> list[Tables]:
-    """The port's tables after each write of one register; every level is served in all of them."""
+    """The port's tables after each write of a register; every level is served in all of them."""
     between = []
     if had.queue_of != wanted.queue_of:
         both = (max(pair) for pair in zip(had.weights, wanted.weights, strict=True))
-        # In between one entry for each queue: so many there always are.
+        # In between one entry per queue: every port has that many.
         most = ENTRY_WEIGHT if able.scheduler == "vlarb" else _MAX_UINT32
         served = replace(had, weights=tuple(min(weight, most) for weight in both))
         between = [served, replace(served, queue_of=wanted.queue_of)]
@@ -70,7 +70,7 @@ def plan_steps(had: Tables, wanted: Tables, able: Ability) -> list[Tables]:
 
 @dataclass(frozen=True, slots=True)
 class RegisterLayout:
-    """The registers of a port as bytes: a byte for each level; then weights, and the lane."""
+    """The registers of a port as bytes: a byte per level, then weights, then the lane."""
 
     levels: int
     queues: int

@@ -1,9 +1,8 @@
-"""The registers of simulated switches: a file, so that they outlive who writes to them.
+"""The registers of simulated switches, in memory or in a file that outlives the writer.
 
-Without a file they lie in memory. The file is of fixed-size records, one for each port in the order
-of their names, after a digest of which ports these are; a register is written by one call, so that
-whoever is killed leaves the old value or the new one. Some writes may be made to fail.
-Entry points: `Registers`, `Failing`.
+The file has a digest of the ports, then fixed-size records, one for each port sorted by name. A
+register is written by one call: a killed writer leaves the old value or the new one. Writes can be
+made to fail. Entry points: `Registers`, `WriteFailures`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteFailures:
-    """Writes of a register that are lost: each with this probability, the same for one seed."""
+    """Loses register writes with this probability; the same writes for the same seed."""
 
     probability: float
     seed: int = 1
@@ -36,7 +35,7 @@ class WriteFailures:
 
 
 class Registers:
-    """What the ports hold, read from the file each time: others may write to it as well."""
+    """What the ports hold, read from the file each time: others may write to it too."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Registers:
         self._prepare("switches in memory" if path is None else str(path))
 
     def close(self) -> None:
-        """Who still asks gets an OSError, never another file that has the same number by then."""
+        """Later calls get an OSError, never another file with the same descriptor."""
         file, self._file = self._file, -1
         os.close(file)
 
@@ -93,7 +92,7 @@ class Registers:
             self._layout.pack_map(tables) + self._layout.pack_weights(tables)
             for tables in (build_initial_tables(self._abilities[port]) for port in self._place)
         ]
-        # The digest last: a file that was not finished is begun anew.
+        # The digest last: an unfinished file is initialised again.
         os.pwrite(self._file, b"".join(first), _DIGEST_BYTES)
         os.pwrite(self._file, digest, 0)
 

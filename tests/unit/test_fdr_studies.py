@@ -11,7 +11,7 @@ from weft.measure.tests.transfer import TRANSFER
 from weft.studies import Study, run_study
 from weft.studies.fdr import FDR
 from weft.studies.fdr.fdr_model import KI, MI, SERVED, SIZES, TURNAROUND_US, throughput
-from weft.studies.fdr.host_settings import EQ2, lines_touched
+from weft.studies.fdr.host_settings import EQ2, count_lines
 from weft.studies.fdr.outstanding import EQ1
 from weft.studies.points import RunContext
 from weft.studies.published import read_statements
@@ -53,7 +53,7 @@ def test_the_model_gives_back_the_statements_that_set_it() -> None:
 
 @pytest.mark.parametrize(("offset", "lines"), [(0, 4), (1, 5), (32, 5), (63, 5), (64, 4)])
 def test_an_unaligned_packet_touches_one_cache_line_more(offset: int, lines: int) -> None:
-    assert lines_touched(offset) == lines
+    assert count_lines(offset) == lines
 
 
 def test_a_peer_that_was_lost_is_not_lost_to_the_points_after() -> None:

@@ -10,9 +10,9 @@ from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import choose_weights, estimate_volume, predict_slowdowns
 from weft.corun.rounds import read_schemes
 from weft.corun.schemes import ALONE, LEND, MANAGED, SCHEMES, build_schemes
-from weft.studies.saba.cohort import NODES, read_coruns, recorded_cohort
+from weft.studies.saba.cohort import NODES, project_cohort, read_coruns
 
-APPLICATIONS = recorded_cohort().applications
+APPLICATIONS = project_cohort().applications
 
 
 def test_recorded_applications_were_run_and_say_where_and_when() -> None:
@@ -28,8 +28,8 @@ def test_recorded_applications_were_run_and_say_where_and_when() -> None:
 
 
 def test_variants_are_of_recorded_applications_and_of_another_command() -> None:
-    assert {variant.change for variant in recorded_cohort().variants} == {"data", "nodes"}
-    for variant in recorded_cohort().variants:
+    assert {variant.change for variant in project_cohort().variants} == {"data", "nodes"}
+    for variant in project_cohort().variants:
         assert variant.base is APPLICATIONS[variant.base.name]
         assert variant.factor > 0
         assert variant.factor != 1
@@ -40,7 +40,7 @@ def test_variants_are_of_recorded_applications_and_of_another_command() -> None:
 def test_a_variant_is_named_by_its_factor_of_data_or_its_hosts() -> None:
     amounts = {
         v.application.name: f"{v.change}-{v.factor * (NODES if v.change == 'nodes' else 1):g}"
-        for v in recorded_cohort().variants
+        for v in project_cohort().variants
     }
     assert len(amounts) == 8
     assert all(name.endswith(f".{amount}") for name, amount in amounts.items())

@@ -29,8 +29,8 @@ from weft.studies.saba.pair import fig3_2
 from weft.studies.saba.recorded_coruns import (
     CoRun,
     gain_name,
-    lower_where_predicted,
-    never_worse,
+    judge_gains,
+    judge_losses,
     prediction_name,
 )
 from weft.studies.saba.slowdown_figure import fig3_1
@@ -203,22 +203,22 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     assert row.ratio is None
     for way in (EQUAL, WEFT, LEND):
         assert ours(result, "a and b", prediction_name(way)) == pytest.approx(fmean(ways[way].lent))
-    assert pair.predicted(WEFT) > 0.1
-    assert lower_where_predicted((pair,), WEFT).holds is True
+    assert pair.predicted_gain(WEFT) > 0.1
+    assert judge_gains((pair,), WEFT).holds is True
     little = replace(outcome, predicted={WEFT: (0.05, 0.3)})
-    assert lower_where_predicted((CoRun(outcome=little),), WEFT).holds is None
+    assert judge_gains((CoRun(outcome=little),), WEFT).holds is None
     worse = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, 0.1)})
-    assert lower_where_predicted((CoRun(outcome=worse),), WEFT).holds is False
+    assert judge_gains((CoRun(outcome=worse),), WEFT).holds is False
     unsure = replace(outcome, gains={(WEFT, EQUAL): Mean(0.1, 0.2)})
-    assert lower_where_predicted((CoRun(outcome=unsure),), WEFT).holds is None
-    assert never_worse((pair,), WEFT).holds is True
-    assert never_worse((pair, CoRun(outcome=worse)), WEFT).holds is False
+    assert judge_gains((CoRun(outcome=unsure),), WEFT).holds is None
+    assert judge_losses((pair,), WEFT).holds is True
+    assert judge_losses((pair, CoRun(outcome=worse)), WEFT).holds is False
     than_one = replace(outcome, gains={**outcome.gains, (WEFT, ONE): Mean(-0.2, 0.1)})
-    assert never_worse((CoRun(outcome=than_one),), WEFT).holds is False
-    assert never_worse((CoRun(outcome=unsure),), WEFT).holds is True
+    assert judge_losses((CoRun(outcome=than_one),), WEFT).holds is False
+    assert judge_losses((CoRun(outcome=unsure),), WEFT).holds is True
     once = replace(outcome, gains={(WEFT, EQUAL): Mean(-0.2, inf)})
     with pytest.raises(Unavailable):
-        never_worse((CoRun(outcome=once),), WEFT)
+        judge_losses((CoRun(outcome=once),), WEFT)
     for panel in result.study.panels:
         figure(lambda ax, draw=panel: draw(ax, result))  # type: ignore[misc]
 

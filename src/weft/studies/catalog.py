@@ -13,7 +13,7 @@ from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
 from weft.studies.rperf import RPERF
 from weft.studies.saba import OF_APPLICATIONS, SABA
-from weft.studies.saba.cohort import Cohort, recorded_cohort
+from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.study import Study
 
 STUDIES: tuple[Study, ...] = (*RPERF, *IB2016, *EFA, *FDR, *SABA)
@@ -35,4 +35,4 @@ def takes_applications(study: Study) -> bool:
 
 def with_applications(study: Study, cohort: Cohort) -> Study:
     """The study with a user's applications beside those recorded in the project."""
-    return OF_APPLICATIONS[study.name]((recorded_cohort(), cohort))
+    return OF_APPLICATIONS[study.name]((project_cohort(), cohort))

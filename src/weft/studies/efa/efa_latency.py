@@ -201,7 +201,7 @@ def _load_curve(quantile: Quantile, table: str) -> Curve:
 C8_CURVES = (_load_curve("p50", "efa-c8-1"), _load_curve("p99", "efa-c8-2"))
 
 
-def _median_doubles(_: Records) -> Verdict:
+def _judge_load(_: Records) -> Verdict:
     """The fitted median at the greatest load of the table over that at the least."""
     load = find_table("efa-c8-1").column("load_MBps")
     ends = np.array([load.min(), load.max()])
@@ -232,7 +232,7 @@ C8 = efa_study(
             place=find_statement("efa", "saturation-factor").place,
             source="model",
             system=SATURATION["efa-p50"].system,
-            judge=_median_doubles,
+            judge=_judge_load,
         ),
     ),
     remarks=fit_remarks({name: SATURATION[name].fit for name in SATURATION}),

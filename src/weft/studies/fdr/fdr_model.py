@@ -53,13 +53,13 @@ SERVED = (
 )
 
 
-def _on_the_line_us(size_bytes: float, rate_gbps: float) -> float:
+def _line_time_us(size_bytes: float, rate_gbps: float) -> float:
     return size_bytes * 8 / (rate_gbps * 1e3)
 
 
-TURNAROUND_US = _on_the_line_us(
+TURNAROUND_US = _line_time_us(
     32 * KI, find_statement("fdr", "32Ki-outstanding-1").value
-) - _on_the_line_us(32 * KI, CACHED_GBPS)
+) - _line_time_us(32 * KI, CACHED_GBPS)
 
 PARAMETERS = (
     f"The model has four parameters from the text: {CACHED_GBPS:g} Gb/s while the outstanding "

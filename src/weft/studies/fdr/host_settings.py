@@ -40,25 +40,25 @@ from weft.studies.tabulated import line_panel
 # ---- fdr-notification --------------------------------------------------------------------------
 
 
-def _highest(sizes: FloatArray, polled: bool) -> FloatArray:
+def _best_throughput(sizes: FloatArray, polled: bool) -> FloatArray:
     """The model's throughput with the best of all numbers outstanding."""
     speed = POLLED_GBPS / CACHED_GBPS if polled else 1.0
     all_b = np.arange(1, 129)[:, np.newaxis]
     return np.asarray(throughput(sizes[np.newaxis, :], all_b, speed=speed).max(axis=0))
 
 
-def _highest_at(size: int, polled: bool) -> float:
-    return float(_highest(np.asarray([size], dtype=np.float64), polled)[0])
+def _best_throughput_at(size: int, polled: bool) -> float:
+    return float(_best_throughput(np.asarray([size], dtype=np.float64), polled)[0])
 
 
 WAIT_LINES = (
-    line_point("busy-polling", "size_bytes", SIZES, lambda s: _highest(s, polled=True)),
-    line_point("wait-wakeup", "size_bytes", SIZES, lambda s: _highest(s, polled=False)),
+    line_point("busy-polling", "size_bytes", SIZES, lambda s: _best_throughput(s, polled=True)),
+    line_point("wait-wakeup", "size_bytes", SIZES, lambda s: _best_throughput(s, polled=False)),
 )
-WAKE_UPS_PER_S = _highest_at(64 * MI, polled=False) * 1e9 / 8 / (64 * MI)
+WAKE_UPS_PER_S = _best_throughput_at(64 * MI, polled=False) * 1e9 / 8 / (64 * MI)
 
 
-def _waiting_frees_the_processor(records: Records) -> Verdict:
+def _judge_waiting(records: Records) -> Verdict:
     share = scalar_in(records["model, 64 Mi"], "cpu", "%")
     evidence = f"at 64 Mi {share:.2f} %: {WAKE_UPS_PER_S:.0f} wake-ups a second"
     return Verdict(holds=share < 1, evidence=evidence)
@@ -72,10 +72,15 @@ NOTIFICATION = Study(
     system=SYSTEM,
     points=(
         scalar_point("model, 4X FDR", {"rate": (data_rate_gbps("FDR"), "Gb/s")}),
-        scalar_point("model, busy-polling, 1 Mi", {"throughput": (_highest_at(MI, True), "Gb/s")}),
-        scalar_point("model, wait-wakeup, 1 Mi", {"throughput": (_highest_at(MI, False), "Gb/s")}),
         scalar_point(
-            "model, busy-polling, 16 Mi", {"throughput": (_highest_at(16 * MI, True), "Gb/s")}
+            "model, busy-polling, 1 Mi", {"throughput": (_best_throughput_at(MI, True), "Gb/s")}
+        ),
+        scalar_point(
+            "model, wait-wakeup, 1 Mi", {"throughput": (_best_throughput_at(MI, False), "Gb/s")}
+        ),
+        scalar_point(
+            "model, busy-polling, 16 Mi",
+            {"throughput": (_best_throughput_at(16 * MI, True), "Gb/s")},
         ),
         scalar_point("model, 64 Mi", {"cpu": (WAKE_UPS_PER_S * CPU_PER_MESSAGE_US * 1e-4, "%")}),
         *WAIT_LINES,
@@ -107,7 +112,7 @@ NOTIFICATION = Study(
             place="3.6, Fig. 10",
             source="model",
             system=SYSTEM,
-            judge=_waiting_frees_the_processor,
+            judge=_judge_waiting,
         ),
     ),
     panels=(
@@ -186,13 +191,13 @@ LINE_BYTES = int(find_statement("fdr", "cache-line").value)
 PCIE_PAYLOAD_BYTES = 256  # of one PCIe packet; the study does not state it
 
 
-def lines_touched(offset_bytes: int) -> int:
+def count_lines(offset_bytes: int) -> int:
     """Cache lines that a PCIe packet's payload at this offset from a line touches."""
     last = offset_bytes + PCIE_PAYLOAD_BYTES - 1
     return last // LINE_BYTES - offset_bytes // LINE_BYTES + 1
 
 
-UNALIGNED_SPEED = lines_touched(0) / lines_touched(1)
+UNALIGNED_SPEED = count_lines(0) / count_lines(1)
 
 
 def _gain_percent(size: int, outstanding: int) -> float:
@@ -207,7 +212,7 @@ ALIGNMENT_LINES = tuple(
         (0, 1, 16, 32, 48, 63, 64),
         lambda offsets, size=size, b=b: np.asarray(  # type: ignore[misc]
             [
-                float(throughput(size, b, speed=lines_touched(0) / lines_touched(int(o))))
+                float(throughput(size, b, speed=count_lines(0) / count_lines(int(o))))
                 for o in offsets
             ]
         ),
@@ -290,7 +295,7 @@ ALIGNMENT = Study(
     notes=(
         f"{PARAMETERS} Of alignment it has one mechanism and no further parameter from the text: "
         f"the payload of a PCIe packet (taken as {PCIE_PAYLOAD_BYTES} B) touches "
-        f"{lines_touched(0)} cache lines when aligned and {lines_touched(1)} when not, and the "
+        f"{count_lines(0)} cache lines when aligned and {count_lines(1)} when not, and the "
         "adapter moves so many lines a second.",
         "Published marks are those of 8 Mi.",
     ),

@@ -71,7 +71,7 @@ OUTSTANDING_LINES = tuple(
 )
 
 
-def _large_needs_few(records: Records) -> Verdict:
+def _judge_large_messages(records: Records) -> Verdict:
     single, many = (
         scalar_in(records[f"model, {setting_text(8 * MI, b)}"], "throughput", "Gb/s")
         for b in (1, 32)
@@ -113,7 +113,7 @@ OUTSTANDING = Study(
             place="3.3, Fig. 4",
             source="model",
             system=SYSTEM,
-            judge=_large_needs_few,
+            judge=_judge_large_messages,
         ),
     ),
     panels=(
@@ -217,7 +217,7 @@ def _b_setting(size: int) -> str:
     return f"Equation 1, {size_text(size)}"
 
 
-def _reaches_the_best(_: Records) -> Verdict:
+def _judge_equation(_: Records) -> Verdict:
     """Equation 1 against every B in the model that is set from other sentences."""
     all_b = np.arange(1, 129)
     lost = {
@@ -271,7 +271,7 @@ EQ1 = Study(
             place="3.5, Fig. 8b",
             source="model",
             system=SYSTEM,
-            judge=_reaches_the_best,
+            judge=_judge_equation,
         ),
     ),
     panels=(_b_panel,),

@@ -123,7 +123,7 @@ def _throughput_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
     return remarks
 
 
-def _datagram_ahead(records: Records) -> Verdict:
+def _judge_throughput(records: Records) -> Verdict:
     datagram, connected = (_read_throughput(records, mode) for mode in THROUGHPUT_TABLES)
     shares = {size: datagram[size] / connected[size] for size in datagram}
     least = min(shares, key=lambda size: shares[size])
@@ -163,7 +163,7 @@ TABLE7 = Study(
             place=find_statement("ib2016", "datagram-better").place,
             source="model",
             system=_system("connected"),
-            judge=_datagram_ahead,
+            judge=_judge_throughput,
         ),
     ),
     panels=(tools_panel({"UDP, connected": _THROUGHPUT_CURVES["connected"]}, "throughput (Mb/s)"),),
@@ -224,13 +224,13 @@ def _latency_remarks(mode: Mode) -> Callable[[Result], tuple[str, ...]]:
         fits = [ipoib_latency_fit(mode, protocol) for protocol in PROTOCOLS]
         return (
             *(error_remark(f"{f.form.name} of {f.data}", f.error, f.held_out) for f in fits),
-            _tools_apart(find_table(LATENCY_TABLES[mode])),
+            _compare_tools(find_table(LATENCY_TABLES[mode])),
         )
 
     return remarks
 
 
-def _tools_apart(table: PublishedTable) -> str:
+def _compare_tools(table: PublishedTable) -> str:
     """How well the two tools agree: no model can be nearer to both."""
     apart = np.concatenate(
         [
@@ -262,7 +262,7 @@ def _ratios(records: Records, protocol: Protocol) -> dict[float, float]:
     return {size: connected[size] / datagram[size] for size in datagram}
 
 
-def _alike_when_small(records: Records) -> Verdict:
+def _judge_small(records: Records) -> Verdict:
     off = {
         p: max(abs(r - 1) for size, r in _ratios(records, p).items() if size <= SMALL_B)
         for p in PROTOCOLS
@@ -273,7 +273,7 @@ def _alike_when_small(records: Records) -> Verdict:
     )
 
 
-def _datagram_sooner(records: Records) -> Verdict:
+def _judge_latency(records: Records) -> Verdict:
     last = {p: _ratios(records, p)[32768.0] for p in PROTOCOLS}
     least = min(r for p in PROTOCOLS for r in _ratios(records, p).values())
     shown = ", ".join(f"{p.upper()} x {value:.2f}" for p, value in last.items())
@@ -307,14 +307,10 @@ TABLE8 = Study(
     observations=observations_of(_curves_of_mode("connected")),
     claims=(
         _model_claim(
-            "modes-alike-when-small",
-            "The two modes are alike with small payloads.",
-            _alike_when_small,
+            "modes-alike-when-small", "The two modes are alike with small payloads.", _judge_small
         ),
         _model_claim(
-            "datagram-better",
-            "Datagram mode has less latency than connected mode.",
-            _datagram_sooner,
+            "datagram-better", "Datagram mode has less latency than connected mode.", _judge_latency
         ),
     ),
     panels=(tools_panel(_panel_lines("connected"), "latency (µs)"),),

@@ -48,11 +48,11 @@ def _curve(service: Service, speed: str) -> Curve:
 _CURVES = {service: {s: _curve(service, s) for s in SIGNAL_RATES} for service in TABLES}
 
 
-def _ours(records: Records, service: Service, speed: str, size: float) -> float:
+def _read_latency(records: Records, service: Service, speed: str, size: float) -> float:
     return value_at(records[_CURVES[service][speed].point.setting], size)
 
 
-def _errors(service: Service) -> Callable[[Result], tuple[str, ...]]:
+def _describe_fit(service: Service) -> Callable[[Result], tuple[str, ...]]:
     def remarks(_: Result) -> tuple[str, ...]:
         fitted = latency_fit(service)
         parameters = ", ".join(
@@ -79,9 +79,9 @@ def _claim(key: str, statement: str, judge: Callable[[Records], Verdict]) -> Cla
     )
 
 
-def _small_alike(records: Records) -> Verdict:
+def _judge_small_payloads(records: Records) -> Verdict:
     around = find_statement("ib2016", "small-rc-latency").value
-    ours = {s: [_ours(records, "rc", s, size) for size in SMALL_B] for s in SIGNAL_RATES}
+    ours = {s: [_read_latency(records, "rc", s, size) for size in SMALL_B] for s in SIGNAL_RATES}
     shown = ", ".join(f"{s} {min(v):.2f} to {max(v):.2f}" for s, v in ours.items())
     return Verdict(
         holds=all(abs(v / around - 1) <= SMALL for values in ours.values() for v in values),
@@ -89,17 +89,17 @@ def _small_alike(records: Records) -> Verdict:
     )
 
 
-def _faster_is_sooner(records: Records) -> Verdict:
-    last = {s: _ours(records, "rc", s, 2**22) for s in SIGNAL_RATES}
+def _judge_order(records: Records) -> Verdict:
+    last = {s: _read_latency(records, "rc", s, 2**22) for s in SIGNAL_RATES}
     shown = ", ".join(f"{speed} {value:.0f}" for speed, value in last.items())
     order = sorted(last, key=lambda speed: -last[speed])
     return Verdict(holds=order == list(SIGNAL_RATES), evidence=f"at 4 MiB: {shown} µs")
 
 
-def _alike(first: Service, second: Service) -> Callable[[Records], Verdict]:
+def _judge_likeness(first: Service, second: Service) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         off = [
-            abs(_ours(records, first, s, x) / _ours(records, second, s, x) - 1)
+            abs(_read_latency(records, first, s, x) / _read_latency(records, second, s, x) - 1)
             for s in SIGNAL_RATES
             for x in _CURVES[first][s].x
         ]
@@ -111,9 +111,9 @@ def _alike(first: Service, second: Service) -> Callable[[Records], Verdict]:
     return judge
 
 
-def _ud_above(records: Records) -> Verdict:
+def _judge_ud(records: Records) -> Verdict:
     above = {
-        (s, x): _ours(records, "ud", s, x) - _ours(records, "rc", s, x)
+        (s, x): _read_latency(records, "ud", s, x) - _read_latency(records, "rc", s, x)
         for s in SIGNAL_RATES
         for x in _CURVES["ud"][s].x
     }
@@ -130,12 +130,14 @@ def _ud_above(records: Records) -> Verdict:
     )
 
 
-def _header_explains(records: Records) -> Verdict:
+def _judge_header(records: Records) -> Verdict:
     deth = find_statement("ib2016", "deth").value
     speed, size = "SDR", 4.0
     header_ns = deth * 8 / data_rate_gbps(speed)
     printed_ns = 1e3 * float(_CURVES["ud"][speed].published[0] - _CURVES["rc"][speed].published[0])
-    ours_ns = 1e3 * (_ours(records, "ud", speed, size) - _ours(records, "rc", speed, size))
+    ours_ns = 1e3 * (
+        _read_latency(records, "ud", speed, size) - _read_latency(records, "rc", speed, size)
+    )
     return Verdict(
         holds=abs(printed_ns - header_ns) <= header_ns,
         evidence=f"{deth:.0f} B take {header_ns:.0f} ns at {speed} and less at other rates; at 4 B "
@@ -161,7 +163,7 @@ def _study(service: Service, claims: tuple[Claim, ...], also: Service | None = N
         claims=claims,
         panels=(table_panel(shown, "payload (B)", "latency (µs)"),),
         notes=table.notes,
-        remarks=_errors(service),
+        remarks=_describe_fit(service),
     )
 
 
@@ -171,23 +173,25 @@ TABLE2 = _study(
         _claim(
             "small-rc-latency",
             "Small payloads take about 0.85 µs at all four signal rates.",
-            _small_alike,
+            _judge_small_payloads,
         ),
         _claim(
             "large-rates-differ",
             "With large payloads FDR has the least latency, SDR the most.",
-            _faster_is_sooner,
+            _judge_order,
         ),
     ),
 )
 TABLE3 = _study(
-    "uc", (_claim("uc-like-rc", "UC is very similar to RC.", _alike("uc", "rc")),), also="rc"
+    "uc",
+    (_claim("uc-like-rc", "UC is very similar to RC.", _judge_likeness("uc", "rc")),),
+    also="rc",
 )
 TABLE4 = _study(
     "ud",
     (
-        _claim("ud-above-rc", "UD takes a little longer than RC.", _ud_above),
-        _claim("ud-above-rc", "The cause is UD's further header, DETH.", _header_explains),
+        _claim("ud-above-rc", "UD takes a little longer than RC.", _judge_ud),
+        _claim("ud-above-rc", "The cause is UD's further header, DETH.", _judge_header),
     ),
     also="rc",
 )

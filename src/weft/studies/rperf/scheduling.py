@@ -109,7 +109,7 @@ def _own_lane_setting(number: int) -> str:
     return f"{count_senders(number)}, own lane"
 
 
-def _shared_lane_point(number: int, setting: str) -> Point:
+def _one_lane_point(number: int, setting: str) -> Point:
     traffic = [probe_traffic("sx6012", "h5"), *sender_traffic(number, window=WINDOW_UNBATCHED)]
     return simulation_point(
         setting=setting,
@@ -156,8 +156,8 @@ FIG12 = figure_study(
     "12",
     "sx6012",
     (
-        _shared_lane_point(0, IDLE),
-        _shared_lane_point(5, SHARED),
+        _one_lane_point(0, IDLE),
+        _one_lane_point(5, SHARED),
         *(_own_lane_point(number) for number in SENDERS if number),
         _pretender_point(),
     ),
@@ -174,7 +174,7 @@ FIG12 = figure_study(
 FIG13 = figure_study(
     "13",
     "sx6012",
-    (_shared_lane_point(5, SHARED), _own_lane_point(5), _pretender_point()),
+    (_one_lane_point(5, SHARED), _own_lane_point(5), _pretender_point()),
     comparison_panel,
     (
         WINDOW_NOTE,

@@ -98,7 +98,7 @@ def _find_published(applications: int) -> Mapping[str, float]:
     return {f"k = {k}": float(row[k]) for k in (1, 2, 3)}
 
 
-def _grows(records: Records) -> Verdict:
+def _judge_growth(records: Records) -> Verdict:
     """By the 95 % intervals of the medians: open where two of them overlap."""
     record = records[_setting(SIZES[-1])]
     medians = [_median_ms(record, kind) for kind in KINDS[:3]]
@@ -156,7 +156,7 @@ def fig4_19(scenarios: int) -> Study:
                 place=TABLE.place,
                 source="measurement",
                 system=SYSTEM,
-                judge=_grows,
+                judge=_judge_growth,
             ),
         ),
         panels=(_draw,),

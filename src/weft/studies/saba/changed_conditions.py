@@ -24,9 +24,9 @@ from weft.studies.saba.cohort import (
     NOTICED,
     Cohort,
     Variant,
+    cohort_row,
     is_sensitive,
-    measured_row,
-    recorded_cohort,
+    project_cohort,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS, draw_published
@@ -92,9 +92,9 @@ def _value(records: Records, setting: str, quantity: str) -> float:
 # ---- Rows -------------------------------------------------------------------------------------
 
 
-def _own_rows(cohort: Cohort, change: str) -> list[Observation]:
+def _application_rows(cohort: Cohort, change: str) -> list[Observation]:
     return [
-        measured_row(
+        cohort_row(
             cohort,
             point.setting,
             quantity,
@@ -126,7 +126,7 @@ def _data_rows(cohort: Cohort) -> list[Observation]:
         for end, extent, column in ((max, "most", "NI_r2"), (min, "least", "SVM_r2")):
             if variants:
                 rows.append(
-                    measured_row(
+                    cohort_row(
                         cohort,
                         f"{name}{cohort.mark}, {extent} impact",
                         PAPER,
@@ -155,7 +155,7 @@ def _after_fall(
 def _nodes_rows(cohort: Cohort) -> list[Observation]:
     factor, least = map(float, NODES.rows[0])
     variants = _variants_between(cohort, "nodes", 0.5, factor)
-    row = measured_row(
+    row = cohort_row(
         cohort,
         f"0.5 to {factor:g} × nodes{cohort.mark}, least",
         PAPER,
@@ -169,7 +169,7 @@ def _nodes_rows(cohort: Cohort) -> list[Observation]:
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def _stays_above(
+def _judge_above(
     cohort: Cohort, change: str, least: float, low: float, high: float
 ) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
@@ -188,7 +188,7 @@ def _stays_above(
     return judge
 
 
-def _falls_below(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_below(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         variants = _variants_between(cohort, "nodes", 4.0, inf)
         if not variants:
@@ -211,7 +211,7 @@ def _data_claims(cohort: Cohort) -> tuple[Claim, ...]:
             place=least.place,
             source="measurement",
             system=cohort.system,
-            judge=_stays_above(cohort, "data", least.value, 0.0, inf),
+            judge=_judge_above(cohort, "data", least.value, 0.0, inf),
         ),
     )
 
@@ -225,14 +225,14 @@ def _nodes_claims(cohort: Cohort) -> tuple[Claim, ...]:
             place=least.place,
             source="measurement",
             system=cohort.system,
-            judge=_stays_above(cohort, "nodes", least.value, 0.5, 3.0),
+            judge=_judge_above(cohort, "nodes", least.value, 0.5, 3.0),
         ),
         Claim(
             statement=f"With 4 times the nodes R² of most models is below {least.value:.2f}.",
             place=least.place,
             source="measurement",
             system=cohort.system,
-            judge=_falls_below(cohort),
+            judge=_judge_below(cohort),
         ),
     )
 
@@ -331,7 +331,9 @@ def _change_study(
         place=place,
         system=cohorts[0].system,
         points=tuple(point for c in present for point in _points(c, change)),
-        observations=tuple(row for c in present for row in (*rows(c), *_own_rows(c, change))),
+        observations=tuple(
+            row for c in present for row in (*rows(c), *_application_rows(c, change))
+        ),
         claims=tuple(claim for c in present for claim in claims(c)),
         panels=tuple(_draw(c, change, marks) for c in present),
         notes=NOTES,
@@ -345,4 +347,4 @@ NOTES = (
     f"Applications that the least share slows by less than {100 * (NOTICED - 1):.0f} % are told "
     "and not judged: R² is then about noise. Published values are of other workloads.",
 )
-FIG4_5, FIG4_6 = fig4_5((recorded_cohort(),)), fig4_6((recorded_cohort(),))
+FIG4_5, FIG4_6 = fig4_5((project_cohort(),)), fig4_6((project_cohort(),))

@@ -5,7 +5,7 @@ every run are in it. `NAME.data-F.json` is the same program with F times the dat
 `NAME.nodes-N.json` on N hosts. In a user's table `NAME.nodes-F` is NAME on F times the nodes.
 `recorded/coruns` has records of `weft corun`. Applications are of 15 November 2026, with the code
 of commit 20c32f5, co-running is of the 16th, with that of 68f8e57.
-Entry points: `Cohort`, `recorded_cohort`, `user_cohort`, `read_coruns`. Shares are fractions of the
+Entry points: `Cohort`, `project_cohort`, `user_cohort`, `read_coruns`. Shares are fractions of the
 link.
 """
 
@@ -69,7 +69,7 @@ class Cohort:
 
 
 @cache
-def recorded_cohort() -> Cohort:
+def project_cohort() -> Cohort:
     """The applications profiled for the project, on a testbed."""
     files = sorted((RECORDED / "applications").glob("*.json"))
     by_name = {path.stem: read_application(str(path)) for path in files}
@@ -152,7 +152,7 @@ def application_point(cohort: Cohort, application: Application) -> Point:
     )
 
 
-def measured_row(
+def cohort_row(
     cohort: Cohort,
     setting: str,
     quantity: str,

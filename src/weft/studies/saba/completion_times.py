@@ -24,9 +24,9 @@ from weft.studies.saba.cohort import (
     SLOWDOWN,
     Cohort,
     application_point,
+    cohort_row,
     mean_at,
-    measured_row,
-    recorded_cohort,
+    project_cohort,
     runs_at,
 )
 from weft.studies.saba.stated_values import (
@@ -166,7 +166,7 @@ def _cohort_rows(cohort: Cohort) -> list[Observation]:
     """Times of each, and how much those grow that do what TS and LR do, or the extremes."""
     applications = select_timed(cohort)
     rows = [
-        measured_row(
+        cohort_row(
             cohort,
             f"{cohort.setting(app.name)}, {_percent(share)}",
             quantity,
@@ -185,19 +185,19 @@ def _cohort_rows(cohort: Cohort) -> list[Observation]:
     alike = [(app, cohort.alike[app.name]) for app in applications if app.name in cohort.alike]
     ends = alike or [(applications[0], "TS"), (applications[-1], "LR")]
     return rows + [
-        measured_row(
+        cohort_row(
             cohort,
             cohort.setting(app.name),
             GROWS,
             lambda records, a=app: _growth(cohort, a, records, COMPLETION),  # type: ignore[misc]
-            published=_published_growth(workload),
+            published=_find_growth(workload),
             place=TABLE.place,
         )
         for app, workload in ends
     ]
 
 
-def _published_growth(workload: str) -> float:
+def _find_growth(workload: str) -> float:
     times = find_times(workload)
     return round(times[LOW] / times[HIGH], 2)
 
@@ -205,13 +205,13 @@ def _published_growth(workload: str) -> float:
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def _mostly_sending(records: Records) -> Verdict:
+def _judge_parts(records: Records) -> Verdict:
     parts = {w: scalar_in(records[w], EXPOSED, "1") for w in TIMED}
     text = ", ".join(f"{w} {100 * part:.0f} %" for w, part in parts.items())
     return Verdict(holds=parts["LR"] > 0.5 > parts["TS"], evidence=f"of the whole: {text}")
 
 
-def _computing_stays(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_computing(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         ratios = {}
         for app in select_timed(cohort):
@@ -232,7 +232,7 @@ def _is_counted(record: Record) -> bool:
     return mean_at(record, CPU, HIGH) >= COUNTED * mean_at(record, COMPLETION, HIGH)
 
 
-def _sends_and_is_not_slowed(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_traffic(cohort: Cohort) -> Callable[[Records], Verdict]:
     """The traffic of each as a part of what its link could carry, against its slowdown."""
 
     def judge(records: Records) -> Verdict:
@@ -275,7 +275,7 @@ def _claims(cohort: Cohort) -> tuple[Claim, ...]:
             place=TABLE.place,
             source="measurement",
             system=cohort.system,
-            judge=_computing_stays(cohort),
+            judge=_judge_computing(cohort),
         ),
         Claim(
             statement="How much is sent does not decide: what is sent while computing hardly slows "
@@ -283,7 +283,7 @@ def _claims(cohort: Cohort) -> tuple[Claim, ...]:
             place=TABLE.place,
             source="measurement",
             system=cohort.system,
-            judge=_sends_and_is_not_slowed(cohort),
+            judge=_judge_traffic(cohort),
         ),
     )
 
@@ -376,7 +376,7 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
                 place=TABLE.place,
                 source="model",
                 system=TIMES,
-                judge=_mostly_sending,
+                judge=_judge_parts,
             ),
             *(claim for cohort in present for claim in _claims(cohort)),
         ),
@@ -391,4 +391,4 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_3 = fig3_3((recorded_cohort(),))
+FIG3_3 = fig3_3((project_cohort(),))

@@ -111,7 +111,9 @@ def _errors(records: Records, workload: str, model: str) -> list[float]:
     ]
 
 
-def _worst(workload: str, model: str, limit: float, *, within: bool) -> Callable[..., Verdict]:
+def _judge_error(
+    workload: str, model: str, limit: float, *, within: bool
+) -> Callable[..., Verdict]:
     def judge(records: Records) -> Verdict:
         worst = max(_errors(records, workload, model))
         evidence = f"{model} is off by up to {100 * worst:.1f} % of {workload}'s stated samples"
@@ -120,7 +122,7 @@ def _worst(workload: str, model: str, limit: float, *, within: bool) -> Callable
     return judge
 
 
-def _third_degree(_: Records) -> Verdict:
+def _judge_third_degree(_: Records) -> Verdict:
     return Verdict(
         holds=None,
         evidence="three samples of SQL are stated, and degree 2 passes through any three",
@@ -174,21 +176,21 @@ FIG4_3 = Study(
             place="4.2.2, Figure 4.3",
             source="model",
             system=STATED,
-            judge=_worst("SQL", "degree 1", 0.15, within=False),
+            judge=_judge_error("SQL", "degree 1", 0.15, within=False),
         ),
         Claim(
             statement="A polynomial of second degree fits the samples of LR perfectly.",
             place="4.2.2, Figure 4.3",
             source="model",
             system=STATED,
-            judge=_worst("LR", "degree 2", 0.02, within=True),
+            judge=_judge_error("LR", "degree 2", 0.02, within=True),
         ),
         Claim(
             statement="SQL needs a polynomial of third degree.",
             place="4.2.2, Figure 4.3",
             source="model",
             system=STATED,
-            judge=_third_degree,
+            judge=_judge_third_degree,
         ),
     ),
     panels=tuple(map(_curves_panel, WORKLOADS)),

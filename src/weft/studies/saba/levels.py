@@ -25,7 +25,7 @@ from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.studies.observation import Claim, Observation, Records, Verdict, scalar_in
 from weft.studies.points import model_point
 from weft.studies.published import find_table
-from weft.studies.saba.cohort import Cohort, recorded_cohort
+from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS
@@ -65,7 +65,7 @@ def _levels_quantities() -> Mapping[str, Quantity]:
     return {name: Scalar(number, "1") for name, number in assign_stated_levels().assignment.items()}
 
 
-def _same_groups(records: Records) -> Verdict:
+def _judge_groups(records: Records) -> Verdict:
     record = records[MAPPED]
     ours = {name: scalar_in(record, name, "1") for name in fit_stated_lines()}
     pairs = [(a, b) for a in ours for b in ours if a < b]
@@ -75,7 +75,7 @@ def _same_groups(records: Records) -> Verdict:
     return Verdict(holds=holds, evidence=evidence)
 
 
-def _three_levels(_: Records) -> Verdict:
+def _judge_three_levels(_: Records) -> Verdict:
     unknown = [str(name) for name in GROUPS.cells("workload") if name not in fit_stated_lines()]
     evidence = f"no slowdown or coefficient of {', '.join(unknown)} is stated"
     return Verdict(holds=None, evidence=evidence)
@@ -146,7 +146,7 @@ def _cohort_quantities(mapped: MappedCohort) -> Mapping[str, Quantity]:
     return {name: Scalar(level, "1") for name, level in mapped.levels.assignment.items()}
 
 
-def _by_sensitivity(mapped: MappedCohort) -> Callable[[Records], Verdict]:
+def _judge_cohort(mapped: MappedCohort) -> Callable[[Records], Verdict]:
     """By slowdown at a quarter of the link, the least first, levels never fall."""
 
     def judge(records: Records) -> Verdict:
@@ -165,7 +165,7 @@ def _cohort_claim(mapped: MappedCohort) -> Claim:
         place=GROUPS.place,
         source="model",
         system=mapped.system,
-        judge=_by_sensitivity(mapped),
+        judge=_judge_cohort(mapped),
     )
 
 
@@ -197,14 +197,14 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
                 place=GROUPS.place,
                 source="model",
                 system=LINES,
-                judge=_same_groups,
+                judge=_judge_groups,
             ),
             Claim(
                 statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
                 place=GROUPS.place,
                 source="model",
                 system=LINES,
-                judge=_three_levels,
+                judge=_judge_three_levels,
             ),
             *map(_cohort_claim, mapped),
         ),
@@ -221,7 +221,7 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG4_7 = fig4_7((recorded_cohort(),))
+FIG4_7 = fig4_7((project_cohort(),))
 
 
 STEP, CLUSTERS = "step of the hierarchy", "clusters"
@@ -232,7 +232,7 @@ QUEUES = 2
 
 
 @cache
-def example() -> Mapping[str, Sensitivity]:
+def example_models() -> Mapping[str, Sensitivity]:
     """App n spends c = 0.01 · 2^(n − 1) of its time on communication that nothing hides."""
     return {
         f"App{n}": Hinges(terms=((1.0, 0.01 * 2.0 ** (n - 1)),), floor=0.05)
@@ -242,7 +242,7 @@ def example() -> Mapping[str, Sensitivity]:
 
 @cache
 def example_hierarchy() -> Hierarchy:
-    return build_hierarchy(assign_levels(example(), LEVELS))
+    return build_hierarchy(assign_levels(example_models(), LEVELS))
 
 
 def _hierarchy_quantities() -> Mapping[str, Quantity]:
@@ -268,7 +268,7 @@ def _clusters_row(step: int, clusters: int) -> Observation:
     )
 
 
-def _one_fewer(records: Records) -> Verdict:
+def _judge_steps(records: Records) -> Verdict:
     counts = [scalar_in(records[HIERARCHY], f"step {n}", "1") for n in range(1, LEVELS + 1)]
     text = " → ".join(f"{count:g}" for count in counts)
     holds = counts == [LEVELS - n for n in range(LEVELS)]
@@ -301,7 +301,7 @@ FIG4_8 = Study(
             place="4.3.3.2",
             source="model",
             system=EXAMPLE,
-            judge=_one_fewer,
+            judge=_judge_steps,
         ),
     ),
     panels=(_draw_hierarchy,),
@@ -324,7 +324,9 @@ def _numbers(text: object) -> tuple[int, ...]:
 @cache
 def example_plan() -> Plan:
     """Both ports with the levels that the text puts there: level n is that of App n."""
-    policy = build_policy(example(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS)
+    policy = build_policy(
+        example_models(), PortPolicy(scheduler=VlArbitration(queues=QUEUES)), LEVELS
+    )
     connections = [
         ConnectionPath(application=f"App{level}", ports=(Port(0, number),))
         for number, (_, present, *_) in enumerate(PORTS.rows, start=1)
@@ -360,14 +362,14 @@ def _queues_text(number: int) -> str:
     return " | ".join(" ".join(map(str, queue.levels)) for queue in queues)
 
 
-def _as_mapped(_: Records) -> Verdict:
+def _judge_mapping(_: Records) -> Verdict:
     ours = {str(row[0]): _queues_text(n) for n, row in enumerate(PORTS.rows, start=1)}
     text = "; ".join(f"{port}: {queues}" for port, queues in ours.items())
     holds = all(ours[str(port)] == queues for port, *_, queues in PORTS.rows)
     return Verdict(holds=holds, evidence=f"levels by queue, {text}")
 
 
-def _different_weights(records: Records) -> Verdict:
+def _judge_weights(records: Records) -> Verdict:
     units = [scalar_in(records[f"port {row[0]}"], "App1", "1") for row in PORTS.rows]
     text = " and ".join(f"{unit:g} of 255" for unit in units)
     return Verdict(holds=len(set(units)) == len(units), evidence=f"App1 has {text} units")
@@ -423,7 +425,7 @@ FIG4_9 = Study(
             place=PORTS.place,
             source="model",
             system=EXAMPLE,
-            judge=_as_mapped,
+            judge=_judge_mapping,
         ),
         Claim(
             statement="An application has different weights at two ports that it shares with "
@@ -431,7 +433,7 @@ FIG4_9 = Study(
             place=PORTS.place,
             source="model",
             system=EXAMPLE,
-            judge=_different_weights,
+            judge=_judge_weights,
         ),
     ),
     panels=(_draw_ports,),

@@ -25,8 +25,8 @@ from weft.studies.observation import Claim, Observation, Records, Verdict, scala
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
 from weft.studies.saba import recorded_coruns
-from weft.studies.saba.cohort import Cohort, recorded_cohort
-from weft.studies.saba.recorded_coruns import CoRun, recorded_outcomes
+from weft.studies.saba.cohort import Cohort, project_cohort
+from weft.studies.saba.recorded_coruns import CoRun, project_coruns
 from weft.studies.saba.stated_values import TIMED, TIMES, find_samples, find_slowdowns, split_times
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, draw_published
@@ -63,7 +63,7 @@ class Pair:
         return f"{' and '.join(self.names)}{self.basis}, {scheme}"
 
 
-def _of_samples() -> tuple[Sensitivity, Sensitivity]:
+def _fit_samples() -> tuple[Sensitivity, Sensitivity]:
     """LR of second degree, which the thesis says fits; of TS one slowdown is stated: a line."""
     line = [
         Sample(share=0.25, slowdown=find_slowdowns(0.25)["TS"]),
@@ -72,17 +72,17 @@ def _of_samples() -> tuple[Sensitivity, Sensitivity]:
     return fit_polynomial(find_samples("LR"), 2), fit_polynomial(line, 1)
 
 
-def _of_times() -> tuple[Sensitivity, Sensitivity]:
+def _fit_times() -> tuple[Sensitivity, Sensitivity]:
     return split_times("LR").model, split_times("TS").model
 
 
 THEIRS = (
-    Pair(names=("LR", "TS"), basis=", from samples", system=SAMPLES, models=_of_samples),
-    Pair(names=("LR", "TS"), basis=", from times", system=TIMES, models=_of_times),
+    Pair(names=("LR", "TS"), basis=", from samples", system=SAMPLES, models=_fit_samples),
+    Pair(names=("LR", "TS"), basis=", from times", system=TIMES, models=_fit_times),
 )
 
 
-def pair_of(cohort: Cohort) -> Pair | None:
+def choose_pair(cohort: Cohort) -> Pair | None:
     """The most and the least sensitive at a quarter of the link; None of fewer than two."""
     by_slowdown = cohort.by_sensitivity(0.25)
     if len(by_slowdown) < 2:
@@ -142,28 +142,28 @@ def _row(pair: Pair, scheme: str, quantity: str, theirs: float | None = None) ->
     )
 
 
-def _published_rows(pair: Pair) -> list[Observation]:
+def _thesis_rows(pair: Pair) -> list[Observation]:
     rows = []
     for scheme, _, first, second, mean in TABLE.rows:
         theirs = zip((*pair.names, MEAN), (first, second, mean), strict=True)
         rows += [_row(pair, str(scheme), name, float(value)) for name, value in theirs]
     # The floor of TS from samples leaves LR no other share: only times let the allocator choose.
     chosen = 100 * SHARES[SKEWED] if pair.system == TIMES else None
-    return [*rows, _row(pair, BEST, SHARE, chosen), *_own_rows(pair, (BEST,))]
+    return [*rows, _row(pair, BEST, SHARE, chosen), *_scheme_rows(pair, (BEST,))]
 
 
-def _own_rows(pair: Pair, schemes: Sequence[str]) -> list[Observation]:
+def _scheme_rows(pair: Pair, schemes: Sequence[str]) -> list[Observation]:
     return [_row(pair, scheme, name) for scheme in schemes for name in (*pair.names, MEAN)]
 
 
 def _cohort_rows(pair: Pair) -> list[Observation]:
-    return [*_own_rows(pair, (EVEN, SKEWED, BEST)), _row(pair, BEST, SHARE)]
+    return [*_scheme_rows(pair, (EVEN, SKEWED, BEST)), _row(pair, BEST, SHARE)]
 
 
 # ---- Claims -----------------------------------------------------------------------------------
 
 
-def _mean_falls(pair: Pair) -> Callable[[Records], Verdict]:
+def _judge_mean(pair: Pair) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         means = [scalar_in(records[pair.setting(s)], MEAN, "1") for s in (EVEN, SKEWED, BEST)]
         first = scalar_in(records[pair.setting(BEST)], SHARE, "1")
@@ -176,7 +176,7 @@ def _mean_falls(pair: Pair) -> Callable[[Records], Verdict]:
     return judge
 
 
-def _gains_more(pair: Pair) -> Callable[[Records], Verdict]:
+def _judge_gain(pair: Pair) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         even, skewed = (records[pair.setting(scheme)] for scheme in (EVEN, SKEWED))
         first, second = ([scalar_in(r, n, "1") for r in (even, skewed)] for n in pair.names)
@@ -198,14 +198,14 @@ def _claims(pair: Pair) -> tuple[Claim, ...]:
             place=TABLE.place,
             source="model",
             system=pair.system,
-            judge=_mean_falls(pair),
+            judge=_judge_mean(pair),
         ),
         Claim(
             statement="The more sensitive one gains much more than the other loses.",
             place=TABLE.place,
             source="model",
             system=pair.system,
-            judge=_gains_more(pair),
+            judge=_judge_gain(pair),
         ),
     )
 
@@ -240,7 +240,7 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
     return draw
 
 
-def _if_lent(_: Result) -> tuple[str, ...]:
+def _describe_lending(_: Result) -> tuple[str, ...]:
     """What is left if a port hands on whatever TS does not use of its share."""
     models = [split_times(workload).model for workload in TIMED]
     slowdown = predict_slowdowns(models, [0.5, 0.5])[0]
@@ -254,8 +254,8 @@ def _if_lent(_: Result) -> tuple[str, ...]:
 
 def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> Study:
     """The study, with a pair of each set of applications and what ran together here."""
-    measured = recorded_outcomes() if coruns is None else coruns
-    cohort_pairs = [pair for pair in map(pair_of, cohorts) if pair is not None]
+    measured = project_coruns() if coruns is None else coruns
+    cohort_pairs = [pair for pair in map(choose_pair, cohorts) if pair is not None]
     pairs = (*THEIRS, *cohort_pairs)
     return Study(
         name="saba-fig3.2",
@@ -265,28 +265,28 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
         system=SAMPLES,
         points=(
             *(_point(pair, s) for pair in pairs for s in (EVEN, SKEWED, BEST)),
-            *map(recorded_coruns.point, measured),
+            *map(recorded_coruns.corun_point, measured),
         ),
         observations=(
-            *(row for pair in THEIRS for row in _published_rows(pair)),
+            *(row for pair in THEIRS for row in _thesis_rows(pair)),
             *(row for pair in cohort_pairs for row in _cohort_rows(pair)),
-            *(row for corun in measured for row in recorded_coruns.rows(corun)),
+            *(row for corun in measured for row in recorded_coruns.corun_rows(corun)),
         ),
         claims=(
             *(claim for pair in pairs for claim in _claims(pair)),
-            *recorded_coruns.claims(measured),
+            *recorded_coruns.corun_claims(measured),
         ),
         panels=(
             _bars(THEIRS, True),
             *(_bars([pair], False) for pair in cohort_pairs),
-            *([recorded_coruns.panel(measured)] if measured else []),
+            *([recorded_coruns.corun_panel(measured)] if measured else []),
         ),
         notes=(
             "weft's split makes the sum of both slowdowns least. From samples TS cannot have less "
             "than 25 %, the least share that is stated of it, so that LR cannot have more than 75.",
         ),
-        remarks=_if_lent,
+        remarks=_describe_lending,
     )
 
 
-FIG3_2 = fig3_2((recorded_cohort(),))
+FIG3_2 = fig3_2((project_cohort(),))

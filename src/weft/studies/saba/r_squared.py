@@ -27,7 +27,7 @@ from weft.studies.observation import (
 )
 from weft.studies.points import Point, model_point, record_point
 from weft.studies.published import find_statement, find_table
-from weft.studies.saba.cohort import Cohort, measured_row, recorded_cohort
+from weft.studies.saba.cohort import Cohort, cohort_row, project_cohort
 from weft.studies.saba.degree import CONVEX, SLOWDOWN, STATED, fit_model
 from weft.studies.saba.stated_values import (
     DEGREES,
@@ -99,7 +99,7 @@ def _rows(system: str) -> tuple[Observation, ...]:
     return tuple(rows)
 
 
-def _grows(records: Records) -> Verdict:
+def _judge_growth(records: Records) -> Verdict:
     texts, holds = [], True
     for workload in WORKLOADS:
         record = records[_setting(workload, COMPLETED)]
@@ -110,7 +110,7 @@ def _grows(records: Records) -> Verdict:
     return Verdict(holds=holds, evidence=evidence)
 
 
-def _all_above(_: Records) -> Verdict:
+def _judge_workloads(_: Records) -> Verdict:
     least = find_statement("saba", "r2-least-degree-1").value
     values = {w: find_r_squared(w)[1] for w in WORKLOADS}
     text = ", ".join(f"{w} {value:.2f}" for w, value in values.items())
@@ -121,7 +121,7 @@ def _all_above(_: Records) -> Verdict:
 # Applications here: R² of every degree, of seven samples or as many as were profiled.
 
 
-def _here_point(cohort: Cohort, app: Application) -> Point:
+def _cohort_point(cohort: Cohort, app: Application) -> Point:
     def quantities() -> Mapping[str, Quantity]:
         values = {f"degree {f.model.degree}": f.quality.r_squared for f in app.paper}
         values[CONVEX] = app.convex.quality.r_squared
@@ -131,33 +131,33 @@ def _here_point(cohort: Cohort, app: Application) -> Point:
     return record_point(setting, settings, quantities, cohort.system, app.name)
 
 
-def _here_r_squared(cohort: Cohort, app: Application, model: str, records: Records) -> float:
+def _read_r_squared(cohort: Cohort, app: Application, model: str, records: Records) -> float:
     record = records[cohort.setting(app.name)]
     if model not in record.quantities:
         raise Unavailable(f"{app.name}: its samples do not determine {model}")
     return scalar_in(record, model, "1")
 
 
-def _here_rows(cohort: Cohort) -> tuple[Observation, ...]:
+def _cohort_rows(cohort: Cohort) -> tuple[Observation, ...]:
     return tuple(
-        measured_row(
+        cohort_row(
             cohort,
             f"{cohort.setting(app.name)}, {model}",
             R2,
-            partial(_here_r_squared, cohort, app, model),
+            partial(_read_r_squared, cohort, app, model),
         )
         for app in cohort.sensitive
         for model in (*(f"degree {k}" for k in DEGREES), CONVEX)
     )
 
 
-def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
+def _judge_cohort(cohort: Cohort) -> Callable[[Records], Verdict]:
     def judge(records: Records) -> Verdict:
         if not cohort.sensitive:
             raise Unavailable("no application is slowed enough for R² to tell")
         least = find_statement("saba", "r2-least-degree-1").value
         values = {
-            app.name: _here_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
+            app.name: _read_r_squared(cohort, app, "degree 1", records) for app in cohort.sensitive
         }
         text = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
         return Verdict(holds=min(values.values()) > least, evidence=text)
@@ -165,7 +165,7 @@ def _here_above(cohort: Cohort) -> Callable[[Records], Verdict]:
     return judge
 
 
-def _here_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
+def _cohort_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
     def draw(ax: Axes, result: Result) -> None:
         models = [*(f"degree {k}" for k in DEGREES), CONVEX]
         for number, app in enumerate(cohort.sensitive):
@@ -227,16 +227,18 @@ def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
             place=PLACE,
             source="model",
             system=COMPLETED,
-            judge=_grows,
+            judge=_judge_growth,
         ),
-        Claim(statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_all_above),
+        Claim(
+            statement=ABOVE, place=PLACE, source="model", system=COMPLETED, judge=_judge_workloads
+        ),
         *(
             Claim(
                 statement=ABOVE,
                 place=PLACE,
                 source="measurement",
                 system=cohort.system,
-                judge=_here_above(cohort),
+                judge=_judge_cohort(cohort),
             )
             for cohort in cohorts
         ),
@@ -254,15 +256,15 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
         points=(
             *(_r_squared_point(w, find_samples, STATED) for w in WORKLOADS),
             *(_r_squared_point(w, complete_samples, COMPLETED) for w in WORKLOADS),
-            *(_here_point(cohort, app) for cohort in cohorts for app in cohort.sensitive),
+            *(_cohort_point(cohort, app) for cohort in cohorts for app in cohort.sensitive),
         ),
         observations=(
             *_rows(STATED),
             *_rows(COMPLETED),
-            *(row for cohort in cohorts for row in _here_rows(cohort)),
+            *(row for cohort in cohorts for row in _cohort_rows(cohort)),
         ),
         claims=_claims(cohorts),
-        panels=(_r_squared_panel, *(_here_panel(c) for c in cohorts if c.sensitive)),
+        panels=(_r_squared_panel, *(_cohort_panel(c) for c in cohorts if c.sensitive)),
         notes=(
             "The published R² are of seven samples (5, 10, 25, 50, 75, 90, 100 %), of which the "
             "text states 3 for SQL and 4 for LR: R² of fits to those alone are told, not judged.",
@@ -276,4 +278,4 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG4_4 = fig4_4((recorded_cohort(),))
+FIG4_4 = fig4_4((project_cohort(),))

@@ -3,7 +3,7 @@
 Recorded rounds of `weft corun`: all in one queue, a queue each of equal weights, and of the weights
 that make the total predicted slowdown least. Rows are means of the repetitions, with their 95 %
 intervals in the verdicts, and beside them what was predicted when they were measured. Entry points:
-`CoRun`, `recorded_outcomes`.
+`CoRun`, `project_coruns`.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class CoRun:
         """How much lower the mean slowdown is than with equal queues, as a part of it."""
         return self.outcome.gains.get((way, EQUAL))
 
-    def predicted(self, way: str) -> float:
+    def predicted_gain(self, way: str) -> float:
         """The same by the models, what one leaves handed on to the others."""
         return self.outcome.predicted[way][0]
 
 
-def recorded_outcomes() -> tuple[CoRun, ...]:
+def project_coruns() -> tuple[CoRun, ...]:
     """Those recorded in the project."""
     return tuple(_corun(*recorded) for recorded in read_coruns().items())
 
@@ -92,7 +92,7 @@ def gain_name(way: str) -> str:
     return f"lower than in equal queues, {TITLES[way]}"
 
 
-def point(corun: CoRun) -> Point:
+def corun_point(corun: CoRun) -> Point:
     def values() -> Mapping[str, Quantity]:
         quantities: dict[str, Quantity] = {}
         for way, slowdowns in corun.outcome.slowdown.items():
@@ -106,7 +106,7 @@ def point(corun: CoRun) -> Point:
     return record_point(setting, {"applications": setting}, values, SYSTEM, setting)
 
 
-def rows(corun: CoRun) -> list[Observation]:
+def corun_rows(corun: CoRun) -> list[Observation]:
     """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
     means = [
         _row(corun, _quantity(way, "mean slowdown"))
@@ -172,13 +172,13 @@ def _percent(gain: Mean) -> str:
 
 
 def _describe_gain(corun: CoRun, way: str, gain: Mean) -> str:
-    return f"{corun.setting} {_percent(gain)} ({100 * corun.predicted(way):.0f} % predicted)"
+    return f"{corun.setting} {_percent(gain)} ({100 * corun.predicted_gain(way):.0f} % predicted)"
 
 
-def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
+def judge_gains(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Holds if the whole interval is above 0 wherever more than a tenth is predicted."""
     measured = [(corun, gain) for corun in coruns if (gain := corun.gain(way)) is not None]
-    expected = [(corun, gain) for corun, gain in measured if corun.predicted(way) > GAIN]
+    expected = [(corun, gain) for corun, gain in measured if corun.predicted_gain(way) > GAIN]
     if not expected:
         text = ", ".join(_describe_gain(corun, way, gain) for corun, gain in measured)
         return Verdict(holds=None, evidence=f"no such gain is predicted of what ran: {text}")
@@ -189,7 +189,7 @@ def lower_where_predicted(coruns: Sequence[CoRun], way: str) -> Verdict:
     return Verdict(holds=True if holds else None, evidence=evidence)
 
 
-def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
+def judge_losses(coruns: Sequence[CoRun], way: str) -> Verdict:
     """Fails with one interval wholly below 0, against one queue or equal queues."""
     comparisons = [
         (corun.setting, other, gain)
@@ -212,7 +212,7 @@ def never_worse(coruns: Sequence[CoRun], way: str) -> Verdict:
     )
 
 
-def claims(coruns: Sequence[CoRun]) -> list[Claim]:
+def corun_claims(coruns: Sequence[CoRun]) -> list[Claim]:
     """Two for each way of ours that was measured: lower where predicted, and nowhere worse."""
     measured = [way for way in OURS if any(corun.gain(way) is not None for corun in coruns)]
     lowered = [
@@ -223,7 +223,7 @@ def claims(coruns: Sequence[CoRun]) -> list[Claim]:
             place=TABLE.place,
             source="measurement",
             system=SYSTEM,
-            judge=partial(_judge, lower_where_predicted, coruns, way),
+            judge=partial(_judge, judge_gains, coruns, way),
         )
         for way in measured
     ]
@@ -234,7 +234,7 @@ def claims(coruns: Sequence[CoRun]) -> list[Claim]:
             place=TABLE.place,
             source="measurement",
             system=SYSTEM,
-            judge=partial(_judge, never_worse, coruns, way),
+            judge=partial(_judge, judge_losses, coruns, way),
         )
         for way in measured
     ]
@@ -250,7 +250,7 @@ def _judge(
 # ---- Figure -----------------------------------------------------------------------------------
 
 
-def panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
+def corun_panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
     """Mean slowdown of each group in each way, with its interval."""
 
     def draw(ax: Axes, _: Result) -> None:

@@ -19,9 +19,9 @@ from weft.studies.saba.cohort import (
     SLOWDOWN,
     Cohort,
     application_point,
+    cohort_row,
     mean_at,
-    measured_row,
-    recorded_cohort,
+    project_cohort,
 )
 from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
@@ -53,7 +53,7 @@ def _all_at(cohort: Cohort, records: Records, share: float) -> list[float]:
 def _row(
     cohort: Cohort, setting: str, read: Callable[[Records], float], published: float | None = None
 ) -> Observation:
-    return measured_row(cohort, setting, SLOWDOWN, read, published=published, place=TABLE.place)
+    return cohort_row(cohort, setting, SLOWDOWN, read, published=published, place=TABLE.place)
 
 
 def _spread_rows(cohort: Cohort) -> list[Observation]:
@@ -77,7 +77,7 @@ def _spread_rows(cohort: Cohort) -> list[Observation]:
     ]
 
 
-def _own_rows(cohort: Cohort) -> list[Observation]:
+def _application_rows(cohort: Cohort) -> list[Observation]:
     """Each application, beside the workload that does the same, if there is one."""
     return [
         _row(
@@ -184,7 +184,9 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
         place="Figure 3.1, 3.2",
         system=cohorts[0].system,
         points=tuple(application_point(c, app) for c in cohorts for app in c.applications.values()),
-        observations=tuple(row for c in cohorts for row in (*_spread_rows(c), *_own_rows(c))),
+        observations=tuple(
+            row for c in cohorts for row in (*_spread_rows(c), *_application_rows(c))
+        ),
         claims=tuple(claim for c in several for claim in _claims(c)),
         panels=tuple(map(_bars, cohorts)),
         notes=(
@@ -196,4 +198,4 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_1 = fig3_1((recorded_cohort(),))
+FIG3_1 = fig3_1((project_cohort(),))

@@ -64,11 +64,11 @@ def complete_samples(workload: str) -> tuple[Sample, ...]:
     stated = {sample.share: sample.slowdown for sample in find_samples(workload)}
     missing = [share for share in PAPER_SHARES if share not in stated]
     bounds = np.array([_bounds(share, stated) for share in missing])
-    start = np.array([_straight(share, stated) for share in missing])
+    start = np.array([_interpolate(share, stated) for share in missing])
     wanted = find_r_squared(workload)
 
     def off(values: FloatArray) -> FloatArray:
-        samples = _together(stated, missing, values)
+        samples = _merge_samples(stated, missing, values)
         values_found = [r_squared(fit_polynomial(samples, k), samples) for k in wanted]
         return np.array(
             [*np.subtract(values_found, list(wanted.values())), *(_PULL * (values - start))]
@@ -76,10 +76,10 @@ def complete_samples(workload: str) -> tuple[Sample, ...]:
 
     inside = np.clip(start, bounds[:, 0] + 1e-6, bounds[:, 1] - 1e-6)
     answer = least_squares(off, inside, bounds=(bounds[:, 0], bounds[:, 1]))
-    return tuple(_together(stated, missing, answer.x))
+    return tuple(_merge_samples(stated, missing, answer.x))
 
 
-def _together(
+def _merge_samples(
     stated: dict[float, float], missing: Sequence[float], values: FloatArray
 ) -> list[Sample]:
     every = stated | dict(zip(missing, map(float, values), strict=True))
@@ -92,7 +92,7 @@ def _bounds(share: float, stated: dict[float, float]) -> tuple[float, float]:
     return stated[above], stated[max(below)] if below else stated[above] * above / share
 
 
-def _straight(share: float, stated: dict[float, float]) -> float:
+def _interpolate(share: float, stated: dict[float, float]) -> float:
     """Between stated samples a straight line; at 5 % halfway to the most that there can be."""
     if share < min(stated):
         return sum(_bounds(share, stated)) / 2

@@ -76,6 +76,10 @@ def test_the_scenario_that_the_others_spoil_runs() -> None:
     assert simulate(scenario_from(scenario())).ended == "time up"
 
 
+def test_a_buffer_of_just_enough_credits_runs() -> None:
+    assert simulate(scenario_from(scenario(switch={"buffer": "4160 B"}))).ended == "time up"
+
+
 # What is wrong -> the scenario, and what the line must name: place, value, allowed.
 CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "unknown key at the top": (scenario(warmpu="1 us"), ("x.toml: warmpu", "known here", "warmup")),
@@ -119,6 +123,10 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         scenario(host={"buffer": "4 KiB"}),
         ("host.buffer", "4096 B", "4122 B", "4160 B"),
     ),
+    "a buffer whose last, incomplete credit of 64 B would be needed": (
+        scenario(switch={"buffer": "4159 B"}),
+        ("switch.buffer", "4159 B", "4122 B", "4160 B"),
+    ),
     "an ACK larger than the buffer": (
         traffic(size="64 B", ack_size="4096 B") | {"switch": {"buffer": "1 KiB"}},
         ("switch.buffer", "1024", "4096"),
@@ -147,6 +155,7 @@ CASES: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "host as number": (traffic(to=1), ("load.to", "1", "quote")),
     "only to itself": (traffic(to="h0"), ("load.to", "own sender")),
     "no sender": (traffic(**{"from": None}), ("load.from", "missing")),
+    "stop at start": (traffic(start="5 us", stop="5 us"), ("load.stop", "start")),
     "stop before start": (traffic(start="5 us", stop="2 us"), ("load.stop", "start")),
     "name with a dot": (traffic(name="a.b"), ("name", "'a.b'", "no dots")),
     "one name twice": (scenario(traffic=scenario()["traffic"] * 2), ("traffic", "'load'", "twice")),

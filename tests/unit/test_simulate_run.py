@@ -65,6 +65,19 @@ def test_a_deadlock_ends_the_run_and_its_cycle_is_named_switch_by_switch(tmp_pat
     assert deadlock.count(" waits for ") == SWITCHES
 
 
+def test_a_waiting_lane_is_explained_by_credit_upstream_and_by_turns_at_the_bottleneck() -> None:
+    # Nine senders to one receiver: switch1 serves them in turn, switch0 waits for switch1's buffer.
+    fabric = {"topology": "two_hops", "upstream_hosts": 2, "downstream_hosts": 8, "rate": "56 Gb/s"}
+    load = {"name": "load", "kind": "bandwidth", "size": "4 KiB", "from": "h0..h8", "to": "h9"}
+    outcome = simulate(scenario_from(star(duration="60 us", fabric=fabric, traffic=[load])))
+    _, *starved, more = outcome.record.notes
+    assert len(starved) == 8
+    assert more == "and 3 more lanes like these"
+    for note in starved:
+        reason = "no credit" if "at switch0 from" in note else "never chosen"
+        assert f": {reason}" in note
+
+
 def test_the_same_ring_with_enough_buffer_for_everything_finishes(tmp_path: Path) -> None:
     data = clockwise_ring(tmp_path) | {"switch": {"buffer": "1 GiB"}}
     outcome = simulate(scenario_from(data, base=tmp_path))

@@ -37,6 +37,23 @@ def test_all_names_every_host() -> None:
     assert sorted(got) == [(host, 3) for host in range(HOSTS) if host != 3]
 
 
+@pytest.mark.parametrize(("messages", "window"), [(3, 3), (64, 64), (100, 64)])
+def test_a_finite_flow_has_up_to_64_messages_outstanding(messages: int, window: int) -> None:
+    got = flows(kind="incast", size="1 B", messages=messages, **{"from": "h0", "to": "h3"})
+    assert [(flow.messages, flow.window) for flow in got] == [(messages, window)]
+
+
+def test_the_digest_covers_the_content_of_the_files_that_a_scenario_names(tmp_path: Path) -> None:
+    fabric = {"topology": "one_switch", "hosts": HOSTS}
+    replay = {"name": "t", "kind": "replay", "file": "trace.csv"}
+    digests = set()
+    for size in (64, 65, 64):
+        (tmp_path / "trace.csv").write_text(f"time_ns,from,to,bytes\n0,h0,h1,{size}\n")
+        data = {"duration": "1 us", "fabric": fabric, "traffic": [replay]}
+        digests.add(scenario_from(data, base=tmp_path).digest)
+    assert len(digests) == 2
+
+
 def test_a_shuffle_is_every_ordered_pair_once() -> None:
     got = pairs(kind="shuffle", size="1 B")
     assert sorted(got) == [(a, b) for a in range(HOSTS) for b in range(HOSTS) if a != b]

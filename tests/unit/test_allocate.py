@@ -65,7 +65,7 @@ def test_an_application_that_is_there_twice_has_two_parts() -> None:
     apart = allocate([SENSITIVE, HIDDEN, SENSITIVE], [(0, 1, 2)], units=255)
     assert twice.weights.tolist() == apart.weights.tolist()
     assert twice.objective == apart.objective
-    with pytest.raises(InputError, match="port 0: an application is there twice"):
+    with pytest.raises(InputError, match="port 0: an application occurs twice"):
         twice.at(0)
 
 

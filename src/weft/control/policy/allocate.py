@@ -1,18 +1,16 @@
 """The split of each port that makes the total slowdown of its applications least.
 
 Per port: minimise Σ D_i(w_i) over whole units, Σ w_i = capacity × units, w_i at or above the floor
-of the application's model and at least one unit. The mathematics and the search are in
-core/allocate; here are names and arrays. Entry point: `allocate`, for any number of ports at once.
+of the application's model and at least one unit. core/allocate has the mathematics and the search.
 
-Units: a port has `units` of weight in all, whatever one is (an InfiniBand table entry holds 255,
-HTB takes kbit/s); `capacity` is the share of them that these applications may have.
+A controller must serve all applications of a port even where their floors exceed its capacity.
+There, all floors are halved until they fit, with the models extrapolated; the split uses units so
+fine that each application has two, folded back to whole units, so that some may have none. Ports
+squeezed alike are solved in one call.
+Entry points: `allocate`, any number of ports at once; `split_ports` with `ModelSet`, any floors.
 
-The split of ports, also of those whose applications' floors exceed what they have for them.
-
-A model says nothing below its floor, and yet all must be served. At such a port all floors are
-halved until they fit, the models being taken to go on as they are; the split is made in units so
-fine that there are two for each application, and folded, so that some may have less than one.
-Ports that are squeezed alike are solved in one call. Entry points: `ModelSet`, `split_ports`.
+Units: a port has `units` of weight (an InfiniBand table entry holds 255, HTB takes kbit/s);
+`capacity` is the share of them that these applications may have.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ MAX_UNITS = 2**40  # of a link
 
 
 class Models:
-    """The applications' models as the core takes them; made once, used for any number of ports."""
+    """The applications' models in the core's format; reusable for any number of ports."""
 
     def __init__(self, models: Sequence[Sensitivity]) -> None:
         numbers = [_list_numbers(model) for model in models]
@@ -96,7 +94,7 @@ class Allocation:
     multiplier: Floats
 
     def at(self, port: int) -> dict[int, int]:
-        """Weight of each application at one port, where none is there twice."""
+        """Weight of each application at one port, where each occurs once."""
         applications = slice(int(self.ports.offsets[port]), int(self.ports.offsets[port + 1]))
         names, weights = (
             self.ports.applications[applications].tolist(),
@@ -104,7 +102,7 @@ class Allocation:
         )
         weight_of = dict(zip(names, weights, strict=True))
         if len(weight_of) < len(names):
-            raise InputError(f"port {port}", "an application is there twice", "see `weights`")
+            raise InputError(f"port {port}", "an application occurs twice", "see `weights`")
         return weight_of
 
     @property
@@ -122,7 +120,7 @@ def allocate(
 ) -> Allocation:
     """The best weights at each port, whose applications are indices into `models`.
 
-    An index that is there twice has two parts, as two of the same model have.
+    An index that occurs twice has two weights, like two applications of the same model.
     """
     models = models if isinstance(models, Models) else Models(models)
     ports = ports if isinstance(ports, Ports) else Ports.of(ports)
@@ -161,7 +159,7 @@ def _check_units(units: Floats) -> Ints:
 
 
 def _compute_budget(units: Ints, capacity: Floats) -> Ints:
-    """Whole units within the capacity; a whole number missed by rounding is meant."""
+    """Whole units within the capacity; a product just below a whole number counts as that."""
     bad = capacity[~((capacity > 0) & (capacity <= 1))]
     if bad.size:
         problem = f"{bad[0]:g} is not above 0 and up to 1"
@@ -187,7 +185,7 @@ _ROOMY = Squeeze(0, 1)
 
 
 class ModelSet:
-    """The models of a policy, with floors halved ever more often; made when first asked for."""
+    """The models of a policy at every halving of their floors, built on first use."""
 
     def __init__(self, models: Sequence[Sensitivity]) -> None:
         self._lowered = [tuple(models)]
@@ -200,14 +198,14 @@ class ModelSet:
         return self._solvers[halvings]
 
     def need(self, rows: Sequence[int], units: int, halvings: int = 0) -> int:
-        """Of a link's units, what the floors of these applications take."""
+        """Units of a link that the floors of these applications take."""
         key = units, halvings
         if key not in self._needs:
             self._needs[key] = tuple([least_units(m, units) for m in self._halved(halvings)])
         return sum(map(self._needs[key].__getitem__, rows))
 
     def squeeze(self, rows: Sequence[int], port: PortPolicy) -> Squeeze:
-        """What makes room for these applications at a port."""
+        """The squeeze that makes these applications fit the port."""
         if self.need(rows, port.units) <= port.managed_units:
             return _ROOMY
         finer = next(2**n for n in count() if port.managed_units * 2**n >= 2 * len(rows))
@@ -223,7 +221,7 @@ class ModelSet:
 
 
 def least_units(model: Sensitivity, units: int) -> int:
-    """Of a link's units, what an application must have."""
+    """Units of a link that an application must have."""
     return max(1, ceil(model.floor * units * (1 - _ROUNDING)))
 
 
@@ -258,9 +256,10 @@ def _solve(
 
 
 def _fold_units(weights: Weights, total: int) -> Weights:
-    """In whole units that sum to the total; any neighbours together have theirs but for one.
+    """Rounds to whole units that sum to the total.
 
-    So have the jobs of one application, which are neighbours.
+    Neighbours together miss their sum by less than one unit; registrations of one application are
+    neighbours.
     """
     ends = np.round(np.cumsum(weights) * (total / sum(weights))).astype(np.int64)
     return tuple(np.diff(ends, prepend=0).tolist())

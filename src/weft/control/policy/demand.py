@@ -1,9 +1,9 @@
-"""What share an application takes at a price per share: the least D(b) + price · b, floor ≤ b ≤ 1.
+"""Demand for bandwidth at a price: the share b of least D(b) + price · b, floor ≤ b ≤ 1.
 
-For all applications of a fabric at once, in closed form. Hinges with t descending and
+For all applications at once, in closed form. Hinges with t descending and
 q_j = Σ_{i≤j} c_i t_i: b = max_j min(t_j, √(q_j / price)), as D' = −q_j/b² between knots.
 Polynomials: of the ends and the roots of D' = −price the one where D(b) + price · b is least, so
-that the answer is the global one where D is not convex. Entry point: `Responses`. Prices are
+that the answer is the global one where D is not convex. Entry point: `Demands`. Prices are
 slowdown per whole link.
 """
 

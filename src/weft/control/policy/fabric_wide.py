@@ -7,30 +7,23 @@ another. Here each application has one share b_i, and
 
 For prices λ_p ≥ 0 of the ports, bound(λ) = Σ_i min_b (D_i(b) + b Σ_{p of i} λ_p) − Σ_p C_p λ_p is
 never above the least total. It is concave and, for convex models, differentiable: its slope in λ_p
-is Σ_{i at p} b_i(λ) − C_p. L-BFGS-B raises it to its greatest; the shares at those prices, brought
-within every port and filled up where ports have room, are the answer. `gap` is the certificate:
-no split of these ports is better by more. For convex models it goes to nought; for polynomials
-that are not convex a gap may stay, as the bound is that of their convex envelopes.
+is Σ_{i at p} b_i(λ) − C_p. L-BFGS-B maximises it; the shares at those prices, brought within every
+port and filled up where ports have room, are the answer. `gap` certifies it: no split is better by
+more. For convex models the gap goes to 0; for other polynomials one may stay, as the bound is that
+of their convex envelopes.
 
-Entry point: `fabric_wide`. Shares are of a link, prices slowdown per whole link.
+In the plan each application has its fabric-wide share at each port, and the rest of the port is
+divided in proportion, in whole units with floors kept. An application may so miss its share by up
+to a unit per application at the port; `compute_gap` bounds what that costs.
 
-What rates the splits of single ports give along whole paths.
-
-An application with the shares w_ip along its path is promised the least of them. Ports that serve
-by weights leave no room unused, so that it has more where others are held back elsewhere:
+Given the shares w_ip, an application is promised the least of them. Ports lend idle bandwidth, so
+it gets more where others are held back elsewhere:
 
     r_i = min over its ports of θ_p w_ip,   Σ_i min(r_i, θ_p w_ip) = C_p  wherever θ_p is finite,
 
-found by setting each θ_p in turn until none changes. Entry points: `promised_rates`,
-`working_rates`.
-
-A plan whose weights are those of the fabric-wide split, and what it gains over the local rule.
-
-At each port an application has the share that the fabric as a whole gives it, and what the port has
-left goes to its applications in proportion. Weights are whole units and no floor is cut: an
-application may have less than that share by up to a unit per application at the port. How far the
-plan itself can be from the best is therefore said on its own (`promised_gap`). Entry points:
-`fabric_wide_plan`, `promised_gap`, `path_slowdowns`, `gain`.
+found by setting each θ_p in turn until none changes.
+Entry points: `split_fabric`, `build_fabric_plan`, `compare_plans`. Shares are of a link, prices
+slowdown per whole link.
 """
 
 from __future__ import annotations
@@ -100,7 +93,7 @@ def split_fabric(
     shares = problem.filled(problem.within(problem.shares_at(prices)))
     return FabricSplit(
         shares=dict(zip(names, shares.tolist(), strict=True)),
-        slowdown=float(problem.responses.slowdown(shares).sum()),
+        slowdown=float(problem.demands.slowdown(shares).sum()),
         bound=problem.bound(prices),
         prices=dict(zip(ports, prices.tolist(), strict=True)),
     )
@@ -116,7 +109,7 @@ def _build_incidence(names: list[str], ports: list[Port], paths: Paths) -> csr_m
 
 
 def _check_floors(problem: _Problem, ports: list[Port]) -> None:
-    floors = problem.holds @ problem.responses.floor
+    floors = problem.holds @ problem.demands.floor
     short = np.flatnonzero(floors > problem.capacity * (1 + 1e-12))
     if len(short):
         p = short[0]
@@ -132,7 +125,7 @@ def _check_floors(problem: _Problem, ports: list[Port]) -> None:
 class _Problem:
     """Applications as columns of `holds`, ports as rows."""
 
-    responses: Demands
+    demands: Demands
     holds: csr_matrix
     by_application: csr_matrix
     capacity: FloatArray
@@ -142,14 +135,14 @@ class _Problem:
         return cls(Demands.of(models), holds, holds.T.tocsr(), capacity)
 
     def shares_at(self, prices: FloatArray) -> FloatArray:
-        return self.responses.at_price(self.by_application @ prices)
+        return self.demands.at_price(self.by_application @ prices)
 
     def bound(self, prices: FloatArray) -> float:
         return self._bound(prices, self.shares_at(prices))
 
     def _bound(self, prices: FloatArray, shares: FloatArray) -> float:
         paid = (self.by_application @ prices) * shares
-        return float((self.responses.slowdown(shares) + paid).sum() - self.capacity @ prices)
+        return float((self.demands.slowdown(shares) + paid).sum() - self.capacity @ prices)
 
     def best_prices(self) -> FloatArray:
         def falling(prices: FloatArray) -> tuple[float, FloatArray]:
@@ -169,7 +162,7 @@ class _Problem:
 
     def within(self, shares: FloatArray) -> FloatArray:
         """What each application has above its floor, cut by the worst excess on its path."""
-        floor = self.responses.floor
+        floor = self.demands.floor
         above, room = self.holds @ (shares - floor), self.capacity - self.holds @ floor
         cut = np.where(above > room, np.maximum(room, 0.0) / np.maximum(above, 1e-300), 1.0)
         least = [cut[self._ports(i)].min(initial=1.0) for i in range(len(shares))]
@@ -178,7 +171,7 @@ class _Problem:
     def filled(self, shares: FloatArray) -> FloatArray:
         """Each application in turn takes what its path has left, where that makes it faster."""
         room = np.maximum(0.0, self.capacity - self.holds @ shares)
-        now = self.responses.slowdown(shares)
+        now = self.demands.slowdown(shares)
         shares = shares.copy()
         for i in range(len(shares)):
             ports = self._ports(i)
@@ -189,8 +182,8 @@ class _Problem:
         return shares
 
     def _slowdown(self, application: int, share: float) -> float:
-        everyone = np.maximum(self.responses.floor, share)
-        return float(self.responses.slowdown(everyone)[application])
+        everyone = np.maximum(self.demands.floor, share)
+        return float(self.demands.slowdown(everyone)[application])
 
     def _ports(self, application: int) -> IntArray:
         by = self.by_application

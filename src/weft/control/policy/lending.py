@@ -1,18 +1,18 @@
-"""Slowdowns at a port that lends: a weight is a promise, and what one leaves the others use.
+"""Slowdowns at a port that lends: a weight is a promise, and idle bandwidth goes to the others.
 
-A port that serves by weights never idles while someone waits. An application that sends while of
+A port that serves by weights never idles while a queue waits. An application that sends while of
 the others only the set S does has the share w_i / (w_i + sum of w_j over S), and the whole link
-alone; so it is faster than its weight promises whenever another one computes. Taking the others to
-send independently of each other, j for the part a_j of the time,
+alone; so it is faster than its weight promises whenever another one computes. If the others send
+independently of each other, j for the fraction a_j of the time,
 
     1 / D_i = sum over S of P(S) / D_i(b_iS),   a_j = min(1, V_j / (b_j D_j)),   b_j the mean b_jS,
 
-where V is the part of its time for which an application keeps the whole link busy when it is alone:
-of its bytes (`volume_of`), or of its model. In a convex model a term c max(0, t/b - 1) is
-communication of volume c t, so that V = sum of c t (what is hidden at every share of the profile is
-not known and left out). Progress is averaged, not shares: that is right where the others' phases
-last long beside what an application can hide.
-Entry points: `predict_slowdowns`, `weights_with_lending`. Shares are fractions of the link.
+where V is the fraction of its time for which an application keeps the whole link busy when alone:
+by its bytes (`estimate_volume`) or by its model. In a convex model a term c max(0, t/b - 1) is
+communication of volume c t, so V = sum of c t (what is hidden at every share of the profile is
+unknown and left out). Progress is averaged, not shares: that is right where the others' phases last
+long beside what an application can hide.
+Entry points: `predict_slowdowns`, `choose_weights`. Shares are fractions of the link.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Lending:
     models: Sequence[Hinges]
     capacity: float = 1.0
     volumes: Sequence[float] = ()
-    responses: Demands = field(init=False)
+    demands: Demands = field(init=False)
     sent: FloatArray = field(init=False)
     sets: FloatArray = field(init=False)  # a row per set of applications that send, 1 for each
 
@@ -93,7 +93,7 @@ class Lending:
         count = len(self.models)
         if not 1 <= count <= MAX_APPLICATIONS:
             raise InputError("lending", f"{count} applications", f"use 1 to {MAX_APPLICATIONS}")
-        object.__setattr__(self, "responses", Demands.of(self.models))
+        object.__setattr__(self, "demands", Demands.of(self.models))
         sent = np.array(self.volumes or [model_volume(model) for model in self.models])
         if sent.shape != (count,) or not ((sent >= 0) & (sent <= 1)).all():
             problem = f"{[*self.volumes]} of {count} applications"
@@ -128,9 +128,9 @@ class Lending:
 
     def _each(self, shares: FloatArray) -> FloatArray:
         """Slowdowns at these shares; below a floor, what it is there."""
-        b = np.maximum(shares, self.responses.floor)[..., None]
-        hidden = np.maximum(0.0, self.responses.t / b - 1)
-        return np.asarray(1 + (self.responses.c * hidden).sum(axis=-1))
+        b = np.maximum(shares, self.demands.floor)[..., None]
+        hidden = np.maximum(0.0, self.demands.t / b - 1)
+        return np.asarray(1 + (self.demands.c * hidden).sum(axis=-1))
 
     def _likely(self, sending: FloatArray) -> FloatArray:
         """How likely each set is beside an application: the others in it send, the rest do not.
@@ -178,8 +178,8 @@ def choose_weights(
     """
     lending = Lending(models, capacity, volumes)
     promised = allocate(models, [range(len(models))], units=units, capacity=capacity).shares
-    equal = _equal_weights(lending.responses.floor, capacity)
-    extremes = [*_extreme_weights(lending.responses.floor, capacity)]
+    equal = _equal_weights(lending.demands.floor, capacity)
+    extremes = [*_extreme_weights(lending.demands.floor, capacity)]
     corners = np.array([equal, promised, *extremes])
     starts = (equal, promised, min(extremes, key=lending.total))
     best = min((_improve(lending, start, corners) for start in starts), key=lending.total)
@@ -240,7 +240,7 @@ def _improve(lending: Lending, weights: FloatArray, corners: FloatArray) -> Floa
 def _list_exchanges(lending: Lending, weights: FloatArray, part: float) -> Iterator[FloatArray]:
     """All that hand over a part of one's weight to another, and keep to its floor."""
     for giver, taker in permutations(range(len(weights)), 2):
-        if weights[giver] - part >= lending.responses.floor[giver]:
+        if weights[giver] - part >= lending.demands.floor[giver]:
             changed = weights.copy()
             changed[giver] -= part
             changed[taker] += part

@@ -1,22 +1,19 @@
-"""Applications to priority levels: K-means on the coefficients of their models (Saba, 4.3.3.1).
+"""Priority levels of applications (Saba, 4.3.3.1), and queues of levels at a port (4.3.3.2).
 
-Coordinates of an application are the coefficients of its polynomial, shorter ones filled up with
-zeros, as in the paper. Hinges of two applications have different knots, so that their numbers do
-not compare; where any model is of that form, all stand by their slowdowns at `SHARES` (at its own
-floor where that is higher). Distance is Euclidean, unscaled.
+**Levels** are K-means clusters of the applications' models. The coordinates of an application are
+the coefficients of its polynomial, padded with zeros, as in the paper. Hinges of two applications
+have different knots, so their numbers do not compare; where any model has that form, coordinates of
+all are their slowdowns at `SHARES` (at the floor where that is higher). Distance is Euclidean,
+unscaled. Equal applications are one point with a weight, and points are sorted by coordinates, so
+that neither order nor names of applications change a level. Levels are numbered from 1 by
+sensitivity, the least sensitive first.
 
-Equal applications are one point with a weight, and points are taken in the order of their
-coordinates, so that neither the order of applications nor their names change a level. Levels are
-numbered from 1 by sensitivity, the least sensitive first.
-
-Priority levels to queues: a hierarchy of clusters, and its first step that fits a port.
-
-Saba, 4.3.3.2. Step 1 has every level in a cluster of its own; each further step joins the two
-clusters that are nearest (Euclidean) and gives the new one the midpoint of their coordinates, down
-to one cluster. (The paper calls this average linkage; with midpoints it is what others call median
+**Queues** follow from a hierarchy of clusters. Step 1 has every level in a cluster of its own; each
+further step joins the two nearest clusters and puts the new one at the midpoint of their
+coordinates, down to one cluster. (The paper calls this average linkage; with midpoints it is median
 linkage, WPGMC. Joins may come at smaller distances than earlier ones; steps are in the order of
-joining, so that a later step never splits a cluster.) At a port the first step counts at which the
-levels present there are in at most as many clusters as it has queues.
+joining, so that a later step never splits a cluster.) A port uses the first step at which its
+levels are in at most as many clusters as it has queues.
 Entry points: `assign_levels`, `keep_levels`, `build_hierarchy`, `map_queues`.
 """
 

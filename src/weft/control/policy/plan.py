@@ -1,17 +1,12 @@
-"""A mapping from ports that gives a changed one without being copied as a whole.
+"""The plan of a fabric: every port's queues and weights, and which application is in which queue.
 
-Its entries lie by node, so that a change copies those of the nodes it concerns and one reference
-per other node: on a fabric of 11,000 ports 2,208 references, which the garbage collector visits.
-Entry points: `PortMap`, `PortMap.changed`.
-
-The plan of a fabric: for every port its queues, their weights, and who is in which and why.
-
-A plan follows from the policy (models, levels, hierarchy, ports) and the connections alone. Each
-port is split on its own (Saba, Eq. 4.2): its applications' weights make their total slowdown least,
-in the scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum
-of its applications' weights. A connection that comes or goes concerns only the ports of its path.
-Jobs of one application are told apart by a number after its name, `LR#3`: each has a part of its
-own. Entry points: `build_policy`, `plan`, `add_connection`, `remove_connection`, `with_changes`.
+A plan is a function of the policy (models, levels, hierarchy, ports) and the connections. Each port
+is split on its own (Saba, Eq. 4.2): its applications' weights minimise their total slowdown, in the
+scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum of its
+applications' weights. Adding or removing a connection changes only the ports of its path.
+Registrations of one application differ by a number after the name, `LR#3`; each has its own weight.
+Entry points: `build_policy`, `build_plan`, `add_connection`, `remove_connection`,
+`change_connections`, `replan`.
 """
 
 from __future__ import annotations
@@ -43,7 +38,11 @@ D = TypeVar("D")
 
 
 class PortMap(Mapping[Port, T]):
-    """A value per port; immutable."""
+    """An immutable map; updates share structure with the original.
+
+    Entries are grouped by node: an update copies the groups of the nodes it changes and one
+    reference per other node (2,208 on a fabric of 11,000 ports, for the garbage collector).
+    """
 
     __slots__ = ("_count", "_nodes")
 
@@ -76,7 +75,7 @@ class PortMap(Mapping[Port, T]):
         return repr(dict(self))
 
     def update(self, entries: Mapping[Port, T | None]) -> PortMap[T]:
-        """With these entries; None takes one away."""
+        """A copy with these entries; None removes one."""
         nodes = dict(self._nodes)
         count = self._count
         for node in {port.node for port in entries}:
@@ -97,9 +96,9 @@ Present = Mapping[Port, Mapping[str, int]]  # connections of each application at
 Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
 
 
-@lru_cache(1 << 17)  # a port is split anew thousands of times a second, with a hundred of them
+@lru_cache(1 << 17)  # ports of a hundred registrations are split thousands of times a second
 def application_name(application: str) -> str:
-    """What its model and its level go by."""
+    """The name in a registration's id, NAME#NUMBER."""
     return application.partition("#")[0]
 
 
@@ -163,11 +162,11 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortPlan:
-    """What a port is to be told, and from what it follows.
+    """What a port is programmed with, and why.
 
-    Columns of its applications, in alphabetical order; rows are made when asked for. `gap`: the
-    split's total slowdown is at most this part of itself above the least; None where it was made
-    for the whole fabric.
+    Columns of its applications, in alphabetical order; rows are computed on demand. `gap`: the
+    total slowdown of the split is at most this fraction above the least; None for a fabric-wide
+    split.
     """
 
     policy: PortPolicy
@@ -253,18 +252,18 @@ class PortPlan:
 
     @property
     def least_units(self) -> int:
-        """What its applications' floors take: more than there is for them at a crowded port."""
+        """Units that its applications' floors take; at a crowded port more than it has."""
         return self.fabric_policy.model_set.need(
             self.fabric_policy.rows_of(self.names), self.policy.units
         )
 
     @property
     def arbitration(self) -> ArbitrationTables:
-        """What an InfiniBand port is told: both tables and the limit of high priority."""
+        """The arbitration tables of an InfiniBand port and its limit of high priority."""
         return build_arbitration(self.policy, self.units)
 
     def of(self, application: str) -> Assigned:
-        """Where an application is, and why."""
+        """The assignment of an application."""
         for assigned in self.applications:
             if assigned.application == application:
                 return assigned
@@ -319,29 +318,28 @@ def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
 
 
 def add_connection(before: Plan, connection: ConnectionPath) -> Plan:
-    """The plan with one connection more: the same as that of all connections anew."""
+    """The plan with one more connection; equal to a new plan of all connections."""
     return change_connections(before, [(connection, 1)])
 
 
 def remove_connection(before: Plan, connection: ConnectionPath) -> Plan:
-    """The plan with one connection less: the same as that of the others anew.
+    """The plan with one connection less; equal to a new plan of the others.
 
-    A plan knows how many connections an application has at a port, not which: whoever calls keeps
-    the connections, and takes away only one that was made.
+    A plan counts the connections of an application at a port and does not know which they are: the
+    caller keeps them, and removes only one that was added.
     """
     return change_connections(before, [(connection, -1)])
 
 
 def change_connections(before: Plan, changes: Iterable[tuple[ConnectionPath, int]]) -> Plan:
-    """The plan with some connections more (1) and others less (-1)."""
+    """The plan with some connections added (1) and others removed (-1)."""
     return shift_counts(before, _sum_changes(before.policy, changes))
 
 
 def shift_counts(before: Plan, changes: Present) -> Plan:
-    """The plan with so many connections more of each application at each port.
+    """The plan with these counts added to each application's connections at each port.
 
-    Ports are solved again, once, where an application came or went; elsewhere the very weights
-    stay.
+    Only ports that gain or lose an application are split again; the others keep their weights.
     """
     changed: dict[Port, PortPlan | None] = {}
     to_split: dict[Port, Columns] = {}
@@ -360,7 +358,7 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
 
 
 def replan(before: Plan, policy: Policy) -> Plan:
-    """The same connections under another policy: neither weights nor queues are taken over."""
+    """The same connections under another policy; weights and queues are computed anew."""
     columns = {
         port: (port_plan.names, port_plan.counts) for port, port_plan in before.ports.items()
     }
@@ -376,7 +374,7 @@ def _check_application(policy: Policy, connection: ConnectionPath) -> None:
 def _sum_changes(
     policy: Policy, changes: Iterable[tuple[ConnectionPath, int]]
 ) -> dict[Port, dict[str, int]]:
-    """By how many connections each application has more at each port."""
+    """The change of each application's connection count at each port."""
     changed: dict[Port, dict[str, int]] = {}
     for connection, by in changes:
         _check_application(policy, connection)
@@ -386,12 +384,12 @@ def _sum_changes(
     return changed
 
 
-# A connection may come to ports with hundreds of applications: what is done for each of them is
-# left to built-in functions, and what did not change is taken from the plan before.
+# Ports may have hundreds of applications: work for each of them is left to built-in functions, and
+# unchanged parts are reused.
 
 
 def _shift_columns(port: Port, columns: Columns, moved: Mapping[str, int]) -> Columns:
-    """With so many connections more of each; the very names where nobody came or went."""
+    """With these counts added; the same tuple of names if no application came or went."""
     names, counts = columns
     for name, by in moved.items():
         at = _find_name(names, name)
@@ -414,7 +412,7 @@ def _build_columns(counts: Mapping[str, int]) -> Columns:
 
 
 def _find_name(names: Sequence[str], name: str) -> int | None:
-    """Where in the alphabetical order a name is; None if it is not there."""
+    """The index of a name in the sorted names; None if it is missing."""
     at = bisect_left(names, name)
     return at if at < len(names) and names[at] == name else None
 
@@ -431,7 +429,7 @@ def _remove_name(names: tuple[str, ...], counts: tuple[int, ...], at: int) -> Co
 def _plan_ports(
     policy: Policy, present: Mapping[Port, Columns], before: Mapping[Port, PortPlan]
 ) -> dict[Port, PortPlan]:
-    """Ports split anew; `before` is what they were told."""
+    """New splits of ports; `before` has their previous plans."""
     if not present:
         return {}
     port_policies = [policy.at(port) for port in present]
@@ -465,5 +463,5 @@ def _map_levels(
 
 
 def format_port(port: Port) -> str:
-    """For messages."""
+    """A port in error messages."""
     return f"node {port.node} port {port.port}"

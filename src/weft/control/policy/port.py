@@ -1,8 +1,8 @@
-"""What a port can be told: its scheduler's units and queues, and who they are reserved for.
+"""What a port can be programmed with: its scheduler's units and queues, and their reservations.
 
 Weights are integers: of 64 bytes in the low-priority table of InfiniBand's VL arbitration, at most
 255 to an entry; kbit/s in HTB. Of a port's units the managed applications have C_saba, a latency
-lane its share, and traffic that nobody manages the rest, in a queue of its own.
+lane its share, and unmanaged traffic the rest, in a queue of its own.
 Queues are numbered from 0: unmanaged traffic (where it has a share), the managed ones, the lane.
 
 **Latency lane.** InfiniBand: the only lane of the high-priority table. Between two packets of the

@@ -65,7 +65,7 @@ def test_the_band_is_as_wide_as_the_standard_errors_of_the_means(
 ) -> None:
     runs = [(0.5, low), (1.0, whole)]
     samples = [Sample(share=b, slowdown=d) for b, values in runs for d in values]
-    limits = confidence_band(samples, np.array([0.5]), draws=8000)
+    limits = confidence_band(samples, np.array([0.5]), draws=4000)
     assert limits is not None
     lower, upper = band_by_definition(low, whole)
     width = float(limits.high[0] - limits.low[0])

@@ -78,7 +78,7 @@ class Run:
 
     @property
     def busier_bytes(self) -> int | None:
-        """Of the direction that had more of them; None where they were not counted apart."""
+        """Bytes of the busier direction; None if directions were not counted separately."""
         sent, received = self.sent_bytes, self.received_bytes
         return None if sent is None or received is None else max(sent, received)
 
@@ -123,12 +123,12 @@ class Profile:
 
 
 def is_name(text: str) -> bool:
-    """Whether it can be the name of an application, which is also that of its file."""
+    """Whether it is a valid name of an application (and of its file)."""
     return _NAME.fullmatch(text) is not None
 
 
 def check_name(name: str, where: str = "name") -> str:
-    """The name, if it can be one; `where` is what it was given as."""
+    """The name, if valid; `where` is the option or field that holds it."""
     if not is_name(name):
         problem = f"{name!r} cannot be the name of an application"
         remedy = "use up to 64 letters, digits and . _ -, a letter or digit first"
@@ -185,7 +185,7 @@ class Application:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What to know before a model is used."""
+        """Reasons not to trust a model."""
         warnings = []
         ours, best = self.convex.quality.r_squared, self._best_polynomial()
         behind = ours is not None and best is not None and best > ours + _WORSE
@@ -266,7 +266,7 @@ PAPER_SHARES = (0.05, 0.10, 0.25, 0.50, 0.75, 0.90, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveRow:
-    """Slowdown at one share; None where nothing was observed, or no spread is known."""
+    """Slowdown at one share; None where nothing was observed or there is no spread."""
 
     share: float
     observed: float | None

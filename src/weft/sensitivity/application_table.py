@@ -184,7 +184,7 @@ _LARGEST_BYTES = 64 * 2**20
 
 
 def default_directory() -> Path:
-    """Where the table is unless told otherwise: weft/apps in the user's data (XDG)."""
+    """The default table: weft/apps in the user's data directory (XDG)."""
     home = os.environ.get("XDG_DATA_HOME", "")
     # The specification: a relative path here is invalid and to be ignored.
     base = Path(home) if os.path.isabs(home) else Path.home() / ".local" / "share"
@@ -202,12 +202,12 @@ def read_application(path: str | Path) -> Application:
 
 @dataclass(frozen=True, slots=True)
 class AppTable:
-    """The applications in a directory, which need not exist before something is saved."""
+    """The applications in a directory, which is created by the first save."""
 
     directory: Path
 
     def names(self) -> tuple[str, ...]:
-        """Every application, damaged files too, in alphabetical order; other files are not ours."""
+        """Every application, damaged ones too, in alphabetical order; ignores other files."""
         with explain_file_errors(self.directory):
             if not self.directory.exists():
                 return ()
@@ -229,7 +229,7 @@ class AppTable:
         return application
 
     def all(self) -> tuple[list[Application], list[InputError]]:
-        """Every application that can be read, and what is wrong with each other file."""
+        """Every readable application, and the error of each other file."""
         applications, damaged = [], []
         for name in self.names():
             try:
@@ -271,7 +271,7 @@ class AppTable:
 
     @contextmanager
     def ensure_directory(self) -> Iterator[None]:
-        """The directory is there; what had to be made of it goes again if it stays empty."""
+        """Creates the directory; removes what it created if that stays empty."""
         folder = self.directory
         with explain_file_errors(folder):
             new = [directory for directory in (folder, *folder.parents) if not directory.exists()]
@@ -285,7 +285,7 @@ class AppTable:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
-        """Alone among those who save and remove; readers need no lock."""
+        """Excludes other writers; readers need no lock."""
         with explain_file_errors(self.directory):
             descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -44,7 +44,7 @@ class Place:
     capping: Callable[[], AbstractContextManager[Links]]
 
     def check_share(self, share: float) -> None:
-        """Refuses a share at which a link would have less than can be set."""
+        """Refuses a share below the smallest cap of the slowest link."""
         if share * self.slowest_bps < MIN_RATE_BPS:
             link = format_value(self.slowest_bps, "b/s")
             problem = f"{100 * share:g} % of a link of {link} is below 8 kb/s, the least cap"
@@ -75,12 +75,12 @@ def testbed_place(name: str, host: str | None) -> Iterator[Place]:
 
 
 def describe_testbed(name: str, node: str, wiring: Wiring) -> str:
-    """Where commands run, but for the rate of the hosts' links."""
+    """The testbed and host of a command, without the rate of the hosts' links."""
     return f"testbed {name}, command on {node}; {describe_network(wiring)}"
 
 
 def describe_network(wiring: Wiring) -> str:
-    """What tells one network from another on a line, but for the rate of its hosts' links."""
+    """What distinguishes networks, in one line, without the rate of the hosts' links."""
     shapes = {
         "one": "one switch",
         "two-hops": "two switches",
@@ -122,7 +122,7 @@ def interface_place(
 
 
 def find_interfaces(names: Sequence[str]) -> tuple[str, ...]:
-    """Each once; refuses those that this machine does not have."""
+    """Each interface once; refuses missing ones."""
     for name in names:
         with count_bytes(None, name):
             pass  # it is there
@@ -130,7 +130,7 @@ def find_interfaces(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read_speed_bps(names: Sequence[str]) -> float:
-    """What the interfaces say, where they say the same."""
+    """The speed of the interfaces, if they report the same."""
     speeds = {name: read_number(ROOT / "sys/class/net" / name / "speed") for name in names}
     distinct = set(speeds.values())
     if len(distinct) == 1 and (speed := distinct.pop()) is not None and speed > 0:

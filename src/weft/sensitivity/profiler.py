@@ -53,7 +53,7 @@ class FirstRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContent:
-    """What a log says."""
+    """The content of a log."""
 
     plan: Plan
     first: FirstRun | None = None
@@ -61,7 +61,7 @@ class LogContent:
 
 
 class RunLog:
-    """The log of one plan: begun, or gone on with if the file has one of the same plan."""
+    """The log of one plan: new, or resumed from a file of the same plan."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class RunLog:
 
     @property
     def plan(self) -> Plan:
-        """With the seed of the process that began it."""
+        """The plan, with the seed of the process that started the log."""
         return self.logged.plan
 
     def begin(self, first: FirstRun) -> None:
@@ -99,12 +99,12 @@ class RunLog:
 
 
 def _count_complete_bytes(path: Path) -> int:
-    """As far as lines are whole."""
+    """Length up to the last complete line."""
     return path.read_bytes().rfind(b"\n") + 1
 
 
 def _read_log(path: Path) -> LogContent | None:
-    """None where there is no log, or one that was cut short in its beginning."""
+    """None if there is no log, or one cut short before its first run."""
     if not path.exists():
         return None
     with explain_file_errors(path):
@@ -164,7 +164,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeForecast:
-    """How long a profile takes, the first run too: as expected, and bounds for any program."""
+    """Duration of a profile, first run included: expected, and bounds for any program."""
 
     runs: int
     expected_s: float
@@ -181,7 +181,7 @@ def profile_command(
     machine: Mapping[str, Plain],
     date: str,
 ) -> Application:
-    """Runs what the log lacks; the application, once its profile is complete."""
+    """Runs what the log lacks and fits the application."""
     first = log.logged.first or _run_first(log, run_at, tell, timeout_s)
     while (due := next_run(log.plan, log.logged.runs)) is not None:
         if due.because:
@@ -207,7 +207,7 @@ def _run_first(log: RunLog, run_at: RunAt, tell: Tell, timeout_s: float | None) 
 def read_first_run(
     plan: Plan, command_run: CommandRun, tell: Tell
 ) -> tuple[FirstRun, Estimate | None]:
-    """The first run, if it can be measured, and what its trace tells, if it does."""
+    """The first run, and the estimate from its trace if there is one; refuses short runs."""
     if command_run.completion_s < LEAST_S:
         problem = f"took {command_run.completion_s:.2g} s, too short to measure"
         raise InputError(plan.command[0], problem, f"give it work for {LEAST_S:g} s or more")
@@ -221,7 +221,7 @@ def read_first_run(
 
 
 def forecast_time(plan: Plan, first: FirstRun, estimated: Estimate | None) -> TimeForecast:
-    """The time of a profile of which only the first run has been made."""
+    """The duration of a profile, given its first run."""
     baseline_s = first.run.completion
     models = (
         (estimated.model, estimated.least, estimated.most)
@@ -236,13 +236,13 @@ def forecast_time(plan: Plan, first: FirstRun, estimated: Estimate | None) -> Ti
 
 
 def _bound_any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
-    """All of its time may be communication, or none; the former is what is expected."""
+    """Expected, least and most: all time is communication, none, all."""
     everything = Hinges(terms=((1.0, 1.0),), floor=floor)
     return everything, Hinges(terms=(), floor=floor), everything
 
 
 def remaining_s(log: RunLog) -> float | None:
-    """What the planned runs still take; None before the first run."""
+    """Time of the remaining planned runs; None before the first run."""
     first = log.logged.first
     return None if first is None else time_left_s(log.plan, log.logged.runs, _guess_time(first))
 
@@ -262,7 +262,7 @@ def _limit_s(first: FirstRun, share: float) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """As people say it: 40 s, 3 min 20 s, 2 h 5 min."""
+    """A duration such as 40 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -282,7 +282,7 @@ def _format_run(run: Run) -> str:
 
 
 def _format_bytes(run: Run) -> str:
-    """As far as it is known: a log from before they were counted apart has the sum alone."""
+    """By direction if known: older logs have only the sum."""
     sent, received = run.sent_bytes, run.received_bytes
     if sent is None or received is None:
         return format_value(run.bytes or 0, "B")

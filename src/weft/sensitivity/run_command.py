@@ -44,7 +44,7 @@ Counters = Callable[[], tuple[int, int]]  # bytes received and sent
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageSeries:
-    """A command from beginning to end, a row per moment."""
+    """Counters of a command over its run, one row per moment."""
 
     at_s: FloatArray
     received_bytes: FloatArray
@@ -61,7 +61,7 @@ def record_trace(
     network_pid: int | None = None,
     interval_s: float = INTERVAL_S,
 ) -> Trace:
-    """Watches a command from now to its end; its descendants count too."""
+    """Watches a command and its descendants until it ends."""
     pid = process.pid if network_pid is None else network_pid
     last = interface_bytes(interface, pid)
 
@@ -104,7 +104,7 @@ def _row(counters: Counters, times: TreeTimes) -> tuple[float, int, int, float, 
 
 
 class ProcessEnd:
-    """Tells the end of a process the moment it comes, and leaves it to be waited for."""
+    """Waits for the end of a process without reaping it."""
 
     def __init__(self, pid: int) -> None:
         self._handle = os.pidfd_open(pid)
@@ -118,7 +118,7 @@ class ProcessEnd:
         os.close(self._handle)
 
     def wait(self, until_s: float) -> bool:
-        """True once it has ended; False if it still runs when that time has come."""
+        """Whether it ended by that time; returns as soon as it does."""
         left_s = max(0.0, until_s - time.monotonic())
         return bool(self._poll.poll(1000 * left_s))
 
@@ -150,7 +150,7 @@ def computing_cores(duration_s: FloatArray, cpu_s: FloatArray) -> float:
 def interface_bytes(
     interface: str, pid: int, last: tuple[int, int] | None = None, root: Path = ROOT
 ) -> tuple[int, int]:
-    """Bytes received and sent by an interface, as the process sees it; `gone` once it has ended."""
+    """Bytes received and sent by an interface, as the process sees it; `last` once it has ended."""
     counters = bytes_by_interface(read_text(root / "proc" / str(pid) / "net" / "dev"))
     if interface in counters:
         return counters[interface]
@@ -197,7 +197,7 @@ class CommandRun:
 
 @contextmanager
 def count_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
-    """Bytes received and sent by an interface of a namespace (None: ours), as often as asked."""
+    """Bytes received and sent by an interface of a namespace (None: ours), read on each call."""
     # Whoever reads it later: it stays the namespace's in which it was opened.
     with namespaces.run_inside(namespace, _open_dev) as file:
         _read_dev(file, interface)
@@ -214,7 +214,7 @@ def _read_dev(file: io.FileIO, interface: str) -> tuple[int, int]:
 
 
 def _open_dev() -> io.FileIO:
-    """Without a buffer, which would give old counters again."""
+    """Unbuffered: a buffer would repeat old counters."""
     return open("/proc/thread-self/net/dev", "rb", buffering=0)
 
 
@@ -226,7 +226,7 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str) -> CommandRun:
-    """Runs it; fails with what it said last if its status is not 0, or if it takes longer."""
+    """Runs it; raises with its last line of stderr if it fails or exceeds the limit."""
     with tempfile.TemporaryFile() as stderr:
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
@@ -272,7 +272,7 @@ def _children_cpu_s() -> float:
 
 
 def _end(process: subprocess.Popen[bytes], times: TreeTimes) -> None:
-    """Ends the command if it runs, and what it has left running."""
+    """Kills the command if it runs, and everything it left running."""
     with ProcessEnd(process.pid) as ended:
         if not ended.wait(0):
             _signal(process.pid, signal.SIGTERM)
@@ -299,7 +299,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 def describe_failure(status: int, stderr: IO[bytes]) -> str:
-    """How a command failed, and what it said last."""
+    """How a command failed, and its last line of stderr."""
     how = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
     stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _SAID_BYTES))
     lines = stderr.read().decode(errors="replace").split("\n")

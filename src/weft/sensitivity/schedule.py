@@ -1,17 +1,17 @@
-"""What a profile runs next: in random order, and again what was outlying or contended.
+"""Which run of a profile comes next: shares in random order, then repeats of rejected runs.
 
-Pure: everything follows from the plan and the runs that have ended, so that an interrupted profile
-goes on as if it had not been. Each repetition runs every share once, in an order of its own.
+Pure: everything follows from the plan and the finished runs, so that an interrupted profile resumes
+as if it had not been interrupted. Each repetition runs every share once, in its own random order.
 
-A run is **contended** if its processes waited for a processor longer than is usual for this
-command, by over 5 % of its completion and a tenth of what is usual: its own processes may wait for
-each other, more at one share than at another, so that the greater of two is taken to be usual, the
-lower quartile of all runs and the least of its share. It is **outlying** if its completion is
-further from the median of its share than 10 % and three standard deviations (by the median absolute
-deviation); where the runs of the share that are not contended have a lower median, from theirs.
-Such runs are set aside, and further ones take their place, at most as many as were planned. Medians
-are the lower of the two middle values: what disturbs a run makes it slower. Entry points:
-`next_run`, `judged`, `left_s`. Units: seconds, bytes, bits per second; shares are fractions.
+A run is **contended** if its processes waited for a processor longer than usual for this command,
+by more than 5 % of its completion plus a tenth of what is usual. Processes of one command may wait
+for each other, more at one share than at another; so usual is the lower quartile of all runs or the
+least of the run's share, whichever is greater. A run is **outlying** if its completion is further
+from the median of its share than 10 % and than three standard deviations (by the median absolute
+deviation); if the share's uncontended runs have a lower median, theirs counts. Such runs are
+rejected and repeated, at most as often as planned. Medians are the lower of the two middle values,
+because disturbances only make runs slower. Entry points: `next_run`, `judge_runs`, `time_left_s`.
+Units: seconds, bytes, bits per second; shares are fractions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FEW = 3  # runs, before it is known what waiting is usual
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is profiled, and how. `place` says on what network it runs and what is capped."""
+    """What is profiled, and how. `place` names the network and the capped links."""
 
     name: str
     command: tuple[str, ...]
@@ -68,7 +68,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class DueRun:
-    """A run that is due; `because` is why it is, where it was not planned."""
+    """The next run; `because` is the reason if it was not planned."""
 
     share: float
     repetition: int
@@ -77,14 +77,14 @@ class DueRun:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """A run, and why it is set aside; "" where it counts."""
+    """A run, and why it is rejected; "" if it counts."""
 
     run: Run
     reason: str
 
 
 def next_run(plan: Plan, runs: Sequence[Run]) -> DueRun | None:
-    """What to run after these; None when the profile is complete."""
+    """The run after these; None when the profile is complete."""
     if len(runs) < len(plan.order):
         share = plan.order[len(runs)]
         return DueRun(share, _count_runs(runs, share))
@@ -115,7 +115,7 @@ def _needs_run(plan: Plan, judged: Sequence[JudgedRun], share: float) -> bool:
 
 
 def judge_runs(runs: Sequence[Run]) -> list[JudgedRun]:
-    """Every run, in order, with the reason to set it aside."""
+    """Every run, in order, with the reason to reject it."""
     usual = _usual_wait_ratio(runs)
     least = {
         run.share: min(_wait_ratio(other) for other in runs if other.share == run.share)
@@ -131,7 +131,7 @@ def judge_runs(runs: Sequence[Run]) -> list[JudgedRun]:
 
 
 def select_good_runs(runs: Sequence[Run]) -> list[Run]:
-    """The runs that count; of a share without a good one all do."""
+    """The runs that count; all runs of a share that has no good one."""
     judged = judge_runs(runs)
     good = {judged_run.run.share for judged_run in judged if not judged_run.reason}
     return [
@@ -142,7 +142,7 @@ def select_good_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _explain_outlier(run: Run, contended: Sequence[JudgedRun]) -> str:
-    """Of a run that is not contended; the others are judged by that alone."""
+    """Why an uncontended run is outlying; `contended` has all runs, judged by contention alone."""
     of_share = [other for other in contended if other.run.share == run.share]
     every = [other.run.completion for other in of_share]
     quiet = [other.run.completion for other in of_share if not other.reason]
@@ -158,18 +158,18 @@ def _explain_outlier(run: Run, contended: Sequence[JudgedRun]) -> str:
 
 
 def _usual_wait_ratio(runs: Sequence[Run]) -> float | None:
-    """Run delay per second of processor time; None where too few runs tell."""
+    """Usual run delay per second of processor time; None with too few runs."""
     ratios = sorted(ratio for run in runs if (ratio := _wait_ratio(run)) < inf)
     return ratios[(len(ratios) - 1) // 4] if len(ratios) >= _FEW else None
 
 
 def _wait_ratio(run: Run) -> float:
-    """Run delay per second of processor time; without bound where it was not observed."""
+    """Run delay per second of processor time; infinite if not observed."""
     return run.run_delay_s / run.cpu_s if run.run_delay_s is not None and run.cpu_s else inf
 
 
 def _explain_contention(run: Run, usual: float | None, least: float) -> str:
-    """`least` is of the runs at the same share; a run is alone there at first."""
+    """Why a run is contended; `least` is the least wait ratio of its share."""
     if usual is None or run.run_delay_s is None or run.cpu_s is None:
         return ""
     usual_s = max(usual, least) * run.cpu_s
@@ -187,7 +187,7 @@ def _format_run(run: Run) -> str:
 
 
 def time_left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
-    """What the planned runs that have not ended will take; `guess_s` is of a share not yet run."""
+    """Time of the remaining planned runs; `guess_s` estimates shares that have not run yet."""
     return sum(expected_s(share, runs, guess_s) for share in plan.order[len(runs) :])
 
 

@@ -83,7 +83,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Slowdown read off one run, the bounds that hold for any program, and where time went."""
+    """Slowdown estimated from one run, bounds that hold for any program, and where time went."""
 
     model: Hinges
     least: Hinges
@@ -187,7 +187,7 @@ def _link_time(trace: Trace) -> FloatArray:
 
 
 def _between_barriers(parts: _Intervals) -> Iterator[tuple[int, int]]:
-    """Ranges of intervals at whose end what is under way must have arrived."""
+    """Ranges of intervals at whose end all bytes in flight must have arrived."""
     waits = np.flatnonzero(parts.exposed > _BARRIER * parts.length)
     start = 0
     for end in (*(int(n) + 1 for n in waits), parts.length.size):

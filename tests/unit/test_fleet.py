@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import signal
 import socket
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
 
 import pytest
 
 from weft.errors import InputError
-from weft.fleet import Coordinator, HostLost, Invitation, join, local_fleet
+from weft.fleet import (
+    Coordinator,
+    Fleet,
+    HostCalls,
+    HostLost,
+    Invitation,
+    cluster,
+    join,
+    local_fleet,
+)
 from weft.fleet.cluster import Worker, _match_workers, choose, dask_fleet
-from weft.fleet.member import Join, Stopped, compare_clocks
-from weft.wire import PROTOCOL, SILENCE_S, encode
+from weft.fleet.member import FROM_COORDINATOR, Join, Member, Stopped, compare_clocks
+from weft.wire import PROTOCOL, SILENCE_S, connect, encode
 from weft.wire.handshake import Hello, Prove
 
 WAIT_S = 30.0
@@ -194,7 +207,8 @@ def test_a_host_that_is_not_of_the_step_is_refused_by_name() -> None:
 
 
 def test_the_shortest_round_trip_bounds_the_clock_s_offset_by_half_its_length() -> None:
-    assert compare_clocks([(900, 70), (100, 5), (500, -30)]) == (5, 50)
+    rounds = [(1000, 7000, 1900), (2000, 8055, 2100), (3000, 9000, 3500)]
+    assert compare_clocks(rounds) == (8055 - 2050, 50)
 
 
 def test_a_host_that_never_comes_is_named() -> None:
@@ -255,3 +269,207 @@ def test_what_is_no_address_of_a_scheduler_is_told_at_once(address: str) -> None
     refused = pytest.raises(InputError, match="not the address of a scheduler")
     with refused, dask_fleet(address, {}):
         pass
+
+
+# ---- What a host's call and its coordinator make of trouble -----------------------------------
+
+
+def _calls(coordinator: Coordinator, lost: dict[str, str] | None = None) -> HostCalls:
+    """Calls of hosts a and b that this test ends itself."""
+    fleet = Fleet(executors={}, addresses={}, coordinator="127.0.0.1", find_lost=lambda: lost or {})
+    return HostCalls(coordinator, fleet, {"a": Future(), "b": Future()})
+
+
+@pytest.fixture
+def coordinator() -> Iterator[Coordinator]:
+    with Coordinator(["a", "b"], "127.0.0.1") as opened:
+        yield opened
+
+
+def test_a_call_s_own_error_is_raised_where_its_report_is_awaited(coordinator: Coordinator) -> None:
+    calls = _calls(coordinator)
+    calls.calls["b"].set_exception(InputError("here", "wrong", "mend it"))
+    with pytest.raises(InputError, match="here: wrong; mend it"):
+        calls.gather("ready", WAIT_S)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BrokenProcessPool("x"), "b: its process has died"),
+        (Stopped("x"), r"b: it does not reach the coordinator \(x\)"),
+        (ConnectionRefusedError("x"), r"b: it does not reach the coordinator \(x\)"),
+    ],
+)
+def test_a_call_that_was_lost_names_its_host_and_the_reason(
+    coordinator: Coordinator, error: Exception, reason: str
+) -> None:
+    calls = _calls(coordinator)
+    calls.calls["b"].set_exception(error)
+    with pytest.raises(HostLost, match=reason):
+        calls.gather("ready", WAIT_S)
+
+
+def test_a_cancelled_call_is_a_lost_host(coordinator: Coordinator) -> None:
+    calls = _calls(coordinator)
+    calls.calls["a"].cancel()
+    with pytest.raises(HostLost, match="a: its worker cancelled the call"):
+        calls.gather("ready", WAIT_S)
+
+
+def test_a_host_lost_before_it_joined_is_named_by_the_fleet(coordinator: Coordinator) -> None:
+    with pytest.raises(HostLost, match="b: has left the cluster"):
+        _calls(coordinator, {"b": "has left the cluster"}).gather("ready", WAIT_S)
+
+
+def test_the_fleet_is_not_asked_once_all_have_joined(coordinator: Coordinator) -> None:
+    with join(coordinator.invitation("a")) as a, join(coordinator.invitation("b")) as b:
+        a.report("ready", 1)
+        b.report("ready", 2)
+        coordinator.gather("ready", WAIT_S)
+        calls = _calls(coordinator, {"b": "has left the cluster"})
+        with pytest.raises(HostLost, match="a: not done within"):
+            calls.gather("done", 0.5)
+
+
+def test_closing_ends_all_calls_and_names_those_that_do_not_end(coordinator: Coordinator) -> None:
+    with join(coordinator.invitation("a")) as a, join(coordinator.invitation("b")) as b:
+        a.report("ready")
+        b.report("ready")
+        coordinator.gather("ready", WAIT_S)
+        calls = _calls(coordinator)
+        calls.calls["a"].set_result(None)
+        assert calls.close(0.2) == ["b"]
+        assert a.ended.wait(WAIT_S)
+        assert b.ended.wait(WAIT_S)
+
+
+def test_lost_hosts_are_not_waited_for(coordinator: Coordinator) -> None:
+    with join(coordinator.invitation("a")) as a, join(coordinator.invitation("b")):
+        a.report("ready")
+    with pytest.raises(HostLost):
+        coordinator.gather("done", WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while len(coordinator.lost_members) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    began = time.monotonic()
+    assert _calls(coordinator).close(WAIT_S) == []
+    assert time.monotonic() - began < WAIT_S / 2
+
+
+def test_what_a_member_reported_before_it_left_counts(coordinator: Coordinator) -> None:
+    with join(coordinator.invitation("a")) as a, join(coordinator.invitation("b")) as b:
+        a.report("done", 1)
+        b.report("done", 2)
+        coordinator.gather("done", WAIT_S)
+    deadline = time.monotonic() + WAIT_S
+    while len(coordinator.lost_members) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert coordinator.gather("done", WAIT_S) == {"a": 1, "b": 2}
+
+
+def test_a_stranger_that_says_nothing_is_dropped(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weft.fleet.coordinator.SILENCE_S", 0.1)
+    invitation = coordinator.invitation("a")
+    with socket.create_connection((invitation.host, invitation.port), timeout=5) as stranger:
+        assert stranger.recv(1) == b""
+
+
+def _beat_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.wire.connection.SILENCE_S", 1.0)
+    for module in ("weft.wire.connection", "weft.fleet.coordinator"):
+        monkeypatch.setattr(f"{module}.BEAT_S", 0.05)
+
+
+def test_beats_keep_an_idle_member_and_its_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
+    _beat_fast(monkeypatch)
+    with Coordinator(["a"], "127.0.0.1") as coordinator, join(coordinator.invitation("a")) as a:
+        assert not a.ended.wait(2.5)
+        assert coordinator.lost_members == frozenset()
+
+
+def test_a_member_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    _beat_fast(monkeypatch)
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        at = coordinator.invitation("a")
+        sock = socket.create_connection((at.host, at.port), timeout=5)
+        connection = connect(sock, at.token.encode(), "coordinator", FROM_COORDINATOR)
+        with contextlib.closing(connection):
+            connection.send(Join("a"))
+            with pytest.raises(HostLost, match="a: no sign of life"):
+                coordinator.gather("ready", 10)
+
+
+def test_an_order_reaches_every_member_and_others_are_skipped(coordinator: Coordinator) -> None:
+    with join(coordinator.invitation("a")) as a, join(coordinator.invitation("b")) as b:
+        coordinator.announce("servers", {"x": 1})
+        coordinator.announce("go", 2)
+        assert a.wait_for("servers", WAIT_S) == {"x": 1}
+        assert [a.wait_for("go", WAIT_S), b.wait_for("go", WAIT_S)] == [2, 2]
+        with pytest.raises(Stopped, match=r"no 'step' from the coordinator in 0\.1 s"):
+            a.wait_for("step", 0.1)
+
+
+def test_a_stop_runs_the_callbacks_also_those_set_after_it(coordinator: Coordinator) -> None:
+    called: list[str] = []
+    with join(coordinator.invitation("a")) as a:
+        a.on_stop([lambda: called.append("before")])
+        coordinator.announce("stop")
+        with pytest.raises(Stopped, match="ended the step"):
+            a.wait_for("go", WAIT_S)
+        assert a.stopped.wait(WAIT_S)
+        assert not a.ended.is_set()
+        deadline = time.monotonic() + WAIT_S
+        while not called and time.monotonic() < deadline:
+            time.sleep(0.01)
+        a.on_stop([lambda: called.append("after")])
+        assert called == ["before", "after"]
+
+
+def _report_often(member: Member) -> None:
+    """The first frames after the end may still fit the kernel's buffer."""
+    for _ in range(100):
+        member.report("done", "x" * 100_000)
+
+
+def test_a_member_that_lost_its_coordinator_cannot_report() -> None:
+    with Coordinator(["a"], "127.0.0.1") as coordinator:
+        member = ExitStack()
+        joined = member.enter_context(join(coordinator.invitation("a")))
+    with member:
+        assert joined.ended.wait(WAIT_S)
+        with pytest.raises(Stopped, match="the coordinator is lost"):
+            _report_often(joined)
+
+
+def test_a_lost_host_survives_pickling() -> None:
+    lost = pickle.loads(pickle.dumps(HostLost("a", "gone")))
+    assert (lost.host, lost.reason, str(lost)) == ("a", "gone", "a: gone")
+
+
+class _Scheduler:
+    """What `_find_lost` reads of a Dask client."""
+
+    def __init__(self, last_seen: dict[str, float]) -> None:
+        self._last_seen = last_seen
+
+    def scheduler_info(self, n_workers: int) -> dict[str, object]:
+        assert n_workers == -1
+        return {"workers": {a: {"last_seen": s} for a, s in self._last_seen.items()}}
+
+
+def test_workers_that_left_or_are_silent_for_too_long_are_lost() -> None:
+    chosen = {f"h{n}": worker for n, worker in enumerate(WORKERS[:4])}
+    ages = {WORKERS[0]: 0.0, WORKERS[1]: cluster.SILENT_S, WORKERS[2]: cluster.SILENT_S + 0.5}
+    client = _Scheduler({worker.address: 1000.0 - age for worker, age in ages.items()})
+    lost = cluster._find_lost(client, chosen)
+    assert list(lost) == ["h2", "h3"]
+    assert lost["h2"].endswith("is silent")
+    assert lost["h3"].endswith("has left the cluster")
+
+
+def test_an_address_that_is_not_ours_cannot_coordinate() -> None:
+    with pytest.raises(InputError, match=r"coordinator address 192\.0\.2\.1: .*`coordinator`"):
+        Coordinator(["a"], "192.0.2.1")

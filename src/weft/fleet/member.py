@@ -140,13 +140,11 @@ class Member:
         self._connection.wake()
         self._thread.join()
 
-    def _time_round_trip(self) -> tuple[int, int]:
-        """(length of a round trip, coordinator's clock less ours)."""
-        start = time.monotonic_ns()
+    def _time_round_trip(self) -> tuple[int, int, int]:
+        """(our clock, the coordinator's, ours again)."""
+        start_ns = time.monotonic_ns()
         self._send(Clock(0))
-        coordinator_ns = self._await_clock()
-        end = time.monotonic_ns()
-        return end - start, coordinator_ns - (start + end) // 2
+        return start_ns, self._await_clock(), time.monotonic_ns()
 
     def _await_clock(self) -> int:
         try:
@@ -194,7 +192,7 @@ class Member:
             raise Stopped(f"the coordinator is lost: {error}") from error
 
 
-def compare_clocks(rounds: Iterable[tuple[int, int]]) -> tuple[int, int]:
+def compare_clocks(rounds: Iterable[tuple[int, int, int]]) -> tuple[int, int]:
     """(coordinator's clock less ours, bound of its error) by the shortest round trip."""
-    length, offset = min(rounds)
-    return offset, length // 2
+    start_ns, coordinator_ns, end_ns = min(rounds, key=lambda times: times[2] - times[0])
+    return coordinator_ns - (start_ns + end_ns) // 2, (end_ns - start_ns) // 2

@@ -87,13 +87,21 @@ def build_injected(seed: int) -> _core.Histogram:
     rng = np.random.default_rng(seed)
     due = np.linspace(0, EVERY_NS * 1e3, SAMPLES, endpoint=False)
     moving = 2e6 * WIRE_US + rng.exponential(1e6 * JITTER_US, (2, SAMPLES)).sum(axis=0)
-    moves = (EVERY_NS - STALL_NS) * 1e3  # at the start of each period; then the wire stands still
-    waits = np.where(due >= moves, EVERY_NS * 1e3 - due, 0.0)
-    meets = (due < moves) & (due + moving >= moves)
-    total = moving + waits + np.where(meets, STALL_NS * 1e3, 0.0)
     histogram = _core.Histogram()
-    histogram.record_many(total.astype(np.int64))
+    histogram.record_many(add_stalls(due, moving).astype(np.int64))
     return histogram
+
+
+def add_stalls(due_ps: NDArray[np.float64], moving_ps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round trips of messages due at these times of a period that move for so long.
+
+    The wire moves at the start of each period and then stands still. A message due during the stall
+    waits for its end; one that is on its way when the stall begins waits for all of it.
+    """
+    stall_start = (EVERY_NS - STALL_NS) * 1e3
+    waits = np.where(due_ps >= stall_start, EVERY_NS * 1e3 - due_ps, 0.0)
+    is_met = (due_ps < stall_start) & (due_ps + moving_ps >= stall_start)
+    return moving_ps + waits + np.where(is_met, STALL_NS * 1e3, 0.0)
 
 
 def draw_omission(ax: Axes, omission: Omission) -> None:

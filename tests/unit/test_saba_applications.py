@@ -21,11 +21,17 @@ from weft.sensitivity.application_table import AppTable
 from weft.sensitivity.model import Hinges
 from weft.studies import Result, run_study
 from weft.studies.observation import Unavailable
-from weft.studies.saba import OF_APPLICATIONS
-from weft.studies.saba.changed_conditions import CONVEX, PAPER, assess_change, fig4_5, fig4_6
+from weft.studies.saba import BUILDERS
+from weft.studies.saba.changed_conditions import (
+    CONVEX,
+    PAPER,
+    assess_change,
+    build_fig4_5,
+    build_fig4_6,
+)
 from weft.studies.saba.cohort import Cohort, user_cohort
-from weft.studies.saba.completion_times import fig3_3, least_utilisation
-from weft.studies.saba.pair import fig3_2
+from weft.studies.saba.completion_times import build_fig3_3, least_utilisation
+from weft.studies.saba.pair import build_fig3_2
 from weft.studies.saba.recorded_coruns import (
     CoRun,
     gain_name,
@@ -33,7 +39,7 @@ from weft.studies.saba.recorded_coruns import (
     judge_losses,
     prediction_name,
 )
-from weft.studies.saba.slowdown_figure import fig3_1
+from weft.studies.saba.slowdown_figure import build_fig3_1
 from weft.studies.saba.stated_values import TIMED, find_times, split_times
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 1.0)
@@ -100,7 +106,7 @@ def test_computing_and_sending_take_the_stated_times(workload: str) -> None:
 
 
 def test_times_of_one_section_predict_slowdowns_of_another() -> None:
-    result = run_study(fig3_3((cohort(),)))
+    result = run_study(build_fig3_3((cohort(),)))
     predicted = {
         row.observation.setting: row for row in result.compared if row.observation.predicted
     }
@@ -115,7 +121,7 @@ def test_times_of_one_section_predict_slowdowns_of_another() -> None:
 
 
 def test_the_pair_is_predicted_from_what_is_stated_of_each_alone() -> None:
-    result = run_study(fig3_2((cohort(),), ()))
+    result = run_study(build_fig3_2((cohort(),), ()))
     assert [row.published for row in result.compared][:6] == [2.03, 1.13, 1.58, 1.41, 1.16, 1.28]
     errors = [abs(row.ours / row.published - 1) for row in result.compared if row.published]
     assert max(errors) < 0.15
@@ -127,7 +133,7 @@ def test_the_split_of_a_pair_that_waits_is_by_the_roots_of_what_it_sends() -> No
     """Minimising c1/b + c2/(1 − b) gives b = √c1 / (√c1 + √c2)."""
     c = [split_times(w).model.terms[0][1] for w in TIMED]
     expected = 100 * np.sqrt(c[0]) / np.sqrt(c).sum()
-    result = run_study(fig3_2((cohort(),), ()))
+    result = run_study(build_fig3_2((cohort(),), ()))
     setting = "LR and TS, from times, weft's split"
     found = ours(result, setting, "share of the link of LR")
     assert found == pytest.approx(expected, abs=0.1)
@@ -138,7 +144,7 @@ def test_the_split_of_a_pair_that_waits_is_by_the_roots_of_what_it_sends() -> No
 
 
 def test_slowdowns_and_their_spread_are_those_of_the_runs(three: Cohort) -> None:
-    result = run_study(fig3_1((three,)))
+    result = run_study(build_fig3_1((three,)))
     assert ours(result, "waits (own), 25 %", "slowdown") == pytest.approx(1 + 0.8 * 3)
     assert ours(result, "hides (own), 75 %", "slowdown") == pytest.approx(1.0)
     assert ours(result, "all (own), 25 %, most", "slowdown") == pytest.approx(3.4)
@@ -154,19 +160,19 @@ def test_slowdowns_and_their_spread_are_those_of_the_runs(three: Cohort) -> None
 
 def test_a_cohort_of_equals_does_not_meet_the_claims() -> None:
     alike = cohort(application("a", ((1.0, 0.8),)), application("b", ((1.0, 0.79),)))
-    result = run_study(fig3_1((alike,)))
+    result = run_study(build_fig3_1((alike,)))
     assert words(result, alike.system) == ["does not hold", "does not hold"]
 
 
 def test_a_share_that_was_not_profiled_is_left_out() -> None:
     other = cohort(application("a", ((1.0, 0.8),), (0.5, 1.0)), application("b", ()))
-    result = run_study(fig3_1((other,)))
+    result = run_study(build_fig3_1((other,)))
     settings = {row.observation.setting for row in result.rows}
     assert settings == {"b (own), 75 %", "b (own), 25 %"}
 
 
 def test_the_pair_of_a_cohort_is_its_most_and_its_least_sensitive(three: Cohort) -> None:
-    result = run_study(fig3_2((three,), ()))
+    result = run_study(build_fig3_2((three,), ()))
     pair = "waits and computes, max-min"
     assert ours(result, pair, "waits") == pytest.approx(1.8, abs=0.01)
     assert ours(result, pair, "computes") == pytest.approx(1.0)
@@ -194,7 +200,7 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
     outcome = compute_outcome(plan.names, ways, records)
     assert outcome is not None
     pair = CoRun(outcome=outcome)
-    result = run_study(fig3_2((cohort(),), (pair,)))
+    result = run_study(build_fig3_2((cohort(),), (pair,)))
     assert ours(result, "a and b", "mean slowdown, equal queues") == pytest.approx(2, rel=0.02)
     assert ours(result, "a and b", "mean slowdown, weft") == pytest.approx(1, rel=0.02)
     assert ours(result, "a and b", gain_name(WEFT)) == pytest.approx(50, rel=0.02)
@@ -224,7 +230,7 @@ def test_what_ran_together_is_compared_with_what_was_predicted() -> None:
 
 
 def test_processor_time_and_traffic_are_told_beside_completion(three: Cohort) -> None:
-    result = run_study(fig3_3((three,)))
+    result = run_study(build_fig3_3((three,)))
     assert ours(result, "waits (own), 25 %", "completion time") == pytest.approx(34)
     assert ours(result, "waits (own), 25 %", "processor time") == pytest.approx(5)
     assert least_utilisation(three.applications["waits"]) == pytest.approx(0.15, rel=1e-6)
@@ -243,7 +249,7 @@ def test_variants_are_named_after_what_they_change(three: Cohort) -> None:
 
 
 def test_r_squared_after_a_change_is_of_the_old_model_on_the_new_samples(three: Cohort) -> None:
-    result = run_study(fig4_5((three,)))
+    result = run_study(build_fig4_5((three,)))
     b = np.repeat(SHARES, 2)
     before, after = 1 + 0.8 * (1 / b - 1), 1 + 0.5 * (1 / b - 1)
     expected = 1 - ((after - before) ** 2).sum() / ((after - after.mean()) ** 2).sum()
@@ -262,7 +268,7 @@ def test_most_and_least_impact_are_the_falls_of_r_squared() -> None:
         application("waits", ((1.0, 0.8),)),
         application("waits.data-4", ((1.0, 0.6),)),
     )
-    result = run_study(fig4_5((several,)))
+    result = run_study(build_fig4_5((several,)))
     after = {name: ours(result, f"{name} (own), 4 × data", PAPER) for name in ("curved", "waits")}
     before = {name: ours(result, f"{name} (own), as profiled", PAPER) for name in after}
     falls = {name: before[name] - after[name] for name in after}
@@ -277,7 +283,7 @@ def test_most_and_least_impact_are_the_falls_of_r_squared() -> None:
 
 
 def test_a_change_that_changes_nothing_costs_nothing(three: Cohort) -> None:
-    result = run_study(fig4_6((three,)))
+    result = run_study(build_fig4_6((three,)))
     for quantity in (PAPER, CONVEX):
         same = ours(result, "waits (own), as profiled", quantity)
         assert ours(result, "waits (own), 0.5 × nodes", quantity) == pytest.approx(same)
@@ -290,9 +296,9 @@ def test_shares_below_the_floor_of_the_model_are_not_asked_of_it() -> None:
     assert assess_change(base, after)[CONVEX] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", OF_APPLICATIONS)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_every_panel_of_a_cohort_names_its_axes(name: str, three: Cohort) -> None:
-    study = OF_APPLICATIONS[name]((three,))
+    study = BUILDERS[name]((three,))
     result = run_study(study)
     assert study.panels
     for panel in study.panels:
@@ -301,10 +307,10 @@ def test_every_panel_of_a_cohort_names_its_axes(name: str, three: Cohort) -> Non
         assert ax.get_ylabel()
 
 
-@pytest.mark.parametrize("name", OF_APPLICATIONS)
+@pytest.mark.parametrize("name", BUILDERS)
 def test_one_flat_application_or_none_is_no_error(name: str) -> None:
     for few in (cohort(), cohort(application("flat", ()))):
-        run_study(OF_APPLICATIONS[name]((few,)))
+        run_study(BUILDERS[name]((few,)))
 
 
 # ---- The command --------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from weft.plot.style import figure
 from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
 from weft.studies.observation import judge, quantile_in
-from weft.studies.saba.calculation_time import fig4_19
+from weft.studies.saba.calculation_time import build_fig4_19
 from weft.studies.saba.scenarios import KINDS, PortMap
 
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return run_study(fig4_19(scenarios=2))
+    return run_study(build_fig4_19(scenarios=2))
 
 
 def test_published_times_stand_beside_ours_and_are_not_judged(result: Result) -> None:
@@ -48,7 +48,7 @@ def test_degrees_are_in_order_if_the_intervals_of_their_medians_are(
             for kind, start in zip(KINDS, starts_ms, strict=False)
         }
     )
-    (claim,) = fig4_19(scenarios=20).claims
+    (claim,) = build_fig4_19(scenarios=20).claims
     assert judge(claim, {"1,000 applications": record}).word == word
 
 
@@ -78,7 +78,7 @@ def times(by_kind: dict[str, list[int]]) -> Record:
 
 
 def test_the_panel_names_its_axes(result: Result) -> None:
-    (panel,) = fig4_19(scenarios=2).panels
+    (panel,) = build_fig4_19(scenarios=2).panels
     (ax,) = figure(lambda ax: panel(ax, result)).axes
     assert ax.get_xlabel()
     assert ax.get_ylabel()

@@ -12,7 +12,7 @@ from weft.studies.efa import EFA
 from weft.studies.fdr import FDR
 from weft.studies.ib2016 import IB2016
 from weft.studies.rperf import RPERF
-from weft.studies.saba import OF_APPLICATIONS, SABA
+from weft.studies.saba import BUILDERS, SABA
 from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.study import Study
 
@@ -30,9 +30,9 @@ def find_studies(names: Sequence[str]) -> list[Study]:
 
 def takes_applications(study: Study) -> bool:
     """Whether the study shows profiled applications, to which a user's can be added."""
-    return study.name in OF_APPLICATIONS
+    return study.name in BUILDERS
 
 
 def with_applications(study: Study, cohort: Cohort) -> Study:
     """The study with a user's applications beside those recorded in the project."""
-    return OF_APPLICATIONS[study.name]((project_cohort(), cohort))
+    return BUILDERS[study.name]((project_cohort(), cohort))

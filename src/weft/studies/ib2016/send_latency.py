@@ -1,12 +1,18 @@
-"""InfiniBand benchmarks 2016, Tables 2 to 4: latency of Send over RC, UC and UD, SDR to FDR.
+"""InfiniBand benchmarks 2016, Tables 1 to 4: link rates; latency of Send over RC, UC and UD.
 
-Ours is the latency model, one parameter set for all rows of a transport.
+Table 1, signal and data rates by speed and width, is computed. Beside Tables 2 to 4, SDR to FDR,
+stands the latency model, one parameter set for all rows of a transport.
+Entry points: `TABLE1` to `TABLE4`. Units: Gb/s, us, bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
+from weft.fabric import LinkRate
+from weft.model.fit import FloatArray
 from weft.model.link import data_rate_gbps
 from weft.studies.calibrated.latency_fits import LATENCY, Service, latency_fit
 from weft.studies.observation import Claim, Records, Verdict
@@ -21,6 +27,53 @@ from weft.studies.tabulated import (
     table_panel,
     value_at,
 )
+
+# ---- Table 1 ----------------------------------------------------------------------------------
+
+LINK_SPEEDS = ("SDR", "DDR", "QDR", "FDR", "EDR")
+LINE_CODES = "line codes of the InfiniBand specification"
+TWO_DIGITS = 5e-4  # the paper gives two digits after the point: 13.64 is off by 3 in 10,000
+RATES = find_table("ib2016-table1")
+
+
+def _rate_curve(speed: str, rate: str) -> Curve:
+    def predict(widths: FloatArray) -> FloatArray:
+        links = [LinkRate(speed, int(width)) for width in widths]
+        return np.array([link.data_bps if rate == "data" else link.signal_bps for link in links])
+
+    return curve(
+        RATES,
+        f"{speed}_{rate}_gbps",
+        x="width",
+        label=f"{speed}, {rate} rate",
+        predict=lambda widths: predict(widths) / 1e9,
+        quantity=f"{rate} rate",
+        unit="Gb/s",
+        system=LINE_CODES,
+        tolerance=TWO_DIGITS,
+        kind="rate",
+        predicted=True,
+        x_text=lambda width: f"{width:g}X",
+    )
+
+
+_DATA = tuple(_rate_curve(speed, "data") for speed in LINK_SPEEDS)
+_SIGNAL = tuple(_rate_curve(speed, "signal") for speed in LINK_SPEEDS)
+
+TABLE1 = Study(
+    name="ib2016-table1",
+    title="Signal and data rates of InfiniBand links",
+    paper=IB2016_PAPER,
+    place="Table 1",
+    system=LINE_CODES,
+    points=points_of((*_SIGNAL, *_DATA)),
+    observations=observations_of((*_SIGNAL, *_DATA)),
+    panels=(table_panel(_DATA, "lanes", "data rate (Gb/s)"),),
+    notes=RATES.notes,
+)
+
+
+# ---- Tables 2 to 4 ----------------------------------------------------------------------------
 
 SIGNAL_RATES = ("SDR", "DDR", "QDR", "FDR")
 TABLES: dict[Service, str] = {"rc": "ib2016-table2", "uc": "ib2016-table3", "ud": "ib2016-table4"}

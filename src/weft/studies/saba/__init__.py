@@ -1,6 +1,6 @@
 """The studies of the Saba thesis, in its order, and those that show a user's applications too.
 
-Entry points: `SABA`, `OF_APPLICATIONS`.
+Entry points: `SABA`, `BUILDERS`.
 """
 
 from __future__ import annotations
@@ -8,36 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from weft.studies.saba.calculation_time import FIG4_19
-from weft.studies.saba.changed_conditions import FIG4_5, FIG4_6, fig4_5, fig4_6
+from weft.studies.saba.changed_conditions import FIG4_5, FIG4_6, build_fig4_5, build_fig4_6
 from weft.studies.saba.cohort import Cohort
-from weft.studies.saba.completion_times import FIG3_3, fig3_3
+from weft.studies.saba.completion_times import FIG3_3, build_fig3_3
 from weft.studies.saba.degree import FIG4_3
-from weft.studies.saba.levels import FIG4_7, FIG4_8, FIG4_9, fig4_7
-from weft.studies.saba.pair import FIG3_2, fig3_2
-from weft.studies.saba.r_squared import FIG4_4, fig4_4
-from weft.studies.saba.slowdown_figure import FIG3_1, fig3_1
+from weft.studies.saba.levels import FIG4_7, FIG4_8, FIG4_9, build_fig4_7
+from weft.studies.saba.pair import FIG3_2, build_fig3_2
+from weft.studies.saba.r_squared import FIG4_4, build_fig4_4
+from weft.studies.saba.slowdown_figure import FIG3_1, build_fig3_1
 from weft.studies.study import Study
 
-SABA: tuple[Study, ...] = (
-    FIG3_1,
-    FIG3_2,
-    FIG3_3,
-    FIG4_3,
-    FIG4_4,
-    FIG4_5,
-    FIG4_6,
-    FIG4_7,
-    FIG4_8,
-    FIG4_9,
-    FIG4_19,
-)
+_CHAPTER_3 = (FIG3_1, FIG3_2, FIG3_3)
+_CHAPTER_4 = (FIG4_3, FIG4_4, FIG4_5, FIG4_6, FIG4_7, FIG4_8, FIG4_9, FIG4_19)
+SABA: tuple[Study, ...] = (*_CHAPTER_3, *_CHAPTER_4)
 
-OF_APPLICATIONS: Mapping[str, Callable[[Sequence[Cohort]], Study]] = {
-    FIG3_1.name: fig3_1,
-    FIG3_2.name: fig3_2,
-    FIG3_3.name: fig3_3,
-    FIG4_4.name: fig4_4,
-    FIG4_5.name: fig4_5,
-    FIG4_6.name: fig4_6,
-    FIG4_7.name: fig4_7,
+BUILDERS: Mapping[str, Callable[[Sequence[Cohort]], Study]] = {
+    FIG3_1.name: build_fig3_1,
+    FIG3_2.name: build_fig3_2,
+    FIG3_3.name: build_fig3_3,
+    FIG4_4.name: build_fig4_4,
+    FIG4_5.name: build_fig4_5,
+    FIG4_6.name: build_fig4_6,
+    FIG4_7.name: build_fig4_7,
 }

@@ -2,7 +2,7 @@
 
 Timed is the split of every port of the papers' fabric, given which applications use it, on one
 core, as CPU time of the thread. The published times are of another machine and of SciPy's solver:
-they stand beside ours and are not judged. Entry points: `FIG4_19`, `fig4_19`.
+they stand beside ours and are not judged. Entry points: `FIG4_19`, `build_fig4_19`.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _draw(ax: Axes, result: Result) -> None:
     legend(ax)
 
 
-def fig4_19(scenarios: int) -> Study:
+def build_fig4_19(scenarios: int) -> Study:
     """The study with so many random scenarios of each size."""
     return Study(
         name="saba-fig4.19",
@@ -170,4 +170,4 @@ def fig4_19(scenarios: int) -> Study:
     )
 
 
-FIG4_19 = fig4_19(SCENARIOS)
+FIG4_19 = build_fig4_19(SCENARIOS)

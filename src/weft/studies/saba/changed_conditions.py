@@ -1,8 +1,8 @@
 """Saba, Figs. 4.5 and 4.6: a model made with one amount of data, or nodes, used with another.
 
 The model is of an application as it was profiled; R² is that of this model on the samples of the
-same application, profiled again after the change. Entry points: `FIG4_5`, `FIG4_6`, `fig4_5`,
-`fig4_6`.
+same application, profiled again after the change. Entry points: `FIG4_5`, `FIG4_6`, `build_fig4_5`,
+`build_fig4_6`.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ def _draw(
     return draw
 
 
-def fig4_5(cohorts: Sequence[Cohort]) -> Study:
+def build_fig4_5(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
     marks = {
         w: list(zip(DATA.column("dataset_factor"), DATA.column(f"{w}_r2"), strict=True))
@@ -296,7 +296,7 @@ def fig4_5(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-def fig4_6(cohorts: Sequence[Cohort]) -> Study:
+def build_fig4_6(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
     marks = {"NW, the least": [(float(x), float(y)) for x, y in NODES.rows]}
     return _change_study(
@@ -347,4 +347,4 @@ NOTES = (
     f"Applications that the least share slows by less than {100 * (NOTICED - 1):.0f} % are told "
     "and not judged: R² is then about noise. Published values are of other workloads.",
 )
-FIG4_5, FIG4_6 = fig4_5((project_cohort(),)), fig4_6((project_cohort(),))
+FIG4_5, FIG4_6 = build_fig4_5((project_cohort(),)), build_fig4_6((project_cohort(),))

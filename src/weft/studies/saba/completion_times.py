@@ -2,7 +2,7 @@
 
 The thesis states four completion times. Taken as computing and sending apart (`split_times`) they
 predict slowdowns that it states elsewhere. Beside them the times of profiled applications, and how
-long they computed. Entry points: `FIG3_3`, `fig3_3`.
+long they computed. Entry points: `FIG3_3`, `build_fig3_3`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from weft.studies.saba.stated_values import (
     find_samples,
     find_slowdowns,
     find_times,
+    format_share,
     split_times,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
@@ -56,10 +57,6 @@ REASONS = {
     ("LR", 0.10): "Time spent on sending grows by 2.5 from 25 % to 10 %; the stated samples of LR "
     "grow by 1.3, which neither computing nor sending does.",
 }
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
 
 
 # ---- The stated times -------------------------------------------------------------------------
@@ -105,7 +102,7 @@ def _model_row(
     predicted: bool,
 ) -> Observation:
     return Observation(
-        setting=f"{workload}, {_percent(share)}",
+        setting=f"{workload}, {format_share(share)}",
         quantity=quantity,
         unit=unit,
         kind="value",
@@ -132,7 +129,7 @@ def _model_rows(workload: str) -> list[Observation]:
         ),
         *(
             Observation(
-                setting=f"{workload}, {_percent(1)}",
+                setting=f"{workload}, {format_share(1)}",
                 quantity=quantity,
                 unit=unit,
                 kind="value",
@@ -168,7 +165,7 @@ def _cohort_rows(cohort: Cohort) -> list[Observation]:
     rows = [
         cohort_row(
             cohort,
-            f"{cohort.setting(app.name)}, {_percent(share)}",
+            f"{cohort.setting(app.name)}, {format_share(share)}",
             quantity,
             lambda records, a=app, s=share, q=quantity: mean_at(  # type: ignore[misc]
                 records[cohort.setting(a.name)], q, s
@@ -248,7 +245,7 @@ def _judge_traffic(cohort: Cohort) -> Callable[[Records], Verdict]:
             hidden += [app.name] * (busy > 0.1 and slowdown - 1 < 0.5 * busy * (1 / LOW - 1))
         if not texts:
             raise Unavailable("no bytes were recorded")
-        head = f"use of the link alone, at least, and slowdown with {_percent(LOW)}"
+        head = f"use of the link alone, at least, and slowdown with {format_share(LOW)}"
         evidence = f"{head}: {'; '.join(texts)}"
         return Verdict(holds=bool(hidden), evidence=evidence)
 
@@ -310,7 +307,7 @@ def _draw_parts(ax: Axes, result: Result) -> None:
         )
         label = "published" if first else "_"
         draw_published(ax, [(n, find_times(workload)[share])], label)
-    ax.set_xticks(range(len(bars)), [f"{w}, {_percent(share)}" for w, share in bars])
+    ax.set_xticks(range(len(bars)), [f"{w}, {format_share(share)}" for w, share in bars])
     ax.set_xlabel("workload and share of the link")
     ax.set_ylabel("completion time (s)")
     legend(ax)
@@ -327,7 +324,7 @@ def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
                 [mean_at(record, COMPLETION, share) for record in records],
                 width=0.37,
                 color=COLOURS[number],
-                label=f"completion, {_percent(share)}",
+                label=f"completion, {format_share(share)}",
             )
             cpu = [
                 (at, mean_at(record, CPU, share))
@@ -353,7 +350,7 @@ def _draw_cohort(cohort: Cohort) -> Callable[[Axes, Result], None]:
     return draw
 
 
-def fig3_3(cohorts: Sequence[Cohort]) -> Study:
+def build_fig3_3(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated times."""
     present = [cohort for cohort in cohorts if select_timed(cohort)]
     return Study(
@@ -391,4 +388,4 @@ def fig3_3(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_3 = fig3_3((project_cohort(),))
+FIG3_3 = build_fig3_3((project_cohort(),))

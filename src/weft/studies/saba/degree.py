@@ -18,7 +18,7 @@ from weft.sensitivity.model import Sensitivity
 from weft.studies.observation import Claim, Observation, Records, Verdict
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
-from weft.studies.saba.stated_values import WORKLOADS, find_samples
+from weft.studies.saba.stated_values import WORKLOADS, find_samples, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, draw_published, value_at
 
@@ -46,10 +46,6 @@ def fit_model(model: str, samples: Sequence[Sample]) -> Sensitivity:
     return fit_convex(samples) if model == CONVEX else fit_polynomial(samples, int(model[-1]))
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
-
-
 # ---- Figure 4.3 -------------------------------------------------------------------------------
 
 
@@ -68,7 +64,7 @@ def _curve(workload: str, model: str) -> Point:
 def _sample_row(workload: str, model: str, sample: Sample) -> Observation:
     point = f"{workload}, {model}"
     return Observation(
-        setting=f"{point}, {_percent(sample.share)}",
+        setting=f"{point}, {format_share(sample.share)}",
         quantity=SLOWDOWN,
         unit="1",
         kind="value",

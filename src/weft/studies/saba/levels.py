@@ -3,7 +3,7 @@
 Fig. 4.7, K-means on the coefficients of models, is judged on the workloads whose slowdown the text
 states, and shown for profiled applications. The coordinates of Figs. 4.8 and 4.9 are only in the
 picture; ours are eight applications of known sensitivity, and what is judged is what the text says
-of the method. Entry points: `FIG4_7`, `fig4_7`, `FIG4_8`, `FIG4_9`.
+of the method. Entry points: `FIG4_7`, `build_fig4_7`, `FIG4_8`, `FIG4_9`.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARE = 0.25
-GROUPS = find_table("saba-fig4-7")
+GROUP_TABLE = find_table("saba-fig4-7")
 LINES = "lines through the stated slowdowns at 25 and 100 %"
 MAPPED = "workloads with a stated slowdown"
-FIGURE_LEVELS = int(max(GROUPS.column("level")))
+FIGURE_LEVELS = int(max(GROUP_TABLE.column("level")))
 
 
 def _group(workload: str) -> int:
-    return int(GROUPS.column("level")[GROUPS.cells("workload").index(workload)])
+    return int(GROUP_TABLE.column("level")[GROUP_TABLE.cells("workload").index(workload)])
 
 
 @cache
@@ -76,7 +76,9 @@ def _judge_groups(records: Records) -> Verdict:
 
 
 def _judge_three_levels(_: Records) -> Verdict:
-    unknown = [str(name) for name in GROUPS.cells("workload") if name not in fit_stated_lines()]
+    unknown = [
+        str(name) for name in GROUP_TABLE.cells("workload") if name not in fit_stated_lines()
+    ]
     evidence = f"no slowdown or coefficient of {', '.join(unknown)} is stated"
     return Verdict(holds=None, evidence=evidence)
 
@@ -162,14 +164,14 @@ def _cohort_claim(mapped: MappedCohort) -> Claim:
     return Claim(
         statement="K-means on the coefficients of first-degree models groups applications by their "
         f"sensitivity to bandwidth ({FIGURE_LEVELS} levels).",
-        place=GROUPS.place,
+        place=GROUP_TABLE.place,
         source="model",
         system=mapped.system,
         judge=_judge_cohort(mapped),
     )
 
 
-def fig4_7(cohorts: Sequence[Cohort]) -> Study:
+def build_fig4_7(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated workloads."""
     mapped = [
         mapped_cohort for mapped_cohort in map(_map_cohort, cohorts) if mapped_cohort is not None
@@ -194,14 +196,14 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
             Claim(
                 statement="TS, PR and SQL get one level and LR another, by the coefficients of "
                 "their first-degree models.",
-                place=GROUPS.place,
+                place=GROUP_TABLE.place,
                 source="model",
                 system=LINES,
                 judge=_judge_groups,
             ),
             Claim(
                 statement="With three levels: TS, WC, PR, SQL; SVM, NI, NW; LR, RF, GBT.",
-                place=GROUPS.place,
+                place=GROUP_TABLE.place,
                 source="model",
                 system=LINES,
                 judge=_judge_three_levels,
@@ -221,7 +223,7 @@ def fig4_7(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG4_7 = fig4_7((project_cohort(),))
+FIG4_7 = build_fig4_7((project_cohort(),))
 
 
 STEP, CLUSTERS = "step of the hierarchy", "clusters"

@@ -4,7 +4,7 @@ Each is predicted by a model of it alone, at the share of the link that the sche
 allocator is asked for its own split. Models of LR and TS come from what other sections state:
 samples (Figs. 4.3, 3.1), or completion times (Fig. 3.3). Beside them the same for the most and the
 least sensitive of the applications profiled here, and what ran together here (`recorded_coruns`).
-Entry points: `FIG3_2`, `fig3_2`.
+Entry points: `FIG3_2`, `build_fig3_2`.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _describe_lending(_: Result) -> tuple[str, ...]:
     )
 
 
-def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> Study:
+def build_fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> Study:
     """The study, with a pair of each set of applications and what ran together here."""
     measured = project_coruns() if coruns is None else coruns
     cohort_pairs = [pair for pair in map(choose_pair, cohorts) if pair is not None]
@@ -289,4 +289,4 @@ def fig3_2(cohorts: Sequence[Cohort], coruns: Sequence[CoRun] | None = None) -> 
     )
 
 
-FIG3_2 = fig3_2((project_cohort(),))
+FIG3_2 = build_fig3_2((project_cohort(),))

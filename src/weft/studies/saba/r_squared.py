@@ -1,7 +1,7 @@
 """Saba, Fig. 4.4: R² of sensitivity models by degree of the polynomial.
 
 Of the samples that the text states, of seven that agree with its R², and of the applications
-profiled here. Entry points: `FIG4_4`, `fig4_4`.
+profiled here. Entry points: `FIG4_4`, `build_fig4_4`.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def _claims(cohorts: Sequence[Cohort]) -> tuple[Claim, ...]:
     )
 
 
-def fig4_4(cohorts: Sequence[Cohort]) -> Study:
+def build_fig4_4(cohorts: Sequence[Cohort]) -> Study:
     """The study, with these sets of applications beside the stated samples."""
     return Study(
         name="saba-fig4.4",
@@ -278,4 +278,4 @@ def fig4_4(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG4_4 = fig4_4((project_cohort(),))
+FIG4_4 = build_fig4_4((project_cohort(),))

@@ -1,7 +1,7 @@
 """Saba, Fig. 3.1: slowdown with 75 % and 25 % of the link, its workloads and applications here.
 
 Other applications on other links: values stand side by side, and what is judged is what the thesis
-says of them all. Entry points: `FIG3_1`, `fig3_1`.
+says of them all. Entry points: `FIG3_1`, `build_fig3_1`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.studies.saba.cohort import (
     mean_at,
     project_cohort,
 )
-from weft.studies.saba.stated_values import find_slowdowns
+from weft.studies.saba.stated_values import find_slowdowns, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, draw_published
 
@@ -35,10 +35,6 @@ HIGH, LOW = 0.75, 0.25
 APART, NOTICED, UNNOTICED = 2.0, 1.10, 1.05
 
 Summary = Callable[[list[float]], float]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
 
 
 def _all_at(cohort: Cohort, records: Records, share: float) -> list[float]:
@@ -69,7 +65,7 @@ def _spread_rows(cohort: Cohort) -> list[Observation]:
     return [
         _row(
             cohort,
-            f"all{cohort.mark}, {_percent(LOW)}, {name}",
+            f"all{cohort.mark}, {format_share(LOW)}, {name}",
             lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
             theirs,
         )
@@ -82,7 +78,7 @@ def _application_rows(cohort: Cohort) -> list[Observation]:
     return [
         _row(
             cohort,
-            f"{cohort.setting(name)}, {_percent(share)}",
+            f"{cohort.setting(name)}, {format_share(share)}",
             lambda records, n=name, s=share: mean_at(  # type: ignore[misc]
                 records[cohort.setting(n)], SLOWDOWN, s
             ),
@@ -100,11 +96,11 @@ def _ends(cohort: Cohort, records: Records, share: float) -> tuple[float, float,
     applications = cohort.by_sensitivity(share)
     if len(applications) < 2:
         raise Unavailable(
-            f"fewer than two applications were profiled at {_percent(share)} of the link"
+            f"fewer than two applications were profiled at {format_share(share)} of the link"
         )
     slowdowns = _all_at(cohort, records, share)
     text = (
-        f"with {_percent(share)} from {slowdowns[0]:.2f} ({applications[0].name}) to "
+        f"with {format_share(share)} from {slowdowns[0]:.2f} ({applications[0].name}) to "
         f"{slowdowns[-1]:.2f} ({applications[-1].name})"
     )
     return slowdowns[0], slowdowns[-1], text
@@ -156,13 +152,15 @@ def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
             shown = [n for n in names if cohort.applications[n] in cohort.by_sensitivity(share)]
             heights = [mean_at(result.records[cohort.setting(n)], SLOWDOWN, share) for n in shown]
             x = np.array([names.index(n) for n in shown]) + 0.4 * (number - 0.5)
-            ax.bar(x, heights, width=0.37, color=COLOURS[number], label=f"ours, {_percent(share)}")
+            ax.bar(
+                x, heights, width=0.37, color=COLOURS[number], label=f"ours, {format_share(share)}"
+            )
         workloads = [str(name) for name in TABLE.cells("workload")]
         for number, share in enumerate((HIGH, LOW)):
             slowdowns = find_slowdowns(share)
             xs = [len(names) + workloads.index(n) + 0.4 * (number - 0.5) for n in slowdowns]
             points = zip(xs, slowdowns.values(), strict=True)
-            draw_published(ax, points, f"published, {_percent(share)}", "so"[number], 7)
+            draw_published(ax, points, f"published, {format_share(share)}", "so"[number], 7)
         ax.axhline(1, color="#9CA3AF", linewidth=0.8)
         labels = [*names, *workloads]
         ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right", fontsize=8)
@@ -174,7 +172,7 @@ def _bars(cohort: Cohort) -> Callable[[Axes, Result], None]:
     return draw
 
 
-def fig3_1(cohorts: Sequence[Cohort]) -> Study:
+def build_fig3_1(cohorts: Sequence[Cohort]) -> Study:
     """The study of these sets of applications."""
     several = [cohort for cohort in cohorts if len(cohort.by_sensitivity(LOW)) > 1]
     return Study(
@@ -198,4 +196,4 @@ def fig3_1(cohorts: Sequence[Cohort]) -> Study:
     )
 
 
-FIG3_1 = fig3_1((project_cohort(),))
+FIG3_1 = build_fig3_1((project_cohort(),))

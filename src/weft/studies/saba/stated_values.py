@@ -33,6 +33,11 @@ DEGREES = (1, 2, 3)
 _PULL = 1e-3  # towards a straight line between stated samples, where R² leave a choice
 
 
+def format_share(share: float) -> str:
+    """0.25 as 25 %."""
+    return f"{100 * share:g} %"
+
+
 @cache
 def find_samples(workload: str) -> tuple[Sample, ...]:
     """The samples that the text states, ascending in share."""

@@ -1,4 +1,4 @@
-"""The controller's part: how soon ports have what a registration means, and how much it carries.
+"""The controller: how soon ports have the tables of a registration, and how many events it takes.
 
 Times from a registration to its ports' tables read back are taken on simulated switches of the
 papers' fabric, on a Linux testbed and on ibsim with OpenSM; everything else on the first, so that
@@ -26,13 +26,13 @@ from bench.controller import (
     HOSTS,
     SEED,
     Rig,
-    call,
-    ibsim,
-    linux,
+    call_controller,
+    open_ibsim,
+    open_linux,
+    open_simulated,
     prepare,
-    served,
-    settled,
-    simulated,
+    serve_controller,
+    wait_programmed,
 )
 from bench.figure import Figure
 from weft.control.service import weft_pb2 as pb
@@ -50,11 +50,11 @@ def control(quick: bool) -> list[Figure]:
     """Run and print; `quick`: a tenth of everything."""
     part = 10 if quick else 1
     with _folder() as folder:
-        figures = _whole(folder)
+        figures = _measure_whole_fabric(folder)
     with _folder() as folder:
-        figures += _loaded(folder, part)
-    figures += _real(100.0, "ibsim", 300 // part)
-    figures += _real(50.0, "linux", 300 // part)
+        figures += _measure_under_load(folder, part)
+    figures += _measure_real_switches(100.0, "ibsim", 300 // part)
+    figures += _measure_real_switches(50.0, "linux", 300 // part)
     rows = [
         (f.name, f"{f.ours:.4g}", f.unit, "-" if f.goal is None else f"{f.goal:g}") for f in figures
     ]
@@ -78,14 +78,14 @@ def _figure(name: str, unit: str, ours: float, goal: float | None, n: int = 1) -
 # ---- The whole fabric -------------------------------------------------------------------------
 
 
-def _whole(folder: Path) -> list[Figure]:
-    """From when the controller listens, discovery included: all written, then all found right."""
-    rig = simulated(take_over=True)
+def _measure_whole_fabric(folder: Path) -> list[Figure]:
+    """From when the controller listens, discovery included: all written, then all checked."""
+    rig = open_simulated(take_over=True)
     took = []
     for _ in range(2):
-        with served(folder, rig) as made:
+        with serve_controller(folder, rig) as made:
             began = time.monotonic()
-            found = settled(made.channel, FABRIC_PORTS)
+            found = wait_programmed(made.channel, FABRIC_PORTS)
             took.append(time.monotonic() - began)
             assert found.drifts == 0
     return [
@@ -97,20 +97,20 @@ def _whole(folder: Path) -> list[Figure]:
 # ---- Under load -------------------------------------------------------------------------------
 
 
-def _loaded(folder: Path, part: int) -> list[Figure]:
-    rig = simulated(take_over=False)
-    with served(folder, rig) as made:
+def _measure_under_load(folder: Path, part: int) -> list[Figure]:
+    rig = open_simulated(take_over=False)
+    with serve_controller(folder, rig) as made:
         channel = made.channel
-        alone = _latency(channel, rig, 300 // part, "alone", 50.0)
+        alone = _measure_latency(channel, rig, 300 // part, "alone", 50.0)
         _fill(channel, APPLICATIONS // part, CONNECTIONS // APPLICATIONS)
-        found = settled(channel)
+        found = wait_programmed(channel)
         there = f"{found.applications} applications, {found.connections} connections"
-        memory = _figure(f"memory, {there}", "MiB", _resident_mib(made.pid), None)
+        memory = _figure(f"memory, {there}", "MiB", _read_resident_mib(made.pid), None)
         return [
             *alone,
             memory,
-            _rate(made.address, 20.0 / part, there),
-            *_latency(channel, rig, 300 // part, there, 50.0),
+            _measure_rate(made.address, 20.0 / part, there),
+            *_measure_latency(channel, rig, 300 // part, there, 50.0),
         ]
 
 
@@ -124,10 +124,10 @@ def _fill(channel: grpc.Channel, applications: int, each: int) -> None:
             connections=[pb.Pair(source=f"h{a}", destination=f"h{b}") for a, b in pairs],
         )
         key = pb.Key(client="fill", sequence=n + 1)
-        call(channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal))
+        call_controller(channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal))
 
 
-def _rate(address: str, seconds: float, there: str) -> Figure:
+def _measure_rate(address: str, seconds: float, there: str) -> Figure:
     """Acknowledged connection events of 8 clients."""
     command = [sys.executable, "-m", "bench.control_client", address]
     clients = [
@@ -148,7 +148,7 @@ def _rate(address: str, seconds: float, there: str) -> Figure:
     return _figure(name, "per s", sum(rates), 5000.0)
 
 
-def _resident_mib(pid: int) -> float:
+def _read_resident_mib(pid: int) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -158,25 +158,25 @@ def _resident_mib(pid: int) -> float:
 # ---- From a registration to its tables --------------------------------------------------------
 
 
-def _real(goal_ms: float, name: str, count: int) -> list[Figure]:
-    """On real parts, or none where they are not there."""
+def _measure_real_switches(goal_ms: float, name: str, count: int) -> list[Figure]:
+    """On real switches; nothing where they cannot be opened."""
     with _folder() as folder:
-        parts = linux() if name == "linux" else ibsim(folder / "subnet")
+        parts = open_linux() if name == "linux" else open_ibsim(folder / "subnet")
         with parts as rig:
             if isinstance(rig, str):
                 print(f"{name}: {rig}")
                 return []
-            with served(folder, rig) as made:
-                return _latency(made.channel, rig, count, name, goal_ms)
+            with serve_controller(folder, rig) as made:
+                return _measure_latency(made.channel, rig, count, name, goal_ms)
 
 
-def _latency(
+def _measure_latency(
     channel: grpc.Channel, rig: Rig, count: int, where: str, goal_ms: float
 ) -> list[Figure]:
     """An application with one connection, until the tables of its path's ports were read back."""
     rng, times = random.Random(SEED), list[float]()
     there: list[str] = []
-    settled(channel)
+    wait_programmed(channel)
     for n in range(count):
         proposal = pb.Proposal(deregister=there[:1] if len(there) >= AT_A_TIME else [])
         del there[: len(proposal.deregister)]
@@ -203,7 +203,7 @@ def _apply(
 ) -> pb.ApplyReply:
     client = "".join(c for c in where if c.isalnum())[:40]
     key = pb.Key(client=client, sequence=sequence)
-    reply: pb.ApplyReply = call(
+    reply: pb.ApplyReply = call_controller(
         channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal, wait_s=10)
     )
     assert not reply.problems, reply.problems[0]

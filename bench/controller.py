@@ -1,8 +1,8 @@
 """A `weft control serve` of the controller's benchmark, and calls to it.
 
-`served` runs one in a folder on the switches that `[switches]` names; `SIMULATED` is the papers'
+`serve_controller` runs one in a folder, on the switches of a `Rig`: `open_simulated` is the papers'
 fabric (1,944 servers, 264 switches, 9,288 ports) on simulated switches whose registers outlive the
-controller, `linux` and `ibsim` are small fabrics of real parts. Each says why it cannot run here.
+controller; `open_linux` and `open_ibsim` are small real fabrics, or say why they cannot run here.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def prepare(folder: Path) -> None:
         AppTable(folder / "apps").save(fit_application(Profile(name=f"app{n}", runs=tuple(runs))))
 
 
-def simulated(*, take_over: bool) -> Rig:
+def open_simulated(*, take_over: bool) -> Rig:
     keys = f"{SIMULATED}take_over = {str(take_over).lower()}\n"
     return Rig(switches=keys, hosts=tuple(f"h{n}" for n in range(HOSTS)))
 
@@ -75,7 +75,7 @@ def simulated(*, take_over: bool) -> Rig:
 
 
 @contextmanager
-def linux() -> Iterator[Rig | str]:
+def open_linux() -> Iterator[Rig | str]:
     """A testbed of eight hosts behind two switches; or why there is none."""
     names = tuple(f"h{n}" for n in range(1, 9))
     try:
@@ -90,7 +90,7 @@ def linux() -> Iterator[Rig | str]:
 
 
 @contextmanager
-def ibsim(folder: Path) -> Iterator[Rig | str]:
+def open_ibsim(folder: Path) -> Iterator[Rig | str]:
     """Four leaves and two spines of ibsim under OpenSM; or why there are none."""
     harness = import_module("tests.support.ibsim")
     why_not = harness.why_not()
@@ -114,7 +114,7 @@ def ibsim(folder: Path) -> Iterator[Rig | str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """One that listens."""
+    """A controller that listens."""
 
     address: str
     channel: grpc.Channel
@@ -122,8 +122,8 @@ class Controller:
 
 
 @contextmanager
-def served(folder: Path, rig: Rig) -> Iterator[Controller]:
-    """A controller on these switches, with the store that the folder has, and a way to it."""
+def serve_controller(folder: Path, rig: Rig) -> Iterator[Controller]:
+    """A controller on these switches, with the folder's store, and a channel to it."""
     file, log = folder / "control.toml", folder / "control.log"
     file.write_text(
         'listen = "127.0.0.1:0"\nstore = "control.db"\napps = "apps"\n'
@@ -137,7 +137,7 @@ def served(folder: Path, rig: Rig) -> Iterator[Controller]:
             cwd=rig.directory or folder,
         )
     try:
-        address = _address(log, process)
+        address = _read_address(log, process)
         with grpc.insecure_channel(address) as channel:
             yield Controller(address=address, channel=channel, pid=process.pid)
     finally:
@@ -145,8 +145,8 @@ def served(folder: Path, rig: Rig) -> Iterator[Controller]:
         process.wait()
 
 
-def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
-    """Of a controller that listens; what ibsim's library prints is passed over."""
+def _read_address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    """Once it listens; lines of ibsim's library are skipped."""
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         assert process.poll() is None, f"the controller ended with {process.returncode}"
@@ -159,7 +159,7 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(f"the controller does not listen after {START_S:g} s")
 
 
-def call(channel: grpc.Channel, name: str, request: Any) -> Any:
+def call_controller(channel: grpc.Channel, name: str, request: Any) -> Any:
     method = channel.unary_unary(
         method_path(name),
         request_serializer=type(request).SerializeToString,
@@ -168,10 +168,10 @@ def call(channel: grpc.Channel, name: str, request: Any) -> Any:
     return method(request, timeout=120)
 
 
-def settled(channel: grpc.Channel, ports: int = 0) -> Any:
-    """The status once so many ports and all of them are programmed."""
+def wait_programmed(channel: grpc.Channel, ports: int = 0) -> Any:
+    """The status, once all ports are programmed and there are at least `ports`."""
     while True:
-        found = call(channel, "Status", pb.StatusRequest())
+        found = call_controller(channel, "Status", pb.StatusRequest())
         done = found.programmed == found.revision and not found.ports_pending + found.ports_failing
         if done and not found.problems and found.ports >= ports:
             return found

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from some_examples import examples
 
 from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
-from weft.control.policy.connection_path import ConnectionPath as Uses
-from weft.control.policy.connection_path import find_connection_path
+from weft.control.policy.connection_path import ConnectionPath, find_connection_path
 from weft.control.policy.plan import build_plan
 from weft.control.runtime.engine import Batching, RollbackTo
 from weft.control.runtime.restore import restore_state
@@ -220,7 +219,7 @@ def from_scratch(state: State, had: dict[str, set[PortName]]) -> dict[PortName, 
             had[own.id] = {PortName(names[port.node], port.port) for port in found} & managed.keys()
         ports = tuple(managed[name] for name in had.get(own.id, ()) if name in managed)
         if ports:
-            uses.append(Uses(application=own.application, ports=ports))
+            uses.append(ConnectionPath(application=own.application, ports=ports))
     told = build_plan(state.plan.policy, uses).ports if state.plan is not None else {}
     return {name: _tables(state, name, told.get(port)) for name, port in managed.items()}
 

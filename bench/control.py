@@ -83,11 +83,11 @@ def _measure_whole_fabric(folder: Path) -> list[Figure]:
     rig = open_simulated(take_over=True)
     took = []
     for _ in range(2):
-        with serve_controller(folder, rig) as made:
+        with serve_controller(folder, rig) as controller:
             began = time.monotonic()
-            found = wait_programmed(made.channel, FABRIC_PORTS)
+            status = wait_programmed(controller.channel, FABRIC_PORTS)
             took.append(time.monotonic() - began)
-            assert found.drifts == 0
+            assert status.drifts == 0
     return [
         _figure(f"all {FABRIC_PORTS} ports programmed", "s", took[0], 5.0),
         _figure(f"all {FABRIC_PORTS} ports reconciled, no change", "s", took[1], 3.0),
@@ -99,18 +99,18 @@ def _measure_whole_fabric(folder: Path) -> list[Figure]:
 
 def _measure_under_load(folder: Path, part: int) -> list[Figure]:
     rig = open_simulated(take_over=False)
-    with serve_controller(folder, rig) as made:
-        channel = made.channel
+    with serve_controller(folder, rig) as controller:
+        channel = controller.channel
         alone = _measure_latency(channel, rig, 300 // part, "alone", 50.0)
         _fill(channel, APPLICATIONS // part, CONNECTIONS // APPLICATIONS)
-        found = wait_programmed(channel)
-        there = f"{found.applications} applications, {found.connections} connections"
-        memory = _figure(f"memory, {there}", "MiB", _read_resident_mib(made.pid), None)
+        status = wait_programmed(channel)
+        load = f"{status.applications} applications, {status.connections} connections"
+        memory = _figure(f"memory, {load}", "MiB", _read_resident_mib(controller.pid), None)
         return [
             *alone,
             memory,
-            _measure_rate(made.address, 20.0 / part, there),
-            *_measure_latency(channel, rig, 300 // part, there, 50.0),
+            _measure_rate(controller.address, 20.0 / part, load),
+            *_measure_latency(channel, rig, 300 // part, load, 50.0),
         ]
 
 
@@ -127,7 +127,7 @@ def _fill(channel: grpc.Channel, applications: int, each: int) -> None:
         call_controller(channel, "Apply", pb.ApplyRequest(key=key, proposal=proposal))
 
 
-def _measure_rate(address: str, seconds: float, there: str) -> Figure:
+def _measure_rate(address: str, seconds: float, load: str) -> Figure:
     """Acknowledged connection events of 8 clients."""
     command = [sys.executable, "-m", "bench.control_client", address]
     clients = [
@@ -140,11 +140,11 @@ def _measure_rate(address: str, seconds: float, there: str) -> Figure:
     ]
     rates = []
     for client in clients:
-        told, _ = client.communicate()
+        output, _ = client.communicate()
         assert client.returncode == 0
-        done, took = told.split()
+        done, took = output.split()
         rates.append(int(done) / float(took))
-    name = f"connection events, {CLIENTS} clients, {there}"
+    name = f"connection events, {CLIENTS} clients, {load}"
     return _figure(name, "per s", sum(rates), 5000.0)
 
 
@@ -166,8 +166,8 @@ def _measure_real_switches(goal_ms: float, name: str, count: int) -> list[Figure
             if isinstance(rig, str):
                 print(f"{name}: {rig}")
                 return []
-            with serve_controller(folder, rig) as made:
-                return _measure_latency(made.channel, rig, count, name, goal_ms)
+            with serve_controller(folder, rig) as controller:
+                return _measure_latency(controller.channel, rig, count, name, goal_ms)
 
 
 def _measure_latency(
@@ -175,11 +175,11 @@ def _measure_latency(
 ) -> list[Figure]:
     """An application with one connection, until the tables of its path's ports were read back."""
     rng, times = random.Random(SEED), list[float]()
-    there: list[str] = []
+    registered: list[str] = []
     wait_programmed(channel)
     for n in range(count):
-        proposal = pb.Proposal(deregister=there[:1] if len(there) >= AT_A_TIME else [])
-        del there[: len(proposal.deregister)]
+        proposal = pb.Proposal(deregister=registered[:1] if len(registered) >= AT_A_TIME else [])
+        del registered[: len(proposal.deregister)]
         _apply(channel, where, 2 * n + 1, proposal)
         source, destination = rng.sample(rig.hosts, 2)
         pair = pb.Pair(source=source, destination=destination)
@@ -188,8 +188,8 @@ def _measure_latency(
         began = time.monotonic()
         reply = _apply(channel, where, 2 * n + 2, proposal)
         times.append(1e3 * (time.monotonic() - began))
-        there += reply.ids
-    _apply(channel, where, 2 * count + 1, pb.Proposal(deregister=there))
+        registered += reply.ids
+    _apply(channel, where, 2 * count + 1, pb.Proposal(deregister=registered))
     times.sort()
     p50, p99 = statistics.median(times), times[int(0.99 * len(times))]
     return [

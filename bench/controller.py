@@ -151,10 +151,10 @@ def _read_address(log: Path, process: subprocess.Popen[bytes]) -> str:
     while time.monotonic() < until:
         assert process.poll() is None, f"the controller ended with {process.returncode}"
         lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
-        told = [json.loads(line) for line in lines if line.endswith("}")]
-        found = [one["text"] for one in told if one["event"] == "listening"]
-        if found:
-            return str(found[0])
+        messages = [json.loads(line) for line in lines if line.endswith("}")]
+        addresses = [message["text"] for message in messages if message["event"] == "listening"]
+        if addresses:
+            return str(addresses[0])
         time.sleep(0.005)
     raise AssertionError(f"the controller does not listen after {START_S:g} s")
 
@@ -171,8 +171,10 @@ def call_controller(channel: grpc.Channel, name: str, request: Any) -> Any:
 def wait_programmed(channel: grpc.Channel, ports: int = 0) -> Any:
     """The status, once all ports are programmed and there are at least `ports`."""
     while True:
-        found = call_controller(channel, "Status", pb.StatusRequest())
-        done = found.programmed == found.revision and not found.ports_pending + found.ports_failing
-        if done and not found.problems and found.ports >= ports:
-            return found
+        status = call_controller(channel, "Status", pb.StatusRequest())
+        is_done = (
+            status.programmed == status.revision and not status.ports_pending + status.ports_failing
+        )
+        if is_done and not status.problems and status.ports >= ports:
+            return status
         time.sleep(0.02)

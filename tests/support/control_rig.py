@@ -112,9 +112,9 @@ class Rig:
         self.switches: Any = switches or Memory()
         self.told: list[str] = []
         self.store = Store.open(path)
-        found = restore_state(self.store.load(), settings or Settings(), models, 0.0)
-        if found.rows:
-            self.store.commit(found.rows, 0.0)
+        restored = restore_state(self.store.load(), settings or Settings(), models, 0.0)
+        if restored.rows:
+            self.store.commit(restored.rows, 0.0)
         self.opened = 0
         self.drivers = SwitchDrivers(self._open_driver)
         self.reconciler = Reconciler(
@@ -129,7 +129,7 @@ class Rig:
             pace=pace,
         )
         self.engine = Engine(
-            found.state,
+            restored.state,
             self.store,
             clock=self.clock,
             time_of_day=self.clock,
@@ -139,7 +139,7 @@ class Rig:
             request_discovery=self.explorer.request_discovery,
             batching=batching,
         )
-        self.reconciler.set_targets(dict(found.state.target), found.state.revision)
+        self.reconciler.set_targets(dict(restored.state.target), restored.state.revision)
 
     def _open_driver(self) -> Switches:
         self.opened += 1

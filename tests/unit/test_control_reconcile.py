@@ -26,9 +26,9 @@ PACE = Pace(check_s=10.0, topology_s=60.0)
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
-    made = Rig(tmp_path / "control.db", pace=PACE)
-    yield made
-    made.close()
+    opened = Rig(tmp_path / "control.db", pace=PACE)
+    yield opened
+    opened.close()
 
 
 def start(rig: Rig, name: str = "calm", number: int = 1, destination: str = "h2") -> str:

@@ -45,19 +45,19 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "control.db"
 
 
-def committed(store: Store, state: State, *events: object) -> State:
-    found = run_batch(state, events)  # type: ignore[arg-type]
-    store.commit(found.rows, at_s=1000.0)
-    return found.state
+def commit(store: Store, state: State, *events: object) -> State:
+    outcome = run_batch(state, events)  # type: ignore[arg-type]
+    store.commit(outcome.rows, at_s=1000.0)
+    return outcome.state
 
 
-def begun(store: Store) -> State:
-    found = restore_state(store.load(), Settings(), KINDS, 0.0)
-    store.commit(found.rows, at_s=0.0)
-    return found.state
+def start_store(store: Store) -> State:
+    outcome = restore_state(store.load(), Settings(), KINDS, 0.0)
+    store.commit(outcome.rows, at_s=0.0)
+    return outcome.state
 
 
-def reopened(path: Path, now_s: float = 0.0) -> State:
+def reopen(path: Path, now_s: float = 0.0) -> State:
     store = Store.open(path)
     try:
         return restore_state(store.load(), Settings(), KINDS, now_s).state
@@ -67,62 +67,68 @@ def reopened(path: Path, now_s: float = 0.0) -> State:
 
 def test_what_was_committed_is_there_again(path: Path) -> None:
     store = Store.open(path)
-    state = begun(store)
-    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=3.0))
-    state = committed(
-        store, state, connect("calm#1", "h0", "h2", 2), connect("calm#1", "a", "b", 3)
-    )
-    state = committed(store, state, Disconnect(connection="c/3"))
+    state = start_store(store)
+    state = commit(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=3.0))
+    state = commit(store, state, connect("calm#1", "h0", "h2", 2), connect("calm#1", "a", "b", 3))
+    state = commit(store, state, Disconnect(connection="c/3"))
     store.close()
-    found = reopened(path, now_s=100.0)
-    assert dict(found.connections) == dict(state.connections)
-    assert found.applications["calm#1"].expires_s == 107.0
-    assert (found.last_registration, found.models, found.levels) == (1, state.models, state.levels)
-    assert found.answers.get(key(1)) == state.answers.get(key(1))
+    restored = reopen(path, now_s=100.0)
+    assert dict(restored.connections) == dict(state.connections)
+    assert restored.applications["calm#1"].expires_s == 107.0
+    assert (restored.last_registration, restored.models, restored.levels) == (
+        1,
+        state.models,
+        state.levels,
+    )
+    assert restored.answers.get(key(1)) == state.answers.get(key(1))
 
 
 def test_a_model_whose_file_cannot_be_read_at_a_restart_stands_as_it_was(path: Path) -> None:
     store = Store.open(path)
-    begun(store)
-    kept = store.load()
+    start_store(store)
+    stored = store.load()
     store.close()
     table = {name: kind for name, kind in KINDS.items() if name != "calm"}
-    found = restore_state(kept, Settings(), table, 0.0, unreadable={"calm", "stranger"})
-    assert (found.state.models, found.rows) == (KINDS, ())
-    assert set(restore_state(kept, Settings(), table, 0.0).state.models) == set(table)
+    restored = restore_state(stored, Settings(), table, 0.0, unreadable={"calm", "stranger"})
+    assert (restored.state.models, restored.rows) == (KINDS, ())
+    assert set(restore_state(stored, Settings(), table, 0.0).state.models) == set(table)
 
 
 def test_tables_revisions_and_what_is_held_are_there_again(path: Path) -> None:
     store = Store.open(path)
-    state = committed(store, begun(store), fabric_event())
-    state, _ = registered(store, state, "calm", 1)
-    state = committed(store, state, connect("calm#1", "h0", "h2", 1))
+    state = commit(store, start_store(store), fabric_event())
+    state, _ = register_in(store, state, "calm", 1)
+    state = commit(store, state, connect("calm#1", "h0", "h2", 1))
     first = dict(state.target)
-    state, _ = registered(store, state, "keen", 2)
-    state = committed(store, state, connect("keen#2", "h1", "h2", 2))
+    state, _ = register_in(store, state, "keen", 2)
+    state = commit(store, state, connect("keen#2", "h1", "h2", 2))
     assert store.tables_at(1) == first
     assert store.tables_at(2) == dict(state.target)
     assert store.tables_at(0) == {}
     back = Rollback(key=key(9), revision=0, tables=store.tables_at(0))
-    state = committed(store, state, back)
-    assert [one.revision for one in store.revisions(10)] == [3, 2, 1]
+    state = commit(store, state, back)
+    assert [revision.revision for revision in store.revisions(10)] == [3, 2, 1]
     assert store.revisions(1)[0].cause == "rollback to 0"
     store.close()
-    found = reopened(path)
-    assert (found.revision, found.held_revision, dict(found.target)) == (3, 0, dict(state.target))
+    restored = reopen(path)
+    assert (restored.revision, restored.held_revision, dict(restored.target)) == (
+        3,
+        0,
+        dict(state.target),
+    )
 
 
-def registered(store: Store, state: State, name: str, number: int) -> tuple[State, str]:
+def register_in(store: Store, state: State, name: str, number: int) -> tuple[State, str]:
     event = Register(key=key(number, "r"), name=name, ttl_s=10.0, now_s=0.0)
-    return committed(store, state, event), f"{name}#{number}"
+    return commit(store, state, event), f"{name}#{number}"
 
 
 def test_revisions_beyond_those_kept_cannot_be_gone_back_to(path: Path) -> None:
     store = Store.open(path, keep=2)
-    state = committed(store, begun(store), fabric_event())
+    state = commit(store, start_store(store), fabric_event())
     for number, name in enumerate(("calm", "keen", "middling"), start=1):
-        state, id_ = registered(store, state, name, number)
-        state = committed(store, state, connect(id_, "h0", "h2", number))
+        state, id_ = register_in(store, state, name, number)
+        state = commit(store, state, connect(id_, "h0", "h2", number))
     assert len(store.tables_at(1)) == len(state.target)
     with pytest.raises(InputError, match=r"revision 0: is not stored \(1 to 3\)"):
         store.tables_at(0)
@@ -133,33 +139,37 @@ def test_revisions_beyond_those_kept_cannot_be_gone_back_to(path: Path) -> None:
 
 def test_an_application_that_went_takes_its_rows_along(path: Path) -> None:
     store = Store.open(path)
-    state = begun(store)
-    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
-    state = committed(store, state, connect("calm#1", "h0", "h2", 2))
-    state = committed(store, state, Deregister(key=key(3), application="calm#1"))
+    state = start_store(store)
+    state = commit(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
+    state = commit(store, state, connect("calm#1", "h0", "h2", 2))
+    state = commit(store, state, Deregister(key=key(3), application="calm#1"))
     store.close()
-    found = reopened(path)
-    assert (len(found.applications), len(found.connections), found.last_registration) == (0, 0, 1)
+    restored = reopen(path)
+    assert (len(restored.applications), len(restored.connections), restored.last_registration) == (
+        0,
+        0,
+        1,
+    )
 
 
 def test_models_withdrawn_while_something_ran_are_forgotten_when_nothing_does(path: Path) -> None:
     store = Store.open(path)
-    state = begun(store)
-    state = committed(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
-    committed(store, state, ModelChanged(name="keen", model=None))
+    state = start_store(store)
+    state = commit(store, state, Register(key=key(1), name="calm", ttl_s=7.0, now_s=0.0))
+    commit(store, state, ModelChanged(name="keen", model=None))
     assert store.load().withdrawn == {"keen"}
     store.close()
-    assert reopened(path).withdrawn == frozenset()  # the table has it
+    assert reopen(path).withdrawn == frozenset()  # the table has it
 
 
 def test_levels_in_use_outlive_a_restart_and_fewer_are_refused(path: Path) -> None:
     store = Store.open(path)
-    committed(store, begun(store), Register(key=key(1), name="keen", ttl_s=7.0, now_s=0.0))
-    one = {"keen": KINDS["keen"]}
-    found = restore_state(store.load(), Settings(), one, 0.0).state
-    assert found.level_of("keen") == 3
+    commit(store, start_store(store), Register(key=key(1), name="keen", ttl_s=7.0, now_s=0.0))
+    table = {"keen": KINDS["keen"]}
+    restored = restore_state(store.load(), Settings(), table, 0.0).state
+    assert restored.level_of("keen") == 3
     with pytest.raises(InputError, match="levels: 2, and level 3 is in use"):
-        restore_state(store.load(), Settings(levels=2), one, 0.0)
+        restore_state(store.load(), Settings(levels=2), table, 0.0)
     store.close()
 
 
@@ -195,7 +205,7 @@ def revision(number: int, cause: str = "test") -> RevisionRow:
 
 def test_a_full_disk_is_named_and_the_next_commit_succeeds(path: Path) -> None:
     store = Store.open(path)
-    begun(store)
+    start_store(store)
     before = store.load()
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
@@ -212,7 +222,7 @@ def test_a_full_disk_is_named_and_the_next_commit_succeeds(path: Path) -> None:
 def test_a_commit_that_fails_half_way_is_rolled_back_and_the_next_succeeds(path: Path) -> None:
     """A constraint that fails leaves the transaction open, unlike a full disk."""
     store = Store.open(path)
-    begun(store)
+    start_store(store)
     before = store.load()
     rows = [ApplicationRow(id="calm#1", name="calm"), revision(1), revision(1)]
     with pytest.raises(CannotWrite, match=r"control.db: UNIQUE .*; check its disk"):
@@ -297,9 +307,9 @@ def test_foreign_damaged_and_newer_files_are_refused_and_not_touched(path: Path)
 
 def test_a_file_with_torn_pages_is_refused(path: Path) -> None:
     store = Store.open(path)
-    state = begun(store)
+    state = start_store(store)
     for number in range(200):
-        state = committed(
+        state = commit(
             store, state, Register(key=key(number + 1), name="calm", ttl_s=1.0, now_s=0.0)
         )
     store.close()
@@ -307,12 +317,12 @@ def test_a_file_with_torn_pages_is_refused(path: Path) -> None:
     data[4096 * 2 : 4096 * 4] = b"\xa5" * 8192
     path.write_bytes(data)
     with pytest.raises(InputError, match="damaged"):
-        reopened(path)
+        reopen(path)
 
 
 def test_rows_that_cannot_be_read_are_told_with_the_file(path: Path) -> None:
     store = Store.open(path)
-    begun(store)
+    start_store(store)
     store._db.execute("UPDATE kinds SET told = 'nonsense'")
     with pytest.raises(InputError, match=r"control.db: damaged: .*; restore a copy"):
         store.load()
@@ -326,11 +336,11 @@ def test_only_its_owner_can_read_the_file(path: Path) -> None:
 
 def test_a_restart_without_a_fabric_wants_what_ports_have(path: Path) -> None:
     store = Store.open(path)
-    state = committed(store, begun(store), fabric_event())
-    state, id_ = registered(store, state, "calm", 1)
-    state = committed(store, state, connect(id_, "h0", "h2", 1))
+    state = commit(store, start_store(store), fabric_event())
+    state, id_ = register_in(store, state, "calm", 1)
+    state = commit(store, state, connect(id_, "h0", "h2", 1))
     store.close()
-    found = reopened(path)
-    assert dict(found.target) == dict(state.target)
-    assert after(found, fabric_event()).target == state.target
-    assert register(found, "keen", 5)[1] == "keen#2"
+    restored = reopen(path)
+    assert dict(restored.target) == dict(state.target)
+    assert after(restored, fabric_event()).target == state.target
+    assert register(restored, "keen", 5)[1] == "keen#2"

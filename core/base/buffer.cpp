@@ -49,13 +49,13 @@ std::byte* map(size_t bytes, int flags) {
 
 // Starts at a multiple of 2 MiB, or the kernel would put no huge page at its start.
 std::byte* map_aligned(size_t bytes) {
-  std::byte* whole = map(bytes + kHuge, 0);
-  if (whole == nullptr) return nullptr;
+  std::byte* region = map(bytes + kHuge, 0);
+  if (region == nullptr) return nullptr;
   const size_t before =
-      rounded_up(reinterpret_cast<uintptr_t>(whole), kHuge) - reinterpret_cast<uintptr_t>(whole);
-  if (before > 0) munmap(whole, before);
-  if (before < kHuge) munmap(whole + before + bytes, kHuge - before);
-  return whole + before;
+      rounded_up(reinterpret_cast<uintptr_t>(region), kHuge) - reinterpret_cast<uintptr_t>(region);
+  if (before > 0) munmap(region, before);
+  if (before < kHuge) munmap(region + before + bytes, kHuge - before);
+  return region + before;
 }
 
 #if defined(__linux__)

@@ -180,15 +180,15 @@ double Histogram::mean() const {
 
 // The bucket of the rank-th smallest sample, its edges drawn in to [min, max].
 Bucket Histogram::bucket_at_rank(uint64_t rank) const {
-  Bucket found{max_, max_, 0};
+  Bucket bucket{max_, max_, 0};
   uint64_t seen = 0;
   visit_buckets([&](int32_t key, uint64_t count) {
     seen += count;
     if (seen < rank) return true;
-    found = bucket_of_key(key, count);
+    bucket = bucket_of_key(key, count);
     return false;
   });
-  return {std::max(found.lower, min_), std::min(found.upper, max_), found.count};
+  return {std::max(bucket.lower, min_), std::min(bucket.upper, max_), bucket.count};
 }
 
 int64_t Histogram::quantile(double q) const {

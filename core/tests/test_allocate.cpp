@@ -18,10 +18,10 @@ struct Case {
   std::vector<double> floors, numbers;
   std::vector<int64_t> offsets = {0};
 
-  void add(Kind kind, double floor, const std::vector<double>& own) {
+  void add(Kind kind, double floor, const std::vector<double>& terms) {
     kinds.push_back(static_cast<uint8_t>(kind));
     floors.push_back(floor);
-    numbers.insert(numbers.end(), own.begin(), own.end());
+    numbers.insert(numbers.end(), terms.begin(), terms.end());
     offsets.push_back(static_cast<int64_t>(numbers.size()));
   }
   Models models() const { return Models(kinds, floors, offsets, numbers); }
@@ -36,29 +36,29 @@ Result solve(const Models& models, int64_t units, int64_t budget, const Limits& 
   const auto n = static_cast<int32_t>(models.size());
   std::vector<int32_t> applications;
   for (int32_t i = 0; i < n; ++i) applications.push_back(i);
-  const std::vector<int64_t> offsets = {0, n}, all = {units}, own = {budget};
+  const std::vector<int64_t> offsets = {0, n}, all = {units}, budgets = {budget};
   Result result{std::vector<int64_t>(models.size()), 0, 0, 0};
   Solver(models).solve(
-      {offsets, applications, all, own},
+      {offsets, applications, all, budgets},
       {result.weights, {&result.objective, 1}, {&result.gap, 1}, {&result.multiplier, 1}}, limits);
   return result;
 }
 
 Case random_case(weft::Rng& rng, bool polynomials) {
-  Case made;
+  Case problem;
   const size_t count = 2 + rng.next() % 3;
   for (size_t i = 0; i < count; ++i) {
     const double floor = 0.1 * rng.uniform();
     if (polynomials && rng.next() % 4 != 0) {
       std::vector<double> c(1 + rng.next() % 4);
       for (double& x : c) x = 10 * rng.uniform() - 5;
-      made.add(Kind::kPolynomial, floor, c);
+      problem.add(Kind::kPolynomial, floor, c);
     } else {
       const double t = 0.3 + 0.7 * rng.uniform();
-      made.add(Kind::kHinges, floor, {t, 3 * rng.uniform(), 0.5 * t, 3 * rng.uniform()});
+      problem.add(Kind::kHinges, floor, {t, 3 * rng.uniform(), 0.5 * t, 3 * rng.uniform()});
     }
   }
-  return made;
+  return problem;
 }
 
 // min over all w with sum B of sum D_i(w_i / U), by recursion.
@@ -93,9 +93,9 @@ TEST(gains_are_differences_of_slowdowns) {
 
 TEST(hinges_are_the_sum_of_their_terms) {
   // D(b) = 1 + sum_j c_j max(0, t_j/b - 1)
-  Case made;
-  made.add(Kind::kHinges, 0.01, {0.9, 0.5, 0.4, 2.0, 0.1, 1.0});
-  const Models models = made.models();
+  Case problem;
+  problem.add(Kind::kHinges, 0.01, {0.9, 0.5, 0.4, 2.0, 0.1, 1.0});
+  const Models models = problem.models();
   for (double b = 0.02; b <= 1; b += 0.01) {
     const double sum = 0.5 * std::max(0.0, 0.9 / b - 1) + 2 * std::max(0.0, 0.4 / b - 1) +
                        std::max(0.0, 0.1 / b - 1);
@@ -162,36 +162,36 @@ TEST(the_multiplier_is_what_one_unit_more_saves) {
 }
 
 TEST(the_multiplier_is_a_number_where_floors_fill_the_capacity) {
-  Case made;
-  made.add(Kind::kHinges, 0.5, {1.0, 1.0});
-  made.add(Kind::kHinges, 0.5, {1.0, 2.0});
-  CHECK(near(solve(made.models(), 100, 100).multiplier, 100 * 2 * (1 / 0.5 - 1 / 0.51)));
+  Case problem;
+  problem.add(Kind::kHinges, 0.5, {1.0, 1.0});
+  problem.add(Kind::kHinges, 0.5, {1.0, 2.0});
+  CHECK(near(solve(problem.models(), 100, 100).multiplier, 100 * 2 * (1 / 0.5 - 1 / 0.51)));
 }
 
 TEST(a_curve_of_the_greatest_slope_beside_others_does_not_blur_them) {
   // Least at 0.3 and 0.2 of the link; the hinges take the rest, and the multiplier is 0.
-  Case made;
-  made.add(Kind::kPolynomial, 0.01, {1.0, -0.6e9, 1e9});
-  made.add(Kind::kPolynomial, 0.01, {3.0, -0.4, 1.0});
-  made.add(Kind::kHinges, 0.01, {0.1, 1.0});
-  const Result result = solve(made.models(), 1'000'000'000'000, 1'000'000'000'000);
+  Case problem;
+  problem.add(Kind::kPolynomial, 0.01, {1.0, -0.6e9, 1e9});
+  problem.add(Kind::kPolynomial, 0.01, {3.0, -0.4, 1.0});
+  problem.add(Kind::kHinges, 0.01, {0.1, 1.0});
+  const Result result = solve(problem.models(), 1'000'000'000'000, 1'000'000'000'000);
   CHECK(std::abs(result.weights[0] - 300'000'000'000) <= 1);
   CHECK(std::abs(result.weights[1] - 200'000'000'000) <= 1);
 }
 
 TEST(a_programme_of_more_units_than_it_may_hand_out_is_not_begun) {
-  Case made;
-  made.add(Kind::kHinges, 0.01, {1.0, 1.0});
-  const Models models = made.models();
+  Case problem;
+  problem.add(Kind::kHinges, 0.01, {1.0, 1.0});
+  const Models models = problem.models();
   const int64_t units = int64_t{1} << 40;
   std::vector<Item> items(2, Item{&models[0], 1, units, 1, units, -1, 1});
   CHECK(!programme(items, units, Grid(units), Limits{}.programme_steps));
 }
 
 TEST(an_application_that_is_at_a_port_twice_has_two_parts) {
-  Case made;
-  made.add(Kind::kHinges, 0.1, {1.0, 1.0});
-  const Models models = made.models();
+  Case problem;
+  problem.add(Kind::kHinges, 0.1, {1.0, 1.0});
+  const Models models = problem.models();
   const std::vector<int32_t> twice = {0, 0};
   const std::vector<int64_t> offsets = {0, 2}, units = {100};
   std::vector<int64_t> weights(2);
@@ -203,10 +203,10 @@ TEST(an_application_that_is_at_a_port_twice_has_two_parts) {
 }
 
 TEST(what_cannot_be_split_is_refused) {
-  Case made;
-  made.add(Kind::kHinges, 0.6, {1.0, 1.0});
-  made.add(Kind::kHinges, 0.6, {1.0, 1.0});
-  const Models models = made.models();
+  Case problem;
+  problem.add(Kind::kHinges, 0.6, {1.0, 1.0});
+  problem.add(Kind::kHinges, 0.6, {1.0, 1.0});
+  const Models models = problem.models();
   CHECK_THROWS(weft::Error, solve(models, 100, 100));  // floors above the capacity
   CHECK_THROWS(weft::Error, solve(models, 1, 1));      // fewer units than applications
   CHECK_THROWS(weft::Error, solve(models, 10, 11));    // more than the link

@@ -60,12 +60,12 @@ std::vector<Availability> availability(const std::string& transport) {
                                                            {"tcp", tcp_availability},
                                                            {"udp", udp_availability},
                                                            {"delay", delay_availability}}};
-  std::vector<Availability> found;
+  std::vector<Availability> entries;
   for (const auto& [name, list] : lists) {
     if (!transport.empty() && transport != name) continue;
-    for (auto& entry : list()) found.push_back(std::move(entry));
+    for (auto& entry : list()) entries.push_back(std::move(entry));
   }
-  return found;
+  return entries;
 }
 
 }  // namespace weft::transport

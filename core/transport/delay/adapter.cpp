@@ -41,9 +41,9 @@ std::shared_ptr<DelayAdapter> DelayAdapter::shared(const std::string& device,
   const std::lock_guard lock(adapters_mutex());
   auto& all = adapters();
   std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-  auto& known = all[{device, config.host_post, config.adapter_ns, config.rate_gbps, config.seed}];
-  auto adapter = known.lock();
-  if (!adapter) known = adapter = std::make_shared<DelayAdapter>(config);
+  auto& shared = all[{device, config.host_post, config.adapter_ns, config.rate_gbps, config.seed}];
+  auto adapter = shared.lock();
+  if (!adapter) shared = adapter = std::make_shared<DelayAdapter>(config);
   return adapter;
 }
 

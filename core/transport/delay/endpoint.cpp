@@ -240,16 +240,16 @@ DelayEndpoint::DelayEndpoint(const Config& config)
 uint32_t DelayEndpoint::post(std::span<const Work> works) {
   const uint64_t at = ticks();
   const int64_t now = adapter_->ps_at(at);
-  uint32_t taken = 0;
+  uint32_t accepted = 0;
   for (const Work& work : works) {
     if (outstanding_ == config_.depth) break;
     check(work);
     const uint64_t since = handed_over_ > 0 ? at - handed_over_ : 0;
     posted_.push_back({work, now, adapter_->leaves(now, work.bytes), since});
     ++outstanding_;
-    ++taken;
+    ++accepted;
   }
-  return taken;
+  return accepted;
 }
 
 void DelayEndpoint::check(const Work& work) const {

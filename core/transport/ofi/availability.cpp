@@ -151,9 +151,9 @@ std::vector<Availability> ofi_availability() {
   std::vector<Availability> list;
   const auto known = known_providers();
   for (const std::string& name : usable_names(known)) {
-    const InfoPtr found = offers(name, FI_EP_UNSPEC);
+    const InfoPtr offer = offers(name, FI_EP_UNSPEC);
     const bool is_known = std::ranges::find(known, name) != known.end();
-    list.push_back(found ? describe_provider(name, found.get()) : unavailable(name, is_known));
+    list.push_back(offer ? describe_provider(name, offer.get()) : unavailable(name, is_known));
   }
   return list;
 }

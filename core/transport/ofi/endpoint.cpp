@@ -22,7 +22,7 @@ constexpr uint32_t kRemote = bit(Op::write) | bit(Op::write_imm) | bit(Op::read)
 }  // namespace
 
 uint32_t OfiEndpoint::post(std::span<const Work> works) {
-  uint32_t taken = 0;
+  uint32_t accepted = 0;
   for (const Work& work : works) {
     if (posted_ - retired_ >= config_.depth) break;
     require(work);
@@ -31,16 +31,16 @@ uint32_t OfiEndpoint::post(std::span<const Work> works) {
     entry.signaled = work.signaled;
     entry.silent = false;
     entry.done = false;
-    const long rc = issue(work, entry, taken + 1 < works.size());
+    const long rc = issue(work, entry, accepted + 1 < works.size());
     if (rc != 0) {
       refused_ = true;
       if (rc == -FI_EAGAIN) break;
       fail(name_of(work.op), rc);
     }
     ++posted_;
-    ++taken;
+    ++accepted;
   }
-  return taken;
+  return accepted;
 }
 
 void OfiEndpoint::require(const Work& work) const {

@@ -177,10 +177,10 @@ InfoPtr offers(const std::string& provider, fi_ep_type type) {
 
 std::vector<std::string> known_providers() {
   const OfiLibrary& library = OfiLibrary::get();
-  fi_info* found = nullptr;
-  if (library.getinfo(library.api, nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &found) != 0)
+  fi_info* providers = nullptr;
+  if (library.getinfo(library.api, nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &providers) != 0)
     return {};
-  const InfoPtr all(found);
+  const InfoPtr all(providers);
   std::vector<std::string> names;
   for (const fi_info* info = all.get(); info; info = info->next) {
     const std::string name = info->fabric_attr->prov_name;

@@ -31,17 +31,17 @@ constexpr const char* kRemedy =
 
 void* symbol(void* library, const std::string& path, const char* name, const char* abi) {
 #ifdef __GLIBC__
-  void* found = abi ? dlvsym(library, name, abi) : dlsym(library, name);
+  void* symbol = abi ? dlvsym(library, name, abi) : dlsym(library, name);
 #else
-  void* found = dlsym(library, name);
+  void* symbol = dlsym(library, name);
 #endif
-  if (!found)
+  if (!symbol)
     throw Error("ofi",
                 path + " has no " + name + (abi ? std::string("@") + abi : "") +
                     ", which the headers of libfabric " +
                     version_text(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION)) + " ask for",
                 "use a newer libfabric, or build weft with the headers of this one");
-  return found;
+  return symbol;
 }
 
 template <typename Function>

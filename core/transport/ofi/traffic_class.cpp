@@ -25,7 +25,7 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 
-SocketAddress parsed(const std::string& name) {
+SocketAddress parse(const std::string& name) {
   SocketAddress address;
   address.length = static_cast<socklen_t>(std::min(name.size(), sizeof address.storage));
   std::memcpy(&address.storage, name.data(), address.length);
@@ -51,15 +51,16 @@ bool is_internet(const SocketAddress& address) {
   return address.storage.ss_family == AF_INET || address.storage.ss_family == AF_INET6;
 }
 
-bool is_end(const SocketAddress& found, const SocketAddress& wanted) {
-  if (!is_internet(found) || !is_internet(wanted) || found.port() != wanted.port()) return false;
+bool is_end(const SocketAddress& address, const SocketAddress& wanted) {
+  if (!is_internet(address) || !is_internet(wanted) || address.port() != wanted.port())
+    return false;
   const auto bytes = bytes_of(wanted);
-  return bytes == std::array<unsigned char, 16>{} || bytes == bytes_of(found);
+  return bytes == std::array<unsigned char, 16>{} || bytes == bytes_of(address);
 }
 
 using NameOf = int (*)(int, sockaddr*, socklen_t*);
 
-SocketAddress asked(NameOf name_of, int descriptor) {
+SocketAddress name_socket(NameOf name_of, int descriptor) {
   SocketAddress address;
   address.length = sizeof address.storage;
   if (name_of(descriptor, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0)
@@ -97,16 +98,17 @@ std::string class_text(int traffic_class, Marks marks) {
   return wanted + (marks == Marks::by_sockets ? ", on the provider's sockets" : "");
 }
 
-uint32_t mark_sockets(const std::string& own, const std::string& peer, int traffic_class) {
-  const SocketAddress here = parsed(own), there = parsed(peer);
+uint32_t mark_sockets(const std::string& own_name, const std::string& peer, int traffic_class) {
+  const SocketAddress local_end = parse(own_name), remote_end = parse(peer);
   const std::unique_ptr<DIR, CloseDirectory> all(opendir("/proc/self/fd"));
   uint32_t marked = 0;
   while (const dirent* entry = all ? readdir(all.get()) : nullptr) {
     int descriptor = -1;
     const char* end = entry->d_name + std::strlen(entry->d_name);
     if (std::from_chars(entry->d_name, end, descriptor).ptr != end) continue;
-    const SocketAddress local = asked(getsockname, descriptor);
-    if (!is_end(local, here) && !is_end(asked(getpeername, descriptor), there)) continue;
+    const SocketAddress local = name_socket(getsockname, descriptor);
+    if (!is_end(local, local_end) && !is_end(name_socket(getpeername, descriptor), remote_end))
+      continue;
     if (set_traffic_class(descriptor, traffic_class, local.is_v6())) ++marked;
   }
   return marked;

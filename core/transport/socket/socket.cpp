@@ -24,13 +24,13 @@ SocketAddress SocketAddress::of(const std::string& host, uint16_t port, const st
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0)
+  addrinfo* resolved = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &resolved) != 0)
     throw Error(where, "'" + host + "' is not an IPv4 or IPv6 address", "give it in numbers");
   SocketAddress address;
-  address.length = found->ai_addrlen;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
+  address.length = resolved->ai_addrlen;
+  std::memcpy(&address.storage, resolved->ai_addr, resolved->ai_addrlen);
+  freeaddrinfo(resolved);
   return address;
 }
 
@@ -128,12 +128,13 @@ std::string interface_of(const SocketAddress& local) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return "";
   std::string name;
-  for (ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != local.storage.ss_family) continue;
+  for (ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != local.storage.ss_family)
+      continue;
     SocketAddress other;
     other.length = local.is_v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    std::memcpy(&other.storage, one->ifa_addr, other.length);
-    if (other.host() == local.host()) name = one->ifa_name;
+    std::memcpy(&other.storage, entry->ifa_addr, other.length);
+    if (other.host() == local.host()) name = entry->ifa_name;
   }
   freeifaddrs(all);
   return name;
@@ -170,14 +171,14 @@ std::string join_address(const SocketAddress& address, const std::string& rest) 
 
 Reachable split_address(const std::string& text, const std::string& where) {
   std::istringstream words(text);
-  Reachable found;
+  Reachable peer;
   int port = 0;
-  if (!(words >> found.host >> port) || port < 1 || port > 65535)
+  if (!(words >> peer.host >> port) || port < 1 || port > 65535)
     throw Error(where, "the peer's address '" + text.substr(0, 80) + "' is malformed",
                 "run the same version of weft on both sides");
-  found.port = static_cast<uint16_t>(port);
-  words >> found.rest;
-  return found;
+  peer.port = static_cast<uint16_t>(port);
+  words >> peer.rest;
+  return peer;
 }
 
 }  // namespace weft::transport

@@ -47,8 +47,8 @@ std::string nonce() {
 
 void wait_for(int descriptor, short events, int64_t until_ns, const std::string& what) {
   const int left = static_cast<int>(std::max<int64_t>(0, (until_ns - raw_ns()) / 1'000'000));
-  pollfd one{descriptor, events, 0};
-  const int ready = ::poll(&one, 1, left);
+  pollfd entry{descriptor, events, 0};
+  const int ready = ::poll(&entry, 1, left);
   if (ready < 0 && errno != EINTR) throw_errno("tcp", what);
   if (ready == 0)
     throw Error("tcp", what + ": the peer did not answer in time", "is it reachable?");
@@ -88,16 +88,16 @@ class TcpEndpoint final : public Endpoint {
   }
 
   uint32_t post(std::span<const Work> works) override {
-    uint32_t taken = 0;
+    uint32_t accepted = 0;
     for (const Work& work : works) {
       if (queued_ - done_ == queue_.size()) break;
       if (work.op != Op::send) throw Error("tcp", "has no one-sided operations", "use --op send");
       queue_[queued_++ % queue_.size()] = {sends_.at(work.slot), work.bytes, work.id,
                                            work.signaled};
-      ++taken;
+      ++accepted;
     }
     push();
-    return taken;
+    return accepted;
   }
 
   uint32_t poll(std::span<Completion> out) override {
@@ -123,8 +123,8 @@ class TcpEndpoint final : public Endpoint {
     if (pushed_ < queued_ || config_.receive_bytes == 0) {
       const short events = static_cast<short>((pushed_ < queued_ ? POLLOUT : 0) |
                                               (config_.receive_bytes > 0 ? POLLIN : 0));
-      pollfd one{socket_.get(), events, 0};
-      ::poll(&one, 1, timeout_ms);
+      pollfd entry{socket_.get(), events, 0};
+      ::poll(&entry, 1, timeout_ms);
       return poll(out);
     }
     set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ms, receive_timeout_ms_);
@@ -176,17 +176,18 @@ class TcpEndpoint final : public Endpoint {
   void accept_from(int64_t until) {
     for (;;) {
       wait_for(listener_.get(), POLLIN, until, "waiting for the peer to connect");
-      Descriptor one(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (one.get() < 0) continue;
-      std::array<char, kNonceBytes> given{};
+      Descriptor candidate(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (candidate.get() < 0) continue;
+      std::array<char, kNonceBytes> greeting_nonce{};
       // The peer greets at once; who does not must not keep it waiting.
-      pollfd greeting{one.get(), POLLIN, 0};
+      pollfd greeting{candidate.get(), POLLIN, 0};
       if (::poll(&greeting, 1, kGreetingMs) != 1) continue;
-      if (recv(one.get(), given.data(), given.size(), MSG_WAITALL | MSG_DONTWAIT) ==
-              static_cast<ssize_t>(given.size()) &&
-          std::equal(given.begin(), given.end(), nonce_.begin())) {
-        is_marked_ = set_options(one.get(), config_, SocketAddress::local_of(one.get()).is_v6());
-        socket_ = std::move(one);
+      if (recv(candidate.get(), greeting_nonce.data(), greeting_nonce.size(),
+               MSG_WAITALL | MSG_DONTWAIT) == static_cast<ssize_t>(greeting_nonce.size()) &&
+          std::equal(greeting_nonce.begin(), greeting_nonce.end(), nonce_.begin())) {
+        is_marked_ =
+            set_options(candidate.get(), config_, SocketAddress::local_of(candidate.get()).is_v6());
+        socket_ = std::move(candidate);
         return;
       }
     }
@@ -271,10 +272,10 @@ class TcpEndpoint final : public Endpoint {
   uint32_t take_sent(std::span<Completion> out) {
     uint32_t n = 0;
     while (done_ < pushed_ && n < out.size()) {
-      const Sending& one = queue_[done_++ % queue_.size()];
-      if (one.signaled) {
+      const Sending& sending = queue_[done_++ % queue_.size()];
+      if (sending.signaled) {
         out[n] = {};
-        out[n++].id = one.id;
+        out[n++].id = sending.id;
       }
     }
     return n;

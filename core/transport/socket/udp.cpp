@@ -60,10 +60,10 @@ class UdpEndpoint final : public Endpoint {
   uint32_t post(std::span<const Work> works) override {
     const size_t n = std::min<size_t>({works.size(), kBatch, sent_.size() - (posted_ - done_)});
     if (n == 0) return 0;
-    const uint32_t taken = n == 1 ? send_one(works[0]) : send_many(works.first(n));
-    for (uint32_t i = 0; i < taken; ++i)
+    const uint32_t accepted = n == 1 ? send_one(works[0]) : send_many(works.first(n));
+    for (uint32_t i = 0; i < accepted; ++i)
       sent_[posted_++ % sent_.size()] = {works[i].id, works[i].signaled};
-    return taken;
+    return accepted;
   }
 
   uint32_t poll(std::span<Completion> out) override {
@@ -75,8 +75,8 @@ class UdpEndpoint final : public Endpoint {
     if (!config_.events) return poll(out);
     if (const uint32_t n = take_sent(out); n > 0) return n;
     if (refused_) {
-      pollfd one{socket_.get(), POLLIN | POLLOUT, 0};
-      ::poll(&one, 1, timeout_ms);
+      pollfd entry{socket_.get(), POLLIN | POLLOUT, 0};
+      ::poll(&entry, 1, timeout_ms);
       refused_ = false;
       return poll(out);
     }
@@ -146,10 +146,10 @@ class UdpEndpoint final : public Endpoint {
   uint32_t take_sent(std::span<Completion> out) {
     uint32_t n = 0;
     while (done_ < posted_ && n < out.size()) {
-      const Sent& one = sent_[done_++ % sent_.size()];
-      if (!one.signaled) continue;
+      const Sent& datagram = sent_[done_++ % sent_.size()];
+      if (!datagram.signaled) continue;
       out[n] = {};
-      out[n++].id = one.id;
+      out[n++].id = datagram.id;
     }
     return n;
   }

@@ -11,11 +11,11 @@ constexpr const char* kReason = "this build is not for Linux";
 constexpr const char* kRemedy = "measure on Linux";
 
 std::vector<Availability> missing(const char* transport) {
-  Availability one;
-  one.transport = transport;
-  one.reason = kReason;
-  one.remedy = kRemedy;
-  return {one};
+  Availability entry;
+  entry.transport = transport;
+  entry.reason = kReason;
+  entry.remedy = kRemedy;
+  return {entry};
 }
 
 }  // namespace

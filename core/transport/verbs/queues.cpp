@@ -183,15 +183,15 @@ Address Address::parse(const std::string& where, const std::string& text) {
   in >> version >> kind >> std::hex >> address.qp >> address.psn >> address.lid >> gid >>
       address.mtu >> address.receive_bytes >> address.responder >> address.rkey >> address.window >>
       address.window_bytes;
-  bool known = false;
+  bool is_known_kind = false;
   for (const Kind candidate : {Kind::rc, Kind::uc, Kind::ud, Kind::srd}) {
     if (kind != name_of(candidate)) continue;
     address.kind = candidate;
-    known = true;
+    is_known_kind = true;
   }
   const bool is_hex = gid.size() == 32 && gid.find_first_not_of("0123456789abcdef") == gid.npos;
-  if (in.fail() || version != "verbs1" || !known || !is_hex || !std::has_single_bit(address.mtu) ||
-      address.mtu < 256 || address.mtu > 4096)
+  if (in.fail() || version != "verbs1" || !is_known_kind || !is_hex ||
+      !std::has_single_bit(address.mtu) || address.mtu < 256 || address.mtu > 4096)
     throw Error(where, "the peer's address is not one of the verbs transport",
                 "run the same version of weft with the same --over on both sides");
   for (size_t i = 0; i < 16; ++i)
@@ -200,8 +200,8 @@ Address Address::parse(const std::string& where, const std::string& text) {
 }
 
 uint32_t path_mtu(const Place& place) {
-  const uint32_t asked = place.config.path_mtu;
-  return asked == 0 ? place.port.mtu() : std::min(asked, place.port.mtu());
+  const uint32_t requested = place.config.path_mtu;
+  return requested == 0 ? place.port.mtu() : std::min(requested, place.port.mtu());
 }
 
 void check_limits(const Place& place) {
@@ -250,7 +250,7 @@ Queues create_queues(const Place& place, ibv_pd* pd) {
   return queues;
 }
 
-AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const Address& own,
+AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const Address& local,
                              const Address& peer) {
   const bool datagram = is_datagram(place.kind), rc = place.kind == Kind::rc;
   const ibv_device_attr& limits = place.device.limits();
@@ -262,10 +262,10 @@ AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const A
     handle.reset(library().create_ah(pd, &attr.ah_attr));
     if (!handle) throw failed_call(place.where, "reach the peer's address", errno);
   }
-  attr.path_mtu = mtu_code(std::min(own.mtu, peer.mtu));
+  attr.path_mtu = mtu_code(std::min(local.mtu, peer.mtu));
   attr.dest_qp_num = peer.qp;
   attr.rq_psn = peer.psn;
-  attr.max_dest_rd_atomic = static_cast<uint8_t>(own.responder);
+  attr.max_dest_rd_atomic = static_cast<uint8_t>(local.responder);
   attr.min_rnr_timer = kReceiverNotReadyTimer;
   int mask = IBV_QP_STATE;
   if (!datagram) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -273,7 +273,7 @@ AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const A
   modify(place, qp, attr, mask, "make the queue pair ready to receive");
 
   attr.qp_state = IBV_QPS_RTS;
-  attr.sq_psn = own.psn;
+  attr.sq_psn = local.psn;
   attr.timeout = kAckTimeout;
   attr.retry_cnt = kRetries;
   attr.rnr_retry = kReceiverNotReadyRetries;

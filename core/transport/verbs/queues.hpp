@@ -47,7 +47,7 @@ void check_limits(const Place& place);
 // In state INIT: receives may be posted.
 Queues create_queues(const Place& place, ibv_pd* pd);
 // To ready-to-send. For datagrams the handle of the peer's address is returned.
-AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const Address& own,
+AddressHandle connect_queues(const Place& place, ibv_pd* pd, ibv_qp* qp, const Address& local,
                              const Address& peer);
 // Both ends' choice: the smaller of the two, no more than Config::path_mtu.
 uint32_t path_mtu(const Place& place);

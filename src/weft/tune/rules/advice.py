@@ -1,8 +1,8 @@
-"""Design rules as the EFA thesis draws them (Section 6.1), from fits and evidence at hand.
+"""Design rules like those of the EFA thesis (Section 6.1), from fits and evidence.
 
-Each rule has the number that decided and a threshold with its reason; one that lacks its evidence
-names the command that would give it. The same rules hold for measurements of a machine and for
-published tables put into the form of evidence. Entry points: `advise`, `advice_table`.
+Each rule has the number that decided and a threshold with its reason; a rule without evidence names
+the command that would measure it. The same rules apply to measurements of a machine and to
+published tables in the form of evidence. Entry points: `advise`, `advice_table`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def advise(
     evidence: Evidence, *, latency: Fit | None = None, throughput: Fit | None = None
 ) -> tuple[Rule, ...]:
     """All rules, those known first; a latency fit is made of the evidence when none is given."""
-    found = latency or fit_latency(evidence)
-    rules = [*curve_rules(evidence, found, throughput), *contrast_rules(evidence)]
+    latency_fit = latency or fit_latency(evidence)
+    rules = [*curve_rules(evidence, latency_fit, throughput), *contrast_rules(evidence)]
     return tuple(sorted(rules, key=lambda rule: not rule.is_known))
 
 
@@ -52,13 +52,16 @@ def fit_latency(evidence: Evidence) -> Fit | None:
 
 def advice_table(rules: Sequence[Rule]) -> str:
     """For the terminal: the rules that are known, then what could be measured."""
-    known = [rule for rule in rules if rule.is_known]
-    others = [rule for rule in rules if not rule.is_known]
-    rows = [[r.topic, r.shown(r.number), r.shown(r.threshold), r.confidence, r.says] for r in known]
+    known_rules = [rule for rule in rules if rule.is_known]
+    unknown_rules = [rule for rule in rules if not rule.is_known]
+    rows = [
+        [r.topic, r.shown(r.number), r.shown(r.threshold), r.confidence, r.says]
+        for r in known_rules
+    ]
     blocks = [format_table(["rule", "number", "threshold", "confidence", "says"], rows, left=5)]
-    blocks += ["\n".join(f"{r.topic}: {r.because}; {r.threshold_why}" for r in known)]
-    blocks += ["\n".join(f"{r.topic}: {r.says}; {r.because}" for r in others)]
-    return "\n\n".join(block for block in blocks[not known :] if block)
+    blocks += ["\n".join(f"{r.topic}: {r.because}; {r.threshold_why}" for r in known_rules)]
+    blocks += ["\n".join(f"{r.topic}: {r.says}; {r.because}" for r in unknown_rules)]
+    return "\n\n".join(block for block in blocks[not known_rules :] if block)
 
 
 def advice_rows(rules: Sequence[Rule]) -> list[TableRow]:

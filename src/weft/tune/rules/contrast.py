@@ -1,6 +1,6 @@
-"""Rules that compare two ways of doing the same: inline or not, spin or block, aligned or not.
+"""Rules that compare two levels of one setting: inline or not, spin or block, aligned or not.
 
-Rows that differ in one setting alone are paired; the number is the median gain of the other way
+Rows that differ in that setting alone are paired; the number is the median gain of the other level
 over the plain one, in per cent of speed (throughput, or the inverse of latency). Entry point:
 `contrast_rules`. Units: %.
 """
@@ -51,9 +51,9 @@ class Pair(NamedTuple):
 
 
 def _spread(row: Row, quantity: str) -> Spread:
-    found: Spread | None = getattr(row, quantity)
-    assert found is not None
-    return found
+    spread: Spread | None = getattr(row, quantity)
+    assert spread is not None
+    return spread
 
 
 def _repetitions(pairs: Sequence[Pair], quantity: str) -> int:
@@ -285,27 +285,27 @@ def _rule(contrast: Contrast, evidence: Evidence) -> Rule:
 def pair_rows(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     """Each family's plain row and the best of its others."""
     having = [row for row in rows if getattr(row, contrast.quantity) is not None]
-    found: list[Pair] = []
+    best_pairs: list[Pair] = []
     for family in families(having, contrast.setting):
         plain = [row for row in family if contrast.is_plain(row)]
         others = [row for row in family if contrast.is_other(row)]
         if plain and others:
             pairs = [Pair(plain[0], other) for other in others]
-            found.append(max(pairs, key=lambda pair: pair.gain_percent(contrast.quantity)))
-    return found
+            best_pairs.append(max(pairs, key=lambda pair: pair.gain_percent(contrast.quantity)))
+    return best_pairs
 
 
 def _judge(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
     gains = [pair.gain_percent(contrast.quantity) for pair in pairs]
     gain = median(gains)
-    does = gain >= contrast.threshold
+    pays = gain >= contrast.threshold
     typical = min(pairs, key=lambda pair: abs(pair.gain_percent(contrast.quantity) - gain))
     scatter = median(pair.scatter_percent(contrast.quantity) for pair in pairs)
     runs = _repetitions(pairs, contrast.quantity)
     return Rule(
         topic=contrast.topic,
-        choice=contrast.yes if does else contrast.no,
-        says=contrast.pays if does else contrast.does_not,
+        choice=contrast.yes if pays else contrast.no,
+        says=contrast.pays if pays else contrast.does_not,
         because=_because(contrast, typical, gain, len(pairs)),
         number=gain,
         unit="%",
@@ -317,13 +317,15 @@ def _judge(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
 
 def _because(contrast: Contrast, pair: Pair, gain: float, pairs: int) -> str:
     values = [getattr(row.setting, contrast.setting) for row in pair]
-    seen = [
+    medians = [
         _format_quantity(_spread(row, contrast.quantity).median, contrast.quantity) for row in pair
     ]
     size = format_value(pair.plain.setting.size_bytes, "B")
-    told = f"{contrast.option} {values[1]} instead of {values[0]}: {gain:+.1f} %"
+    summary = f"{contrast.option} {values[1]} instead of {values[0]}: {gain:+.1f} %"
     of_pairs = f", median of {pairs} pairs" if pairs > 1 else ""
-    return f"{told}{of_pairs} ({size}: {seen[0]} to {seen[1]}{_format_cpu(contrast, pair)})"
+    return (
+        f"{summary}{of_pairs} ({size}: {medians[0]} to {medians[1]}{_format_cpu(contrast, pair)})"
+    )
 
 
 def _format_cpu(contrast: Contrast, pair: Pair) -> str:
@@ -358,7 +360,7 @@ def one_sided_rule(evidence: Evidence) -> Rule:
     }
     if not any(pairs.values()):
         return _no_one_sided(evidence, topic)
-    return _judge_one_sided(topic, {op: found for op, found in pairs.items() if found})
+    return _judge_one_sided(topic, {op: op_pairs for op, op_pairs in pairs.items() if op_pairs})
 
 
 def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
@@ -373,20 +375,22 @@ def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
 
 def _judge_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
     quantity = "throughput_Bps"
-    middles = {op: median(p.gain_percent(quantity) for p in found) for op, found in pairs.items()}
+    middles = {
+        op: median(p.gain_percent(quantity) for p in op_pairs) for op, op_pairs in pairs.items()
+    }
     op = max(middles, key=lambda name: middles[name])
-    told = ", ".join(f"{name} {middle:+.1f} %" for name, middle in middles.items())
-    does = middles[op] >= WORTH_PERCENT
+    gains_text = ", ".join(f"{name} {middle:+.1f} %" for name, middle in middles.items())
+    pays = middles[op] >= WORTH_PERCENT
     # That one operation pays is said of it alone, that none does of all.
-    used = pairs[op] if does else [pair for found in pairs.values() for pair in found]
+    used = pairs[op] if pays else [pair for op_pairs in pairs.values() for pair in op_pairs]
     gains = [pair.gain_percent(quantity) for pair in used]
     scatter = median(pair.scatter_percent(quantity) for pair in used)
     runs = _repetitions(used, quantity)
     return Rule(
         topic=topic,
-        choice=f"one-sided {op}" if does else "send",
-        says=f"build on one-sided {op}s" if does else "one-sided operations gain nothing: send",
-        because=f"throughput against a send of the same size and depth: {told}",
+        choice=f"one-sided {op}" if pays else "send",
+        says=f"build on one-sided {op}s" if pays else "one-sided operations gain nothing: send",
+        because=f"throughput against a send of the same size and depth: {gains_text}",
         number=middles[op],
         unit="%",
         threshold=WORTH_PERCENT,

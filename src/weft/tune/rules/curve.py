@@ -68,8 +68,10 @@ def size_rule(evidence: Evidence) -> Rule:
     """Where half of the peak is reached, and from which measured size on nearly all of it."""
     topic = "message size"
     rows = [row for row in _single_streams(evidence) if row.throughput_Bps]
-    found = [f for f in families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
-    family = max(found, key=lambda f: max(_middle(row, "throughput_Bps") for row in f), default=())
+    candidates = [f for f in families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
+    family = max(
+        candidates, key=lambda f: max(_middle(row, "throughput_Bps") for row in f), default=()
+    )
     if not family:
         lacks = "throughput at three sizes or more"
         sweep = "--depth 64 --sweep size=64,512,4K,16K,LARGE --repeat 3"
@@ -78,12 +80,12 @@ def size_rule(evidence: Evidence) -> Rule:
     peak = max(speeds)
     half = _crossing(sizes, speeds, peak / 2)
     enough = _enough(sizes, speeds)
-    does = half > PAYLOAD_BYTES
+    needs_size = half > PAYLOAD_BYTES
     return Rule(
         topic=topic,
-        choice=f"{enough:.0f} B" if does else "any size",
+        choice=f"{enough:.0f} B" if needs_size else "any size",
         says=f"send {format_value(enough, 'B')} or more at once where throughput counts"
-        if does
+        if needs_size
         else "small messages are carried at near the full rate",
         because=f"half of {_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
         f"{format_value(enough, 'B')} (depth {family[0].setting.depth})",
@@ -107,12 +109,12 @@ def bound_rule(evidence: Evidence) -> Rule:
     widest = max(rows, key=lambda row: _middle(row, "throughput_Bps"))
     messages, peak = _middle(fastest, "messages_per_s"), _middle(widest, "throughput_Bps")
     cross = peak / messages
-    does = cross > PAGE_BYTES
+    by_number = cross > PAGE_BYTES
     return Rule(
         topic=topic,
-        choice="message rate" if does else "line rate",
+        choice="message rate" if by_number else "line rate",
         says=f"messages below {format_value(round(cross), 'B')} are bound by their number"
-        + (": even pages are" if does else ", pages by the line"),
+        + (": even pages are" if by_number else ", pages by the line"),
         because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_rate(peak)}",
         number=cross,
         unit="B",
@@ -125,67 +127,71 @@ def bound_rule(evidence: Evidence) -> Rule:
 def outstanding_rule(evidence: Evidence) -> Rule:
     """The window that reaches nearly the peak, and the bandwidth-delay product beside it."""
     topic = "outstanding"
-    found = _families_by_size(evidence, "depth")
-    if not found:
+    families_of = _families_by_size(evidence, "depth")
+    if not families_of:
         sweep = "--size 8K --sweep depth=1..256*2 --repeat 3"
         lacks = "throughput at three depths or more"
         return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
-    enough = {size: _enough(*_curve(f, "depth", "throughput_Bps")) for size, f in found.items()}
-    levels = sorted({row.setting.depth for family in found.values() for row in family})
+    enough = {
+        size: _enough(*_curve(f, "depth", "throughput_Bps")) for size, f in families_of.items()
+    }
+    levels = sorted({row.setting.depth for family in families_of.values() for row in family})
     typical = 2 ** fmean(math.log2(level) for level in enough.values())
     depth = next(level for level in levels if level >= typical * 0.999)
-    product, told = _delay_product(found)
+    product, product_text = _delay_product(families_of)
     more = " or more" if depth == levels[-1] else ""
     return Rule(
         topic=topic,
         choice=f"{depth}",
         says=f"keep {depth}{more} messages outstanding",
-        because=f"{_format_levels(enough)} for 90 % of the peak; {told}",
+        because=f"{_format_levels(enough)} for 90 % of the peak; {product_text}",
         number=float(depth),
         unit="messages",
         threshold=product,
         threshold_why="the bandwidth-delay product: with fewer the line waits for completions",
-        confidence=_certainty([row for f in found.values() for row in f], "throughput_Bps"),
+        confidence=_certainty([row for f in families_of.values() for row in f], "throughput_Bps"),
     )
 
 
 def connections_rule(evidence: Evidence, throughput: Fit | None) -> Rule:
     """How many connections one thread needs, size by size."""
     topic = "connections"
-    found = _families_by_size(evidence, "qps")
-    if not found:
+    families_of = _families_by_size(evidence, "qps")
+    if not families_of:
         sweep = "--depth 64 --sweep qps=1..8*2 size=64,8K --repeat 3"
         lacks = "throughput with one, two and more connections"
         return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel_rule(topic, found, "qps", "connection", _engines(throughput))
+    return _parallel_rule(topic, families_of, "qps", "connection", _engines(throughput))
 
 
 def threads_rule(evidence: Evidence) -> Rule:
     """How many threads pay, size by size."""
     topic = "threads"
-    found = _families_by_size(evidence, "threads")
-    if not found:
+    families_of = _families_by_size(evidence, "threads")
+    if not families_of:
         sweep = "--depth 64 --sweep threads=1..8*2 size=64,8K --repeat 3"
         lacks = "throughput with one, two and more threads"
         return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel_rule(topic, found, "threads", "thread", "")
+    return _parallel_rule(topic, families_of, "threads", "thread", "")
 
 
 def _parallel_rule(
-    topic: str, found: dict[int, tuple[Row, ...]], setting: str, noun: str, engines: str
+    topic: str, families_of: dict[int, tuple[Row, ...]], setting: str, noun: str, engines: str
 ) -> Rule:
-    enough = {size: _enough(*_curve(f, setting, "throughput_Bps")) for size, f in found.items()}
-    last = {size: getattr(family[-1].setting, setting) for size, family in found.items()}
+    enough = {
+        size: _enough(*_curve(f, setting, "throughput_Bps")) for size, f in families_of.items()
+    }
+    last = {size: getattr(family[-1].setting, setting) for size, family in families_of.items()}
     return Rule(
         topic=topic,
         choice=f"{max(enough.values())}",
         says=_how_many(enough, last, noun),
         because=f"{_format_levels(enough)} for 90 % of the best{engines}",
-        number=max(_best_gain(family) for family in found.values()),
+        number=max(_best_gain(family) for family in families_of.values()),
         unit="%",
         threshold=100 * (1 / ENOUGH - 1),
         threshold_why="one is enough where it reaches 90 % of the best",
-        confidence=_certainty([row for f in found.values() for row in f], "throughput_Bps"),
+        confidence=_certainty([row for f in families_of.values() for row in f], "throughput_Bps"),
     )
 
 
@@ -208,10 +214,10 @@ def _best_gain(family: Sequence[Row]) -> float:
 
 def _engines(throughput: Fit | None) -> str:
     """What one connection is bound by, where a model of the adapter says so."""
-    found = {} if throughput is None else throughput.values
-    if not found.get("engine_us"):
+    values = {} if throughput is None else throughput.values
+    if not values.get("engine_us"):
         return ""
-    busy = found["engine_us"]
+    busy = values["engine_us"]
     return f"; in the model an engine is busy {busy:.2g} us with each message ({1 / busy:.2g} M/s)"
 
 
@@ -281,41 +287,41 @@ def _curve(family: Sequence[Row], setting: str, quantity: str) -> tuple[list[flo
 
 def _enough(levels: Sequence[float], speeds: Sequence[float]) -> int:
     best = max(speeds)
-    found = (level for level, s in zip(levels, speeds, strict=True) if s >= ENOUGH * best)
-    return round(next(found))
+    sufficient = (level for level, s in zip(levels, speeds, strict=True) if s >= ENOUGH * best)
+    return round(next(sufficient))
 
 
-def _crossing(x: Sequence[float], y: Sequence[float], wanted: float) -> float:
+def _crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
     """Where y first reaches `wanted`, between points on log-log axes; the first point if there."""
-    if y[0] >= wanted:
+    if y[0] >= target:
         return x[0]
-    place = next(n for n, value in enumerate(y) if value >= wanted)
+    place = next(n for n, value in enumerate(y) if value >= target)
     at = np.log([x[place - 1], x[place], y[place - 1], y[place]])
-    share = (math.log(wanted) - at[2]) / (at[3] - at[2])
+    share = (math.log(target) - at[2]) / (at[3] - at[2])
     return float(np.exp(at[0] + share * (at[1] - at[0])))
 
 
-def _first_crossing(x: Sequence[float], y: Sequence[float], wanted: float) -> float:
+def _first_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
     """Linear, as a load may be 0; the last x where y stays below."""
     for place in range(1, len(x)):
-        if y[place] >= wanted:
-            share = (wanted - y[place - 1]) / (y[place] - y[place - 1])
+        if y[place] >= target:
+            share = (target - y[place - 1]) / (y[place] - y[place - 1])
             return x[place - 1] + share * (x[place] - x[place - 1])
     return x[-1]
 
 
-def _delay_product(found: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
+def _delay_product(families_of: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
     """Peak over synchronous throughput: how many must be on their way at least."""
     products = [
         max(_middle(row, "throughput_Bps") for row in family)
         / _middle(family[0], "throughput_Bps")
         * family[0].setting.depth
-        for family in found.values()
+        for family in families_of.values()
     ]
     product = median(products)
-    first = {family[0].setting.depth for family in found.values()}
-    told = f"bandwidth x delay is {product:.0f} messages (the peak over {min(first)} at a time)"
-    return product, told
+    first = {family[0].setting.depth for family in families_of.values()}
+    text = f"bandwidth x delay is {product:.0f} messages (the peak over {min(first)} at a time)"
+    return product, text
 
 
 def _format_levels(enough: dict[int, int]) -> str:

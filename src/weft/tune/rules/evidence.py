@@ -1,9 +1,9 @@
-"""What was measured, as a tuner needs it: settings and, for each, what was observed.
+"""Measurements as rows: settings, and the values observed at each.
 
 Records of any test become `Row`s. Repetitions of the same settings share a row with their `Spread`;
 the same record given twice counts once. Rows of one transport, one kind of endpoint and one set of
-other settings are an `Evidence` (made by `weft.tune.rules.read_evidence`); what was left out of it
-is told. Entry points: `Evidence.of`, `families`, `points`. Units: bytes per second, messages per
+other settings are an `Evidence` (made by `weft.tune.rules.read_evidence`), which also says what was
+left out. Entry points: `Evidence.of`, `families`, `points`, `common_options`, `format_options`. Units: bytes per second, messages per
 second, us, per cent of one processor, s of it per byte.
 """
 
@@ -49,8 +49,8 @@ class Setting:
 
     def without(self, *names: str) -> str:
         """Equal for settings that differ in these fields alone."""
-        kept = {k: v for k, v in dataclasses.asdict(self).items() if k not in names}
-        return canonical_json(kept)
+        compared = {k: v for k, v in dataclasses.asdict(self).items() if k not in names}
+        return canonical_json(compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ class Evidence:
 
     def of(self, *tests: str) -> tuple[Row, ...]:
         """The rows of these tests that were not held back to a rate."""
-        found = [row for row in self.rows if row.setting.test in tests]
-        return tuple(row for row in found if row.setting.rate is None or "paced" in tests)
+        rows = [row for row in self.rows if row.setting.test in tests]
+        return tuple(row for row in rows if row.setting.rate is None or "paced" in tests)
 
     def table(self) -> list[dict[str, Plain]]:
         """A flat row for each point, for records and JSON."""
@@ -135,12 +135,12 @@ def points(
 ) -> tuple[Row, ...]:
     """The largest family over one setting that has the quantity; refused when too small to fit."""
     having = [row for row in rows if getattr(row, quantity) is not None]
-    found = max(families(having, varied), key=len, default=tuple(having[:1]))
-    if len(found) < least:
-        seen = ", ".join(str(getattr(row.setting, varied)) for row in found) or "none"
-        problem = f"{len(found)} values of {varied} ({seen}), but the fit needs {least}"
+    family = max(families(having, varied), key=len, default=tuple(having[:1]))
+    if len(family) < least:
+        levels = ", ".join(str(getattr(row.setting, varied)) for row in family) or "none"
+        problem = f"{len(family)} values of {varied} ({levels}), but the fit needs {least}"
         raise InputError(where, problem, f"measure more: {command}")
-    return found
+    return family
 
 
 def _order(row: Row, varied: Sequence[str]) -> list[tuple[bool, str, float]]:
@@ -170,12 +170,14 @@ _UNITS = {"_ns": "ns", "_gbps": "Gb/s"}
 
 
 def common_options(evidence: Evidence, test: str) -> dict[str, str]:
-    """What is the same for all its rows, by outside name: the transport, and what is no default."""
-    outside = {field: name for name, (field, _) in options_of(TESTS[test].settings).items()}
+    """The options that all its rows share: the transport, and settings that are no defaults."""
+    option_of = {field: name for name, (field, _) in options_of(TESTS[test].settings).items()}
     other = dict(evidence.rows[0].setting.other) if evidence.rows else {}
-    told: dict[str, str] = {"over": evidence.over, "endpoint": evidence.endpoint}
-    told |= {outside[name]: _text(name, value) for name, value in other.items() if name in outside}
-    return {name: text for name, text in told.items() if text}
+    options: dict[str, str] = {"over": evidence.over, "endpoint": evidence.endpoint}
+    options |= {
+        option_of[name]: _text(name, value) for name, value in other.items() if name in option_of
+    }
+    return {name: text for name, text in options.items() if text}
 
 
 def _text(name: str, value: Plain) -> str:

@@ -1,8 +1,9 @@
-"""Evidence from records or from files of them; what cannot be one system's is refused.
+"""Evidence from records or from files of records, all of one system.
 
-Refused: nothing measured, several transports, endpoints, peers or hosts of which none is chosen,
-and values of the same settings that contradict each other. Entry points: `evidence_of` (records),
-`read_evidence` (files).
+Refused: no measurements, several transports, endpoints, peers or hosts without a choice of one, and
+values of the same settings that contradict each other. A record has its point's full settings in a
+table; the steps of a saturation have them in the record that summarises them, which has the same
+digest. Entry points: `gather_evidence` (records), `read_evidence` (files), `read_values`.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def gather_evidence(
     where: str = "records",
 ) -> Evidence:
     """Rows of these records; `over` and `endpoint` choose where there are several."""
-    found = _gather(records, over, endpoint, where)
-    _check_agreement(found.rows, where)
-    return found
+    evidence = _gather(records, over, endpoint, where)
+    _check_agreement(evidence.rows, where)
+    return evidence
 
 
 def _gather(
@@ -69,22 +70,22 @@ def _gather(
             "give a file of weft latency, bandwidth, rate, "
             "rma, saturation, transfer, paced or rperf (-o FILE)",
         )
-    told = full_settings(s.record for s in usable)
-    found = [(s, read_setting(s.record, told)) for s in usable]
-    found, ended = _drop_ended(found, where)
+    full = full_settings(s.record for s in usable)
+    records_by_setting = [(s, read_setting(s.record, full)) for s in usable]
+    records_by_setting, ended = _drop_ended(records_by_setting, where)
     foreign = len(sourced) - len(usable)
     left_out = [f"{format_count(foreign)} of no test"] * bool(foreign) + ended
-    found = _select(found, "over", over, where)
-    found = _select(found, "endpoint", endpoint, where)
-    _check_peers(found, where)
-    found, strange = _drop_uncommon(found)
-    first = found[0]
+    records_by_setting = _select(records_by_setting, "over", over, where)
+    records_by_setting = _select(records_by_setting, "endpoint", endpoint, where)
+    _check_peers(records_by_setting, where)
+    records_by_setting, uncommon = _drop_uncommon(records_by_setting)
+    first = records_by_setting[0]
     return Evidence(
         over=first[1].over,
         endpoint=first[1].endpoint,
         peer=_peer(first[0].record),
-        rows=_build_rows(found),
-        left_out=(*left_out, *strange),
+        rows=_build_rows(records_by_setting),
+        left_out=(*left_out, *uncommon),
     )
 
 
@@ -94,14 +95,14 @@ def format_count(records: int) -> str:
 
 def _deduplicate(records: Iterable[Record | SourcedRecord]) -> Iterator[SourcedRecord]:
     """The same record given twice is one observation."""
-    seen: set[str] = set()
-    for number, given in enumerate(records, 1):
+    lines: set[str] = set()
+    for number, entry in enumerate(records, 1):
         sourced = (
-            given if isinstance(given, SourcedRecord) else SourcedRecord(given, f"record {number}")
+            entry if isinstance(entry, SourcedRecord) else SourcedRecord(entry, f"record {number}")
         )
         line = to_line(sourced.record)
-        if line not in seen:
-            seen.add(line)
+        if line not in lines:
+            lines.add(line)
             yield sourced
 
 
@@ -116,41 +117,41 @@ def _describe_kinds(sourced: Sequence[SourcedRecord]) -> str:
 SettingRecords = list[tuple[SourcedRecord, Setting]]
 
 
-def _drop_ended(found: SettingRecords, where: str) -> tuple[SettingRecords, list[str]]:
+def _drop_ended(records: SettingRecords, where: str) -> tuple[SettingRecords, list[str]]:
     """Runs that reached their end; the others saw an unknown part of their point."""
-    kept = [f for f in found if not f[0].record.ending]
-    ended = len(found) - len(kept)
-    if not kept:
+    complete = [f for f in records if not f[0].record.ending]
+    ended = len(records) - len(complete)
+    if not complete:
         raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")
-    return kept, [f"{format_count(ended)} of runs that ended early"] * bool(ended)
+    return complete, [f"{format_count(ended)} of runs that ended early"] * bool(ended)
 
 
-def _select(found: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
+def _select(records: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
     """The records with one value of a setting that tells systems apart."""
-    present = sorted({getattr(setting, name) for _, setting in found})
+    present = sorted({getattr(setting, name) for _, setting in records})
     listed = ", ".join(value or "default" for value in present)
     if wanted and wanted not in present:
         raise InputError(f"--{name} {wanted}", f"no such records in {where}", f"present: {listed}")
     if not wanted and len(present) > 1:
         problem = f"records of {len(present)} kinds of {name} ({listed}) have no model in common"
         raise InputError(where, problem, f"choose one with --{name} {present[-1]}")
-    return [f for f in found if not wanted or getattr(f[1], name) == wanted]
+    return [f for f in records if not wanted or getattr(f[1], name) == wanted]
 
 
 def _peer(record: Record) -> str:
     return str(record.settings.get("peer", ""))
 
 
-def _check_peers(found: SettingRecords, where: str) -> None:
-    present = sorted({_peer(s.record) or "local" for s, _ in found})
+def _check_peers(records: SettingRecords, where: str) -> None:
+    present = sorted({_peer(s.record) or "local" for s, _ in records})
     if len(present) > 1:
         problem = f"records of {len(present)} peers ({', '.join(present)}) have no model in common"
         raise InputError(where, problem, "give the records of one peer")
 
 
-def _drop_uncommon(found: SettingRecords) -> tuple[SettingRecords, list[str]]:
+def _drop_uncommon(records: SettingRecords) -> tuple[SettingRecords, list[str]]:
     """Those with the commonest other settings, and a sentence for each of the rest."""
-    counts = Counter(setting.other for _, setting in found)
+    counts = Counter(setting.other for _, setting in records)
     common = min(counts, key=lambda other: (-counts[other], canonical_json(other)))
     omitted = [
         f"{format_count(n)} with {_format_other(other)}, "
@@ -158,27 +159,27 @@ def _drop_uncommon(found: SettingRecords) -> tuple[SettingRecords, list[str]]:
         for other, n in sorted(counts.items(), key=lambda item: canonical_json(item[0]))
         if other != common
     ]
-    return [f for f in found if f[1].other == common], omitted
+    return [f for f in records if f[1].other == common], omitted
 
 
 def _format_other(other: tuple[tuple[str, Plain], ...]) -> str:
     return ", ".join(f"{k}={v}" for k, v in other) or "defaults"
 
 
-def _build_rows(found: SettingRecords) -> tuple[Row, ...]:
+def _build_rows(records: SettingRecords) -> tuple[Row, ...]:
     groups: dict[Setting, list[SourcedRecord]] = {}
-    for sourced, setting in found:
+    for sourced, setting in records:
         groups.setdefault(setting, []).append(sourced)
     rows = [_build_row(setting, group) for setting, group in groups.items()]
     return tuple(sorted(rows, key=lambda row: row.setting.without()))
 
 
 def _build_row(setting: Setting, group: Sequence[SourcedRecord]) -> Row:
-    seen = [read_values(s.record, setting) for s in group]
+    observations = [read_values(s.record, setting) for s in group]
     spreads = {
-        name: Spread(tuple(sorted(one[name] for one in seen if name in one)))
+        name: Spread(tuple(sorted(values[name] for values in observations if name in values)))
         for name in QUANTITIES
-        if any(name in one for one in seen)
+        if any(name in values for values in observations)
     }
     ordered = sorted(group, key=lambda s: (s.origin, to_line(s.record)))
     return Row(
@@ -220,19 +221,21 @@ def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float
 
 def _noise_factor(row: Row) -> float:
     """By how much the host's own noise, as its records tell it, may have slowed a loop."""
-    told = [
+    lost_percent = [
         value
         for record in row.records
         for fact in record.tables.get("host", ())
         if fact["fact"] == TIME_LOST and isinstance(value := fact["value"], int | float)
     ]
-    return 1 / (1 - min(max(told, default=0.0), MOST_LOST_PERCENT) / 100)
+    return 1 / (1 - min(max(lost_percent, default=0.0), MOST_LOST_PERCENT) / 100)
 
 
 def _build_contradiction(row: Row, quantity: str, allowed: float, where: str) -> InputError:
     sourced = zip(row.records, row.origins, strict=True)
-    told = [(read_values(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced]
-    values = sorted((v, origin, label) for v, origin, label in told if v is not None)
+    observations = [
+        (read_values(r, row.setting).get(quantity), origin, r.label) for r, origin in sourced
+    ]
+    values = sorted((v, origin, label) for v, origin, label in observations if v is not None)
     (low, low_at, label), (high, high_at, _) = values[0], values[-1]
     problem = (
         f"{label}: {quantity} is {format_number(low)} in {low_at} and {format_number(high)} in "
@@ -307,29 +310,29 @@ def full_settings(records: Iterable[Record]) -> FullSettings:
     }
 
 
-def read_setting(record: Record, told: FullSettings) -> Setting:
+def read_setting(record: Record, full: FullSettings) -> Setting:
     """The record's settings; those it does not tell are at the test's defaults."""
     test, step = record.name.removesuffix(STEP), record.name.endswith(STEP)
     defaults = {f.name: f.default for f in dataclasses.fields(TESTS[test].settings)}
-    stored = told.get(record.provenance.scenario_digest, {})
+    stored = full.get(record.provenance.scenario_digest, {})
     values = {**defaults, **stored, **record.settings}
     values["cpu"] = AUTO if values["cpu"] == "auto" else values["cpu"]
     if "outstanding" in values:
         values["depth"] = values.pop("outstanding")
-    known = {f.name for f in dataclasses.fields(Setting)} - {"test", "other"}
+    fields = {f.name for f in dataclasses.fields(Setting)} - {"test", "other"}
     other = {
         name: value
         for name, value in values.items()
-        if name not in known | MEASURING_SETTINGS and value != defaults.get(name)
+        if name not in fields | MEASURING_SETTINGS and value != defaults.get(name)
     }
     named = record.name if step else SAME_STREAMS.get(test, test)
-    own = {name: value for name, value in values.items() if name in known}
-    return Setting(test=named, other=tuple(sorted(other.items())), **own)  # type: ignore[arg-type]
+    values_of_fields = {name: value for name, value in values.items() if name in fields}
+    return Setting(test=named, other=tuple(sorted(other.items())), **values_of_fields)  # type: ignore[arg-type]
 
 
 def read_values(record: Record, setting: Setting) -> dict[str, float]:
     """What one record tells, by the names of a row's fields."""
-    found = {
+    values = {
         "throughput_Bps": carried_Bps(record) or _scaled(record, LOADS, "b/s", 1 / 8),
         "messages_per_s": carried_messages_per_s(record, setting.size_bytes),
         "p50_us": _latency(record, "p50"),
@@ -339,9 +342,9 @@ def read_values(record: Record, setting: Setting) -> dict[str, float]:
         "cpu_s_per_byte": _cpu_per_byte(record, setting),
     }
     if record.name.endswith(STEP):
-        found["messages_per_s"] = found["cpu_s_per_byte"] = None  # of the probe, not of the load
+        values["messages_per_s"] = values["cpu_s_per_byte"] = None  # of the probe, not of the load
     # The first step of a saturation has no load; any other zero is a run without an outcome.
-    return {k: v for k, v in found.items() if v is not None and (v > 0 or setting.load == 0)}
+    return {k: v for k, v in values.items() if v is not None and (v > 0 or setting.load == 0)}
 
 
 def carried_Bps(record: Record) -> float | None:
@@ -350,8 +353,8 @@ def carried_Bps(record: Record) -> float | None:
     A sender's kernel takes bytes that have not arrived, and a receiver that slept finds a backlog
     and drains it faster than it was sent: what both saw was carried.
     """
-    seen = [_scaled(record, (n,), "b/s", 1 / 8) for n in ("throughput", "sender.throughput")]
-    return min((value for value in seen if value is not None), default=None)
+    rates = [_scaled(record, (n,), "b/s", 1 / 8) for n in ("throughput", "sender.throughput")]
+    return min((value for value in rates if value is not None), default=None)
 
 
 def carried_messages_per_s(record: Record, size_bytes: int) -> float | None:
@@ -372,8 +375,11 @@ def _scaled(record: Record, names: Sequence[str], unit: str, factor: float) -> f
 
 def _latency(record: Record, name: str) -> float | None:
     for quantity in ("half_rtt", "operation", "rtt", "probe.half_rtt"):
-        found = record.quantities.get(quantity)
-        if isinstance(found, Distribution) and (value := statistic(found, name)) is not None:
+        distribution = record.quantities.get(quantity)
+        if (
+            isinstance(distribution, Distribution)
+            and (value := statistic(distribution, name)) is not None
+        ):
             return value / 1e6
     return None
 

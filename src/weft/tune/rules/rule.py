@@ -1,7 +1,7 @@
 """A design rule: what to do, and the number that says so.
 
-A rule that lacks its evidence has no number; `because` is then the command that measures it. Entry
-points: `Rule`, `unknown`, `does_not_apply`.
+A rule without evidence has no number; `because` is then the command that measures it. Entry points:
+`Rule`, `unknown_rule`, `inapplicable_rule`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def unknown_rule(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule
 
 def _command(evidence: Evidence, run: str) -> str:
     test, _, options = run.partition(" ")
-    same = " ".join(format_options(common_options(evidence, test)))
+    common = " ".join(format_options(common_options(evidence, test)))
     large = "32K" if evidence.over == "udp" else "512K"  # a datagram ends below 64K
-    command = f"weft {test} {evidence.peer or LOCAL} {same} {options} -o FILE"
+    command = f"weft {test} {evidence.peer or LOCAL} {common} {options} -o FILE"
     return command.replace("LARGE", large)
 
 

@@ -96,7 +96,7 @@ def test_nothing_is_predicted_outside_the_floor_and_one(share: float) -> None:
     ):
         with pytest.raises(InputError, match=r"share: .*(below the floor 0\.1|not in 0\.1 to 1)"):
             model.slowdown([0.5, share])
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=r"share: .*(below the floor 0\.1|not in 0\.1 to 1)"):
             model.slope(share)
 
 

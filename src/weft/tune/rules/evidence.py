@@ -3,8 +3,8 @@
 Records of any test become `Row`s. Repetitions of the same settings share a row with their `Spread`;
 the same record given twice counts once. Rows of one transport, one kind of endpoint and one set of
 other settings are an `Evidence` (made by `weft.tune.rules.read_evidence`), which also says what was
-left out. Entry points: `Evidence.of`, `families`, `points`, `common_options`, `format_options`. Units: bytes per second, messages per
-second, us, per cent of one processor, s of it per byte.
+left out. Entry points: `Evidence.of`, `families`, `points`, `common_options`, `format_options`.
+Units: bytes per second, messages per second, us, per cent of one processor, s of it per byte.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str
 
 
 def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
-    """The test's own settings first, then the common ones, then those of some transports."""
+    """Settings of this test first, then the common ones, then those of some transports."""
     common = options_of(Settings)
     titles = ("of this test", "common settings", "of some transports")
     groups = {title: command.add_argument_group(title) for title in titles}
@@ -98,7 +98,7 @@ def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
 
 
 def _default_text(name: str, value: object) -> str:
-    """A default that says something: none, nothing and off do not."""
+    """A default worth showing; empty for none, nothing and off."""
     if value is None or value is False or value in ("", -1):
         return ""
     _, unit = split_unit(name)

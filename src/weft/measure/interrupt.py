@@ -1,8 +1,8 @@
 """Ctrl-C during a timed loop: the loop ends at once and what it measured is kept.
 
 Python runs signal handlers between bytecodes of the main thread, which is inside the core while a
-loop runs. So the signal's number goes through a pipe to a thread that sets the loop's flag; the
-handler, when it runs, only remembers. A second Ctrl-C interrupts as usual.
+loop runs. So the signal's number goes through a pipe to a thread that sets the loop's flag. A
+second Ctrl-C interrupts as usual.
 Entry point: `Interrupt`.
 """
 

@@ -1,4 +1,4 @@
-"""What a test saw, on its way to a record: quantities with units, counts of both sides, samples.
+"""What a test observed, on its way to a record: quantities, counts of both sides, samples.
 
 Names and units of quantities are alike in all tests: `half_rtt` (ps), `throughput` (b/s of
 payload that arrived, over the longer of both ends' times), `message_rate` (1/s), `lost`,

@@ -1,8 +1,8 @@
 """What a test runs on: its connections, its threads, its progress, and how it ended.
 
 A `Rig` opens channels to the peer, or endpoints of the delay transport in this process, and runs
-timed loops in threads of their own. A run that is interrupted or loses its peer keeps what it has;
-`ended` then says why. Entry point: `Rig`.
+timed loops in threads of their own. An interrupted run, or one that loses its peer, keeps its
+samples; `ended` is then the reason. Entry point: `Rig`.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Rig:
 
 
 def read_error(counts: Counted) -> str:
-    """What a loop could not go on for; MPI's counts have none."""
+    """The error that ended a loop; MPI's counts have none."""
     return getattr(counts, "error", "")
 
 

@@ -117,7 +117,7 @@ class _Exchange:
 
 
 def echo(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
-    """Send everything back, until the message that says it is the last."""
+    """Send everything back, until the message flagged as the last."""
     from mpi4py import MPI
 
     buffer = bytearray(job.size_bytes)

@@ -156,7 +156,7 @@ def _numbers(job: Job, per_half: int, halves: int) -> Iterator[tuple[int, int]]:
 
 
 def _follow(halves: list[_Half], job: Job) -> Counts:
-    """Keep every half started until the driving side says which is the last."""
+    """Keep every half started until the driving side flags the last."""
     cpu, begin = CpuTime.start(), perf_counter_ns()
     for number, half in enumerate(halves):
         half.start(number)

@@ -1,7 +1,7 @@
-"""A server of our own: on loopback for one command (`local` as a peer), or a plan's on its host.
+"""A private server: on loopback for one command (`local` as a peer), or on a plan's host.
 
-It is an ordinary `weft serve` on a free port with a random token, which goes by the environment;
-it ends when its standard input closes, so also when we are killed. Entry point: `LocalServer`.
+It is an ordinary `weft serve` on a free port with a random token, passed in its environment. It
+ends when its standard input closes, so also when its parent is killed. Entry point: `LocalServer`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END_S = 8.0
 class LocalServer:
     def __init__(self, address: str = "127.0.0.1", token: bytes | None = None) -> None:
         self.token = token or secrets.token_hex(32).encode()
-        # Whoever started it knows the token alone: bounds would only bind themselves.
+        # Only its starter knows the token: limits would protect nobody.
         bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate", "sessions")]
         listen = f"[{address}]:0" if ":" in address else f"{address}:0"
         self._process = subprocess.Popen(
@@ -41,7 +41,7 @@ class LocalServer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | {TOKEN_VARIABLE: self.token.decode()},
-            start_new_session=True,  # Ctrl-C is ours: it is to go on until we have its counts
+            start_new_session=True,  # Ctrl-C is for the client: the counts are still to come
         )
         try:
             self.port = self._read_port()

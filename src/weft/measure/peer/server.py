@@ -1,7 +1,7 @@
-"""`weft serve`: accepts clients, checks who they are, forks a process for each.
+"""`weft serve`: accepts clients, authenticates them, forks a process for each.
 
-This process has one thread and loads no fabric library: whatever a driver does to a session, the
-server goes on. Nobody gets a process, or more than a few bytes of memory, before authentication.
+This process has one thread and loads no fabric library: a driver that crashes a session does not
+stop the server. Clients get a process, or more than a few bytes, only after authentication.
 Entry point: `Server`. Units: seconds.
 """
 
@@ -112,7 +112,7 @@ class Server:
         self._token = token
         self._limits = limits
         self._log = log
-        self._note = LogThrottle(log)  # of strangers, who may be many
+        self._note = LogThrottle(log)  # of unauthenticated clients, which may be many
         self._clean_at = math.inf
         self._listeners = _listen(addresses)
         self._selector = selectors.DefaultSelector()

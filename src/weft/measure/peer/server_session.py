@@ -1,8 +1,8 @@
-"""One client's session, in a process of its own: checks, opens, serves, reports, again.
+"""One client's session, in a process of its own: check, open, serve, report, repeat.
 
-The main thread alone talks to the client and keeps the server's bounds; what may block (opening,
-connecting, draining) runs on a helper thread, the loops on theirs. However the session ends, its
-loops are stopped and its endpoints closed, or the process ends without them.
+The main thread alone talks to the client and enforces the limits. What may block (opening,
+connecting, draining) runs on a helper thread; loops have threads of their own. However the session
+ends, its loops are stopped and its endpoints closed, or the process ends with them.
 Entry point: `Session.run`. Units: seconds, bits per second.
 """
 
@@ -69,7 +69,7 @@ class Session:
     # ---- The conversation ---------------------------------------------------------------------
 
     def run(self) -> str:
-        """Serves until the client leaves; says how it ended."""
+        """Serves until the client leaves; returns how the session ended."""
         signal.signal(signal.SIGTERM, self._on_terminate)
         try:
             return self._converse()
@@ -114,7 +114,7 @@ class Session:
     # ---- Work that may block ------------------------------------------------------------------
 
     def _in_background(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """`then` runs in the main thread with the result; InputErrors are told to the client."""
+        """`then` runs in the main thread with the result; InputErrors go to the client."""
 
         def conclude(result: Any, problems: Sequence[InputError]) -> None:
             self._job = None
@@ -139,7 +139,7 @@ class Session:
         self._job.start()
 
     def _refuse(self, problems: Sequence[InputError]) -> None:
-        """Says what does not fit; the session goes on."""
+        """Reports what does not fit; the session goes on."""
         self._drop_test()
         shown = [Failure.from_error(problem) for problem in limit_problems(problems)]
         self._connection.send(messages.Refused(shown))
@@ -221,7 +221,7 @@ class Session:
     # ---- Limits -------------------------------------------------------------------------------
 
     def _enforce_limits(self) -> None:
-        """Stops a test that fails, lasts too long or is too fast, and says so."""
+        """Stops a test that fails, lasts too long or is too fast, and reports it."""
         if self._state != "running" or self._stopped or self._test is None:
             return
         error = self._test.find_failure() or self._find_broken_limit(self._test)

@@ -1,7 +1,7 @@
 """Values of settings, as people write them on a command line or in Python.
 
-A reader takes what was given and where it stands, and returns the value in the setting's unit or
-raises an InputError. Sizes may end in K, M, G (powers of 1024, as the classic tools count) or in a
+A reader takes a value as written and its place, and returns it in the setting's unit or raises an
+InputError. Sizes may end in K, M, G (powers of 1024, as the classic tools count) or in a
 unit (KiB, kB); times need a unit; rates per second may end in k, M, G (powers of 1000).
 Units: bytes, nanoseconds, 1/s.
 """

@@ -149,7 +149,7 @@ def stream_loops(
     beside: int = 0,
     **overrides: Any,
 ) -> list[Callable[[], Counts]]:
-    """One sending loop per thread, beside so many others of ours; `rate` is of all together."""
+    """One sending loop per thread, after `beside` other loops; `rate` is the total."""
     share = (rate or settings.rate or 0.0) / settings.threads
     options = window_options(settings)
     return [

@@ -296,7 +296,7 @@ def test_something_else_there_is_told():
 
 @pytest.mark.parametrize("where", ["", "host:port", "host:99999", ":1", "[::1"])
 def test_what_is_no_address_is_refused(where):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"is not HOST\[:PORT\]"):
         open_peer(where)
 
 

@@ -88,8 +88,10 @@ def split_address(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):
         host, port = text, str(messages.DEFAULT_PORT)
+    is_balanced = host.startswith("[") == host.endswith("]")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    is_port = port.isascii() and port.isdigit() and int(port) <= 65535
+    if not (host and is_balanced and is_port):
         raise InputError(f"peer {text!r}", "is not HOST[:PORT]", "such as node7 or [::1]:9338")
     return host, int(port)
 

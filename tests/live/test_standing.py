@@ -173,13 +173,12 @@ def test_two_testbeds_stand_side_by_side() -> None:
     all_reach_all(persistent.find_testbed(NAME))
 
 
-def test_a_testbed_in_use_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistent, "WAIT_S", 0.1)
+def test_a_testbed_in_use_is_not_changed() -> None:
     persistent.build_testbed(NAME, WIRING)
     with persistent.use_testbed(NAME, "profile"):
         told = f"testbed {NAME}: is in use by process {os.getpid()}"
         with pytest.raises(InputError, match=told):
-            persistent.remove_testbed(NAME)
+            persistent.remove_testbed(NAME, wait_s=0.1)
     assert len(persistent.remove_testbed(NAME)) == 3
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 import os
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from weft.errors import InputError
-from weft.host.net import caps, namespaces
+from weft.host.net import caps, link_ends, namespaces, qdisc
 from weft.host.net.link_ends import LinkEnd, SavedEnd, decode_saved
+from weft.host.net.qdisc import Qdisc, TokenBucket
 from weft.host.net.rtnetlink import Rtnetlink
+from weft.host.net.weighted_queues import Queue
+from weft.host.net.weighted_queues import _check_queues as check_queues
 from weft.switches import Failed
 from weft.switches.linux.htb_ports import Ports
 from weft.switches.linux.htb_tables import build_single_queue
 
 LOOPBACK = LinkEnd(None, "lo")
+BUCKET = TokenBucket(rate_bps=8_000_000, burst_bytes=40_000, limit_bytes=80_000)
 DEAD = "weft-1-1-0"  # process 1 did not start at that time
 
 
@@ -122,3 +127,49 @@ def test_a_port_was_taken_over_if_its_namespace_and_index_are_the_same(
     else:
         assert isinstance(tables, Failed)
         assert "its rate is not known" in tables.problem
+
+
+# ---- Limits of caps and queues ----------------------------------------------------------------
+
+
+def saved_bucket(bucket: TokenBucket = BUCKET) -> SavedEnd:
+    options = qdisc.pack_bucket(bucket)
+    return SavedEnd(end=LOOPBACK, netns=0, index=1, kind="tbf", handle=1 << 16, options=options)
+
+
+@pytest.mark.parametrize(("percent", "rate_bps"), [(100, 8_000_000), (50, 4_000_000)])
+def test_a_percentage_is_of_the_saved_rate_up_to_all_of_it(percent: int, rate_bps: int) -> None:
+    assert caps._scale_rate(saved_bucket(), percent) == rate_bps
+
+
+@pytest.mark.parametrize("percent", [0, -1, 100.5])
+def test_a_percentage_outside_of_0_to_100_is_refused(percent: float) -> None:
+    with pytest.raises(InputError, match=r"is not in \(0, 100\]"):
+        caps._scale_rate(saved_bucket(), percent)
+
+
+@pytest.mark.parametrize(
+    ("burst_bytes", "is_kept"), [(40_000, True), (80_000, True), (39_000, False)]
+)
+def test_a_root_is_changed_in_place_unless_its_burst_shrinks(
+    burst_bytes: int, is_kept: bool
+) -> None:
+    counters = qdisc.Counters(bytes=0, packets=0, dropped=0, waiting_bytes=0)
+    options = qdisc.pack_bucket(BUCKET)
+    root = Qdisc(kind="tbf", handle=1 << 16, parent=qdisc.ROOT, options=options, count=counters)
+    wanted = qdisc.pack_bucket(replace(BUCKET, burst_bytes=burst_bytes))
+    assert link_ends._is_burst_kept(root, wanted) == is_kept
+
+
+def test_queues_may_list_dscps_0_to_63() -> None:
+    check_queues([Queue(weight=1, dscps=(0, 63))], "port")
+    for dscp in (-1, 64):
+        with pytest.raises(InputError, match=f"DSCP {dscp} is not in 0 to 63"):
+            check_queues([Queue(weight=1, dscps=(0, dscp))], "port")
+
+
+def test_a_port_has_1_to_64_queues() -> None:
+    check_queues([Queue(weight=1, dscps=(n,)) for n in range(64)], "port")
+    for count in (0, 65):
+        with pytest.raises(InputError, match=f"{count} queues; use 1 to 64"):
+            check_queues([Queue(weight=1, dscps=(n,)) for n in range(count)], "port")

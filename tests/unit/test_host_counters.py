@@ -70,6 +70,9 @@ def test_a_counter_that_comes_or_goes_between_the_snapshots_is_left_out(mlx5):
         (2**32 - 10, 5, (15, "wrapped")),
         (5000, 10, (10, "reset")),
         (2**40, 7, (7, "reset")),
+        (2**31 + 5, 5, (5, "reset")),
+        (2**31 + 6, 5, (2**31 - 1, "wrapped")),
+        (2**32, 5, (5, "reset")),
         (2**32 - 1, 2**32 + 1, (2, "")),
     ],
 )

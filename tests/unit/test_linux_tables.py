@@ -295,3 +295,14 @@ def test_json_that_is_not_tables_is_refused(data: object) -> None:
     assert isinstance(request, WriteTables)
     (_, tables), *_ = request.tables
     assert all(tables.weights[queue] > 0 for queue in tables.queue_of)
+
+
+@pytest.mark.parametrize(
+    ("kbps", "most"), [(1000, (2**32 - 1) * 64 * 1000 // (8 * 10**6)), (200_000, 2**31 - 2)]
+)
+def test_the_limit_of_a_lane_is_what_the_kernel_can_keep(kbps: int, most: int) -> None:
+    """As ticks of 64 ns in 32 bits at its rate, and as bytes in 31 bits."""
+    weights = (kbps, *[0] * (QUEUES - 1))
+    for limit, is_refused in ((most, False), (most + 1, True)):
+        wanted = Tables(queue_of=(0,) * LEVELS, weights=weights, lane=Lane(queue=0, limit=limit))
+        assert (find_refusal(wanted, ABLE) is not None) == is_refused

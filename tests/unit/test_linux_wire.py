@@ -24,7 +24,7 @@ from weft.errors import InputError
 from weft.host.net.rtnetlink import Rtnetlink
 from weft.switches import Failed, Tables
 from weft.switches.linux import agent_connection
-from weft.switches.linux.agent import RequestHandler, Server, main
+from weft.switches.linux.agent import RequestHandler, Server, check_socket_path, main
 from weft.switches.linux.agent_connection import (
     ANSWERS,
     REQUESTS,
@@ -314,3 +314,15 @@ def test_releasing_where_nothing_was_taken_does_nothing(
 ) -> None:
     assert main(["leaf1", "--folder", str(tmp_path / "leaf1"), "--release"]) == 0
     assert capsys.readouterr().out == "leaf1: released nothing\n"
+
+
+def test_the_path_of_a_socket_has_at_most_107_characters(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * (107 - len(str(tmp_path / "agent.sock")) - 1))
+    folder.mkdir()
+    path = agent_connection.build_socket_path(folder)
+    assert len(str(path)) == 107
+    check_socket_path(folder)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))  # the kernel's own limit
+    with pytest.raises(InputError, match="longer than 107 characters"):
+        check_socket_path(folder.with_name(folder.name + "x"))

@@ -141,7 +141,8 @@ def test_loopback_is_listed_and_carries_no_default_route() -> None:
 def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
     """The default route goes over 1, a bridge of 2 and 6. 2 is a VLAN on 3, a bond of 4 and 5.
 
-    6 is a veth whose peer has the number 7 in another namespace; 8 is a port of another bridge.
+    6 is a veth whose peer has the number 7 in another namespace. IPv6's default route goes over 9,
+    a bridge of 8. 10 is a port of 11, which has the route of a network and a blackhole.
     """
 
     def number(kind: int, value: int) -> bytes:
@@ -157,7 +158,13 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
         7: b"",
         8: number(10, 9),
         9: b"",
+        10: number(10, 11),
+        11: b"",
     }
+
+    def route(family: int, prefix: int, kind: int, interface: int) -> bytes:
+        head = struct.pack("=BBBBBBBBI", family, prefix, 0, 0, 254, 3, 0, kind, 0)
+        return head + number(4, interface)
 
     def dump(_link: Rtnetlink, kind: int, body: bytes, _what: str) -> Iterator[bytes]:
         if kind == GET_LINK:
@@ -165,7 +172,10 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
                 name = pack_attribute(3, f"eth{index}\0".encode())
                 yield struct.pack("=BxHiII", 0, 0, index, 0, 0) + name + data
         elif body[0] == socket.AF_INET:
-            yield struct.pack("=BBBBBBBBI", body[0], 0, 0, 0, 254, 3, 0, 1, 0) + number(4, 1)
+            yield from (route(body[0], 24, 1, 11), route(body[0], 0, 6, 11))
+            yield route(body[0], 0, 1, 1)
+        else:
+            yield route(body[0], 0, 1, 9)
 
     monkeypatch.setattr(Rtnetlink, "dump", dump)
     with Rtnetlink() as link:
@@ -173,7 +183,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rtnetlink]:
 
 
 def test_what_is_under_the_interface_of_the_default_route_carries_it(links: Rtnetlink) -> None:
-    assert links.read_default_routes() == {1, 2, 3, 4, 5, 6}
+    assert links.read_default_routes() == {1, 2, 3, 4, 5, 6, 8, 9}
 
 
 def test_a_refusal_has_the_kernels_words_and_says_which_request_it_was() -> None:

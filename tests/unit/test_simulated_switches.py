@@ -210,3 +210,8 @@ def test_a_fabric_is_read_from_files_and_routed_where_it_is_not(tmp_path: Path) 
     found = read_routed_fabric(str(path))
     assert found.routes is not None
     assert len(found.hosts) == 4
+
+
+def test_a_lane_may_have_the_greatest_limit_that_is_one() -> None:
+    wanted = Tables(queue_of=(0,) * 16, weights=(1,) * 8, lane=Lane(queue=1, limit=254))
+    assert find_refusal(wanted, DEFAULT_ABILITY) is None

@@ -85,3 +85,9 @@ def test_what_cannot_be_built_is_refused(options: dict[str, object], told: str) 
     good: dict[str, object] = {"hosts": ("a", "b", "c", "d"), "rate_bps": 10**8}
     with pytest.raises(InputError, match=told):
         Wiring(**(good | options))  # type: ignore[arg-type]
+
+
+def test_a_network_has_room_for_its_hosts_a_switch_and_two_reserved_addresses() -> None:
+    assert len(plan_layout(wiring(5, network="10.0.0.0/29")).addresses) == 6
+    with pytest.raises(InputError, match=r"6 hosts in 10.0.0.0/29; use 1 to 5"):
+        wiring(6, network="10.0.0.0/29")

@@ -76,12 +76,14 @@ class Status:
 # ---- Commands ---------------------------------------------------------------------------------
 
 
-def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
+def build_testbed(
+    name: str, wiring: Wiring, *, wait_s: float = LOCK_TIMEOUT_S
+) -> tuple[Testbed, bool]:
     """Builds a testbed, or finds it as requested; True if it was built now."""
     check_name(name)
     check_possible(wiring)
     namespaces.remove_leftovers()
-    with _lock_testbed(name, "testbed up"):
+    with _lock_testbed(name, "testbed up", wait_s):
         caps.restore_leftovers()
         state = read_state(name)
         if state is not None and state.complete and state.boot == _read_boot_id():
@@ -92,7 +94,7 @@ def build_testbed(name: str, wiring: Wiring) -> tuple[Testbed, bool]:
         return _build(name, wiring), True
 
 
-def remove_testbed(name: str) -> list[str]:
+def remove_testbed(name: str, *, wait_s: float = LOCK_TIMEOUT_S) -> list[str]:
     """Removes a testbed and ends processes inside; returns the names of its namespaces."""
     check_name(name)
     if os.geteuid() == 0:
@@ -100,7 +102,7 @@ def remove_testbed(name: str) -> list[str]:
     if read_state(name) is None:
         return []
     _require_root()
-    with _lock_testbed(name, "testbed down"):
+    with _lock_testbed(name, "testbed down", wait_s):
         state = read_state(name)
         return [] if state is None else _remove(state)
 
@@ -216,10 +218,12 @@ def _build_name(name: str, node: str) -> str:
     return f"weft-{name}-{node}"
 
 
-def _lock_testbed(name: str, purpose: str) -> AbstractContextManager[None]:
+def _lock_testbed(
+    name: str, purpose: str, wait_s: float = LOCK_TIMEOUT_S
+) -> AbstractContextManager[None]:
     _require_root()
     lock = STATES / f"{name}.lock"
-    return hold_lock_in_folder(lock, f"testbed {name}", f"weft {purpose}", LOCK_TIMEOUT_S)
+    return hold_lock_in_folder(lock, f"testbed {name}", f"weft {purpose}", wait_s)
 
 
 def _require_root() -> None:

@@ -133,9 +133,7 @@ def serve(node: str, ports: Ports) -> None:
     """Serves until a signal ends it."""
     folder = ports.folder
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if len(str(build_socket_path(folder))) > _MAX_PATH:
-        problem = f"the socket's path is longer than {_MAX_PATH} characters"
-        raise InputError(str(folder), problem, "choose another folder")
+    check_socket_path(folder)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _exit_on_signal)
     handler = RequestHandler(node, ports)
@@ -147,6 +145,12 @@ def serve(node: str, ports: Ports) -> None:
         finally:
             handler.finish()
             build_socket_path(folder).unlink(missing_ok=True)
+
+
+def check_socket_path(folder: Path) -> None:
+    if len(str(build_socket_path(folder))) > _MAX_PATH:
+        problem = f"the socket's path is longer than {_MAX_PATH} characters"
+        raise InputError(str(folder), problem, "choose another folder")
 
 
 def _exit_on_signal(*_: object) -> None:

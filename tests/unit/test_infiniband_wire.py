@@ -113,7 +113,7 @@ def test_an_address_that_is_silent_is_given_up_for_the_rest_of_the_batch() -> No
         return [] if modifier % 5 == 0 else [answered(mad)]  # LID 1
 
     nodes = Nodes(fate)
-    found = smps_of(nodes, window=4, tries=2, timeout_s=0.001).ask(requests(100))
+    found = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(requests(100))
     assert [isinstance(answer, Refusal) for answer in found] == [n % 5 == 0 for n in range(100)]
     assert sum(to == 1 for to, _ in nodes.sent) <= 4 * 2
 
@@ -127,13 +127,13 @@ def test_one_answer_that_is_lost_for_good_costs_no_other_of_its_address() -> Non
         (modifier,) = struct.unpack_from(">I", mad, 20)
         return [] if modifier == 7 else [answered(mad)]
 
-    found = smps_of(Nodes(fate), window=4, tries=2, timeout_s=0.001).ask(to_one_address(50))
+    found = smps_of(Nodes(fate), window=4, tries=2, timeout_s=0.05).ask(to_one_address(50))
     assert [isinstance(answer, Refusal) for answer in found] == [n == 7 for n in range(50)]
 
 
 def test_an_address_that_falls_silent_is_given_up_although_it_has_answered() -> None:
     nodes = Nodes(lambda mad: [answered(mad)] if len(nodes.sent) <= 20 else [])
-    found = smps_of(nodes, window=4, tries=2, timeout_s=0.001).ask(to_one_address(500))
+    found = smps_of(nodes, window=4, tries=2, timeout_s=0.05).ask(to_one_address(500))
     assert [isinstance(answer, Refusal) for answer in found] == [n >= 20 for n in range(500)]
     assert len(nodes.sent) <= 20 + 2 * 4 * 2
 

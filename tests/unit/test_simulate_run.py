@@ -190,11 +190,11 @@ def test_two_traffics_with_flows_that_trigger_each_other_stay_apart() -> None:
 def test_records_are_the_same_bytes_however_many_processes_run_the_sweep() -> None:
     data = star(system="sx6012", duration="50 us")
     source = Source(data=data, where="x.toml", base=Path())
-    todo = points(
+    combinations = points(
         {"seed": 7}, {"switch.order": ["fcfs", "round-robin"], "traffic.load.window": [1, 8]}
     )
     single, beside = (
-        {number: to_line(record) for number, record, _ in sweep(source, todo, jobs)}
+        {number: to_line(record) for number, record, _ in sweep(source, combinations, jobs)}
         for jobs in (1, 2)
     )
     assert len(single) == 4

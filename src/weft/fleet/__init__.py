@@ -7,8 +7,7 @@
 
 from weft.fleet.cluster import dask_fleet
 from weft.fleet.coordinator import Coordinator, HostCalls
-from weft.fleet.fleet import Fleet, HostLost
-from weft.fleet.local import local_fleet
+from weft.fleet.fleet import Fleet, HostLost, local_fleet
 from weft.fleet.member import Invitation, Member, join
 
 __all__ = [

@@ -1,20 +1,37 @@
-"""A plan from start to end, seen from its coordinator: hosts, steps, records.
+"""A plan from start to end, on its coordinator and on its hosts.
 
-Every host runs its part (`host_part.py`) in its worker; steps follow each other here, with a
-barrier before each. One record per step. Entry point: `conduct`. Units: ns, ps, bits per second.
+The coordinator runs one step after the other, with a barrier before each; one record per step.
+Every host runs its part in its worker, as one call for the whole plan: it serves the flows that end
+there and sends those that start there. When the coordinator is lost or orders a stop, loops end at
+once and the server with them. Entry points: `conduct`, `run_part`. Units: ns, ps, bits per second.
 """
 
 from __future__ import annotations
 
+import platform
 import secrets
+import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from weft.fleet import Coordinator, Fleet, HostCalls, dask_fleet, local_fleet
-from weft.measure.plan.host_part import Part, run_part
+from weft.fleet import (
+    Coordinator,
+    Fleet,
+    HostCalls,
+    Invitation,
+    Member,
+    dask_fleet,
+    join,
+    local_fleet,
+)
+from weft.fleet.member import Stopped
+from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
+from weft.measure.peer.local_server import LocalServer
+from weft.measure.plan.flow import open_flow
 from weft.measure.plan.plan import Host, Program, Step
 from weft.measure.plan.step_record import build_step_record
 from weft.records import Record
@@ -23,6 +40,8 @@ JOIN_S = 60.0
 READY_S = 60.0
 END_S = 20.0
 CLOSE_S = 2.0
+ORDER_S = 3600.0  # for the next order of a coordinator that lives
+HOST_END_S = 30.0  # for flows of other hosts that end here
 
 Progress = Callable[[float, str], None]
 
@@ -111,3 +130,88 @@ def _run_step(calls: HostCalls, number: int, step: Step) -> tuple[dict[str, Any]
     except KeyboardInterrupt:
         calls.coordinator.announce("stop")
         return calls.gather(f"done {number}", END_S), True
+
+
+# ---- On each host -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one host does: `steps` have the flows that start there; `serves`: some end there."""
+
+    host: str
+    address: str
+    token: str
+    serves: bool
+    steps: tuple[Step, ...]
+
+
+def run_part(invitation: Invitation, part: Part) -> None:
+    """The whole plan, from this host's side."""
+    with join(invitation) as member, ExitStack() as stack:
+        port = None
+        if part.serves:
+            server = LocalServer(part.address, part.token.encode())
+            port = stack.enter_context(closing(server)).port
+        member.report("serving", {"port": port})
+        try:
+            servers = member.wait_for("servers", ORDER_S)
+            while True:
+                _run_host_step(member, part, member.wait_for("step", ORDER_S), servers)
+        except Stopped:
+            # Other hosts may still have flows that end here: the server stays until all are done.
+            member.ended.wait(HOST_END_S)
+
+
+def _run_host_step(member: Member, part: Part, number: int, servers: dict[str, str]) -> None:
+    step = part.steps[number]
+    with ThreadPoolExecutor(max(1, len(step.flows))) as pool, ExitStack() as stack:
+        opening = [
+            pool.submit(open_flow, flow, servers[flow.target], part.token.encode())
+            for flow in step.flows
+        ]
+        for future in opening:  # all of them, before the first error is raised
+            if future.exception() is None:
+                stack.enter_context(closing(future.result()))
+        flows = [future.result() for future in opening]
+        member.on_stop([flow.stop.set for flow in flows])
+        member.report(f"ready {number}")
+        member.wait_for("go", ORDER_S)
+        start_ns = time.monotonic_ns()
+        running = [pool.submit(flow.run, step.warmup_ns, step.duration_ns) for flow in flows]
+        report = _watch_host(member, step) | {"flows": [future.result() for future in running]}
+    member.report(
+        f"done {number}",
+        report
+        | {
+            "machine": platform.node(),
+            "start_ns": start_ns + member.clock_offset_ns,
+            "clock_error_ns": member.clock_error_ns,
+        },
+    )
+
+
+def _watch_host(member: Member, step: Step) -> dict[str, Any]:
+    """The host's counters over the timed part."""
+    member.stopped.wait(step.warmup_ns / 1e9)
+    before, busy_before = read_counters(), _read_jiffies()
+    member.stopped.wait(step.duration_ns / 1e9)
+    after, busy_after = read_counters(), _read_jiffies()
+    return {
+        "counters": tabulate_changes(compare_counters(before, after)),
+        "busy_percent": _busy_percent(busy_before, busy_after),
+    }
+
+
+def _read_jiffies() -> tuple[int, int]:
+    """(busy, all) of this machine's processors since boot; zeros where there is no /proc."""
+    stat = Path("/proc/stat")
+    if not stat.exists():
+        return 0, 0
+    ticks = [int(word) for word in stat.read_text().split("\n", 1)[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return sum(ticks) - idle, sum(ticks)
+
+
+def _busy_percent(before: tuple[int, int], after: tuple[int, int]) -> float:
+    return 100 * (after[0] - before[0]) / max(1, after[1] - before[1])

@@ -461,9 +461,10 @@ class CppTree:
         self._run(["cmake", "-S", ".", "-B", "build", *tests, *fast], 60)
         if not self.build():
             raise SystemExit(f"{self.folder}: the C++ tests do not build; run `make core-test`")
-        start = time.monotonic()
-        if not self.test(600):
+        if not (self.test(600) or self.test(600)):  # a busy machine may be too late once
             raise SystemExit(f"{self.folder}: the C++ tests fail; run `make core-test`")
+        start = time.monotonic()
+        self.test(600)
         self.test_s = time.monotonic() - start
 
     def build(self) -> bool:

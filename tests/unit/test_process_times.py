@@ -126,12 +126,12 @@ def test_counters_are_those_of_the_process_s_own_namespace(tmp_path: Path) -> No
 
 def test_a_command_that_computes_is_traced_as_busy() -> None:
     spin = "import time\nwhile time.process_time() < 0.5: pass"
-    for _ in range(3):  # the first to start may wait for its interpreter to be read
+    for _ in range(5):  # it may wait for its interpreter to be read, and we for a processor
         with subprocess.Popen([sys.executable, "-c", spin]) as process:
             trace = record_trace(process, interface="lo", link_bps=1e15, network_pid=os.getpid())
         # on a processor or ready for one, nearly all the time
         busy = trace.cpu_s.sum() / trace.duration_s.sum()
-        if busy > 0.6:
+        if busy > 0.6 and 0.5 < trace.cores < 1.5:
             break
     assert busy > 0.6
     assert trace.duration_s.sum() >= 0.45

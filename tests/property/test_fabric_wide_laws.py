@@ -59,7 +59,7 @@ def test_the_share_at_a_price_is_the_best_on_a_fine_grid(seed: int) -> None:
     random = np.random.default_rng(seed)
     models = [random_hinges(random), random_cubic(random), Hinges(terms=(), floor=FLOOR)]
     price = random.lognormal(0, 2, len(models)) * (random.random(len(models)) < 0.9)
-    shares = Demands.of(models).at_price(price)
+    shares = Demands.of(models).find_shares(price)
     grid = np.linspace(FLOOR, 1, 20001)
     for model, share, paid in zip(models, shares, price, strict=True):
         assert FLOOR <= share <= 1

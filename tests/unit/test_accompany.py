@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.control.client.managed_run import LINGER_S, HostPairs, gated_process
+from weft.control.client.managed_run import LINGER_S, HostPairs, fork_gated
 
 START = [sys.executable, "-m", "weft.cli", "run", "--app", "sort", "--controller", "127.0.0.1:1"]
 SIGNALLED = """
@@ -119,7 +119,7 @@ def test_a_command_that_ends_its_reader_is_told_so_by_a_signal() -> None:
 
 def test_a_held_command_runs_when_it_is_let_go(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with gated_process(["touch", str(mark)], None, set()) as process:
+    with fork_gated(["touch", str(mark)], None, set()) as process:
         time.sleep(0.1)
         assert not mark.exists()
         process.release()
@@ -131,7 +131,7 @@ def test_a_held_command_runs_when_it_is_let_go(tmp_path: Path) -> None:
 
 def test_a_held_command_that_is_never_let_go_ends_without_having_run(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    with gated_process(["touch", str(mark)], None, set()) as process:
+    with fork_gated(["touch", str(mark)], None, set()) as process:
         pass
     assert not mark.exists()
     assert not Path(f"/proc/{process.pid}").exists()
@@ -139,7 +139,7 @@ def test_a_held_command_that_is_never_let_go_ends_without_having_run(tmp_path: P
 
 def test_a_held_command_that_is_not_there_says_so_when_it_is_let_go() -> None:
     with (
-        gated_process(["/nonexistent/program"], None, set()) as process,
+        fork_gated(["/nonexistent/program"], None, set()) as process,
         pytest.raises(FileNotFoundError),
     ):
         process.release()

@@ -21,7 +21,7 @@ from weft.sensitivity.model import Hinges
 from weft.sensitivity.place import Place
 from weft.sensitivity.profiler import RunLog, profile_command
 from weft.sensitivity.run_command import CommandRun, UsageSeries, computing_cores
-from weft.sensitivity.schedule import Plan, expected_s, judge_runs, next_run
+from weft.sensitivity.schedule import Plan, judge_runs, next_run, predict_s
 from weft.sensitivity.trace import Trace, estimate, find_phases
 
 # ---- The band of a fit ------------------------------------------------------------------------
@@ -148,9 +148,9 @@ def test_usual_is_the_lower_quartile_of_waiting() -> None:
 
 def test_a_run_is_expected_to_take_the_lower_median_of_its_share() -> None:
     runs = [run(0.5, 2.0), run(0.5, 9.0), run(0.5, 3.0), run(1.0, 1.0)]
-    assert expected_s(0.5, runs, lambda _: 0.0) == 3.0
-    assert expected_s(0.5, runs[:2], lambda _: 0.0) == 2.0
-    assert expected_s(0.1, runs, lambda _: 7.0) == 7.0
+    assert predict_s(0.5, runs, lambda _: 0.0) == 3.0
+    assert predict_s(0.5, runs[:2], lambda _: 0.0) == 2.0
+    assert predict_s(0.1, runs, lambda _: 7.0) == 7.0
 
 
 # ---- Profiling --------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 Every host of a cluster imports this module, so it imports little. A worker caps its own interfaces
 as the profiling host asks over their connection. When that connection ends, the worker restores its
 links; if the worker is killed, its watchdog does.
-Entry points: `capped_links`, `hold_caps`, `interface_ends`.
+Entry points: `cap_links`, `hold_caps`, `interface_ends`.
 Units: bits per second; shares are fractions.
 """
 
@@ -51,7 +51,7 @@ class _OurLinks:
 
 
 @contextmanager
-def capped_links(
+def cap_links(
     ends: Sequence[LinkEnd], link_bps: float | None, *, allow_default_route: bool = False
 ) -> Iterator[Links]:
     with change_ends(ends, allow_default_route=allow_default_route) as changed:
@@ -82,7 +82,7 @@ def hold_caps(invitation: Invitation, caps: CapRequest) -> None:
         allowed = caps.allow_default_route
         with (
             join(invitation) as member,
-            capped_links(ends, caps.link_bps, allow_default_route=allowed) as links,
+            cap_links(ends, caps.link_bps, allow_default_route=allowed) as links,
         ):
             member.report("holding")
             _follow_requests(member, links)

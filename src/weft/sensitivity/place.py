@@ -21,7 +21,7 @@ from weft.host.machine.kernel_files import ROOT, read_number
 from weft.host.net import namespaces
 from weft.host.testbed import persistent
 from weft.host.testbed.wiring import INTERFACE, MIN_RATE_BPS, Wiring
-from weft.sensitivity.capped_links import CapRequest, Links, capped_links, hold_caps, interface_ends
+from weft.sensitivity.capped_links import CapRequest, Links, cap_links, hold_caps, interface_ends
 from weft.sensitivity.run_command import CommandRun, count_bytes, run_command
 from weft.units import format_value
 
@@ -70,7 +70,7 @@ def testbed_place(name: str, host: str | None) -> Iterator[Place]:
             interface=INTERFACE,
             link_bps=bed.wiring.rate_bps,
             slowest_bps=min(cable.rate_bps for cable in bed.layout.cables),
-            capping=partial(capped_links, bed.all_ends(), None),
+            capping=partial(cap_links, bed.all_ends(), None),
         )
 
 
@@ -117,7 +117,7 @@ def interface_place(
         interface=names[0],
         link_bps=whole_bps,
         slowest_bps=whole_bps,
-        capping=partial(capped_links, ends, whole_bps, allow_default_route=allow_default_route),
+        capping=partial(cap_links, ends, whole_bps, allow_default_route=allow_default_route),
     )
 
 

@@ -26,9 +26,9 @@ from weft.sensitivity.schedule import (
     DueRun,
     JudgedRun,
     Plan,
-    expected_s,
     judge_runs,
     next_run,
+    predict_s,
     select_good_runs,
     time_left_s,
 )
@@ -293,7 +293,7 @@ def _format_progress(log: RunLog, first: FirstRun, run: Run) -> str:
     done, planned = len(log.logged.runs), len(log.plan.order)
     left_s = time_left_s(log.plan, log.logged.runs, _guess_time(first))
     if left_s == 0 and (due := next_run(log.plan, log.logged.runs)) is not None:
-        left_s = expected_s(due.share, log.logged.runs, _guess_time(first))
+        left_s = predict_s(due.share, log.logged.runs, _guess_time(first))
     count = f"{done} of {max(planned, done)}"
     share = f"{100 * run.share:g} %"
     return f"{count:>9}  {share:>5}: {_format_run(run)}; {format_duration(left_s)} left"

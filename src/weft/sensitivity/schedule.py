@@ -188,9 +188,9 @@ def _format_run(run: Run) -> str:
 
 def time_left_s(plan: Plan, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
     """Time of the remaining planned runs; `guess_s` estimates shares that have not run yet."""
-    return sum(expected_s(share, runs, guess_s) for share in plan.order[len(runs) :])
+    return sum(predict_s(share, runs, guess_s) for share in plan.order[len(runs) :])
 
 
-def expected_s(share: float, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
+def predict_s(share: float, runs: Sequence[Run], guess_s: Callable[[float], float]) -> float:
     completions = [run.completion for run in runs if run.share == share]
     return median_low(completions) if completions else guess_s(share)

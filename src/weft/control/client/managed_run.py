@@ -89,9 +89,9 @@ class Escort:
 
 def run_managed(command: Sequence[str], register: Callable[[], App]) -> int:
     """Runs a command to its end; its status, or 128 + the signal that ended it."""
-    with _showing_warnings(), _blocked_signals() as before, ExitStack() as stack:
+    with _showing_warnings(), _block_signals() as before, ExitStack() as stack:
         group = _open_group(stack)
-        process = stack.enter_context(gated_process(command, group, before))
+        process = stack.enter_context(fork_gated(command, group, before))
         escort = None if group is None else _escort(stack, group, register)
         if escort is not None:
             escort.attend()
@@ -127,7 +127,7 @@ def _escort(stack: ExitStack, group: Group, register: Callable[[], App]) -> Esco
 
 
 @contextmanager
-def _blocked_signals() -> Iterator[Set[int]]:
+def _block_signals() -> Iterator[Set[int]]:
     """Blocks the signals, also in threads started later; yields those blocked before."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     try:
@@ -194,7 +194,7 @@ class GatedProcess:
 
 
 @contextmanager
-def gated_process(
+def fork_gated(
     command: Sequence[str], group: Group | None, mask: Set[int]
 ) -> Iterator[GatedProcess]:
     """`mask`: the signals that the command begins with as blocked."""

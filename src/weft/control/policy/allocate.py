@@ -194,14 +194,14 @@ class ModelSet:
 
     def solver(self, halvings: int) -> Models:
         if halvings not in self._solvers:
-            self._solvers[halvings] = Models(self._halved(halvings))
+            self._solvers[halvings] = Models(self._halve_floors(halvings))
         return self._solvers[halvings]
 
     def need(self, rows: Sequence[int], units: int, halvings: int = 0) -> int:
         """Units of a link that the floors of these applications take."""
         key = units, halvings
         if key not in self._needs:
-            self._needs[key] = tuple([least_units(m, units) for m in self._halved(halvings)])
+            self._needs[key] = tuple([least_units(m, units) for m in self._halve_floors(halvings)])
         return sum(map(self._needs[key].__getitem__, rows))
 
     def squeeze(self, rows: Sequence[int], port: PortPolicy) -> Squeeze:
@@ -212,7 +212,7 @@ class ModelSet:
         units, room = port.units * finer, port.managed_units * finer
         return Squeeze(next(n for n in count() if self.need(rows, units, n) <= room), finer)
 
-    def _halved(self, halvings: int) -> tuple[Sensitivity, ...]:
+    def _halve_floors(self, halvings: int) -> tuple[Sensitivity, ...]:
         while len(self._lowered) <= halvings:
             self._lowered.append(
                 tuple([replace(model, floor=model.floor / 2) for model in self._lowered[-1]])

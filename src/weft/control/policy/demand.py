@@ -58,20 +58,20 @@ class Demands:
         slowdowns[self.polynomials] = _evaluate(self.coefficients, shares[self.polynomials])
         return slowdowns
 
-    def at_price(self, price: FloatArray) -> FloatArray:
+    def find_shares(self, price: FloatArray) -> FloatArray:
         """The share of each application at its own price; the least one where several do."""
         shares = np.empty_like(price)
-        shares[self.hinges] = self._hinged(price[self.hinges])
-        shares[self.polynomials] = self._polynomial(price[self.polynomials])
+        shares[self.hinges] = self._find_hinge_shares(price[self.hinges])
+        shares[self.polynomials] = self._find_polynomial_shares(price[self.polynomials])
         return shares
 
-    def _hinged(self, price: FloatArray) -> FloatArray:
+    def _find_hinge_shares(self, price: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
             root = np.sqrt(np.cumsum(self.c * self.t, axis=1) / price[:, None])
         least = np.minimum(self.t, np.nan_to_num(root, nan=0.0, posinf=np.inf))
         return np.asarray(np.maximum(least.max(axis=1, initial=0.0), self.floor[self.hinges]))
 
-    def _polynomial(self, price: FloatArray) -> FloatArray:
+    def _find_polynomial_shares(self, price: FloatArray) -> FloatArray:
         floor = self.floor[self.polynomials]
         c = self.coefficients.copy()
         c[:, 1] += price

@@ -90,7 +90,7 @@ def split_fabric(
     )
     _check_floors(problem, ports)
     prices = problem.best_prices()
-    shares = problem.filled(problem.within(problem.shares_at(prices)))
+    shares = problem.fill(problem.fit_ports(problem.shares_at(prices)))
     return FabricSplit(
         shares=dict(zip(names, shares.tolist(), strict=True)),
         slowdown=float(problem.demands.slowdown(shares).sum()),
@@ -135,7 +135,7 @@ class _Problem:
         return cls(Demands.of(models), holds, holds.T.tocsr(), capacity)
 
     def shares_at(self, prices: FloatArray) -> FloatArray:
-        return self.demands.at_price(self.by_application @ prices)
+        return self.demands.find_shares(self.by_application @ prices)
 
     def bound(self, prices: FloatArray) -> float:
         return self._bound(prices, self.shares_at(prices))
@@ -145,13 +145,13 @@ class _Problem:
         return float((self.demands.slowdown(shares) + paid).sum() - self.capacity @ prices)
 
     def best_prices(self) -> FloatArray:
-        def falling(prices: FloatArray) -> tuple[float, FloatArray]:
+        def negated_bound(prices: FloatArray) -> tuple[float, FloatArray]:
             shares = self.shares_at(prices)
             return -self._bound(prices, shares), self.capacity - self.holds @ shares
 
         ports = len(self.capacity)
         optimum = minimize(
-            falling,
+            negated_bound,
             np.ones(ports),
             jac=True,
             method="L-BFGS-B",
@@ -160,7 +160,7 @@ class _Problem:
         )
         return np.asarray(optimum.x)
 
-    def within(self, shares: FloatArray) -> FloatArray:
+    def fit_ports(self, shares: FloatArray) -> FloatArray:
         """What each application has above its floor, cut by the worst excess on its path."""
         floor = self.demands.floor
         above, room = self.holds @ (shares - floor), self.capacity - self.holds @ floor
@@ -168,17 +168,17 @@ class _Problem:
         least = [cut[self._ports(i)].min(initial=1.0) for i in range(len(shares))]
         return np.asarray(floor + (shares - floor) * np.array(least))
 
-    def filled(self, shares: FloatArray) -> FloatArray:
+    def fill(self, shares: FloatArray) -> FloatArray:
         """Each application in turn takes what its path has left, where that makes it faster."""
         room = np.maximum(0.0, self.capacity - self.holds @ shares)
-        now = self.demands.slowdown(shares)
+        current = self.demands.slowdown(shares)
         shares = shares.copy()
         for i in range(len(shares)):
             ports = self._ports(i)
-            more = min(1.0, float(shares[i] + room[ports].min(initial=1.0)))
-            if self._slowdown(i, more) < now[i]:
-                room[ports] = np.maximum(0.0, room[ports] - (more - shares[i]))
-                shares[i] = more
+            filled = min(1.0, float(shares[i] + room[ports].min(initial=1.0)))
+            if self._slowdown(i, filled) < current[i]:
+                room[ports] = np.maximum(0.0, room[ports] - (filled - shares[i]))
+                shares[i] = filled
         return shares
 
     def _slowdown(self, application: int, share: float) -> float:

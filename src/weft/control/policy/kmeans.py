@@ -40,10 +40,10 @@ def sum_squares(points: FloatArray, centre: FloatArray) -> float:
 
 def find_nearest(points: FloatArray, centres: FloatArray) -> IntArray:
     """Index of the nearest centre of each point, the first of equals."""
-    return np.asarray(_squared_distances(points, centres).argmin(axis=1))
+    return np.asarray(_compute_distances(points, centres).argmin(axis=1))
 
 
-def _squared_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
+def _compute_distances(points: FloatArray, centres: FloatArray) -> FloatArray:
     return np.asarray(((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2))
 
 
@@ -116,7 +116,7 @@ def _draw_centres(
     """k-means++: each centre a point drawn by weight and squared distance to those before it."""
     centres = points[[random.choice(len(points), p=weights / weights.sum())]]
     while len(centres) < groups:
-        odds = weights * _squared_distances(points, centres).min(axis=1)
+        odds = weights * _compute_distances(points, centres).min(axis=1)
         if odds.sum() == 0:  # points so near each other that the squares vanish
             break
         centres = np.vstack([centres, points[random.choice(len(points), p=odds / odds.sum())]])
@@ -143,7 +143,7 @@ def _compute_means(
     sums = np.stack([np.bincount(group, weights * x, minlength=k) for x in points.T], axis=1)
     means = np.where(total[:, None] > 0, sums / np.maximum(total, 1e-300)[:, None], centres)
     for empty in np.flatnonzero(total == 0):
-        means[empty] = points[_squared_distances(points, means).min(axis=1).argmax()]
+        means[empty] = points[_compute_distances(points, means).min(axis=1).argmax()]
     return means
 
 

@@ -45,7 +45,7 @@ from weft.control.state.events import (
     Renewed,
 )
 from weft.control.state.policy_settings import Settings
-from weft.control.state.programming import default_tables, plan_tables
+from weft.control.state.programming import build_default_tables, build_plan_tables
 from weft.control.state.state import Connection, State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import Store
@@ -242,8 +242,8 @@ def way(fabric: Fabric, own: Connection) -> tuple[Port, ...] | None:
 def _tables(state: State, name: PortName, told) -> Tables:
     ability = state.abilities[name]
     if told is None:
-        return default_tables(state.policies[name], ability, state.settings)
-    return plan_tables(told, ability, state.settings)
+        return build_default_tables(state.policies[name], ability, state.settings)
+    return build_plan_tables(told, ability, state.settings)
 
 
 @examples(150)

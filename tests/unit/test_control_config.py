@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from weft.control.policy.port import LatencyLane
-from weft.control.runtime.config import Config, Socket, listen_address, read_config, unverified_note
+from weft.control.runtime.config import (
+    Config,
+    Socket,
+    describe_unverified,
+    listen_address,
+    read_config,
+)
 from weft.errors import InputError
 from weft.fabric import leaf_spine, write_toml
 from weft.switches import PortName, Tables
@@ -184,6 +190,6 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     ],
 )
 def test_what_never_ran_on_its_hardware_says_so(switches: dict[str, object], told: str) -> None:
-    found = unverified_note(str(switches["driver"]), switches)
+    found = describe_unverified(str(switches["driver"]), switches)
     assert found.startswith(told)
     assert bool(found) == bool(told)

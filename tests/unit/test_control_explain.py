@@ -17,11 +17,11 @@ from weft.control.operators.explain import (
 from weft.control.operators.explain_text import format_applications, format_port
 from weft.control.operators.forecast import (
     ProposalEffects,
+    compute_mean_slowdown,
     evaluate_proposal,
     forecast_all,
     forecast_application,
-    marginal_gain,
-    mean_slowdown,
+    predict_gain,
 )
 from weft.control.policy.plan import application_name
 from weft.control.state.events import Deregister, NewApplication, Proposal, Refusal
@@ -129,8 +129,8 @@ def test_an_application_is_as_fast_as_its_least_share() -> None:
     assert found[calm].completion_s == pytest.approx(100 * found[calm].slowdown)
     assert (found[keen].completion_s, found[keen].at_least) == (None, False)
     mean = (found[calm].slowdown + found[keen].slowdown) / 2
-    assert mean_slowdown(found) == pytest.approx(mean)
-    assert mean_slowdown({}) == 1.0
+    assert compute_mean_slowdown(found) == pytest.approx(mean)
+    assert compute_mean_slowdown({}) == 1.0
 
 
 def test_one_registration_s_forecast_is_that_among_all() -> None:
@@ -153,8 +153,8 @@ def test_of_many_registrations_the_first_are_explained() -> None:
 
 def test_more_than_the_whole_link_brings_nothing() -> None:
     model = running("calm")[0].models["calm"].curve
-    assert marginal_gain(model, 1.0) == 0.0
-    assert marginal_gain(model, 0.01) == marginal_gain(model, model.floor)
+    assert predict_gain(model, 1.0) == 0.0
+    assert predict_gain(model, 0.01) == predict_gain(model, model.floor)
 
 
 def test_a_plan_says_what_a_new_application_would_cost_the_others() -> None:

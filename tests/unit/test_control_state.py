@@ -48,7 +48,7 @@ from weft.control.state.events import (
     Rollback,
 )
 from weft.control.state.policy_settings import Settings
-from weft.control.state.programming import default_tables
+from weft.control.state.programming import build_default_tables
 from weft.control.state.state import MissingPath, Recent, State
 from weft.control.state.step import run_batch
 from weft.fabric import Fabric, leaf_spine, path, route
@@ -431,7 +431,7 @@ def test_after_a_restart_ports_that_stood_follow_the_plan_when_everything_has_a_
     stood = after(killed, fabric_event(part))
     assert stood.target == more.target
     whole = after(stood, fabric_event())
-    unused = default_tables(whole.policies[PortName("h1", 1)], VLARB, whole.settings)
+    unused = build_default_tables(whole.policies[PortName("h1", 1)], VLARB, whole.settings)
     assert dict(whole.target) == {n: state.target.get(n, unused) for n in more.target}
 
 

@@ -8,8 +8,8 @@ import pytest
 from control_parts import HTB, VLARB, after, connect, ready, register, running
 
 from weft.control.policy.port import LatencyLane
-from weft.control.state.policy_settings import Settings, port_policies
-from weft.control.state.programming import default_tables, has_queue_per_level
+from weft.control.state.policy_settings import Settings, build_port_policies
+from weft.control.state.programming import build_default_tables, has_queue_per_level
 from weft.control.state.state import State
 from weft.switches import Ability, Lane, PortName, Tables
 
@@ -27,8 +27,8 @@ def told(settings: Settings, ability: Ability, *names: str) -> Tables:
 
 
 def default(settings: Settings, ability: Ability) -> Tables:
-    fit, _ = port_policies({PORT: ability}, settings)
-    return default_tables(fit[PORT], ability, settings)
+    fit, _ = build_port_policies({PORT: ability}, settings)
+    return build_default_tables(fit[PORT], ability, settings)
 
 
 def test_queue_n_is_level_n_where_levels_fit_and_empty_ones_have_one_unit() -> None:
@@ -111,7 +111,7 @@ def test_every_level_lies_in_a_queue_that_is_served() -> None:
 def test_ports_that_cannot_do_it_are_told_apart(
     ability: Ability, settings: Settings, problem: str
 ) -> None:
-    fit, unfit = port_policies({PORT: ability}, settings)
+    fit, unfit = build_port_policies({PORT: ability}, settings)
     assert fit == {}
     assert problem in unfit[PORT]
 

@@ -14,14 +14,14 @@ from heapq import nsmallest
 from weft.control.operators.forecast import (
     Forecast,
     find_row,
+    find_shares,
     forecast_application,
-    marginal_gain,
-    shares_of,
-    slowdown_at,
+    predict_gain,
+    predict_slowdown,
 )
 from weft.control.policy.plan import PortPlan
 from weft.control.state.events import Refusal
-from weft.control.state.programming import plan_of_port, tables_of
+from weft.control.state.programming import find_port_plan, find_tables
 from weft.control.state.state import Application, State
 from weft.sensitivity.model import Hinges
 from weft.switches import PortName, Tables
@@ -81,7 +81,7 @@ def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
     """A managed port, with or without applications."""
     if name not in state.policies:
         return _refuse_unmanaged(state, name)
-    plan = plan_of_port(state, name)
+    plan = find_port_plan(state, name)
     # A plan may for a moment count connections of registrations that have just ended.
     ids = [id_ for id_ in (plan.names if plan else ()) if id_ in state.applications]
     return _explain_port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
@@ -91,8 +91,8 @@ def _explain_port(
     state: State, name: PortName, forecasts: Mapping[str, Forecast | None]
 ) -> PortAccount:
     """With those of its applications that have a forecast here."""
-    plan, policy = plan_of_port(state, name), state.policies[name]
-    tables = state.target.get(name) or tables_of(state, name)
+    plan, policy = find_port_plan(state, name), state.policies[name]
+    tables = state.target.get(name) or find_tables(state, name)
     return PortAccount(
         port=name,
         units=policy.units,
@@ -173,7 +173,7 @@ def _explain_application(
     share = units / plan.policy.units
     model = state.models[state.applications[id_].name]
     level = state.level_of(state.applications[id_].name)
-    gain = marginal_gain(model.curve, share)
+    gain = predict_gain(model.curve, share)
     elsewhere = (
         forecast
         if forecast is not None and forecast.share < share and forecast.at != name
@@ -187,7 +187,7 @@ def _explain_application(
         connections=plan.counts[row],
         units=units,
         share=share,
-        slowdown=slowdown_at(model.curve, share),
+        slowdown=predict_slowdown(model.curve, share),
         at_least=share < model.curve.floor,
         gain=gain,
         gain_s=None if model.baseline_s is None else gain * model.baseline_s,
@@ -213,7 +213,7 @@ def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
             "NOT_FOUND", f"application {name}", "is not registered", "see weft control apps"
         )
     each = MAX_PORTS // len(ids)
-    shares = [share for id_ in ids for share in nsmallest(each, shares_of(state, id_))]
+    shares = [share for id_ in ids for share in nsmallest(each, find_shares(state, id_))]
     chosen = dict.fromkeys(port for _, port in sorted(shares))
     forecasts = {id_: forecast_application(state, id_) for id_ in ids}
     return [_drop_other_queues(_explain_port(state, port, forecasts)) for port in chosen]

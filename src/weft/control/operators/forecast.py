@@ -4,7 +4,7 @@ An application is as fast as the least of its shares along its paths lets it be.
 profiled share nothing is predicted: the slowdown is at least that at the floor. A proposal is
 evaluated by the same steps as `apply`, on the state as it is, and nothing is stored: the result
 agrees with what `apply` then does, as long as nothing else happens in between. Pure.
-Entry points: `forecast_all`, `forecast_application`, `mean_slowdown`, `marginal_gain`,
+Entry points: `forecast_all`, `forecast_application`, `compute_mean_slowdown`, `predict_gain`,
 `evaluate_proposal`. Shares are fractions of the link, times seconds.
 """
 
@@ -57,11 +57,11 @@ def forecast_all(state: State) -> dict[str, Forecast]:
 
 def forecast_application(state: State, id_: str) -> Forecast | None:
     """Of one registration; costs what its own connections have ports, not what the fabric has."""
-    shares = shares_of(state, id_)
+    shares = find_shares(state, id_)
     return _forecast(state, id_, *min(shares)) if shares else None
 
 
-def shares_of(state: State, id_: str) -> list[tuple[float, PortName]]:
+def find_shares(state: State, id_: str) -> list[tuple[float, PortName]]:
     """What a registration has at each managed port of its paths."""
     if state.plan is None or state.paths is None:
         return []
@@ -83,7 +83,7 @@ def find_row(plan: PortPlan, id_: str) -> int | None:
 
 def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
     model = state.models[state.applications[id_].name]
-    slowdown = slowdown_at(model.curve, share)
+    slowdown = predict_slowdown(model.curve, share)
     return Forecast(
         share=share,
         at=at,
@@ -93,18 +93,18 @@ def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
     )
 
 
-def slowdown_at(model: Sensitivity, share: float) -> float:
+def predict_slowdown(model: Sensitivity, share: float) -> float:
     """Predicted, or what it is at the floor where the share is below it."""
     return float(model.slowdown(min(max(share, model.floor), 1.0)))
 
 
-def marginal_gain(model: Sensitivity, share: float) -> float:
+def predict_gain(model: Sensitivity, share: float) -> float:
     """What one per cent of the link more would take off the slowdown."""
     from_share = min(max(share, model.floor), 1.0)
-    return slowdown_at(model, from_share) - slowdown_at(model, from_share + PER_CENT)
+    return predict_slowdown(model, from_share) - predict_slowdown(model, from_share + PER_CENT)
 
 
-def mean_slowdown(forecasts: Mapping[str, Forecast]) -> float:
+def compute_mean_slowdown(forecasts: Mapping[str, Forecast]) -> float:
     """Of all that have a connection; 1 where nobody has."""
     if not forecasts:
         return 1.0
@@ -158,8 +158,8 @@ def evaluate_proposal(state: State, proposal: Proposal) -> ProposalEffects | Ref
     return ProposalEffects(
         ports=tuple(ports),
         applications=_list_changes(state, outcome.state, before, after),
-        slowdown_before=mean_slowdown(before),
-        slowdown_after=mean_slowdown(after),
+        slowdown_before=compute_mean_slowdown(before),
+        slowdown_after=compute_mean_slowdown(after),
         after=outcome.state,
     )
 

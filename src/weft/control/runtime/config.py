@@ -231,7 +231,7 @@ def _aliases(table: Table) -> dict[str, str]:
 _SCHEDULERS: Mapping[str, Literal["vlarb", "htb"]] = {"vlarb": "vlarb", "htb": "htb"}
 
 
-def unverified_note(driver: str, keys: Collection[str]) -> str:
+def describe_unverified(driver: str, keys: Collection[str]) -> str:
     """What hardware a driver, opened by these keys, has not run on."""
     if driver == "infiniband":
         from weft.switches import infiniband

@@ -25,7 +25,7 @@ from typing import Any
 import scipy.optimize  # noqa: F401
 
 from weft.control.operators.explain_text import format_count
-from weft.control.runtime.config import Config, unverified_note
+from weft.control.runtime.config import Config, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
@@ -60,7 +60,7 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
         store = Store.open(config.store, keep=config.keep)
         log = Log(tell)
         try:
-            if note := unverified_note(config.driver, config.switches):
+            if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
             controller = _Controller(config, store, drivers, log.write)
             _spare_the_collector()

@@ -1,6 +1,6 @@
 """The thread that discovers the fabric and retries failing nodes.
 
-The fabric is discovered at intervals, and sooner when ports fail or somebody names an unknown host.
+The fabric is discovered at intervals, and sooner when ports fail or a client names an unknown host.
 A discovery that lacks something may have seen only a part: it counts when the next one confirms it.
 Unreachable switches are retried; if no port answers either, the drivers are opened again.
 Discoveries and nodes that do not answer can take seconds, so this thread has a driver of its own.

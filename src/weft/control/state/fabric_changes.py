@@ -3,7 +3,7 @@
 Every connection takes the paths of the new fabric. One without a path still counts at the ports of
 its last one, as far as they exist: the discovery may have seen only a part. Where the nodes are the
 same, ports whose connections have not moved keep their weights unsolved.
-Entry points: `change_fabric`, `find_paths`, `programmed_ports`. Pure.
+Entry points: `change_fabric`, `find_paths`, `list_programmed_ports`. Pure.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.plan import Plan, Policy, build_plan, change_connections
 from weft.control.state.events import FabricChanged
 from weft.control.state.paths import Paths
-from weft.control.state.policy_settings import build_policy, port_policies
-from weft.control.state.programming import plan_of_port, reprogram, settle
+from weft.control.state.policy_settings import build_policy, build_port_policies
+from weft.control.state.programming import find_port_plan, reprogram, settle
 from weft.control.state.requests import find_path
 from weft.control.state.state import Connection, MissingPath, State, Step
 from weft.fabric import Port
@@ -35,7 +35,7 @@ def change_fabric(state: State, event: FabricChanged) -> Step:
 
 def find_paths(state: State, event: FabricChanged) -> FabricChanged:
     """With the paths of all connections: for 10^5 that takes seconds, outside the engine."""
-    policies, _ = port_policies(event.abilities, state.settings)
+    policies, _ = build_port_policies(event.abilities, state.settings)
     paths = _build_paths(event, policies)
     for connection in state.connections.values():
         find_path(paths, connection)
@@ -49,7 +49,7 @@ def _build_paths(event: FabricChanged, managed: Collection[PortName]) -> Paths:
 
 
 def _place_in_fabric(old: State, event: FabricChanged) -> Step:
-    policies, unfit = port_policies(event.abilities, old.settings)
+    policies, unfit = build_port_policies(event.abilities, old.settings)
     paths = event.paths or _build_paths(event, policies)
     ports, missing_paths = _find_ports(old, paths)
     new = replace(
@@ -118,10 +118,10 @@ def _has_same_ports(old: State, new: State) -> bool:
 
 
 def _ports_to_program(old: State, new: State) -> list[PortName]:
-    names = programmed_ports(new)
+    names = list_programmed_ports(new)
     if _has_unknown_ports(new):
         # They may be on a connection whose path is unknown: their tables stay.
-        return [n for n in names if n not in old.target or plan_of_port(new, n) is not None]
+        return [n for n in names if n not in old.target or find_port_plan(new, n) is not None]
     if _has_unknown_ports(old) or not _has_same_ports(old, new):
         return names
     return [name for name in names if not _is_unchanged(old, new, name)]
@@ -136,13 +136,13 @@ def _is_unchanged(old: State, new: State, name: PortName) -> bool:
     """Whether a port's target is the plan's, and the plan for it has not changed."""
     if name not in old.target or name not in old.policies:
         return False
-    old_plan, new_plan = plan_of_port(old, name), plan_of_port(new, name)
+    old_plan, new_plan = find_port_plan(old, name), find_port_plan(new, name)
     if old_plan is None or new_plan is None:
         return old_plan is new_plan
     return old_plan.weights is new_plan.weights
 
 
-def programmed_ports(state: State) -> list[PortName]:
+def list_programmed_ports(state: State) -> list[PortName]:
     """Managed ports that have applications, have a target, or are taken over."""
     if state.settings.take_over:
         return list(state.policies)

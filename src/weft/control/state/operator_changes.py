@@ -26,10 +26,10 @@ from weft.control.state.events import (
     Rollback,
     Row,
 )
-from weft.control.state.fabric_changes import programmed_ports
+from weft.control.state.fabric_changes import list_programmed_ports
 from weft.control.state.key import Key
 from weft.control.state.policy_settings import add_to_levels, build_policy, cluster_levels
-from weft.control.state.programming import default_tables, reprogram, retarget, settle
+from weft.control.state.programming import build_default_tables, reprogram, retarget, settle
 from weft.control.state.requests import (
     add_connection,
     add_registration,
@@ -221,12 +221,12 @@ def _resume(state: State) -> Step:
     if state.held_revision is None:
         return Step(state=state)
     step = settle(replace(state, held_revision=None), "resumed")
-    step = step.then(reprogram(step.state, programmed_ports(step.state), "resumed"))
+    step = step.then(reprogram(step.state, list_programmed_ports(step.state), "resumed"))
     # Also where no table differs: the store must know that nothing is held any more.
-    return replace(step, rows=(*step.rows, _held_row(step.state, "resumed")))
+    return replace(step, rows=(*step.rows, _build_held_row(step.state, "resumed")))
 
 
-def _held_row(state: State, cause: str) -> RevisionRow:
+def _build_held_row(state: State, cause: str) -> RevisionRow:
     """Stores which revision is held, without tables."""
     return RevisionRow(
         revision=state.revision,
@@ -243,19 +243,19 @@ def rollback(state: State, event: Rollback) -> Step:
     earlier = _find_applied(state, event.key, cause)
     if earlier is not None:
         return Step(state=state, answer=earlier)
-    tables = {name: _earlier_tables(state, event.tables, name) for name in state.target}
+    tables = {name: _find_earlier_tables(state, event.tables, name) for name in state.target}
     target = {name: port for name, port in tables.items() if port is not None}
     step = retarget(replace(state, held_revision=event.revision), target, cause)
-    step = replace(step, rows=(*step.rows, _held_row(step.state, cause)))
+    step = replace(step, rows=(*step.rows, _build_held_row(step.state, cause)))
     answer = Applied(revision=step.state.revision, ports=step.ports, digest=cause)
     return remember_answer(replace(step, answer=answer), event.key)
 
 
-def _earlier_tables(
+def _find_earlier_tables(
     state: State, tables: Mapping[PortName, Tables], name: PortName
 ) -> Tables | None:
     if name in tables:
         return tables[name]
     if name not in state.policies:
         return None
-    return default_tables(state.policies[name], state.abilities[name], state.settings)
+    return build_default_tables(state.policies[name], state.abilities[name], state.settings)

@@ -4,7 +4,7 @@ Levels are clustered from all models while nothing is registered. Packets of reg
 carry their level: as long as there are any, no level changes, and a new model opens a free level or
 joins the nearest one. Centroids stay where they were clustered, so that a port's queues change only
 when a level is opened. Entry points: `Settings`, `cluster_levels`, `add_to_levels`, `build_policy`,
-`port_policies`.
+`build_port_policies`.
 """
 
 from __future__ import annotations
@@ -123,11 +123,13 @@ def build_policy(
     )
 
 
-def port_policies(
+def build_port_policies(
     abilities: Mapping[PortName, Ability], settings: Settings
 ) -> tuple[dict[PortName, PortPolicy], dict[PortName, str]]:
     """The policy of every port that can do what the settings ask, and what the others lack."""
-    by_ability = {ability: _port_policy(ability, settings) for ability in set(abilities.values())}
+    by_ability = {
+        ability: _build_port_policy(ability, settings) for ability in set(abilities.values())
+    }
     fit, unfit = {}, {}
     for name, ability in abilities.items():
         policy = by_ability[ability]
@@ -138,13 +140,15 @@ def port_policies(
     return fit, unfit
 
 
-def _port_policy(ability: Ability, settings: Settings) -> PortPolicy | str:
+def _build_port_policy(ability: Ability, settings: Settings) -> PortPolicy | str:
     if settings.all_levels > ability.levels:
         required = f"{settings.all_levels} are required"
         return f"has {ability.levels} levels, and {required}; lower levels of [policy]"
     try:
         policy = PortPolicy(
-            scheduler=_scheduler(ability), managed_share=settings.managed_share, lane=settings.lane
+            scheduler=_build_scheduler(ability),
+            managed_share=settings.managed_share,
+            lane=settings.lane,
         )
     except InputError as error:
         return f"{error.problem}; {error.remedy}"
@@ -160,7 +164,7 @@ def min_queue_units(policy: PortPolicy) -> int:
     return 1 if isinstance(policy.scheduler, VlArbitration) else _MIN_KBPS
 
 
-def _scheduler(ability: Ability) -> Scheduler:
+def _build_scheduler(ability: Ability) -> Scheduler:
     if ability.scheduler == "htb":
         return Htb(queues=ability.queues, rate_kbps=ability.units)
     most = ENTRY_UNITS * (ability.entries - ability.queues + 1)

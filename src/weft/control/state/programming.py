@@ -7,7 +7,7 @@ In VL arbitration every queue is, as levels that are not ours may be in it. A qu
 gives nothing, or too little to express, gets the least weight there is, taken from the largest
 queue, so that the sum stays the link. A packet that arrives before its tables therefore passes.
 Entry points: `settle`, after connections changed; `reprogram`, after anything else; `retarget`;
-`plan_tables`, `default_tables`. Weights are in the scheduler's units.
+`build_plan_tables`, `build_default_tables`. Weights are in the scheduler's units.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def reprogram(state: State, names: Iterable[PortName], cause: str) -> Step:
     """Makes the plan's tables the target of these ports, unless a revision is held."""
     if state.held_revision is not None:
         return Step(state=state)
-    return retarget(state, {name: tables_of(state, name) for name in names}, cause)
+    return retarget(state, {name: find_tables(state, name) for name in names}, cause)
 
 
 def retarget(state: State, tables: dict[PortName, Tables], cause: str) -> Step:
@@ -82,15 +82,15 @@ def retarget(state: State, tables: dict[PortName, Tables], cause: str) -> Step:
 # ---- Tables of a port -------------------------------------------------------------------------
 
 
-def tables_of(state: State, name: PortName) -> Tables:
+def find_tables(state: State, name: PortName) -> Tables:
     """The plan's tables for a managed port."""
-    ability, plan = state.abilities[name], plan_of_port(state, name)
+    ability, plan = state.abilities[name], find_port_plan(state, name)
     if plan is None:
-        return default_tables(state.policies[name], ability, state.settings)
-    return plan_tables(plan, ability, state.settings)
+        return build_default_tables(state.policies[name], ability, state.settings)
+    return build_plan_tables(plan, ability, state.settings)
 
 
-def plan_of_port(state: State, name: PortName) -> PortPlan | None:
+def find_port_plan(state: State, name: PortName) -> PortPlan | None:
     """None for a managed port without applications."""
     assert state.paths is not None, "a managed port is in a fabric"
     return None if state.plan is None else state.plan.ports.get(state.paths.ports[name])
@@ -100,18 +100,18 @@ def has_queue_per_level(ability: Ability, settings: Settings) -> bool:
     return settings.all_levels <= ability.queues
 
 
-def default_tables(policy: PortPolicy, ability: Ability, settings: Settings) -> Tables:
+def build_default_tables(policy: PortPolicy, ability: Ability, settings: Settings) -> Tables:
     """Of a port without applications: the link is unmanaged traffic's and the lane's."""
-    weights = _empty_weights(policy)
+    weights = _build_empty_weights(policy)
     weights[0] = policy.units - policy.lane_units
     is_direct = has_queue_per_level(ability, settings)
     levels = _direct_queues(ability, settings) if is_direct else {}
     return _build_tables(_map_levels(levels, policy, ability, settings), weights, policy)
 
 
-def plan_tables(plan: PortPlan, ability: Ability, settings: Settings) -> Tables:
+def build_plan_tables(plan: PortPlan, ability: Ability, settings: Settings) -> Tables:
     """Of a port with applications."""
-    policy, weights = plan.policy, _empty_weights(plan.policy)
+    policy, weights = plan.policy, _build_empty_weights(plan.policy)
     if has_queue_per_level(ability, settings):
         queues: Mapping[int, int] = _direct_queues(ability, settings)
         weights[0] = policy.unmanaged_units
@@ -130,7 +130,7 @@ def _direct_queues(ability: Ability, settings: Settings) -> dict[int, int]:
     return {n: n for n in range(ability.levels if has_all else settings.levels + 1)}
 
 
-def _empty_weights(policy: PortPolicy) -> list[int]:
+def _build_empty_weights(policy: PortPolicy) -> list[int]:
     weights = [0] * policy.scheduler.queues
     if policy.lane is not None:
         weights[-1] = policy.lane_units
@@ -156,10 +156,10 @@ def _build_tables(queue_of: tuple[int, ...], weights: list[int], policy: PortPol
             largest = max(range(managed), key=lambda n: (weights[n], -n))
             weights[largest] -= shortfall
             weights[queue] += shortfall
-    return Tables(queue_of=queue_of, weights=tuple(weights), lane=_lane(policy))
+    return Tables(queue_of=queue_of, weights=tuple(weights), lane=_build_lane(policy))
 
 
-def _lane(policy: PortPolicy) -> Lane | None:
+def _build_lane(policy: PortPolicy) -> Lane | None:
     if policy.lane is None:
         return None
     is_vlarb = isinstance(policy.scheduler, VlArbitration)

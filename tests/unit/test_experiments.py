@@ -367,6 +367,14 @@ def test_evidence_names_the_cases_and_the_interval() -> None:
     )
 
 
+def test_readings_of_one_case_are_named_in_the_evidence() -> None:
+    result = pretend("efa-c8", lambda _: a_record(probe=(10, 11, 12, 13, 20)))
+    evidence = [v.evidence for c, v in result.judged if c.source == "measurement"]
+    assert evidence[0] == (
+        "probe half RTT, median, most load over probe half RTT, median, no load: ratio 2 (2–2)"
+    )
+
+
 # ---- Figures -----------------------------------------------------------------------------------
 
 

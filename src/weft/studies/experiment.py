@@ -154,7 +154,10 @@ class Comparison:
 
     @property
     def label(self) -> str:
-        pairs = [f"{above} over {below}" for above, below in _pairs(self.cases)]
+        names = list(self.cases)
+        if len(set(self.cases)) < len(set(zip(self.cases, self.readings, strict=True))):
+            names = [r.quantity for r in self.readings]  # one case, read in several ways
+        pairs = [f"{above} over {below}" for above, below in _pairs(names)]
         return pairs[0] if len(pairs) == 1 else f"({pairs[0]}) over ({pairs[1]})"
 
     def judge(self, records: Records) -> Verdict:

@@ -131,7 +131,7 @@ def test_status_reads_rates_from_the_kernel(capsys: pytest.CaptureFixture[str]) 
     with cap_links(bed.ends("h2"), percent=25):
         assert main(["testbed", "status", "--name", NAME]) == 1
         told = capsys.readouterr().out
-        assert told.startswith(f"testbed {NAME}: not whole, ")
+        assert told.startswith(f"testbed {NAME}: damaged, ")
         assert "h2 eth0 is at 50000000 b/s, not 200000000" in told
     assert main(["testbed", "status", "--name", NAME]) == 0
 
@@ -142,7 +142,7 @@ def test_a_cable_that_is_lost_is_told_with_what_to_do(capsys: pytest.CaptureFixt
     lost = "has lost the cable h1 eth0 - switch port1"
     assert main(["testbed", "status", "--name", NAME]) == 1
     head, problem = capsys.readouterr().out.splitlines()
-    assert (head, problem) == (f"testbed {NAME}: not whole, 0 processes on its hosts", f"  {lost}")
+    assert (head, problem) == (f"testbed {NAME}: damaged, 0 processes on its hosts", f"  {lost}")
     remedy = f"run `weft testbed down --name {NAME}`, then up again"
     for argv in (UP, ["testbed", "exec", "--name", NAME, "h1", "--", "true"]):
         refused = weft(*argv)
@@ -236,7 +236,7 @@ def test_after_a_crash_up_builds_it_anew() -> None:
     assert problems is not None
     assert "was not finished, at: " in problems.problems[0]
     assert weft("testbed", "status", "--name", NAME).stdout.startswith(
-        f"testbed {NAME}: not whole, "
+        f"testbed {NAME}: damaged, "
     )
     with pytest.raises(InputError, match="was not finished"):
         persistent.find_testbed(NAME)

@@ -61,7 +61,7 @@ def doctor(tmp_path, monkeypatch, capsys):
 def test_this_host_is_described_and_can_be_measured_over_tcp(capsys):
     assert main(["doctor", "--seconds", "0.05"]) == 0
     out = capsys.readouterr().out
-    for heading in ("HOST", "RDMA DEVICES", "INTERFACES", "TRANSPORTS", "TO MEND"):
+    for heading in ("HOST", "RDMA DEVICES", "INTERFACES", "TRANSPORTS", "TO FIX"):
         assert f"\n{heading}" in out
     assert "\n  tcp " in out
     assert max(map(len, out.splitlines())) <= 200
@@ -77,7 +77,7 @@ def test_json_holds_the_same_for_machines(capsys):
     assert data["noise"]["watched_ns"] > 0
 
 
-def test_a_host_with_rdma_shows_ports_modes_and_what_to_mend(doctor):
+def test_a_host_with_rdma_shows_ports_modes_and_what_to_fix(doctor):
     status, out = doctor([TCP])
     assert status == 0
     assert "mlx5_0  1     ACTIVE  200 Gb/sec (4X HDR)  InfiniBand  1" in out
@@ -110,7 +110,7 @@ def test_the_status_tells_whether_anything_can_be_measured_over(doctor, found, s
     assert doctor(found, "--json")[0] == status
 
 
-def test_a_quiet_host_has_nothing_to_mend(doctor):
+def test_a_quiet_host_has_nothing_to_fix(doctor):
     seen = replace(
         read_processors(), governors={}, cpu_limit=None, allowed=(0, 1), core_of={0: 0, 1: 1}
     )
@@ -122,7 +122,7 @@ def test_a_quiet_host_has_nothing_to_mend(doctor):
         interfaces=(),
         noise=replace(measure_noise(0.001), gaps=Histogram()),
     )
-    assert "TO MEND: nothing found" in out
+    assert "TO FIX: nothing found" in out
 
 
 def test_providers_show_all_their_facts_by_endpoint_kind(doctor):

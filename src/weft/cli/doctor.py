@@ -19,7 +19,7 @@ from weft.units import format_value
 
 WIDTH = 100
 PAGES = {"2M": "2 MiB pages", "thp": "transparent huge pages", "4K": "4 KiB pages"}
-_MOST_BYTES = 2**60  # libfabric says 2^64 - 1 for "no limit"
+_UNLIMITED_BYTES = 2**60  # libfabric says 2^64 - 1 for "no limit"
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,14 +27,12 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "doctor",
         help="what this machine can and cannot do, and why",
         description="Clock, processors, memory, noise, devices and transports of this host, what "
-        "spoils measurements and how to mend it. Status 1 if there is nothing to measure over.",
+        "spoils measurements and how to fix it. Status 1 if there is no transport to measure over.",
     )
     command.add_argument(
-        "--seconds", type=float, default=1.0, metavar="N", help="how long to watch the noise, 1"
+        "--seconds", type=float, default=1.0, metavar="N", help="seconds to watch for noise, 1"
     )
-    command.add_argument(
-        "--providers", action="store_true", help="only the transports, with all they say"
-    )
+    command.add_argument("--providers", action="store_true", help="only the transports, in full")
     command.add_argument("--json", action="store_true")
     command.set_defaults(run=run)
 
@@ -78,7 +76,7 @@ def _format_page(host: Examination, transports: Sequence[Transport]) -> Iterator
     yield from ("", "INTERFACES", _indent(_format_interface_table(host)))
     yield from ("", "TRANSPORTS", *_format_transports(transports))
     findings = host.findings()
-    yield from ("", "TO MEND" if findings else "TO MEND: nothing found")
+    yield from ("", "TO FIX" if findings else "TO FIX: nothing found")
     for finding in findings:
         yield from _format_finding(finding)
 
@@ -89,7 +87,7 @@ def _format_labels(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def _wrap_text(text: str, head: str) -> list[str]:
-    """The text beside its head; further lines are indented as far."""
+    """The text after its head; further lines are indented below it."""
     return textwrap.wrap(
         text,
         WIDTH,
@@ -210,7 +208,7 @@ def _format_interface_table(host: Examination) -> str:
 
 
 def _format_transports(transports: Sequence[Transport]) -> Iterator[str]:
-    """Those available first; the others by what keeps them away."""
+    """Available ones first, the others grouped by reason."""
     width = max((len(transport.over) for transport in transports), default=0) + 4
     for transport in transports:
         if transport.available:
@@ -246,7 +244,7 @@ def _list_abilities(transport: Transport) -> Iterator[str]:
     if "port" in facts:
         yield f"port {facts['port']}, {facts.get('link_layer', '')} {facts.get('rate', '')}"
     yield from (f"{', '.join(kinds)}: {can}" for can, kinds in _group_operations(transport).items())
-    if 0 < transport.max_bytes < _MOST_BYTES:
+    if 0 < transport.max_bytes < _UNLIMITED_BYTES:
         yield f"up to {_format_size(transport.max_bytes)}"
     if "launcher" in facts:
         yield f"{facts['library']}, under {facts['launcher']}"

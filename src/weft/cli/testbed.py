@@ -18,7 +18,7 @@ from weft.records.record_text import format_table
 from weft.units import format_value, parse_rate, parse_size
 
 _BARE_RATE = re.compile(r"\s*[0-9][0-9_]*(\.[0-9]+)?\s*[kKMGT]")
-_MOST_HOSTS = 253
+_MAX_HOSTS = 253
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -26,15 +26,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "testbed",
         help="a network of hosts on this machine: up, exec, status, down",
         description="Network namespaces as hosts, on bridges whose ports have a rate. Needs root. "
-        "`up` builds it, `exec` runs commands on its hosts, `down` removes all that was made.",
+        "`up` builds it, `exec` runs commands on its hosts, `down` removes everything.",
     )
     verbs = command.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_up(_add_verb(verbs, "up", "build a testbed; nothing if it stands as asked for"))
-    _add_exec(_add_verb(verbs, "exec", "run a command on a host; its status is ours"))
+    _add_up(_add_verb(verbs, "up", "build a testbed, unless it is up as requested"))
+    _add_exec(_add_verb(verbs, "exec", "run a command on a host and return its status"))
     _add_status(
-        _add_verb(verbs, "status", "what stands, read back from the kernel; 1 if not whole")
+        _add_verb(verbs, "status", "the testbeds as the kernel has them; status 1 if damaged")
     )
-    _add_down(_add_verb(verbs, "down", "remove a testbed and end what runs on its hosts"))
+    _add_down(_add_verb(verbs, "down", "remove a testbed and end the processes on its hosts"))
 
 
 def _add_verb(
@@ -47,13 +47,15 @@ def _add_verb(
 
 def _add_name(verb: argparse.ArgumentParser, default: str | None) -> None:
     shown = default or "all"
-    verb.add_argument("--name", default=default, metavar="NAME", help=f"of the testbed, {shown}")
+    verb.add_argument(
+        "--name", default=default, metavar="NAME", help=f"the testbed's name, {shown}"
+    )
 
 
 def _add_up(verb: argparse.ArgumentParser) -> None:
     _add_name(verb, DEFAULT_NAME)
     verb.add_argument("--hosts", required=True, metavar="N", help="h1 to hN, at most 253")
-    verb.add_argument("--rate", required=True, metavar="RATE", help="of each link, as 200M")
+    verb.add_argument("--rate", required=True, metavar="RATE", help="of each link, such as 200M")
     verb.add_argument(
         "--switches", choices=SHAPES, default="one", help="one (default), two-hops or leaf-spine"
     )
@@ -100,7 +102,7 @@ def run_up(args: argparse.Namespace) -> int:
 
 
 def _read_wiring(args: argparse.Namespace) -> Wiring:
-    hosts = _parse_count(args.hosts, "--hosts", _MOST_HOSTS)
+    hosts = _parse_count(args.hosts, "--hosts", _MAX_HOSTS)
     return Wiring(
         hosts=tuple(f"h{n}" for n in range(1, hosts + 1)),
         rate_bps=parse_link_rate(args.rate, "--rate"),
@@ -226,7 +228,7 @@ def _format_status(name: str, status: Status | None) -> str:
         for port in status.ports
     ]
     running = sum(status.processes.values())
-    how = "not whole" if status.problems else "up"
+    how = "damaged" if status.problems else "up"
     lines = [
         f"testbed {name}: {how}, {_format_count(running, 'process', 'processes')} on its hosts"
     ]

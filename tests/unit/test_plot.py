@@ -9,8 +9,8 @@ from weft.plot import (
     PublishedPoint,
     cdf,
     cdf_tail,
+    compare_published,
     figure,
-    published_and_ours,
     quantile_bars,
     series,
     sweep,
@@ -54,7 +54,7 @@ DRAWINGS = {
     ),
     "series": lambda ax: series(ax, {"q": Series("ps", "B", (0, 1e9), (0, 9000))}, "queue"),
     "sweep": lambda ax: sweep(ax, {"p50": {1: 2e6, 2: 3e6}}, "ps", "rtt", "load"),
-    "published": lambda ax: published_and_ours(
+    "published": lambda ax: compare_published(
         ax, [PublishedPoint(label="1 sender", published=2e6, ours=1.9e6)], "ps", "rtt"
     ),
     "topology": lambda ax: topology(ax, *fat_tree(4, 4, 2)),
@@ -139,7 +139,7 @@ def test_published_points_carry_the_ratio_of_ours_to_theirs():
         PublishedPoint(label="a", published=2.0, ours=1.9),
         PublishedPoint(label="b", published=0, ours=1),
     ]
-    shown = texts(figure(lambda ax: published_and_ours(ax, points, "", "x")))
+    shown = texts(figure(lambda ax: compare_published(ax, points, "", "x")))
     assert "0.95×" in shown
     assert "–" in shown
 

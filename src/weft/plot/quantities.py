@@ -1,7 +1,7 @@
 """Drawing functions: each draws one quantity on given axes.
 
 `cdf`, `cdf_tail` and `quantile_bars` draw distributions; `series` draws recorded points, `curves`
-joins a few of them; `sweep` draws one statistic for each value of a setting; `published_and_ours`
+joins a few of them; `sweep` draws one statistic for each value of a setting; `compare_published`
 sets a paper's values beside ours. All lines on one set of axes share a unit.
 """
 
@@ -277,9 +277,7 @@ def ratio_text(point: PublishedPoint) -> str:
     return f"{point.ours / point.published:.2f}×" if point.published else "–"
 
 
-def published_and_ours(
-    ax: Axes, points: Sequence[PublishedPoint], unit: str, quantity: str
-) -> None:
+def compare_published(ax: Axes, points: Sequence[PublishedPoint], unit: str, quantity: str) -> None:
     """A row for each point: published (ring), ours (dot), and ours/published at the right."""
     display = choose_unit(unit, max((abs(p.published) for p in points), default=0))
     rows = range(len(points))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from weft.plot import PublishedPoint, published_and_ours, quantile_bars
+from weft.plot import PublishedPoint, compare_published, quantile_bars
 from weft.plot.style import legend
 from weft.records import Distribution, Plain, Record
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, quantile_in
@@ -191,4 +191,4 @@ def comparison_panel(ax: Axes, result: Result) -> None:
         for row in result.compared
         if row.published is not None
     ]
-    published_and_ours(ax, points, result.rows[0].observation.unit, "bandwidth")
+    compare_published(ax, points, result.rows[0].observation.unit, "bandwidth")

@@ -1,10 +1,10 @@
 /* One thread for each application: it registers, tells what was opened and closed, renews the
  * lease.
  *
- * A round sends what there is to be told, up to ROUND requests one after another, and then reads as
+ * A round sends the pending events, up to ROUND requests one after another, and then reads as
  * many answers. When the link breaks, whatever had no answer is sent again with the same keys, so
  * that the controller carries it out once. A lease that is lost is replaced by a new registration,
- * under which all that is open is told again. */
+ * under which all open connections are reported again. */
 #define _DEFAULT_SOURCE
 #include "session.h"
 
@@ -91,7 +91,7 @@ void weft_session_settle(weft_app* app, struct weft_conn* conn) {
     drop(app, conn);
     return;
   }
-  const bool is_due = conn->state == WEFT_WANTED || (conn->state == WEFT_TOLD && conn->is_closed);
+  const bool is_due = conn->state == WEFT_WANTED || (conn->state == WEFT_COUNTED && conn->is_closed);
   if (!is_due || weft_link_has_others(&conn->due)) return;
   weft_link_after(app->due.previous, &conn->due);
   if (app->id[0] != '\0') pthread_cond_broadcast(&app->changed);
@@ -110,7 +110,7 @@ static void mark_all(weft_app* app) {
   }
 }
 
-/* No answer, or no, which takes the level away: what is wrong is told once. */
+/* No answer, or a refusal, which resets the level: warns once. */
 static void note(weft_app* app, const char* problem, bool keeps_level) {
   pthread_mutex_lock(&app->lock);
   const bool is_news = app->is_managed || !app->has_answered;
@@ -258,7 +258,7 @@ static void gather(weft_app* app, struct round* round) {
   while (round->count < ROUND && weft_link_has_others(&app->due)) {
     struct weft_conn* conn = WEFT_OWNER(app->due.next, struct weft_conn, due);
     weft_link_leave(&conn->due);
-    add(round, conn, conn->state == WEFT_TOLD);
+    add(round, conn, conn->state == WEFT_COUNTED);
     conn->state = WEFT_SENT;
   }
 }
@@ -269,7 +269,7 @@ static bool take(weft_app* app, const struct request* request, const struct weft
   const bool has_lapsed = is_code(answer, "FAILED_PRECONDITION");
   if (conn == NULL) return !has_lapsed;
   if (is_passing(answer)) {
-    conn->state = request->is_disconnect ? WEFT_TOLD : WEFT_WANTED;
+    conn->state = request->is_disconnect ? WEFT_COUNTED : WEFT_WANTED;
     conn->is_doubtful = conn->is_doubtful || !is_busy(answer);
     weft_session_settle(app, conn);
     return true;
@@ -280,7 +280,7 @@ static bool take(weft_app* app, const struct request* request, const struct weft
     return true;
   }
   conn->is_doubtful = false;
-  conn->state = answer->is_ok ? WEFT_TOLD : WEFT_REFUSED;
+  conn->state = answer->is_ok ? WEFT_COUNTED : WEFT_REFUSED;
   weft_session_settle(app, conn);
   return !has_lapsed;
 }
@@ -291,7 +291,7 @@ static void put_back(weft_app* app, const struct round* round, int from) {
   for (int i = round->count - 1; i >= from; --i) {
     struct weft_conn* conn = round->requests[i].conn;
     if (conn == NULL) continue;
-    conn->state = round->requests[i].is_disconnect ? WEFT_TOLD : WEFT_WANTED;
+    conn->state = round->requests[i].is_disconnect ? WEFT_COUNTED : WEFT_WANTED;
     conn->is_doubtful = true;
     weft_link_after(&app->due, &conn->due);
   }

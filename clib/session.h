@@ -13,8 +13,8 @@
 #include "list.h"
 #include "weft_control.h"
 
-/* wanted: to be told; sent: on its way; told: counted; refused: for good; local: not to be told. */
-enum weft_state { WEFT_WANTED, WEFT_SENT, WEFT_TOLD, WEFT_REFUSED, WEFT_LOCAL };
+/* wanted: to be sent; sent: in flight; counted; refused: for good; local: not reported. */
+enum weft_state { WEFT_WANTED, WEFT_SENT, WEFT_COUNTED, WEFT_REFUSED, WEFT_LOCAL };
 
 struct weft_conn {
   weft_app* app;
@@ -52,13 +52,13 @@ struct weft_app {
   int64_t renew_ms, hold_ms;    /* when to renew, and until when to send nothing */
   int64_t pause_ms;             /* how long that is; 0: the controller is not busy */
   struct weft_link all;         /* connections */
-  struct weft_link due;         /* those of them that are to be told, or told to be closed */
+  struct weft_link due;         /* those whose opening or closing is to be sent */
   char frame[WEFT_FRAME_BYTES]; /* the thread's */
 };
 
 /* The thread's body; its argument is the application. */
 void* weft_session_run(void* app);
-/* With the lock held: a connection is to be told, forgotten and freed, or neither for now. */
+/* With the lock held: queues a connection, frees it, or neither for now. */
 void weft_session_settle(weft_app* app, struct weft_conn* conn);
 /* Without the lock: one user less; the last one frees it. */
 void weft_app_leave(weft_app* app);

@@ -178,13 +178,13 @@ static weft_conn* new_conn(weft_app* app, int fd, bool owns_fd) {
   return conn;
 }
 
-/* It is the application's from now on; told where there is something to tell. */
-static weft_conn* added(weft_conn* conn, bool is_told) {
+/* Adds it to the application; reports it if it has two hosts. */
+static weft_conn* add_connection(weft_conn* conn, bool is_reported) {
   weft_app* app = conn->app;
   if (!is_ours(app)) return conn;
   pthread_mutex_lock(&app->lock);
   ++app->users;
-  conn->state = is_told ? WEFT_WANTED : WEFT_LOCAL;
+  conn->state = is_reported ? WEFT_WANTED : WEFT_LOCAL;
   weft_link_after(app->all.previous, &conn->all);
   weft_session_settle(app, conn);
   /* The level may have come meanwhile. */
@@ -202,16 +202,16 @@ weft_conn* weft_conn_create(weft_app* app, const char* host, const char* port, i
     errno = ENOMEM;
     return NULL;
   }
-  const bool is_told = weft_socket_ends(fd, conn->source, conn->destination);
-  return added(conn, is_told);
+  const bool is_reported = weft_socket_ends(fd, conn->source, conn->destination);
+  return add_connection(conn, is_reported);
 }
 
 weft_conn* weft_conn_mark(weft_app* app, int fd) {
   weft_conn* conn = new_conn(app, fd, false);
   if (conn == NULL) return NULL;
-  const bool is_told = weft_socket_ends(fd, conn->source, conn->destination);
+  const bool is_reported = weft_socket_ends(fd, conn->source, conn->destination);
   if (weft_app_level(app) != 0) weft_socket_mark(fd, weft_app_level(app));
-  return added(conn, is_told);
+  return add_connection(conn, is_reported);
 }
 
 static bool is_host(const char* name) {
@@ -227,7 +227,7 @@ weft_conn* weft_conn_declare(weft_app* app, const char* source, const char* dest
   if (conn == NULL) return NULL;
   strcpy(conn->source, source);
   strcpy(conn->destination, destination);
-  return added(conn, true);
+  return add_connection(conn, true);
 }
 
 int weft_conn_fd(const weft_conn* conn) {
@@ -237,7 +237,7 @@ int weft_conn_fd(const weft_conn* conn) {
 int weft_conn_is_counted(weft_conn* conn) {
   if (!is_ours(conn->app)) return 0;
   pthread_mutex_lock(&conn->app->lock);
-  const bool found = conn->state == WEFT_TOLD;
+  const bool found = conn->state == WEFT_COUNTED;
   pthread_mutex_unlock(&conn->app->lock);
   return found;
 }

@@ -3,8 +3,8 @@
  *
  * It speaks to the controller's Unix socket (docs/control-protocol.md). Whatever the controller
  * does, the program goes on: without one, connections are opened as if there were none, with one
- * warning; when it comes (back), open connections are marked and told. Calls are safe from any
- * thread. A process that was forked keeps the marks but tells nothing: the registration is its
+ * warning; when it comes (back), open connections are marked and reported. Calls are safe from
+ * any thread. A forked process keeps the marks but reports nothing: the registration is its
  * parent's.
  *
  * Pointers are NULL and numbers -1 where something failed; errno says why. */
@@ -39,7 +39,7 @@ weft_app* weft_app_register(const char* name, const weft_options* options);
 /* A connected socket (SOCK_STREAM or SOCK_DGRAM) whose first packet is marked. */
 weft_conn* weft_conn_create(weft_app* app, const char* host, const char* port, int type);
 
-/* Closes the socket, if weft_conn_create opened it; the controller is told in the background. */
+/* Closes the socket, if weft_conn_create opened it; reports it in the background. */
 int weft_conn_destroy(weft_conn* conn);
 
 /* Gives the registration back, within a second. Connections stay open until they are destroyed. */
@@ -58,7 +58,7 @@ int weft_conn_fd(const weft_conn* conn);
 /* Whether the controller counts it. */
 int weft_conn_is_counted(weft_conn* conn);
 
-/* A connected socket of the program's, from now on marked and told; destroying leaves it open. */
+/* Marks and reports a connected socket of the program; destroying leaves it open. */
 weft_conn* weft_conn_mark(weft_app* app, int fd);
 
 /* Traffic between two hosts over something that the program opens itself, such as a queue pair;

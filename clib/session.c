@@ -91,7 +91,8 @@ void weft_session_settle(weft_app* app, struct weft_conn* conn) {
     drop(app, conn);
     return;
   }
-  const bool is_due = conn->state == WEFT_WANTED || (conn->state == WEFT_COUNTED && conn->is_closed);
+  const bool is_due =
+      conn->state == WEFT_WANTED || (conn->state == WEFT_COUNTED && conn->is_closed);
   if (!is_due || weft_link_has_others(&conn->due)) return;
   weft_link_after(app->due.previous, &conn->due);
   if (app->id[0] != '\0') pthread_cond_broadcast(&app->changed);

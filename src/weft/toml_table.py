@@ -50,6 +50,14 @@ def load_toml(path: str | Path) -> dict[str, Any]:
     return parse_toml(read_text(path), str(path))
 
 
+def parse_value(text: object, _where: str = "") -> Any:
+    """The TOML value that a text is (8, true, [1, 2]), or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return str(text).strip()
+
+
 class Table:
     """One TOML table while it is being read."""
 

@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import textwrap
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -22,7 +21,7 @@ from weft.records.record_text import format_simulation
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
 from weft.simulate.systems import Parameter, parameters, system_names
 from weft.sweep_grammar import expand_values, split_assignments
-from weft.toml_table import load_toml
+from weft.toml_table import load_toml, parse_value
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -99,11 +98,11 @@ def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
         raise InputError("--jobs", f"{args.jobs} is too few", "use 1 or more")
     example = "switch.order=round-robin"
     fixed = {
-        key: _parse_value(text)
+        key: parse_value(text)
         for key, text in split_assignments("--set", args.fixed, example).items()
     }
     swept = {
-        key: expand_values(_parse_value, text, f"--sweep {key}")
+        key: expand_values(parse_value, text, f"--sweep {key}")
         for key, text in split_assignments("--sweep", args.swept, example).items()
     }
     for key in fixed.keys() & swept.keys():
@@ -132,14 +131,6 @@ def _find_problems(record: Record) -> list[str]:
 
 def _is_interrupted(record: Record) -> bool:
     return record.ending.startswith("interrupted")
-
-
-def _parse_value(text: object, _where: str = "") -> Any:
-    """A TOML value where it is one (8, true, [1, 2]), else the text itself."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return str(text).strip()
 
 
 def _print_parameters(system: str, as_json: bool) -> int:

@@ -196,7 +196,7 @@ class Watch:
 
     def _passed(self) -> dict[str, int]:
         with Rtnetlink(self.end.namespace) as link:
-            found = qdisc.read_classes(link, link.index(self.end.interface))
+            found = qdisc.read_classes(link, link.find_index(self.end.interface))
         ids = {name: htb.build_classid(queue) for name, queue in self.queues.items()}
         return {name: found[id_][1].bytes for name, id_ in ids.items() if id_ in found}
 

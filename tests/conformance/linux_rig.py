@@ -127,7 +127,7 @@ class LinuxRig:
 def _state(end: LinkEnd) -> State:
     """From the kernel: the class of each DSCP, and classes with a rate to speak of."""
     with Rtnetlink(end.namespace) as link:
-        index = link.index(end.interface)
+        index = link.find_index(end.interface)
         found = htb.read_tree(link, index, link_ends.read_root(link, end, index))
     served = {q for q in range(QUEUES) if found.classes[htb.build_classid(q)].rate_bps >= ONE_KBPS}
     queue_of = [

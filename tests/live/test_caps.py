@@ -196,7 +196,9 @@ def test_a_port_of_the_bridge_with_the_default_route_is_refused_too(spare: list[
             with pytest.raises(InputError, match=told), cap_links([end], rate_bps=10**6):
                 pass
         with Rtnetlink(inside) as link:
-            assert link.index("eth0") not in link.read_default_routes()  # its peer is elsewhere
+            assert (
+                link.find_index("eth0") not in link.read_default_routes()
+            )  # its peer is elsewhere
     finally:
         namespaces.run_command(["ip", "-n", inside, "link", "del", "br9"])
     with cap_links(spare, rate_bps=10**6) as links:
@@ -319,7 +321,7 @@ def test_batched_changes_are_all_made_and_the_rate_is_told(spare: list[LinkEnd])
     """Tens of thousands per second are expected (docs/testbed.md); here only that all are made."""
     count = 20_000
     with Rtnetlink(spare[0].namespace) as link:
-        index = link.index("v0")
+        index = link.find_index("v0")
         bucket = TokenBucket(rate_bps=10**6, burst_bytes=32_768, limit_bytes=10**5)
         options = qdisc.pack_bucket(bucket)
         link.request([qdisc.pack_qdisc(index, "tbf", options, handle=0, flags=ADD)], "v0")

@@ -66,7 +66,7 @@ def delivered_bps(end: LinkEnd, seconds: float) -> float:
 
     def count() -> int:
         with Rtnetlink(end.namespace) as link:
-            device = link.index(f"weft-in-{link.index(end.interface)}")
+            device = link.find_index(f"weft-in-{link.find_index(end.interface)}")
             return next(q.count.bytes for q in qdisc.read_qdiscs(link, device) if q.kind == "tbf")
 
     started, before = time.monotonic(), count()

@@ -194,7 +194,7 @@ DRIFT = [
 
 def root_now(end: LinkEnd) -> Qdisc:
     with Rtnetlink(end.namespace) as link:
-        return link_ends.read_root(link, end, link.index(end.interface))
+        return link_ends.read_root(link, end, link.find_index(end.interface))
 
 
 def sent(bed: Testbed, host: str, packets: int) -> None:

@@ -235,9 +235,7 @@ def test_after_a_crash_up_builds_it_anew() -> None:
     problems = persistent.read_status(NAME)
     assert problems is not None
     assert "was not finished, at: " in problems.problems[0]
-    assert weft("testbed", "status", "--name", NAME).stdout.startswith(
-        f"testbed {NAME}: damaged, "
-    )
+    assert weft("testbed", "status", "--name", NAME).stdout.startswith(f"testbed {NAME}: damaged, ")
     with pytest.raises(InputError, match="was not finished"):
         persistent.find_testbed(NAME)
     bed, built = persistent.build_testbed(NAME, WIRING)

@@ -87,7 +87,7 @@ class Meter:
 
     def __init__(self, end: LinkEnd) -> None:
         self._link = Rtnetlink(end.namespace)
-        self._index = self._link.index(end.interface)
+        self._index = self._link.find_index(end.interface)
 
     def passed(self) -> list[int]:
         found = qdisc.read_classes(self._link, self._index)

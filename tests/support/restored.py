@@ -21,7 +21,7 @@ def roots(places: Sequence[LinkEnd]) -> list[Root]:
     found = []
     for end in places:
         with Rtnetlink(end.namespace) as link:
-            root = link_ends.read_root(link, end, link.index(end.interface))
+            root = link_ends.read_root(link, end, link.find_index(end.interface))
         found.append((root.kind, root.handle, root.options if root.handle else b""))
     return found
 

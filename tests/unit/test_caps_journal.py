@@ -37,7 +37,7 @@ def journals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def loopback(**fields: object) -> dict[str, object]:
     """Loopback as saved with the kernel's own discipline, but for these fields."""
     with Rtnetlink() as link:
-        index = link.index("lo")
+        index = link.find_index("lo")
     saved = SavedEnd(
         end=LinkEnd(None, "lo"),
         netns=namespaces.read_identity(None),

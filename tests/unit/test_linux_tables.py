@@ -117,7 +117,7 @@ def test_weights_alone_change_in_one_batch_of_those_that_differ() -> None:
     kernel = kernel_with(PLAIN)
     wanted = replace(PLAIN, weights=(50_000, 50_001, *[1] * 14))
     (batch,) = batches_to(kernel, wanted)
-    assert [message.what for message in batch] == ["class 7765:10", "class 7765:11"]
+    assert [message.description for message in batch] == ["class 7765:10", "class 7765:11"]
     assert {message.kind for message in batch} == {qdisc.NEW_CLASS}
     assert {message.flags for message in batch} == {qdisc.CHANGE}
 
@@ -129,7 +129,10 @@ def test_a_change_of_the_map_serves_new_queues_then_leads_there_then_leaves_the_
     batches = batches_to(kernel, moved)
     kinds = [{message.kind for message in batch} for batch in batches]
     assert kinds == [{qdisc.NEW_CLASS}, {qdisc.NEW_FILTER}, {qdisc.NEW_CLASS}]
-    assert [one.what for one in (*batches[0], *batches[2])] == ["class 7765:11", "class 7765:10"]
+    assert [message.description for message in (*batches[0], *batches[2])] == [
+        "class 7765:11",
+        "class 7765:10",
+    ]
     assert len(batches[1]) == 2 * 15 + 1  # IPv4 and IPv6 of each level, and the rest
 
 

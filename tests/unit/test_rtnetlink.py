@@ -131,10 +131,10 @@ def test_handles_are_written_as_tc_does() -> None:
 
 def test_loopback_is_listed_and_carries_no_default_route() -> None:
     with Rtnetlink() as link:
-        assert link.index("lo") == link.interfaces()["lo"]
-        assert link.index("lo") not in link.read_default_routes()
+        assert link.find_index("lo") == link.read_interfaces()["lo"]
+        assert link.find_index("lo") not in link.read_default_routes()
         with pytest.raises(InputError, match=r"nonesuch: no such interface; there are .*lo"):
-            link.index("nonesuch")
+            link.find_index("nonesuch")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
             remedy = f"`tc qdisc del dev {end.interface} ingress` (or clsact) if not needed"
             raise InputError(str(end), problem, remedy)
         device = _name_device(index)
-        if device in link.interfaces():
+        if device in link.read_interfaces():
             remedy = f"`ip link del {device}` if nothing needs it"
             raise InputError(str(end), f"{device} is there already", remedy)
     netns = namespaces.read_identity(end.namespace)
@@ -50,8 +50,8 @@ def set_bucket(saved: SavedEnd, bucket: TokenBucket) -> None:
 
 def read_bucket(end: LinkEnd) -> TokenBucket | None:
     with Rtnetlink(end.namespace) as link:
-        device = _name_device(link.index(end.interface))
-        if device not in link.interfaces():
+        device = _name_device(link.find_index(end.interface))
+        if device not in link.read_interfaces():
             return None
     return link_ends.read_bucket(LinkEnd(end.namespace, device))
 
@@ -62,7 +62,7 @@ def restore(saved: SavedEnd) -> None:
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
         return
     with Rtnetlink(namespace) as link:
-        interfaces = link.interfaces()
+        interfaces = link.read_interfaces()
         device = _name_device(saved.index)
         if device not in interfaces:
             return
@@ -79,10 +79,10 @@ def _name_device(index: int) -> str:
 def _open_device(link: Rtnetlink, saved: SavedEnd) -> SavedEnd:
     """The sending end of the intermediate device; creates the device if missing."""
     device = _name_device(saved.index)
-    if device not in link.interfaces():
+    if device not in link.read_interfaces():
         link.request([pack_new_link(device, "ifb")], str(saved.end))
     end = LinkEnd(saved.end.namespace, device)
-    return replace(saved, end=end, index=link.index(device))
+    return replace(saved, end=end, index=link.find_index(device))
 
 
 def _has_rules(link: Rtnetlink, index: int) -> bool:

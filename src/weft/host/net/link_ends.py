@@ -104,7 +104,7 @@ def save(end: LinkEnd, *, allow_default_route: bool = False) -> SavedEnd:
 
 def find_index(link: Rtnetlink, end: LinkEnd, *, allow_default_route: bool) -> int:
     """The interface's index; refuses that of the default route unless it is allowed."""
-    index = link.index(end.interface)
+    index = link.find_index(end.interface)
     if not allow_default_route and index in link.read_default_routes():
         problem = "carries the default route: a cap would slow everything this machine does"
         raise InputError(str(end), problem, "name another interface, or allow it explicitly")
@@ -118,14 +118,14 @@ def read_root(link: Rtnetlink, end: LinkEnd, index: int) -> Qdisc:
 def read_bucket(end: LinkEnd) -> TokenBucket | None:
     """The token bucket of an end, if it has one."""
     with Rtnetlink(end.namespace) as link:
-        root = read_root(link, end, link.index(end.interface))
+        root = read_root(link, end, link.find_index(end.interface))
     return qdisc.unpack_bucket(root.options) if root.kind == "tbf" else None
 
 
 def read_max_packet_bytes(saved: SavedEnd) -> int:
     """A smaller bucket would never let it pass: 64 KiB on loopback and IPoIB."""
     with Rtnetlink(saved.end.namespace) as link:
-        return link.mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
+        return link.read_mtu_bytes(saved.index) + _HEADER_ROOM_BYTES
 
 
 def _split_root(disciplines: Sequence[Qdisc], end: LinkEnd) -> tuple[Qdisc, list[Qdisc]]:
@@ -196,7 +196,7 @@ def exists(saved: SavedEnd) -> bool:
     if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
         return False
     with Rtnetlink(namespace) as link:
-        return link.interfaces().get(saved.end.interface) == saved.index
+        return link.read_interfaces().get(saved.end.interface) == saved.index
 
 
 def find_reachable(saved: SavedEnd) -> SavedEnd | None:

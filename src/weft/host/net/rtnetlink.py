@@ -49,12 +49,12 @@ _STATION, _OF_BRIDGE, _LOCAL = 2, 9, 0x80
 
 
 class Message(NamedTuple):
-    """One request; `what` describes it in errors."""
+    """One request; `description` is for errors."""
 
     kind: int
     flags: int
     body: bytes
-    what: str
+    description: str
 
 
 class KernelRefusal(InputError):
@@ -142,7 +142,7 @@ class Rtnetlink:
                     _raise_refusal(purpose, payload, flags)
                 yield payload
 
-    def interfaces(self) -> Mapping[str, int]:
+    def read_interfaces(self) -> Mapping[str, int]:
         """Name -> index."""
         return {name: index for name, index, _ in self._links(0)}
 
@@ -161,14 +161,14 @@ class Rtnetlink:
             (index,) = struct.unpack_from("=i", body, 4)
             yield parts[_LINK_NAME].rstrip(b"\0").decode(), index, parts
 
-    def index(self, interface: str) -> int:
-        indexes = self.interfaces()
+    def find_index(self, interface: str) -> int:
+        indexes = self.read_interfaces()
         if interface not in indexes:
             where = interface if self.namespace is None else f"{self.namespace} {interface}"
             raise InputError(where, "no such interface", f"there are {', '.join(indexes)}")
         return indexes[interface]
 
-    def mtu_bytes(self, index: int) -> int:
+    def read_mtu_bytes(self, index: int) -> int:
         """The MTU of an interface, without the link header; 0 if it is gone."""
         sizes = {number: parts.get(_LINK_MTU, bytes(4)) for _, number, parts in self._links(0)}
         return int(struct.unpack("=I", sizes.get(index, bytes(4)))[0])
@@ -192,7 +192,7 @@ class Rtnetlink:
             carriers |= lower_carriers
         return carriers
 
-    def forwarding(self) -> dict[str, int]:
+    def read_forwarding(self) -> dict[str, int]:
         """MAC address (02:00:00:00:00:01) -> index of the bridge port behind which it is."""
         port_of = {}
         request = _NEIGHBOUR.pack(socket.AF_BRIDGE, 0, 0, 0, 0)
@@ -208,14 +208,16 @@ class Rtnetlink:
         self._send(messages)
         refusal: tuple[int, bytes, int] | None = None
         while True:
-            for kind, flags, sequence, payload in _split_messages(self._receive(messages[-1].what)):
+            for kind, flags, sequence, payload in _split_messages(
+                self._receive(messages[-1].description)
+            ):
                 if kind != _ERROR or sequence < first:
                     continue
                 if refusal is None and payload[:4] != bytes(4):
                     refusal = sequence - first, payload, flags
                 if sequence == self._sequence:  # the last request, done or refused
                     if refusal is not None:
-                        refused = f"{where}: {messages[refusal[0]].what}"
+                        refused = f"{where}: {messages[refusal[0]].description}"
                         _raise_refusal(refused, *refusal[1:])
                     return
 

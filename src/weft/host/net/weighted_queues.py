@@ -76,7 +76,7 @@ def set_weights(port: SavedEnd, weights: Sequence[float], *, rate_bps: int | Non
 def read_queues(end: LinkEnd) -> list[PortQueue]:
     """The queues of a port; empty if there are none."""
     with Rtnetlink(end.namespace) as link:
-        index = link.index(end.interface)
+        index = link.find_index(end.interface)
         root = link_ends.read_root(link, end, index)
         if root.kind != "htb":
             return []

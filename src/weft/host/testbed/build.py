@@ -84,7 +84,7 @@ class Testbed:
         """The counters of the switch port towards a host."""
         end = self.ends(host)[1]
         with Rtnetlink(end.namespace) as link:
-            return read_root(link, end, link.index(end.interface)).count
+            return read_root(link, end, link.find_index(end.interface)).count
 
 
 def find_port(bed: Testbed, host: str) -> str:
@@ -133,7 +133,7 @@ def check_possible(wiring: Wiring) -> None:
 class Step:
     """One step of building; `node` is set if it creates a namespace."""
 
-    what: str
+    description: str
     run: Callable[[], None]
     node: str | None = None
 
@@ -199,7 +199,7 @@ def _set_rate(end: LinkEnd, cable: Cable, limit_bytes: int) -> None:
     )
     options = qdisc.pack_bucket(bucket)
     with Rtnetlink(end.namespace) as link:
-        index = link.index(end.interface)
+        index = link.find_index(end.interface)
         add = qdisc.pack_qdisc(index, "tbf", options, handle=0, flags=ADD)
         link.request([add], str(end))
 

@@ -246,7 +246,7 @@ def _build(name: str, wiring: Wiring) -> Testbed:
             if step.node is not None:
                 _refuse_foreign(state.bed.namespaces[step.node])
                 begun = {step.node: None}
-            state = replace(state, doing=step.what, inodes={**state.inodes, **begun})
+            state = replace(state, doing=step.description, inodes={**state.inodes, **begun})
             _write_state(state)
             step.run()
             if step.node is not None:
@@ -353,7 +353,7 @@ def _list_missing_cables(bed: Testbed) -> list[Cable]:
 
 def _read_interfaces(namespace: str) -> Mapping[str, int]:
     with Rtnetlink(namespace) as link:
-        return link.interfaces()
+        return link.read_interfaces()
 
 
 def _read_ports(bed: Testbed) -> Iterator[Port]:
@@ -364,7 +364,7 @@ def _read_ports(bed: Testbed) -> Iterator[Port]:
 
 def _read_port(end: LinkEnd, node: str, peer: str) -> Port:
     with Rtnetlink(end.namespace) as link:
-        root = link_ends.read_root(link, end, link.index(end.interface))
+        root = link_ends.read_root(link, end, link.find_index(end.interface))
     return Port(
         node=node,
         interface=end.interface,

@@ -77,7 +77,7 @@ class RequestHandler:
         ports = self._ports
         if isinstance(request, Describe):
             interfaces = [*ports.interfaces.items()]
-            return Description(self.node, interfaces, [*ports.forwarding().items()])
+            return Description(self.node, interfaces, [*ports.read_forwarding().items()])
         if isinstance(request, ReadAbilities):
             return _encode_results(ports.abilities(request.ports))
         if isinstance(request, ReadTables):

@@ -124,18 +124,18 @@ class Ports:
     def write(self, wanted: Mapping[int, Tables]) -> dict[int, Tables | Failed]:
         return self._do_each(wanted, lambda port: self._write_port(port, wanted[port.number]))
 
-    def forwarding(self) -> dict[str, int]:
+    def read_forwarding(self) -> dict[str, int]:
         """The port behind which each MAC address is, from the bridge."""
-        indexes = self._link.interfaces()
+        indexes = self._link.read_interfaces()
         number_of = {indexes[name]: n for n, name in self.interfaces.items() if name in indexes}
-        stations = self._link.forwarding()
+        stations = self._link.read_forwarding()
         return {mac: number_of[index] for mac, index in stations.items() if index in number_of}
 
     def _do_each(
         self, numbers: Collection[int], do: Callable[[_Port], _T]
     ) -> dict[int, _T | Failed]:
         """The result for each port; a port that fails does not delay the others."""
-        indexes, disciplines = self._link.interfaces(), qdisc.read_all_qdiscs(self._link)
+        indexes, disciplines = self._link.read_interfaces(), qdisc.read_all_qdiscs(self._link)
         results: dict[int, _T | Failed] = {}
         for number in numbers:
             try:

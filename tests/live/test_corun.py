@@ -159,25 +159,25 @@ def test_each_weight_is_at_its_applications_mark_on_every_port(bench: Bench) -> 
         Job(name=name, command=fetch(bench.bed, 5001 + n, BYTES))
         for n, name in enumerate(("left", "right"))
     ]
-    with open_testbed_runner(NAME, None, jobs) as stage:
+    with open_testbed_runner(NAME, None, jobs) as runner:
         for way in (ways[EQUAL], ways[LEND], ways[WEFT]):
-            stage.share(way)
+            runner.share(way)
             for end in bench.bed.all_ends():
                 found = {queue.dscps: queue.share for queue in read_queues(end)}
                 wanted = {(application_dscp(n),): weight for n, weight in enumerate(way.weights)}
                 assert found == pytest.approx({(0,): 0.01, **wanted}, rel=1e-3)
-        stage.start(1)
-        ended = stage.next_end(LIMIT_S)
+        runner.start(1)
+        ended = runner.next_end(LIMIT_S)
         assert ended is not None
         assert ended[0] == 1
         passed = {queue.dscps: queue.count.bytes for queue in read_queues(sender)}
         assert passed[application_dscp(1),] > BYTES
         assert passed[application_dscp(0),] == 0
-        unmarked = stage.unmarked()
+        unmarked = runner.read_unmarked()
         assert unmarked is not None
         assert unmarked < 0.03
-        stage.share(ways[ONE])
-        assert stage.unmarked() is None
+        runner.share(ways[ONE])
+        assert runner.read_unmarked() is None
 
 
 def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) -> None:
@@ -190,11 +190,11 @@ def test_what_a_service_sends_that_was_there_before_bears_no_mark(bench: Bench) 
         assert server.stdout is not None
         server.stdout.readline()
         try:
-            with open_testbed_runner(NAME, None, [Job(name="left", command=command)]) as stage:
-                stage.share(ways[EQUAL])
-                stage.start(0)
-                assert stage.next_end(LIMIT_S) is not None
-                unmarked = stage.unmarked()
+            with open_testbed_runner(NAME, None, [Job(name="left", command=command)]) as runner:
+                runner.share(ways[EQUAL])
+                runner.start(0)
+                assert runner.next_end(LIMIT_S) is not None
+                unmarked = runner.read_unmarked()
         finally:
             server.kill()
     assert unmarked is not None

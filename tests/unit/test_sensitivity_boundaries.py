@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.sensitivity.application import Profile, Run, fit_application
+from weft.sensitivity.application import Fitted, Profile, Run, fit_application
 from weft.sensitivity.application_table import from_json, read_application, to_json
 from weft.sensitivity.capped_links import Links
 from weft.sensitivity.fit import Sample, confidence_band, prediction_errors
@@ -307,3 +308,20 @@ def test_a_file_above_64_mebibytes_is_not_read(tmp_path: Path) -> None:
             file.truncate(size)
         with pytest.raises(InputError, match=problem):
             read_application(path)
+
+
+@pytest.mark.parametrize(("convex", "polynomial", "is_behind"), [(0.8, 0.89, 0), (0.8, 0.91, 1)])
+def test_a_convex_fit_a_tenth_of_r_squared_behind_a_polynomial_is_warned_of(
+    convex: float, polynomial: float, is_behind: int
+) -> None:
+    runs = tuple(run(share, 1 + 1 / share) for share in (0.2, 0.5, 1.0))
+    fitted = fit_application(Profile(name="app", runs=runs))
+    quality = fitted.convex.quality
+    flat = Hinges(terms=(), floor=0.2)  # far from every sample
+    application = replace(
+        fitted,
+        convex=Fitted(model=flat, quality=replace(quality, r_squared=convex)),
+        paper=(replace(fitted.paper[0], quality=replace(quality, r_squared=polynomial)),),
+    )
+    warnings = [text for text in application.warnings if "cannot follow samples" in text]
+    assert len(warnings) == is_behind

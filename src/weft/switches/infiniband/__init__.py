@@ -42,10 +42,10 @@ def open_subnet(
 ) -> InfinibandSwitches:
     """The subnet of an adapter's port (the first active one if none is named)."""
     m_key = 0 if m_key_file is None else read_m_key(m_key_file)
-    wire = WindowedSmps(
+    client = WindowedSmps(
         Umad(adapter, port, library), m_key=m_key, window=window, tries=tries, timeout_s=timeout_s
     )
-    return InfinibandSwitches(wire, levels=levels)
+    return InfinibandSwitches(client, levels=levels)
 
 
 def open_switches(table: Table, library: str = LIBRARY) -> InfinibandSwitches:

@@ -67,18 +67,18 @@ class InfinibandSwitches:
     """
 
     def __init__(
-        self, wire: SmpClient, *, levels: int = LEVELS, maps_per_read: int = MAPS_PER_READ
+        self, client: SmpClient, *, levels: int = LEVELS, maps_per_read: int = MAPS_PER_READ
     ) -> None:
         self._maps_per_read = maps_per_read
-        self._wire = wire
+        self._client = client
         self._levels = _check_levels(levels)
-        self._reader = PortReader(wire)
+        self._reader = PortReader(client)
         self._subnet: Subnet | None = None
         self._info: dict[PortName, PortInfo] = {}
         self._is_second = False
 
     def discover(self) -> Fabric:
-        self._subnet = discover_subnet(self._wire)
+        self._subnet = discover_subnet(self._client)
         self._info = {}
         return self._subnet.fabric
 
@@ -100,7 +100,7 @@ class InfinibandSwitches:
         """Both drivers share the adapter: if a process opens it twice, ibsim answers only the
         second."""
         second = InfinibandSwitches(
-            self._wire, levels=self._levels, maps_per_read=self._maps_per_read
+            self._client, levels=self._levels, maps_per_read=self._maps_per_read
         )
         second._is_second = True
         return second
@@ -154,7 +154,7 @@ class InfinibandSwitches:
 
     def close(self) -> None:
         if not self._is_second:
-            self._wire.close()
+            self._client.close()
 
     # ---- Where ports are ------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class InfinibandSwitches:
         """LIDs that do not answer, or that another node has now."""
         places = {at.lid: at.node for at in ports}
         moved: dict[int, Failed] = {}
-        answers = self._wire.ask([Smp(lid, mad.NODE_INFO) for lid in places], tries)
+        answers = self._client.ask([Smp(lid, mad.NODE_INFO) for lid in places], tries)
         for (lid, place), answer in zip(places.items(), answers, strict=True):
             if isinstance(answer, Refusal):
                 moved[lid] = Failed(answer.problem)
@@ -256,7 +256,7 @@ class InfinibandSwitches:
             )
             going = _list_active(changes, n)
             requests = {port: change.at.writes(change.steps[n]) for port, change in going.items()}
-            _, failed = ask_ports(self._wire, requests, tries)
+            _, failed = ask_ports(self._client, requests, tries)
             _note_failures(going, failed)
 
     def _refresh_changes(self, changes: Sequence[_Change], tries: int | None) -> None:
@@ -279,7 +279,7 @@ class InfinibandSwitches:
         """Compares what was written with what the port holds."""
         going = _list_active(changes)
         answers, failed = ask_ports(
-            self._wire, {port: _list_reads(c) for port, c in going.items()}, tries
+            self._client, {port: _list_reads(c) for port, c in going.items()}, tries
         )
         _note_failures(going, failed)
         for port, row in answers.items():

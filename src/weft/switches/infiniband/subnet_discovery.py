@@ -68,9 +68,9 @@ class Subnet:
     unanswered: tuple[PortName, ...]
 
 
-def discover_subnet(wire: SmpClient) -> Subnet:
+def discover_subnet(client: SmpClient) -> Subnet:
     """Everything that can be reached from this host's port."""
-    walk = _Walk(wire)
+    walk = _Walk(client)
     walk.run()
     nodes = sorted(_name_nodes(walk.nodes), key=lambda named: (named.node.kind, named.visited.key))
     index = {end: i for i, named in enumerate(nodes) for end in named.ends}
@@ -78,7 +78,7 @@ def discover_subnet(wire: SmpClient) -> Subnet:
     drawn = Fabric(
         "infiniband", tuple(named.node for named in nodes), tuple(links), _count_lanes(walk)
     )
-    routes = _read_routes(wire, drawn, nodes)
+    routes = _read_routes(client, drawn, nodes)
     fabric = Fabric(drawn.name, drawn.nodes, drawn.links, drawn.lanes, routes)
     return Subnet(
         fabric=check_fabric(fabric),
@@ -117,8 +117,8 @@ class _Probe:
 class _Walk:
     """Nodes by key; cables by their two ends, the lower one first."""
 
-    def __init__(self, wire: SmpClient) -> None:
-        self._wire = wire
+    def __init__(self, client: SmpClient) -> None:
+        self._client = client
         self.nodes: dict[End, _VisitedNode] = {}
         self.cables: set[tuple[End, End]] = set()
         self.unanswered: list[End] = []
@@ -134,7 +134,7 @@ class _Walk:
     def _visit(self, probes: Sequence[_Probe]) -> list[_VisitedNode]:
         """The nodes at the end of each path that were not known."""
         new: list[_VisitedNode] = []
-        answers = _ask_twice(self._wire, [Smp(probe.path, NODE_INFO) for probe in probes])
+        answers = _ask_twice(self._client, [Smp(probe.path, NODE_INFO) for probe in probes])
         for probe, answer in zip(probes, answers, strict=True):
             if isinstance(answer, Refusal):
                 self._note_silence(probe, answer)
@@ -162,7 +162,7 @@ class _Walk:
         empty.
         """
         requests = [(node, smp) for node in met for smp in _list_requests(node)]
-        answers = _ask_twice(self._wire, [smp for _, smp in requests])
+        answers = _ask_twice(self._client, [smp for _, smp in requests])
         for (node, smp), answer in zip(requests, answers, strict=True):
             if isinstance(answer, Refusal):
                 _check_not_silent(node, answer)
@@ -185,12 +185,12 @@ class _Walk:
 
 
 def _ask_twice(
-    wire: SmpClient, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
+    client: SmpClient, requests: Sequence[Smp], otherwise: Sequence[Smp] = ()
 ) -> list[bytes | Refusal]:
     """The answers; silent addresses are asked again, by another path if there is one."""
-    answers = wire.ask(requests)
+    answers = client.ask(requests)
     silent = [n for n, answer in enumerate(answers) if _is_silence(answer)]
-    second = wire.ask([(otherwise or requests)[n] for n in silent])
+    second = client.ask([(otherwise or requests)[n] for n in silent])
     for n, answer in zip(silent, second, strict=True):
         answers[n] = answer
     return answers
@@ -320,12 +320,12 @@ def _count_lanes(walk: _Walk) -> int:
 # ---- Routes -------------------------------------------------------------------------------------
 
 
-def _read_routes(wire: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -> Routes:
+def _read_routes(client: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -> Routes:
     """Output ports of each switch towards each host; none if the table has no linked port."""
     met = [named.visited for named in nodes if named.node.kind == "switch"]
     lids = _tabulate_lids([named.lids for named in nodes if named.node.kind == "host"])
     ports = np.zeros((len(met), *lids.shape), dtype=np.int32)
-    for row, table in enumerate(_read_forwarding(wire, fabric, met)):
+    for row, table in enumerate(_read_forwarding(client, fabric, met)):
         is_linked = np.zeros(NO_ROUTE + 1, dtype=bool)
         is_linked[list(fabric.neighbors(fabric.switches[row]))] = True
         output = np.zeros(MAX_UNICAST_LID + 1, dtype=np.int32)
@@ -346,14 +346,14 @@ def _tabulate_lids(lids: Sequence[range]) -> NDArray[np.int32]:
 
 
 def _read_forwarding(
-    wire: SmpClient, fabric: Fabric, switches: Sequence[_VisitedNode]
+    client: SmpClient, fabric: Fabric, switches: Sequence[_VisitedNode]
 ) -> Iterator[bytes]:
     """The output port of each LID, by switch; a switch without a LID is asked by its path."""
     lids = [fabric.nodes[n].lid for n in fabric.switches]
     blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _list_blocks(met)]
     by_lid = [Smp(lids[i] or path, LINEAR_FORWARDING, n) for i, path, n in blocks]
     by_path = [Smp(path, LINEAR_FORWARDING, n) for _, path, n in blocks]
-    answers = iter(_ask_twice(wire, by_lid, by_path))
+    answers = iter(_ask_twice(client, by_lid, by_path))
     for met in switches:
         table = b"".join(_check_block(met, next(answers)) for _ in _list_blocks(met))
         # Entries above the top are not in use.

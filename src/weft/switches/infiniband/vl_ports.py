@@ -141,11 +141,11 @@ def decode_port(at: PortAddress, lists: Sequence[bytes], maps: Sequence[Map]) ->
 
 
 def ask_ports(
-    wire: SmpClient, requests: Mapping[PortName, Sequence[Smp]], tries: int | None = None
+    client: SmpClient, requests: Mapping[PortName, Sequence[Smp]], tries: int | None = None
 ) -> tuple[dict[PortName, list[bytes]], dict[PortName, Failed]]:
     """The answers to each port's requests; a port has failed if one of its requests has."""
     replies = iter(
-        wire.ask([smp for port_requests in requests.values() for smp in port_requests], tries)
+        client.ask([smp for port_requests in requests.values() for smp in port_requests], tries)
     )
     answers: dict[PortName, list[bytes]] = {}
     failed: dict[PortName, Failed] = {}
@@ -166,8 +166,8 @@ Key = tuple[int, int]
 class PortReader:
     """Reads ports, and remembers the maps that it has read."""
 
-    def __init__(self, wire: SmpClient) -> None:
-        self._wire = wire
+    def __init__(self, client: SmpClient) -> None:
+        self._client = client
         self._maps: dict[Key, list[Map]] = {}
         self._next_input: dict[Key, int] = {}
         self._unreliable: set[Key] = set()
@@ -177,7 +177,7 @@ class PortReader:
     ) -> tuple[dict[PortName, PortAddress], dict[PortName, Failed]]:
         """Refreshes the ports: the subnet manager may change the VLs in use."""
         requests = {port: [at.read_info_request()] for port, at in ports.items()}
-        answers, failed = ask_ports(self._wire, requests, tries)
+        answers, failed = ask_ports(self._client, requests, tries)
         return {
             port: ports[port].with_info(mad.unpack_port_info(data))
             for port, (data,) in answers.items()
@@ -193,7 +193,7 @@ class PortReader:
         count = max(1, maps // max(1, len(ports)))
         inputs = {port: self._choose_inputs(at, count) for port, at in ports.items()}
         requests = {port: [*at.lists(), *at.maps(inputs[port])] for port, at in ports.items()}
-        answers, failed = ask_ports(self._wire, requests)
+        answers, failed = ask_ports(self._client, requests)
         lists: dict[PortName, list[bytes]] = {}
         changed: dict[PortName, PortAddress] = {}
         for port, row in answers.items():
@@ -220,7 +220,7 @@ class PortReader:
     def read_all_maps(self, ports: Ports) -> dict[PortName, Failed]:
         """Reads all maps of the ports; returns the failures."""
         answers, failed = ask_ports(
-            self._wire, {port: at.maps(at.inputs) for port, at in ports.items()}
+            self._client, {port: at.maps(at.inputs) for port, at in ports.items()}
         )
         for port, row in answers.items():
             self.remember(ports[port], [mad.unpack_map(data) for data in row])

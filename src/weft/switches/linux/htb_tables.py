@@ -24,8 +24,8 @@ QUEUES = 16
 _KBPS = 1000
 _UNUSED_BPS = 992  # reads as 0 kbit/s; the time of a burst still fits 32 bits of ticks
 _LANE, _OTHERS = 0, 1
-_MOST_TICKS = 2**32 - 1
-_MOST_BYTES = 2**31 - 2
+_MAX_TICKS = 2**32 - 1
+_MAX_BYTES = 2**31 - 2
 
 
 def build_ability(link_bps: int) -> Ability:
@@ -84,7 +84,7 @@ def _find_lane_refusal(lane: Lane | None, weights: tuple[int, ...]) -> str | Non
     if lane is None:
         return None
     # The kernel takes a burst as a time, in ticks of 32 bits.
-    most = min(_MOST_TICKS * TICK_NS * weights[lane.queue] // (8 * 10**6), _MOST_BYTES)
+    most = min(_MAX_TICKS * TICK_NS * weights[lane.queue] // (8 * 10**6), _MAX_BYTES)
     if lane.limit <= most:
         return None
     return f"a lane of {weights[lane.queue]} kbit/s has a limit of {lane.limit} bytes, not {most}"

@@ -168,3 +168,8 @@ def test_time_left_is_that_of_the_runs_seen_and_a_guess_for_the_others() -> None
 def test_a_plan_that_cannot_be_is_refused(changes: dict[str, object], told: str) -> None:
     with pytest.raises(InputError, match=told):
         replace(PLAN, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("repeat", [1, 100])
+def test_a_plan_may_have_its_least_and_most_repetitions(repeat: int) -> None:
+    assert len(replace(PLAN, repeat=repeat).order) == repeat * len(PLAN.shares)

@@ -29,7 +29,7 @@ from weft.records.record_text import format_table
 from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare
 from weft.tune.search.space import Candidate, MeasuredPoint, list_candidates
 from weft.tune.search.tuning import Interval, Tuning, mean_interval
-from weft.tune.search.tuning_text import level_text
+from weft.tune.search.tuning_text import format_level
 
 TRANSPORTS = ("tcp", "ofi:tcp")
 # 4,244 points on two CPUs; with signals as well they would be 10,660.
@@ -248,7 +248,7 @@ def _giga(found: Interval) -> str:
 
 
 def _words(setting: Mapping[str, Plain]) -> str:
-    return ", ".join(f"{name} {level_text(name, level)}" for name, level in setting.items())
+    return ", ".join(f"{name} {format_level(name, level)}" for name, level in setting.items())
 
 
 def _figures(outcome: Outcome) -> list[Figure]:

@@ -11,8 +11,8 @@ from weft.tune.rules.evidence import Evidence
 from weft.tune.rules.read_evidence import gather_evidence
 from weft.tune.search.from_records import nearest_records, tune_records
 from weft.tune.search.goal import GOALS
-from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, stored_record
-from weft.tune.search.tuning_text import stored_text
+from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, build_stored_record
+from weft.tune.search.tuning_text import format_stored
 
 THROUGHPUT = GOALS["throughput"]
 
@@ -66,10 +66,10 @@ def test_nothing_is_confirmed_and_the_text_says_so() -> None:
     stored = tune_records(evidence, THROUGHPUT)
     assert stored.tuning.confirmation == ()
     assert stored.tuning.schedule is None
-    text = stored_text(stored)
+    text = format_stored(stored)
     assert NOT_CONFIRMED in text
     assert "--over tcp --size" in text
-    made = stored_record(stored)
+    made = build_stored_record(stored)
     assert NOT_CONFIRMED in made.notes
     assert len(made.tables["advice"]) == len(stored.tuning.advice)
     assert len(made.tables["nearest records"]) == 3
@@ -101,7 +101,7 @@ def test_records_win_where_all_repetitions_beat_the_model() -> None:
     stored = tune_records(evidence, THROUGHPUT)
     assert stored.tuning.recommendation.setting == odd
     if not stored.by_model:
-        assert BY_RECORDS in stored_text(stored)
+        assert BY_RECORDS in format_stored(stored)
 
 
 def test_records_of_another_operation_are_left_out_and_told() -> None:

@@ -23,7 +23,7 @@ from weft.tune.search.over_fabric import DISTURBANCE_RATIO, _drop_disturbed
 from weft.tune.search.recommend import (
     NEGLIGIBLE,
     Recommendation,
-    _expected_improvements,
+    _compute_improvements,
     filter_recommendable,
     rank_candidates,
 )
@@ -114,7 +114,7 @@ def test_lower_bounds_are_means_less_two_standard_errors_of_a_shrunk_variance() 
 
 def test_expected_improvement_is_that_of_a_normal_variable() -> None:
     # (m - b) Φ(z) + s φ(z), z = (m - b)/s: at z = 0 it is s/sqrt(2π); far above b it is m - b
-    found = _expected_improvements(np.array([1.0, 9.0]), np.array([0.5, 0.1]), 1.0)
+    found = _compute_improvements(np.array([1.0, 9.0]), np.array([0.5, 0.1]), 1.0)
     assert found == pytest.approx([0.5 / math.sqrt(2 * math.pi), 8.0])
 
 

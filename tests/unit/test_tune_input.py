@@ -22,8 +22,8 @@ from weft.tune.search.from_records import (
 from weft.tune.search.goal import GOALS
 from weft.tune.search.space import HostLimits, MeasuredPoint, Space, build_space
 from weft.tune.search.tuning import Confirmation, Interval
-from weft.tune.search.tuning_record import stored_record, tuning_record
-from weft.tune.search.tuning_text import command_text, stored_text, tuning_text
+from weft.tune.search.tuning_record import build_stored_record, tuning_record
+from weft.tune.search.tuning_text import format_command, format_stored, format_tuning
 
 Capture = pytest.CaptureFixture[str]
 HERE = HostLimits(
@@ -139,19 +139,19 @@ def test_an_unknown_goal_is_one_line_with_those_known(tmp_path: Path, capsys: Ca
 
 def test_the_command_names_the_peer_that_was_measured() -> None:
     far = stored(swept(peer="node7:7471"))
-    assert "weft bandwidth node7:7471 --over tcp --size" in stored_text(far)
-    assert "weft bandwidth node8 --over tcp" in tuning_text(far.tuning, peer="node8")
+    assert "weft bandwidth node7:7471 --over tcp --size" in format_stored(far)
+    assert "weft bandwidth node8 --over tcp" in format_tuning(far.tuning, peer="node8")
 
 
 def test_the_command_of_a_local_run_names_no_peer() -> None:
-    assert command_text(stored(swept()).tuning).startswith("weft bandwidth --over tcp")
+    assert format_command(stored(swept()).tuning).startswith("weft bandwidth --over tcp")
 
 
 def test_the_default_told_is_the_level_that_stands_for_it() -> None:
     tuning = stored(swept(depths=(1, 8, 32))).tuning  # the test's own default is 64
     (row,) = (r for r in tuning_record(tuning).tables["recommendation"] if r["choice"] == "depth")
     assert row["default"] == 32
-    (line,) = (one for one in tuning_text(tuning).splitlines() if one.startswith("depth "))
+    (line,) = (one for one in format_tuning(tuning).splitlines() if one.startswith("depth "))
     assert "64" not in line
 
 
@@ -175,19 +175,19 @@ def test_the_gain_that_records_predict_is_that_of_the_fabric_that_made_them() ->
     assert gain is not None
     assert gain.low < gain.value < gain.high
     assert gain.value == pytest.approx(true[0] / true[1], rel=0.15)
-    assert f"predicted: {gain} times as good as the default (95 % interval)" in stored_text(found)
-    assert stored_record(found).quantities["predicted.gain"] == Scalar(gain.value, "")
+    assert f"predicted: {gain} times as good as the default (95 % interval)" in format_stored(found)
+    assert build_stored_record(found).quantities["predicted.gain"] == Scalar(gain.value, "")
 
 
 def test_a_default_beyond_the_records_has_no_predicted_gain() -> None:
     found = stored(swept(depths=(1, 8)))
     assert [factor.name for factor in out_of_reach(found.tuning.space)] == ["depth"]
     assert predict_gain(found.tuning) is None
-    assert "the records do not reach its depth 64" in stored_text(found)
+    assert "the records do not reach its depth 64" in format_stored(found)
 
 
 def test_that_nothing_was_confirmed_is_said_once() -> None:
-    assert stored_text(stored(swept())).count("not confirmed") == 1
+    assert format_stored(stored(swept())).count("not confirmed") == 1
 
 
 def test_three_runs_are_needed_to_win_over_the_model() -> None:
@@ -203,7 +203,7 @@ def test_three_runs_are_needed_to_win_over_the_model() -> None:
 
 def test_figures_of_runs_are_told_as_stored_and_not_as_predicted() -> None:
     found = replace(stored(swept()), runs=Spread((4.9e10, 5e10, 5.1e10)))
-    text = stored_text(found)
+    text = format_stored(found)
     assert "stored: 50 (49–51) GB/s, median (range) of 3 runs" in text
     assert "predicted 50" not in text
 
@@ -219,7 +219,7 @@ def test_without_rounds_that_have_the_default_no_gain_is_claimed() -> None:
         better=same,
         values=(1.0, 1.0),
     )
-    assert "not compared with the default" in tuning_text(replace(tuning, confirmation=(only,)))
+    assert "not compared with the default" in format_tuning(replace(tuning, confirmation=(only,)))
 
 
 def test_a_level_that_was_withdrawn_has_a_place_apart_from_all_others() -> None:

@@ -207,7 +207,7 @@ def bandwidth_rows(files: Sequence[str]) -> BandwidthRows:
     return BandwidthRows(
         size_bytes=_column(rows, "size_bytes"),
         outstanding=_column(rows, "depth") * rows[0].setting.qps * rows[0].setting.threads,
-        throughput_gbps=_observed(rows, "throughput_Bps") * 8e-9,
+        throughput_gbps=_read_medians(rows, "throughput_Bps") * 8e-9,
         data=_join_names(files),
     )
 
@@ -218,7 +218,7 @@ def fit_latency(files: Sequence[str]) -> Fit:
     return fit(
         single_packet_latency(),
         {"size_bytes": _column(rows, "size_bytes")},
-        _observed(rows, "p50_us"),
+        _read_medians(rows, "p50_us"),
         data=_join_names(files),
         where=_join_names(files),
     )
@@ -229,7 +229,7 @@ def fit_throughput(files: Sequence[str]) -> Fit:
     names = ("size_bytes", "depth", "qps", "threads")
     rows = _largest_family(files, "throughput_Bps", names, "bandwidth")
     inputs = {name: _column(rows, name) for name in names}
-    rates = _observed(rows, "throughput_Bps") / inputs["size_bytes"] / 1e6
+    rates = _read_medians(rows, "throughput_Bps") / inputs["size_bytes"] / 1e6
     form = host_throughput(inputs, rates)
     return fit(form, inputs, rates, data=_join_names(files), where=_join_names(files))
 
@@ -237,10 +237,10 @@ def fit_throughput(files: Sequence[str]) -> Fit:
 def fit_saturation(files: Sequence[str]) -> Fit:
     """The probe's median by the load that arrived; the test's maximum is the capacity."""
     steps = _largest_family(files, "p50_us", ("load",), "saturation.step")
-    loads = _observed(steps, "throughput_Bps") / 1e6
+    loads = _read_medians(steps, "throughput_Bps") / 1e6
     tops = [row for row in read_evidence(files).of("saturation") if row.throughput_Bps]
-    capacity = max([*_observed(tops, "throughput_Bps") / 1e6, *loads])
-    latency_us = _observed(steps, "p50_us")
+    capacity = max([*_read_medians(tops, "throughput_Bps") / 1e6, *loads])
+    latency_us = _read_medians(steps, "p50_us")
     return fit(
         saturation(capacity, unloaded_us=float(latency_us.min())),
         {"load_MBps": loads},
@@ -282,7 +282,7 @@ def _column(rows: Sequence[Row], name: str) -> FloatArray:
     return np.array([getattr(row.setting, name) for row in rows], dtype=np.float64)
 
 
-def _observed(rows: Sequence[Row], name: str) -> FloatArray:
+def _read_medians(rows: Sequence[Row], name: str) -> FloatArray:
     return np.array([getattr(row, name).median for row in rows], dtype=np.float64)
 
 

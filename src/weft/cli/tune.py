@@ -29,8 +29,8 @@ from weft.tune.search.goal import GOALS, find_goal
 from weft.tune.search.over_fabric import PreparedTuning, prepare
 from weft.tune.search.space import CHOICES
 from weft.tune.search.tuning import Tuning
-from weft.tune.search.tuning_record import stored_record, tuning_record
-from weft.tune.search.tuning_text import plan_text, stored_text, tuning_text
+from weft.tune.search.tuning_record import build_stored_record, tuning_record
+from weft.tune.search.tuning_text import format_plan, format_stored, format_tuning
 from weft.wire import read_token
 
 MEASURING_OPTIONS = ("budget", "token_file", "dry_run")
@@ -93,11 +93,11 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.peer} --over {transport}", WITHOUT_PEER[transport], "leave it out")
     if args.output:
         check_output(args.output)
-    print(plan_text(prepared), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
+    print(format_plan(prepared), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
     if args.dry_run:
         return 0
     tuning = _tune(args, prepared)
-    print(to_line(tuning_record(tuning)) if args.json else tuning_text(tuning, peer=args.peer))
+    print(to_line(tuning_record(tuning)) if args.json else format_tuning(tuning, peer=args.peer))
     return 1 if tuning.ended else 0
 
 
@@ -157,10 +157,10 @@ def _run_records(args: argparse.Namespace) -> int:
     over, endpoint = (str(settings.pop(name, "")) for name in ("over", "endpoint"))
     evidence = read_evidence(args.targets, over=over, endpoint=endpoint)
     stored = tune_records(evidence, find_goal(args.goal), _limits(settings))
-    record = stored_record(stored)
+    record = build_stored_record(stored)
     if args.output:
         write_records(args.output, [record])
-    print(to_line(record) if args.json else stored_text(stored))
+    print(to_line(record) if args.json else format_stored(stored))
     return 0
 
 

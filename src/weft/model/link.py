@@ -234,7 +234,7 @@ def answer_packet_bytes(transport: str, operation: str = "send", wire: str = "ib
         return 0
     if service.name == "tcp":
         segment = np.float64(IPV4 + TCP + TCP_TIMESTAMPS)
-        return int(_carried(segment, around)[1])
+        return int(_carry_packet(segment, around)[1])
     inside = BTH + (RETH if operation == "read" else AETH)
     return int(around.packet_bytes(inside))
 
@@ -280,8 +280,8 @@ def _udp(size: FloatArray, around: Wire, mtu_bytes: int) -> OnWire:
     room = (mtu_bytes - IPV4) // FRAGMENT_UNIT * FRAGMENT_UNIT
     datagram = size + UDP
     fragments = np.where(datagram <= mtu_bytes - IPV4, 1.0, np.ceil(datagram / room))
-    per_full, full = _carried(np.float64(IPV4 + room), around)
-    per_rest, rest = _carried(IPV4 + datagram - (fragments - 1) * room, around)
+    per_full, full = _carry_packet(np.float64(IPV4 + room), around)
+    per_rest, rest = _carry_packet(IPV4 + datagram - (fragments - 1) * room, around)
     packets = (fragments - 1) * per_full + per_rest
     data = (fragments - 1) * full + rest
     return OnWire(packets=packets, data_bytes=data, answer_bytes=np.zeros_like(data))
@@ -290,7 +290,7 @@ def _udp(size: FloatArray, around: Wire, mtu_bytes: int) -> OnWire:
 def _tcp(size: FloatArray, around: Wire, framing: Framing) -> OnWire:
     """Full segments; an ACK for every second one, as RFC 1122 asks, unless told otherwise."""
     segments = size / (framing.mtu_bytes - IPV4 - TCP - TCP_TIMESTAMPS)
-    per_segment, cost = _carried(np.float64(framing.mtu_bytes), around)
+    per_segment, cost = _carry_packet(np.float64(framing.mtu_bytes), around)
     ack = answer_packet_bytes(framing.transport, wire=framing.wire)
     return OnWire(
         packets=segments * per_segment,
@@ -299,7 +299,9 @@ def _tcp(size: FloatArray, around: Wire, framing: Framing) -> OnWire:
     )
 
 
-def _carried(ip_packet: FloatArray | np.float64, around: Wire) -> tuple[FloatArray, FloatArray]:
+def _carry_packet(
+    ip_packet: FloatArray | np.float64, around: Wire
+) -> tuple[FloatArray, FloatArray]:
     """Packets and bytes on the wire of one IP packet."""
     if around.below:
         carried = on_wire(

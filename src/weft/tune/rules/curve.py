@@ -47,12 +47,12 @@ def batch_rule(evidence: Evidence, latency: Fit | None) -> Rule:
         float(latency.predict(extrapolate=False, size_bytes=s, **rest)) for s in (small, large)
     )
     growth = 100 * (more / least - 1)
-    does = growth < WORTH_PERCENT
+    pays = growth < WORTH_PERCENT
     return Rule(
         topic=topic,
-        choice="batch" if does else "small messages",
+        choice="batch" if pays else "small messages",
         says="batch or piggyback small messages: payload is nearly free"
-        if does
+        if pays
         else "keep messages small: every byte counts",
         because=f"{large:.0f} B take {more:.4g} us, {small:.0f} B {least:.4g} us; "
         f"model off by {100 * latency.held_out.median:.1f} % at sizes held out",

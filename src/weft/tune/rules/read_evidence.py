@@ -193,7 +193,7 @@ def _build_row(setting: Setting, group: Sequence[SourcedRecord]) -> Row:
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
     """Values of the same settings that lie further apart than repetitions here do."""
     for quantity in CHECKED_QUANTITIES:
-        allowed = _allowed_factor(rows, quantity)
+        allowed = _find_allowed_factor(rows, quantity)
         for row in rows:
             spread: Spread | None = getattr(row, quantity)
             if spread is None or not spread.high > LEAST_CONTRADICTION * spread.low > 0:
@@ -202,7 +202,7 @@ def _check_agreement(rows: Sequence[Row], where: str) -> None:
                 raise _build_contradiction(row, quantity, allowed(row), where)
 
 
-def _allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float]:
+def _find_allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], float]:
     """From the typical scatter of the other rows' repetitions, and never below the least."""
     scatter = [
         (row, math.log(b / a) / math.sqrt(2))
@@ -333,12 +333,12 @@ def read_setting(record: Record, full: FullSettings) -> Setting:
 def read_values(record: Record, setting: Setting) -> dict[str, float]:
     """What one record tells, by the names of a row's fields."""
     values = {
-        "throughput_Bps": carried_Bps(record) or _scaled(record, LOADS, "b/s", 1 / 8),
-        "messages_per_s": carried_messages_per_s(record, setting.size_bytes),
+        "throughput_Bps": read_carried_Bps(record) or _read_scaled(record, LOADS, "b/s", 1 / 8),
+        "messages_per_s": read_carried_messages_per_s(record, setting.size_bytes),
         "p50_us": _latency(record, "p50"),
         "p99_us": _latency(record, "p99"),
-        "cpu_percent": _scaled(record, ("cpu.percent",), "%", 1.0),
-        "peer_cpu_percent": _scaled(record, ("peer.cpu.percent",), "%", 1.0),
+        "cpu_percent": _read_scaled(record, ("cpu.percent",), "%", 1.0),
+        "peer_cpu_percent": _read_scaled(record, ("peer.cpu.percent",), "%", 1.0),
         "cpu_s_per_byte": _cpu_per_byte(record, setting),
     }
     if record.name.endswith(STEP):
@@ -347,24 +347,24 @@ def read_values(record: Record, setting: Setting) -> dict[str, float]:
     return {k: v for k, v in values.items() if v is not None and (v > 0 or setting.load == 0)}
 
 
-def carried_Bps(record: Record) -> float | None:
+def read_carried_Bps(record: Record) -> float | None:
     """The lower of what the receiver and the sender saw of a stream.
 
     A sender's kernel takes bytes that have not arrived, and a receiver that slept finds a backlog
     and drains it faster than it was sent: what both saw was carried.
     """
-    rates = [_scaled(record, (n,), "b/s", 1 / 8) for n in ("throughput", "sender.throughput")]
+    rates = [_read_scaled(record, (n,), "b/s", 1 / 8) for n in ("throughput", "sender.throughput")]
     return min((value for value in rates if value is not None), default=None)
 
 
-def carried_messages_per_s(record: Record, size_bytes: int) -> float | None:
+def read_carried_messages_per_s(record: Record, size_bytes: int) -> float | None:
     """The message rate, bounded by what the sender sent."""
-    rate = _scaled(record, ("message_rate",), "M/s", 1e6)
-    sent = _scaled(record, ("sender.throughput",), "b/s", 1 / 8)
+    rate = _read_scaled(record, ("message_rate",), "M/s", 1e6)
+    sent = _read_scaled(record, ("sender.throughput",), "b/s", 1 / 8)
     return rate if rate is None or sent is None else min(rate, sent / size_bytes)
 
 
-def _scaled(record: Record, names: Sequence[str], unit: str, factor: float) -> float | None:
+def _read_scaled(record: Record, names: Sequence[str], unit: str, factor: float) -> float | None:
     for name in names:
         quantity = record.quantities.get(name)
         if isinstance(quantity, Scalar):
@@ -385,7 +385,7 @@ def _latency(record: Record, name: str) -> float | None:
 
 
 def _cpu_per_byte(record: Record, setting: Setting) -> float | None:
-    used = [_scaled(record, (f"cpu.{part}",), "s", 1.0) for part in ("user", "system")]
+    used = [_read_scaled(record, (f"cpu.{part}",), "s", 1.0) for part in ("user", "system")]
     messages = record.quantities.get("messages")
     if None in used or not isinstance(messages, Scalar) or not messages.value:
         return None

@@ -38,7 +38,7 @@ def fit_model(goal: Goal, space: Space, rows: Sequence[MeasuredPoint], *, held_o
     problems: list[InputError] = []
     for base in base_forms(goal.name, space.over, columns, np.array(medians)):
         try:
-            form = add_effects(base, _varied_factors(space, settings, base), len(settings))
+            form = add_effects(base, _find_varied_factors(space, settings, base), len(settings))
             return fit(
                 form,
                 _inputs(form, space, settings),
@@ -116,7 +116,7 @@ def _effect(name: str) -> Unknown:
     )
 
 
-def _varied_factors(space: Space, settings: Sequence[Candidate], base: Form) -> list[Factor]:
+def _find_varied_factors(space: Space, settings: Sequence[Candidate], base: Form) -> list[Factor]:
     """Factors that are no inputs of the form and were observed at two levels or more."""
     form_inputs = {named.name for named in base.inputs}
     return [

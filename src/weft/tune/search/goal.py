@@ -15,7 +15,7 @@ from weft.measure.tests.bandwidth import BANDWIDTH
 from weft.measure.tests.latency import LATENCY
 from weft.measure.tests.rate import RATE
 from weft.records import Distribution, Record, Scalar
-from weft.tune.rules.read_evidence import carried_Bps, carried_messages_per_s
+from weft.tune.rules.read_evidence import read_carried_Bps, read_carried_messages_per_s
 
 MOST_LOSS_PERCENT = 1.0  # settings that lose more are never recommended
 _PS_PER_US = 1e6
@@ -57,12 +57,12 @@ def loss_percent(record: Record) -> float:
 
 
 def _throughput(record: Record) -> float | None:
-    return carried_Bps(record)
+    return read_carried_Bps(record)
 
 
 def _message_rate(record: Record) -> float | None:
     size = record.settings.get("size_bytes")
-    per_s = carried_messages_per_s(record, size) if isinstance(size, int) else None
+    per_s = read_carried_messages_per_s(record, size) if isinstance(size, int) else None
     return None if per_s is None else per_s / 1e6
 
 

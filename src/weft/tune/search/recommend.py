@@ -144,7 +144,7 @@ def propose_improvements(
         if share == 1:
             proposals.append(dict(candidates[max(places, key=lambda place: scores[place])]))
             continue
-        gains = _expected_improvements(
+        gains = _compute_improvements(
             scores[places], expected.log_error[places], max(scores[places])
         )
         proposals += _pick_apart(space, [candidates[place] for place in places], gains, share)
@@ -201,7 +201,7 @@ def _at_defaults(space: Space, candidates: Sequence[Candidate]) -> Sequence[Cand
     return at_defaults if len(at_defaults) >= MANY else candidates
 
 
-def _expected_improvements(scores: FloatArray, errors: FloatArray, best: float) -> FloatArray:
+def _compute_improvements(scores: FloatArray, errors: FloatArray, best: float) -> FloatArray:
     """Expected improvement: of a normal variable of mean m and deviation s over b,
     (m − b) Φ((m − b)/s) + s φ((m − b)/s).
     """

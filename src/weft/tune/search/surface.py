@@ -104,7 +104,7 @@ def fit_surface(
     level = float(np.median(values - mean))
     residuals = values - mean - level
     at = space.coordinates(settings)
-    likelihood = _Likelihood(space.squared_distances(at, at), _shared_drift(rows), residuals)
+    likelihood = _Likelihood(space.squared_distances(at, at), _correlate_drift(rows), residuals)
     scale, reach, noise, drift = likelihood.maximise()
     covariance = likelihood.covariance(scale, reach, noise, drift)
     factor = cho_factor(covariance, lower=True)
@@ -139,7 +139,7 @@ def _kernel(
     return np.asarray(scale**2 * np.exp(-apart / (2 * reach**2)))
 
 
-def _shared_drift(rows: Sequence[MeasuredPoint]) -> FloatArray:
+def _correlate_drift(rows: Sequence[MeasuredPoint]) -> FloatArray:
     """Correlation of the drift of two rows: 1 in one turn, small after `_DRIFT_TURNS`."""
     turns = [row.turn for row in rows if row.turn is not None]
     if len(turns) < len(rows):

@@ -148,14 +148,14 @@ class _Run:
         each = self.schedule.point_s + self.schedule.overhead_s
         return time.monotonic() + points * each + self.schedule.confirm_s <= self.deadline
 
-    def measured_settings(self) -> list[Candidate]:
+    def list_measured(self) -> list[Candidate]:
         """Each measured setting once."""
         return self.deduplicate([row.setting for row in self.rows])
 
     def best_median(self) -> list[Candidate]:
         """The setting with the best median, whatever is predicted; none if all are lossy."""
         values: dict[tuple[Plain, ...], list[float]] = {}
-        usable = {self.space.key(s): s for s in self.filter_recommendable(self.measured_settings())}
+        usable = {self.space.key(s): s for s in self.filter_recommendable(self.list_measured())}
         for row in self.rows:
             if self.space.key(row.setting) in usable:
                 values.setdefault(self.space.key(row.setting), []).append(row.value)
@@ -254,7 +254,7 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
             _measure_all(run, proposals, "refine", random)
     if plan.profile and run.has_time(plan.profile + plan.race_points):
         surface = fit_surface(run.space, run.goal, run.rows)
-        measured = rank(surface, run.goal, run.rows, run.measured_settings())
+        measured = rank(surface, run.goal, run.rows, run.list_measured())
         (leader, *_) = measured or rank_candidates(surface, run.goal, run.rows, 1)
         _measure_all(run, list_profile(run.space, run.space.repair(leader)), "profile", random)
 
@@ -299,7 +299,7 @@ def _choose_entrants(run: _Run) -> list[Candidate]:
     """
     surface = fit_surface(run.space, run.goal, run.rows)
     ways = rank_ways(surface, run.goal, run.rows, SHARING)
-    measured = rank(surface, run.goal, run.rows, run.measured_settings())
+    measured = rank(surface, run.goal, run.rows, run.list_measured())
     # The best measured may have been luck or not: the race decides.
     (places, _), *_ = run.schedule.race
     most = max(LEAST_WAYS, places - MEASURED_PLACES)

@@ -1,7 +1,6 @@
 """A tuning as one record of kind "model": scalars, and tables with every point.
 
-Entry points: `tuning_record` (a run), `stored_record` (from stored records). Units: the goal's,
-beside each value.
+Entry points: `tuning_record` (a run), `build_stored_record` (from records). Units: beside each value.
 """
 
 from __future__ import annotations
@@ -149,7 +148,7 @@ def _notes(tuning: Tuning) -> Iterator[str]:
         yield f"not measured: {failed.reason}"
 
 
-def stored_record(stored: StoredTuning) -> Record:
+def build_stored_record(stored: StoredTuning) -> Record:
     """The record of a tuning, with the stored ones nearest to it."""
     record = tuning_record(stored.tuning)
     near = [
@@ -164,13 +163,13 @@ def stored_record(stored: StoredTuning) -> Record:
     left_out = [f"left out: {sentence}" for sentence in stored.left_out]
     return replace(
         record,
-        quantities={**record.quantities, **dict(_stored_quantities(stored))},
+        quantities={**record.quantities, **dict(_list_stored_quantities(stored))},
         tables={**record.tables, "nearest records": near},
         notes=(*([] if stored.by_model else [BY_RECORDS]), NOT_CONFIRMED, *record.notes, *left_out),
     )
 
 
-def _stored_quantities(stored: StoredTuning) -> Iterator[tuple[str, Quantity]]:
+def _list_stored_quantities(stored: StoredTuning) -> Iterator[tuple[str, Quantity]]:
     """What stored values and the model tell beside the prediction."""
     if stored.runs is not None:
         yield "stored", Scalar(stored.runs.median, stored.tuning.goal.unit)

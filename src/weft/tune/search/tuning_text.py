@@ -1,6 +1,6 @@
 """A tuning as text: the recommendation, the confirmation, the model, advice and omissions.
 
-Entry points: `plan_text`, `tuning_text` (a run), `stored_text` (from records). Units: in the text.
+Entry points: `format_plan`, `format_tuning` (a run), `format_stored` (from records).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from weft.units import format_value, split_unit
 _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 
 
-def tuning_text(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
+def format_tuning(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
     """The recommendation first; `outcome` replaces the confirmation."""
     parts = [
         _recommendation(tuning, peer),
@@ -37,14 +37,14 @@ def tuning_text(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def value_text(goal: Goal, value: Interval) -> str:
+def format_interval(goal: Goal, value: Interval) -> str:
     """A value with its interval, in the goal's unit."""
     unit, factor = _SHOWN_UNIT.get(goal.unit, (goal.unit, 1.0))
     shown = Interval(value=value.value * factor, low=value.low * factor, high=value.high * factor)
     return f"{shown} {unit}"
 
 
-def level_text(name: str, level: Plain) -> str:
+def format_level(name: str, level: Plain) -> str:
     """As it is written on the command line."""
     if name == "cpu" and level == AUTO:
         return "auto"
@@ -54,14 +54,14 @@ def level_text(name: str, level: Plain) -> str:
     return format_value(level, unit) if unit and isinstance(level, int) else str(level)
 
 
-def command_text(tuning: Tuning, peer: str = LOCAL) -> str:
+def format_command(tuning: Tuning, peer: str = LOCAL) -> str:
     """The command that measures the recommendation."""
     option_of = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
     target = [] if peer in ("", LOCAL) else [peer]
     words = [f"weft {tuning.goal.test.name}", *target, *format_options(tuning.space.options)]
     setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
     for field, level in setting.items():
-        shown = level_text(field, level)
+        shown = format_level(field, level)
         if shown != "any":
             words.append(f"--{option_of[field]} {'auto' if shown == 'auto' else level}")
     return " ".join(words)
@@ -73,26 +73,26 @@ def _recommendation(tuning: Tuning, peer: str) -> str:
     rows = [
         [
             f.name,
-            level_text(f.name, recommendation.setting[f.name]),
-            level_text(f.name, default[f.name]),
-            ", ".join(level_text(f.name, level) for level in f.levels),
+            format_level(f.name, recommendation.setting[f.name]),
+            format_level(f.name, default[f.name]),
+            ", ".join(format_level(f.name, level) for level in f.levels),
         ]
         for f in space.factors
     ]
     head = f"recommended for {tuning.goal.name} ({tuning.goal.meaning}) over {tuning.space.over}"
     ended = f"\nended early: {tuning.ended}; from {len(tuning.rows)} points" if tuning.ended else ""
     table = format_table(("choice", "use", "default", "considered"), rows)
-    return f"{head}{ended}\n\n{table}\n\n{command_text(tuning, peer)}"
+    return f"{head}{ended}\n\n{table}\n\n{format_command(tuning, peer)}"
 
 
 def _confirmation(tuning: Tuning) -> str:
     if not tuning.confirmation:
-        return f"{predicted_text(tuning)}; not confirmed by a measurement"
+        return f"{format_prediction(tuning)}; not confirmed by a measurement"
     rows = [
         [
             row.role,
-            value_text(tuning.goal, row.predicted),
-            value_text(tuning.goal, row.measured),
+            format_interval(tuning.goal, row.predicted),
+            format_interval(tuning.goal, row.measured),
             "" if row.role == "recommended" else str(row.better),
             str(len(row.values)),
         ]
@@ -106,17 +106,17 @@ def _gain(tuning: Tuning) -> str:
     space = tuning.space
     if tuning.gain is None and space.key(tuning.recommendation.setting) != space.key(space.default):
         return "not compared with the default: too few rounds have both"
-    return gain_text(tuning.gain)
+    return format_gain(tuning.gain)
 
 
-def predicted_text(tuning: Tuning) -> str:
+def format_prediction(tuning: Tuning) -> str:
     """What the model expects of the recommendation."""
     low, high = tuning.recommendation.interval
     predicted = Interval(value=tuning.recommendation.predicted, low=low, high=high)
-    return f"predicted {value_text(tuning.goal, predicted)} (95 % interval)"
+    return f"predicted {format_interval(tuning.goal, predicted)} (95 % interval)"
 
 
-def gain_text(gain: Interval | None) -> str:
+def format_gain(gain: Interval | None) -> str:
     """Over the default; None where that is the recommendation."""
     if gain is None:
         return "the default is the recommendation"
@@ -165,24 +165,24 @@ def _not_considered_lines(tuning: Tuning) -> Iterator[str]:
         yield f"{lossy} points lost too many messages to be recommended"
 
 
-def plan_text(prepared: PreparedTuning) -> str:
+def format_plan(prepared: PreparedTuning) -> str:
     """What will be measured."""
     space = prepared.space
     head = f"tuning {prepared.goal.name} over {space.over}: {prepared.schedule.text()}"
     choices = [
-        f"  {f.name}: {', '.join(level_text(f.name, level) for level in f.levels)}"
+        f"  {f.name}: {', '.join(format_level(f.name, level) for level in f.levels)}"
         for f in space.factors
     ]
     refusals = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refusals]
     return "\n".join([head, *choices, *refusals])
 
 
-def stored_text(stored: StoredTuning) -> str:
+def format_stored(stored: StoredTuning) -> str:
     """The tuning, its evidence, what was left out, and every rule, known or not."""
     left_out = "\n".join(f"left out: {sentence}" for sentence in stored.left_out)
     bare = replace(stored.tuning, advice=())
     rules = f"advice\n\n{advice_table(stored.tuning.advice)}"
-    text = tuning_text(bare, peer=stored.peer, outcome=_outcome(stored))
+    text = format_tuning(bare, peer=stored.peer, outcome=_outcome(stored))
     parts = [text, _support(stored), left_out, rules]
     return "\n\n".join(part for part in parts if part)
 
@@ -191,21 +191,23 @@ def _outcome(stored: StoredTuning) -> str:
     """What to expect: of the model, or of the runs that were chosen; and the gain."""
     tuning, runs = stored.tuning, stored.runs
     if runs is None:
-        expected = predicted_text(tuning)
+        expected = format_prediction(tuning)
     else:
         interval = Interval(value=runs.median, low=runs.low, high=runs.high)
-        expected = f"stored: {value_text(tuning.goal, interval)}, median (range) of {runs.n} runs"
-    return f"{expected}\n{_stored_gain(stored)}"
+        expected = (
+            f"stored: {format_interval(tuning.goal, interval)}, median (range) of {runs.n} runs"
+        )
+    return f"{expected}\n{_format_stored_gain(stored)}"
 
 
-def _stored_gain(stored: StoredTuning) -> str:
+def _format_stored_gain(stored: StoredTuning) -> str:
     space = stored.tuning.space
     beyond = out_of_reach(space)
     if beyond:
-        named = ", ".join(f"{f.name} {level_text(f.name, f.default)}" for f in beyond)
+        named = ", ".join(f"{f.name} {format_level(f.name, f.default)}" for f in beyond)
         return f"no gain over the default is predicted: the records do not reach its {named}"
     gain = predict_gain(stored.tuning)
-    return gain_text(gain) if gain is None else f"predicted: {gain_text(gain)}"
+    return format_gain(gain) if gain is None else f"predicted: {format_gain(gain)}"
 
 
 def _support(stored: StoredTuning) -> str:
@@ -214,7 +216,7 @@ def _support(stored: StoredTuning) -> str:
     names = [factor.name for factor in tuning.space.factors]
     rows = [
         [
-            *(level_text(name, near.setting[name]) for name in names),
+            *(format_level(name, near.setting[name]) for name in names),
             _value(stored, near.stored),
             _value(stored, near.predicted),
             str(near.runs),
@@ -227,6 +229,6 @@ def _support(stored: StoredTuning) -> str:
 
 
 def _value(stored: StoredTuning, value: float) -> str:
-    shown = value_text(stored.tuning.goal, Interval(value=value, low=value, high=value))
+    shown = format_interval(stored.tuning.goal, Interval(value=value, low=value, high=value))
     number, _, unit = shown.partition(" (")
     return f"{number} {unit.partition(') ')[2]}"

@@ -1,6 +1,6 @@
 """A tuning as one record of kind "model": scalars, and tables with every point.
 
-Entry points: `tuning_record` (a run), `build_stored_record` (from records). Units: beside each value.
+Entry points: `tuning_record` (a run), `build_stored_record` (from records). Units: in the record.
 """
 
 from __future__ import annotations

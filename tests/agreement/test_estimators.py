@@ -22,7 +22,7 @@ from weft.measure.accuracy import (
     delay_endpoints,
     judge_estimators,
     loop_spec,
-    realtime,
+    use_realtime,
 )
 from weft.measure.omission import Omission, measure_omission
 
@@ -87,7 +87,7 @@ def check_elapsed(run: Callable[[], Ran], messages: int, expected_us: float, que
     """
     quickest_us = float("inf")
     for _ in range(MOST_RUNS):
-        with realtime():
+        with use_realtime():
             counts, truth = run()
         assert (counts.sent, counts.lost, counts.stopped) == (messages, 0, False)
         elapsed_us = 1e-3 * counts.elapsed_ns

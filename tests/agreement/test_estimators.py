@@ -19,12 +19,13 @@ from weft.measure.accuracy import (
     LOOP_PS,
     SHARE,
     Judgement,
+    Omission,
     delay_endpoints,
     judge_estimators,
     loop_spec,
+    measure_omission,
     use_realtime,
 )
-from weft.measure.omission import Omission, measure_omission
 
 MESSAGES = 15_000
 ATTEMPTS = 3

@@ -21,7 +21,7 @@ import pytest
 from serve_process import START_S, ServeProcess, is_alive, still_serves, wait_until
 
 from weft import _core
-from weft.measure.peer.stale_shm import find_stale
+from weft.measure.peer.server import find_stale
 
 KILLS = int(os.environ.get("WEFT_FAULT_KILLS", "12"))
 SEED = 20260316

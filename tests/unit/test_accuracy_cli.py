@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.measure import omission
+from weft.measure import accuracy
 
 ESTIMATORS = 9
 
@@ -29,8 +29,8 @@ def test_accuracy_gives_every_estimator_beside_the_truth(
 def test_what_a_closed_loop_hides_is_told_and_drawn(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brief = partial(omission.measure_omission, parts=1)
-    monkeypatch.setattr(omission, "measure_omission", brief)
+    brief = partial(accuracy.measure_omission, parts=1)
+    monkeypatch.setattr(accuracy, "measure_omission", brief)
     picture = tmp_path / "omission.png"
     assert main(["accuracy", "--messages", "1000", "--omission", str(picture)]) == 0
     said = capsys.readouterr().out.splitlines()

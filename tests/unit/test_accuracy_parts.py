@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
-from weft.measure.accuracy import Judgement, quantile
-from weft.measure.omission import EVERY_NS, STALL_NS, add_stalls, build_injected
+from weft.measure.accuracy import (
+    EVERY_NS,
+    STALL_NS,
+    Judgement,
+    add_stalls,
+    build_injected,
+    quantile,
+)
 
 STALL_PS, STALL_START_PS = STALL_NS * 1e3, (EVERY_NS - STALL_NS) * 1e3
 MOVING_PS = 40e6

@@ -14,7 +14,7 @@ from ofi_pair import CONNECT_MS, JOIN_S, KINDS, config, connected, loop, need, p
 from weft import _core
 from weft._core import Endpoint, StopFlag
 from weft.errors import InputError
-from weft.measure.peer.stale_shm import remove_stale
+from weft.measure.peer.server import remove_stale
 
 ECHOING = """
 import sys

@@ -13,7 +13,7 @@ import pytest
 from ofi_pair import config, connected, need
 
 from weft._core import Endpoint
-from weft.measure.peer.stale_shm import DIRECTORY, find_stale, remove_stale
+from weft.measure.peer.server import DIRECTORY, find_stale, remove_stale
 
 HOLDER = """
 import sys, time

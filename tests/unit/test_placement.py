@@ -7,7 +7,7 @@ import os
 import pytest
 
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO, client_cpu, server_cpu
+from weft.measure.settings.values import ANYWHERE, AUTO, client_cpu, server_cpu
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 ASKED = {"transport": "tcp", "device": ""}

@@ -15,7 +15,7 @@ import pytest
 from weft.cli import main
 from weft.errors import InputError
 from weft.measure.peer.client import PeerLost
-from weft.measure.settings.cpu_placement import ANYWHERE
+from weft.measure.settings.values import ANYWHERE
 from weft.records import read_records
 from weft.tune.search import over_fabric
 from weft.tune.search.design import Schedule, design, schedule

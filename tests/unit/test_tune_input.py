@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli import main
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
+from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.records import Plain, Provenance, Quantity, Record, Scalar, write_records
 from weft.tune.rules.evidence import Spread
 from weft.tune.rules.read_evidence import gather_evidence

@@ -87,7 +87,7 @@ def _fields(judgement: Judgement) -> dict[str, object]:
 
 def _omission(path: str, seed: int, *, quiet: bool) -> None:
     # Plots take half a second to import.
-    from weft.measure.omission import draw_omission, measure_omission
+    from weft.measure.accuracy import draw_omission, measure_omission
     from weft.plot import figure, to_png
 
     omission = measure_omission(seed=seed)

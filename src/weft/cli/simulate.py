@@ -18,8 +18,8 @@ from weft.errors import InputError
 from weft.records import Record, note_ending, to_line
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation
+from weft.simulate.scenario import Parameter, parameters, system_names
 from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
-from weft.simulate.systems import Parameter, parameters, system_names
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
 

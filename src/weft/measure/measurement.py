@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,13 +22,15 @@ from numpy.typing import NDArray
 from weft import __version__
 from weft._core import availability
 from weft.errors import InputError
+from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
+from weft.host.machine.examination import read_clock
+from weft.host.machine.noise import HostNoise, watch_noise
 from weft.measure import mpi
 from weft.measure.mpi.job import OPERATIONS
 from weft.measure.observation import Observation
 from weft.measure.peer.client import LOCAL, Peer
 from weft.measure.peer.endpoint_fields import loop_cpu
 from weft.measure.rig import Progress, Rig
-from weft.measure.settings.cpu_placement import AUTO
 from weft.measure.settings.feasibility import Refusal, check_available, check_settings
 from weft.measure.settings.options import (
     Settings,
@@ -39,7 +42,7 @@ from weft.measure.settings.options import (
     sweep_points,
     swept_names,
 )
-from weft.measure.surroundings import Surroundings, endpoint_rows, observe_surroundings
+from weft.measure.settings.values import AUTO
 from weft.records import Plain, Provenance, Record, Row, Scalar, Series, note_ending
 
 # Settings that apply over MPI; mpirun and the library choose the others.
@@ -311,3 +314,86 @@ def identify(record: Record) -> str | None:
 def is_complete(test: Test, records: Sequence[Record]) -> bool:
     """Whether a point ran to its end: its own record is the last."""
     return records[-1].name == test.name and not records[-1].ending
+
+
+NOISY_PERCENT = 1.0
+Descriptions = Sequence[tuple[Mapping[str, str], Mapping[str, str]]]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """The host around a run; complete once the block of `observe_surroundings` has ended."""
+
+    noise: HostNoise | None = None
+    counters: list[dict[str, str | int]] = field(default_factory=list)
+
+    def tables(self) -> dict[str, Sequence[Row]]:
+        """The clock and the noise, and the counters that moved."""
+        tables: dict[str, Sequence[Row]] = {"host": [*clock_rows(), *self._noise_rows()]}
+        if self.counters:
+            tables["counters"] = [dict(row) for row in self.counters]
+        return tables
+
+    def _noise_rows(self) -> list[Row]:
+        noise = self.noise
+        if noise is None:
+            return []
+        longest_us = noise.gaps.max / 1e6 if noise.gaps.count else 0.0
+        steal = round(100 * noise.steal_share, 3)
+        return [
+            {"fact": "hiccups before and after the run", "value": noise.gaps.count},
+            {"fact": "time lost to hiccups, %", "value": round(100 * noise.lost_share, 3)},
+            {"fact": "longest hiccup, us", "value": round(longest_us, 1)},
+            {"fact": "steal during the run, % of a CPU", "value": steal},
+            {"fact": "involuntary switches", "value": noise.involuntary_switches},
+        ]
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know before trusting the tail."""
+        noise = self.noise
+        if noise is None:
+            return
+        lost, steal = 100 * noise.lost_share, 100 * noise.steal_share
+        if lost > NOISY_PERCENT:
+            yield (
+                f"noisy host: a spinning thread lost {lost:.1f} % of its time around the run, "
+                f"up to {noise.gaps.max / 1e6:.0f} us at once"
+            )
+        if steal > NOISY_PERCENT:
+            yield f"noisy host: the hypervisor took {steal:.1f} % of a CPU during the run"
+
+
+@contextmanager
+def observe_surroundings(cpu: int) -> Iterator[Surroundings]:
+    """Looks before and after the block."""
+    surroundings = Surroundings()
+    before = read_counters()
+    with watch_noise(cpu) as watch:
+        yield surroundings
+    surroundings.noise = watch.noise
+    surroundings.counters = tabulate_changes(compare_counters(before, read_counters()))
+
+
+def clock_rows() -> list[Row]:
+    """The clock of every sample, and its error."""
+    facts = read_clock()
+    return [
+        {"fact": "clock", "value": facts.source},
+        {"fact": "clock error, ppm", "value": round(facts.error_ppm, 3)},
+        {"fact": "clock step, ns", "value": facts.step_ns},
+        {"fact": "clock reading, ns", "value": facts.read_ns},
+    ]
+
+
+def endpoint_rows(descriptions: Descriptions) -> list[Row]:
+    """Both sides of each connection; equal ones once, with their number."""
+    connections: dict[tuple[str, tuple[tuple[str, str], ...]], int] = {}
+    for client, peer in descriptions:
+        for side, facts in (("ours", client), ("peer", peer)):
+            if facts:
+                key = side, tuple(sorted(facts.items()))
+                connections[key] = connections.get(key, 0) + 1
+    return [
+        {"side": side, "connections": count, **dict(facts)}
+        for (side, facts), count in connections.items()
+    ]

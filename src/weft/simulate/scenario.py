@@ -1,7 +1,8 @@
 """A scenario: fabric, system parameters, lanes and traffic of one simulated run.
 
 Written as TOML or as the same nested dict in Python; every key is checked, every error names
-file, key, value and what is allowed. Entry points: `load_scenario`, `scenario_from`.
+file, key, value and what is allowed. Named systems (`systems.toml`) give the parameters, each value
+with its source. Entry points: `load_scenario`, `scenario_from`.
 Units: ps, bytes, bits per second.
 """
 
@@ -10,8 +11,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,6 @@ from weft._core import AdapterSpec, ArbTables, CongestionControl, CreditSpec, Or
 from weft.errors import InputError, locate_errors
 from weft.fabric import Fabric, check_fabric, check_reach, read_fabric, route
 from weft.fabric.toml_file import build_topology, read_toml
-from weft.simulate.systems import system_names, system_values
 from weft.simulate.traffic import Traffic, read_traffic
 from weft.toml_table import Table, load_toml
 
@@ -376,3 +378,49 @@ def _check_samples(sample_ps: int, duration_ps: int, fabric: Fabric, top: Table)
             f"{sample_ps} ps makes too many samples of {lanes} lanes",
             f"use {least} ps or more",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of one system."""
+
+    system: str
+    section: str
+    key: str
+    value: str
+    meaning: str
+    source: str
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return load_toml(str(files("weft.simulate").joinpath("systems.toml")))
+
+
+def system_names() -> tuple[str, ...]:
+    return tuple(_document())
+
+
+def parameters(system: str) -> Iterator[Parameter]:
+    """Every parameter of a system, in the order of the file."""
+    for section, keys in _system(system).items():
+        if isinstance(keys, dict):
+            for key, entry in keys.items():
+                yield Parameter(system, section, key, **entry)
+
+
+def system_values(system: str) -> dict[str, dict[str, str]]:
+    """section -> key -> value, as a scenario would write them."""
+    values: dict[str, dict[str, str]] = {}
+    for p in parameters(system):
+        values.setdefault(p.section, {})[p.key] = p.value
+    return values
+
+
+def _system(name: str) -> dict[str, Any]:
+    try:
+        return _document()[name]  # type: ignore[no-any-return]
+    except KeyError:
+        raise InputError(
+            "system", f"{name!r} is unknown", f"use one of {', '.join(system_names())}"
+        ) from None

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from weft.errors import InputError
-from weft.measure.mpi import one_sided, two_sided, windowed
+from weft.measure.mpi import two_sided, windowed
 from weft.measure.mpi.job import REFUSED, Job, LatencyResult, PacedResult, build_job
 from weft.measure.observation import Counts
 
@@ -54,8 +54,8 @@ PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
     "paced": (two_sided.run_paced, two_sided.echo),
     "bandwidth": (windowed.stream, windowed.sink),
     "bidirectional": (windowed.duplex, windowed.duplex_back),
-    "rma": (one_sided.complete, one_sided.serve_window),
-    "rma-windowed": (one_sided.run_window, one_sided.serve_window),
+    "rma": (windowed.complete, windowed.serve_window),
+    "rma-windowed": (windowed.run_window, windowed.serve_window),
 }
 
 

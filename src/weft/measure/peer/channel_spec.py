@@ -14,7 +14,7 @@ from typing import Any
 
 from weft._core import EndpointConfig, LoopSpec
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import AUTO
+from weft.measure.settings.values import AUTO
 
 Value = str | int | float | bool
 _COUNT = range(1 << 32)

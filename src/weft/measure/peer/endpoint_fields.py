@@ -10,8 +10,8 @@ from typing import Any
 
 from weft._core import LoopSpec
 from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO, client_cpu
 from weft.measure.settings.options import Settings, options_of
+from weft.measure.settings.values import ANYWHERE, AUTO, client_cpu
 
 # Receives posted ahead: enough for bursts, bounded where messages are large.
 MIN_RECEIVES, RECEIVE_BYTES = 16, 2**28

@@ -16,7 +16,7 @@ from weft import _core
 from weft.errors import InputError
 from weft.measure.observation import COUNTS
 from weft.measure.peer.channel_spec import ServedChannel, endpoint_config, loop_spec
-from weft.measure.settings.cpu_placement import server_cpu
+from weft.measure.settings.values import server_cpu
 
 CONNECT_MS = 5000
 DRAIN_S = 4.0

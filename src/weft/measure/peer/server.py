@@ -1,8 +1,9 @@
 """`weft serve`: accepts clients, authenticates them, forks a process for each.
 
 This process has one thread and loads no fabric library: a driver that crashes a session does not
-stop the server. Clients get a process, or more than a few bytes, only after authentication.
-Entry point: `Server`. Units: seconds.
+stop the server. After a killed session it removes shared memory that libfabric left behind. Clients
+get a process, or more than a few bytes, only after authentication. Entry point: `Server`. Units:
+seconds.
 """
 
 from __future__ import annotations
@@ -11,22 +12,24 @@ import contextlib
 import ctypes
 import math
 import os
+import re
 import select
 import selectors
 import signal
 import socket
+import stat
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 from weft.errors import InputError
 from weft.measure.peer import messages
 from weft.measure.peer.admission import Limits
 from weft.measure.peer.server_session import STUCK_STATUS, Session
-from weft.measure.peer.stale_shm import remove_stale
 from weft.wire import (
     Connection,
     Keys,
@@ -365,3 +368,53 @@ def _bind(host: str, port: int) -> socket.socket:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         raise InputError(where, f"{error.strerror}", "give another --listen ADDR:PORT") from error
     return listener
+
+
+DIRECTORY = Path("/dev/shm")
+_NAME = re.compile(r"(?P<pid>[1-9]\d*):(?P<uid>\d+):\d+")
+
+
+def remove_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
+    """Remove the files of this process, or of every process, that no longer lives; say which.
+
+    What another user owns stays, unless we may remove it. Processes of other containers cannot be
+    seen: where containers share /dev/shm, name the process.
+    """
+    removed = []
+    for path in find_stale(pid, directory):
+        try:
+            path.unlink()
+        except (FileNotFoundError, PermissionError):
+            continue
+        removed.append(path)
+    return removed
+
+
+def find_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
+    """Files of libfabric's shm provider whose process has ended."""
+    try:
+        files = sorted(directory.iterdir())
+    except OSError:
+        return []
+    return [path for path in files if _is_stale(path, pid)]
+
+
+def _is_stale(path: Path, pid: int | None) -> bool:
+    name = _NAME.fullmatch(path.name)
+    if name is None or (pid is not None and int(name["pid"]) != pid):
+        return False
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    is_endpoint = stat.S_ISREG(status.st_mode) and status.st_uid == int(name["uid"])
+    return is_endpoint and not _is_alive(int(name["pid"]))
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Path(f"/proc/{pid}").exists()
+    return text.rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from weft.errors import InputError
 from weft.measure.settings import values
-from weft.measure.settings.cpu_placement import ANYWHERE
+from weft.measure.settings.values import ANYWHERE
 from weft.records import Plain
 from weft.sweep_grammar import GRAMMAR, MAX_POINTS, Reader, expand_values
 

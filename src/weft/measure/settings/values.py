@@ -9,9 +9,12 @@ Units: bytes, nanoseconds, 1/s.
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
+from typing import Any
 
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
+from weft.host import pick_cpus
 from weft.sweep_grammar import Reader
 from weft.units import TIME_PS, parse_quantity, parse_rate, parse_size
 
@@ -133,3 +136,33 @@ def _check_range(number: int, low: int, high: int, where: str, value: object, un
     if number > high:
         raise InputError(where, f"{value!r} is too large", f"use {high}{unit} or less")
     return number
+
+
+ANYWHERE, AUTO = -1, -2
+
+
+def client_cpu(cpu: int, number: int, transport: str, device: str) -> int:
+    """The processor of our number-th loop."""
+    if cpu == AUTO:
+        return _order(number, transport, device)[number]
+    return cpu + number if cpu >= 0 else ANYWHERE
+
+
+def server_cpu(
+    loop: Mapping[str, Any], config: Mapping[str, Any], number: int, same_host: bool
+) -> int:
+    """The processor of the server's number-th loop, as the client asked."""
+    cpu: int = loop["cpu"]
+    if cpu != AUTO:
+        return cpu
+    order = _order(number, config["transport"], config["device"])
+    return order[-1 - number] if same_host else order[number]
+
+
+def _order(number: int, transport: str, device: str) -> tuple[int, ...]:
+    near = device if transport == "verbs" and device else None
+    order = pick_cpus(len(os.sched_getaffinity(0)), near).cpus
+    if number >= len(order):
+        problem = f"{number + 1} loops, but {len(order)} CPUs"
+        raise InputError("--cpu auto", problem, "use fewer threads, or leave --cpu out")
+    return order

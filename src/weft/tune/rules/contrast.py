@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from weft.measure.settings.cpu_placement import ANYWHERE
+from weft.measure.settings.values import ANYWHERE
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain
 from weft.tune.rules.evidence import Evidence, Row, Spread, families

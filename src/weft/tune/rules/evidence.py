@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from statistics import median
 
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import ANYWHERE
 from weft.measure.settings.options import options_of
+from weft.measure.settings.values import ANYWHERE
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, Record
 from weft.records.record_line import canonical_json

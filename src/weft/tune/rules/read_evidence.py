@@ -18,7 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 from weft.errors import InputError
-from weft.measure.settings.cpu_placement import AUTO
+from weft.measure.settings.values import AUTO
 from weft.measure.tests.catalog import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
 from weft.records.record_line import canonical_json
@@ -28,7 +28,7 @@ from weft.units import convert, format_number
 # Repetitions on a shared virtual machine differ by up to a factor of two; three is another system.
 LEAST_CONTRADICTION = 3.0
 SIGMAS = 6.0
-TIME_LOST = "time lost to hiccups, %"  # of weft.measure.surroundings
+TIME_LOST = "time lost to hiccups, %"  # of weft.measure.measurement
 MOST_LOST_PERCENT = 90.0
 CHECKED_QUANTITIES = (
     "throughput_Bps",

@@ -21,8 +21,8 @@ import numpy as np
 from weft._core import Availability, availability
 from weft.errors import InputError
 from weft.host import read_processors
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
 from weft.measure.settings.options import Over, Settings, options_of, parse_over
+from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.model.fit import FloatArray
 from weft.records import Plain, Record
 from weft.sweep_grammar import expand_values

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from weft.measure.peer.client import LOCAL
-from weft.measure.settings.cpu_placement import ANYWHERE, AUTO
 from weft.measure.settings.options import options_of
+from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.records import Plain
 from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table

@@ -2,8 +2,9 @@
 
 The coordinator runs one step after the other, with a barrier before each; one record per step.
 Every host runs its part in its worker, as one call for the whole plan: it serves the flows that end
-there and sends those that start there; flows run from a common start. When the coordinator is lost or orders a stop, loops end at
-once and the server with them. Entry points: `conduct`, `run_part`. Units: ns, ps, bits per second.
+there and sends those that start there, from a common start. When the coordinator is lost or orders
+a stop, loops end at once and the server with them. Entry points: `conduct`, `run_part`.
+Units: ns, ps, bits per second.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The allocator's part: milliseconds for all ports of the papers' fabric, and for one connection.
 
 1,944 servers, 264 switches, 1,000 applications of 32 instances on servers drawn at random
-(weft.studies.saba.scenarios). Timed are the weights of all applications at all ports, given which
-applications use which port, without their mapping to levels and queues; and one connection opened
-or closed, from its two ends over the path to the units of every queue that changes, mapping and
-all. Times are CPU times of the one thread; the wall time of the whole is shown as well. SciPy's
+(weft.studies.saba.calculation_time). Timed are the weights of all applications at all ports, given
+which applications use which port, without their mapping to levels and queues; and one connection
+opened or closed, from its two ends over the path to the units of every queue that changes, mapping
+and all. Times are CPU times of the one thread; the wall time of the whole is shown as well. SciPy's
 SLSQP solves a sample of the same ports, and ours may not be worse by more than `EXCESS_GOAL` of its
 total slowdown. Entry point: `allocate_all`.
 """
@@ -21,8 +21,8 @@ import numpy as np
 from bench.figure import Figure
 from bench.slsqp import slsqp
 from weft.control.policy.allocate import Models, Ports, allocate
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.plan import (
+    ConnectionPath,
     Plan,
     add_connection,
     build_plan,
@@ -33,7 +33,7 @@ from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.record_text import format_table
 from weft.sensitivity.model import Sensitivity
-from weft.studies.saba.scenarios import (
+from weft.studies.saba.calculation_time import (
     ALL_TO_ALL,
     KINDS,
     RING,

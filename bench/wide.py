@@ -1,9 +1,9 @@
 """What weights of the whole fabric bring over those of single ports: docs/allocation.md's table.
 
 16 hosts under 4 leaves and 2 spines, HTB at 100 Mbit/s; random convex models
-(weft.studies.saba.scenarios); instances of each application on different hosts drawn at random,
-each sending to the next. Gains are in mean slowdown, whole paths counted: over the least share
-along the path, and over ports that use what others leave. Entry point: `wide`.
+(weft.studies.saba.calculation_time); instances of each application on different hosts drawn at
+random, each sending to the next. Gains are in mean slowdown, whole paths counted: over the least
+share along the path, and over ports that use what others leave. Entry point: `wide`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.figure import Figure
-from weft.control.policy.connection_path import ConnectionPath, find_connection_path
 from weft.control.policy.fabric_wide import PlanComparison, compare_plans
-from weft.control.policy.plan import build_policy
+from weft.control.policy.plan import ConnectionPath, build_policy, find_connection_path
 from weft.control.policy.port import Htb, PortPolicy
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
 from weft.records.record_text import format_table
-from weft.studies.saba.scenarios import draw_models
+from weft.studies.saba.calculation_time import draw_models
 
 LEAVES, SPINES, HOSTS_PER_LEAF = 4, 2, 4
 PORT = PortPolicy(scheduler=Htb(queues=8, rate_kbps=100_000))

@@ -33,8 +33,7 @@ from control_process import PARTS, Client, ControlProcess, controlling, slowly  
 from needs import need_time  # noqa: E402
 
 from weft.control.policy.plan import application_name  # noqa: E402
-from weft.control.runtime.restore import restore_state  # noqa: E402
-from weft.control.runtime.watch import TableWatch  # noqa: E402
+from weft.control.runtime.restore import TableWatch, restore_state  # noqa: E402
 from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.state.events import ApplicationRow, ConnectionRow, FabricChanged  # noqa: E402
 from weft.control.state.policy_settings import Settings, cluster_levels  # noqa: E402

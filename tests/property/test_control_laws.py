@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from some_examples import examples
 
 from weft.control.operators.forecast import ProposalEffects, evaluate_proposal
-from weft.control.policy.connection_path import ConnectionPath, find_connection_path
-from weft.control.policy.plan import build_plan
+from weft.control.policy.plan import ConnectionPath, build_plan, find_connection_path
 from weft.control.runtime.engine import Batching, RollbackTo
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 from some_examples import examples
 
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.kmeans import partition
 from weft.control.policy.levels import (
     Hierarchy,
@@ -25,6 +24,7 @@ from weft.control.policy.levels import (
     map_queues,
 )
 from weft.control.policy.plan import (
+    ConnectionPath,
     Plan,
     add_connection,
     build_plan,

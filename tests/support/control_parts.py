@@ -12,10 +12,10 @@ from weft.control.state.events import (
     Connect,
     Event,
     FabricChanged,
+    Key,
     Register,
     Registered,
 )
-from weft.control.state.key import Key
 from weft.control.state.policy_settings import Settings
 from weft.control.state.state import State
 from weft.control.state.step import run_batch

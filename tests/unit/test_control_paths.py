@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from control_parts import FABRIC, seen_without
 
-from weft.control.policy.connection_path import find_connection_path
+from weft.control.policy.plan import find_connection_path
 from weft.control.state.paths import Paths
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, fat_tree, leaf_spine

@@ -19,8 +19,8 @@ from weft.host import (
     read_memory,
     read_processors,
 )
+from weft.host.machine.examination import Transport, list_transports
 from weft.host.machine.noise import Distance, measure_noise
-from weft.host.machine.transports import Transport, list_transports
 
 TCP = Transport(over="tcp", available=True, endpoints=("stream",), operations=("send",))
 DELAY = Transport(over="delay", available=True)

@@ -22,17 +22,19 @@ from weft.studies import Result, Unavailable, find_studies, run_study
 from weft.studies.catalog import STUDIES
 from weft.studies.experiment import (
     READINGS,
+    ROUNDS,
+    RULE,
     Line,
     experiment_names,
     experiment_points,
     find_experiment,
     read_experiment,
+    round_name,
     rounds_panel,
     with_experiment,
 )
 from weft.studies.fdr.fdr_model import KI, MI, throughput
 from weft.studies.points import Point, RunContext
-from weft.studies.rounds import ROUNDS, RULE, round_name
 
 SIZES = {"32 Ki": 32 * KI, "256 Ki": 256 * KI, "512 Ki": 512 * KI, "2 Mi": 2 * MI, "8 Mi": 8 * MI}
 

@@ -29,8 +29,8 @@ from weft.measure import (
 from weft.measure.observation import Counts, total
 from weft.measure.peer.admission import Limits, find_excess
 from weft.measure.peer.channel_spec import encode_channel, read_channels
+from weft.measure.peer.client import LocalServer
 from weft.measure.peer.endpoint_fields import echo_channel
-from weft.measure.peer.local_server import LocalServer
 from weft.measure.settings.options import settings_from
 from weft.measure.tests.latency import LATENCY
 from weft.records import Distribution, Scalar, Series, from_line, to_line

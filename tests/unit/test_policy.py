@@ -7,7 +7,6 @@ from math import nan
 import pytest
 
 from weft.control.policy.allocate import ModelSet, Squeeze, allocate, least_units, split_ports
-from weft.control.policy.connection_path import ConnectionPath, find_connection_path
 from weft.control.policy.fabric_wide import build_fabric_plan, compare_plans
 from weft.control.policy.levels import (
     COEFFICIENTS,
@@ -20,12 +19,14 @@ from weft.control.policy.levels import (
     map_queues,
 )
 from weft.control.policy.plan import (
+    ConnectionPath,
     Policy,
     PortPlan,
     add_connection,
     build_plan,
     build_policy,
     change_connections,
+    find_connection_path,
     remove_connection,
     replan,
 )

@@ -9,9 +9,9 @@ import pytest
 
 from weft.records import Distribution, Histogram, Provenance, Record, Scalar
 from weft.studies import Unavailable, Verdict
-from weft.studies.experiment import READINGS
-from weft.studies.rounds import (
+from weft.studies.experiment import (
     CONFIDENCE,
+    READINGS,
     ROUNDS,
     RULE,
     Reading,

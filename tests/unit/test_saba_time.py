@@ -12,8 +12,7 @@ from weft.plot.style import figure
 from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
 from weft.studies.observation import judge, quantile_in
-from weft.studies.saba.calculation_time import build_fig4_19
-from weft.studies.saba.scenarios import KINDS, PortMap
+from weft.studies.saba.calculation_time import KINDS, PortMap, build_fig4_19
 
 
 @pytest.fixture(scope="module")

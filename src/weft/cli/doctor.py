@@ -11,9 +11,9 @@ from dataclasses import asdict
 from weft import __version__
 from weft.errors import InputError
 from weft.host import Examination, Finding, Memory, examine
+from weft.host.machine.examination import OPERATIONS, Transport, is_remote, list_transports
 from weft.host.machine.kernel_files import format_cpu_list
 from weft.host.machine.noise import HostNoise, sum_gaps_ns
-from weft.host.machine.transports import OPERATIONS, Transport, is_remote, list_transports
 from weft.records.record_text import format_table
 from weft.units import format_value
 

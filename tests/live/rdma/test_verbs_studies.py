@@ -14,8 +14,7 @@ import pytest
 
 from weft.records import read_records
 from weft.studies import find_studies, run_study
-from weft.studies.experiment import with_experiment
-from weft.studies.rounds import ROUNDS
+from weft.studies.experiment import ROUNDS, with_experiment
 
 TIMEOUT_S = 300
 

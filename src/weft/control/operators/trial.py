@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from subprocess import PIPE
 from typing import Any, Literal
 
-from weft.control.policy.connection_path import find_connection_path
+from weft.control.policy.plan import find_connection_path
 from weft.control.policy.port import (
     ENTRY_UNITS,
     LIMIT_BYTES,

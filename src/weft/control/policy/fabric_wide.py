@@ -36,10 +36,10 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from weft.control.policy.allocate import least_units
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.demand import Demands
 from weft.control.policy.kmeans import IntArray
 from weft.control.policy.plan import (
+    ConnectionPath,
     Plan,
     Policy,
     PortMap,

@@ -4,6 +4,7 @@ A plan is a function of the policy (models, levels, hierarchy, ports) and the co
 is split on its own (Saba, Eq. 4.2): its applications' weights minimise their total slowdown, in the
 scheduler's units; the levels present are mapped to its queues; a queue's weight is the sum of its
 applications' weights. Adding or removing a connection changes only the ports of its path.
+A connection uses the ports of every path between its hosts that routing may choose.
 Registrations of one application differ by a number after the name, `LR#3`; each has its own weight.
 Entry points: `build_policy`, `build_plan`, `add_connection`, `remove_connection`,
 `change_connections`, `replan`.
@@ -19,7 +20,6 @@ from itertools import chain
 from typing import Any, TypeVar, overload
 
 from weft.control.policy.allocate import ModelSet, split_ports
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.levels import (
     Hierarchy,
     Levels,
@@ -30,7 +30,7 @@ from weft.control.policy.levels import (
 )
 from weft.control.policy.port import ArbitrationTables, PortPolicy, build_arbitration
 from weft.errors import InputError
-from weft.fabric import Port
+from weft.fabric import Fabric, Port, path
 from weft.sensitivity.model import Sensitivity
 
 T = TypeVar("T")
@@ -465,3 +465,41 @@ def _map_levels(
 def format_port(port: Port) -> str:
     """A port in error messages."""
     return f"node {port.node} port {port.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionPath:
+    """Traffic of an application from one host to another, by the output ports it may take."""
+
+    application: str
+    ports: tuple[Port, ...]
+
+    def __post_init__(self) -> None:
+        if not self.ports or len(set(self.ports)) < len(self.ports):
+            where = f"connection of {self.application}"
+            raise InputError(where, "no port, or one twice", "name each port of its path once")
+
+
+def find_connection_path(fabric: Fabric, application: str, src: int, dst: int) -> ConnectionPath:
+    """The connection from host `src` to host `dst` (indices in the fabric's nodes)."""
+    if not path(fabric, src, dst):
+        problem = f"from {fabric.nodes[src].name} to itself"
+        raise InputError(f"connection of {application}", problem, "leave it out: it uses no port")
+    ports = {Port(src, port) for port in fabric.neighbors(src)}
+    reached = {end.node for end in fabric.neighbors(src).values()}
+    to_visit = list(reached)
+    while to_visit:
+        node = to_visit.pop()
+        for port in _outputs(fabric, node, dst):
+            ports.add(Port(node, port))
+            following = fabric.neighbors(node)[port].node
+            if following not in reached:
+                reached.add(following)
+                to_visit.append(following)
+    return ConnectionPath(application=application, ports=tuple(sorted(ports)))
+
+
+def _outputs(fabric: Fabric, node: int, dst: int) -> tuple[int, ...]:
+    if node == dst or fabric.routes is None:
+        return ()
+    return fabric.routes.ports(fabric.ordinal[node], fabric.ordinal[dst])

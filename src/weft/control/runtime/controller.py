@@ -30,8 +30,7 @@ from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.reconcile import Reconciler
-from weft.control.runtime.restore import restore_state
-from weft.control.runtime.watch import TableWatch
+from weft.control.runtime.restore import TableWatch, restore_state
 from weft.control.service import grpc_server, json_socket
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.limits import RateLimits

@@ -3,7 +3,8 @@
 All leases start again: while the controller was down nobody could renew. Paths are found when the
 fabric is; until then ports keep their tables. With nothing registered, levels are clustered from
 the table of applications. Otherwise they stay as stored, since running packets carry them, and
-changes of the table are run as events. Entry point: `restore_state`. Pure.
+changes of the table are run as events. `TableWatch` watches that table.
+Entry points: `restore_state` (pure), `TableWatch`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 from immutables import Map
 
@@ -21,17 +23,20 @@ from weft.control.state.events import (
     ApplicationModel,
     ApplicationRow,
     ConnectionRow,
+    Key,
     LevelsRow,
     ModelChanged,
     ModelRow,
     Row,
 )
-from weft.control.state.key import Key
 from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
 from weft.control.state.state import REMEMBERED, Application, Connection, Recent, State
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
+from weft.records.output import explain_file_errors
+from weft.sensitivity.application import Application as ProfiledApplication
+from weft.sensitivity.application_table import AppTable
 
 _Models = Mapping[str, ApplicationModel]
 
@@ -148,3 +153,62 @@ def _set_models(state: State, models: _Models, levels: Levels | None) -> State:
     policy = build_policy(models, levels, {})
     plan = None if policy is None else build_plan(policy, [])
     return replace(state, models=dict(models), levels=levels, plan=plan)
+
+
+_Signature = tuple[int, int, int]
+_NEVER: _Signature = (0, 0, 0)
+
+
+def convert_application(application: ProfiledApplication) -> ApplicationModel:
+    """Its convex model, and its run time where the profile has one."""
+    timed = application.profile.completion_unit == "s"
+    return ApplicationModel(
+        curve=application.convex.model, baseline_s=application.profile.baseline if timed else None
+    )
+
+
+class TableWatch:
+    """The models of a directory, as of the last call of `changes`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._table = AppTable(directory)
+        self._signatures: dict[str, _Signature] = {}
+        self.models: dict[str, ApplicationModel] = {}
+        self.problems: dict[str, str] = {}
+
+    def changes(self) -> list[ModelChanged]:
+        """What has changed since the last call; everything at first."""
+        names = self._table.names()
+        removed = [name for name in self._signatures if name not in names]
+        for name in removed:
+            for entries in (self._signatures, self.models, self.problems):
+                entries.pop(name, None)
+        changes = [ModelChanged(name=name, model=None) for name in removed]
+        for name in names:
+            model = self._read(name)
+            if model is not None:
+                self.models[name] = model
+                changes.append(ModelChanged(name=name, model=model))
+        return changes
+
+    def forget(self, name: str) -> None:
+        """Reports it again at the next call: the change could not be applied."""
+        self._signatures[name] = _NEVER
+        self.models.pop(name, None)
+
+    def _read(self, name: str) -> ApplicationModel | None:
+        """The model of a file that has changed."""
+        path = self._table.path(name)
+        try:
+            with explain_file_errors(path):
+                stat = path.stat()
+            signature = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+            if self._signatures.get(name) == signature:
+                return None
+            self._signatures[name] = signature
+            model = convert_application(self._table.load(name))
+        except InputError as error:
+            self.problems[name] = str(error)
+            return None
+        self.problems.pop(name, None)
+        return model if model != self.models.get(name) else None

@@ -18,13 +18,13 @@ from weft.control.state.events import (
     Deregister,
     Disconnect,
     Event,
+    Key,
     NewApplication,
     Proposal,
     Refusal,
     Register,
     Renew,
 )
-from weft.control.state.key import Key
 from weft.sensitivity.application import is_name
 from weft.switches import PortName
 

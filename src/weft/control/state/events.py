@@ -1,9 +1,9 @@
 """A step's input and output as values: events, answers, and rows for the store.
 
 Time is in the event (`now_s`, on the clock of leases). `key` identifies a request that is carried
-out once, however often it is sent. A row replaces what is stored under the same name, so the order
-matters only among rows of one name. Rows must be on disk before anything is answered or programmed.
-Entry points: `Event`, `Answer`, `Row`. Units: seconds.
+out once, however often it is sent (`Key`: a client and its sequence). A row replaces what is stored
+under the same name, so the order matters only among rows of one name. Rows must be on disk before
+anything is answered or programmed. Entry points: `Event`, `Answer`, `Row`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from weft.control.policy.levels import Levels
-from weft.control.state.key import Key
 from weft.control.state.paths import Paths
 from weft.fabric import Fabric
 from weft.sensitivity.model import Hinges
@@ -284,3 +283,14 @@ class CountRow:
 
 
 Row = ApplicationRow | ConnectionRow | ModelRow | LevelsRow | AnswerRow | RevisionRow | CountRow
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A client and the number of its request: CLIENT/SEQUENCE. A connection has it as its id."""
+
+    client: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.client}/{self.sequence}"

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from immutables import Map
 
-from weft.control.policy.connection_path import ConnectionPath
-from weft.control.policy.plan import Plan, Policy, build_plan, change_connections
+from weft.control.policy.plan import ConnectionPath, Plan, Policy, build_plan, change_connections
 from weft.control.state.events import FabricChanged
 from weft.control.state.paths import Paths
 from weft.control.state.policy_settings import build_policy, build_port_policies

@@ -16,6 +16,7 @@ from weft.control.state.events import (
     ApplicationModel,
     Applied,
     Apply,
+    Key,
     LevelsRow,
     ModelChanged,
     ModelRow,
@@ -27,7 +28,6 @@ from weft.control.state.events import (
     Row,
 )
 from weft.control.state.fabric_changes import list_programmed_ports
-from weft.control.state.key import Key
 from weft.control.state.policy_settings import add_to_levels, build_policy, cluster_levels
 from weft.control.state.programming import build_default_tables, reprogram, retarget, settle
 from weft.control.state.requests import (

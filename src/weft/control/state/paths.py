@@ -1,6 +1,6 @@
 """The managed ports between two hosts, and the names of hosts and ports.
 
-All equal paths count (Saba, 4.3), as in `weft.control.policy.connection_path`, which finds the path
+All equal paths count (Saba, 4.3), as in `weft.control.policy.plan`, which finds the path
 of one pair. A controller needs many paths of one fabric, so forwarding tables are kept as lists and
 paths are cached. Ports that no driver can program are left out. Entry point: `Paths`.
 """

@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from weft.control.policy.connection_path import ConnectionPath
-from weft.control.policy.plan import application_name
+from weft.control.policy.plan import ConnectionPath, application_name
 from weft.control.state.events import (
     Answer,
     AnswerRow,
@@ -23,6 +22,7 @@ from weft.control.state.events import (
     Disconnect,
     Done,
     Expire,
+    Key,
     Refusal,
     Register,
     Registered,
@@ -30,7 +30,6 @@ from weft.control.state.events import (
     Renewed,
     Row,
 )
-from weft.control.state.key import Key
 from weft.control.state.paths import Paths
 from weft.control.state.state import (
     Application,

@@ -17,12 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from immutables import Map
 
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.levels import Levels
-from weft.control.policy.plan import Plan
+from weft.control.policy.plan import ConnectionPath, Plan
 from weft.control.policy.port import PortPolicy
-from weft.control.state.events import Answer, ApplicationModel, Done, Row
-from weft.control.state.key import Key
+from weft.control.state.events import Answer, ApplicationModel, Done, Key, Row
 from weft.control.state.paths import Paths
 from weft.control.state.policy_settings import Settings
 from weft.fabric import Port

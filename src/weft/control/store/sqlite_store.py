@@ -20,8 +20,14 @@ from functools import cache
 from pathlib import Path
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import Answer, ApplicationModel, ApplicationRow, ConnectionRow, Row
-from weft.control.state.key import Key
+from weft.control.state.events import (
+    Answer,
+    ApplicationModel,
+    ApplicationRow,
+    ConnectionRow,
+    Key,
+    Row,
+)
 from weft.control.store.store_rows import (
     CREATE,
     decode_answer,

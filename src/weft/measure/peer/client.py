@@ -6,13 +6,19 @@
         counts = channels.finish()
 
 A thread keeps the control connection alive and sets `channels.stop` when the peer is lost.
-Entry point: `open_peer`. Units: seconds.
+`LocalServer` is a private server on loopback. Entry point: `open_peer`. Units: seconds.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import json
+import os
+import secrets
+import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,8 +41,8 @@ from weft.measure.peer.channel_spec import (
     limit_problems,
     read_channels,
 )
-from weft.measure.peer.local_server import LocalServer
 from weft.wire import (
+    TOKEN_VARIABLE,
     Connection,
     ConnectionLost,
     Failure,
@@ -430,3 +436,61 @@ def combine_errors(where: str, errors: Sequence[InputError]) -> InputError:
         return InputError(f"{where}: {errors[0].where}", errors[0].problem, errors[0].remedy)
     listed = "; ".join(f"({n}) {error}" for n, error in enumerate(errors, 1))
     return InputError(where, f"{len(errors)} problems: {listed}")
+
+
+_START_S = 60.0
+_END_S = 8.0
+
+
+class LocalServer:
+    def __init__(self, address: str = "127.0.0.1", token: bytes | None = None) -> None:
+        self.token = token or secrets.token_hex(32).encode()
+        # Only its starter knows the token: limits would protect nobody.
+        bounds = [f"--max-{name}=unlimited" for name in ("size", "duration", "rate", "sessions")]
+        listen = f"[{address}]:0" if ":" in address else f"{address}:0"
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "weft.cli",
+                "serve",
+                "--listen",
+                listen,
+                *bounds,
+                "--json",
+                "--until-stdin-closes",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ | {TOKEN_VARIABLE: self.token.decode()},
+            start_new_session=True,  # Ctrl-C is for the client: the counts are still to come
+        )
+        try:
+            self.port = self._read_port()
+        except InputError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def _read_port(self) -> int:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], _START_S)
+        line = self._process.stdout.readline() if ready else b""
+        if not line:
+            raise InputError("local peer", "the server process did not start", "see its message")
+        port: int = json.loads(line)["addresses"][0][1]
+        return port
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()

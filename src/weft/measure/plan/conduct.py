@@ -33,7 +33,7 @@ from weft.fleet import (
 from weft.fleet.member import Stopped
 from weft.host.machine.counters import compare_counters, read_counters, tabulate_changes
 from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.peer.client import Channels, open_peer
+from weft.measure.peer.client import Channels, LocalServer, open_peer
 from weft.measure.peer.endpoint_fields import (
     count_receives,
     echo_channel,
@@ -41,7 +41,6 @@ from weft.measure.peer.endpoint_fields import (
     loop_spec,
     sink_channel,
 )
-from weft.measure.peer.local_server import LocalServer
 from weft.measure.plan.plan import Flow, Generator, Host, Program, Step
 from weft.measure.plan.step_record import build_step_record
 from weft.measure.rig import loopback

@@ -2,23 +2,27 @@
 
 Timed is the split of every port of the papers' fabric, given which applications use it, on one
 core, as CPU time of the thread. The published times are of another machine and of SciPy's solver:
-they stand beside ours and are not judged. Entry points: `FIG4_19`, `build_fig4_19`.
+they stand beside ours and are not judged. Scenarios are random: hosts, connections and models.
+Entry points: `FIG4_19`, `build_fig4_19`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft._core import Histogram
-from weft.control.policy.allocate import Models, allocate
-from weft.fabric import papers_1944
+from weft.control.policy.allocate import Models, Ports, allocate
+from weft.fabric import Fabric, papers_1944
 from weft.plot.style import label_log_axis, legend
 from weft.records import Distribution, Quantity, Record
+from weft.sensitivity.application import PAPER_SHARES
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 from weft.studies.observation import (
     ANOTHER_SYSTEM,
     Claim,
@@ -30,12 +34,93 @@ from weft.studies.observation import (
 )
 from weft.studies.points import SEED, Point, record_point
 from weft.studies.published import find_table
-from weft.studies.saba.scenarios import KINDS, UNITS, PortMap, draw_connections, draw_models
 from weft.studies.study import SABA_PAPER, Result, Study
 from weft.studies.tabulated import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+INSTANCES = 32
+RING, ALL_TO_ALL = range(1, 2), range(1, INSTANCES)
+# Eight lanes of one table entry each.
+UNITS = 8 * 255
+# Ports have tens of applications: the floor must leave room for all of them.
+FLOOR = 1 / UNITS
+KINDS = ("k = 1", "k = 2", "k = 3", "convex")
+
+Ints = NDArray[np.int64]
+
+
+class PortMap:
+    """The fabric as arrays: where every port leads, and which one leads to a host."""
+
+    def __init__(self, fabric: Fabric) -> None:
+        assert fabric.routes is not None
+        ports = np.array([group[0] for group in fabric.routes.groups])
+        self.fabric = fabric
+        self.hosts = np.array(fabric.hosts)
+        self.far = fabric.wiring
+        self.ordinal = np.array(fabric.ordinal)
+        self.output = ports[fabric.routes.next_hop]
+
+    def hops(self, source: Ints, target: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """(which connections, port each takes) hop by hop; a port is its place in `far`."""
+        which = np.flatnonzero(source != target)
+        node, port = source[which], np.zeros(len(which), dtype=np.int64)
+        while len(which):
+            yield which, node * self.far.shape[1] + port
+            node = self.far[node, port].astype(np.int64)
+            going = node != target[which]
+            which, node = which[going], node[going]
+            port = self.output[self.ordinal[node], self.ordinal[target[which]]] - 1
+
+    def ports(
+        self, source: Ints, target: Ints, application: Ints
+    ) -> tuple[Ports, list[tuple[int, int]]]:
+        """Applications of every port that carries any, and the ports: (node, port)."""
+        count = int(application.max()) + 1
+        hops = self.hops(source, target)
+        keys = [port * count + application[which] for which, port in hops]
+        pairs = np.unique(np.concatenate(keys))
+        places, first = np.unique(pairs // count, return_index=True)
+        offsets = np.append(first, len(pairs)).astype(np.int64)
+        node, port = np.divmod(places, self.far.shape[1])
+        names = list(zip(node.tolist(), (port + 1).tolist(), strict=True))
+        return Ports(offsets=offsets, applications=(pairs % count).astype(np.int32)), names
+
+
+def draw_connections(
+    rng: np.random.Generator, hosts: Ints, applications: int, steps: Sequence[int] = RING
+) -> tuple[Ints, Ints, Ints]:
+    """Source, target and application of every connection: to the instances so many further on."""
+    place = hosts[rng.integers(0, len(hosts), (applications, INSTANCES))]
+    source = np.concatenate([place.ravel() for _ in steps])
+    target = np.concatenate([np.roll(place, -step, axis=1).ravel() for step in steps])
+    return source, target, np.tile(np.repeat(np.arange(applications), INSTANCES), len(steps))
+
+
+def draw_models(rng: np.random.Generator, applications: int) -> dict[str, list[Sensitivity]]:
+    """Each application as hinges, and as polynomials fitted to them; by kind."""
+    hinges = [_hinges(rng) for _ in range(applications)]
+    fitted: dict[str, list[Sensitivity]] = {
+        f"k = {k}": _fit_polynomials(hinges, k) for k in (1, 2, 3)
+    }
+    return {**fitted, "convex": list(hinges)}
+
+
+def _hinges(rng: np.random.Generator) -> Hinges:
+    """One to three stretches of communication; at a quarter of the link up to four times slower."""
+    knots = np.sort(rng.uniform(0.05, 1.0, rng.integers(1, 4)))[::-1]
+    weights = rng.dirichlet(np.ones(len(knots))) * rng.uniform(0.05, 1.0)
+    return Hinges(terms=tuple(zip(knots.tolist(), weights.tolist(), strict=True)), floor=FLOOR)
+
+
+def _fit_polynomials(hinges: Sequence[Hinges], degree: int) -> list[Sensitivity]:
+    shares = np.array(PAPER_SHARES)
+    slowdowns = np.array([model.slowdown(shares) for model in hinges]).T
+    rows = np.polynomial.polynomial.polyfit(shares, slowdowns, degree).T.tolist()
+    return [Polynomial(coefficients=tuple(row), floor=FLOOR) for row in rows]
+
 
 TABLE = find_table("saba-fig4-19")
 SIZES = tuple(int(size) for size in TABLE.column("applications"))

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from weft.control.policy.connection_path import ConnectionPath
 from weft.control.policy.levels import Hierarchy, Levels, assign_levels, build_hierarchy
-from weft.control.policy.plan import Plan, build_plan, build_policy
+from weft.control.policy.plan import ConnectionPath, Plan, build_plan, build_policy
 from weft.control.policy.port import PortPolicy, VlArbitration
 from weft.fabric import Port
 from weft.plot.style import MUTED, legend

@@ -4,7 +4,7 @@ import pytest
 
 from weft.studies.efa.efa_advice import ADVICE, Fabric, advise_on_fdr, advise_on_tables
 from weft.studies.study import run_study
-from weft.tune.rules.rule import UNKNOWN, Rule
+from weft.tune.rules.evidence import UNKNOWN, Rule
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from some_examples import examples
 
-from weft.control.policy.demand import Demands
 from weft.control.policy.fabric_wide import (
     build_fabric_plan,
     compare_plans,
@@ -18,6 +17,7 @@ from weft.control.policy.fabric_wide import (
     predict_path_slowdowns,
     split_fabric,
 )
+from weft.control.policy.lending import Demands
 from weft.control.policy.plan import ConnectionPath, Policy, build_plan, build_policy
 from weft.control.policy.port import Htb, PortPolicy, VlArbitration
 from weft.fabric import Port

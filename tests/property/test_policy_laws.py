@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.cluster.hierarchy import linkage
 from some_examples import examples
 
-from weft.control.policy.kmeans import partition
 from weft.control.policy.levels import (
     Hierarchy,
     Level,
@@ -22,6 +21,7 @@ from weft.control.policy.levels import (
     compute_coordinates,
     keep_levels,
     map_queues,
+    partition,
 )
 from weft.control.policy.plan import (
     ConnectionPath,

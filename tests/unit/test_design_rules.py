@@ -10,8 +10,7 @@ from weft.cli.measurement import read_settings
 from weft.measure.measurement import plan_points
 from weft.measure.tests.catalog import TESTS
 from weft.tune.rules.advice import advice_rows, advice_table, advise
-from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
-from weft.tune.rules.rule import NOT_HERE, UNKNOWN, Rule
+from weft.tune.rules.evidence import NOT_HERE, UNKNOWN, Evidence, Row, Rule, Setting, Spread
 
 
 def row(test: str, seen: dict[str, float | tuple[float, ...]], **setting: Any) -> Row:

@@ -40,7 +40,7 @@ from weft.studies.report import (
     summarise_rows,
 )
 from weft.studies.rperf import RPERF
-from weft.studies.rperf.rperf_rows import shares
+from weft.studies.rperf.rperf_setups import shares
 from weft.studies.study import RPERF_PAPER, Study
 
 KEYS = ["study", "setting", "quantity", "unit", "published", "ours", "ratio", "source", "system"]

@@ -14,8 +14,7 @@ import pytest
 from weft.errors import InputError
 from weft.model.throughput import fragments
 from weft.tune.rules.curve import _crossing, _enough, _first_crossing
-from weft.tune.rules.evidence import Spread
-from weft.tune.rules.rule import FIRM, SINGLE, WEAK, confidence_of
+from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, confidence_of
 from weft.tune.search.design import schedule
 from weft.tune.search.from_records import find_better_stored, out_of_reach
 from weft.tune.search.goal import GOALS

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from weft.errors import InputError
 from weft.measure.accuracy import QUANTILES, Judgement, judge_estimators
 from weft.records import Distribution
-from weft.records.output import check_output, replace_file
 from weft.records.record_text import format_table
+from weft.records.store import check_output, replace_file
 from weft.units import format_value
 
 OMISSION_QUANTILES = (0.5, 0.95, 0.99, 0.999, 0.9999)

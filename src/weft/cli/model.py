@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 
 from weft.cli.model_fit import FITTED, add_errors, add_fitted
-from weft.cli.model_link import add_goodput, add_link_rate, add_wait
-from weft.cli.model_outstanding import add_best_b, add_signaling
+from weft.cli.model_link import add_best_b, add_goodput, add_link_rate, add_signaling, add_wait
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

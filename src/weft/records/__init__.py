@@ -15,7 +15,6 @@ from weft.records.compare import (
     format_comparison,
     parse_check,
 )
-from weft.records.output import check_directory, check_output, replace_file, write_text
 from weft.records.record_line import from_line, to_line
 from weft.records.schema import (
     SCHEMA,
@@ -37,8 +36,12 @@ from weft.records.store import (
     RecordFile,
     RecordWriter,
     TornLineWarning,
+    check_directory,
+    check_output,
     read_records,
+    replace_file,
     write_records,
+    write_text,
 )
 
 __all__ = [

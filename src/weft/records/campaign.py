@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from weft.records.output import check_output
 from weft.records.record_line import to_line
 from weft.records.schema import Record, Run
-from weft.records.store import RecordWriter, read_records
+from weft.records.store import RecordWriter, check_output, read_records
 
 Identity = TypeVar("Identity", bound=Hashable)
 Point = TypeVar("Point")

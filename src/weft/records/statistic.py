@@ -13,8 +13,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records.output import replace_file
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series
+from weft.records.store import replace_file
 
 # The percentiles that are shown, and their quantiles.
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}

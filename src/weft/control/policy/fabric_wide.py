@@ -36,8 +36,8 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
 from weft.control.policy.allocate import least_units
-from weft.control.policy.demand import Demands
-from weft.control.policy.kmeans import IntArray
+from weft.control.policy.lending import Demands
+from weft.control.policy.levels import IntArray
 from weft.control.policy.plan import (
     ConnectionPath,
     Plan,

@@ -34,7 +34,7 @@ from weft.control.state.state import REMEMBERED, Application, Connection, Recent
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
-from weft.records.output import explain_file_errors
+from weft.records.store import explain_file_errors
 from weft.sensitivity.application import Application as ProfiledApplication
 from weft.sensitivity.application_table import AppTable
 

@@ -36,7 +36,7 @@ from weft.control.service.methods import (
 )
 from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
-from weft.records.output import explain_file_errors
+from weft.records.store import explain_file_errors
 
 _MAX_STREAMS = 32  # calls at once on one connection; more wait on the caller's side
 

@@ -27,7 +27,7 @@ from weft.control.service.limits import RateLimits
 from weft.control.service.methods import CALL, QUERIES, UNARY, request_class
 from weft.control.service.refusals import Refused, invalid
 from weft.errors import InputError
-from weft.records.output import explain_file_errors
+from weft.records.store import explain_file_errors
 
 FRAME_BYTES = 64 * 1024
 _LENGTH = struct.Struct(">I")

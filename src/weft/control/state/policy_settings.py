@@ -14,8 +14,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from weft.control.policy.kmeans import find_nearest, sum_squares
-from weft.control.policy.levels import SHARES, Level, Levels, assign_levels, build_hierarchy
+from weft.control.policy.levels import (
+    SHARES,
+    Level,
+    Levels,
+    assign_levels,
+    build_hierarchy,
+    find_nearest,
+    sum_squares,
+)
 from weft.control.policy.plan import Policy
 from weft.control.policy.port import (
     ENTRY_UNITS,

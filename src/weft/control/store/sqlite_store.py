@@ -37,8 +37,8 @@ from weft.control.store.store_rows import (
     write_rows,
 )
 from weft.errors import InputError
-from weft.records.output import check_directory, explain_file_errors
 from weft.records.record_line import report_malformed
+from weft.records.store import check_directory, explain_file_errors
 from weft.switches import PortName, Tables
 
 SCHEMA = 1

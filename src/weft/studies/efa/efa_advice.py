@@ -25,8 +25,7 @@ from weft.studies.points import Point, RunContext
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study
 from weft.tune.rules.advice import advice_rows, advise
-from weft.tune.rules.evidence import Evidence, Row, Setting, Spread
-from weft.tune.rules.rule import Rule
+from weft.tune.rules.evidence import Evidence, Row, Rule, Setting, Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,28 +10,26 @@ from weft.records import Record
 from weft.studies.observation import goodput
 from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
-from weft.studies.rperf.rperf_rows import (
-    LEAST_SHARE,
-    MOST_SHARE,
-    TOTAL,
-    Reader,
-    figure_study,
-    read_steps,
-    shares,
-)
 from weft.studies.rperf.rperf_setups import (
     BATCH_LARGE,
     BATCH_SMALL,
     DURATION,
+    LEAST_SHARE,
     LINK_GBPS,
+    MOST_SHARE,
     PAYLOADS,
     SENDERS,
     SMALL_B,
+    TOTAL,
     WINDOW_BATCHED,
     WINDOW_UNBATCHED,
+    Reader,
+    figure_study,
     many_to_one_scenario,
     probe_traffic,
+    read_steps,
     sender_traffic,
+    shares,
 )
 from weft.studies.study import Result
 

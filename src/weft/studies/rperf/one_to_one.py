@@ -13,12 +13,15 @@ from weft.studies.observation import (
 )
 from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.rperf_draw import FigureLine, lines_panel, rtt_lines
-from weft.studies.rperf.rperf_rows import TAIL, TOTAL, Reader, figure_study
 from weft.studies.rperf.rperf_setups import (
     PAYLOADS,
+    TAIL,
+    TOTAL,
     WARMUP,
     WINDOW_OPEN,
     WINDOW_UNBATCHED,
+    Reader,
+    figure_study,
     one_to_one_scenario,
 )
 

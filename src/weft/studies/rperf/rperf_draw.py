@@ -14,7 +14,7 @@ from weft.plot.style import legend
 from weft.records import Distribution, Plain, Record
 from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, quantile_in
 from weft.studies.points import Point
-from weft.studies.rperf.rperf_rows import TAIL
+from weft.studies.rperf.rperf_setups import TAIL
 from weft.studies.study import Result
 from weft.studies.tabulated import draw_published
 from weft.units import convert

@@ -10,13 +10,14 @@ from weft.studies.observation import MEDIAN_RTT, Observation, quantile_in
 from weft.studies.points import Point, simulation_point
 from weft.studies.rperf.many_to_one import WINDOW_NOTE, count_senders
 from weft.studies.rperf.rperf_draw import comparison_panel, lines_panel, rtt_bars_panel, rtt_lines
-from weft.studies.rperf.rperf_rows import figure_study, read_steps
 from weft.studies.rperf.rperf_setups import (
     OWN_LANE,
     SENDERS,
     WINDOW_UNBATCHED,
+    figure_study,
     many_to_one_scenario,
     probe_traffic,
+    read_steps,
     sender_traffic,
     two_hops_scenario,
 )

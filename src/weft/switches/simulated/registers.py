@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import InputError
-from weft.records.output import explain_file_errors
+from weft.records.store import explain_file_errors
 from weft.switches.simulated.register_tables import RegisterLayout, build_initial_tables
 from weft.switches.tables import Ability, PortName, Tables
 

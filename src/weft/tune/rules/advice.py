@@ -16,8 +16,7 @@ from weft.records import Row as TableRow
 from weft.records.record_text import format_table
 from weft.tune.rules.contrast import contrast_rules
 from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
-from weft.tune.rules.evidence import Evidence, families
-from weft.tune.rules.rule import Rule
+from weft.tune.rules.evidence import Evidence, Rule, families
 
 __all__ = ["Rule", "advice_rows", "advice_table", "advise", "fit_latency"]
 

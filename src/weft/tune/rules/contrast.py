@@ -15,13 +15,16 @@ from typing import NamedTuple
 from weft.measure.settings.values import ANYWHERE
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain
-from weft.tune.rules.evidence import Evidence, Row, Spread, families
-from weft.tune.rules.rule import (
+from weft.tune.rules.evidence import (
     WORTH,
     WORTH_PERCENT,
+    Evidence,
+    Row,
     Rule,
+    Spread,
     confidence_of,
     explain_missing_setting,
+    families,
     inapplicable_rule,
     unknown_rule,
 )

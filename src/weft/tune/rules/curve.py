@@ -13,8 +13,18 @@ from statistics import fmean, median
 import numpy as np
 
 from weft.model.fit import Fit
-from weft.tune.rules.evidence import Evidence, Row, Spread, families
-from weft.tune.rules.rule import FIRM, SINGLE, WEAK, WORTH_PERCENT, Rule, unknown_rule
+from weft.tune.rules.evidence import (
+    FIRM,
+    SINGLE,
+    WEAK,
+    WORTH_PERCENT,
+    Evidence,
+    Row,
+    Rule,
+    Spread,
+    families,
+    unknown_rule,
+)
 from weft.units import format_value
 
 ENOUGH = 0.9

@@ -1,4 +1,4 @@
-"""Measurements as rows: settings, and the values observed at each.
+"""Evidence (rows of settings and observed values), and the rules it supports.
 
 Records of any test become `Row`s. Repetitions of the same settings share a row with their `Spread`;
 the same record given twice counts once. Rows of one transport, one kind of endpoint and one set of
@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
 from weft.errors import InputError
+from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.measure.settings.values import ANYWHERE
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, Record
 from weft.records.record_line import canonical_json
+from weft.units import format_number, format_value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +196,81 @@ def format_options(settings: Mapping[str, str]) -> Iterator[str]:
             yield f"--{name}" if text == "True" else f"--{name} {text}"
     if delays:
         yield f"--delay {' '.join(delays)}"
+
+
+UNKNOWN, NOT_HERE = "unknown", "not here"
+WORTH_PERCENT = 10.0
+WORTH = "less than a tenth does not pay for more complicated code"
+FIRM, WEAK, SINGLE, NONE = "firm", "weak", "single runs", "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """`number` is on one side of `threshold`, and therefore `choice`."""
+
+    topic: str
+    choice: str  # in a word or two, for programs
+    says: str
+    because: str
+    number: float | None = None
+    unit: str = ""
+    threshold: float | None = None
+    threshold_why: str = ""
+    confidence: str = NONE
+
+    @property
+    def is_known(self) -> bool:
+        return self.number is not None
+
+    def row(self) -> dict[str, Plain]:
+        """For a record's table or JSON."""
+        return asdict(self)
+
+    def shown(self, value: float | None) -> str:
+        """The number or the threshold, with its unit."""
+        if value is None:
+            return "–"
+        readable = self.unit in ("B", "us", "ns", "b/s")
+        return (
+            format_value(value, self.unit)
+            if readable
+            else (f"{format_number(value)} {self.unit}".rstrip())
+        )
+
+
+def unknown_rule(evidence: Evidence, topic: str, lacks: str, *runs: str) -> Rule:
+    """What would give the missing evidence, each run as "TEST OPTIONS", LARGE for a size."""
+    commands = [_command(evidence, run) for run in runs]
+    because = f"run {' and '.join(commands)}"
+    return Rule(topic=topic, choice=UNKNOWN, says=f"not known: {lacks}", because=because)
+
+
+def _command(evidence: Evidence, run: str) -> str:
+    test, _, options = run.partition(" ")
+    common = " ".join(format_options(common_options(evidence, test)))
+    large = "32K" if evidence.over == "udp" else "512K"  # a datagram ends below 64K
+    command = f"weft {test} {evidence.peer or LOCAL} {common} {options} -o FILE"
+    return command.replace("LARGE", large)
+
+
+def inapplicable_rule(topic: str, reason: str) -> Rule:
+    return Rule(topic=topic, choice=NOT_HERE, says="nothing to choose", because=reason)
+
+
+def explain_missing_setting(evidence: Evidence, test_settings: type, option: str) -> str:
+    """Why the transport does not have a setting; empty when it has, or is no transport of ours."""
+    only = options_of(test_settings)[option][1].only
+    transport = evidence.over.partition(":")[0]
+    return f"{evidence.over} has no {option}" if only and transport not in only else ""
+
+
+def confidence_of(numbers: list[float], threshold: float, spread: float, runs: int) -> str:
+    """Firm: all on one side of the threshold, further from it than repetitions scatter.
+
+    `runs` are those of the row with the fewest: a single one has no scatter to be held against.
+    """
+    if runs <= 1:
+        return SINGLE
+    agree = len({number >= threshold for number in numbers}) == 1
+    clear = min(abs(number - threshold) for number in numbers) > spread
+    return FIRM if agree and clear else WEAK

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from weft.errors import InputError, WeftError
 from weft.model.fit import FloatArray
 from weft.records import Plain, Record
-from weft.tune.rules.rule import Rule
+from weft.tune.rules.evidence import Rule
 from weft.tune.search.design import Schedule, design, list_profile
 from weft.tune.search.goal import Goal
 from weft.tune.search.recommend import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from weft.errors import InputError
-from weft.model.throughput import fragments
+from weft.model.link import count_fragments
 from weft.tune.rules.curve import _crossing, _enough, _first_crossing
 from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, confidence_of
 from weft.tune.search.design import schedule
@@ -245,7 +245,7 @@ def test_curves_are_read_between_their_points() -> None:
 def test_fragments_but_the_last_carry_a_multiple_of_eight_bytes() -> None:
     # MTU 1006 less 20 of IPv4 leaves 986, of which 984 can be used: 2 · 984 + 986 + 1 need four
     sizes = np.array([984 - 8, 2 * 984 - 8, 2 * 984 + 986 + 1 - 8], dtype=np.float64)
-    assert fragments(sizes, 1006).tolist() == [1, 2, 4]
+    assert count_fragments(sizes, 1006).tolist() == [1, 2, 4]
 
 
 def test_less_is_better_for_latency_where_the_records_decide() -> None:

@@ -275,11 +275,18 @@ def _rdma_bytes(size: FloatArray, packets: FloatArray, framing: Framing) -> Floa
     return np.asarray(words + headers + padding)
 
 
+def count_fragments(size: FloatArray, mtu_bytes: int) -> FloatArray:
+    """IPv4 packets of a UDP datagram: all but the last carry a multiple of eight bytes."""
+    last = mtu_bytes - IPV4
+    full = last // FRAGMENT_UNIT * FRAGMENT_UNIT
+    return np.asarray(1.0 + np.maximum(0.0, np.ceil((size + UDP - last) / full)))
+
+
 def _udp(size: FloatArray, around: Wire, mtu_bytes: int) -> OnWire:
     """The datagram and its UDP header go out in fragments of whole units of eight bytes."""
     room = (mtu_bytes - IPV4) // FRAGMENT_UNIT * FRAGMENT_UNIT
     datagram = size + UDP
-    fragments = np.where(datagram <= mtu_bytes - IPV4, 1.0, np.ceil(datagram / room))
+    fragments = count_fragments(size, mtu_bytes)
     per_full, full = _carry_packet(np.float64(IPV4 + room), around)
     per_rest, rest = _carry_packet(IPV4 + datagram - (fragments - 1) * room, around)
     packets = (fragments - 1) * per_full + per_rest

@@ -38,7 +38,7 @@ import numpy.typing as npt
 
 from weft.errors import InputError
 from weft.model.fit import FloatArray, Form, Input, Unknown
-from weft.model.link import FRAGMENT_UNIT, IPV4, UDP
+from weft.model.link import count_fragments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,17 +267,11 @@ _DATAGRAM = Unknown(name="datagram_us", unit="us", meaning="for each datagram", 
 _BYTE = Unknown(name="byte_ns", unit="ns/B", meaning="for each byte", start=0.5)
 
 
-def fragments(size_bytes: FloatArray, mtu_bytes: int) -> FloatArray:
-    """Of a UDP datagram in IPv4 packets of that MTU: all but the last carry a multiple of 8."""
-    carried = (mtu_bytes - IPV4) // FRAGMENT_UNIT * FRAGMENT_UNIT
-    return np.ceil((size_bytes + UDP) / carried)
-
-
 def fragmented_rate(mtu_bytes: int) -> Form:
     """Datagrams that are cut into packets of the MTU."""
 
     def evaluate(p: Mapping[str, float], x: Mapping[str, FloatArray]) -> FloatArray:
-        further = fragments(x["size_bytes"], mtu_bytes) - 1.0
+        further = count_fragments(x["size_bytes"], mtu_bytes) - 1.0
         per_byte_us = p["byte_ns"] * x["size_bytes"] / 1e3
         return np.asarray(1.0 / (p["datagram_us"] + p["fragment_us"] * further + per_byte_us))
 

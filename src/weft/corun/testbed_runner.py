@@ -1,6 +1,6 @@
 """A testbed on which applications run beside each other, each in its own queue.
 
-Every application is a group of processes whose connections bear its DSCP (`weft.host.net.marking`),
+An application is a group of processes whose connections carry its DSCP (`weft.host.net.marking`),
 and every end of every cable has the queues of a scheme (`weft.host.net.weighted_queues`). When the
 block ends, processes are killed and links are restored. Entry point: `open_testbed_runner`.
 Units: seconds.

@@ -164,7 +164,7 @@ class Fitted(Generic[Model]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A row of the sensitivity table: the convex model is what is used unless told otherwise.
+    """A row of the sensitivity table: the convex model is the default.
 
     `traced` is what the trace of a single run gave, if there was one: its quality is against the
     profile, of which it has seen nothing.

@@ -1,6 +1,6 @@
 """Applications as text: the table of all, and one with its curve.
 
-Entry points: `table_text`, `application_text`. Shares are told in percent.
+Entry points: `format_table_of_applications`, `format_application`. Shares are in percent.
 """
 
 from __future__ import annotations

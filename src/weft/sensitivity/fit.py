@@ -9,8 +9,9 @@ between two neighbouring shares has, at every profiled share, the values of a mi
 those two. Read backwards, two terms at neighbouring shares are one hinge between them, with the
 same values at every sample: that one is kept, so that few terms stay.
 
-Goodness: `r_squared` as in the paper, of all samples; `left_out`, the error at each inner share
-when the fit has not seen it; `band`, where the convex fit might lie were the profile repeated.
+Goodness: `r_squared` as in the paper, of all samples; `leave_one_out`, the error at each inner
+share when the fit has not seen it; `confidence_band`, where the convex fit might lie if the profile
+were repeated.
 Entry points: `fit_polynomial`, `fit_convex`. Shares and slowdowns are plain ratios.
 """
 
@@ -120,7 +121,7 @@ def confidence_band(
     """Limits of the convex fit at the shares; None where no share has repetitions.
 
     Each draw moves the mean at every share, the baseline too, by its standard error and fits anew.
-    What the form itself cannot follow is not in it: `left_out` shows that.
+    What the form itself cannot follow is not in it: `leave_one_out` shows that.
     """
     levels = _summarize(_check_samples(samples))
     if not levels.freedom:

@@ -3,7 +3,7 @@
 On a testbed all cables are capped, as the paper caps every server's link, and bytes are counted at
 the command's host. Named interfaces are capped in both directions (or only what they send), and
 bytes are those of the first. On a cluster every worker caps its own host's interfaces
-(`capped_links`); a worker on this machine takes part too if its links are to be capped.
+(`hold_caps`); a worker on this machine takes part too if its links are to be capped.
 Entry points: `testbed_place`, `interface_place`, `cluster_place`. Units: bits per second, seconds.
 """
 
@@ -33,9 +33,8 @@ from weft.units import format_value
 class Place:
     """A place while it is ours. `namespace` None is that of this process.
 
-    `link_bps` is the rate of the link whose shares are told, `slowest_bps` that of the slowest one
-    that is capped at them.
-    Caps may be set inside the block of `capping`; all comes off after it, whatever ends it.
+    Shares are those of `link_bps`; `slowest_bps` is the rate of the slowest capped link. Caps may
+    be set inside the block of `capping`, which removes all of them at its end.
     """
 
     description: str
@@ -275,7 +274,7 @@ class CapRequest:
 
 
 def hold_caps(invitation: Invitation, caps: CapRequest) -> None:
-    """Caps this host's interfaces as it is told, until there is nobody who tells."""
+    """Caps this host's interfaces on request, until the coordinator is gone."""
     try:
         ends = interface_ends(caps.interfaces, sending_only=caps.sending_only)
         allowed = caps.allow_default_route

@@ -17,7 +17,8 @@ and convex in b and 1 at b = 1; it is a `Hinges`.
 The truth lies between `least` (all communication hides behind all else) and `most` (none does),
 whatever the program, if it moves the same bytes. What a trace cannot tell: a program that polls
 looks busy while it waits; a peer that sends slowly looks like a program that pauses.
-Entry points: `estimate`, `phases`. Units: seconds, bytes, bits per second; shares are fractions.
+Entry points: `estimate`, `find_phases`.
+Units: seconds, bytes, bits per second; shares are fractions.
 """
 
 from __future__ import annotations

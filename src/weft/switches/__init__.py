@@ -1,4 +1,4 @@
-"""Drivers that program real fabrics: what ports can do, are told, and read back."""
+"""Drivers that program the ports of switches and adapters, and read them back."""
 
 from weft.switches.tables import (
     Ability,

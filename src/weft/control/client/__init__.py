@@ -1,4 +1,4 @@
-"""The library that applications use: registration, connections that bear its level, leases."""
+"""The library that applications use: registration, marked connections, leases."""
 
 from weft.control.client.app import App, Connection, UnmanagedWarning, register
 from weft.control.client.grpc_link import Tls

@@ -1,6 +1,6 @@
-"""A registered application and its connections, whose packets bear its level.
+"""A registered application and its connections, whose packets carry its level.
 
-The program goes on whatever the controller does. Without a controller, connections open as usual,
+The program runs on, whatever the controller does. Without a controller, connections open as usual,
 with one warning; when it comes (back), open connections are marked and reported. Reports go out in
 the background. A connection counts until it is closed or its socket is garbage. A forked process
 keeps the marks but reports nothing: the registration is its parent's.
@@ -107,7 +107,7 @@ class App:
         self.name, self.controller = name, controller
         self._level = 0
         self._is_closed = self._has_warned = False
-        self._sockets: WeakSet[socket.socket] = WeakSet()  # that bear the level
+        self._sockets: WeakSet[socket.socket] = WeakSet()  # marked with the level
         self._worker: Worker | None = Worker(
             name,
             ttl_s,

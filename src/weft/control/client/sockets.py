@@ -1,4 +1,4 @@
-"""Sockets that bear a mark, and the hosts they connect.
+"""Marked sockets, and the hosts they connect.
 
 A mark is a DSCP: the upper six bits of IPv4's type of service and of IPv6's traffic class.
 Entry points: `open_socket`, `set_mark`, `find_hosts`. Units: seconds.
@@ -47,7 +47,7 @@ def open_socket(
 
 
 def set_mark(sock: socket.socket, dscp: int) -> bool:
-    """Packets of an IPv4 or IPv6 socket bear the DSCP from now on; false: the kernel refuses it."""
+    """Marks the packets of an IPv4 or IPv6 socket from now on; false if the kernel refuses."""
     try:
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, dscp << 2)

@@ -144,7 +144,7 @@ class ProposalEffects:
 
 
 def evaluate_proposal(state: State, proposal: Proposal) -> ProposalEffects | Refusal:
-    """What `apply` would change now."""
+    """What applying the proposal would change now."""
     outcome = run_batch(state, [Apply(key=_KEY, proposal=proposal, now_s=0.0)])
     (answer,) = outcome.answers
     if isinstance(answer, Refusal):

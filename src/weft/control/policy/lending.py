@@ -318,7 +318,7 @@ def _evaluate(coefficients: FloatArray, b: FloatArray) -> FloatArray:
 
 
 def _find_stationary(coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Where the slope c1 + 2 c2 b + 3 c3 b² is nought; 0 where it never is."""
+    """Where the slope c1 + 2 c2 b + 3 c3 b² is zero; 0 where it never is."""
     _, c1, c2, c3 = coefficients.T
     # q keeps its digits where c3 is small: the roots are q/(3 c3) and c1/q.
     inner = np.sqrt(np.maximum(0.0, c2**2 - 3 * c3 * c1))

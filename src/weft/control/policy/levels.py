@@ -90,7 +90,7 @@ class KeptLevels:
 
 
 def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
-    """At most `most` levels; fewer where fewer applications differ."""
+    """At most `max_levels` levels; fewer where fewer applications differ."""
     members = _sort_members(models, max_levels)
     distinct, which, count = np.unique(
         members.points, axis=0, return_inverse=True, return_counts=True
@@ -103,9 +103,9 @@ def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
 
 
 def keep_levels(before: Levels, models: Mapping[str, Sensitivity], max_levels: int) -> KeptLevels:
-    """Levels for the applications of `models`, each that had a level keeping it.
+    """Levels for the applications of `models`; those that had a level keep it.
 
-    A new application opens a level while fewer than `most` are in use, or joins the nearest.
+    A new application opens a level while fewer than `max_levels` are in use, or joins the nearest.
     """
     members = _sort_members(models, max_levels)
     old = before.assignment

@@ -11,7 +11,7 @@ most limit · 4096 − 1 bytes and one packet more: H bytes. If the others have 
 waiting, the lane's part of the link is at most H / (H + bulk_bytes); a lane for which that exceeds
 its share is refused. HTB: rate = ceil = its share, burst = its budget: over any time t it sends at
 most rate · t + budget. Entry points: `PortPolicy`, `LatencyLane`, `VlArbitration`, `Htb`,
-`arbitration_of`.
+`build_arbitration`.
 """
 
 from __future__ import annotations

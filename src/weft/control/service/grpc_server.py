@@ -1,8 +1,8 @@
 """The service over gRPC.
 
-Callers are told apart by the name in their certificate, which all that have it share, or by their
-connection. Calls end at their deadline, those without one after the longest that is allowed: what
-had not begun by then is not carried out. Beyond loopback only with mutual TLS.
+A caller is identified by the name in its certificate, or by its connection. A call ends at its
+deadline, or after the longest time allowed if it has none; what has not begun by then is not
+carried out. Beyond loopback the server requires mutual TLS.
 Entry point: `start`. Units: seconds.
 """
 
@@ -90,7 +90,7 @@ def _parse_request(name: str, data: bytes) -> Any:
 
 
 async def _abort(context: Any, error: Refused) -> None:
-    """Marked as told by a controller: gRPC itself uses some of the same codes."""
+    """Marks the refusal as the controller's: gRPC itself uses some of the same codes."""
     await context.abort(grpc.StatusCode[error.code], str(error), REFUSED_MARK)
 
 

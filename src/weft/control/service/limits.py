@@ -83,7 +83,7 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Caller:
-    """One that is told apart from others, however: by certificate, connection or process."""
+    """A caller, identified by certificate, connection or process."""
 
     name: str
     bucket: _Bucket

@@ -1,7 +1,7 @@
-"""What the service's description says of its methods, and what a call of each costs its caller.
+"""The service's methods, as weft.proto describes them, and what a call of each costs its caller.
 
-Entry points: `path`, `request_class`, `reply_class`, `CALL`, `extra_cost`. Units: tokens, of which
-an event on a stream costs one.
+Entry points: `method_path`, `request_class`, `reply_class`, `CALL`, `extra_cost`.
+Units: tokens; an event on a stream costs one.
 """
 
 from __future__ import annotations

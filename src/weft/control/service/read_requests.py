@@ -1,6 +1,6 @@
-"""Messages of clients as events, once everything in them is known to be what it should.
+"""Checks the requests of clients and turns them into events.
 
-Entry points: a function for each request; what means nothing raises `Refused`.
+Entry points: `read_register` and the like, one for each request; a malformed one raises `Refused`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A call that is not carried out, with the status that its caller is told.
+"""A call that is not carried out, and the gRPC status that its caller gets.
 
-Entry points: `Refused`, `refusing`.
+Entry points: `Refused`, `raise_refusal`, `invalid`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ def raise_refusal(answer: Answer) -> Answer:
 
 
 def invalid(where: str, problem: str, remedy: str) -> Refused:
-    """Of what means nothing; it may hold anything, and is shown to people."""
+    """Refuses a malformed request; unprintable characters in `problem` become "?"."""
     shown = "".join(c if c.isprintable() else "?" for c in problem)
     return Refused("INVALID_ARGUMENT", str(InputError(where, shown, remedy)))

@@ -1,6 +1,6 @@
-"""What operators are told, as messages: status, plans, explanations.
+"""Replies to operators, as protobuf messages: status, plans, explanations.
 
-Entry points: `status_reply`, `plan_reply`, `explain_port`, `explain_application`.
+Entry points: `build_status`, `build_plan_reply`, `explain_port`, `explain_application`.
 """
 
 from __future__ import annotations

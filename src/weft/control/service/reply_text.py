@@ -1,7 +1,7 @@
 """The controller's replies as tables, for people.
 
-Entry points: `status_text`, `applications_text`, `ports_text`, `revisions_text`, `plan_text`,
-`change_text`.
+Entry points: `format_status`, `format_applications`, `format_ports`, `format_revisions`,
+`format_plan`, `format_change`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Changes by operators and by the table of applications: models, proposals, rollbacks.
 
-Each function takes the state and one event. A refusal changes nothing.
+Each entry point takes the state and one event. A refusal changes nothing.
+Entry points: `change_model`, `apply`, `rollback`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Requests of clients: registrations, connections, leases.
 
-Each function takes the state and one event. A refusal changes nothing.
+Each entry point takes the state and one event. A refusal changes nothing.
+Entry points: `register`, `deregister`, `renew`, `expire`, `connect`, `disconnect`.
 """
 
 from __future__ import annotations

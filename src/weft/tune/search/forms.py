@@ -5,7 +5,7 @@
 A choice that f does not have (how completions are awaited, placement, lists) is one unknown: the
 factor by which that level changes the value, or by which a doubling does. How to wait and how many
 threads decide together: loops that sleep leave their processor to others. Only factors of which two
-levels were observed are in it. Entry points: `fit_of`, `model_log`. Units: the goal's.
+levels were observed are in it. Entry points: `fit_model`, `predict_log`. Units: the goal's.
 """
 
 from __future__ import annotations

@@ -268,11 +268,11 @@ class App:
             self._warn(_FORKED)
         if worker is None or self._is_closed:
             return Connection(self, transport, None)
-        with worker.turn:
+        with worker.lock:
             worker.collect()
             if ends is not None:
                 number = worker.session.add(*ends)
-                worker.turn.notify_all()
+                worker.lock.notify_all()
             if isinstance(transport, socket.socket):
                 self._sockets.add(transport)
         if isinstance(transport, socket.socket):
@@ -300,23 +300,23 @@ class App:
         worker, until = self._worker, time.monotonic() + timeout_s
         if worker is None:
             return
-        with worker.turn:
+        with worker.lock:
             while (connection := self.find_open(number)) and not (
                 connection.is_counted or connection.problem
             ):
                 time_left_s = until - time.monotonic()
                 if worker.problem or time_left_s <= 0:
                     return
-                worker.turn.wait(time_left_s)
+                worker.lock.wait(time_left_s)
 
     def forget(self, number: int) -> None:
         """A connection was closed."""
         if self._worker is None:
             return
-        with self._worker.turn:
+        with self._worker.lock:
             self._worker.collected.append(number)
             self._worker.collect()
-            self._worker.turn.notify_all()
+            self._worker.lock.notify_all()
 
     # ---- From the worker's thread -------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class App:
         if worker is None or self._is_closed:
             return
         self._level = 0 if registration is None else registration.level
-        with worker.turn:
+        with worker.lock:
             sockets = list(self._sockets)
         for sock in sockets:
             set_mark(sock, self.dscp)  # some are closed by now

@@ -22,7 +22,7 @@ from weft.errors import InputError, WeftError
 from weft.host.net.marking import Group, open_nested_group
 from weft.host.net.sock_diag import GroupConnections
 
-LOOK_S = 0.1
+POLL_S = 0.1
 LINGER_S = 1.0  # a pair of hosts without a connection: the next one may be under way
 NOT_EXECUTABLE, NO_SUCH_PROGRAM, BY_SIGNAL = 126, 127, 128
 _PASSED_ON = frozenset(
@@ -33,32 +33,32 @@ _FROM_KERNEL = 0x80  # si_code: a terminal's, which sends it to the command as w
 Pair = tuple[str, str]
 
 
-class Told(Protocol):
-    """What `App.declare` gives."""
+class Closable(Protocol):
+    """A connection from `App.declare`."""
 
     def close(self) -> None: ...
 
 
 class HostPairs:
-    """Between which hosts a controller believes that there are connections."""
+    """Reports pairs of hosts with a connection; a pair that stays away for a while is closed."""
 
-    def __init__(self, declare: Callable[[str, str], Told]) -> None:
+    def __init__(self, declare: Callable[[str, str], Closable]) -> None:
         self._declare = declare
-        self._showing_warnings: dict[Pair, Told] = {}
+        self._declared: dict[Pair, Closable] = {}
         self._seen_s: dict[Pair, float] = {}
 
     def update(self, pairs: Iterable[Pair], now_s: float) -> None:
         """There are connections between these hosts now."""
         for pair in pairs:
             self._seen_s[pair] = now_s
-            if pair not in self._showing_warnings:
-                self._showing_warnings[pair] = self._declare(*pair)
+            if pair not in self._declared:
+                self._declared[pair] = self._declare(*pair)
         for pair in [p for p, seen_s in self._seen_s.items() if now_s - seen_s > LINGER_S]:
             del self._seen_s[pair]
-            self._showing_warnings.pop(pair).close()
+            self._declared.pop(pair).close()
 
 
-class Escort:
+class GroupReporter:
     """Marks and reports the connections of a command's group, until something fails."""
 
     def __init__(self, group: Group, app: App, connections: GroupConnections) -> None:
@@ -67,7 +67,7 @@ class Escort:
         self._pairs = HostPairs(app.declare)
         self._is_over = False
 
-    def attend(self) -> None:
+    def update(self) -> None:
         """Sets the current level on new connections, and reports the open ones."""
         if self._is_over:
             return
@@ -89,23 +89,23 @@ class Escort:
 
 def run_managed(command: Sequence[str], register: Callable[[], App]) -> int:
     """Runs a command to its end; its status, or 128 + the signal that ended it."""
-    with _showing_warnings(), _block_signals() as before, ExitStack() as stack:
+    with _show_warnings(), _block_signals() as before, ExitStack() as stack:
         group = _open_group(stack)
         process = stack.enter_context(fork_gated(command, group, before))
-        escort = None if group is None else _escort(stack, group, register)
-        if escort is not None:
-            escort.attend()
+        reporter = None if group is None else _open_reporter(stack, group, register)
+        if reporter is not None:
+            reporter.update()
         try:
             process.release()
         except OSError as error:
             _warn(f"command {command[0]}: {error.strerror or error}")
             return NO_SUCH_PROGRAM if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        return _attend_until_end(process, escort)
+        return _report_until_end(process, reporter)
 
 
 @contextmanager
-def _showing_warnings() -> Iterator[None]:
-    """Our warnings are printed even where warnings are errors: the command runs."""
+def _show_warnings() -> Iterator[None]:
+    """Prints our warnings even where warnings are errors: the command must run."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", UnmanagedWarning)
         yield
@@ -120,10 +120,10 @@ def _open_group(stack: ExitStack) -> Group | None:
         return None
 
 
-def _escort(stack: ExitStack, group: Group, register: Callable[[], App]) -> Escort:
+def _open_reporter(stack: ExitStack, group: Group, register: Callable[[], App]) -> GroupReporter:
     app = stack.enter_context(register())
     connections = stack.enter_context(closing(GroupConnections(group)))
-    return Escort(group, app, connections)
+    return GroupReporter(group, app, connections)
 
 
 @contextmanager
@@ -136,11 +136,11 @@ def _block_signals() -> Iterator[Set[int]]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _attend_until_end(process: GatedProcess, escort: Escort | None) -> int:
+def _report_until_end(process: GatedProcess, reporter: GroupReporter | None) -> int:
     while (status := process.status()) is None:
-        if escort is not None:
-            escort.attend()
-        received = signal.sigtimedwait(_BLOCKED, LOOK_S)
+        if reporter is not None:
+            reporter.update()
+        received = signal.sigtimedwait(_BLOCKED, POLL_S)
         if (
             received is not None
             and received.si_signo in _PASSED_ON
@@ -158,7 +158,7 @@ _NOT_RUN = 127
 
 
 class GatedProcess:
-    """What `gated_process` gives."""
+    """A forked process that waits at a gate before it becomes the command."""
 
     def __init__(self, pid: int, gate: int, failure: int) -> None:
         self.pid, self._gate, self._failure = pid, gate, failure
@@ -166,8 +166,8 @@ class GatedProcess:
         self._is_command = False
 
     def release(self) -> None:
-        """Returns when it is the command; OSError, as of `os.execvp`, when it cannot be."""
-        with suppress(BrokenPipeError):  # somebody has ended it: its status tells
+        """Lets it become the command; raises the OSError of `os.execvp` if it cannot."""
+        with suppress(BrokenPipeError):  # it was killed: see its status
             os.write(self._gate, b"!")
         failure_code = os.read(self._failure, 16)  # empty: exec closed the pipe
         if failure_code:
@@ -175,7 +175,7 @@ class GatedProcess:
         self._is_command = True
 
     def status(self) -> int | None:
-        """That of `subprocess`: below zero, the signal that ended it; None while it runs."""
+        """Exit status as in `subprocess`: negative for a signal, None while it runs."""
         if self._status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self._status = os.waitstatus_to_exitcode(status) if pid else None
@@ -186,7 +186,7 @@ class GatedProcess:
             os.kill(self.pid, number)
 
     def end(self) -> None:
-        """One that has not become the command ends; the command goes on."""
+        """Ends the process if it has not become the command; the command runs on."""
         os.close(self._gate)
         os.close(self._failure)
         if not self._is_command and self._status is None:
@@ -197,13 +197,13 @@ class GatedProcess:
 def fork_gated(
     command: Sequence[str], group: Group | None, mask: Set[int]
 ) -> Iterator[GatedProcess]:
-    """`mask`: the signals that the command begins with as blocked."""
+    """Forks a process that waits for `release`; the command starts with `mask` blocked."""
     (entry, gate), (failure, problem) = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(gate)
         os.close(failure)
-        _become(command, group, mask, entry, problem)
+        _exec_command(command, group, mask, entry, problem)
     os.close(entry)
     os.close(problem)
     process = GatedProcess(pid, gate, failure)
@@ -213,7 +213,7 @@ def fork_gated(
         process.end()
 
 
-def _become(
+def _exec_command(
     command: Sequence[str], group: Group | None, mask: Set[int], entry: int, problem: int
 ) -> None:
     """In the new process: never returns."""
@@ -222,7 +222,7 @@ def _become(
             if group is not None:
                 with suppress(OSError):  # then it runs unmarked
                     group.join()
-            _handle_as_a_command()
+            _reset_signals()
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             os.execvp(command[0], list(command))
     except OSError as error:
@@ -231,8 +231,8 @@ def _become(
         os._exit(_NOT_RUN)
 
 
-def _handle_as_a_command() -> None:
-    """What Python does with signals is not the command's; what our caller ignores stays ignored."""
+def _reset_signals() -> None:
+    """Undoes Python's signal handling; signals that our caller ignores stay ignored."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

@@ -149,7 +149,7 @@ def test_a_held_command_that_is_not_there_says_so_when_it_is_let_go() -> None:
 # ---- Pairs of hosts ---------------------------------------------------------------------------
 
 
-class Told:
+class LoggedConnection:
     def __init__(self, log: list[str], name: str) -> None:
         self._log, self._name = log, name
         log.append(f"+{name}")
@@ -158,9 +158,9 @@ class Told:
         self._log.append(f"-{self._name}")
 
 
-def test_a_pair_is_told_once_and_closed_a_while_after_its_last_connection() -> None:
+def test_a_pair_is_reported_once_and_closed_a_while_after_its_last_connection() -> None:
     log: list[str] = []
-    pairs = HostPairs(lambda here, there: Told(log, f"{here}{there}"))
+    pairs = HostPairs(lambda here, there: LoggedConnection(log, f"{here}{there}"))
     pairs.update([("a", "b"), ("a", "c")], 0.0)
     pairs.update([("a", "b")], 0.1)
     pairs.update([("a", "b")], LINGER_S)

@@ -115,7 +115,7 @@ def test_a_new_application_opens_a_free_level_then_joins_the_nearest() -> None:
     kept = keep_levels(before, three, 3)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 3}
     assert (kept.movers, kept.cost) == ((), 0.0)
-    assert kept.anew.assignment == {"a": 1, "b": 2, "c": 3}
+    assert kept.reclustered.assignment == {"a": 1, "b": 2, "c": 3}
     more = keep_levels(kept.levels, {**three, "d": line(1.9)}, 3)
     assert more.levels.assignment["d"] == 2
 
@@ -136,12 +136,13 @@ def test_an_application_halfway_between_two_levels_joins_the_lower_one() -> None
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 1}
 
 
-def test_what_keeping_costs_is_told_with_who_would_move() -> None:
+def test_kept_levels_report_their_cost_and_who_would_move() -> None:
     before = assign_levels({"a": line(0.0), "b": line(1.0), "c": line(1.5)}, 2)
     assert before.assignment == {"a": 1, "b": 2, "c": 2}
     kept = keep_levels(before, {"a": line(0.0), "b": line(1.0), "c": line(1.5), "d": line(9.0)}, 2)
     assert kept.levels.assignment == {"a": 1, "b": 2, "c": 2, "d": 2}
-    assert kept.anew.assignment["d"] != kept.anew.assignment["b"] == kept.anew.assignment["a"]
+    levels = kept.reclustered.assignment
+    assert levels["d"] != levels["b"] == levels["a"]
     assert kept.movers == ("a",)
     assert kept.cost > 1
 

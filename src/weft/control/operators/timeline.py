@@ -4,9 +4,9 @@ Moments come from a controller and a port's counters, runs from the applications
 application has a record named `control-timeline`: promised weight, share of the link that passed
 and predicted slowdown over time (`samples`), and its runs beside the prediction for their time
 (`runs`). Explanations of the controller have a record of their own. Figures are drawn from the
-records alone. Pure. Entry points: `Timeline`, `build_records`; `timeline_sections`, `weights`,
-`shares`, `slowdowns`. Units: seconds, bytes, bits per second; weights and shares are fractions of
-the link, in figures per cent.
+records alone. Pure. Entry points: `Timeline`, `build_records`; `timeline_sections`, `draw_weights`,
+`draw_shares`, `draw_slowdowns`. Units: seconds, bytes, bits per second; weights and shares are
+fractions of the link, in figures per cent.
 """
 
 from __future__ import annotations
@@ -192,12 +192,12 @@ def _section(port: Plain, records: Sequence[Record]) -> Section:
         row for r in port_records if r.name == EXPLAINED for row in r.tables["explanations"]
     ]
     drawings: dict[str, Callable[[Axes], None]] = {
-        "Weights: what the controller promised each": partial(weights, records=applications),
+        "Weights: what the controller promised each": partial(draw_weights, records=applications),
         f"Shares: what passed the port, by its counters, means of {MEAN_S:g} s": partial(
-            shares, records=applications
+            draw_shares, records=applications
         ),
         "Slowdown: predicted (lines), and of each run that ended (dots)": partial(
-            slowdowns, records=applications
+            draw_slowdowns, records=applications
         ),
     }
     title = f"Applications over time at {port}"
@@ -236,15 +236,15 @@ def _explanations(port: Plain, rows: Sequence[Row]) -> Iterator[Markup]:
         yield Markup(f'<pre style="{_PRE}">{escape(row["text"])}</pre>')
 
 
-def weights(ax: Axes, records: Records) -> None:
-    """Of registered applications."""
+def draw_weights(ax: Axes, records: Records) -> None:
+    """The weight of each application while it is registered."""
     for place, (name, record) in enumerate(records.items()):
         x, y = _points(record.tables["samples"], "weight", 100.0)
         ax.step(x, y, where="post", label=name, **line_style(place) | {"linewidth": 1.2})
     _finish(ax, "weight (% of the link)")
 
 
-def shares(ax: Axes, records: Records) -> None:
+def draw_shares(ax: Axes, records: Records) -> None:
     """Means of the last seconds: between two samples an application may compute or send."""
     for place, (name, record) in enumerate(records.items()):
         x, y = _points(record.tables["samples"], "share", 100.0)
@@ -265,7 +265,7 @@ def _finish(ax: Axes, label: str) -> None:
     legend(ax)
 
 
-def slowdowns(ax: Axes, records: Records) -> None:
+def draw_slowdowns(ax: Axes, records: Records) -> None:
     """Predictions at their time, and what each run took, at its end."""
     for place, (name, record) in enumerate(records.items()):
         style = line_style(place)

@@ -8,7 +8,8 @@ weights are taken as they are. HTB's, in kbit/s, are scaled to a round of about 
 HTB has no packet-sized steps; its latency lane, in HTB limited in rate too, is limited here only in
 its burst. Simulations for operators run in a process of their own (this module, run as a program),
 which ends with the process that waits for it.
-Entry points: `run_trial`, `build_scenario`; `build_run`, `simulate_run`. Units: bits per second.
+Entry points: `run_trial`, `build_scenario`; `build_trial_input`, `simulate_trials`.
+Units: bits per second.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ Rates = Mapping[str, float]  # of each registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrialInput:
     """Flows on a fabric whose ports have these tables."""
 
     fabric: Fabric
@@ -259,8 +260,8 @@ class Run:
     scheduler: Scheduler
 
 
-def build_run(state: State) -> Run | None:
-    """Of every connection over managed ports; None where there is none."""
+def build_trial_input(state: State) -> TrialInput | None:
+    """A flow for every connection over managed ports; None if there is none."""
     if state.paths is None:
         return None
     flows = [
@@ -276,7 +277,7 @@ def build_run(state: State) -> Run | None:
     if not flows:
         return None
     htb = any(ability.scheduler == "htb" for ability in state.abilities.values())
-    return Run(
+    return TrialInput(
         fabric=state.paths.fabric,
         tables=dict(state.target),
         flows=tuple(flows),
@@ -294,13 +295,13 @@ def _flow(state: State, connection: Connection) -> Flow:
     return Flow(application=connection.application, source=source, target=target, level=level)
 
 
-async def simulate_run(*runs: Run | None) -> list[Rates]:
-    """The rate of each registration in each run. Cancelling it ends the process."""
+async def simulate_trials(*inputs: TrialInput | None) -> list[Rates]:
+    """The rate of each registration in each trial. Cancelling it ends the process."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", __name__, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
     try:
-        output, errors = await child.communicate(pickle.dumps(runs))
+        output, errors = await child.communicate(pickle.dumps(inputs))
     finally:
         if child.returncode is None:
             child.kill()
@@ -314,12 +315,12 @@ async def simulate_run(*runs: Run | None) -> list[Rates]:
 
 
 def main() -> int:
-    """Runs come pickled on standard input, from the controller that started this process."""
+    """Reads pickled inputs from the controller that started this process; writes rates as JSON."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    runs: tuple[Run | None, ...] = pickle.load(sys.stdin.buffer)
+    inputs: tuple[TrialInput | None, ...] = pickle.load(sys.stdin.buffer)
     try:
-        output = json.dumps([_simulate(run) for run in runs])
+        output = json.dumps([_simulate(trial_input) for trial_input in inputs])
     except WeftError as error:
         print(error, file=sys.stderr)
         return _REFUSED
@@ -327,10 +328,10 @@ def main() -> int:
     return 0
 
 
-def _simulate(run: Run | None) -> Rates:
-    if run is None:
+def _simulate(given: TrialInput | None) -> Rates:
+    if given is None:
         return {}
-    trial = run_trial(run.fabric, run.tables, run.flows, scheduler=run.scheduler)
+    trial = run_trial(given.fabric, given.tables, given.flows, scheduler=given.scheduler)
     return trial.by_application_bps
 
 

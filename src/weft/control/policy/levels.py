@@ -72,21 +72,21 @@ class Levels:
 class KeptLevels:
     """Levels after applications came or went, with nobody moved, and what that costs.
 
-    `anew` is K-means from the beginning, its levels numbered so that the fewest applications
+    `reclustered` is K-means from the start, its levels numbered so that the fewest applications
     change; `movers` are those that would.
     """
 
     levels: Levels
-    anew: Levels
+    reclustered: Levels
     movers: tuple[str, ...]
 
     @property
     def cost(self) -> float:
         """Spread of the kept levels over that of the new ones, less 1."""
-        excess = self.levels.spread - self.anew.spread
+        excess = self.levels.spread - self.reclustered.spread
         if excess <= 1e-12 * self.levels.spread:
             return 0.0
-        return excess / self.anew.spread if self.anew.spread > 0 else inf
+        return excess / self.reclustered.spread if self.reclustered.spread > 0 else inf
 
 
 def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
@@ -112,14 +112,14 @@ def keep_levels(before: Levels, models: Mapping[str, Sensitivity], max_levels: i
     beyond = [number for name, number in old.items() if name in models and number > max_levels]
     if beyond:
         problem = f"level {max(beyond)} is in use, and {max_levels} are allowed"
-        raise InputError("levels", problem, "assign all applications anew")
+        raise InputError("levels", problem, "assign all applications again")
     numbers = np.array([old.get(name, 0) for name in members.names])
     for row in np.flatnonzero(numbers == 0).tolist():
         numbers[row] = _choose_level(members.points, numbers, row, max_levels)
     reclustered = _match_numbers(assign_levels(models, max_levels), before, max_levels)
     movers = sorted(name for name, n in reclustered.assignment.items() if old.get(name, n) != n)
     return KeptLevels(
-        levels=_build_levels(members, numbers), anew=reclustered, movers=tuple(movers)
+        levels=_build_levels(members, numbers), reclustered=reclustered, movers=tuple(movers)
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import grpc
 
 from weft.control.operators.forecast import evaluate_proposal
-from weft.control.operators.trial import Rates, Run, build_run, simulate_run
+from weft.control.operators.trial import Rates, TrialInput, build_trial_input, simulate_trials
 from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests
@@ -106,7 +106,7 @@ class Queries:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, caller: Caller, compute: Callable[[], T]) -> T:
-        """What comes of it; each caller has one question at a time."""
+        """Computes a reply in the thread of queries; each caller has one query at a time."""
         async with caller.queries.slots():
             if self._waiting >= MAX_WAITING:
                 problem = f"{MAX_WAITING} queries are waiting; retry later"
@@ -119,13 +119,13 @@ class Queries:
             finally:
                 self._waiting -= 1
 
-    async def simulate(self, *runs: Run | None) -> list[Rates]:
-        """What registrations get in each run; one caller's at a time."""
+    async def simulate(self, *trials: TrialInput | None) -> list[Rates]:
+        """The rate of each registration in each trial; one simulation at a time."""
         if self._simulating:
             raise Refused("RESOURCE_EXHAUSTED", "a simulation is already running; retry later")
         self._simulating = True
         try:
-            return await simulate_run(*runs)
+            return await simulate_trials(*trials)
         except InputError as error:
             raise Refused("FAILED_PRECONDITION", str(error)) from error
         finally:
@@ -278,10 +278,10 @@ class Calls:
             raise Refused(planned.code, str(planned))
         after, rates = planned.after, list[Rates]()
         if request.simulate:
-            runs = await self.queries.answer(
-                call.caller, lambda: (build_run(state), build_run(after))
+            trials = await self.queries.answer(
+                call.caller, lambda: (build_trial_input(state), build_trial_input(after))
             )
-            rates = await self.queries.simulate(*runs)
+            rates = await self.queries.simulate(*trials)
         return await self.queries.answer(call.caller, lambda: build_plan_reply(planned, *rates))
 
     async def _apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyReply:

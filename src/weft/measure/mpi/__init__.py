@@ -54,8 +54,8 @@ PAIRS: Mapping[str, tuple[Callable[..., Result], Callable[..., Counts]]] = {
     "paced": (two_sided.run_paced, two_sided.echo),
     "bandwidth": (windowed.stream, windowed.sink),
     "bidirectional": (windowed.duplex, windowed.duplex_back),
-    "rma": (windowed.complete, windowed.serve_window),
-    "rma-windowed": (windowed.run_window, windowed.serve_window),
+    "rma": (windowed.time_operations, windowed.offer_memory),
+    "rma-windowed": (windowed.run_operations, windowed.offer_memory),
 }
 
 

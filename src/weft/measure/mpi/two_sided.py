@@ -3,7 +3,7 @@
 Blocking Send and Recv on buffers made before. The first byte of a message tells the responder to
 go on or to end; the last message is not timed. Entry points: `ping_pong` and `run_paced` on the
 measuring rank, `echo` on the other. With peer MPI.PROC_NULL nothing is sent, and `ping_pong` times
-the calls alone: `weft.measure.mpi.python_cost_ns`. Units: ns from Python's clock, ps in histograms.
+the calls alone: `Ranks.python_cost_ns`. Units: ns from Python's clock, ps in histograms.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Windowed messages and one-sided operations over MPI.
+"""Windowed messages and one-sided operations over MPI, in Python.
 
-Persistent requests are started and waited for half a window at a time, so Python is paid once per
-half window. The receiver acknowledges each half before the sender uses it again: without that an
-eager send is "complete" as soon as it is copied, and the window would bound nothing. A window of
-one is synchronous: message, acknowledgement, message. Counts are rounded up to whole halves.
+Messages: persistent requests are started and waited for half a window at a time, so Python is paid
+once per half window. The receiver acknowledges each half before the sender uses it again: without
+that an eager send is "complete" as soon as it is copied, and the window would bound nothing. A
+window of one is synchronous: message, acknowledgement, message. Counts are rounded up to whole
+halves. The first byte of a half's messages says that the half after it is the last one; with a
+window of one, that it is itself the last. Entry points: `stream` and `duplex` on the measuring
+rank, `sink` and `duplex_back` on the other.
 
-Entry points: `stream` and `sink`, or `duplex` on both ranks. The first byte of a half's messages
-says that the half after it is the last one; with a window of one, that it is itself the last.
+One-sided operations act on memory that rank 1 offers (an MPI window, `_SharedMemory` here). Entry
+points: `time_operations` and `run_operations` on the measuring rank, `offer_memory` on the other.
 """
 
 from __future__ import annotations
@@ -198,40 +201,40 @@ PS_PER_NS = 1000
 DONE_TAG = 2
 
 
-def complete(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
+def time_operations(comm: MPI.Intracomm, peer: int, job: Job) -> LatencyResult:
     """One operation at a time, from the call to the end of its Flush."""
-    with _Window(comm, peer, job) as window:
+    with _SharedMemory(comm, peer, job) as memory:
         samples, done = Samples(keep=job.samples), 0
         cpu, start = CpuTime.start(), perf_counter_ns()
         while (remaining := count_remaining(job, done, start)) > 0:
             number = min(remaining, CHUNK)
-            times = window.run(number)
+            times = memory.run(number)
             samples.add_ps(np.array(times, np.int64) * PS_PER_NS)
             done += number
-        counts = window.counts(done, perf_counter_ns() - start, cpu)
+        counts = memory.counts(done, perf_counter_ns() - start, cpu)
     return LatencyResult(counts=counts, latency=samples.histogram, samples=samples.to_array())
 
 
-def run_window(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def run_operations(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """`window` operations, then one Flush, over and over; rounded up to whole windows."""
-    with _Window(comm, peer, job) as window:
+    with _SharedMemory(comm, peer, job) as memory:
         done = 0
         cpu, start = CpuTime.start(), perf_counter_ns()
         while count_remaining(job, done, start) > 0:
-            window.run_together(job.window)
+            memory.run_together(job.window)
             done += job.window
-        return window.counts(done, perf_counter_ns() - start, cpu)
+        return memory.counts(done, perf_counter_ns() - start, cpu)
 
 
-def serve_window(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
+def offer_memory(comm: MPI.Intracomm, peer: int, job: Job) -> Counts:
     """Offer the memory until the other rank is done; its final bytes are checked there."""
-    with _Window(comm, peer, job):
+    with _SharedMemory(comm, peer, job):
         comm.recv(source=peer, tag=DONE_TAG)
     return Counts()
 
 
-class _Window:
-    """The window of both ranks, and the operations that rank 0 does on rank 1's part of it."""
+class _SharedMemory:
+    """An MPI window on both ranks, and the operations of rank 0 on rank 1's part of it."""
 
     def __init__(self, comm: MPI.Intracomm, peer: int, job: Job) -> None:
         from mpi4py import MPI
@@ -244,7 +247,7 @@ class _Window:
         self._posts = [self._operation(slot) for slot in range(self._slots)]
         self._next = cycle(self._posts)
 
-    def __enter__(self) -> _Window:
+    def __enter__(self) -> _SharedMemory:
         self._comm.Barrier()
         self._window.Lock_all()
         return self

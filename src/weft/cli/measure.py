@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from weft.cli.progress import ProgressBar
-from weft.measure.plan.conduct import conduct
-from weft.measure.plan.plan import Program, load_plan
+from weft.measure.plan.plan import Plan, load_plan
+from weft.measure.plan.run_plan import run_plan
 from weft.measure.plan.step_record import format_steps
 from weft.records import Record, RecordWriter, check_output, to_line
 from weft.records.record_text import format_simulation
@@ -39,20 +39,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    program = load_plan(args.plan, args.repetitions)
+    plan = load_plan(args.plan, args.repetitions)
     if args.output:
         check_output(args.output)
     records: list[Record] = []
     try:
-        _run(program, args, records)
+        _run(plan, args, records)
     finally:  # a host that was lost, too, leaves what was measured before
         if not args.json:
             _show(records, args.flows)
-    missing = len(program.steps) - len(records)
+    missing = len(plan.steps) - len(records)
     cut_short = [record for record in records if record.ending]
     if cut_short or missing:
         print(
-            f"weft: interrupted with {len(records) - len(cut_short)} of {len(program.steps)} steps "
+            f"weft: interrupted with {len(records) - len(cut_short)} of {len(plan.steps)} steps "
             "done",
             file=sys.stderr,
         )
@@ -60,13 +60,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _run(program: Program, args: argparse.Namespace, records: list[Record]) -> None:
+def _run(plan: Plan, args: argparse.Namespace, records: list[Record]) -> None:
     """Adds each record as it comes, and stores it."""
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(ProgressBar(f"measure {Path(args.plan).stem}"))
         writer: RecordWriter | None = None
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
-        for record in conduct(program, args.cluster, bar.update):
+        for record in run_plan(plan, args.cluster, bar.update):
             if args.output and writer is None:
                 writer = stack.enter_context(RecordWriter(args.output))
             if writer:

@@ -3,7 +3,7 @@
 A plan is read whole and checked at every point of its sweep before anything is started. A step
 is one point and repetition: all its flows start together and run for the same time.
 
-Patterns, who sends to whom (`count` keeps the first so many sources, or hosts):
+Patterns, who sends to whom (`count` limits them to the first sources, or hosts):
 
 one-to-one    the i-th source to the i-th target
 many-to-one   every source to the one target
@@ -122,8 +122,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A plan's own point: the file with one set of swept values in it."""
+class PlanPoint:
+    """One point of the sweep: the file with one set of swept values in it."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -136,8 +136,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """Everything a plan's file asks for, checked."""
+class Plan:
+    """A whole plan, checked: its hosts and its steps."""
 
     name: str
     hosts: tuple[Host, ...]
@@ -147,28 +147,28 @@ class Program:
     digest: str
 
 
-def load_plan(path: str | Path, repetitions: int | None = None) -> Program:
-    """The steps of a plan's file; `repetitions` in the place of its own."""
+def load_plan(path: str | Path, repetitions: int | None = None) -> Plan:
+    """The plan in a file; `repetitions` replaces the file's own number."""
     changed = {} if repetitions is None else {"repetitions": repetitions}
     return plan_from(load_toml(path) | changed, where=str(path))
 
 
-def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:
-    """The steps of a plan in a nested dict of the same keys as the TOML file."""
+def plan_from(data: Mapping[str, Any], where: str = "plan") -> Plan:
+    """The plan in a nested dict of the same keys as the TOML file."""
     content = copy.deepcopy(dict(data))
     swept = _read_sweep(content.pop("sweep", {}), where)
-    plans = [(point, _read_plan(content, point, where)) for point in _combine(swept)]
-    _, first = plans[0]
+    points = [(values, _read_point(content, values, where)) for values in _combine(swept)]
+    _, first = points[0]
     steps = tuple(
         Step(
-            settings=point,
+            settings=values,
             repetition=repetition,
-            flows=plan.flows,
-            warmup_ns=plan.warmup_ns,
-            duration_ns=plan.duration_ns,
+            flows=point.flows,
+            warmup_ns=point.warmup_ns,
+            duration_ns=point.duration_ns,
         )
         for repetition in range(1, first.repetitions + 1)
-        for point, plan in plans
+        for values, point in points
     )
     if not any(step.flows for step in steps):
         raise InputError(f"{where}: traffic", "no step has a flow", "raise count")
@@ -176,7 +176,7 @@ def plan_from(data: Mapping[str, Any], where: str = "plan") -> Program:
         raise InputError(
             f"{where}: sweep", f"{len(steps)} steps", f"use {MAX_STEPS} or fewer in one plan"
         )
-    return Program(
+    return Plan(
         name=first.name,
         hosts=first.hosts,
         steps=steps,
@@ -212,14 +212,14 @@ def _combine(swept: Mapping[str, Sequence[Plain]]) -> list[dict[str, Plain]]:
     return [dict(zip(swept, values, strict=True)) for values in itertools.product(*swept.values())]
 
 
-def _read_plan(data: Mapping[str, Any], point: Mapping[str, Plain], where: str) -> Plan:
+def _read_point(data: Mapping[str, Any], values: Mapping[str, Plain], where: str) -> PlanPoint:
     changed = copy.deepcopy(dict(data))
-    for key, value in point.items():
+    for key, value in values.items():
         _override(changed, key, value, where)
     top = Table(changed, where)
     seed = top.integer("seed", 0, 2**63 - 1, 1)
     hosts = _read_hosts(top)
-    plan = Plan(
+    point = PlanPoint(
         name=top.text("name", "plan"),
         hosts=hosts,
         flows=_read_flows(list(top.tables("traffic")), hosts, seed, top.place("traffic")),
@@ -230,7 +230,7 @@ def _read_plan(data: Mapping[str, Any], point: Mapping[str, Plain], where: str) 
         coordinator=top.text("coordinator", None),
     )
     top.done()
-    return plan
+    return point
 
 
 def _override(data: dict[str, Any], key: str, value: Plain, where: str) -> None:

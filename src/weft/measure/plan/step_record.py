@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from weft import __version__
-from weft.measure.plan.plan import Generator, Program, Step
+from weft.measure.plan.plan import Generator, Plan, Step
 from weft.measure.tests.rperf import BIAS, RperfSettings
 from weft.records import (
     Distribution,
@@ -42,18 +42,14 @@ KERNEL_TAKES = (
 
 
 def build_step_record(
-    program: Program,
-    step: Step,
-    hosts: HostReports,
-    addresses: Mapping[str, str],
-    interrupted: bool,
+    plan: Plan, step: Step, hosts: HostReports, addresses: Mapping[str, str], interrupted: bool
 ) -> Record:
     """The record of one step."""
     flows = [report for host in hosts.values() for report in host["flows"]]
     return Record(
         kind="measurement",
-        name=program.name,
-        settings=_settings(program, step),
+        name=plan.name,
+        settings=_settings(plan, step),
         quantities=dict(_quantities(step, flows)) | dict(_start_quantities(hosts)),
         tables={
             "flows": [_flow_row(report) for report in flows],
@@ -62,13 +58,13 @@ def build_step_record(
         },
         notes=list(_notes(step, flows, interrupted)),
         provenance=Provenance(
-            weft_version=__version__, seed=program.seed, scenario_digest=program.digest
+            weft_version=__version__, seed=plan.seed, scenario_digest=plan.digest
         ),
     )
 
 
-def _settings(program: Program, step: Step) -> dict[str, Plain]:
-    repeated = any(other.repetition > 1 for other in program.steps)
+def _settings(plan: Plan, step: Step) -> dict[str, Plain]:
+    repeated = any(other.repetition > 1 for other in plan.steps)
     return dict(step.settings) | ({"repetition": step.repetition} if repeated else {})
 
 

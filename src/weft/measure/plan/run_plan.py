@@ -1,9 +1,10 @@
-"""A plan from start to end, on its coordinator and on its hosts.
+"""Runs a plan from start to end: the coordinator's side, and each host's side.
 
 The coordinator runs one step after the other, with a barrier before each; one record per step.
 Every host runs its part in its worker, as one call for the whole plan: it serves the flows that end
 there and sends those that start there, from a common start. When the coordinator is lost or orders
-a stop, loops end at once and the server with them. Entry points: `conduct`, `run_part`.
+a stop, loops end at once and the server with them. Entry points: `run_plan` (coordinator),
+`run_part` (host).
 Units: ns, ps, bits per second.
 """
 
@@ -41,7 +42,7 @@ from weft.measure.peer.endpoint_fields import (
     loop_spec,
     sink_channel,
 )
-from weft.measure.plan.plan import Flow, Generator, Host, Program, Step
+from weft.measure.plan.plan import Flow, Generator, Host, Plan, Step
 from weft.measure.plan.step_record import build_step_record
 from weft.measure.rig import loopback
 from weft.measure.settings.options import Settings, Windowed
@@ -59,24 +60,24 @@ HOST_END_S = 30.0  # for flows of other hosts that end here
 Progress = Callable[[float, str], None]
 
 
-def conduct(
-    program: Program, cluster: str | None = None, progress: Progress | None = None
+def run_plan(
+    plan: Plan, cluster: str | None = None, progress: Progress | None = None
 ) -> Iterator[Record]:
     """The record of each step as it ends; an interrupted step is the last, with what it has."""
-    with _open_fleet(program, cluster) as fleet:
-        hosts = [host.name for host in program.hosts]
-        address = program.coordinator or fleet.coordinator
+    with _open_fleet(plan, cluster) as fleet:
+        hosts = [host.name for host in plan.hosts]
+        address = plan.coordinator or fleet.coordinator
         with Coordinator(hosts, address) as coordinator:
-            calls = HostCalls(coordinator, fleet, _start(program, fleet, coordinator))
+            calls = HostCalls(coordinator, fleet, _start(plan, fleet, coordinator))
             try:
-                yield from _run_steps(program, fleet, calls, progress)
+                yield from _run_steps(plan, fleet, calls, progress)
             finally:
                 calls.close(CLOSE_S)
 
 
 @contextmanager
-def _open_fleet(program: Program, cluster: str | None) -> Iterator[Fleet]:
-    wanted = {host.name: host.address for host in program.hosts}
+def _open_fleet(plan: Plan, cluster: str | None) -> Iterator[Fleet]:
+    wanted = {host.name: host.address for host in plan.hosts}
     if cluster is None:
         with local_fleet(list(wanted)) as fleet:
             yield fleet
@@ -85,17 +86,17 @@ def _open_fleet(program: Program, cluster: str | None) -> Iterator[Fleet]:
             yield fleet
 
 
-def _start(program: Program, fleet: Fleet, coordinator: Coordinator) -> dict[str, Future[None]]:
+def _start(plan: Plan, fleet: Fleet, coordinator: Coordinator) -> dict[str, Future[None]]:
     token = secrets.token_hex(32)
-    targets = {flow.target for step in program.steps for flow in step.flows}
+    targets = {flow.target for step in plan.steps for flow in step.flows}
     futures = {}
-    for host in program.hosts:
+    for host in plan.hosts:
         part = Part(
             host=host.name,
             address=_find_address(host, fleet),
             token=token,
             serves=host.name in targets,
-            steps=tuple(_select_flows(step, host.name) for step in program.steps),
+            steps=tuple(_select_flows(step, host.name) for step in plan.steps),
         )
         invitation = coordinator.invitation(host.name)
         futures[host.name] = fleet.executors[host.name].submit(run_part, invitation, part)
@@ -111,10 +112,10 @@ def _select_flows(step: Step, host: str) -> Step:
 
 
 def _run_steps(
-    program: Program, fleet: Fleet, calls: HostCalls, progress: Progress | None
+    plan: Plan, fleet: Fleet, calls: HostCalls, progress: Progress | None
 ) -> Iterator[Record]:
     serving = calls.gather("serving", JOIN_S)
-    addresses = {host.name: _find_address(host, fleet) for host in program.hosts}
+    addresses = {host.name: _find_address(host, fleet) for host in plan.hosts}
     calls.coordinator.announce(
         "servers",
         {
@@ -123,11 +124,11 @@ def _run_steps(
             for port in [serving[name]["port"]]
         },
     )
-    for number, step in enumerate(program.steps):
+    for number, step in enumerate(plan.steps):
         if progress:
-            progress(number / len(program.steps), f"step {number + 1} of {len(program.steps)}")
+            progress(number / len(plan.steps), f"step {number + 1} of {len(plan.steps)}")
         reports, interrupted = _run_step(calls, number, step)
-        yield build_step_record(program, step, reports, addresses, interrupted)
+        yield build_step_record(plan, step, reports, addresses, interrupted)
         if interrupted:
             return
 

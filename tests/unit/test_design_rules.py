@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from weft.cli import parser
-from weft.cli.measurement import read_settings
+from weft.cli.tests import read_settings
 from weft.measure.measurement import plan_points
 from weft.measure.tests.catalog import TESTS
 from weft.tune.rules.advice import advice_rows, advice_table, advise

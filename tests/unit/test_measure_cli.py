@@ -150,7 +150,7 @@ def test_a_point_that_was_cut_short_is_replaced_when_it_has_run_to_its_end():
 
 
 def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
-    from weft.cli import measurement as command
+    from weft.cli import tests as command
 
     whole = command.run_point
 
@@ -166,7 +166,7 @@ def test_corrupted_messages_make_the_status_1(monkeypatch, capsys):
 
 
 def test_a_point_that_fails_leaves_those_before_it(monkeypatch, capsys):
-    from weft.cli import measurement as command
+    from weft.cli import tests as command
 
     whole = command.run_point
 

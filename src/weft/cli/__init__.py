@@ -53,7 +53,7 @@ def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
         if name in TESTS:
-            import_module("weft.cli.measurement").add(commands, name)
+            import_module("weft.cli.tests").add(commands, name)
         else:
             import_module(f"weft.cli.{name}").add(commands)
     return top

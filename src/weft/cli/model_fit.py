@@ -17,7 +17,7 @@ import numpy as np
 from weft.cli.model_answer import Answer, Column, emit, read_list, warn_of_misfit
 from weft.errors import InputError
 from weft.fabric import link_rate
-from weft.measure.settings.values import size, whole
+from weft.measure.settings.values import integer_reader, size_reader
 from weft.model import Fit, FloatArray, Range
 from weft.model.latency import doubling_load_MBps
 from weft.records.record_text import format_table
@@ -58,11 +58,15 @@ class _Input:
 
 
 INPUTS = {
-    "size_bytes": _Input("size", size(1), "SIZES", "message sizes, such as 64,4K or 64..4K*2"),
+    "size_bytes": _Input(
+        "size", size_reader(1), "SIZES", "message sizes, such as 64,4K or 64..4K*2"
+    ),
     "data_rate_gbps": _Input("rate", _gigabits, "RATES", "links, such as 4xFDR"),
-    "depth": _Input("depth", whole(1, 2**20), "NUMBERS", "messages outstanding per connection"),
-    "qps": _Input("qps", whole(1, 4096), "NUMBERS", "connections of each thread"),
-    "threads": _Input("threads", whole(1, 4096), "NUMBERS", "threads that post"),
+    "depth": _Input(
+        "depth", integer_reader(1, 2**20), "NUMBERS", "messages outstanding per connection"
+    ),
+    "qps": _Input("qps", integer_reader(1, 4096), "NUMBERS", "connections of each thread"),
+    "threads": _Input("threads", integer_reader(1, 4096), "NUMBERS", "threads that post"),
     "load_MBps": _Input("load", _megabytes, "RATES", "load, such as 8GB/s"),
 }
 OF_QUANTITY = {

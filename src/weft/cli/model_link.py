@@ -12,7 +12,13 @@ from weft.cli.model_fit import bandwidth_rows
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
-from weft.measure.settings.values import choice, per_second, size, time_ns, whole
+from weft.measure.settings.values import (
+    choice_reader,
+    integer_reader,
+    read_per_second,
+    read_time_ns,
+    size_reader,
+)
 from weft.model import Fit, FloatArray, link, outstanding
 from weft.model.link import OPERATIONS, TRANSPORTS, WIRES, Framing, answer_packet_bytes, on_wire
 from weft.model.outstanding import Pipe
@@ -78,8 +84,8 @@ def _framing(args: argparse.Namespace) -> Framing:
         transport=args.transport,
         operation=args.operation,
         wire=args.wire or usual,
-        mtu_bytes=int(read_value(args, "mtu", size(0))),
-        packets_per_ack=int(read_value(args, "packets-per-ack", whole(0, 2**20))),
+        mtu_bytes=int(read_value(args, "mtu", size_reader(0))),
+        packets_per_ack=int(read_value(args, "packets-per-ack", integer_reader(0, 2**20))),
     )
 
 
@@ -89,14 +95,16 @@ def _engines(args: argparse.Namespace) -> tuple[float, int]:
         if args.engines is not None:
             raise InputError("--engines", "has no meaning without --engine-rate", "give it too")
         return inf, 1
-    engines = 1 if args.engines is None else int(read_value(args, "engines", whole(1, 4096)))
-    return per_second(args.engine_rate, "--engine-rate") / 1e6, engines
+    engines = (
+        1 if args.engines is None else int(read_value(args, "engines", integer_reader(1, 4096)))
+    )
+    return read_per_second(args.engine_rate, "--engine-rate") / 1e6, engines
 
 
 def _goodput(args: argparse.Namespace) -> int:
     framing = _framing(args)
     rate = link_rate(args.rate, "--rate").data_bps / 1e9
-    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
+    sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
     cost = on_wire(sizes, framing)
     engine, engines = _engines(args)
     goodput = link.goodput_gbps(sizes, rate, framing, both_ways=args.both_ways)
@@ -166,8 +174,8 @@ def add_wait(command: argparse.ArgumentParser) -> None:
 
 
 def _wait(args: argparse.Namespace) -> int:
-    read_value(args, "order", choice(*sorted(FORMULAS)))
-    read_value(args, "system", choice(*system_names()))
+    read_value(args, "order", choice_reader(*sorted(FORMULAS)))
+    read_value(args, "system", choice_reader(*system_names()))
     hotspot = _hotspot(args)
     wait, formula = _wait_by_order(args, hotspot)
     idle = _idle_ns(args, hotspot)
@@ -195,33 +203,33 @@ def _wait(args: argparse.Namespace) -> int:
 
 def _hotspot(args: argparse.Namespace) -> Hotspot:
     values = system_values(args.system)
-    load = read_value(args, "size", size(1, FRAMING.mtu_bytes))
+    load = read_value(args, "size", size_reader(1, FRAMING.mtu_bytes))
 
     def of_system(option: str, section: str, key: str) -> float:
         text = getattr(args, option.replace("-", "_"))
         if text is not None:
-            return float(time_ns(text, f"--{option}"))
+            return float(read_time_ns(text, f"--{option}"))
         return parse_time(values[section][key]) / 1e3
 
     return Hotspot(
-        senders=np.array(read_list(args, "senders", whole(2, 10_000)), dtype=float),
-        buffer_bytes=size(1)(args.buffer or values["switch"]["buffer"], "--buffer"),
+        senders=np.array(read_list(args, "senders", integer_reader(2, 10_000)), dtype=float),
+        buffer_bytes=size_reader(1)(args.buffer or values["switch"]["buffer"], "--buffer"),
         packet_bytes=float(on_wire(load, FRAMING).data_bytes),
         rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
         switch_ns=of_system("switch-latency", "switch", "latency"),
-        flight_ns=float(read_value(args, "flight", time_ns)),
+        flight_ns=float(read_value(args, "flight", read_time_ns)),
         credit_delay_ns=of_system("credit-delay", "credits", "delay"),
         credit_interval_ns=of_system("credit-interval", "credits", "interval"),
-        window_packets=read_value(args, "window", whole(1, 2**20)) if args.window else inf,
+        window_packets=read_value(args, "window", integer_reader(1, 2**20)) if args.window else inf,
         ack_bytes=answer_packet_bytes("rc"),
     )
 
 
 def _wait_by_order(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
-    weight = read_value(args, "weight", whole(0, 255))
+    weight = read_value(args, "weight", integer_reader(0, 255))
     _check_options(args, weight)
     if args.below:
-        below = read_value(args, "below", whole(1, 10_000))
+        below = read_value(args, "below", integer_reader(1, 10_000))
         formula = FORMULAS["fcfs-age"] if args.order == "fcfs-age" else TWO_HOPS
         return two_hop_wait(hotspot, below, order=args.order), f"{formula}, M = {below}"
     if args.order == "own-lane":
@@ -232,7 +240,7 @@ def _wait_by_order(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, st
         return fcfs_wait(hotspot), FORMULAS[args.order]
     if args.think is None:
         return round_robin_wait(hotspot), FORMULAS[args.order]
-    loop = _idle_ns(args, hotspot) + read_value(args, "think", time_ns)
+    loop = _idle_ns(args, hotspot) + read_value(args, "think", read_time_ns)
     wait_ns = closed_loop_round_robin_ns(hotspot, _probe_bytes(args), loop)
     return Wait(low_ns=wait_ns, high_ns=wait_ns), FORMULAS[args.order]
 
@@ -251,7 +259,7 @@ def _check_options(args: argparse.Namespace, weight: int) -> None:
 
 
 def _probe_bytes(args: argparse.Namespace) -> float:
-    return float(on_wire(read_value(args, "probe-size", size(1, 4096)), FRAMING).data_bytes)
+    return float(on_wire(read_value(args, "probe-size", size_reader(1, 4096)), FRAMING).data_bytes)
 
 
 def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
@@ -291,7 +299,7 @@ def add_best_b(command: argparse.ArgumentParser) -> None:
 
 
 def _best_b(args: argparse.Namespace) -> int:
-    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
+    sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
     if args.records:
         return _by_records(args, sizes)
     if any(_is_given(args, name) for name in PIPE_OPTIONS):
@@ -317,9 +325,11 @@ def _pipe(args: argparse.Namespace) -> Pipe:
             raise InputError(f"--{name}", "is missing", "give --rate and --latency, or --records")
     return Pipe(
         line_rate_gbps=link_rate(args.rate, "--rate").data_bps / 1e9,
-        base_latency_us=read_value(args, "latency", time_ns) / 1e3,
-        message_us=read_value(args, "message-cost", time_ns) / 1e3 if args.message_cost else 0.0,
-        cache_bytes=read_value(args, "cache", size(1)) if args.cache else inf,
+        base_latency_us=read_value(args, "latency", read_time_ns) / 1e3,
+        message_us=read_value(args, "message-cost", read_time_ns) / 1e3
+        if args.message_cost
+        else 0.0,
+        cache_bytes=read_value(args, "cache", size_reader(1)) if args.cache else inf,
     )
 
 
@@ -389,12 +399,12 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
 def _signaling(args: argparse.Namespace) -> int:
     if args.sq_depth is None:
         raise InputError("--sq-depth", "is missing", "give the entries of the send queue")
-    sizes = np.array(read_list(args, "size", size(1)), dtype=float)
-    depth = read_value(args, "sq-depth", whole(1, 2**20))
+    sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
+    depth = read_value(args, "sq-depth", integer_reader(1, 2**20))
     if args.outstanding is None:
         messages = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
     else:
-        messages = np.full_like(sizes, read_value(args, "outstanding", whole(1, 2**20)))
+        messages = np.full_like(sizes, read_value(args, "outstanding", integer_reader(1, 2**20)))
     if args.needed is not None:
         return _by_completion(args, sizes, messages, depth)
     period = outstanding.equation_2(sizes, messages, depth, extrapolate=args.extrapolate)
@@ -412,7 +422,7 @@ def _signaling(args: argparse.Namespace) -> int:
 def _by_completion(
     args: argparse.Namespace, sizes: FloatArray, messages: FloatArray, depth: int
 ) -> int:
-    needed = read_value(args, "needed", whole(1, 2**20))
+    needed = read_value(args, "needed", integer_reader(1, 2**20))
     period = outstanding.signaling_period(messages, depth, needed=needed)
     answer = Answer(
         model="signaling",

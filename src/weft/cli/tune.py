@@ -12,13 +12,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from weft.cli.measurement import WITHOUT_PEER, add_settings, read_settings
 from weft.cli.progress import ProgressBar
+from weft.cli.tests import WITHOUT_PEER, add_settings, read_settings
 from weft.errors import InputError
 from weft.host.machine.examination import read_provenance_facts
 from weft.measure.peer.client import LOCAL, open_peer
 from weft.measure.settings.options import options_of
-from weft.measure.settings.values import time_ns, whole
+from weft.measure.settings.values import integer_reader, read_time_ns
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain, RecordWriter, check_output, describe_run, to_line, write_records
 from weft.sweep_grammar import expand_values
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         return _run_records(args)
     args.peer = _check_one_peer(args.targets)
     settings = read_settings(args, TESTS["bandwidth"])
-    seed = int(whole(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
+    seed = int(integer_reader(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
     budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
     prepared = prepare(
         settings,
@@ -108,7 +108,7 @@ def _seconds(text: str | None, where: str) -> float | None:
     try:
         seconds = float(text)
     except ValueError:
-        seconds = int(time_ns(text, where)) / 1e9
+        seconds = int(read_time_ns(text, where)) / 1e9
     if not (math.isfinite(seconds) and seconds > 0):
         raise InputError(where, f"{text!r} is no time to measure for", "write such as 20 or 500ms")
     return seconds

@@ -289,7 +289,7 @@ def _check_threads(channels: Sequence[ServedChannel]) -> list[InputError]:
 
 
 def endpoint_config(fields: Mapping[str, Any], *, server: bool) -> EndpointConfig:
-    """The core's configuration; unknown or wrong fields are told."""
+    """The core's configuration; raises an error for an unknown or wrong field."""
     problems: list[InputError] = []
     values = _read_values(fields, CONFIG, "endpoint", problems)
     if problems:
@@ -301,7 +301,8 @@ def endpoint_config(fields: Mapping[str, Any], *, server: bool) -> EndpointConfi
     return config
 
 
-def loop_spec(values: Mapping[str, Any]) -> LoopSpec:
+def build_loop_spec(values: Mapping[str, Any]) -> LoopSpec:
+    """The core's loop of these checked values."""
     loop = LoopSpec()
     for name, value in values.items():
         setattr(loop, name, value)

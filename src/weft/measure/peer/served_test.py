@@ -15,7 +15,7 @@ from typing import Any
 from weft import _core
 from weft.errors import InputError
 from weft.measure.observation import COUNTS
-from weft.measure.peer.channel_spec import ServedChannel, endpoint_config, loop_spec
+from weft.measure.peer.channel_spec import ServedChannel, build_loop_spec, endpoint_config
 from weft.measure.settings.values import server_cpu
 
 CONNECT_MS = 5000
@@ -69,24 +69,25 @@ class _Loop:
 def _run(
     channel: ServedChannel, endpoints: Sequence[_core.Endpoint], cpu: int, stop: _core.StopFlag
 ) -> dict[str, Any]:
-    loop, options = loop_spec({**channel.loop, "cpu": cpu}), channel.options
+    loop, options = build_loop_spec({**channel.loop, "cpu": cpu}), channel.options
     stream = {name: options[name] for name in ("window", "post_list", "signal_every", "rate")}
     match channel.role:
         case "echo":
-            return read_counts(_core.echo(endpoints[0], loop, stop))
+            return encode_counts(_core.echo(endpoints[0], loop, stop))
         case "sink":
-            return read_counts(_core.sink(endpoints, loop, stop))
+            return encode_counts(_core.sink(endpoints, loop, stop))
         case "duplex":
             sent, received = _core.duplex(endpoints, loop, stop, **stream)
-            return read_counts(received) | {"sender": read_counts(sent)}
+            return encode_counts(received) | {"sender": encode_counts(sent)}
         case "window":
-            return read_counts(_core.serve_window(endpoints, loop, stop))
+            return encode_counts(_core.serve_window(endpoints, loop, stop))
         case _:
             bulk = {name: options[name] for name in ("outstanding", "signal_every", "remote_slots")}
-            return read_counts(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
+            return encode_counts(_core.transfer_receive(endpoints[0], loop, stop, **bulk))
 
 
-def read_counts(counts: _core.Counts) -> dict[str, Any]:
+def encode_counts(counts: _core.Counts) -> dict[str, Any]:
+    """Counts as the fields of a message; `weft.measure.observation.read_counts` reads them."""
     return {name: getattr(counts, name) for name in _COUNTS}
 
 
@@ -103,7 +104,7 @@ class ServedTest:
         self._cpus = self._choose_cpus()
         for channel in self._channels:
             try:
-                loop_spec(channel.loop)
+                build_loop_spec(channel.loop)
                 config = endpoint_config(channel.config, server=True)
                 self._endpoints.append(_core.Endpoint.open(config))
             except InputError as error:

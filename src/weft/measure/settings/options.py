@@ -102,78 +102,92 @@ class Settings:
     over: str = option(
         "tcp",
         "over",
-        values.text,
+        values.read_text,
         "transport: tcp, udp, ofi:PROVIDER, verbs[:DEVICE], delay, mpi (see weft doctor)",
         "TRANSPORT",
     )
     endpoint: str = option(
         "",
         "endpoint",
-        values.choice("rc", "uc", "ud", "srd", "rdm", "msg", "dgram"),
+        values.choice_reader("rc", "uc", "ud", "srd", "rdm", "msg", "dgram"),
         "kind of endpoint: rc, uc, ud, srd (verbs), rdm, msg, dgram (ofi); rc, ud (delay)",
         "KIND",
         only=("verbs", "ofi", "delay"),
         config="endpoint",
     )
-    size_bytes: int = option(64, "size", values.size(), "bytes of each message", "SIZE")
+    size_bytes: int = option(64, "size", values.size_reader(), "bytes of each message", "SIZE")
     count: int | None = option(
-        None, "count", values.whole(1, 10**12), "timed messages of each connection"
+        None, "count", values.integer_reader(1, 10**12), "timed messages of each connection"
     )
     duration_ns: int | None = option(
-        None, "duration", values.time_ns, "time to measure for, instead of a count", "TIME"
+        None, "duration", values.read_time_ns, "time to measure for, instead of a count", "TIME"
     )
     warmup: int | None = option(
         None,
         "warmup",
-        values.whole(0, 10**9),
+        values.integer_reader(0, 10**9),
         "messages before the timed ones (default: 1000, at most 64 MiB)",
     )
-    validate: bool = option(False, "validate", values.flag, "fill each message and check it")
+    validate: bool = option(False, "validate", values.read_flag, "fill each message and check it")
     wait: str = option(
         "spin",
         "wait",
-        values.choice("spin", "block"),
+        values.choice_reader("spin", "block"),
         "poll for completions, or sleep until an event",
         "spin|block",
     )
     cpu: int = option(
         ANYWHERE,
         "cpu",
-        values.processor,
+        values.read_processor,
         "processor of the first timed loop, or auto: a core each, near the device",
         "N|auto",
     )
     pages: str = option(
         "auto",
         "pages",
-        values.choice("auto", "2M", "thp", "4K"),
+        values.choice_reader("auto", "2M", "thp", "4K"),
         "pages of the buffers: auto, 2M, thp or 4K",
         "PAGES",
         config="pages",
     )
-    numa: int = option(-1, "numa", values.whole(-1, 1023), "NUMA node of the buffers")
-    samples: int = option(0, "samples", values.whole(0, 10**8), "raw samples to keep")
-    address: str = option("", "address", values.text, "local address to use", "ADDRESS")
+    numa: int = option(-1, "numa", values.integer_reader(-1, 1023), "NUMA node of the buffers")
+    samples: int = option(0, "samples", values.integer_reader(0, 10**8), "raw samples to keep")
+    address: str = option("", "address", values.read_text, "local address to use", "ADDRESS")
     peer_device: str = option(
-        "", "peer-device", values.text, "the peer's device, where it is not ours", "DEVICE", VERBS
+        "",
+        "peer-device",
+        values.read_text,
+        "the peer's device, where it is not ours",
+        "DEVICE",
+        VERBS,
     )
     dscp: int = option(
-        0, "dscp", values.whole(0, 63), "differentiated services code point", only=(*SOCKETS, *OFI)
+        0,
+        "dscp",
+        values.integer_reader(0, 63),
+        "differentiated services code point",
+        only=(*SOCKETS, *OFI),
     )
     traffic_class: int = option(
         0,
         "traffic-class",
-        values.whole(0, 255),
+        values.integer_reader(0, 255),
         "traffic class (the whole TOS byte)",
         only=(*VERBS, *SOCKETS, *OFI),
     )
     priority: int = option(
-        -1, "priority", values.whole(-1, 15), "SO_PRIORITY", only=SOCKETS, config="priority"
+        -1,
+        "priority",
+        values.integer_reader(-1, 15),
+        "SO_PRIORITY",
+        only=SOCKETS,
+        config="priority",
     )
     nagle: bool = option(
         False,
         "nagle",
-        values.flag,
+        values.read_flag,
         "small messages may wait to leave together",
         only=("tcp",),
         config="nagle",
@@ -181,7 +195,7 @@ class Settings:
     congestion: str = option(
         "",
         "congestion",
-        values.text,
+        values.read_text,
         "congestion control, such as cubic",
         "NAME",
         ("tcp",),
@@ -190,32 +204,32 @@ class Settings:
     busy_poll_us: int = option(
         0,
         "busy-poll",
-        values.whole(0, 10**6),
+        values.integer_reader(0, 10**6),
         "SO_BUSY_POLL, us",
         only=SOCKETS,
         config="busy_poll_us",
     )
     service_level: int = option(
-        0, "sl", values.whole(0, 15), "service level", only=VERBS, config="service_level"
+        0, "sl", values.integer_reader(0, 15), "service level", only=VERBS, config="service_level"
     )
     gid_index: int = option(
         -1,
         "gid-index",
-        values.whole(-1, 255),
+        values.integer_reader(-1, 255),
         "entry of the GID table",
         only=VERBS,
         config="gid_index",
     )
     port: int = option(
-        1, "port", values.whole(1, 255), "port of the device", only=VERBS, config="port"
+        1, "port", values.integer_reader(1, 255), "port of the device", only=VERBS, config="port"
     )
     path_mtu_bytes: int = option(
-        0, "mtu", values.size(256, 4096), "path MTU", "SIZE", VERBS, config="path_mtu"
+        0, "mtu", values.size_reader(256, 4096), "path MTU", "SIZE", VERBS, config="path_mtu"
     )
     inline_bytes: int = option(
         0,
         "inline",
-        values.size(0, 2**16),
+        values.size_reader(0, 2**16),
         "largest message sent inline (verbs) or injected (ofi)",
         "SIZE",
         ("verbs", "ofi"),
@@ -224,55 +238,60 @@ class Settings:
     offset_bytes: int = option(
         0,
         "offset",
-        values.size(0, 2**20),
+        values.size_reader(0, 2**20),
         "of each message from its page-aligned slot",
         "SIZE",
         config="offset",
     )
     loss_timeout_ns: int = option(
-        10**9, "loss-timeout", values.time_ns, "after which a datagram counts as lost", "TIME"
+        10**9, "loss-timeout", values.read_time_ns, "after which a datagram counts as lost", "TIME"
     )
-    seed: int = option(1, "seed", values.whole(0, 2**63 - 1), "of contents and arrivals")
+    seed: int = option(1, "seed", values.integer_reader(0, 2**63 - 1), "of contents and arrivals")
     delay_wire: str = option(
         "10 us",
         "delay.wire",
-        values.text,
+        values.read_text,
         "one way, such as 10us, uniform(5us,15us), exponential(10us), lognormal(10us,0.5)",
         "TIME",
         DELAY,
     )
     delay_loopback: str = option(
-        "0 ns", "delay.loopback", values.text, "the adapter's loopback", "TIME", DELAY
+        "0 ns", "delay.loopback", values.read_text, "the adapter's loopback", "TIME", DELAY
     )
     delay_host_post: str = option(
-        "0 ns", "delay.host-post", values.text, "post to adapter", "TIME", DELAY
+        "0 ns", "delay.host-post", values.read_text, "post to adapter", "TIME", DELAY
     )
     delay_host_complete: str = option(
-        "0 ns", "delay.host-complete", values.text, "adapter to completion", "TIME", DELAY
+        "0 ns", "delay.host-complete", values.read_text, "adapter to completion", "TIME", DELAY
     )
     delay_remote_host: str = option(
-        "0 ns", "delay.remote-host", values.text, "the peer's program", "TIME", DELAY
+        "0 ns", "delay.remote-host", values.read_text, "the peer's program", "TIME", DELAY
     )
     delay_remote_memory: str = option(
-        "0 ns", "delay.remote-memory", values.text, "the peer's memory", "TIME", DELAY
+        "0 ns", "delay.remote-memory", values.read_text, "the peer's memory", "TIME", DELAY
     )
     delay_adapter_ns: int = option(
-        0, "delay.adapter", values.time_ns, "of the adapter per message sent", "TIME", DELAY
+        0, "delay.adapter", values.read_time_ns, "of the adapter per message sent", "TIME", DELAY
     )
     delay_receive_ns: int = option(
-        0, "delay.receive", values.time_ns, "of an adapter per message received", "TIME", DELAY
+        0, "delay.receive", values.read_time_ns, "of an adapter per message received", "TIME", DELAY
     )
     delay_rate_gbps: float = option(
-        0.0, "delay.rate", values.gigabits, "of the adapter; 0: unlimited", "RATE", DELAY
+        0.0, "delay.rate", values.read_gigabits, "of the adapter; 0: unlimited", "RATE", DELAY
     )
     delay_loss: float = option(
-        0.0, "delay.loss", values.share, "share lost (--endpoint ud)", "P", DELAY
+        0.0, "delay.loss", values.read_share, "share lost (--endpoint ud)", "P", DELAY
     )
     delay_stall_every_ns: int = option(
-        0, "delay.stall-every", values.time_ns, "how often the wire stands still", "TIME", DELAY
+        0,
+        "delay.stall-every",
+        values.read_time_ns,
+        "how often the wire stands still",
+        "TIME",
+        DELAY,
     )
     delay_stall_ns: int = option(
-        0, "delay.stall", values.time_ns, "and for how long", "TIME", DELAY
+        0, "delay.stall", values.read_time_ns, "and for how long", "TIME", DELAY
     )
 
     @property
@@ -301,17 +320,23 @@ class Windowed(Settings):
     depth: int = option(
         64,
         "depth",
-        values.whole(1, 65536),
+        values.integer_reader(1, 65536),
         "messages outstanding on each connection; 1: synchronous",
     )
-    qps: int = option(1, "qps", values.whole(1, 4096), "connections (queue pairs) of each thread")
-    threads: int = option(1, "threads", values.whole(1, 1024), "threads, each with its connections")
-    rate: float | None = option(
-        None, "rate", values.per_second, "at most this many messages per second in all"
+    qps: int = option(
+        1, "qps", values.integer_reader(1, 4096), "connections (queue pairs) of each thread"
     )
-    post_list: int = option(1, "post-list", values.whole(1, 65536), "messages posted at once")
+    threads: int = option(
+        1, "threads", values.integer_reader(1, 1024), "threads, each with its connections"
+    )
+    rate: float | None = option(
+        None, "rate", values.read_per_second, "at most this many messages per second in all"
+    )
+    post_list: int = option(
+        1, "post-list", values.integer_reader(1, 65536), "messages posted at once"
+    )
     signal_every: int = option(
-        1, "signal-every", values.whole(1, 65536), "messages for each completion"
+        1, "signal-every", values.integer_reader(1, 65536), "messages for each completion"
     )
 
 

@@ -3,7 +3,10 @@
 A reader takes a value as written and its place, and returns it in the setting's unit or raises an
 InputError. Sizes may end in K, M, G (powers of 1024, as the classic tools count) or in a
 unit (KiB, kB); times need a unit; rates per second may end in k, M, G (powers of 1000).
-Units: bytes, nanoseconds, 1/s.
+`read_…` functions are readers; `…_reader` functions return one with given limits. `client_cpu` and
+`server_cpu` turn the setting `cpu` into the processor of a loop.
+Entry points: `size_reader`, `integer_reader`, `choice_reader`, `read_time_ns`, `read_per_second`,
+`client_cpu`, `server_cpu`. Units: bytes, nanoseconds, 1/s.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ MAX_SIZE = 2**31
 MAX_NS = 10**15  # eleven days
 
 
-def size(low: int = 1, high: int = MAX_SIZE) -> Reader:
+def size_reader(low: int = 1, high: int = MAX_SIZE) -> Reader:
     """Bytes: 64, "64 B", "4K", "4 KiB"."""
 
     def read(value: object, where: str) -> int:
@@ -32,14 +35,14 @@ def size(low: int = 1, high: int = MAX_SIZE) -> Reader:
     return read
 
 
-def time_ns(value: object, where: str) -> int:
+def read_time_ns(value: object, where: str) -> int:
     """Nanoseconds of "1.5 us"; a bare number is refused, as nobody can tell its unit."""
     remedy = "write a number and a unit: ns, us, ms or s"
     nanoseconds = round(parse_quantity(value, TIME_PS, "time", where, remedy) / 1000)
     return _check_range(nanoseconds, 0, MAX_NS, where, value, " ns")
 
 
-def per_second(value: object, where: str) -> float:
+def read_per_second(value: object, where: str) -> float:
     """Messages per second: 1000, "20k", "1.5M"."""
     remedy = "write messages per second, such as 1000 or 20k"
     rate = parse_quantity(value, _RATES, "rate", where, remedy)
@@ -48,14 +51,14 @@ def per_second(value: object, where: str) -> float:
     return rate
 
 
-def gigabits(value: object, where: str) -> float:
+def read_gigabits(value: object, where: str) -> float:
     """Gb/s of "56 Gb/s"; 0 is no limit."""
     if value == 0 or value == "0":
         return 0.0
     return parse_rate(value, where) / 1e9
 
 
-def whole(low: int, high: int) -> Reader:
+def integer_reader(low: int, high: int) -> Reader:
     """An integer between two bounds."""
 
     def read(value: object, where: str) -> int:
@@ -73,13 +76,13 @@ def whole(low: int, high: int) -> Reader:
     return read
 
 
-def processor(value: object, where: str) -> int:
+def read_processor(value: object, where: str) -> int:
     """A CPU's number, -1 for any, or "auto"."""
     if value in ("auto", AUTO):
         return AUTO
     if isinstance(value, str) and not value.strip().lstrip("-").isdigit():
         raise InputError(where, f"{value!r} is not a processor", "use its number, or auto")
-    return int(whole(ANYWHERE, 4095)(value, where))
+    return int(integer_reader(ANYWHERE, 4095)(value, where))
 
 
 def _parse_count(value: object) -> int | None:
@@ -91,7 +94,7 @@ def _parse_count(value: object) -> int | None:
     return round(count) if count == round(count) else None
 
 
-def share(value: object, where: str) -> float:
+def read_share(value: object, where: str) -> float:
     """A number from 0 to 1."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
@@ -102,7 +105,7 @@ def share(value: object, where: str) -> float:
     return number
 
 
-def choice(*names: str) -> Reader:
+def choice_reader(*names: str) -> Reader:
     """One of a few words."""
 
     def read(value: object, where: str) -> str:
@@ -113,14 +116,14 @@ def choice(*names: str) -> Reader:
     return read
 
 
-def text(value: object, where: str) -> str:
+def read_text(value: object, where: str) -> str:
     """Any text that is not empty."""
     if not isinstance(value, str) or not value.strip():
         raise InputError(where, f"{value!r} is not a text", "write a name")
     return value.strip()
 
 
-def flag(value: object, where: str) -> bool:
+def read_flag(value: object, where: str) -> bool:
     """True or false."""
     words = {"true": True, "yes": True, "false": False, "no": False}
     if isinstance(value, bool):
@@ -144,7 +147,7 @@ ANYWHERE, AUTO = -1, -2
 def client_cpu(cpu: int, number: int, transport: str, device: str) -> int:
     """The processor of our number-th loop."""
     if cpu == AUTO:
-        return _order(number, transport, device)[number]
+        return _rank_cpus(number, transport, device)[number]
     return cpu + number if cpu >= 0 else ANYWHERE
 
 
@@ -155,11 +158,11 @@ def server_cpu(
     cpu: int = loop["cpu"]
     if cpu != AUTO:
         return cpu
-    order = _order(number, config["transport"], config["device"])
+    order = _rank_cpus(number, config["transport"], config["device"])
     return order[-1 - number] if same_host else order[number]
 
 
-def _order(number: int, transport: str, device: str) -> tuple[int, ...]:
+def _rank_cpus(number: int, transport: str, device: str) -> tuple[int, ...]:
     near = device if transport == "verbs" and device else None
     order = pick_cpus(len(os.sched_getaffinity(0)), near).cpus
     if number >= len(order):

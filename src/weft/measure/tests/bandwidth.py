@@ -22,7 +22,7 @@ from weft.measure.tests.streams import (
     count_posted,
     duplex_loops,
     observe_streams,
-    one_way,
+    run_one_way,
     run_streams_mpi,
     stream_channels,
 )
@@ -33,16 +33,16 @@ class BandwidthSettings(Streamed):
     """A stream of messages, or one each way."""
 
     size_bytes: int = other_default(Windowed, "size_bytes", 32768)
-    bidirectional: bool = option(False, "bidirectional", values.flag, "both ways at once")
+    bidirectional: bool = option(False, "bidirectional", values.read_flag, "both ways at once")
 
 
 def run(rig: Rig, settings: BandwidthSettings) -> Observation:
     """Streams on every thread until their count or duration."""
-    return both_ways(rig, settings) if settings.bidirectional else one_way(rig, settings)
+    return run_both_ways(rig, settings) if settings.bidirectional else run_one_way(rig, settings)
 
 
-def both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
-    """As `one_way`, and the peer sends as much as it can at the same time."""
+def run_both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
+    """As `run_one_way`, and the peer sends as much as it can at the same time."""
     count, duration_ns = settings.until()
     with rig.connect(stream_channels(settings, "duplex", settings.op)) as ends:
         loops = duplex_loops(

@@ -28,7 +28,7 @@ class LatencySettings(Settings):
     op: str = option(
         "send",
         "op",
-        values.choice("send", "tagged", "inject", "write-imm"),
+        values.choice_reader("send", "tagged", "inject", "write-imm"),
         "send; tagged or inject (ofi); write-imm (verbs)",
         "OP",
     )

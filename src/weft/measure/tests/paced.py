@@ -27,24 +27,24 @@ from weft.records import Scalar, Series
 class PacedSettings(Settings):
     """Messages at given times, whatever the answers do."""
 
-    rate: float = option(1000.0, "rate", values.per_second, "messages per second")
+    rate: float = option(1000.0, "rate", values.read_per_second, "messages per second")
     arrivals: str = option(
         "fixed",
         "arrivals",
-        values.choice("fixed", "poisson"),
+        values.choice_reader("fixed", "poisson"),
         "intervals: all the same, or exponential",
         "fixed|poisson",
     )
     window: int = option(
         64,
         "window",
-        values.whole(1, 65536),
+        values.integer_reader(1, 65536),
         "unanswered messages allowed; beyond that sends are late",
     )
     op: str = option(
         "send",
         "op",
-        values.choice("send", "tagged", "inject", "write-imm"),
+        values.choice_reader("send", "tagged", "inject", "write-imm"),
         "send; tagged or inject (ofi); write-imm (verbs)",
         "OP",
     )

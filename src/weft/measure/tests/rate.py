@@ -9,7 +9,7 @@ from __future__ import annotations
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress
-from weft.measure.tests.streams import Streamed, check_streams, one_way, run_streams_mpi
+from weft.measure.tests.streams import Streamed, check_streams, run_one_way, run_streams_mpi
 
 RATE = Test(
     name="rate",
@@ -17,7 +17,7 @@ RATE = Test(
     description="Streams of small messages: --depth outstanding on each of --qps connections of "
     "each of --threads threads, --post-list posted at once.",
     settings=Streamed,
-    run=one_way,
+    run=run_one_way,
     run_mpi=run_streams_mpi,
     check=check_streams,
     op=lambda settings: settings.op,

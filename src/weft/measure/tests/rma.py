@@ -44,7 +44,7 @@ class RmaSettings(Windowed):
     op: str = option(
         "write",
         "op",
-        values.choice("read", "write", *ATOMICS),
+        values.choice_reader("read", "write", *ATOMICS),
         "read, write, fetch-add or compare-swap",
         "OP",
     )

@@ -48,7 +48,7 @@ class RperfSettings(Settings):
     order: str = option(
         "wire-first",
         "order",
-        values.choice(*BIAS),
+        values.choice_reader(*BIAS),
         "of the pair: wire-first (as in the paper), loopback-first or alternating",
         "ORDER",
     )

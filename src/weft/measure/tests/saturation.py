@@ -52,8 +52,10 @@ class SaturationSettings(Streamed):
     """The background's messages; the probe has a size of its own."""
 
     size_bytes: int = other_default(Windowed, "size_bytes", 4096)
-    probe_bytes: int = option(64, "probe-size", values.size(), "bytes of the probe", "SIZE")
-    steps: int = option(10, "steps", values.whole(1, 1000), "loads from none to the maximum")
+    probe_bytes: int = option(64, "probe-size", values.size_reader(), "bytes of the probe", "SIZE")
+    steps: int = option(
+        10, "steps", values.integer_reader(1, 1000), "loads from none to the maximum"
+    )
 
 
 def check(settings: SaturationSettings) -> None:

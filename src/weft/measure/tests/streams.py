@@ -1,7 +1,7 @@
 """Streams over several threads and connections: what bandwidth, rate and saturation share.
 
 Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. Entry points:
-`one_way`, `stream_channels`, `stream_loops`, `observe_streams`.
+`run_one_way`, `stream_channels`, `stream_loops`, `observe_streams`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Streamed(Windowed):
     op: str = option(
         "send",
         "op",
-        values.choice("send", "tagged", "inject", "write-imm"),
+        values.choice_reader("send", "tagged", "inject", "write-imm"),
         "send; tagged or inject (ofi); write-imm (verbs)",
         "OP",
     )
 
 
-def one_way(rig: Rig, settings: Streamed) -> Observation:
+def run_one_way(rig: Rig, settings: Streamed) -> Observation:
     """Streams on every thread until their count or duration."""
     count, duration_ns = settings.until()
     with rig.connect(stream_channels(settings, "sink", settings.op)) as ends:
@@ -101,7 +101,7 @@ def stream_channels(
 ) -> list[ChannelSpec]:
     """The connections of every thread; role is "sink", "duplex" or "window"."""
     config = _fields(settings, role)
-    # A peer that sends too ends by itself; the others end when we tell them.
+    # A peer that sends too ends by itself; the others end on our request.
     count, duration_ns = settings.until()
     peer_count = count if role == "duplex" else 0
     loop = loop_fields(settings, op=op, count=peer_count, duration_ns=duration_ns)

@@ -39,20 +39,28 @@ class TransferSettings(Settings):
     """A number of bytes, in messages."""
 
     size_bytes: int = other_default(Settings, "size_bytes", 2**19)
-    total_bytes: int = option(2**28, "total", values.size(1, 2**50), "bytes to transfer", "SIZE")
+    total_bytes: int = option(
+        2**28, "total", values.size_reader(1, 2**50), "bytes to transfer", "SIZE"
+    )
     outstanding: int = option(
-        8, "outstanding", values.whole(1, 65536), "B: messages sent and not yet acknowledged"
+        8,
+        "outstanding",
+        values.integer_reader(1, 65536),
+        "B: messages sent and not yet acknowledged",
     )
     signal_every: int = option(
-        1, "signal-every", values.whole(1, 65536), "S: messages for each completion"
+        1, "signal-every", values.integer_reader(1, 65536), "S: messages for each completion"
     )
     one_buffer: bool = option(
-        False, "one-buffer", values.flag, "all messages from one buffer, as if always in the cache"
+        False,
+        "one-buffer",
+        values.read_flag,
+        "all messages from one buffer, as if always in the cache",
     )
     op: str = option(
         "",
         "op",
-        values.choice("write-imm", "send"),
+        values.choice_reader("write-imm", "send"),
         "write-imm, or send (default: write-imm where the transport has it)",
         "OP",
     )

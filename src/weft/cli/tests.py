@@ -1,7 +1,7 @@
 """`weft latency`, `rperf`, `bandwidth`, `rate`, `paced`, `saturation`, `rma`, `transfer`.
 
-One command per test of `weft.measure.tests.catalog`: options come from its settings, so a setting
-that is declared there is here, in sweeps and in Python alike.
+One command per test of `weft.measure.tests.catalog`. Its options are the test's settings: a setting
+that is declared there is an option here, a key of sweeps and an argument in Python.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.measure import mpi
 from weft.measure.measurement import Point, Test, identify, is_complete, plan_points, run_point
 from weft.measure.peer.client import LOCAL, Peer, open_peer
 from weft.measure.settings.options import Option, Settings, options_of
-from weft.measure.settings.values import flag, whole
+from weft.measure.settings.values import integer_reader, read_flag
 from weft.measure.tests.catalog import TESTS
 from weft.records import Record, Scalar, describe_run, note_ending, to_line
 from weft.records.campaign import Campaign, run_campaign
@@ -109,7 +109,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) ->
     only = f" ({', '.join(option.only)})" if option.only else ""
     default_text = f" [{default}]" if default else ""
     help_text = f"{option.help}{only}{default_text}".replace("%", "%%")
-    if option.read is flag:
+    if option.read is read_flag:
         group.add_argument(f"--{option.name}", action="store_true", default=None, help=help_text)
     else:
         group.add_argument(f"--{option.name}", metavar=option.metavar, help=help_text)
@@ -117,7 +117,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Option, default: str) ->
 
 def run(args: argparse.Namespace) -> int:
     test = TESTS[args.test]
-    repeat = int(whole(1, MAX_REPETITIONS)(args.repeat, "--repeat"))
+    repeat = int(integer_reader(1, MAX_REPETITIONS)(args.repeat, "--repeat"))
     points = plan_points(test, read_settings(args, test), args.sweep, repeat, args.peer)
     _check_peer(args.peer, points)
     with contextlib.ExitStack() as stack:

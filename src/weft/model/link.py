@@ -295,7 +295,7 @@ def _udp(size: FloatArray, around: Wire, mtu_bytes: int) -> OnWire:
 
 
 def _tcp(size: FloatArray, around: Wire, framing: Framing) -> OnWire:
-    """Full segments; an ACK for every second one, as RFC 1122 asks, unless told otherwise."""
+    """Full segments; an ACK for every second one, as RFC 1122 asks, or as the framing says."""
     segments = size / (framing.mtu_bytes - IPV4 - TCP - TCP_TIMESTAMPS)
     per_segment, cost = _carry_packet(np.float64(framing.mtu_bytes), around)
     ack = answer_packet_bytes(framing.transport, wire=framing.wire)

@@ -122,7 +122,7 @@ def draw_picture(name: str, draw: Callable[[Axes], None], caption: str) -> Marku
 
 
 def pick_evenly(items: Mapping[str, Value], limit: int) -> dict[str, Value]:
-    """At most `most` items, evenly spread from the first to the last."""
+    """At most `limit` items, evenly spread from the first to the last."""
     keys = list(items)
     if len(keys) <= limit:
         return dict(items)

@@ -2,7 +2,8 @@
 
 `save` reads the root discipline of an end; `restore` restores it byte for byte. `save` refuses a
 discipline that could not be restored. This module is about what an interface sends;
-`weft.host.net.caps` is about what it receives. Units: bits per second, bytes.
+`weft.host.net.ingress` is about what it receives. Entry points: `save`, `set_bucket`, `restore`,
+`LinkEnd`, `SavedEnd`. Units: bits per second, bytes.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def _enough(levels: Sequence[float], speeds: Sequence[float]) -> int:
 
 
 def _crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
-    """Where y first reaches `wanted`, between points on log-log axes; the first point if there."""
+    """Where y first reaches `target`, between points on log-log axes; the first point if there."""
     if y[0] >= target:
         return x[0]
     place = next(n for n, value in enumerate(y) if value >= target)

@@ -298,7 +298,7 @@ def test_a_controller_that_dies_takes_no_level_away_and_is_told_when_it_is_back(
 def test_a_controller_that_does_not_answer_is_left_and_found_again(
     app: App, controller: GrpcController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "ANSWER_S", 0.2)
+    monkeypatch.setattr(worker_module, "ACK_TIMEOUT_S", 0.2)
     controller.is_silent = True
     with told() as warned:
         made = app.declare("a", "b")

@@ -37,7 +37,8 @@ from weft.control.service import weft_pb2 as pb  # noqa: E402
 from weft.control.service.json_socket import read_frame  # noqa: E402
 from weft.control.service.refusals import Refused  # noqa: E402
 from weft.control.service.replies import explain_application, explain_port  # noqa: E402
-from weft.control.state.events import Connect, FabricChanged, Key, Refusal, Register  # noqa: E402
+from weft.control.state.events import Connect, FabricChanged, Refusal, Register  # noqa: E402
+from weft.control.state.request_key import Key  # noqa: E402
 from weft.errors import InputError  # noqa: E402
 from weft.fabric import read_toml  # noqa: E402
 

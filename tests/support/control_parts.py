@@ -12,11 +12,11 @@ from weft.control.state.events import (
     Connect,
     Event,
     FabricChanged,
-    Key,
     Register,
     Registered,
 )
 from weft.control.state.policy_settings import Settings
+from weft.control.state.request_key import Key
 from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.control.store.sqlite_store import StoredState

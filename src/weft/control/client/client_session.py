@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from weft.control.state.events import Key
+from weft.control.state.request_key import Key
 from weft.errors import WeftError
 
 MAX_EVENTS = 250  # of a batch

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.control.client.client_session import TRY_AGAIN, Ack, Connect, Event, Registration, Renew
-from weft.control.state.events import Key
+from weft.control.state.request_key import Key
 from weft.errors import InputError, WeftError
 
 DEFAULT_CONTROLLER = "127.0.0.1:9339"

@@ -15,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.control.policy.plan import PortPlan
-from weft.control.state.events import Apply, Key, Proposal, Refusal
+from weft.control.state.events import Apply, Proposal, Refusal
+from weft.control.state.request_key import Key
 from weft.control.state.state import State
 from weft.control.state.step import run_batch
 from weft.sensitivity.model import Sensitivity

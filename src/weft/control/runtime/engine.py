@@ -23,13 +23,13 @@ from weft.control.state.events import (
     Connect,
     Event,
     Expire,
-    Key,
     Refusal,
     Renew,
     Renewed,
     RevisionRow,
     Rollback,
 )
+from weft.control.state.request_key import Key
 from weft.control.state.requests import find_expired
 from weft.control.state.state import Application, State
 from weft.control.state.step import Outcome, run_events, settle_outcome

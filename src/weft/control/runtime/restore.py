@@ -23,13 +23,13 @@ from weft.control.state.events import (
     ApplicationModel,
     ApplicationRow,
     ConnectionRow,
-    Key,
     LevelsRow,
     ModelChanged,
     ModelRow,
     Row,
 )
 from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
+from weft.control.state.request_key import Key
 from weft.control.state.state import REMEMBERED, Application, Connection, Recent, State
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState

@@ -18,13 +18,13 @@ from weft.control.state.events import (
     Deregister,
     Disconnect,
     Event,
-    Key,
     NewApplication,
     Proposal,
     Refusal,
     Register,
     Renew,
 )
+from weft.control.state.request_key import Key
 from weft.sensitivity.application import is_name
 from weft.switches import PortName
 

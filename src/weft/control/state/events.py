@@ -14,6 +14,7 @@ from typing import Literal
 
 from weft.control.policy.levels import Levels
 from weft.control.state.paths import Paths
+from weft.control.state.request_key import Key
 from weft.fabric import Fabric
 from weft.sensitivity.model import Hinges
 from weft.switches import Ability, PortName, Tables
@@ -283,14 +284,3 @@ class CountRow:
 
 
 Row = ApplicationRow | ConnectionRow | ModelRow | LevelsRow | AnswerRow | RevisionRow | CountRow
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A client and the number of its request: CLIENT/SEQUENCE. A connection has it as its id."""
-
-    client: str
-    sequence: int
-
-    def __str__(self) -> str:
-        return f"{self.client}/{self.sequence}"

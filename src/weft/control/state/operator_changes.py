@@ -17,7 +17,6 @@ from weft.control.state.events import (
     ApplicationModel,
     Applied,
     Apply,
-    Key,
     LevelsRow,
     ModelChanged,
     ModelRow,
@@ -31,6 +30,7 @@ from weft.control.state.events import (
 from weft.control.state.fabric_changes import list_programmed_ports
 from weft.control.state.policy_settings import add_to_levels, build_policy, cluster_levels
 from weft.control.state.programming import build_default_tables, reprogram, retarget, settle
+from weft.control.state.request_key import Key
 from weft.control.state.requests import (
     add_connection,
     add_registration,

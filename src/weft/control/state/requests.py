@@ -23,7 +23,6 @@ from weft.control.state.events import (
     Disconnect,
     Done,
     Expire,
-    Key,
     Refusal,
     Register,
     Registered,
@@ -32,6 +31,7 @@ from weft.control.state.events import (
     Row,
 )
 from weft.control.state.paths import Paths
+from weft.control.state.request_key import Key
 from weft.control.state.state import (
     Application,
     Connection,

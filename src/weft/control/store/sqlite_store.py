@@ -20,14 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import (
-    Answer,
-    ApplicationModel,
-    ApplicationRow,
-    ConnectionRow,
-    Key,
-    Row,
-)
+from weft.control.state.events import Answer, ApplicationModel, ApplicationRow, ConnectionRow, Row
+from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
     CREATE,
     decode_answer,

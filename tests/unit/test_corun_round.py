@@ -20,7 +20,6 @@ from weft.control.policy.lending import (
     model_volume,
     predict_slowdowns,
 )
-from weft.corun.experiment import run_together
 from weft.corun.outcome import compute_outcome, estimate_mean, format_outcome
 from weft.corun.rounds import (
     PROFILES,
@@ -32,6 +31,7 @@ from weft.corun.rounds import (
     list_remaining,
     read_schemes,
 )
+from weft.corun.run_rounds import run_together
 from weft.corun.schemes import (
     ALONE,
     EQUAL,

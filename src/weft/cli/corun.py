@@ -14,9 +14,9 @@ from pathlib import Path
 
 from weft.cli.profile import parse_number, parse_seconds, terminable
 from weft.control.policy.lending import estimate_volume
-from weft.corun.experiment import Experiment
 from weft.corun.outcome import compute_outcome, format_outcome
 from weft.corun.rounds import Plan, build_identity
+from weft.corun.run_rounds import CoRunCampaign
 from weft.corun.schemes import SCHEMES, build_schemes
 from weft.errors import InputError
 from weft.host.testbed import persistent
@@ -46,7 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="where; default: default",
     )
     corun.add_argument("--host", metavar="HOST", help="to start the commands on; the first")
-    corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all ways, 3")
+    corun.add_argument("--repeat", default="3", metavar="N", help="repetitions of all schemes, 3")
     corun.add_argument("--runs", default="4", metavar="N", help="of each application at a time, 4")
     corun.add_argument("--timeout", metavar="SECONDS", help="for a run to end")
     corun.add_argument("--seed", metavar="N", help="of orders and delays; default: any")
@@ -75,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
     plan = replace(plan, identity=build_identity(applications, place, str(Path.cwd())))
     models = [application.convex.model for application in applications]
     schemes = build_schemes(models, link_bps, [*map(estimate_volume, applications)])
-    experiment = Experiment(plan=plan, applications=applications, schemes=schemes)
+    campaign = CoRunCampaign(plan=plan, applications=applications, schemes=schemes)
     if args.dry_run:
-        _forecast(experiment, as_json=args.json)
+        _forecast(campaign, as_json=args.json)
         return 0
-    experiment, records = experiment.resume(args.output)
+    campaign, records = campaign.resume(args.output)
     try:
         with terminable():
-            experiment.measure(
+            campaign.measure(
                 records,
                 testbed=args.testbed,
                 host=args.host,
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
                 report=partial(print, file=sys.stderr, flush=True),
             )
     finally:
-        _show(experiment, records, as_json=args.json)
+        _show(campaign, records, as_json=args.json)
     return 0
 
 
@@ -121,9 +121,9 @@ def _choose_seed(text: str | None) -> int:
 # ---- Output -----------------------------------------------------------------------------------
 
 
-def _forecast(experiment: Experiment, *, as_json: bool) -> None:
-    plan, schemes = experiment.plan, experiment.schemes
-    expected_s = sum(map(experiment.predict_s, plan.rounds))
+def _forecast(campaign: CoRunCampaign, *, as_json: bool) -> None:
+    plan, schemes = campaign.plan, campaign.schemes
+    expected_s = sum(map(campaign.predict_s, plan.rounds))
     if as_json:
         ways = {name: asdict(scheme) for name, scheme in schemes.items()}
         print(json.dumps({"rounds": len(plan.rounds), "expected_s": expected_s, "ways": ways}))
@@ -135,15 +135,15 @@ def _forecast(experiment: Experiment, *, as_json: bool) -> None:
     print(f"{len(plan.rounds)} rounds: about {format_duration(expected_s)}")
 
 
-def _show(experiment: Experiment, records: Sequence[Record], *, as_json: bool) -> None:
+def _show(campaign: CoRunCampaign, records: Sequence[Record], *, as_json: bool) -> None:
     """Nothing before each application has run alone: there is no slowdown yet."""
-    outcome = compute_outcome(experiment.plan.names, experiment.schemes, records)
+    outcome = compute_outcome(campaign.plan.names, campaign.schemes, records)
     if outcome is None:
         return
     if as_json:
         print(json.dumps(_to_json_value(asdict(outcome))))
     else:
-        print(format_outcome(outcome, experiment.schemes))
+        print(format_outcome(outcome, campaign.schemes))
 
 
 def _to_json_value(value: object) -> object:

@@ -53,12 +53,12 @@ def estimate_mean(values: Sequence[float]) -> Mean:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Slowdowns by way and application; `overall` their mean over applications, by way.
+    """Slowdowns by scheme and application; `overall` their mean over applications, by scheme.
 
-    `gains` is by how much the mean slowdown is lower in a way of ours than in another, as a part of
-    the other's: of (ours, other). By the models, with lending and by the weights alone: `expected`
-    is the mean slowdown in a way, `predicted` the gain over equal queues. `idle` is of the rounds
-    in which several ran, `unmarked` the most of any of them; None where that is not known.
+    `gains` of (ours, other): how much lower the mean slowdown is with our scheme, as a fraction of
+    the other's. `expected` is the mean slowdown of a scheme as the models predict it, with lending
+    and by the weights alone; `predicted` is the gain over equal queues that follows. `idle` is the
+    mean of the rounds in which several ran, `unmarked` the most of any of them; None: not known.
     """
 
     names: tuple[str, ...]
@@ -82,17 +82,19 @@ def compute_outcome(
     measured = _compute_slowdowns(alone_s, records)
     error = {name: mean.half / mean.value for name, mean in alone_s.items()}
     expected = {
-        way.name: (fmean(way.lent), fmean(way.promised)) for way in schemes.values() if way.weights
+        scheme.name: (fmean(scheme.lent), fmean(scheme.promised))
+        for scheme in schemes.values()
+        if scheme.weights
     }
     together = [record for record in records if record.settings["way"] != ALONE]
     return Outcome(
         names=tuple(names),
         alone_s=alone_s,
         slowdown={
-            way: {name: _estimate_slowdown(rows, name, error[name]) for name in names}
-            for way, rows in measured.items()
+            scheme: {name: _estimate_slowdown(rows, name, error[name]) for name in names}
+            for scheme, rows in measured.items()
         },
-        overall={way: _estimate_overall(rows, error) for way, rows in measured.items()},
+        overall={scheme: _estimate_overall(rows, error) for scheme, rows in measured.items()},
         gains={
             (ours, other): _estimate_gain(measured[ours], measured[other], error)
             for ours, other in product(_OURS, _OTHERS)
@@ -114,16 +116,16 @@ def _estimate_alone(names: Sequence[str], records: Sequence[Record]) -> dict[str
 
 
 def _compute_slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
-    """By way and repetition, of each application."""
-    rows: dict[str, dict[int, dict[str, float]]] = {way: {} for way in SCHEMES}
+    """By scheme and repetition, of each application."""
+    rows: dict[str, dict[int, dict[str, float]]] = {scheme: {} for scheme in SCHEMES}
     for record in records:
-        way, repetition = str(record.settings["way"]), record.settings["repetition"]
-        if way in rows and isinstance(repetition, int):
+        scheme, repetition = str(record.settings["way"]), record.settings["repetition"]
+        if scheme in rows and isinstance(repetition, int):
             completions = read_completions(record)
-            rows[way][repetition] = {
+            rows[scheme][repetition] = {
                 name: completions[name] / s.value for name, s in alone_s.items()
             }
-    return {way: measured for way, measured in rows.items() if measured}
+    return {scheme: measured for scheme, measured in rows.items() if measured}
 
 
 def _estimate_slowdown(rows: _Rows, name: str, error: float) -> Mean:
@@ -179,18 +181,18 @@ def _read_fractions(records: Sequence[Record], name: str) -> list[float]:
 
 def format_outcome(outcome: Outcome, schemes: Mapping[str, Scheme]) -> str:
     """What was measured; in brackets what was predicted, with the weight it was predicted for."""
-    measured = [way for way in SCHEMES if way in outcome.slowdown]
+    measured = [scheme for scheme in SCHEMES if scheme in outcome.slowdown]
     heads = ["application", "alone, s"]
-    for way in measured:
-        heads += [TITLES[way], "predicted"] if schemes[way].weights else [TITLES[way]]
+    for scheme in measured:
+        heads += [TITLES[scheme], "predicted"] if schemes[scheme].weights else [TITLES[scheme]]
     rows = [
         _format_row(outcome, schemes, measured, n, name) for n, name in enumerate(outcome.names)
     ]
     total = ["mean", ""]
-    for way in measured:
-        total.append(str(outcome.overall[way]))
-        if way in outcome.expected:
-            lent, promised = outcome.expected[way]
+    for scheme in measured:
+        total.append(str(outcome.overall[scheme]))
+        if scheme in outcome.expected:
+            lent, promised = outcome.expected[scheme]
             total.append(f"{lent:.2f} ({promised:.2f})")
     return "\n".join([format_table(heads, [*rows, total]), "", *format_verdicts(outcome)]).rstrip()
 
@@ -199,11 +201,11 @@ def _format_row(
     outcome: Outcome, schemes: Mapping[str, Scheme], measured: Sequence[str], number: int, name: str
 ) -> list[str]:
     cells = [name, str(outcome.alone_s[name])]
-    for way in measured:
-        cells.append(str(outcome.slowdown[way][name]))
-        if schemes[way].weights:
-            weight, lent = schemes[way].weights[number], schemes[way].lent[number]
-            promised = schemes[way].promised[number]
+    for scheme in measured:
+        cells.append(str(outcome.slowdown[scheme][name]))
+        if schemes[scheme].weights:
+            weight, lent = schemes[scheme].weights[number], schemes[scheme].lent[number]
+            promised = schemes[scheme].promised[number]
             cells.append(f"{100 * weight:.0f} %: {lent:.2f} ({promised:.2f})")
     return cells
 

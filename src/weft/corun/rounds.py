@@ -33,7 +33,7 @@ _DIGITS = 12  # of a digest
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Applications, by number, that run beside each other in a way."""
+    """Applications, by number, that run beside each other under a scheme."""
 
     repetition: int
     scheme: str

@@ -3,7 +3,7 @@
 `one`: all in one queue. `equal`: one queue each, equal weights. `weft`: one queue each, with the
 weights that minimise total slowdown if each has its weight and no more (Saba, Eq. 4.2). `lend`:
 weights that minimise it if ports lend idle bandwidth to others. Where there are several queues,
-unmarked traffic has a small one of its own. Records and commands call a scheme a way.
+unmarked traffic has a small one of its own. Records have the scheme under the key `way`.
 Pure. Entry point: `build_schemes`. Shares are fractions of the link.
 """
 

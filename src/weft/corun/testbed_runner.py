@@ -50,7 +50,7 @@ class _Run:
 
 @dataclass(slots=True, kw_only=True)
 class TestbedRunner:
-    """Runs real commands (`experiment.Runner`) and programs the ports between them."""
+    """Runs real commands (`run_rounds.Runner`) and programs the ports between them."""
 
     bed: Testbed
     host: str

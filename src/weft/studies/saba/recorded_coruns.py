@@ -59,13 +59,13 @@ class CoRun:
         *names, last = self.outcome.names
         return f"{', '.join(names)} and {last}"
 
-    def gain(self, way: str) -> Mean | None:
+    def gain(self, scheme: str) -> Mean | None:
         """How much lower the mean slowdown is than with equal queues, as a part of it."""
-        return self.outcome.gains.get((way, EQUAL))
+        return self.outcome.gains.get((scheme, EQUAL))
 
-    def predicted_gain(self, way: str) -> float:
+    def predicted_gain(self, scheme: str) -> float:
         """The same by the models, what one leaves handed on to the others."""
-        return self.outcome.predicted[way][0]
+        return self.outcome.predicted[scheme][0]
 
 
 def project_coruns() -> tuple[CoRun, ...]:
@@ -80,26 +80,28 @@ def _corun(where: str, records: Sequence[Record]) -> CoRun:
     return CoRun(outcome=outcome)
 
 
-def _quantity(way: str, name: str) -> str:
-    return f"{name}, {TITLES[way]}"
+def _quantity(scheme: str, name: str) -> str:
+    return f"{name}, {TITLES[scheme]}"
 
 
-def prediction_name(way: str) -> str:
-    return f"predicted {_quantity(way, 'mean slowdown')}"
+def prediction_name(scheme: str) -> str:
+    return f"predicted {_quantity(scheme, 'mean slowdown')}"
 
 
-def gain_name(way: str) -> str:
-    return f"lower than in equal queues, {TITLES[way]}"
+def gain_name(scheme: str) -> str:
+    return f"lower than in equal queues, {TITLES[scheme]}"
 
 
 def corun_point(corun: CoRun) -> Point:
     def values() -> Mapping[str, Quantity]:
         quantities: dict[str, Quantity] = {}
-        for way, slowdowns in corun.outcome.slowdown.items():
-            means = {**slowdowns, "mean slowdown": corun.outcome.overall[way]}
-            quantities |= {_quantity(way, n): Scalar(mean.value, "1") for n, mean in means.items()}
-        for way, (lent, _promised) in corun.outcome.expected.items():
-            quantities[prediction_name(way)] = Scalar(lent, "1")
+        for scheme, slowdowns in corun.outcome.slowdown.items():
+            means = {**slowdowns, "mean slowdown": corun.outcome.overall[scheme]}
+            quantities |= {
+                _quantity(scheme, n): Scalar(mean.value, "1") for n, mean in means.items()
+            }
+        for scheme, (lent, _promised) in corun.outcome.expected.items():
+            quantities[prediction_name(scheme)] = Scalar(lent, "1")
         return quantities
 
     setting = corun.setting
@@ -107,29 +109,29 @@ def corun_point(corun: CoRun) -> Point:
 
 
 def corun_rows(corun: CoRun) -> list[Observation]:
-    """The mean of each way, and by how much it is lower with weights, as the thesis has it."""
+    """The mean of each scheme, and by how much it is lower with weights, as the thesis has it."""
     means = [
-        _row(corun, _quantity(way, "mean slowdown"))
-        for way in SCHEMES
-        if way in corun.outcome.overall
+        _row(corun, _quantity(scheme, "mean slowdown"))
+        for scheme in SCHEMES
+        if scheme in corun.outcome.overall
     ]
     models = [
-        _row(corun, prediction_name(way), source="model", system=MODELS)
-        for way in corun.outcome.expected
+        _row(corun, prediction_name(scheme), source="model", system=MODELS)
+        for scheme in corun.outcome.expected
     ]
     even, skewed = TABLE.column("mean_slowdown")
     theirs = round(100 * (1 - skewed / even), 1)
-    gains = {way: gain.value for way in OURS if (gain := corun.gain(way)) is not None}
+    gains = {scheme: gain.value for scheme in OURS if (gain := corun.gain(scheme)) is not None}
     lower_by = [
         _row(
             corun,
-            gain_name(way),
+            gain_name(scheme),
             unit="%",
             kind="gain",
             theirs=theirs,
             read=partial(_in_percent, gain),
         )
-        for way, gain in gains.items()
+        for scheme, gain in gains.items()
     ]
     return [*means, *lower_by, *models]
 
@@ -171,31 +173,32 @@ def _percent(gain: Mean) -> str:
     return f"{100 * gain.value:.0f}{half} %"
 
 
-def _describe_gain(corun: CoRun, way: str, gain: Mean) -> str:
-    return f"{corun.setting} {_percent(gain)} ({100 * corun.predicted_gain(way):.0f} % predicted)"
+def _describe_gain(corun: CoRun, scheme: str, gain: Mean) -> str:
+    predicted = 100 * corun.predicted_gain(scheme)
+    return f"{corun.setting} {_percent(gain)} ({predicted:.0f} % predicted)"
 
 
-def judge_gains(coruns: Sequence[CoRun], way: str) -> Verdict:
+def judge_gains(coruns: Sequence[CoRun], scheme: str) -> Verdict:
     """Holds if the whole interval is above 0 wherever more than a tenth is predicted."""
-    measured = [(corun, gain) for corun in coruns if (gain := corun.gain(way)) is not None]
-    expected = [(corun, gain) for corun, gain in measured if corun.predicted_gain(way) > GAIN]
+    measured = [(corun, gain) for corun in coruns if (gain := corun.gain(scheme)) is not None]
+    expected = [(corun, gain) for corun, gain in measured if corun.predicted_gain(scheme) > GAIN]
     if not expected:
-        text = ", ".join(_describe_gain(corun, way, gain) for corun, gain in measured)
+        text = ", ".join(_describe_gain(corun, scheme, gain) for corun, gain in measured)
         return Verdict(holds=None, evidence=f"no such gain is predicted of what ran: {text}")
-    evidence = ", ".join(_describe_gain(corun, way, gain) for corun, gain in expected)
+    evidence = ", ".join(_describe_gain(corun, scheme, gain) for corun, gain in expected)
     if any(gain.value + gain.half < 0 for _, gain in expected):
         return Verdict(holds=False, evidence=evidence)
     holds = all(gain.value - gain.half > 0 for _, gain in expected)
     return Verdict(holds=True if holds else None, evidence=evidence)
 
 
-def judge_losses(coruns: Sequence[CoRun], way: str) -> Verdict:
+def judge_losses(coruns: Sequence[CoRun], scheme: str) -> Verdict:
     """Fails with one interval wholly below 0, against one queue or equal queues."""
     comparisons = [
         (corun.setting, other, gain)
         for corun in coruns
         for other in (ONE, EQUAL)
-        if (gain := corun.outcome.gains.get((way, other))) is not None and isfinite(gain.half)
+        if (gain := corun.outcome.gains.get((scheme, other))) is not None and isfinite(gain.half)
     ]
     if not comparisons:
         raise Unavailable("no group ran often enough in one queue or in equal queues")
@@ -213,54 +216,61 @@ def judge_losses(coruns: Sequence[CoRun], way: str) -> Verdict:
 
 
 def corun_claims(coruns: Sequence[CoRun]) -> list[Claim]:
-    """Two for each way of ours that was measured: lower where predicted, and nowhere worse."""
-    measured = [way for way in OURS if any(corun.gain(way) is not None for corun in coruns)]
+    """Two for each scheme of ours that was measured: lower where predicted, and nowhere worse."""
+    measured = [
+        scheme for scheme in OURS if any(corun.gain(scheme) is not None for corun in coruns)
+    ]
     lowered = [
         Claim(
             statement="Shares by sensitivity lower the mean slowdown of applications that run at "
-            f"the same time, against equal shares ({TITLES[way]}; where the models predict more "
+            f"the same time, against equal shares ({TITLES[scheme]}; where the models predict more "
             f"than {GAIN:.0%}).",
             place=TABLE.place,
             source="measurement",
             system=SYSTEM,
-            judge=partial(_judge, judge_gains, coruns, way),
+            judge=partial(_judge, judge_gains, coruns, scheme),
         )
-        for way in measured
+        for scheme in measured
     ]
     worse = [
         Claim(
             statement="Shares by sensitivity raise the mean slowdown nowhere beyond noise, neither "
-            f"against one shared queue nor against equal shares ({TITLES[way]}).",
+            f"against one shared queue nor against equal shares ({TITLES[scheme]}).",
             place=TABLE.place,
             source="measurement",
             system=SYSTEM,
-            judge=partial(_judge, judge_losses, coruns, way),
+            judge=partial(_judge, judge_losses, coruns, scheme),
         )
-        for way in measured
+        for scheme in measured
     ]
     return [*lowered, *worse]
 
 
 def _judge(
-    judged: Callable[[Sequence[CoRun], str], Verdict], coruns: Sequence[CoRun], way: str, _: Records
+    judge: Callable[[Sequence[CoRun], str], Verdict],
+    coruns: Sequence[CoRun],
+    scheme: str,
+    _: Records,
 ) -> Verdict:
-    return judged(coruns, way)
+    return judge(coruns, scheme)
 
 
 # ---- Figure -----------------------------------------------------------------------------------
 
 
 def corun_panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
-    """Mean slowdown of each group in each way, with its interval."""
+    """Mean slowdown of each group with each scheme, with its interval."""
 
     def draw(ax: Axes, _: Result) -> None:
-        measured = [way for way in SCHEMES if any(way in c.outcome.overall for c in coruns)]
+        measured = [
+            scheme for scheme in SCHEMES if any(scheme in c.outcome.overall for c in coruns)
+        ]
         width = 0.8 / len(measured)
-        for number, way in enumerate(measured):
+        for number, scheme in enumerate(measured):
             means = [
-                (n, c.outcome.overall[way])
+                (n, c.outcome.overall[scheme])
                 for n, c in enumerate(coruns)
-                if way in c.outcome.overall
+                if scheme in c.outcome.overall
             ]
             x = np.array([n for n, _ in means]) + width * (number - (len(measured) - 1) / 2)
             halves = [mean.half if isfinite(mean.half) else 0.0 for _, mean in means]
@@ -271,7 +281,7 @@ def corun_panel(coruns: Sequence[CoRun]) -> Callable[[Axes, Result], None]:
                 yerr=halves,
                 capsize=3,
                 color=COLOURS[number],
-                label=TITLES[way],
+                label=TITLES[scheme],
             )
         labels = ["\n".join(c.outcome.names) for c in coruns]
         ax.set_xticks(range(len(coruns)), labels, fontsize=7.5)

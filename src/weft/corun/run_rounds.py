@@ -1,10 +1,10 @@
-"""Measures applications beside each other, round by round, and resumes from records.
+"""Runs the rounds of a co-running campaign, and resumes it from its records.
 
 In a round each application starts after a delay of its own, and starts again as soon as it ends, so
 that contention lasts. A run counts if it started when all others had, and before each application
 had `runs` counted runs; the round lasts until every such run has ended. So no run is left out
 because it was slow, and each had all others beside it. Each round's record is written before the
-next begins. Entry points: `Experiment`, `run_together`. Units: seconds.
+next begins. Entry points: `CoRunCampaign`, `run_together`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from weft.records import Record, RecordWriter, check_output, read_records
 from weft.sensitivity.application import Application
 from weft.sensitivity.profiler import format_duration
 
-_SLOWER, _SPARE_S = 10, 30.0  # than alone, times the number of applications: then it is stuck
+_SLOWER, _SPARE_S = 10, 30.0  # slower than alone, per application: then a run is stuck
 _UNCOUNTED_RUNS = 2  # of a round: at its beginning and at its end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Experiment:
+class CoRunCampaign:
     """The rounds of a plan, the applications in the order of its names, and the schemes."""
 
     plan: Plan
     applications: Sequence[Application]
     schemes: Mapping[str, Scheme]
 
-    def resume(self, path: str | None) -> tuple[Experiment, list[Record]]:
-        """With the seed of the records at `path`, and those records; refuses other experiments'."""
+    def resume(self, path: str | None) -> tuple[CoRunCampaign, list[Record]]:
+        """With the seed of the records at `path`, and those records; refuses foreign records."""
         if path is None:
             return self, []
         check_output(path)
@@ -154,17 +154,17 @@ class _Progress:
     runner: Runner
     runs: int
     limit_s: float
-    waiting: list[tuple[float, int]]  # who has not begun yet, and when it will, the next one first
+    waiting: list[tuple[float, int]]  # start times of those that have not begun, the next first
     completions_s: dict[int, list[float]]  # of runs that count
     began_s: dict[int, float] = field(default_factory=dict)  # of all that run
-    counting: set[int] = field(default_factory=set)  # whose present run counts
+    counting: set[int] = field(default_factory=set)  # those whose current run counts
 
     @property
     def is_over(self) -> bool:
         return not self.waiting and self._has_enough() and not self.counting
 
     def step(self) -> None:
-        """Until a run ends or begins."""
+        """Waits until a run ends or begins."""
         oldest_s, oldest = min(((s, n) for n, s in self.began_s.items()), default=(inf, -1))
         begins_s = self.waiting[0][0] if self.waiting else inf
         next_s = min(begins_s, oldest_s + self.limit_s)

@@ -26,7 +26,7 @@ from weft.measure import (
     saturation,
     transfer,
 )
-from weft.measure.observation import Counts, total
+from weft.measure.observation import Counts, sum_counts
 from weft.measure.peer.admission import Limits, find_excess
 from weft.measure.peer.channel_spec import encode_channel, read_channels
 from weft.measure.peer.client import LocalServer
@@ -292,7 +292,7 @@ def test_a_test_without_a_peer_says_how_to_open_one():
 def test_a_receiver_that_was_held_up_does_not_make_the_wire_faster():
     sent = [Counts(sent=100, bytes=100_000, elapsed_ns=1_000_000)]
     backlog = [Counts(received=100, bytes=100_000, elapsed_ns=10_000)]
-    carried = total(backlog, beside=sent)
-    assert carried.bits_per_second == total(sent).bits_per_second
-    assert total(sent, beside=backlog).elapsed_ns == 1_000_000
-    assert total([Counts()], beside=sent).bits_per_second == 0
+    carried = sum_counts(backlog, beside=sent)
+    assert carried.bits_per_second == sum_counts(sent).bits_per_second
+    assert sum_counts(sent, beside=backlog).elapsed_ns == 1_000_000
+    assert sum_counts([Counts()], beside=sent).bits_per_second == 0

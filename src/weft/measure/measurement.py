@@ -104,7 +104,7 @@ def check_point(test: Test, settings: Settings) -> None:
 
 
 def check_mpi(test: Test, settings: Settings) -> None:
-    """Refuse what a pair of ranks cannot do, and to run without one."""
+    """Refuse what two ranks cannot do, and a run without two ranks."""
     if test.run_mpi is None:
         raise InputError(f"{test.name} --over mpi", "is not possible", mpi.REFUSED[test.name])
     names = {field: name for name, (field, _) in options_of(type(settings)).items()}
@@ -154,9 +154,9 @@ def run_test(
     identity: str = "",
     progress: Progress | None = None,
 ) -> Measurement:
-    """Run checked settings; `shown` are fields that tell this point from others of a sweep.
+    """Run checked settings; `shown` are the fields that the sweep varies.
 
-    `identity` tells equal points in a file, to resume it; one is made when none is given.
+    `identity` is equal for equal points, so that a file can be resumed; computed if empty.
     """
     rig = Rig(peer, progress)
     over_mpi = settings.route.transport == "mpi"
@@ -170,7 +170,7 @@ def run_test(
         tuple(_notes(settings, rig, surroundings)),
         _tables(settings, rig, surroundings),
     )
-    # What surrounds all steps is told once, in the record that sums them up.
+    # The surroundings of all steps are stored once, in the record that sums them up.
     bare = dataclasses.replace(common, tables={})
     steps = [_build_record(f"{test.name}.step", step, point, bare) for step in observation.steps]
     return Measurement(

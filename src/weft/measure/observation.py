@@ -2,7 +2,8 @@
 
 Names and units of quantities are alike in all tests: `half_rtt` (ps), `throughput` (b/s of
 payload that arrived, over the longer of both ends' times), `message_rate` (1/s), `lost`,
-`cpu.user` (s) and so on. Entry points: `Observation`, `Counts`, `total`.
+`cpu.user` (s) and so on. Entry points: `Observation`, `Counts`,
+`sum_counts`, and a `…_quantities` function for each kind of quantity.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Total(Counts):
     messages_per_second: float
 
 
-def total(threads: Sequence[Counted], beside: Sequence[Counted] = ()) -> Total:
+def sum_counts(threads: Sequence[Counted], beside: Sequence[Counted] = ()) -> Total:
     """Sums, and rates as the sum of each thread's own: threads do not start in one instant.
 
     `beside` are the same threads at the other end: a rate is over the longer of both ends' times.
@@ -110,7 +111,7 @@ def read_counts(values: Mapping[str, Any]) -> Counts:
     return Counts(**{name: value for name, value in values.items() if name in COUNTS})
 
 
-def distributions(**histograms: Histogram) -> dict[str, Quantity]:
+def distribution_quantities(**histograms: Histogram) -> dict[str, Quantity]:
     """Those that have samples, in picoseconds; `a__b` is the quantity `a.b`."""
     return {
         name.replace("__", "."): Distribution("ps", histogram)
@@ -119,7 +120,7 @@ def distributions(**histograms: Histogram) -> dict[str, Quantity]:
     }
 
 
-def messages(counts: Counted) -> dict[str, Quantity]:
+def message_quantities(counts: Counted) -> dict[str, Quantity]:
     """How many were timed, and how many a second."""
     timed = max(counts.sent, counts.received)
     quantities: dict[str, Quantity] = {"messages": Scalar(timed, "")}
@@ -128,14 +129,14 @@ def messages(counts: Counted) -> dict[str, Quantity]:
     return quantities
 
 
-def throughput(name: str, *parts: Total) -> dict[str, Quantity]:
+def throughput_quantities(name: str, *parts: Total) -> dict[str, Quantity]:
     """Payload per second, of several parts together; nothing when one has no time."""
     if not all(part.elapsed_ns for part in parts):
         return {}
     return {name: Scalar(sum(part.bits_per_second for part in parts), "b/s")}
 
 
-def flaws(counts: Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
+def loss_quantities(counts: Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
     """Loss and reordering where messages may be lost, corruption where it was looked for."""
     quantities: dict[str, Quantity] = {}
     if lossy:
@@ -147,7 +148,7 @@ def flaws(counts: Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
     return quantities
 
 
-def cpu(counts: Counted, prefix: str = "cpu") -> dict[str, Quantity]:
+def cpu_quantities(counts: Counted, prefix: str = "cpu") -> dict[str, Quantity]:
     """Processor time of one side's timed loops, and its share of one processor."""
     if not counts.elapsed_ns:
         return {}

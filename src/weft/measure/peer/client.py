@@ -51,7 +51,7 @@ from weft.wire import (
     ProtocolError,
     greet,
     read_token,
-    tune,
+    set_socket_options,
 )
 
 CONNECT_S = 5.0
@@ -145,7 +145,7 @@ def _dial(host: str, port: int, where: str) -> socket.socket:
         ) from error
     except OSError as error:
         raise InputError(where, f"{error.strerror or error}", "check host and port") from error
-    tune(sock)
+    set_socket_options(sock)
     return sock
 
 

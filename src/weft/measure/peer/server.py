@@ -37,7 +37,7 @@ from weft.wire import (
     ServerHandshake,
     encode_refusal,
     printable,
-    tune,
+    set_socket_options,
 )
 
 GREETING_S = 5.0
@@ -197,7 +197,7 @@ class Server:
         self._pending[sock.fileno()] = _Pending(sock, peer, handshake, deadline)
         self._selector.register(sock, selectors.EVENT_READ, self._on_greeting)
         with contextlib.suppress(OSError):  # it has left again: reading will tell
-            tune(sock)
+            set_socket_options(sock)
 
     def _on_greeting(self, sock: socket.socket) -> None:
         pending = self._pending[sock.fileno()]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, Total, throughput, total
+from weft.measure.observation import Observation, Total, sum_counts, throughput_quantities
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
 from weft.measure.settings import values
@@ -57,12 +57,12 @@ def run_both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
         sent, received = [s for s, _ in results], [r for _, r in results]
         peer_received = rig.finish(ends, sent, count_posted(settings, sent))
     observed = observe_streams(settings, sent, peer_received)
-    return _add_back(observed, total(peer_received, beside=sent), total(received))
+    return _add_back(observed, sum_counts(peer_received, beside=sent), sum_counts(received))
 
 
 def _add_back(observed: Observation, forth: Total, back: Total) -> Observation:
-    observed.quantities |= throughput("back.throughput", back)
-    observed.quantities |= throughput("both.throughput", forth, back)
+    observed.quantities |= throughput_quantities("back.throughput", back)
+    observed.quantities |= throughput_quantities("both.throughput", forth, back)
     return observed
 
 
@@ -74,7 +74,7 @@ def run_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
     assert isinstance(outcome.result, tuple)
     sent, received = outcome.result
     observed = observe_streams(settings, [sent], [outcome.peer_counts])
-    return _add_back(observed, total([outcome.peer_counts]), total([received]))
+    return _add_back(observed, sum_counts([outcome.peer_counts]), sum_counts([received]))
 
 
 BANDWIDTH = Test(

@@ -12,7 +12,14 @@ from functools import partial
 from weft._core import ping_pong
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, Timed, cpu, distributions, flaws, messages
+from weft.measure.observation import (
+    Observation,
+    Timed,
+    cpu_quantities,
+    distribution_quantities,
+    loss_quantities,
+    message_quantities,
+)
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Progress, Rig, done_share
@@ -49,9 +56,11 @@ def observe_ping_pong(settings: Settings, result: Timed) -> Observation:
     """The record's content of a ping-pong."""
     counts = result.counts
     observed = Observation(samples=result.samples)
-    observed.quantities |= distributions(half_rtt=result.latency)
-    observed.quantities |= messages(counts)
-    observed.quantities |= flaws(counts, is_lossy(settings), settings.validate) | cpu(counts)
+    observed.quantities |= distribution_quantities(half_rtt=result.latency)
+    observed.quantities |= message_quantities(counts)
+    observed.quantities |= loss_quantities(
+        counts, is_lossy(settings), settings.validate
+    ) | cpu_quantities(counts)
     return observed
 
 

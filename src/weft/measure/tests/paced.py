@@ -13,7 +13,14 @@ from functools import partial
 from weft import _core
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, PacedTimes, cpu, distributions, flaws, messages
+from weft.measure.observation import (
+    Observation,
+    PacedTimes,
+    cpu_quantities,
+    distribution_quantities,
+    loss_quantities,
+    message_quantities,
+)
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Progress, Rig, done_share
@@ -78,12 +85,14 @@ def observe_open_loop(settings: PacedSettings, result: PacedTimes) -> Observatio
     """The record's content of an open loop."""
     counts = result.counts
     observed = Observation(samples=result.samples)
-    observed.quantities |= distributions(
+    observed.quantities |= distribution_quantities(
         half_rtt=result.latency, service__half_rtt=result.service, lateness=result.lateness
     )
     observed.quantities["offered_rate"] = Scalar(settings.rate / 1e6, "M/s")
-    observed.quantities |= messages(counts)
-    observed.quantities |= flaws(counts, is_lossy(settings), settings.validate) | cpu(counts)
+    observed.quantities |= message_quantities(counts)
+    observed.quantities |= loss_quantities(
+        counts, is_lossy(settings), settings.validate
+    ) | cpu_quantities(counts)
     if len(result.samples):
         times_us = (result.intended_ns / 1e3).tolist()
         observed.quantities["samples"] = Series("us", "ps", times_us, result.samples.tolist())

@@ -18,11 +18,11 @@ from weft.measure.observation import (
     Counted,
     Observation,
     Timed,
-    cpu,
-    distributions,
-    messages,
-    throughput,
-    total,
+    cpu_quantities,
+    distribution_quantities,
+    message_quantities,
+    sum_counts,
+    throughput_quantities,
 )
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
@@ -102,7 +102,7 @@ def run_window(rig: Rig, settings: RmaSettings) -> Observation:
 def observe_operations(settings: RmaSettings, result: Timed) -> Observation:
     """The record's content of operations one at a time."""
     observed = Observation(samples=result.samples)
-    observed.quantities |= distributions(operation=result.latency)
+    observed.quantities |= distribution_quantities(operation=result.latency)
     observed.quantities |= observe_window([result.counts]).quantities
     if settings.validate:
         observed.quantities["corrupted"] = Scalar(result.counts.corrupted, "")
@@ -111,8 +111,10 @@ def observe_operations(settings: RmaSettings, result: Timed) -> Observation:
 
 def observe_window(counts: Sequence[Counted]) -> Observation:
     """The record's content of operations that overlap, as their initiator saw them."""
-    ours = total(counts)
-    quantities = throughput("throughput", ours) | messages(ours) | cpu(ours)
+    ours = sum_counts(counts)
+    quantities = (
+        throughput_quantities("throughput", ours) | message_quantities(ours) | cpu_quantities(ours)
+    )
     return Observation(quantities=quantities)
 
 

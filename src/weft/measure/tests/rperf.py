@@ -16,7 +16,12 @@ from typing import Any
 from weft._core import Endpoint, Histogram, PostPollResult, ping_pong, post_poll
 from weft.errors import InputError
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Observation, cpu, distributions, messages
+from weft.measure.observation import (
+    Observation,
+    cpu_quantities,
+    distribution_quantities,
+    message_quantities,
+)
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import (
     count_receives,
@@ -65,7 +70,7 @@ def run(rig: Rig, settings: RperfSettings) -> Observation:
     result = _run_pairs(rig, settings)
     half_rtt = Histogram() if rig.ended else _run_ping_pong(rig, settings)
     observed = Observation(samples=result.samples)
-    observed.quantities |= distributions(
+    observed.quantities |= distribution_quantities(
         rtt=result.rtt,
         device__rtt=result.device_rtt,
         post_poll__rtt=result.post_poll,
@@ -73,7 +78,7 @@ def run(rig: Rig, settings: RperfSettings) -> Observation:
         ping_pong__half_rtt=half_rtt,
     )
     observed.quantities["negative"] = Scalar(result.negative, "")
-    observed.quantities |= messages(result.counts) | cpu(result.counts)
+    observed.quantities |= message_quantities(result.counts) | cpu_quantities(result.counts)
     observed.notes += notes(settings, result)
     return observed
 

@@ -21,10 +21,10 @@ from weft.measure.observation import (
     Counted,
     Observation,
     Total,
-    cpu,
-    distributions,
-    messages,
-    total,
+    cpu_quantities,
+    distribution_quantities,
+    message_quantities,
+    sum_counts,
 )
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
@@ -81,11 +81,11 @@ class Step:
 
     @property
     def sent(self) -> Total:
-        return total(self.streams)
+        return sum_counts(self.streams)
 
     @property
     def received(self) -> Total:
-        return total(self.peer_streams or self.streams, beside=self.streams)
+        return sum_counts(self.peer_streams or self.streams, beside=self.streams)
 
 
 def run(rig: Rig, settings: SaturationSettings) -> Observation:
@@ -98,15 +98,15 @@ def run(rig: Rig, settings: SaturationSettings) -> Observation:
         share = number / settings.steps
         # The last step is not held back: its load is whatever the fabric takes.
         rate = maximum.messages_per_second * share if number < settings.steps else None
-        part = partial(_part, (number + 1) / (settings.steps + 2), settings.steps + 2)
+        part = partial(_scale_progress, (number + 1) / (settings.steps + 2), settings.steps + 2)
         steps.append(run_step(rig, settings, share, rate, part))
     observed = Observation(steps=[observe_step(settings, step) for step in steps])
     observed.quantities["maximum"] = Scalar(maximum.bits_per_second, "b/s")
-    observed.quantities |= curves(steps)
+    observed.quantities |= build_curves(steps)
     return observed
 
 
-def _part(base: float, parts: int, share: float) -> float:
+def _scale_progress(base: float, parts: int, share: float) -> float:
     return base + share / parts
 
 
@@ -120,7 +120,7 @@ def measure_maximum(rig: Rig, settings: SaturationSettings) -> Total:
         share = done_share(ends.stop, 0, duration_ns * (settings.steps + 2))
         sent = rig.run(loops, share)
         received = rig.finish(ends, sent, count_posted(settings, sent))
-    return total(received or sent, beside=sent)
+    return sum_counts(received or sent, beside=sent)
 
 
 def run_step(
@@ -133,10 +133,12 @@ def run_step(
     """The probe beside a background of `rate` messages per second (None: unlimited)."""
     _, duration_ns = settings.until()
     background = stream_channels(settings, "sink", settings.op) if share > 0 else []
-    small = dataclasses.replace(settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP)
-    probe = echo_channel(small, thread=settings.threads)
+    probe_settings = dataclasses.replace(
+        settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP
+    )
+    probe = echo_channel(probe_settings, thread=settings.threads)
     with rig.connect([*background, probe]) as ends:
-        loops = _loops(settings, small, ends, rate, duration_ns)
+        loops = _build_loops(settings, probe_settings, ends, rate, duration_ns)
         elapsed = done_share(ends.stop, 0, duration_ns)
         *sent, timed = rig.run(loops, lambda: progress(min(1.0, elapsed())))
         streams = [counts for counts in sent if isinstance(counts, Counts)]
@@ -147,69 +149,74 @@ def run_step(
     return Step(share=share, probe=timed, streams=streams, peer_streams=peer_counts[:-1])
 
 
-def _loops(
+def _build_loops(
     settings: SaturationSettings,
-    small: SaturationSettings,
+    probe_settings: SaturationSettings,
     ends: Connections,
     rate: float | None,
     duration_ns: int,
 ) -> list[Callable[[], Counts | LatencyResult]]:
     """The background's loops, which end with the probe, and the probe's."""
     *streams, probe = ends.endpoints
-    over = StopFlag()
+    background_stop = StopFlag()
     loops: list[Callable[[], Counts | LatencyResult]] = []
     if streams:
         # The probe keeps the processor that was asked for; the background takes the next ones.
         loops += stream_loops(
             settings,
             streams,
-            over,
+            background_stop,
             rate=rate,
             op=settings.op,
             count=0,
             beside=1,
             duration_ns=MAX_NS,
         )
-    spec = loop_spec(small, duration_ns=duration_ns)
-    return [*loops, partial(_probe, probe, spec, ends.stop, over, LEAD_S if streams else 0.0)]
+    spec = loop_spec(probe_settings, duration_ns=duration_ns)
+    return [
+        *loops,
+        partial(_run_probe, probe, spec, ends.stop, background_stop, LEAD_S if streams else 0.0),
+    ]
 
 
-def _probe(
-    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, over: StopFlag, lead_s: float
+def _run_probe(
+    endpoint: Endpoint, spec: LoopSpec, stop: StopFlag, background_stop: StopFlag, lead_s: float
 ) -> LatencyResult:
-    """Begins when the background has, and ends it."""
+    """The probe's ping-pong: starts `lead_s` after the background, and stops it at its own end."""
     try:
         time.sleep(lead_s)
         return ping_pong(endpoint, spec, stop)
     finally:
-        over.set()
+        background_stop.set()
 
 
 def observe_step(settings: SaturationSettings, step: Step) -> Observation:
     """The record of a step."""
     observed = Observation(samples=step.probe.samples, settings={"load": round(step.share, 6)})
-    observed.quantities |= distributions(probe__half_rtt=step.probe.latency)
-    observed.quantities |= messages(step.probe.counts)
+    observed.quantities |= distribution_quantities(probe__half_rtt=step.probe.latency)
+    observed.quantities |= message_quantities(step.probe.counts)
     observed.quantities["achieved"] = Scalar(step.received.bits_per_second, "b/s")
     observed.quantities["offered"] = Scalar(
         step.sent.sent * settings.size_bytes * 8e9 / max(1, step.sent.elapsed_ns), "b/s"
     )
-    observed.quantities |= cpu(step.sent) | cpu(total(step.peer_streams), "peer.cpu")
+    observed.quantities |= cpu_quantities(step.sent) | cpu_quantities(
+        sum_counts(step.peer_streams), "peer.cpu"
+    )
     return observed
 
 
-def curves(steps: Sequence[Step]) -> dict[str, Quantity]:
+def build_curves(steps: Sequence[Step]) -> dict[str, Quantity]:
     """Percentiles of the probe over the achieved load, in the order of that load."""
     measured = [step for step in steps if step.probe.latency.count]
     ordered = sorted(measured, key=lambda step: step.received.bits_per_second)
     loads = [step.received.bits_per_second for step in ordered]
     return {
-        f"probe.{name}": Series("b/s", "ps", tuple(loads), tuple(_heights(ordered, name)))
+        f"probe.{name}": Series("b/s", "ps", tuple(loads), tuple(_list_percentiles(ordered, name)))
         for name in PERCENTILES
     }
 
 
-def _heights(steps: Sequence[Step], name: str) -> Iterator[float]:
+def _list_percentiles(steps: Sequence[Step], name: str) -> Iterator[float]:
     for step in steps:
         yield statistic(Distribution("ps", step.probe.latency), name) or 0.0
 

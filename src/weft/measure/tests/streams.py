@@ -14,7 +14,15 @@ from typing import Any
 from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
 from weft.errors import InputError
 from weft.measure import mpi
-from weft.measure.observation import Counted, Observation, cpu, flaws, messages, throughput, total
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    cpu_quantities,
+    loss_quantities,
+    message_quantities,
+    sum_counts,
+    throughput_quantities,
+)
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.endpoint_fields import (
     count_receives,
@@ -63,16 +71,22 @@ def observe_streams(
     settings: Windowed, sent: Sequence[Counted], received: Sequence[Counted]
 ) -> Observation:
     """The record's content of a stream: the receiver's view first, where it is known."""
-    ours, arrived, carried = total(sent), total(received), total(received, beside=sent)
+    ours, arrived, carried = (
+        sum_counts(sent),
+        sum_counts(received),
+        sum_counts(received, beside=sent),
+    )
     observed = Observation()
-    observed.quantities |= throughput("throughput", carried) | throughput("sender.throughput", ours)
-    observed.quantities |= messages(carried if received else ours)
+    observed.quantities |= throughput_quantities("throughput", carried) | throughput_quantities(
+        "sender.throughput", ours
+    )
+    observed.quantities |= message_quantities(carried if received else ours)
     if received:
         # The receiver's own count of the lost has those of the warm-up in it.
         lost = max(0, ours.sent - arrived.received)
         transit = replace(arrived, sent=ours.sent, lost=lost)
-        observed.quantities |= flaws(transit, is_lossy(settings), settings.validate)
-    observed.quantities |= cpu(ours) | cpu(arrived, "peer.cpu")
+        observed.quantities |= loss_quantities(transit, is_lossy(settings), settings.validate)
+    observed.quantities |= cpu_quantities(ours) | cpu_quantities(arrived, "peer.cpu")
     if settings.route.transport in ("tcp", "udp"):
         observed.notes.append(
             f"{settings.route}: the sender's figures count bytes that the "

@@ -16,7 +16,14 @@ from typing import Any
 from weft._core import availability, transfer_send
 from weft.errors import InputError
 from weft.measure.measurement import Measurement, Test, measure
-from weft.measure.observation import Counted, Observation, cpu, messages, throughput, total
+from weft.measure.observation import (
+    Counted,
+    Observation,
+    cpu_quantities,
+    message_quantities,
+    sum_counts,
+    throughput_quantities,
+)
 from weft.measure.peer.channel_spec import ChannelSpec
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import (
@@ -114,7 +121,7 @@ def run(rig: Rig, settings: TransferSettings) -> Observation:
         received = rig.finish(ends, [sent], [every])
     observed = Observation(quantities=quantities(sent, received), settings={"op": op})
     if settings.validate and received:
-        observed.quantities["corrupted"] = Scalar(total(received).corrupted, "")
+        observed.quantities["corrupted"] = Scalar(sum_counts(received).corrupted, "")
     if not settings.op and op != "write-imm":
         observed.notes.append(f"{settings.route} has no write with immediate data: sends instead")
     return observed
@@ -156,10 +163,16 @@ def _channel(settings: TransferSettings, op: str) -> ChannelSpec:
 
 def quantities(sent: Counted, received: Sequence[Counted]) -> dict[str, Quantity]:
     """Throughput as it arrived and as the sender saw it acknowledged, and the costs."""
-    ours, peer, carried = total([sent]), total(received), total(received, beside=[sent])
-    result = throughput("throughput", carried) | throughput("sender.throughput", ours)
+    ours, peer, carried = (
+        sum_counts([sent]),
+        sum_counts(received),
+        sum_counts(received, beside=[sent]),
+    )
+    result = throughput_quantities("throughput", carried) | throughput_quantities(
+        "sender.throughput", ours
+    )
     result["elapsed"] = Scalar(ours.elapsed_ns / 1e9, "s")
-    result |= messages(ours) | cpu(ours) | cpu(peer, "peer.cpu")
+    result |= message_quantities(ours) | cpu_quantities(ours) | cpu_quantities(peer, "peer.cpu")
     if peer.corrupted or peer.reordered:
         result["corrupted"] = Scalar(peer.corrupted, "")
         result["reordered"] = Scalar(peer.reordered, "")

@@ -20,7 +20,7 @@ from weft.records import (
     describe_run,
     write_records,
 )
-from weft.tune.rules.evidence import Evidence, Row, families, points
+from weft.tune.rules.evidence import Evidence, Row, group_families
 from weft.tune.rules.read_evidence import TIME_LOST, gather_evidence, read_evidence
 
 
@@ -116,7 +116,7 @@ def test_every_test_gives_rows() -> None:
     }
     moved = only(evidence, "transfer").setting
     assert (moved.depth, moved.signal_every) == (2, 2)
-    steps = evidence.of("saturation.step")
+    steps = evidence.rows_of("saturation.step")
     assert sorted(row.setting.load or 0 for row in steps) == [0, 0.5, 1]
     assert all(row.setting.depth == 64 for row in steps), "told by the record that sums them up"
     idle = next(row for row in steps if row.setting.load == 0)
@@ -157,9 +157,9 @@ def test_families_differ_in_the_named_setting_alone() -> None:
     records = [stream(1e9 * d, depth=d) for d in (16, 4, 1)]
     records += [stream(1e9, depth=4, wait="block")]
     evidence = gather_evidence(records)
-    (by_depth,) = families(evidence.rows, "depth")
+    (by_depth,) = group_families(evidence.rows, "depth")
     assert [row.setting.depth for row in by_depth] == [1, 4, 16]
-    (by_wait,) = families(evidence.rows, "wait")
+    (by_wait,) = group_families(evidence.rows, "wait")
     assert [row.setting.wait for row in by_wait] == ["block", "spin"]
 
 
@@ -268,10 +268,3 @@ def test_settings_of_another_system_are_left_out_and_told() -> None:
     evidence = gather_evidence(records)
     assert len(evidence.rows) == 2
     assert evidence.left_out == ("1 record with nagle=True, where the others have defaults",)
-
-
-def test_too_few_points_for_a_fit_are_refused_with_the_command_that_measures_more() -> None:
-    rows = gather_evidence([stream(1e9, depth=d) for d in (1, 4)]).rows
-    with pytest.raises(InputError, match=r"2 values of depth \(1, 4\), but the fit needs 3; mea"):
-        points(rows, "throughput_Bps", "depth", 3, "weft bandwidth --sweep depth=1..64*2", "x")
-    assert len(points(rows, "throughput_Bps", "depth", 2, "", "x")) == 2

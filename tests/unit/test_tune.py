@@ -35,7 +35,7 @@ from weft.tune.search.space import (
 from weft.tune.search.surface import fit_surface
 from weft.tune.search.tuning import Observe, Stopped, Tuning, mean_interval, tune
 from weft.tune.search.tuning_figures import tuning_sections
-from weft.tune.search.tuning_record import tuning_record
+from weft.tune.search.tuning_record import build_tuning_record
 
 HERE = HostLimits(
     transport="ofi:tcp", cpus=4, nodes=(0,), inline_limit=64, largest_bytes=2**30, size_bytes=64
@@ -494,6 +494,6 @@ def test_ctrl_c_between_two_points_keeps_what_was_measured() -> None:
 
 
 def test_a_report_has_a_section_for_the_tuning() -> None:
-    (section,) = tuning_sections([tuning_record(tuned(1))])
+    (section,) = tuning_sections([build_tuning_record(tuned(1))])
     assert section.title == "Tuning throughput over ofi:tcp"
     assert section.markup.count("<svg") == 3

@@ -22,7 +22,7 @@ from weft.tune.search.from_records import (
 from weft.tune.search.goal import GOALS
 from weft.tune.search.space import HostLimits, MeasuredPoint, Space, build_space
 from weft.tune.search.tuning import Confirmation, Interval
-from weft.tune.search.tuning_record import build_stored_record, tuning_record
+from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
 from weft.tune.search.tuning_text import format_command, format_stored, format_tuning
 
 Capture = pytest.CaptureFixture[str]
@@ -149,7 +149,9 @@ def test_the_command_of_a_local_run_names_no_peer() -> None:
 
 def test_the_default_told_is_the_level_that_stands_for_it() -> None:
     tuning = stored(swept(depths=(1, 8, 32))).tuning  # the test's own default is 64
-    (row,) = (r for r in tuning_record(tuning).tables["recommendation"] if r["choice"] == "depth")
+    (row,) = (
+        r for r in build_tuning_record(tuning).tables["recommendation"] if r["choice"] == "depth"
+    )
     assert row["default"] == 32
     (line,) = (one for one in format_tuning(tuning).splitlines() if one.startswith("depth "))
     assert "64" not in line

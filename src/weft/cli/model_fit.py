@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 from weft.model import ErrorSummary, fit
 from weft.model.latency import saturation, single_packet_latency
 from weft.model.throughput import host_throughput
-from weft.tune.rules.evidence import Row, families
+from weft.tune.rules.evidence import Row, group_families
 from weft.tune.rules.read_evidence import read_evidence
 
 FITTED = {
@@ -242,7 +242,7 @@ def fit_saturation(files: Sequence[str]) -> Fit:
     """The probe's median by the load that arrived; the test's maximum is the capacity."""
     steps = _largest_family(files, "p50_us", ("load",), "saturation.step")
     loads = _read_medians(steps, "throughput_Bps") / 1e6
-    tops = [row for row in read_evidence(files).of("saturation") if row.throughput_Bps]
+    tops = [row for row in read_evidence(files).rows_of("saturation") if row.throughput_Bps]
     capacity = max([*_read_medians(tops, "throughput_Bps") / 1e6, *loads])
     latency_us = _read_medians(steps, "p50_us")
     return fit(
@@ -266,8 +266,8 @@ def _largest_family(
 ) -> tuple[Row, ...]:
     """The largest group of rows that differ in these settings alone."""
     evidence = read_evidence(files)
-    having = [row for row in evidence.of(*tests) if getattr(row, quantity) is not None]
-    family = max(families(having, *varied), key=len, default=())
+    having = [row for row in evidence.rows_of(*tests) if getattr(row, quantity) is not None]
+    family = max(group_families(having, *varied), key=len, default=())
     if not family:
         sweep = varied[0].removesuffix("_bytes")
         raise InputError(

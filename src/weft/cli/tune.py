@@ -29,7 +29,7 @@ from weft.tune.search.goal import GOALS, find_goal
 from weft.tune.search.over_fabric import PreparedTuning, prepare
 from weft.tune.search.space import CHOICES
 from weft.tune.search.tuning import Tuning
-from weft.tune.search.tuning_record import build_stored_record, tuning_record
+from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
 from weft.tune.search.tuning_text import format_plan, format_stored, format_tuning
 from weft.wire import read_token
 
@@ -97,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     tuning = _tune(args, prepared)
-    print(to_line(tuning_record(tuning)) if args.json else format_tuning(tuning, peer=args.peer))
+    print(
+        to_line(build_tuning_record(tuning)) if args.json else format_tuning(tuning, peer=args.peer)
+    )
     return 1 if tuning.ended else 0
 
 
@@ -128,7 +130,7 @@ def _tune(args: argparse.Namespace, prepared: PreparedTuning) -> Tuning:
         keep = writer.append if writer else lambda _: None
         tuning = prepared.run(peer, keep, bar.update)
         if writer:
-            writer.append(tuning_record(tuning))
+            writer.append(build_tuning_record(tuning))
     return tuning
 
 

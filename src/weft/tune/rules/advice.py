@@ -16,7 +16,7 @@ from weft.records import Row as TableRow
 from weft.records.record_text import format_table
 from weft.tune.rules.contrast import contrast_rules
 from weft.tune.rules.curve import LEAST_LEVELS, curve_rules
-from weft.tune.rules.evidence import Evidence, Rule, families
+from weft.tune.rules.evidence import Evidence, Rule, group_families
 
 __all__ = ["Rule", "advice_rows", "advice_table", "advise", "fit_latency"]
 
@@ -32,8 +32,8 @@ def advise(
 
 def fit_latency(evidence: Evidence) -> Fit | None:
     """Latency over size of plain round trips; None where there are too few sizes."""
-    rows = [row for row in evidence.of("latency") if row.p50_us and row.setting.op == "send"]
-    family = max(families(rows, "size_bytes"), key=len, default=())
+    rows = [row for row in evidence.rows_of("latency") if row.p50_us and row.setting.op == "send"]
+    family = max(group_families(rows, "size_bytes"), key=len, default=())
     if len(family) < LEAST_LEVELS:
         return None
     sizes = [row.setting.size_bytes for row in family]

@@ -24,7 +24,7 @@ from weft.tune.rules.evidence import (
     Spread,
     confidence_of,
     explain_missing_setting,
-    families,
+    group_families,
     inapplicable_rule,
     unknown_rule,
 )
@@ -270,7 +270,9 @@ def contrast_rules(evidence: Evidence) -> Iterator[Rule]:
 
 
 def _rule(contrast: Contrast, evidence: Evidence) -> Rule:
-    pairs = pair_rows(contrast, evidence.of(*SAME_CHOICES.get(contrast.test, (contrast.test,))))
+    pairs = pair_rows(
+        contrast, evidence.rows_of(*SAME_CHOICES.get(contrast.test, (contrast.test,)))
+    )
     if not pairs:
         test = TESTS[contrast.test]
         reason = explain_missing_setting(evidence, test.settings, contrast.option)
@@ -289,7 +291,7 @@ def pair_rows(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     """Each family's plain row and the best of its others."""
     having = [row for row in rows if getattr(row, contrast.quantity) is not None]
     best_pairs: list[Pair] = []
-    for family in families(having, contrast.setting):
+    for family in group_families(having, contrast.setting):
         plain = [row for row in family if contrast.is_plain(row)]
         others = [row for row in family if contrast.is_other(row)]
         if plain and others:
@@ -348,13 +350,13 @@ def one_sided_rule(evidence: Evidence) -> Rule:
     topic = "one-sided"
     sends = {
         row.setting.without("test", "op"): row
-        for row in evidence.of("bandwidth")
+        for row in evidence.rows_of("bandwidth")
         if row.setting.op == "send" and row.throughput_Bps
     }
     pairs = {
         op: [
             Pair(sends[key], row)
-            for row in evidence.of("rma")
+            for row in evidence.rows_of("rma")
             if row.setting.op == op
             and row.throughput_Bps
             and (key := row.setting.without("test", "op")) in sends

@@ -22,7 +22,7 @@ from weft.tune.rules.evidence import (
     Row,
     Rule,
     Spread,
-    families,
+    group_families,
     unknown_rule,
 )
 from weft.units import format_value
@@ -78,7 +78,7 @@ def size_rule(evidence: Evidence) -> Rule:
     """Where half of the peak is reached, and from which measured size on nearly all of it."""
     topic = "message size"
     rows = [row for row in _single_streams(evidence) if row.throughput_Bps]
-    candidates = [f for f in families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
+    candidates = [f for f in group_families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
     family = max(
         candidates, key=lambda f: max(_middle(row, "throughput_Bps") for row in f), default=()
     )
@@ -234,8 +234,10 @@ def _engines(throughput: Fit | None) -> str:
 def load_rule(evidence: Evidence) -> Rule:
     """The load at which the tail doubles, between the steps measured."""
     topic = "load"
-    family = [row for row in evidence.of("saturation.step") if row.p99_us and row.throughput_Bps]
-    groups = sorted(families(family, "load"), key=len)
+    family = [
+        row for row in evidence.rows_of("saturation.step") if row.p99_us and row.throughput_Bps
+    ]
+    groups = sorted(group_families(family, "load"), key=len)
     if not groups or len(groups[-1]) < LEAST_LEVELS:
         lacks = "latency beside a load in three steps or more"
         return unknown_rule(evidence, topic, lacks, "saturation --steps 8")
@@ -266,18 +268,18 @@ def _single_streams(evidence: Evidence) -> list[Row]:
     """Plain streams of one thread and one connection."""
     return [
         row
-        for row in evidence.of("bandwidth")
+        for row in evidence.rows_of("bandwidth")
         if row.setting.qps == row.setting.threads == 1 and row.setting.op == "send"
     ]
 
 
 def _families_by_size(evidence: Evidence, setting: str) -> dict[int, tuple[Row, ...]]:
     """For each size the family over one setting with the most levels, and then the fastest."""
-    having = [row for row in evidence.of("bandwidth") if row.throughput_Bps]
+    having = [row for row in evidence.rows_of("bandwidth") if row.throughput_Bps]
     if setting == "depth":
         having = [row for row in having if row.setting.qps == row.setting.threads == 1]
     best: dict[int, tuple[Row, ...]] = {}
-    for family in families(having, setting):
+    for family in group_families(having, setting):
         size = family[0].setting.size_bytes
         if len(family) >= LEAST_LEVELS and _weight(family) > _weight(best.get(size, ())):
             best[size] = family

@@ -3,7 +3,7 @@
 Records of any test become `Row`s. Repetitions of the same settings share a row with their `Spread`;
 the same record given twice counts once. Rows of one transport, one kind of endpoint and one set of
 other settings are an `Evidence` (made by `weft.tune.rules.read_evidence`), which also says what was
-left out. Entry points: `Evidence.of`, `families`, `points`, `common_options`, `format_options`.
+left out. Entry points: `Evidence.rows_of`, `group_families`, `common_options`, `format_options`.
 Units: bytes per second, messages per second, us, per cent of one processor, s of it per byte.
 """
 
@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from weft.errors import InputError
 from weft.measure.peer.client import LOCAL
 from weft.measure.settings.options import options_of
 from weft.measure.settings.values import ANYWHERE
@@ -85,7 +84,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One point: its settings and what was seen there. None: the test does not tell it."""
+    """One point: its settings and what was seen there. None: the test does not measure it."""
 
     setting: Setting
     origins: tuple[str, ...]
@@ -113,7 +112,7 @@ class Evidence:
     rows: tuple[Row, ...]
     left_out: tuple[str, ...] = ()  # sentences
 
-    def of(self, *tests: str) -> tuple[Row, ...]:
+    def rows_of(self, *tests: str) -> tuple[Row, ...]:
         """The rows of these tests that were not held back to a rate."""
         rows = [row for row in self.rows if row.setting.test in tests]
         return tuple(row for row in rows if row.setting.rate is None or "paced" in tests)
@@ -123,26 +122,13 @@ class Evidence:
         return [_flat(row) for row in self.rows]
 
 
-def families(rows: Sequence[Row], *varied: str) -> list[tuple[Row, ...]]:
+def group_families(rows: Sequence[Row], *varied: str) -> list[tuple[Row, ...]]:
     """Groups of two rows or more that differ in these settings alone, ordered by them."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row.setting.without(*varied), []).append(row)
     ordered = [sorted(group, key=lambda r: _order(r, varied)) for group in groups.values()]
     return [tuple(group) for group in ordered if len(group) > 1]
-
-
-def points(
-    rows: Sequence[Row], quantity: str, varied: str, least: int, command: str, where: str
-) -> tuple[Row, ...]:
-    """The largest family over one setting that has the quantity; refused when too small to fit."""
-    having = [row for row in rows if getattr(row, quantity) is not None]
-    family = max(families(having, varied), key=len, default=tuple(having[:1]))
-    if len(family) < least:
-        levels = ", ".join(str(getattr(row.setting, varied)) for row in family) or "none"
-        problem = f"{len(family)} values of {varied} ({levels}), but the fit needs {least}"
-        raise InputError(where, problem, f"measure more: {command}")
-    return family
 
 
 def _order(row: Row, varied: Sequence[str]) -> list[tuple[bool, str, float]]:

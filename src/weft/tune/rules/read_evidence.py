@@ -127,7 +127,7 @@ def _drop_ended(records: SettingRecords, where: str) -> tuple[SettingRecords, li
 
 
 def _select(records: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
-    """The records with one value of a setting that tells systems apart."""
+    """The records with one value of a setting by which systems differ."""
     present = sorted({getattr(setting, name) for _, setting in records})
     listed = ", ".join(value or "default" for value in present)
     if wanted and wanted not in present:
@@ -300,7 +300,7 @@ def is_test(record: Record) -> bool:
 
 
 def full_settings(records: Iterable[Record]) -> FullSettings:
-    """What each point's record tells of all its settings."""
+    """All settings of each point, from its record."""
     return {
         record.provenance.scenario_digest: {
             str(row["setting"]): row["value"] for row in record.tables["settings"]
@@ -331,7 +331,7 @@ def read_setting(record: Record, full: FullSettings) -> Setting:
 
 
 def read_values(record: Record, setting: Setting) -> dict[str, float]:
-    """What one record tells, by the names of a row's fields."""
+    """The values of one record, by the names of a row's fields."""
     values = {
         "throughput_Bps": read_carried_Bps(record) or _read_scaled(record, LOADS, "b/s", 1 / 8),
         "messages_per_s": read_carried_messages_per_s(record, setting.size_bytes),

@@ -8,7 +8,8 @@
               them, oftener (successive halving)
     confirm   recommendation, default and two neighbours, in turns
 
-A budget that is too small for the least of each is refused. Entry point: `schedule`. Units: s.
+A budget that is too small for the least of each is refused. Entry points: `schedule` (how many),
+`design` (the spread), `list_profile`. Units: s.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ def _lengthen_race(times: int) -> tuple[tuple[int, int], ...]:
 
 
 def _count_ways(space: Space) -> int:
-    """To share processors and connections: so many are told apart."""
+    """Ways that the spread covers (glossary: way), at most MOST_WAYS."""
     sharing = [factor for factor in space.factors if factor.name in SHARING]
     return min(MOST_WAYS, math.prod(len(factor.levels) for factor in sharing))
 
@@ -174,7 +175,7 @@ def list_profile(space: Space, centre: Candidate) -> list[dict[str, Plain]]:
 
 
 def _other_levels(factor: Factor, level: Plain) -> list[Plain]:
-    """Of a long scale the levels some steps to either side, else the first and the last others."""
+    """On a long scale the levels `STEPS` to either side; else the first and the last others."""
     place, last = factor.levels.index(level), len(factor.levels) - 1
     if factor.is_number and last >= 2 * STEPS:
         near = {max(0, place - STEPS), min(last, place + STEPS)} - {place}
@@ -184,12 +185,12 @@ def _other_levels(factor: Factor, level: Plain) -> list[Plain]:
 
 
 def count_profile(space: Space) -> int:
-    """At most so many are in a profile: two of each scale, one of what has two levels."""
+    """The most points a profile can have: two per factor, one where it has two levels."""
     return sum(min(2, len(factor.levels) - 1) for factor in space.factors)
 
 
 def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, Plain]]:
-    """Levels as even as they can be, each factor's in an order of its own."""
+    """A Latin hypercube: each factor's levels equally often, in a random order per factor."""
     columns = {
         factor.name: [
             factor.levels[place]
@@ -209,7 +210,7 @@ def _hypercube(space: Space, points: int, random: Generator) -> list[dict[str, P
 
 
 def _joint_factors(space: Space, points: int) -> list[Factor]:
-    """Of what loops share, the first factors whose combinations are no more than the points."""
+    """The first of the `SHARING` factors, as many as have no more combinations than points."""
     by_name = {factor.name: factor for factor in space.factors}
     sharing = [by_name[name] for name in SHARING if name in by_name]
     while math.prod(len(factor.levels) for factor in sharing) > points:
@@ -218,17 +219,17 @@ def _joint_factors(space: Space, points: int) -> list[Factor]:
 
 
 def _spread_factors(space: Space) -> Sequence[Factor]:
-    """What decides; all, where nothing of that is to be chosen."""
+    """The decisive factors; all factors if none of them is to be chosen."""
     return [factor for factor in space.factors if factor.name in DECISIVE] or space.factors
 
 
 def _even_places(levels: int, points: int) -> list[int]:
-    """Places from the first level to the last, as often as each other."""
+    """Indices of levels, first to last, each equally often."""
     return [min(levels - 1, (2 * i + 1) * levels // (2 * points)) for i in range(points)]
 
 
 def _shrink_window(space: Space, setting: Candidate) -> dict[str, Plain]:
-    """With fewer messages outstanding, where all of them would need too much memory."""
+    """The setting with fewer messages outstanding, if it would need too much memory."""
     shrunk = dict(setting)
     for name in ("depth", "qps", "size_bytes"):
         for factor in space.factors:

@@ -65,8 +65,8 @@ def tune_records(
     """The recommendation for a goal; `only` limits choices to some of their levels."""
     limits = dict(only or {})
     test = "latency" if goal.name == "latency" else "bandwidth"
-    _check_limits(evidence.of(test), limits)
-    rows = [row for row in evidence.of(test) if _is_within(row, limits)]
+    _check_limits(evidence.rows_of(test), limits)
+    rows = [row for row in evidence.rows_of(test) if _is_within(row, limits)]
     rows, omitted = _largest_comparable(rows, goal)
     points = [restricted for row in rows for restricted in _build_points(row, goal)]
     _check_enough(evidence, goal, points, limits)

@@ -1,6 +1,7 @@
 """A tuning as one record of kind "model": scalars, and tables with every point.
 
-Entry points: `tuning_record` (a run), `build_stored_record` (from records). Units: in the record.
+Entry points: `build_tuning_record` (a run), `build_stored_record` (from records). Units: in the
+record.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ BY_RECORDS = (
 )
 
 
-def tuning_record(tuning: Tuning) -> Record:
+def build_tuning_record(tuning: Tuning) -> Record:
     """What was recommended and why, with every point that was measured."""
     return Record(
         kind="model",
@@ -150,7 +151,7 @@ def _notes(tuning: Tuning) -> Iterator[str]:
 
 def build_stored_record(stored: StoredTuning) -> Record:
     """The record of a tuning, with the stored ones nearest to it."""
-    record = tuning_record(stored.tuning)
+    record = build_tuning_record(stored.tuning)
     near = [
         {
             **record_near.setting,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.model.link import Framing, answer_packet_bytes, on_wire
-from weft.model.outstanding import Pipe, covering, throughput_gbps
+from weft.model.outstanding import Pipe, count_covering, throughput_gbps
 from weft.records import Scalar
 from weft.simulate import scenario_from, simulate
 
@@ -79,7 +79,7 @@ def test_the_fewest_covering_messages_fill_the_simulated_line_and_two_fewer_do_n
     size: int, flight_ns: int
 ) -> None:
     pipe = pipe_of(size, 100.0, flight_ns, 200)
-    fewest = int(covering(size, pipe))
+    fewest = int(count_covering(size, pipe))
     assert simulated_gbps(size, fewest, 100.0, flight_ns, 200) == pytest.approx(
         pipe.line_rate_gbps, rel=0.01
     )

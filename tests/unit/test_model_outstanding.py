@@ -14,9 +14,9 @@ from weft.model.outstanding import (
     MI,
     Pipe,
     best_outstanding,
-    cached,
     calibrate_pipe,
-    covering,
+    count_cached,
+    count_covering,
     equation_1,
     equation_2,
     signaling_period,
@@ -40,7 +40,7 @@ def test_the_generalisation_with_the_studys_cache_is_equation_1_at_every_power_o
 
 
 def test_in_the_study_the_cache_decides_not_the_latency() -> None:
-    decided = cached(POWERS, FDR_STUDY) <= covering(POWERS, FDR_STUDY)
+    decided = count_cached(POWERS, FDR_STUDY) <= count_covering(POWERS, FDR_STUDY)
     assert decided.all()
 
 
@@ -96,7 +96,7 @@ pipes = st.builds(
 
 @given(pipes, st.integers(1, 2**26))
 def test_covering_is_the_fewest_that_fill_the_line(pipe: Pipe, size: int) -> None:
-    fewest = float(covering(size, pipe))
+    fewest = float(count_covering(size, pipe))
     line_us = pipe.message_us + size * 8e-3 / pipe.line_rate_gbps
     full = size * 8e-3 / line_us
     assert throughput_gbps(size, fewest, pipe) == pytest.approx(full)

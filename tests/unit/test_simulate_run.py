@@ -9,7 +9,7 @@ import pytest
 
 from weft.records import Scalar, to_line
 from weft.simulate import Outcome, scenario_from, simulate
-from weft.simulate.sweep import Source, points, sweep
+from weft.simulate.sweep import Source, combine_points, sweep
 
 SWITCHES = 4
 
@@ -190,7 +190,7 @@ def test_two_traffics_with_flows_that_trigger_each_other_stay_apart() -> None:
 def test_records_are_the_same_bytes_however_many_processes_run_the_sweep() -> None:
     data = star(system="sx6012", duration="50 us")
     source = Source(data=data, where="x.toml", base=Path())
-    combinations = points(
+    combinations = combine_points(
         {"seed": 7}, {"switch.order": ["fcfs", "round-robin"], "traffic.load.window": [1, 8]}
     )
     single, beside = (

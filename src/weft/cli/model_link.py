@@ -356,8 +356,8 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
         model="best-b",
         columns=[
             *_columns(sizes, best),
-            Column("cover", "covering", "", outstanding.covering(sizes, pipe).tolist()),
-            Column("cached", "cached", "", outstanding.cached(sizes, pipe).tolist()),
+            Column("cover", "covering", "", outstanding.count_covering(sizes, pipe).tolist()),
+            Column("cached", "cached", "", outstanding.count_cached(sizes, pipe).tolist()),
             Column(
                 "throughput",
                 "throughput_gbps",

@@ -255,7 +255,7 @@ def parse_number(text: str, where: str) -> int:
 
 
 def _working_directory() -> str:
-    return os.readlink("/proc/self/cwd")  # is told though it is gone
+    return os.readlink("/proc/self/cwd")  # readable even if the directory is gone
 
 
 def _choose_seed(text: str | None) -> int:

@@ -19,7 +19,15 @@ from weft.records import Record, note_ending, to_line
 from weft.records.campaign import Campaign, run_campaign
 from weft.records.record_text import format_simulation
 from weft.simulate.scenario import Parameter, parameters, system_names
-from weft.simulate.sweep import Identity, Point, Source, check_points, identity, points, sweep
+from weft.simulate.sweep import (
+    Identity,
+    Point,
+    Source,
+    check_points,
+    combine_points,
+    identify,
+    sweep,
+)
 from weft.sweep_grammar import expand_values, split_assignments
 from weft.toml_table import load_toml, parse_value
 
@@ -66,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     identities = check_points(source, points)
     campaign = Campaign(
         points=dict(zip(identities, points, strict=True)),
-        identify=identity,
+        identify=identify,
         is_complete=lambda records: not _is_interrupted(records[-1]),
         output=args.output,
     )
@@ -109,7 +117,7 @@ def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
         raise InputError(f"--set {key}", "is also given by --sweep", "keep one of the two")
     path = Path(args.scenario)
     source = Source(data=load_toml(path), where=str(path), base=path.parent)
-    return source, points(fixed, swept)
+    return source, combine_points(fixed, swept)
 
 
 def _run_points(
@@ -119,7 +127,7 @@ def _run_points(
     jobs = min(args.jobs, max(1, len(points)))
     with ProgressBar(f"simulate {Path(args.scenario).stem}") as bar:
         for _, record, ended in sweep(source, list(points.values()), jobs, bar.update):
-            yield identity(record), (record,), ended == "interrupted"
+            yield identify(record), (record,), ended == "interrupted"
 
 
 def _find_problems(record: Record) -> list[str]:

@@ -170,7 +170,7 @@ def _read_workers(client: Any) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _our_address(client: Any) -> str:
-    """Our address on the way to the scheduler: the one that workers are told."""
+    """Our address on the way to the scheduler: the one that workers connect to."""
     scheduler = urlsplit(client.scheduler.address)
     family = socket.AF_INET6 if ":" in (scheduler.hostname or "") else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:

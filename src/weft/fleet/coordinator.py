@@ -34,7 +34,7 @@ from weft.wire import (
     ProtocolError,
     ServerHandshake,
     encode_refusal,
-    tune,
+    set_socket_options,
 )
 
 WAKE_S = 0.2
@@ -77,7 +77,7 @@ class Coordinator:
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member has a connection, which tells when it is lost."""
+        """Whether every member has connected: from then on its connection shows when it is lost."""
         return len(self._guests) == len(self._reports)
 
     @property
@@ -154,7 +154,7 @@ class Coordinator:
         except OSError:  # it has left again, or we have no descriptor: not a reason to end
             return
         with contextlib.suppress(OSError):
-            tune(sock)
+            set_socket_options(sock)
         sock.settimeout(BEAT_S)
         guest = _Guest(sock, ServerHandshake(self._token.encode()))
         self._selector.register(sock, selectors.EVENT_READ, guest)
@@ -284,7 +284,7 @@ class HostCalls:
     def _check(self) -> None:
         """Raises what a host's call raised, and reports hosts that were lost before they joined.
 
-        Once a host has joined, its own connection tells.
+        Once a host has joined, its connection shows when it is lost.
         """
         for host, future in self.calls.items():
             if future.done():
@@ -312,7 +312,7 @@ def _raise_failure(host: str, future: Future[None]) -> None:
         raise HostLost(host, "its worker cancelled the call")
     error = future.exception()
     if error is None:
-        return  # it has just been stopped, or has lost us: its connection tells
+        return  # it has just been stopped, or has lost us: its connection shows which
     if isinstance(error, BrokenProcessPool):
         raise HostLost(host, "its process has died")
     if isinstance(error, Stopped | OSError):

@@ -28,7 +28,7 @@ from weft.wire import (
     Message,
     ProtocolError,
     connect,
-    tune,
+    set_socket_options,
 )
 
 CLOCK_ROUNDS = 50
@@ -46,14 +46,14 @@ class Clock(Message):
 
 
 class Report(Message):
-    """What a member says under a name."""
+    """What a member reports, by name."""
 
     name: str
     value: Any
 
 
 class Order(Message):
-    """What the coordinator tells all members under a name."""
+    """What the coordinator orders all members to do, by name."""
 
     name: str
     value: Any
@@ -81,7 +81,7 @@ class Stopped(WeftError):
 def join(invitation: Invitation) -> Iterator[Member]:
     """The step's member of this host, until the context ends."""
     with socket.create_connection((invitation.host, invitation.port), CONNECT_S) as sock:
-        tune(sock)
+        set_socket_options(sock)
         with closing(_greet(sock, invitation)) as connection:
             member = Member(connection, invitation.member)
             try:

@@ -106,12 +106,12 @@ def equation_2(
     return np.asarray(np.where(every, 1.0, period))
 
 
-def covering(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
+def count_covering(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
     """The fewest outstanding messages with which the line is never idle."""
     return np.asarray(np.ceil(pipe.base_latency_us / pipe.line_us(_sizes(size_bytes))) + 1)
 
 
-def cached(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
+def count_cached(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
     """The most messages that the cache holds at once; 0 where one alone does not fit."""
     size = _sizes(size_bytes)
     cache = np.where(
@@ -123,7 +123,7 @@ def cached(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
 def best_outstanding(size_bytes: npt.ArrayLike, pipe: Pipe) -> FloatArray:
     """The fewest that cover the bandwidth-delay product, at most what the cache holds."""
     size = _sizes(size_bytes)
-    within = np.minimum(np.minimum(covering(size, pipe), cached(size, pipe)), pipe.most)
+    within = np.minimum(np.minimum(count_covering(size, pipe), count_cached(size, pipe)), pipe.most)
     return np.asarray(np.maximum(within, LEAST))
 
 
@@ -133,7 +133,7 @@ def signaling_period(
     """The largest period that neither fills the send queue nor holds back credit.
 
     `needed` is for senders that reuse a buffer when its completion is seen: of B outstanding,
-    S − 1 may wait for the next signal while at least `needed` (see `covering`) go on.
+    S − 1 may wait for the next signal while at least `needed` (see `count_covering`) go on.
     """
     messages, depth = _queue(outstanding, sq_depth)
     period = _by_queue(messages, depth)

@@ -51,7 +51,7 @@ class LabelledRecords:
 
 
 def setting_text(key: str, value: Plain) -> str:
-    """A setting's value as people write it, with the unit that its name tells."""
+    """A setting's value as people write it, with the unit in its name."""
     _, unit = split_unit(key)
     if unit and _is_number(value):
         return format_value(float(value or 0), unit)

@@ -25,7 +25,7 @@ Results = Iterable[tuple[Identity, Records, bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign(Generic[Identity, Point]):
-    """What is to run, and how its records are told apart in a file.
+    """The points to run, and which point each record in a file belongs to.
 
     `identify` gives the identity of the point that a record belongs to, None for other records;
     `is_complete` judges all records of one point, in the order they were written.
@@ -37,7 +37,7 @@ class Campaign(Generic[Identity, Point]):
     output: str | None = None
 
     def read_complete(self) -> dict[Identity, Records]:
-        """Records of the points that the output has complete."""
+        """Records of the points that are complete in the output."""
         if not self.output:
             return {}
         check_output(self.output)
@@ -57,7 +57,7 @@ def run_campaign(
     header: Callable[[], Run] | None = None,
     on_resume: Callable[[int], None] = lambda _: None,
 ) -> dict[Identity, Records]:
-    """Runs what is not stored and stores it; the records of all points that have some.
+    """Runs the points that are not stored, and stores them; returns all points' records.
 
     An interrupt keeps what is done. `on_resume` is called with the number of stored points.
     """

@@ -1,7 +1,7 @@
 """Run many points of one scenario on all cores.
 
 A point is a set of overridden keys. Points run in processes that return the record's line, so a
-record does not depend on how many points ran beside it. Entry points: `points`,
+record does not depend on how many points ran beside it. Entry points: `combine_points`,
 `sweep`.
 """
 
@@ -38,7 +38,7 @@ class Source:
     base: Path
 
 
-def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def combine_points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     """Every combination of the swept values, on top of the fixed ones."""
     keys = list(swept)
     return [
@@ -49,11 +49,11 @@ def points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dict[str, A
 
 def check_points(source: Source, points: Sequence[Point]) -> list[Identity]:
     """Read every point before any runs; return the identity that each record will have."""
-    scenarios = [_scenario(source, point) for point in points]
+    scenarios = [_read_scenario(source, point) for point in points]
     return [(_label(s.settings), s.digest) for s in scenarios]
 
 
-def identity(record: Record) -> Identity:
+def identify(record: Record) -> Identity:
     """The identity of a record's point: its settings and its scenario's digest."""
     return _label(record.settings), record.provenance.scenario_digest or ""
 
@@ -62,7 +62,7 @@ def _label(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in sorted(settings.items()))
 
 
-def _scenario(source: Source, point: Point) -> Any:
+def _read_scenario(source: Source, point: Point) -> Any:
     return scenario_from(source.data, point, where=source.where, base=source.base)
 
 
@@ -75,18 +75,18 @@ def sweep(
     """(point number, record, how it ended) of each point, as they finish."""
     if jobs == 1 or len(points) == 1:
         for number, point in enumerate(points):
-            line, ended = _run_line(source, point, _scale_progress(progress, number, len(points)))
+            line, ended = _run_point(source, point, _scale_progress(progress, number, len(points)))
             yield number, from_line(line), ended
         return
     try:
-        yield from _in_processes(source, points, jobs, progress)
+        yield from _run_in_processes(source, points, jobs, progress)
     except BrokenProcessPool as error:
         problem = "a process of the sweep was killed, perhaps for lack of memory"
         remedy = "lower --jobs; points stored by -o are not run again"
         raise InputError(source.where, problem, remedy) from error
 
 
-def _in_processes(
+def _run_in_processes(
     source: Source, points: Sequence[Point], jobs: int, progress: Callable[[float], None] | None
 ) -> Iterator[tuple[int, Record, str]]:
     context = multiprocessing.get_context("spawn")
@@ -94,7 +94,7 @@ def _in_processes(
         max_workers=jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
     ) as pool:
         waiting: dict[Future[tuple[str, str]], int] = {
-            pool.submit(_run_line, source, point): n for n, point in enumerate(points)
+            pool.submit(_run_point, source, point): n for n, point in enumerate(points)
         }
         try:
             yield from _collect_results(waiting, len(points), progress)
@@ -126,10 +126,10 @@ def _scale_progress(
     return None if progress is None else lambda f: progress((number + f) / total)
 
 
-def _run_line(
+def _run_point(
     source: Source, point: Point, progress: Callable[[float], None] | None = None
 ) -> tuple[str, str]:
-    outcome = simulate(_scenario(source, point), progress)
+    outcome = simulate(_read_scenario(source, point), progress)
     return to_line(outcome.record), outcome.ended
 
 

@@ -31,7 +31,7 @@ from weft.wire.connection import (
     accept,
     connect,
     greet,
-    tune,
+    set_socket_options,
 )
 from weft.wire.frames import (
     FRAME_BYTES,
@@ -82,5 +82,5 @@ __all__ = [
     "greet",
     "printable",
     "read_token",
-    "tune",
+    "set_socket_options",
 ]

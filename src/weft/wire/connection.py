@@ -39,8 +39,8 @@ class ConnectionLost(WeftError):
     """The other side is gone; the text says how that was noticed."""
 
 
-def tune(sock: socket.socket) -> None:
-    """Small frames leave at once; the kernel too notices a host that vanished."""
+def set_socket_options(sock: socket.socket) -> None:
+    """TCP options: small frames leave at once, and the kernel notices a host that vanished."""
     tcp = socket.IPPROTO_TCP
     sock.setsockopt(tcp, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -75,7 +75,7 @@ def connect(
 
 
 def accept(sock: socket.socket, token: bytes | None, decoder: Decoder[M]) -> Connection[M]:
-    """The server's end of a connected socket; a client that is refused is told why."""
+    """The server's end of a connected socket; a refused client gets the reason."""
     handshake = ServerHandshake(token)
     try:
         while handshake.keys is None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.model.fit import FloatArray
 from weft.model.link import Framing, data_rate_gbps, goodput_gbps
-from weft.model.outstanding import FDR_STUDY, cached
+from weft.model.outstanding import FDR_STUDY, count_cached
 from weft.records import Quantity, Series
 from weft.studies.calibrated.latency_fits import Service, latency_fit
 from weft.studies.observation import Claim, Observation, Records, Verdict, goodput
@@ -238,7 +238,7 @@ def cache_claim(key: str, statement: str) -> Claim:
     """The same, judged on the cache that the FDR study finds in adapters of this generation."""
 
     def judge(_: Records) -> Verdict:
-        four, eight = cached(np.array([LARGE_B / 2, LARGE_B]), FDR_STUDY)
+        four, eight = count_cached(np.array([LARGE_B / 2, LARGE_B]), FDR_STUDY)
         hit, miss = (find_statement("fdr", f"1Mi-outstanding-{n}").value for n in (4, 5))
         return Verdict(
             holds=bool(four >= 1 > eight and miss < (1 - DEGRADED) * hit),

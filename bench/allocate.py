@@ -29,7 +29,7 @@ from weft.control.policy.plan import (
     build_policy,
     remove_connection,
 )
-from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.fabric import Port, papers_1944, path
 from weft.records.record_text import format_table
 from weft.sensitivity.model import Sensitivity

@@ -17,7 +17,7 @@ import numpy as np
 from bench.figure import Figure
 from weft.control.policy.fabric_wide import PlanComparison, compare_plans
 from weft.control.policy.plan import ConnectionPath, build_policy, find_connection_path
-from weft.control.policy.port import Htb, PortPolicy
+from weft.control.policy.port_policy import Htb, PortPolicy
 from weft.fabric import Fabric
 from weft.fabric.topology import leaf_spine
 from weft.records.record_text import format_table

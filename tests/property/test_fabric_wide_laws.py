@@ -19,7 +19,7 @@ from weft.control.policy.fabric_wide import (
 )
 from weft.control.policy.lending import Demands
 from weft.control.policy.plan import ConnectionPath, Policy, build_plan, build_policy
-from weft.control.policy.port import Htb, PortPolicy, VlArbitration
+from weft.control.policy.port_policy import Htb, PortPolicy, VlArbitration
 from weft.fabric import Port
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 

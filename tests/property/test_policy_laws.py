@@ -32,7 +32,7 @@ from weft.control.policy.plan import (
     change_connections,
     remove_connection,
 )
-from weft.control.policy.port import Htb, LatencyLane, PortPolicy, VlArbitration
+from weft.control.policy.port_policy import Htb, LatencyLane, PortPolicy, VlArbitration
 from weft.fabric import Port
 from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.control.policy.port import LatencyLane
+from weft.control.policy.port_policy import LatencyLane
 from weft.control.runtime.config import (
     Config,
     Socket,

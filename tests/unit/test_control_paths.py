@@ -6,7 +6,7 @@ import pytest
 from control_parts import FABRIC, seen_without
 
 from weft.control.policy.plan import find_connection_path
-from weft.control.state.paths import Paths
+from weft.control.state.managed_paths import Paths
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, fat_tree, leaf_spine
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from control_parts import KINDS, after, connect, fabric_event, key, register, running
 
-from weft.control.policy.port import LatencyLane
+from weft.control.policy.port_policy import LatencyLane
 from weft.control.runtime.restore import restore_state
 from weft.control.state.events import (
     ApplicationRow,

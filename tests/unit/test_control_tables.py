@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from control_parts import HTB, VLARB, after, connect, ready, register, running
 
-from weft.control.policy.port import LatencyLane
+from weft.control.policy.port_policy import LatencyLane
 from weft.control.state.policy_settings import Settings, build_port_policies
 from weft.control.state.programming import build_default_tables, has_queue_per_level
 from weft.control.state.state import State

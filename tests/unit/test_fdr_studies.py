@@ -12,7 +12,7 @@ from weft.studies import Study, run_study
 from weft.studies.fdr import FDR
 from weft.studies.fdr.fdr_model import KI, MI, SERVED, SIZES, TURNAROUND_US, throughput
 from weft.studies.fdr.host_settings import EQ2, count_lines
-from weft.studies.fdr.outstanding import EQ1
+from weft.studies.fdr.outstanding_messages import EQ1
 from weft.studies.points import RunContext
 from weft.studies.published import read_statements
 

@@ -30,7 +30,7 @@ from weft.control.policy.plan import (
     remove_connection,
     replan,
 )
-from weft.control.policy.port import (
+from weft.control.policy.port_policy import (
     Htb,
     LatencyLane,
     PortPolicy,

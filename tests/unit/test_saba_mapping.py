@@ -6,7 +6,7 @@ import pytest
 
 from weft.plot.style import figure
 from weft.studies import Result, Study, run_study
-from weft.studies.saba.levels import FIG4_7, FIG4_8, FIG4_9, fit_stated_lines
+from weft.studies.saba.priority_levels import FIG4_7, FIG4_8, FIG4_9, fit_stated_lines
 
 MAPPING = (FIG4_7, FIG4_8, FIG4_9)
 

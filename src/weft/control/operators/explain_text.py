@@ -17,7 +17,7 @@ from weft.control.operators.explain import (
     PortAccount,
     QueueAccount,
 )
-from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
 from weft.records.record_text import format_table
 from weft.units import format_number

@@ -27,7 +27,7 @@ from subprocess import PIPE
 from typing import Any, Literal
 
 from weft.control.policy.plan import find_connection_path
-from weft.control.policy.port import (
+from weft.control.policy.port_policy import (
     ENTRY_UNITS,
     LIMIT_BYTES,
     MAX_ENTRIES,

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft._core import Allocator
-from weft.control.policy.port import PortPolicy
+from weft.control.policy.port_policy import PortPolicy
 from weft.errors import InputError
 from weft.sensitivity.model import Hinges, Sensitivity
 

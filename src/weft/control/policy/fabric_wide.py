@@ -48,7 +48,7 @@ from weft.control.policy.plan import (
     build_plan,
     format_port,
 )
-from weft.control.policy.port import PortPolicy
+from weft.control.policy.port_policy import PortPolicy
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.sensitivity.model import FloatArray, Sensitivity

@@ -28,7 +28,7 @@ from weft.control.policy.levels import (
     build_hierarchy,
     map_queues,
 )
-from weft.control.policy.port import ArbitrationTables, PortPolicy, build_arbitration
+from weft.control.policy.port_policy import ArbitrationTables, PortPolicy, build_arbitration
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, path
 from weft.sensitivity.model import Sensitivity

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from weft.control.client.grpc_link import DEFAULT_CONTROLLER
-from weft.control.policy.port import MAX_ENTRIES, MAX_LANES, LatencyLane
+from weft.control.policy.port_policy import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.policy_settings import Settings
 from weft.control.store.sqlite_store import REVISIONS

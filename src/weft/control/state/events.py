@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from weft.control.policy.levels import Levels
-from weft.control.state.paths import Paths
+from weft.control.state.managed_paths import Paths
 from weft.control.state.request_key import Key
 from weft.fabric import Fabric
 from weft.sensitivity.model import Hinges

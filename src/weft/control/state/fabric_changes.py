@@ -15,7 +15,7 @@ from immutables import Map
 
 from weft.control.policy.plan import ConnectionPath, Plan, Policy, build_plan, change_connections
 from weft.control.state.events import FabricChanged
-from weft.control.state.paths import Paths
+from weft.control.state.managed_paths import Paths
 from weft.control.state.policy_settings import build_policy, build_port_policies
 from weft.control.state.programming import find_port_plan, reprogram, settle
 from weft.control.state.requests import find_path

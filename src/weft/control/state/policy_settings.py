@@ -24,7 +24,7 @@ from weft.control.policy.levels import (
     sum_squares,
 )
 from weft.control.policy.plan import Policy
-from weft.control.policy.port import (
+from weft.control.policy.port_policy import (
     ENTRY_UNITS,
     Htb,
     LatencyLane,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import islice
 
 from weft.control.policy.plan import Plan, PortPlan, shift_counts
-from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.control.state.events import RevisionRow
 from weft.control.state.policy_settings import Settings, min_queue_units
 from weft.control.state.state import PendingCounts, State, Step

@@ -30,7 +30,7 @@ from weft.control.state.events import (
     Renewed,
     Row,
 )
-from weft.control.state.paths import Paths
+from weft.control.state.managed_paths import Paths
 from weft.control.state.request_key import Key
 from weft.control.state.state import (
     Application,

@@ -19,9 +19,9 @@ from immutables import Map
 
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import ConnectionPath, Plan
-from weft.control.policy.port import PortPolicy
+from weft.control.policy.port_policy import PortPolicy
 from weft.control.state.events import Answer, ApplicationModel, Done, Row
-from weft.control.state.paths import Paths
+from weft.control.state.managed_paths import Paths
 from weft.control.state.policy_settings import Settings
 from weft.control.state.request_key import Key
 from weft.fabric import Port

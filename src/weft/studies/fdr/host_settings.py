@@ -31,7 +31,7 @@ from weft.studies.fdr.fdr_model import (
     statement_row,
     throughput,
 )
-from weft.studies.fdr.outstanding import BEST_B, CPU_PER_MESSAGE_US
+from weft.studies.fdr.outstanding_messages import BEST_B, CPU_PER_MESSAGE_US
 from weft.studies.observation import Claim, Records, Verdict, scalar_in
 from weft.studies.published import find_statement
 from weft.studies.study import FDR_PAPER, Study, experiment_only

@@ -28,7 +28,7 @@ from weft.studies.observation import (
 from weft.studies.points import Point, model_point, record_point
 from weft.studies.published import find_statement, find_table
 from weft.studies.saba.cohort import Cohort, cohort_row, project_cohort
-from weft.studies.saba.degree import CONVEX, SLOWDOWN, STATED, fit_model
+from weft.studies.saba.model_degree import CONVEX, SLOWDOWN, STATED, fit_model
 from weft.studies.saba.stated_values import (
     DEGREES,
     WORKLOADS,

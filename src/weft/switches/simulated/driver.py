@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from weft.errors import InputError
 from weft.fabric import Fabric
-from weft.switches.simulated.file_discovery import add_routes, list_ports
 from weft.switches.simulated.register_tables import find_refusal, plan_steps
 from weft.switches.simulated.registers import Registers, WriteFailures
+from weft.switches.simulated.routed_fabric import add_routes, list_ports
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables, refuse_release
 
 DEFAULT_ABILITY = Ability(scheduler="vlarb", levels=16, queues=8, entries=8, units=255)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from weft.control.policy.levels import Hierarchy, Levels, assign_levels, build_hierarchy
 from weft.control.policy.plan import ConnectionPath, Plan, build_plan, build_policy
-from weft.control.policy.port import PortPolicy, VlArbitration
+from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.fabric import Port
 from weft.plot.style import MUTED, legend
 from weft.records import Quantity, Scalar

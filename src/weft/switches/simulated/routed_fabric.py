@@ -1,4 +1,4 @@
-"""The fabric of simulated switches: any that weft can read; adds routes if there are none.
+"""The fabric of simulated switches: read from files, with routes added if it has none.
 
 Entry points: `read_routed_fabric`, `list_ports`.
 """

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from weft.control.policy.lending import Lending
+from weft.control.policy.lending import LendingPort
 from weft.corun.schemes import EQUAL, LEND, MANAGED, WEFT, build_schemes
 from weft.sensitivity.model import Hinges
 
@@ -64,6 +64,6 @@ def test_many_sets_of_weights_at_once_are_rated_as_each_alone(
     models: list[Hinges], seed: int
 ) -> None:
     many = np.random.default_rng(seed).dirichlet(np.ones(len(models)), 5) * 0.9 + 0.01
-    lending = Lending(models)
+    lending = LendingPort(models)
     alone = np.array([lending.slowdowns(weights) for weights in many])
     assert lending.slowdowns(many) == pytest.approx(alone, rel=1e-9)

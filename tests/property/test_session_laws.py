@@ -81,7 +81,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule()
     def sends(self) -> None:
-        if batch := self.session.batch():
+        if batch := self.session.take_batch():
             self.link.there.append(batch)
 
     @precondition(lambda self: self.link.there)
@@ -93,7 +93,7 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.link.back)
     @rule()
     def is_acknowledged(self) -> None:
-        if self.session.accept_acks(self.link.back.popleft()).has_lapsed:
+        if self.session.accept_acks(self.link.back.popleft()).has_expired:
             self.breaks(arrive=0)  # as the worker does: another stream for another registration
 
     @rule(arrive=st.integers(0, 3))
@@ -153,7 +153,7 @@ class Conversation(RuleBasedStateMachine):
         assert len(session._unacknowledged) <= MAX_BATCHES
         assert all(len(batch) <= MAX_EVENTS + 1 for batch in session._unacknowledged)
         waiting = Counter(kind for kind, _ in session._outbox)
-        assert waiting[Connect] <= len(self.open) + len(session._doubtful)
+        assert waiting[Connect] <= len(self.open) + len(session._maybe_executed)
 
     @invariant()
     def nothing_is_closed_before_it_is_opened(self) -> None:
@@ -201,10 +201,10 @@ def opened(session: Session, count: int) -> list[int]:
 def test_what_was_on_its_way_goes_again_unchanged_and_first() -> None:
     session = Session(client="client")
     opened(session, 3)
-    first = session.batch()
+    first = session.take_batch()
     session.add("a", "c")
     session.requeue_unacknowledged()
-    again = session.batch()
+    again = session.take_batch()
     assert again[:3] == first
     assert [event.destination for event in again if isinstance(event, Connect)][3:] == ["c"]
 
@@ -213,16 +213,16 @@ def test_one_that_was_never_sent_is_forgotten_when_it_is_closed() -> None:
     session = Session(client="client")
     (number,) = opened(session, 1)
     session.remove(number)
-    assert session.batch() == ()
+    assert session.take_batch() == ()
 
 
 def test_one_that_may_have_been_carried_out_is_opened_and_closed_again() -> None:
     session = Session(client="client")
     (number,) = opened(session, 1)
-    session.batch()
+    session.take_batch()
     session.requeue_unacknowledged()
     session.remove(number)
-    assert [type(event) for event in session.batch()] == [Connect, Disconnect]
+    assert [type(event) for event in session.take_batch()] == [Connect, Disconnect]
 
 
 @pytest.mark.parametrize(("code", "again"), [(LATE, [Connect, Disconnect]), (EXHAUSTED, [])])
@@ -231,34 +231,34 @@ def test_one_that_was_put_off_and_closed_goes_again_only_where_it_may_have_been_
 ) -> None:
     session = Session(client="client")
     (number,) = opened(session, 1)
-    session.batch()
+    session.take_batch()
     session.accept_acks([Ack(code)])
     session.remove(number)
-    assert [type(event) for event in session.batch()] == again
+    assert [type(event) for event in session.take_batch()] == again
 
 
 @pytest.mark.parametrize("is_sent", [False, True])
 def test_a_disconnect_goes_after_its_connect_wherever_the_stream_breaks(is_sent: bool) -> None:
     session = Session(client="client")
     (number,) = opened(session, 1)
-    session.batch()
+    session.take_batch()
     session.remove(number)
-    session.batch()
+    session.take_batch()
     session.accept_acks([Ack(LATE)])  # its disconnect is on its way, and both go again
     if is_sent:
-        session.batch()
+        session.take_batch()
     session.requeue_unacknowledged()
-    assert [type(event) for event in session.batch()] == [Connect, Disconnect]
+    assert [type(event) for event in session.take_batch()] == [Connect, Disconnect]
 
 
 def test_a_closed_connection_that_is_refused_again_says_nothing_of_the_lease() -> None:
     session = Session(client="client")
     (number,) = opened(session, 1)
-    session.batch()
+    session.take_batch()
     session.requeue_unacknowledged()
     session.remove(number)
-    session.batch()
-    assert not session.accept_acks([Ack(FAILED_PRECONDITION), Ack(0)]).has_lapsed
+    session.take_batch()
+    assert not session.accept_acks([Ack(FAILED_PRECONDITION), Ack(0)]).has_expired
     assert session.registration is not None
 
 
@@ -266,16 +266,16 @@ def test_a_renewal_goes_before_everything_else() -> None:
     session = Session(client="client")
     opened(session, 2)
     session.renew()
-    assert isinstance(session.batch()[0], Renew)
+    assert isinstance(session.take_batch()[0], Renew)
 
 
 def test_after_a_lapse_registration_and_connections_have_new_keys() -> None:
     session = Session(client="client")
     session.registration_key()
     (number,) = opened(session, 1)
-    session.batch()
+    session.take_batch()
     before = session.connections[number].key
-    assert session.accept_acks([Ack(FAILED_PRECONDITION)]).has_lapsed
+    assert session.accept_acks([Ack(FAILED_PRECONDITION)]).has_expired
     assert session.registration_key().sequence == 3
     session.accept_registration(Registration(id="sort#2", level=3, ttl_s=10.0))
     after = session.connections[number].key

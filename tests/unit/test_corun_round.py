@@ -14,7 +14,7 @@ from scipy.stats import t as student
 
 from weft.cli import main
 from weft.control.policy.lending import (
-    Lending,
+    LendingPort,
     choose_weights,
     estimate_volume,
     model_volume,
@@ -310,7 +310,7 @@ def test_weights_with_lending_are_as_good_as_a_search_of_all() -> None:
     for models in ([SENDS, WAITS], [WAITS, HIDES], [SENDS, HIDES], [SENDS, SENDS]):
         found = choose_weights(models)
         assert found.sum() == pytest.approx(1)
-        total = Lending(models).total
+        total = LendingPort(models).total
         every = [total(np.array([w, 1 - w])) for w in np.arange(0.05, 0.951, 0.01)]
         assert total(found) <= 1.01 * min(every)
 

@@ -1,4 +1,4 @@
-"""What a client still has to send to its controller, what is in flight, what was acknowledged.
+"""A client's session with its controller: events queued, in flight and acknowledged.
 
 A session has one registration at a time and any number of open connections. Events go out in
 batches; each batch is acknowledged as a whole, in order. Batches in flight when the stream breaks
@@ -31,7 +31,7 @@ TRY_AGAIN = BUSY | {1, 2, 4, 10, 13}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a controller has given: the level of packets, and for how long without a renewal."""
+    """A registration by the controller: the level of packets, and its time without a renewal."""
 
     id: str
     level: int
@@ -91,22 +91,24 @@ class Outcome:
 
     counted: tuple[int, ...] = ()
     refused: tuple[int, ...] = ()
-    has_lapsed: bool = False
+    has_expired: bool = False
     is_busy: bool = False  # the controller asked us to retry later
 
 
 @dataclass(slots=True)
 class Session:
+    """A registration, its open connections, and the events that are queued or in flight."""
+
     client: str
     registration: Registration | None = None
     connections: dict[int, OpenConnection] = field(default_factory=dict)  # open, by number
     _sequence: int = 0
-    _numbers: int = 0
-    _registering: Key | None = None
+    _last_number: int = 0
+    _registration_key: Key | None = None
     _renewal: bool = False
     _outbox: dict[tuple[type[Event], int], Connect | Disconnect] = field(default_factory=dict)
     _unacknowledged: deque[tuple[Event, ...]] = field(default_factory=deque)
-    _doubtful: set[int] = field(default_factory=set)  # connects that may have been executed
+    _maybe_executed: set[int] = field(default_factory=set)  # sent connects without an answer
 
     # ---- The registration ---------------------------------------------------------------------
 
@@ -116,9 +118,9 @@ class Session:
 
     def registration_key(self) -> Key:
         """The key to register with: the same one until there is a registration."""
-        if self._registering is None:
-            self._registering = self.next_key()
-        return self._registering
+        if self._registration_key is None:
+            self._registration_key = self.next_key()
+        return self._registration_key
 
     def accept_registration(self, registration: Registration) -> None:
         """Queues every open connection."""
@@ -126,11 +128,11 @@ class Session:
         for number, connection in self.connections.items():
             self._queue_connect(number, connection)
 
-    def lapse(self) -> None:
+    def expire(self) -> None:
         """The registration has expired with its connections; those open here stay."""
-        self.registration, self._registering, self._renewal = None, None, False
+        self.registration, self._registration_key, self._renewal = None, None, False
         self._outbox.clear()
-        self._doubtful.clear()
+        self._maybe_executed.clear()
         for connection in self.connections.values():
             connection.key, connection.is_counted, connection.problem = None, False, ""
 
@@ -142,11 +144,11 @@ class Session:
 
     def add(self, source: str, destination: str) -> int:
         """A connection was opened; its number here."""
-        self._numbers += 1
-        connection = self.connections[self._numbers] = OpenConnection(source, destination)
+        self._last_number += 1
+        connection = self.connections[self._last_number] = OpenConnection(source, destination)
         if self.registration is not None:
-            self._queue_connect(self._numbers, connection)
-        return self._numbers
+            self._queue_connect(self._last_number, connection)
+        return self._last_number
 
     def _queue_connect(self, number: int, connection: OpenConnection) -> None:
         assert self.registration is not None, "registered"
@@ -169,7 +171,7 @@ class Session:
             or self.registration is None
         ):
             return
-        if (Connect, number) in self._outbox and number not in self._doubtful:
+        if (Connect, number) in self._outbox and number not in self._maybe_executed:
             del self._outbox[Connect, number]  # never sent
             return
         self._outbox[Disconnect, number] = Disconnect(
@@ -185,11 +187,11 @@ class Session:
         return waiting and len(self._unacknowledged) < MAX_BATCHES
 
     @property
-    def is_awaiting(self) -> bool:
+    def has_unacknowledged(self) -> bool:
         """Whether a batch is in flight."""
         return bool(self._unacknowledged)
 
-    def batch(self) -> tuple[Event, ...]:
+    def take_batch(self) -> tuple[Event, ...]:
         """The next events to send, in flight from now on."""
         if self.registration is None or len(self._unacknowledged) >= MAX_BATCHES:
             return ()
@@ -210,7 +212,9 @@ class Session:
             if not isinstance(event, Renew) and self._is_current(event)
         ]
         self._unacknowledged.clear()
-        self._doubtful |= {event.number for event in unacknowledged if isinstance(event, Connect)}
+        self._maybe_executed |= {
+            event.number for event in unacknowledged if isinstance(event, Connect)
+        }
         outbox: dict[tuple[type[Event], int], Connect | Disconnect] = {}
         for event in (*unacknowledged, *self._outbox.values()):
             # Of two disconnects the later one counts: a connect may stand between them.
@@ -229,9 +233,9 @@ class Session:
         pairs = [
             (event, ack) for event, ack in zip(batch, acks, strict=True) if self._is_current(event)
         ]
-        if any(self._has_lapsed(event, ack) for event, ack in pairs):
-            self.lapse()
-            return Outcome(has_lapsed=True)
+        if any(self._shows_expiry(event, ack) for event, ack in pairs):
+            self.expire()
+            return Outcome(has_expired=True)
         for event, ack in pairs:
             self._record_ack(event, ack)
         numbers = [event.number for event, _ in pairs if isinstance(event, Connect)]
@@ -244,8 +248,11 @@ class Session:
             is_busy=any(ack.code in TRY_AGAIN for _, ack in pairs),
         )
 
-    def _has_lapsed(self, event: Event, ack: Ack) -> bool:
-        """Not by a retried connect that was closed meanwhile: it is refused with the same code."""
+    def _shows_expiry(self, event: Event, ack: Ack) -> bool:
+        """Whether a refusal means that the lease has expired.
+
+        A connect that was closed meanwhile is refused with the same code.
+        """
         if ack.code != FAILED_PRECONDITION or isinstance(event, Disconnect):
             return False
         return isinstance(event, Renew) or event.number in self.connections
@@ -255,22 +262,22 @@ class Session:
             return
         if ack.code in TRY_AGAIN:
             if isinstance(event, Connect) and ack.code not in BUSY:
-                self._doubtful.add(event.number)
-            self._put_back(event)
+                self._maybe_executed.add(event.number)
+            self._requeue(event)
             return
         if isinstance(event, Disconnect):
             return
-        self._doubtful.discard(event.number)
+        self._maybe_executed.discard(event.number)
         connection = self.connections.get(event.number)
         if connection is not None:
             connection.is_counted = ack.code == OK
             connection.problem = ack.message or f"code {ack.code}" if ack.code else ""
 
-    def _put_back(self, event: Connect | Disconnect) -> None:
-        """Queues it again."""
+    def _requeue(self, event: Connect | Disconnect) -> None:
+        """Queues an event again that the controller could not execute."""
         if isinstance(event, Disconnect) or event.number in self.connections:
             self._outbox[type(event), event.number] = event
-        elif event.number in self._doubtful:
+        elif event.number in self._maybe_executed:
             # An earlier one may still be on its way: only what was opened can be closed for good.
             self._outbox = {(Connect, event.number): event, **self._outbox}
             self._outbox.setdefault((Disconnect, event.number), _disconnect_event(event))

@@ -184,7 +184,7 @@ class Worker:
         with self.lock:
             while not (live.is_over or self._is_ending):
                 now = time.monotonic()
-                if self.session.is_awaiting and now - live.heard_s > ACK_TIMEOUT_S:
+                if self.session.has_unacknowledged and now - live.heard_s > ACK_TIMEOUT_S:
                     live.end(f"no acknowledgement for {ACK_TIMEOUT_S:g} s")
                     break
                 if events := self._take_due_events(now, live):
@@ -200,9 +200,9 @@ class Worker:
             self._renew_s = now + self._renewal_interval_s()
         if now < self._hold_s:
             return ()
-        if not self.session.is_awaiting:
+        if not self.session.has_unacknowledged:
             live.heard_s = now
-        return self.session.batch()
+        return self.session.take_batch()
 
     def _renewal_interval_s(self) -> float:
         registration = self.session.registration
@@ -212,7 +212,7 @@ class Worker:
     def _next_due_s(self, live: _LiveStream) -> float:
         """When to look again, unless something changes before."""
         times = [self._renew_s]
-        if self.session.is_awaiting:
+        if self.session.has_unacknowledged:
             times.append(live.heard_s + ACK_TIMEOUT_S)
         if self.session.has_events:
             times.append(self._hold_s)
@@ -228,7 +228,7 @@ class Worker:
             longest_s = self._renewal_interval_s() / 2 if self._busy else 0.0
             self._hold_s = now + min(compute_backoff_s(self._busy), longest_s)
             self._failures, self.problem = 0, ""
-            if outcome.has_lapsed:
+            if outcome.has_expired:
                 live.end()
             problems = [self.session.connections[n].problem for n in outcome.refused]
             self.lock.notify_all()

@@ -32,28 +32,28 @@ from weft.errors import InputError
 from weft.sensitivity.application import Application, Run
 from weft.sensitivity.model import FloatArray, Hinges, Polynomial, Sensitivity
 
-MAX_APPLICATIONS = 10  # applications: all sets of them are looked at
-_STEPS = 200
+MAX_APPLICATIONS = 10  # every subset of them is evaluated
+_MAX_ITERATIONS = 200
 _SETTLED = 1e-6
 _ROUNDING = 1e-9
 _UNITS = 1_000_000  # of the link, in which Eq. 4.2's weights are whole numbers
-_FINEST = 0.004  # of the capacity, the least weight that is handed over
-_AS_GOOD = 0.005
-_WORTH = 1e-4  # of slowdown, below which a step is not worth it
+_MIN_STEP = 0.004  # of weight, as a fraction of the capacity
+_TOLERANCE = 0.005  # of the total: weights nearer to equal are preferred
+_MIN_GAIN = 1e-4  # of slowdown, for a step to be taken
 
 
 def model_volume(model: Hinges) -> float:
-    """What the model says is sent in a run, as a fraction of a run's time with the whole link."""
+    """Time that a run sends, by its model, as a fraction of its time with the whole link."""
     return min(1.0, sum(c * t for t, c in model.terms))
 
 
 def estimate_volume(application: Application) -> float:
-    """The same by the bytes of its runs with the whole link, where they tell.
+    """The same from the bytes of its runs with the whole link, if the profile has them.
 
-    A profile has the bytes that the host of the command sent and received. Those of the busier
-    direction count; where the two were not told apart it had all of them or half of them, whichever
-    is nearer to what the model says. Where that is not within a factor of the root of 2, other
-    hosts sent the rest, and the model says more than the bytes.
+    A profile has the bytes that the host of the command sent and received. The busier direction
+    counts. If directions were not counted separately, it had all of the bytes or half of them,
+    whichever is nearer to the model. If that differs from the model by more than a factor of √2,
+    other hosts sent the rest, and the model's volume is used.
     """
     profile, predicted = application.profile, model_volume(application.convex.model)
     counted = [run for run in profile.runs if run.share == 1 and run.bytes]
@@ -67,7 +67,7 @@ def estimate_volume(application: Application) -> float:
 
 
 def _candidate_bytes(runs: Sequence[Run]) -> tuple[float, ...]:
-    """What the busier direction may have had."""
+    """Possible bytes of the busier direction."""
     separate = [run.busier_bytes for run in runs if run.busier_bytes is not None]
     if separate:
         return (median(separate),)
@@ -76,7 +76,7 @@ def _candidate_bytes(runs: Sequence[Run]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lending:
+class LendingPort:
     """Applications at a port whose managed share is `capacity`.
 
     `volumes` are the part of its time that each keeps the whole link busy alone; by default what
@@ -103,40 +103,42 @@ class Lending:
         object.__setattr__(self, "sets", np.array([*product((0.0, 1.0), repeat=count)]))
 
     def slowdowns(self, weights: FloatArray) -> FloatArray:
-        """Predicted, of each application, with these weights; of many sets of them, by rows."""
+        """Predicted slowdown of each application; `weights` may have many rows."""
         shares = self._shares(weights)
-        each = self._each(shares)
-        sending, slower = np.ones(weights.shape), np.ones(weights.shape)
-        for _ in range(_STEPS):
-            likely = self._likely(sending)
-            slower = 1 / (likely / each).sum(axis=-2)
-            wanted = np.minimum(1.0, self.sent / ((likely * shares).sum(axis=-2) * slower))
-            moving = np.abs(wanted - sending).max(axis=-1, keepdims=True) >= _SETTLED
+        slowdowns = self._slowdowns_at(shares)
+        sending, mean_slowdown = np.ones(weights.shape), np.ones(weights.shape)
+        for _ in range(_MAX_ITERATIONS):
+            probability = self._probabilities_of_sets(sending)
+            mean_slowdown = 1 / (probability / slowdowns).sum(axis=-2)
+            target = np.minimum(
+                1.0, self.sent / ((probability * shares).sum(axis=-2) * mean_slowdown)
+            )
+            moving = np.abs(target - sending).max(axis=-1, keepdims=True) >= _SETTLED
             if not moving.any():
                 break
-            sending = np.where(moving, (sending + wanted) / 2, sending)
-        return slower
+            sending = np.where(moving, (sending + target) / 2, sending)
+        return mean_slowdown
 
     def total(self, weights: FloatArray) -> float:
-        """The slowdowns' sum with these weights."""
+        """Total slowdown with these weights."""
         return float(self.slowdowns(weights).sum())
 
     def _shares(self, weights: FloatArray) -> FloatArray:
-        """Of each application (column) while it sends beside each set of others (row)."""
+        """Share of each application (column) while it sends beside each set of others (row)."""
         weight = weights[..., None, :]
         beside = (weights @ self.sets.T)[..., None] - self.sets * weight
         return np.asarray(weight / (weight + beside))
 
-    def _each(self, shares: FloatArray) -> FloatArray:
-        """Slowdowns at these shares; below a floor, what it is there."""
+    def _slowdowns_at(self, shares: FloatArray) -> FloatArray:
+        """Slowdowns at these shares; below its floor a model gives that at the floor."""
         b = np.maximum(shares, self.demands.floor)[..., None]
-        hidden = np.maximum(0.0, self.demands.t / b - 1)
-        return np.asarray(1 + (self.demands.c * hidden).sum(axis=-1))
+        excess = np.maximum(0.0, self.demands.t / b - 1)
+        return np.asarray(1 + (self.demands.c * excess).sum(axis=-1))
 
-    def _likely(self, sending: FloatArray) -> FloatArray:
-        """How likely each set is beside an application: the others in it send, the rest do not.
+    def _probabilities_of_sets(self, sending: FloatArray) -> FloatArray:
+        """Probability of each set beside an application: the others in it send, the rest do not.
 
-        Sets that differ in the application itself are one: each has half of the likelihood.
+        Two sets that differ only in the application itself share one probability, half each.
         """
         chances = np.where(self.sets > 0, sending[..., None, :], 1 - sending[..., None, :])
         half = np.full_like(chances[..., :1], 0.5)
@@ -151,14 +153,14 @@ def predict_slowdowns(
     capacity: float = 1.0,
     volumes: Sequence[float] = (),
 ) -> FloatArray:
-    """The predicted slowdown of each application, what the others leave included."""
+    """The predicted slowdown of each application, with lending."""
     weight_array = np.asarray(weights, dtype=np.float64)
     if weight_array.shape != (len(models),) or not (weight_array > 0).all():
         raise InputError("weights", f"{list(weights)}", "give a positive one for each model")
     if weight_array.sum() > capacity + _ROUNDING:
         problem = f"{weight_array.sum():g} in all, the capacity is {capacity:g}"
         raise InputError("weights", problem, "scale them down")
-    return Lending(models, capacity, volumes).slowdowns(weight_array)
+    return LendingPort(models, capacity, volumes).slowdowns(weight_array)
 
 
 def choose_weights(
@@ -168,30 +170,29 @@ def choose_weights(
     *,
     units: int = _UNITS,
 ) -> FloatArray:
-    """Weights for which the total slowdown with lending is least, as far as small steps find them.
+    """Weights that minimise the total slowdown with lending, by a local search.
 
-    The total is not convex in the weights: steps begin at weights as equal as the floors allow, at
-    those of Eq. 4.2 (whole `units` of the link) and where one application is as far before or
-    behind the others as is best, and the best end is taken. Of the weights
-    between it and the equal ones the answer is the nearest to equal that are as good but for 0.5 %,
-    and no worse than the equal ones and Eq. 4.2's but for 10⁻⁶, to which slowdowns are settled: a
-    promise is worth something where a model is wrong.
+    The total is not convex in the weights, so the search has three starts: weights as equal as the
+    floors allow, those of Eq. 4.2 (whole `units` of the link), and the best of those that favour or
+    starve one application. The answer lies between the best end and the equal weights, as near to
+    equal as costs at most 0.5 %, since a weight is a promise where a model is wrong. It is no worse
+    than the equal weights and those of Eq. 4.2, up to the precision of slowdowns (10⁻⁶).
     """
-    lending = Lending(models, capacity, volumes)
+    lending = LendingPort(models, capacity, volumes)
     promised = allocate(models, [range(len(models))], units=units, capacity=capacity).shares
     equal = _equal_weights(lending.demands.floor, capacity)
     extremes = [*_extreme_weights(lending.demands.floor, capacity)]
     corners = np.array([equal, promised, *extremes])
     starts = (equal, promised, min(extremes, key=lending.total))
     best = min((_improve(lending, start, corners) for start in starts), key=lending.total)
-    as_known = min(map(lending.total, (equal, promised))) + _SETTLED
+    known_total = min(map(lending.total, (equal, promised))) + _SETTLED
     return _move_towards_equal(
-        lending, equal, best, min(as_known, lending.total(best) * (1 + _AS_GOOD))
+        lending, equal, best, min(known_total, lending.total(best) * (1 + _TOLERANCE))
     )
 
 
 def _equal_weights(floors: FloatArray, capacity: float) -> FloatArray:
-    """Equal weights but for those whose floor is higher."""
+    """Equal weights, except where a floor is higher."""
     held = np.zeros(len(floors), dtype=bool)
     while True:
         level = (capacity - floors[held].sum()) / (~held).sum()
@@ -202,7 +203,7 @@ def _equal_weights(floors: FloatArray, capacity: float) -> FloatArray:
 
 
 def _extreme_weights(floors: FloatArray, capacity: float) -> Iterator[FloatArray]:
-    """One application as far before the others as their floors allow, or behind them."""
+    """One application with all that the floors leave, or with its floor alone."""
     spare, rest = capacity - floors.sum(), max(1, len(floors) - 1)
     for unit in np.eye(len(floors)):
         yield floors + unit * spare
@@ -210,7 +211,7 @@ def _extreme_weights(floors: FloatArray, capacity: float) -> Iterator[FloatArray
 
 
 def _move_towards_equal(
-    lending: Lending, equal: FloatArray, best: FloatArray, enough: float
+    lending: LendingPort, equal: FloatArray, best: FloatArray, enough: float
 ) -> FloatArray:
     """The first weights on the way from equal to the best with a total of `enough` or less."""
     for step in np.linspace(0, 1, 101).tolist():
@@ -220,10 +221,10 @@ def _move_towards_equal(
     return best
 
 
-def _improve(lending: Lending, weights: FloatArray, corners: FloatArray) -> FloatArray:
-    """The end of the steps that help most, of ever smaller parts of the capacity."""
+def _improve(lending: LendingPort, weights: FloatArray, corners: FloatArray) -> FloatArray:
+    """Takes the best step until none helps, with ever smaller steps."""
     best, part = lending.total(weights), 0.25
-    while part > _FINEST:
+    while part > _MIN_STEP:
         steps = np.array(
             [
                 *_list_exchanges(lending, weights, part * lending.capacity),
@@ -231,15 +232,15 @@ def _improve(lending: Lending, weights: FloatArray, corners: FloatArray) -> Floa
             ]
         )
         totals = lending.slowdowns(steps).sum(axis=-1)
-        if totals.min() > best - _WORTH:
+        if totals.min() > best - _MIN_GAIN:
             part /= 2
         else:
             weights, best = steps[totals.argmin()], float(totals.min())
     return weights
 
 
-def _list_exchanges(lending: Lending, weights: FloatArray, part: float) -> Iterator[FloatArray]:
-    """All that hand over a part of one's weight to another, and keep to its floor."""
+def _list_exchanges(lending: LendingPort, weights: FloatArray, part: float) -> Iterator[FloatArray]:
+    """Weights after moving `part` from one application to another, floors kept."""
     for giver, taker in permutations(range(len(weights)), 2):
         if weights[giver] - part >= lending.demands.floor[giver]:
             changed = weights.copy()

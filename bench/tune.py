@@ -26,7 +26,7 @@ from weft.measure.peer.client import Peer, open_peer
 from weft.model.fit import FloatArray
 from weft.records import Plain
 from weft.records.record_text import format_table
-from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare
+from weft.tune.search.over_fabric import PointMeasurer, PreparedTuning, prepare_tuning
 from weft.tune.search.space import Candidate, MeasuredPoint, list_candidates
 from weft.tune.search.tuning import Interval, Tuning, mean_interval
 from weft.tune.search.tuning_text import format_level
@@ -151,13 +151,13 @@ def tune(quick: bool) -> list[Figure]:
 
 
 def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
-    sweep = prepare({"over": over, **SWEPT, **given}, seed=SEED)
+    sweep = prepare_tuning({"over": over, **SWEPT, **given}, seed=SEED)
     with open_peer("local") as peer:
         swept = _swept(sweep, peer, effort)
         budget_s = effort.budget_s or MOST_TIME * swept.seconds
         runs = [_tuned(over, given, peer, seed, budget_s) for seed in effort.seeds]
-        prepared = prepare({"over": over, **given}, seed=SEED)
-        ours = prepared.measuring(peer, lambda _: None)
+        prepared = prepare_tuning({"over": over, **given}, seed=SEED)
+        ours = prepared.build_measurer(peer, lambda _: None)
         theirs = {**prepared.space.default, **swept.best}
         settings = [theirs, *(tuning.recommendation.setting for tuning, _ in runs)]
         judged = _in_turns(ours, settings, effort.judging)
@@ -181,7 +181,7 @@ def _outcome(over: str, given: Mapping[str, str], effort: Effort) -> Outcome:
 
 def _swept(prepared: PreparedTuning, peer: Peer, effort: Effort) -> Swept:
     """Every point once; then its best few in turns, fewer of them oftener."""
-    measuring = _Timed(prepared.measuring(peer, lambda _: None))
+    measuring = _Timed(prepared.build_measurer(peer, lambda _: None))
     every = list_candidates(prepared.space)
     _say(f"{prepared.space.over}: sweep of {len(every)} points")
     values: dict[int, float] = {}
@@ -205,9 +205,9 @@ def _tuned(
     over: str, given: Mapping[str, str], peer: Peer, seed: int, budget_s: float
 ) -> tuple[Tuning, float]:
     """A tuning, and the time that it measured."""
-    prepared = prepare({"over": over, **given}, seed=seed, budget_s=budget_s)
+    prepared = prepare_tuning({"over": over, **given}, seed=seed, budget_s=budget_s)
     _say(f"{over}: tuner, {prepared.schedule.text()}")
-    timed = _Timed(prepared.measuring(peer, lambda _: None))
+    timed = _Timed(prepared.build_measurer(peer, lambda _: None))
     return prepared.run_with(timed), timed.seconds
 
 

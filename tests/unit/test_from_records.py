@@ -9,7 +9,7 @@ from weft.errors import InputError
 from weft.records import Plain, Provenance, Record, Scalar
 from weft.tune.rules.evidence import Evidence
 from weft.tune.rules.read_evidence import gather_evidence
-from weft.tune.search.from_records import nearest_records, tune_records
+from weft.tune.search.from_records import find_nearest_records, tune_records
 from weft.tune.search.goal import GOALS
 from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED, build_stored_record
 from weft.tune.search.tuning_text import format_stored
@@ -77,7 +77,7 @@ def test_nothing_is_confirmed_and_the_text_says_so() -> None:
 
 def test_the_nearest_records_are_those_at_the_recommendation_first() -> None:
     tuning = tune_records(gather_evidence(swept()), THROUGHPUT).tuning
-    first = nearest_records(tuning)[0]
+    first = find_nearest_records(tuning)[0]
     assert dict(first.setting) == tuning.recommendation.setting
 
 

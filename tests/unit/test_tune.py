@@ -20,7 +20,7 @@ from weft.records import read_records
 from weft.tune.search import over_fabric
 from weft.tune.search.design import Schedule, design, schedule
 from weft.tune.search.goal import GOALS
-from weft.tune.search.over_fabric import prepare
+from weft.tune.search.over_fabric import prepare_tuning
 from weft.tune.search.recommend import recommend
 from weft.tune.search.space import (
     DECISIVE,
@@ -258,7 +258,7 @@ def test_a_peer_that_dies_between_points_keeps_what_was_measured(
 
     monkeypatch.setattr(over_fabric, "run_test", until)
     given = {"over": "delay", "size": "4096", "depth": "1..64*2", "qps": "1", "threads": "1"}
-    found = prepare(given, point_s=0.002).run(None)
+    found = prepare_tuning(given, point_s=0.002).run(None)
     assert (found.ended, len(found.rows)) == ("node7: connection reset", 20)
 
 
@@ -449,7 +449,7 @@ def test_transport_is_another_word_for_over(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_plan_is_told_before_anything_is_measured() -> None:
-    found = prepare({"over": "tcp", "size": "4K,64K", "wait": "block"}, goal="throughput")
+    found = prepare_tuning({"over": "tcp", "size": "4K,64K", "wait": "block"}, goal="throughput")
     assert found.space.fixed == {"wait": "block"}
     sizes = next(f for f in found.space.factors if f.name == "size_bytes")
     assert sizes.levels == (4096, 65536)

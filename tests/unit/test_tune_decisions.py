@@ -16,7 +16,7 @@ from weft.model.link import count_fragments
 from weft.tune.rules.curve import _crossing, _enough, _first_crossing
 from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, confidence_of
 from weft.tune.search.design import schedule
-from weft.tune.search.from_records import find_better_stored, out_of_reach
+from weft.tune.search.from_records import find_better_stored, find_unreached_factors
 from weft.tune.search.goal import GOALS
 from weft.tune.search.over_fabric import DISTURBANCE_RATIO, _drop_disturbed
 from weft.tune.search.recommend import (
@@ -28,7 +28,7 @@ from weft.tune.search.recommend import (
 )
 from weft.tune.search.space import Candidate, Factor, HostLimits, MeasuredPoint, Space, build_space
 from weft.tune.search.surface import Prediction, Surface, fit_surface
-from weft.tune.search.tuning import Tuning, _lower_bounds, strongest_neighbours
+from weft.tune.search.tuning import Tuning, _lower_bounds, find_strongest_neighbours
 
 THROUGHPUT, LATENCY = GOALS["throughput"], GOALS["latency"]
 LIMITS = HostLimits(
@@ -187,7 +187,7 @@ def test_records_win_over_the_model_by_three_runs_that_are_all_better(
 def test_a_default_at_the_edge_of_the_records_is_within_their_reach() -> None:
     def reached(default: int) -> bool:
         factor = Factor(name="depth", levels=(2, 8), default=default)
-        return not out_of_reach(replace(TWO_FACTORS, factors=(factor,)))
+        return not find_unreached_factors(replace(TWO_FACTORS, factors=(factor,)))
 
     assert [reached(default) for default in (1, 2, 4, 8, 16)] == [False, True, True, True, False]
 
@@ -197,7 +197,7 @@ def test_neighbours_to_confirm_differ_in_one_factor_each_and_are_never_the_defau
     chosen = Recommendation(
         setting={"depth": 2, "signal_every": 1}, predicted=1.0, interval=(0.5, 2.0), surface=surface
     )
-    neighbours = strongest_neighbours(THROUGHPUT, chosen)
+    neighbours = find_strongest_neighbours(THROUGHPUT, chosen)
     # Depth 1 is as good as depth 4, but is the default.
     assert neighbours == {
         "signal_every 2": {"depth": 2, "signal_every": 2},

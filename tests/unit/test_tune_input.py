@@ -15,7 +15,7 @@ from weft.tune.rules.read_evidence import gather_evidence
 from weft.tune.search.from_records import (
     StoredTuning,
     find_better_stored,
-    out_of_reach,
+    find_unreached_factors,
     predict_gain,
     tune_records,
 )
@@ -183,7 +183,7 @@ def test_the_gain_that_records_predict_is_that_of_the_fabric_that_made_them() ->
 
 def test_a_default_beyond_the_records_has_no_predicted_gain() -> None:
     found = stored(swept(depths=(1, 8)))
-    assert [factor.name for factor in out_of_reach(found.tuning.space)] == ["depth"]
+    assert [factor.name for factor in find_unreached_factors(found.tuning.space)] == ["depth"]
     assert predict_gain(found.tuning) is None
     assert "the records do not reach its depth 64" in format_stored(found)
 

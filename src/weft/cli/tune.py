@@ -26,7 +26,7 @@ from weft.tune.rules.read_evidence import read_evidence
 from weft.tune.search.design import POINT_S
 from weft.tune.search.from_records import tune_records
 from weft.tune.search.goal import GOALS, find_goal
-from weft.tune.search.over_fabric import PreparedTuning, prepare
+from weft.tune.search.over_fabric import PreparedTuning, prepare_tuning
 from weft.tune.search.space import CHOICES
 from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import build_stored_record, build_tuning_record
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     settings = read_settings(args, TESTS["bandwidth"])
     seed = int(integer_reader(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
     budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
-    prepared = prepare(
+    prepared = prepare_tuning(
         settings,
         goal=args.goal,
         budget_s=budget_s,

@@ -4,7 +4,7 @@ The choices are the settings that the records vary. All else must be equal, so t
 records that differ in choices alone is used, and the rest is reported. Nothing is confirmed: the
 evidence is the leave-one-out error and the records nearest to the recommendation. Where all
 repetitions of a stored setting beat the best prediction, the records win over the model. Entry
-points: `tune_records`, `nearest_records`, `predict_gain`. Units: the goal's.
+points: `tune_records`, `find_nearest_records`, `predict_gain`. Units: the goal's.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def tune_records(
     test = "latency" if goal.name == "latency" else "bandwidth"
     _check_limits(evidence.rows_of(test), limits)
     rows = [row for row in evidence.rows_of(test) if _is_within(row, limits)]
-    rows, omitted = _largest_comparable(rows, goal)
-    points = [restricted for row in rows for restricted in _build_points(row, goal)]
+    rows, omitted = _select_comparable(rows, goal)
+    points = [point for row in rows for point in _build_points(row, goal)]
     _check_enough(evidence, goal, points, limits)
     space = _build_space(evidence, goal, rows)
     restricted = _restrict_settings(space, points)
@@ -102,7 +102,7 @@ class NearRecord:
     runs: int
 
 
-def nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
+def find_nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
     """The settings with records that are nearest to the recommendation, nearest first."""
     space, recommendation = tuning.space, tuning.recommendation
     by_setting: dict[tuple[Plain, ...], list[MeasuredPoint]] = {}
@@ -125,7 +125,9 @@ def nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
 def predict_gain(tuning: Tuning) -> Interval | None:
     """The gain over the default; None if that is recommended or out of the records' reach."""
     space, recommendation = tuning.space, tuning.recommendation
-    if out_of_reach(space) or space.key(recommendation.setting) == space.key(space.default):
+    if find_unreached_factors(space) or space.key(recommendation.setting) == space.key(
+        space.default
+    ):
         return None
     log_ratio, error = recommendation.surface.predict_ratio(recommendation.setting, space.default)
     middle, half = tuning.goal.sign * log_ratio, float(ndtri(0.5 + CONFIDENCE / 2)) * error
@@ -134,7 +136,7 @@ def predict_gain(tuning: Tuning) -> Interval | None:
     )
 
 
-def out_of_reach(space: Space) -> list[Factor]:
+def find_unreached_factors(space: Space) -> list[Factor]:
     """Factors whose default the records neither have nor surround."""
     return [factor for factor in space.factors if not _is_reached(factor)]
 
@@ -178,17 +180,19 @@ def _check_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[Plain]]) ->
         present = sorted({getattr(row.setting, name) for row in rows}, key=_sort_key)
         absent = [level for level in levels if level not in present]
         if present and absent:
-            listed = ", ".join(_level(name, level).partition(" ")[2] for level in present)
+            listed = ", ".join(_format_level(name, level).partition(" ")[2] for level in present)
             where = f"--{split_unit(name)[0].replace('_', '-')}"
-            raise InputError(where, f"no record has {_level(name, absent[0])}", f"use {listed}")
+            raise InputError(
+                where, f"no record has {_format_level(name, absent[0])}", f"use {listed}"
+            )
 
 
 def _is_within(row: Row, limits: Mapping[str, Sequence[Plain]]) -> bool:
     return all(getattr(row.setting, name) in levels for name, levels in limits.items())
 
 
-def _largest_comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list[str]]:
-    """The largest group that differs in choices alone; the smaller size where that decides."""
+def _select_comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list[str]]:
+    """The largest group that differs in choices alone; of equal ones that of the smaller size."""
     choices = [name for name in CHOICES if name != "size_bytes" or goal.name not in ONE_SIZE]
     groups: dict[str, list[Row]] = {}
     for row in rows:
@@ -198,20 +202,22 @@ def _largest_comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], lis
     largest = min(groups.values(), key=lambda group: (-len(group), group[0].setting.size_bytes))
     omitted = [
         f"{format_count(sum(len(r.records) for r in group))} with "
-        f"{_difference(group[0], largest[0], choices)}"
+        f"{_describe_difference(group[0], largest[0], choices)}"
         for group in groups.values()
         if group is not largest
     ]
     return largest, omitted
 
 
-def _difference(ours: Row, used: Row, choices: Sequence[str]) -> str:
+def _describe_difference(ours: Row, used: Row, choices: Sequence[str]) -> str:
     names = [f.name for f in dataclasses.fields(Setting) if f.name not in choices]
     pairs = [(n, getattr(ours.setting, n), getattr(used.setting, n)) for n in names]
-    return ", ".join(f"{_level(n, a)} (used: {_level(n, b)})" for n, a, b in pairs if a != b)
+    return ", ".join(
+        f"{_format_level(n, a)} (used: {_format_level(n, b)})" for n, a, b in pairs if a != b
+    )
 
 
-def _level(name: str, value: object) -> str:
+def _format_level(name: str, value: object) -> str:
     plain, unit = split_unit(name)
     shown = format_value(value, unit) if unit and isinstance(value, int) else str(value)
     return f"{plain} {shown}"

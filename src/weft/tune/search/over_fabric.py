@@ -1,6 +1,7 @@
 """A tuning run over a fabric: from options to the result, one short test run for each point.
 
-Entry points: `prepare` (checks and plans), `PreparedTuning.run`, `PointMeasurer`. Units: s, ns.
+Entry points: `prepare_tuning` (checks and plans), `PreparedTuning.run`, `PointMeasurer`. Units: s,
+ns.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class PreparedTuning:
     def needs_peer(self) -> bool:
         return self.base.route.transport != "delay"
 
-    def measuring(self, peer: Peer | None, keep: Callable[[Record], None]) -> PointMeasurer:
+    def build_measurer(self, peer: Peer | None, keep: Callable[[Record], None]) -> PointMeasurer:
         return PointMeasurer(
             goal=self.goal,
             space=self.space,
@@ -72,7 +73,7 @@ class PreparedTuning:
         progress: Progress = lambda *_: None,
     ) -> Tuning:
         """Measure, recommend and confirm; `keep` gets each record."""
-        return add_advice(self.run_with(self.measuring(peer, keep), progress))
+        return add_advice(self.run_with(self.build_measurer(peer, keep), progress))
 
     def run_with(self, observe: Observe, progress: Progress = lambda *_: None) -> Tuning:
         """The same with any source of points."""
@@ -113,7 +114,7 @@ def _drop_disturbed(tuning: Tuning) -> list[Record]:
     ]
 
 
-def prepare(
+def prepare_tuning(
     options: Mapping[str, object],
     *,
     goal: str = "throughput",
@@ -167,11 +168,11 @@ def _check_levels(prepared: PreparedTuning) -> None:
         raise InputError(
             "weft tune", problem, f"leave some out, or run weft {prepared.goal.test.name}"
         )
-    measuring = prepared.measuring(None, lambda _: None)
+    measurer = prepared.build_measurer(None, lambda _: None)
     for factor in space.factors:
         for level in factor.levels:
-            at = space.repair({**space.default, factor.name: level})
-            check_point(prepared.goal.test, measuring.settings(at))
+            setting = space.repair({**space.default, factor.name: level})
+            check_point(prepared.goal.test, measurer.settings(setting))
 
 
 LOSS_TIMEOUT_NS = 10**8

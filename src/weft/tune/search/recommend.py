@@ -58,7 +58,9 @@ def recommend(
     """The best of `among` (default: all candidates), as simple as possible."""
     surface = fit_surface(space, goal, rows, held_out=True)
     (chosen,) = (
-        rank(surface, goal, rows, among)[:1] if among else rank_candidates(surface, goal, rows, 1)
+        rank_settings(surface, goal, rows, among)[:1]
+        if among
+        else rank_candidates(surface, goal, rows, 1)
     )
     at = surface.predict([chosen])
     return Recommendation(
@@ -70,7 +72,7 @@ def rank_candidates(
     surface: Surface, goal: Goal, rows: Sequence[MeasuredPoint], number: int
 ) -> list[dict[str, Plain]]:
     """The settings with the best predictions, each as simple as possible, best first."""
-    space, lossy = surface.space, _lossy_keys(surface.space, rows)
+    space, lossy = surface.space, _find_lossy_keys(surface.space, rows)
     candidates = _drop_lossy(goal, rows, space, list_candidates(space))
     order = np.argsort(-_scores(goal, surface, candidates), kind="stable")
     ranked: dict[tuple[Plain, ...], dict[str, Plain]] = {}
@@ -86,7 +88,7 @@ def rank_ways(
     surface: Surface, goal: Goal, rows: Sequence[MeasuredPoint], names: Sequence[str]
 ) -> list[dict[str, Plain]]:
     """The best expected for each combination of these factors, best first."""
-    space, lossy = surface.space, _lossy_keys(surface.space, rows)
+    space, lossy = surface.space, _find_lossy_keys(surface.space, rows)
     candidates = _drop_lossy(goal, rows, space, list_candidates(space))
     ways: dict[tuple[Plain, ...], Candidate] = {}
     for place in np.argsort(-_scores(goal, surface, candidates), kind="stable"):
@@ -98,7 +100,7 @@ def rank_ways(
     ]
 
 
-def rank(
+def rank_settings(
     surface: Surface, goal: Goal, rows: Sequence[MeasuredPoint], settings: Sequence[Candidate]
 ) -> list[dict[str, Plain]]:
     """Those of these settings that may be recommended, by their expected values, best first."""
@@ -131,7 +133,7 @@ def propose_improvements(
     there are many candidates, factors that seldom decide stay at their default.
     """
     space = surface.space
-    candidates = _at_defaults(space, _drop_lossy(goal, rows, space, list_candidates(space)))
+    candidates = _keep_at_defaults(space, _drop_lossy(goal, rows, space, list_candidates(space)))
     expected = surface.predict(candidates)
     scores = goal.sign * expected.log_value
     of_way: dict[tuple[Plain, ...], list[int]] = {}
@@ -147,7 +149,7 @@ def propose_improvements(
         gains = _compute_improvements(
             scores[places], expected.log_error[places], max(scores[places])
         )
-        proposals += _pick_apart(space, [candidates[place] for place in places], gains, share)
+        proposals += _pick_spread_out(space, [candidates[place] for place in places], gains, share)
     return proposals
 
 
@@ -155,7 +157,7 @@ def _scores(goal: Goal, surface: Surface, candidates: Sequence[Candidate]) -> Fl
     return np.asarray(goal.sign * surface.predict(candidates).log_value)
 
 
-def _lossy_keys(space: Space, rows: Sequence[MeasuredPoint]) -> set[tuple[Plain, ...]]:
+def _find_lossy_keys(space: Space, rows: Sequence[MeasuredPoint]) -> set[tuple[Plain, ...]]:
     """The settings at which too many messages are lost, on average over their rows."""
     lost: dict[tuple[Plain, ...], list[float]] = {}
     for row in rows:
@@ -166,7 +168,7 @@ def _lossy_keys(space: Space, rows: Sequence[MeasuredPoint]) -> set[tuple[Plain,
 def _drop_lossy(
     goal: Goal, rows: Sequence[MeasuredPoint], space: Space, candidates: Sequence[Candidate]
 ) -> Sequence[Candidate]:
-    lossy = _lossy_keys(space, rows)
+    lossy = _find_lossy_keys(space, rows)
     if not lossy:
         return candidates
     usable = [c for c in candidates if space.key(c) not in lossy]
@@ -193,7 +195,7 @@ def _simplify(
     return chosen
 
 
-def _at_defaults(space: Space, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+def _keep_at_defaults(space: Space, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """Candidates with the factors that seldom decide at their default, if there are many."""
     seldom = [factor for factor in space.factors if factor.name not in DECISIVE]
     default = space.default
@@ -211,7 +213,7 @@ def _compute_improvements(scores: FloatArray, errors: FloatArray, best: float) -
     return np.asarray(above * ndtr(ratio) + errors * density)
 
 
-def _pick_apart(
+def _pick_spread_out(
     space: Space, candidates: Sequence[Candidate], gains: FloatArray, number: int
 ) -> list[dict[str, Plain]]:
     """The greatest gains; each pick discounts the gains near it."""

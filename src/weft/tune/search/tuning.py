@@ -26,8 +26,8 @@ from weft.tune.search.recommend import (
     Recommendation,
     filter_recommendable,
     propose_improvements,
-    rank,
     rank_candidates,
+    rank_settings,
     rank_ways,
     recommend,
 )
@@ -40,7 +40,7 @@ Progress = Callable[[float, str], None]
 MOST_FAILED_SHARE = 0.34
 LEAST_WAYS = 8  # places in a race for ways to share processors
 MEASURED_PLACES = 8  # places in a race for the best measured settings
-_PRIOR_VALUES = 3  # values
+_PRIOR_VALUES = 3  # with the average variance, added to each setting's own
 Item = TypeVar("Item")
 
 
@@ -144,7 +144,7 @@ class _Run:
         return [(n, setting[n]) for n in words if setting[n] != self.space.default[n]]
 
     def has_time(self, points: int) -> bool:
-        """Whether time is left for so many points and the confirmation."""
+        """Whether time is left for this many points and the confirmation."""
         each = self.schedule.point_s + self.schedule.overhead_s
         return time.monotonic() + points * each + self.schedule.confirm_s <= self.deadline
 
@@ -254,7 +254,7 @@ def _explore(run: _Run, random: np.random.Generator) -> None:
             _measure_all(run, proposals, "refine", random)
     if plan.profile and run.has_time(plan.profile + plan.race_points):
         surface = fit_surface(run.space, run.goal, run.rows)
-        measured = rank(surface, run.goal, run.rows, run.list_measured())
+        measured = rank_settings(surface, run.goal, run.rows, run.list_measured())
         (leader, *_) = measured or rank_candidates(surface, run.goal, run.rows, 1)
         _measure_all(run, list_profile(run.space, run.space.repair(leader)), "profile", random)
 
@@ -299,7 +299,7 @@ def _choose_entrants(run: _Run) -> list[Candidate]:
     """
     surface = fit_surface(run.space, run.goal, run.rows)
     ways = rank_ways(surface, run.goal, run.rows, SHARING)
-    measured = rank(surface, run.goal, run.rows, run.list_measured())
+    measured = rank_settings(surface, run.goal, run.rows, run.list_measured())
     # The best measured may have been luck or not: the race decides.
     (places, _), *_ = run.schedule.race
     most = max(LEAST_WAYS, places - MEASURED_PLACES)
@@ -372,7 +372,7 @@ class Confirmation:
     values: tuple[float, ...]
 
 
-def strongest_neighbours(
+def find_strongest_neighbours(
     goal: Goal, recommendation: Recommendation, number: int = 2
 ) -> dict[str, dict[str, Plain]]:
     """The best neighbours that differ in one factor, one for each factor, best first."""
@@ -403,7 +403,7 @@ def list_contenders(goal: Goal, recommendation: Recommendation) -> dict[str, Can
     space = recommendation.surface.space
     contenders: dict[str, Candidate] = {
         RECOMMENDED: recommendation.setting,
-        **strongest_neighbours(goal, recommendation),
+        **find_strongest_neighbours(goal, recommendation),
     }
     if space.key(space.default) != space.key(recommendation.setting):
         contenders[DEFAULT] = space.default

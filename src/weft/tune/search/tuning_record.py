@@ -14,7 +14,7 @@ from weft import __version__
 from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
 from weft.tune.rules.advice import advice_rows
 from weft.tune.search.forms import predict_log
-from weft.tune.search.from_records import StoredTuning, nearest_records, predict_gain
+from weft.tune.search.from_records import StoredTuning, find_nearest_records, predict_gain
 from weft.tune.search.tuning import Interval, Tuning
 
 NAME = "tune"
@@ -159,7 +159,7 @@ def build_stored_record(stored: StoredTuning) -> Record:
             "predicted": record_near.predicted,
             "runs": record_near.runs,
         }
-        for record_near in nearest_records(stored.tuning)
+        for record_near in find_nearest_records(stored.tuning)
     ]
     left_out = [f"left out: {sentence}" for sentence in stored.left_out]
     return replace(

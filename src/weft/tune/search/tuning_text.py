@@ -15,7 +15,12 @@ from weft.records import Plain
 from weft.records.record_text import format_table
 from weft.tune.rules.advice import advice_table
 from weft.tune.rules.evidence import format_options
-from weft.tune.search.from_records import StoredTuning, nearest_records, out_of_reach, predict_gain
+from weft.tune.search.from_records import (
+    StoredTuning,
+    find_nearest_records,
+    find_unreached_factors,
+    predict_gain,
+)
 from weft.tune.search.goal import Goal
 from weft.tune.search.over_fabric import PreparedTuning
 from weft.tune.search.tuning import Interval, Tuning
@@ -202,7 +207,7 @@ def _outcome(stored: StoredTuning) -> str:
 
 def _format_stored_gain(stored: StoredTuning) -> str:
     space = stored.tuning.space
-    beyond = out_of_reach(space)
+    beyond = find_unreached_factors(space)
     if beyond:
         named = ", ".join(f"{f.name} {format_level(f.name, f.default)}" for f in beyond)
         return f"no gain over the default is predicted: the records do not reach its {named}"
@@ -221,7 +226,7 @@ def _support(stored: StoredTuning) -> str:
             _value(stored, near.predicted),
             str(near.runs),
         ]
-        for near in nearest_records(tuning)
+        for near in find_nearest_records(tuning)
     ]
     table = format_table([*names, "stored", "predicted", "runs"], rows, left=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"

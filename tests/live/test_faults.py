@@ -21,7 +21,7 @@ import pytest
 from serve_process import START_S, ServeProcess, is_alive, still_serves, wait_until
 
 from weft import _core
-from weft.measure.peer.server import find_stale
+from weft.measure.peer.server import find_stale_shared_memory
 
 KILLS = int(os.environ.get("WEFT_FAULT_KILLS", "12"))
 SEED = 20260316
@@ -72,7 +72,9 @@ class Range:
                 os.kill({"client": client.pid, "server": self.server.pid}[victim], signal.SIGKILL)
             self.check_client(client, victim)
             wait_until(lambda: not any(map(is_alive, sessions)), "no orphan", LONGEST_S)
-            wait_until(lambda: not find_stale(), "no shared memory is left", LONGEST_S)
+            wait_until(
+                lambda: not find_stale_shared_memory(), "no shared memory is left", LONGEST_S
+            )
             assert time.monotonic() - began < LONGEST_S
             self.check_server(victim)
         finally:

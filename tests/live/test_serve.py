@@ -202,7 +202,7 @@ def test_both_sides_refuse_what_does_not_fit_and_go_on(server, peer):
     wrong = {"config": {"transport": "tcp", "depth": 0}, "role": "x", "loop": {}, "options": {}}
     peer.send(Open([wrong | {"thread": 0}]))
     with pytest.raises(InputError, match="2 problems"):
-        peer.reply(Opened)
+        peer.receive_reply(Opened)
     with pytest.raises(InputError, match="ofi:none: not available"):
         peer.open([echo_spec("ofi:none")])
     ping(peer)
@@ -213,7 +213,7 @@ def test_many_things_that_do_not_fit_are_told_in_a_bounded_answer(peer):
     wrong = encode_channel(echo_spec(depth=0))
     peer.send(Open([wrong] * 4000))
     with pytest.raises(InputError, match=r"9 problems: .*\(9\) channels: 3993 more"):
-        peer.reply(Opened)
+        peer.receive_reply(Opened)
     ping(peer)
 
 
@@ -228,7 +228,7 @@ def test_a_size_over_the_limit_is_refused_by_both_sides(tmp_path):
         with pytest.raises(
             InputError, match=r"message bytes 1025 exceeds .* limit 1024.*--max-size"
         ):
-            peer.reply(Opened)
+            peer.receive_reply(Opened)
         ping(peer, size=1024)
 
 
@@ -262,11 +262,11 @@ def test_a_wrong_operation_is_told_before_the_test(peer):
 
 def test_a_peer_that_connects_to_nothing_is_told_so_in_time(peer):
     peer.send(Open([encode_channel(echo_spec())]))
-    peer.reply(Opened)
+    peer.receive_reply(Opened)
     began = time.monotonic()
     peer.send(Connect([b""]))
     with pytest.raises(InputError, match="tcp"):
-        peer.reply(Connected, 10)
+        peer.receive_reply(Connected, 10)
     assert time.monotonic() - began < 10
     ping(peer)
 

@@ -14,7 +14,7 @@ from ofi_pair import CONNECT_MS, JOIN_S, KINDS, config, connected, loop, need, p
 from weft import _core
 from weft._core import Endpoint, StopFlag
 from weft.errors import InputError
-from weft.measure.peer.server import remove_stale
+from weft.measure.peer.server import remove_stale_shared_memory
 
 ECHOING = """
 import sys
@@ -250,7 +250,7 @@ def test_a_loop_whose_peer_was_killed_ends_by_itself_or_by_its_flag(kind: tuple[
         ours.close()
         peer.kill()
         peer.communicate()
-        remove_stale(peer.pid)
+        remove_stale_shared_memory(peer.pid)
     assert counts[0].stopped
     assert counts[0].received >= 9
 

@@ -13,7 +13,11 @@ import pytest
 from ofi_pair import config, connected, need
 
 from weft._core import Endpoint
-from weft.measure.peer.server import DIRECTORY, find_stale, remove_stale
+from weft.measure.peer.server import (
+    SHARED_MEMORY,
+    find_stale_shared_memory,
+    remove_stale_shared_memory,
+)
 
 HOLDER = """
 import sys, time
@@ -30,7 +34,7 @@ except KeyboardInterrupt:
 
 
 def files_of(pid: int) -> list[Path]:
-    return list(DIRECTORY.glob(f"{pid}:*"))
+    return list(SHARED_MEMORY.glob(f"{pid}:*"))
 
 
 @pytest.fixture
@@ -42,7 +46,7 @@ def holder() -> Iterator[subprocess.Popen[str]]:
         assert it.stdout.readline() == "open\n"
         yield it
         it.kill()
-    remove_stale(it.pid)
+    remove_stale_shared_memory(it.pid)
 
 
 def test_no_file_is_left_when_endpoints_are_closed() -> None:
@@ -60,8 +64,8 @@ def test_no_file_is_left_when_an_endpoint_cannot_be_opened() -> None:
 
 def test_a_living_process_keeps_its_files(holder: subprocess.Popen[str]) -> None:
     assert len(files_of(holder.pid)) == 1
-    assert find_stale(holder.pid) == []
-    assert remove_stale(holder.pid) == []
+    assert find_stale_shared_memory(holder.pid) == []
+    assert remove_stale_shared_memory(holder.pid) == []
     assert len(files_of(holder.pid)) == 1
 
 
@@ -76,7 +80,7 @@ def test_the_files_of_a_killed_process_are_removed(
     else:
         os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
     assert files_of(holder.pid) == left
-    assert remove_stale(holder.pid) == left
+    assert remove_stale_shared_memory(holder.pid) == left
     assert files_of(holder.pid) == []
 
 
@@ -102,5 +106,5 @@ def test_other_files_stay(tmp_path: Path) -> None:
     (tmp_path / f"{dead}:{uid + 1}:2").touch()
     (tmp_path / f"{dead}:{uid}:3").touch()
     (tmp_path / f"{os.getpid()}:{uid}:4").touch()
-    assert remove_stale(directory=tmp_path) == [tmp_path / f"{dead}:{uid}:3"]
-    assert remove_stale(directory=tmp_path / "nothing") == []
+    assert remove_stale_shared_memory(directory=tmp_path) == [tmp_path / f"{dead}:{uid}:3"]
+    assert remove_stale_shared_memory(directory=tmp_path / "nothing") == []

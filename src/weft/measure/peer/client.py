@@ -61,7 +61,7 @@ LOCAL = "local"
 _CONNECTED_S = 10.0
 _FINISHED_S = 9.0
 _NOTICE_S = 0.3
-R = TypeVar("R", bound=Message)
+ReplyType = TypeVar("ReplyType", bound=Message)
 
 
 class PeerLost(WeftError):
@@ -157,7 +157,9 @@ def _greet(
         keys, limits = greet(sock, token, where, proof_needed=proof_needed)
         return keys, Limits.from_wire(limits)
     except ConnectionLost as error:
-        raise InputError(where, str(error), "is it weft serve, not full?") from error
+        raise InputError(
+            where, str(error), "check that it is weft serve and has a session free"
+        ) from error
     except ProtocolError as error:
         raise InputError(where, f"is not weft serve: {error}", "check host and port") from error
     except OSError as error:
@@ -192,9 +194,9 @@ class Peer:
         return self.ask(messages.Survey(), messages.Surveyed).availability
 
     def open(self, channels: Sequence[ChannelSpec]) -> Channels:
-        """Both sides check, open, exchange addresses and connect; says all that does not fit.
+        """Both sides check, open, exchange addresses and connect; raises all problems at once.
 
-        A peer has one test at a time; who needs two opens it twice.
+        A peer has one test at a time: for two tests, open the peer twice.
         """
         if self._on_stop is not None:
             raise InputError(self.where, "has channels open", "close them, or open another peer")
@@ -222,7 +224,7 @@ class Peer:
     # ---- For Channels -------------------------------------------------------------------------
 
     def watch(self, on_stop: Callable[[InputError | None], None] | None) -> None:
-        """Called, in another thread, when the server stops the test, or (None) is lost."""
+        """Another thread calls `on_stop` when the server stops the test, or is lost (None)."""
         self._on_stop = on_stop
         if on_stop is not None and self._lost:
             on_stop(None)
@@ -235,7 +237,7 @@ class Peer:
             self._lose(str(error))
             self.check()
 
-    def reply(self, kind: type[R], within_s: float = REPLY_S) -> R:
+    def receive_reply(self, kind: type[ReplyType], within_s: float = REPLY_S) -> ReplyType:
         """The next reply, which must be of this kind; a refusal is raised."""
         try:
             message = self._replies.get(timeout=within_s)
@@ -251,9 +253,9 @@ class Peer:
         self.check()
         raise PeerLost(f"{self.where}: closed here")
 
-    def ask(self, message: Message, kind: type[R], within_s: float = REPLY_S) -> R:
+    def ask(self, message: Message, kind: type[ReplyType], within_s: float = REPLY_S) -> ReplyType:
         self.send(message)
-        return self.reply(kind, within_s)
+        return self.receive_reply(kind, within_s)
 
     def check(self) -> None:
         """Raises PeerLost once the peer is lost."""
@@ -409,7 +411,7 @@ class Channels:
         except InputError as error:
             failure = error
         try:
-            reply = self._peer.reply(messages.Connected, _CONNECTED_S)
+            reply = self._peer.receive_reply(messages.Connected, _CONNECTED_S)
         except InputError as error:
             self._is_open_at_peer = False
             raise _combine_sides(failure, error) from failure

@@ -87,7 +87,7 @@ class Closed(Message):
 
 
 class Refused(Message):
-    """What was asked for does not fit; the session goes on."""
+    """Why the request was refused; the session continues."""
 
     problems: list[Failure]
 

@@ -155,7 +155,7 @@ class Server:
             self._drop(pending, f"said nothing for {GREETING_S:g} s")
         if now >= self._clean_at:
             self._clean_at = math.inf
-            remove_stale()
+            remove_stale_shared_memory()
 
     def _timeout_s(self) -> float | None:
         """Until something is due; None: for ever."""
@@ -196,7 +196,7 @@ class Server:
         deadline = time.monotonic() + GREETING_S
         self._pending[sock.fileno()] = _Pending(sock, peer, handshake, deadline)
         self._selector.register(sock, selectors.EVENT_READ, self._on_greeting)
-        with contextlib.suppress(OSError):  # it has left again: reading will tell
+        with contextlib.suppress(OSError):  # it has left again: reading will show that
             set_socket_options(sock)
 
     def _on_greeting(self, sock: socket.socket) -> None:
@@ -295,13 +295,13 @@ class Server:
             seconds = time.monotonic() - running.started
             self._log(f"{running.peer}: {summary or _explain_death(status)}, {seconds:.1f} s")
             # Shared memory of what was killed; a killed client may be a moment behind its socket.
-            remove_stale()
+            remove_stale_shared_memory()
             self._clean_at = time.monotonic() + _CLEAN_AGAIN_S
 
     # ---- The end ------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Ends the sessions, which tell their clients, then what does not end by itself."""
+        """Asks the sessions to end (they inform their clients), then kills those that do not."""
         for sock in (*self._listeners, *(p.sock for p in self._pending.values())):
             sock.close()
         for pid in self._running:
@@ -318,7 +318,7 @@ class Server:
         self._selector.close()
         self._wake_read.close()
         self._wake_write.close()
-        remove_stale()
+        remove_stale_shared_memory()
 
 
 def _end_with_parent(parent: int) -> None:
@@ -370,18 +370,20 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-DIRECTORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")
 _NAME = re.compile(r"(?P<pid>[1-9]\d*):(?P<uid>\d+):\d+")
 
 
-def remove_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
-    """Remove the files of this process, or of every process, that no longer lives; say which.
+def remove_stale_shared_memory(
+    pid: int | None = None, directory: Path = SHARED_MEMORY
+) -> list[Path]:
+    """Remove shared memory of this process, or of all, if the process is dead; returns the files.
 
     What another user owns stays, unless we may remove it. Processes of other containers cannot be
     seen: where containers share /dev/shm, name the process.
     """
     removed = []
-    for path in find_stale(pid, directory):
+    for path in find_stale_shared_memory(pid, directory):
         try:
             path.unlink()
         except (FileNotFoundError, PermissionError):
@@ -390,7 +392,7 @@ def remove_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Pa
     return removed
 
 
-def find_stale(pid: int | None = None, directory: Path = DIRECTORY) -> list[Path]:
+def find_stale_shared_memory(pid: int | None = None, directory: Path = SHARED_MEMORY) -> list[Path]:
     """Files of libfabric's shm provider whose process has ended."""
     try:
         files = sorted(directory.iterdir())
@@ -412,7 +414,7 @@ def _is_stale(path: Path, pid: int | None) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits for its parent to notice its end does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -139,7 +139,7 @@ class Session:
         self._job.start()
 
     def _refuse(self, problems: Sequence[InputError]) -> None:
-        """Reports what does not fit; the session goes on."""
+        """Reports the problems; the session continues."""
         self._drop_test()
         shown = [Failure.from_error(problem) for problem in limit_problems(problems)]
         self._connection.send(messages.Refused(shown))

@@ -105,7 +105,7 @@ def main() -> int:
         status = measure(bed, address, args.output, args.repetitions)
         if status:
             print((Path(directory) / "dask.log").read_text(errors="replace")[-4000:])
-        port = bed.port_count("receiver")
+        port = bed.read_port_counters("receiver")
         print(f"port of the receiver: {port.packets} packets passed, {port.dropped} lost")
     return status
 

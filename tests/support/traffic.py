@@ -140,7 +140,7 @@ def _jiffies() -> tuple[int, int]:
 
 def rate_bps(bed: Testbed, host: str, seconds: float) -> float:
     """What passes the switch's port towards a host, by the port's own counter."""
-    started, before = time.monotonic(), bed.port_count(host).bytes
+    started, before = time.monotonic(), bed.read_port_counters(host).bytes
     time.sleep(seconds)
-    passed = bed.port_count(host).bytes - before
+    passed = bed.read_port_counters(host).bytes - before
     return 8 * passed / (time.monotonic() - started)

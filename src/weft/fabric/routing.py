@@ -3,7 +3,8 @@
 Let d(s, t) be the hops from switch s to the switch t of the destination. A port of s is
 usable towards t when its neighbour n has d(n, t) = d(s, t) - 1; the functions differ in d
 (all links, or only turns that up*/down* allows) and in which usable ports they keep.
-All work on whole matrices: usable[port, switch, target].
+All work on whole matrices: usable[port, switch, target]. Entry points: `route` (by name), and the
+routings `shortest_path`, `destination_modulo`, `ecmp`, `up_down`.
 """
 
 from __future__ import annotations
@@ -109,7 +110,7 @@ def _count_levels(graph: _Graph) -> Ints:
     return nearest
 
 
-def _by_destination(graph: _Graph, usable: Bools, up: Bools, height: Ints) -> Routes:
+def _spread_destinations(graph: _Graph, usable: Bools, up: Bools, height: Ints) -> Routes:
     """Spread destinations over usable ports, d-mod-k.
 
     With w_l the up ports of a switch at height l, host j goes up by port
@@ -127,14 +128,14 @@ def _by_destination(graph: _Graph, usable: Bools, up: Bools, height: Ints) -> Ro
     )
 
 
-def _no_switches(fabric: Fabric) -> Routes:
+def _empty_routes(fabric: Fabric) -> Routes:
     return Routes(np.empty((0, len(fabric.hosts)), dtype=np.int32), ())
 
 
 def shortest_path(fabric: Fabric) -> Routes:
     """One shortest path, always by the lowest port. On a dragonfly this is minimal routing."""
     if not fabric.switches:
-        return _no_switches(fabric)
+        return _empty_routes(fabric)
     graph = _switch_graph(fabric)
     usable = _shortest_ports(graph)
     lowest = np.where(usable.any(axis=0), usable.argmax(axis=0) + 1, 0).astype(np.int32)
@@ -144,17 +145,17 @@ def shortest_path(fabric: Fabric) -> Routes:
 def destination_modulo(fabric: Fabric) -> Routes:
     """One shortest path; destinations are spread over the equal ports in turn (d-mod-k)."""
     if not fabric.switches:
-        return _no_switches(fabric)
+        return _empty_routes(fabric)
     graph = _switch_graph(fabric)
     level = _count_levels(graph)
     up = (graph.neighbor >= 0) & (level[graph.neighbor] > level[:, np.newaxis])
-    return _by_destination(graph, _shortest_ports(graph), up, level)
+    return _spread_destinations(graph, _shortest_ports(graph), up, level)
 
 
 def ecmp(fabric: Fabric) -> Routes:
     """All shortest paths: every usable port, all equal."""
     if not fabric.switches:
-        return _no_switches(fabric)
+        return _empty_routes(fabric)
     graph = _switch_graph(fabric)
     usable = _shortest_ports(graph)
     rows = np.packbits(usable, axis=0).reshape(-1, usable[0].size).T
@@ -162,10 +163,10 @@ def ecmp(fabric: Fabric) -> Routes:
     bits = np.unpackbits(kinds, axis=1)
     groups = [tuple(int(p) + 1 for p in np.flatnonzero(row)) for row in bits]
     next_hop = kind_of.reshape(usable[0].shape)[:, graph.target_of].astype(np.int32)
-    return _with_host_ports(graph, next_hop, groups)
+    return _add_host_ports(graph, next_hop, groups)
 
 
-def _with_host_ports(graph: _Graph, next_hop: Ints, groups: list[tuple[int, ...]]) -> Routes:
+def _add_host_ports(graph: _Graph, next_hop: Ints, groups: list[tuple[int, ...]]) -> Routes:
     """Add the last hop, and make the empty group -1."""
     last, last_of = np.unique(graph.port_of, return_inverse=True)
     hosts = np.arange(len(graph.target_of))
@@ -185,17 +186,19 @@ def up_down(fabric: Fabric, roots: Sequence[int] | None = None) -> Routes:
     with all of them some pair of hosts would have no legal path.
     """
     if not fabric.switches:
-        return _no_switches(fabric)
+        return _empty_routes(fabric)
     graph = _switch_graph(fabric)
     if roots is not None:
-        return _require_reachable(fabric, graph, _up_down(graph, _root_ordinals(fabric, roots)))
+        return _require_reachable(
+            fabric, graph, _route_up_down(graph, _root_ordinals(fabric, roots))
+        )
     level = _count_levels(graph)
     top = np.flatnonzero(level == level.max()).astype(np.int32)
-    routes = _up_down(graph, top)
-    return routes if _find_gap(graph, routes) is None else _up_down(graph, top[:1])
+    routes = _route_up_down(graph, top)
+    return routes if _find_gap(graph, routes) is None else _route_up_down(graph, top[:1])
 
 
-def _up_down(graph: _Graph, roots: Ints) -> Routes:
+def _route_up_down(graph: _Graph, roots: Ints) -> Routes:
     neighbor, linked = graph.neighbor, graph.neighbor >= 0
     depth = _count_hops(graph, linked, roots).min(axis=1)
     order = np.lexsort((np.arange(len(depth)), depth)).argsort()
@@ -208,7 +211,7 @@ def _up_down(graph: _Graph, roots: Ints) -> Routes:
         _usable_ports(graph, linked & ~up, below),
         _usable_ports(graph, up, total) & ~down_only,
     )
-    return _by_destination(graph, usable, up, (depth.max() - depth).astype(np.int32))
+    return _spread_destinations(graph, usable, up, (depth.max() - depth).astype(np.int32))
 
 
 def _root_ordinals(fabric: Fabric, roots: Sequence[int]) -> Ints:

@@ -2,7 +2,8 @@
 
 Each takes the counts that define it, then `rate` ("4xFDR" or "56 Gb/s"), `delay` of every link
 ("50 ns", about 10 m of cable), `lanes` and the name of a `routing`. Ports are assigned in the
-order of wiring: hosts first, then upwards.
+order of wiring: hosts first, then upwards. Entry points: `fat_tree`, `leaf_spine` and the others in
+`TOPOLOGIES`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def _common_unit(distributions: Distributions) -> Display:
     return choose_unit(units[0], max(map(abs, medians))) if units else Display(1, "")
 
 
-def _value_axis(ax: Axes, distributions: Distributions, quantity: str, unit: str) -> None:
+def _label_value_axis(ax: Axes, distributions: Distributions, quantity: str, unit: str) -> None:
     ax.set_xlabel(f"{quantity} ({unit})" if unit else quantity)
     low = min((d.histogram.min for d in distributions.values()), default=0)
     high = max((d.quantile(0.9999) for d in distributions.values()), default=0)
@@ -56,7 +56,7 @@ def _label_and_iterate(
     """Labels the value axis, then gives each distribution with its unit's divisor."""
     drawable = _with_samples(distributions)
     display = _common_unit(drawable)
-    _value_axis(ax, drawable, quantity, display.unit)
+    _label_value_axis(ax, drawable, quantity, display.unit)
     for label, distribution in drawable.items():
         yield label, distribution, display.divisor
 
@@ -175,7 +175,7 @@ def _axis_label(name: str, display: Display) -> str:
     return f"{name} ({display.unit})" if display.unit else name
 
 
-def _from_zero(ax: Axes, values: Sequence[float]) -> None:
+def _start_at_zero(ax: Axes, values: Sequence[float]) -> None:
     """Quantities that are never negative start at zero, so that heights can be compared."""
     if min(values, default=-1) >= 0:
         ax.set_ylim(0, 1.06 * max(values) or 1)
@@ -198,7 +198,7 @@ def series(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
     ax.set_xlabel(_axis_label(_X_NAMES[dimension_of(first.x_unit)], x_display))
     ax.set_ylabel(_axis_label(quantity, y_display))
     ax.margins(x=0)
-    _from_zero(ax, [y / y_display.divisor for line in drawable.values() for y in line.y])
+    _start_at_zero(ax, [y / y_display.divisor for line in drawable.values() for y in line.y])
     legend(ax)
 
 
@@ -213,24 +213,24 @@ def curves(ax: Axes, lines: Mapping[str, Series], quantity: str) -> None:
         ax.plot(x, y, label=label, marker="o", markersize=3.5, **line_style(i))
     ax.set_xlabel(_axis_label(f"achieved {_X_NAMES[dimension_of(first.x_unit)]}", x_display))
     ax.set_ylabel(_axis_label(quantity, y_display))
-    _log_or_from_zero(ax, [y / y_display.divisor for y in heights], _WIDE)
+    _choose_y_scale(ax, [y / y_display.divisor for y in heights], _WIDE)
     legend(ax)
 
 
-def _log_or_from_zero(ax: Axes, values: Sequence[float], wide: float) -> None:
+def _choose_y_scale(ax: Axes, values: Sequence[float], wide: float) -> None:
     """A log axis where the greatest value is many times the least."""
     if _is_wide(values, wide):
         ax.set_yscale("log")
         label_log_axis(ax.yaxis)
     else:
-        _from_zero(ax, values)
+        _start_at_zero(ax, values)
 
 
 def _is_wide(values: Sequence[float], wide: float) -> bool:
     return bool(values) and min(values) > 0 and max(values) >= wide * min(values)
 
 
-def _setting_axis(ax: Axes, setting: str, values: Sequence[float]) -> bool:
+def _label_setting_axis(ax: Axes, setting: str, values: Sequence[float]) -> bool:
     """Names the axis of a swept setting; True when it is a log axis, as doublings need."""
     from matplotlib.ticker import FixedLocator  # see weft.plot.style
 
@@ -256,10 +256,10 @@ def sweep(
         values = [line[x] / display.divisor for x in sorted(line)]
         ax.plot(sorted(line), values, label=label, marker="o", markersize=3.5, **line_style(i))
     ax.set_ylabel(_axis_label(quantity, display))
-    is_log = _setting_axis(ax, setting, sorted({x for line in lines.values() for x in line}))
+    is_log = _label_setting_axis(ax, setting, sorted({x for line in lines.values() for x in line}))
     heights = [y / display.divisor for line in lines.values() for y in line.values()]
     # Heights compare only from zero: they give that up where the setting spans decades too.
-    _log_or_from_zero(ax, heights, _WIDE if is_log else math.inf)
+    _choose_y_scale(ax, heights, _WIDE if is_log else math.inf)
     legend(ax)
 
 

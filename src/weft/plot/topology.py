@@ -55,7 +55,7 @@ def split_layers(graph: Graph) -> list[list[int]]:
     return [*layers, stranded] if stranded else layers
 
 
-def _by_barycentre(
+def _order_by_barycentre(
     layer: list[int], place: dict[int, float], neighbours: list[list[int]]
 ) -> list[int]:
     """The layer ordered by where its already placed neighbours are: fewer crossings."""
@@ -79,7 +79,7 @@ def layout(graph: Graph) -> dict[int, tuple[float, float]]:
         for layer in layers if upward else reversed(layers):
             fixed = {i: x for i, x in place.items() if i not in set(layer)}
             if fixed:
-                place |= _spread(_by_barycentre(layer, fixed, neighbours))
+                place |= _spread(_order_by_barycentre(layer, fixed, neighbours))
     return {i: (place[i], float(y)) for y, layer in enumerate(layers) for i in layer}
 
 

@@ -129,7 +129,7 @@ def _ends_before(first: Interval, second: Interval) -> bool:
     return first[1] is not None and second[0] is not None and first[1] < second[0]
 
 
-def difference(pair: Pair, name: str) -> Difference | None:
+def find_difference(pair: Pair, name: str) -> Difference | None:
     """One statistic of a pair; None when either side lacks it (no samples, say)."""
     a, b = statistic(pair.a, name), statistic(pair.b, name)
     if a is None or b is None:
@@ -152,7 +152,7 @@ def difference(pair: Pair, name: str) -> Difference | None:
 def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
     """Every statistic of every common quantity, A beside B."""
     differences = [
-        difference(pair, name)
+        find_difference(pair, name)
         for pair in match_quantities(a, b)
         for name in statistic_names(pair.a)
     ]
@@ -172,7 +172,7 @@ def format_interval(ends: Interval | None, unit: str) -> str:
     return f"[{low}, {high}]"
 
 
-def _cells(d: Difference) -> list[str]:
+def _format_cells(d: Difference) -> list[str]:
     verdict = {True: "yes", False: "no", None: ""}[d.disjoint]
     return [
         d.record,
@@ -190,7 +190,7 @@ def _cells(d: Difference) -> list[str]:
 def format_comparison(comparison: Comparison) -> str:
     """A comparison as a text table, then the unmatched records."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
-    table = format_table(heads, [_cells(d) for d in comparison.differences], left=3)
+    table = format_table(heads, [_format_cells(d) for d in comparison.differences], left=3)
     unmatched = [f"only in A: {label}" for label in comparison.only_a]
     unmatched += [f"only in B: {label}" for label in comparison.only_b]
     return "\n".join([table, *unmatched])
@@ -269,7 +269,7 @@ def _value_to_check(check: Check, d: Difference) -> float | None:
 def _select_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference, float]]:
     """The statistics a check applies to; none is an error, as such a check would always pass."""
     named = [pair for pair in pairs if fnmatchcase(pair.quantity, check.quantity)]
-    differences = [difference(pair, check.statistic) for pair in named]
+    differences = [find_difference(pair, check.statistic) for pair in named]
     tested = [
         (d, value) for d in differences if d and (value := _value_to_check(check, d)) is not None
     ]

@@ -21,10 +21,10 @@ def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int 
     lines = [list(heads), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
     rule = ["-" * width for width in widths]
-    return "\n".join(_line(line, widths, left) for line in (lines[0], rule, *lines[1:]))
+    return "\n".join(_format_line(line, widths, left) for line in (lines[0], rule, *lines[1:]))
 
 
-def _line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
+def _format_line(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
     aligned = [
         cell.ljust(width) if i < left else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -86,7 +86,7 @@ def _format_blocks(
 
 REPETITION = "repetition"
 # Columns of a sweep's table: statistics of the first distribution, then these numbers if present.
-OF_SAMPLES = ("min", "p50", "p99", "p99.9", "max")
+SAMPLE_STATISTICS = ("min", "p50", "p99", "p99.9", "max")
 NUMBERS = (
     "throughput",
     "sender.throughput",
@@ -97,7 +97,7 @@ NUMBERS = (
     "negative",
     "cpu.percent",
 )
-BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
+NUMBERS_BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
 
 
 def format_measurement(record: Record) -> str:
@@ -135,13 +135,13 @@ def format_sweep(records: Sequence[Record]) -> str:
         [
             *(str(_point(group[0]).get(key, "–")) for key in varying),
             *([str(len(group))] if repeated else []),
-            *(_cell(group, quantity, name) for _, quantity, name in columns),
+            *(_format_cell(group, quantity, name) for _, quantity, name in columns),
         ]
         for group in groups
     ]
-    title = _title(records[0], varying)
+    title = _format_title(records[0], varying)
     spread = "\n\nThe median of the runs, and their range." if repeated else ""
-    return f"{title}\n\n{format_table(heads, rows, left=0)}{spread}{_notes(records)}"
+    return f"{title}\n\n{format_table(heads, rows, left=0)}{spread}{_format_notes(records)}"
 
 
 def _point(record: Record) -> dict[str, Plain]:
@@ -154,7 +154,7 @@ def differing_settings(records: Sequence[Record]) -> list[str]:
     return [k for k in keys if len({repr(r.settings.get(k, ...)) for r in records}) > 1]
 
 
-def _title(record: Record, varying: Sequence[str]) -> str:
+def _format_title(record: Record, varying: Sequence[str]) -> str:
     shared = {k: v for k, v in _point(record).items() if k not in varying}
     return f"{record.name} ({', '.join(f'{k}={v}' for k, v in sorted(shared.items()))})"
 
@@ -163,9 +163,9 @@ def _columns(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """(head, quantity, statistic) of each column."""
     present = dict.fromkeys(name for record in records for name in record.quantities)
     sampled = [name for name in present if _is_sampled(records, name)]
-    numbers = BESIDE_SAMPLES if sampled else NUMBERS
+    numbers = NUMBERS_BESIDE_SAMPLES if sampled else NUMBERS
     return [
-        *((f"{name} {stat}", name, stat) for name in sampled[:1] for stat in OF_SAMPLES),
+        *((f"{name} {stat}", name, stat) for name in sampled[:1] for stat in SAMPLE_STATISTICS),
         *((name, name, "value") for name in numbers if name in present),
     ]
 
@@ -174,7 +174,7 @@ def _is_sampled(records: Sequence[Record], name: str) -> bool:
     return any(isinstance(record.quantities.get(name), Distribution) for record in records)
 
 
-def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
+def _format_cell(group: Sequence[Record], quantity: str, name: str) -> str:
     quantities = [q for record in group if (q := record.quantities.get(quantity)) is not None]
     values = [value for q in quantities if (value := statistic(q, name)) is not None]
     if not values:
@@ -188,7 +188,7 @@ def _cell(group: Sequence[Record], quantity: str, name: str) -> str:
     return f"{format_value(middle, unit)} ({low}–{high})"
 
 
-def _notes(records: Sequence[Record]) -> str:
+def _format_notes(records: Sequence[Record]) -> str:
     """Each note once, with the number of records that have it when not all do."""
     counts: dict[str, int] = {}
     for record in records:

@@ -111,9 +111,9 @@ def cap_links(
     allow_default_route: bool = False,
 ) -> Iterator[ChangedEnds]:
     """Caps all ends of the links inside the block."""
-    with change_ends(links, allow_default_route=allow_default_route) as held:
-        held.cap(rate_bps=rate_bps, percent=percent)
-        yield held
+    with change_ends(links, allow_default_route=allow_default_route) as ends:
+        ends.cap(rate_bps=rate_bps, percent=percent)
+        yield ends
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def exclude_other_changes(chosen: Sequence[LinkEnd]) -> Iterator[None]:
 
 def _write_journal(journal: Path, saved: Sequence[SavedEnd]) -> None:
     """Atomically."""
-    fresh = journal.with_suffix(".new")
-    fresh.write_text(json.dumps([end.as_json() for end in saved]))
-    fresh.replace(journal)
+    temporary = journal.with_suffix(".new")
+    temporary.write_text(json.dumps([end.as_json() for end in saved]))
+    temporary.replace(journal)
 
 
 def _refuse_ends_in_use(chosen: Iterable[LinkEnd]) -> None:

@@ -80,7 +80,7 @@ class Testbed:
         """The ends of all cables, also between switches."""
         return [self.end(plug) for cable in self.layout.cables for plug in cable.ends]
 
-    def port_count(self, host: str) -> Counters:
+    def read_port_counters(self, host: str) -> Counters:
         """The counters of the switch port towards a host."""
         end = self.ends(host)[1]
         with Rtnetlink(end.namespace) as link:
@@ -140,20 +140,23 @@ class Step:
 
 def build_steps(bed: Testbed) -> list[Step]:
     """All steps that build the network, in order."""
-    plan = bed.layout
+    layout = bed.layout
     text = _format_hosts_file(bed)
     steps = [
         Step(f"namespace {namespace}", partial(namespaces.create, namespace, text), node)
         for node, namespace in bed.namespaces.items()
     ]
     steps += [
-        Step(f"bridge of {switch}", partial(_build_bridge, bed, switch)) for switch in plan.switches
+        Step(f"bridge of {switch}", partial(_build_bridge, bed, switch))
+        for switch in layout.switches
     ]
-    steps += [Step(f"cable {cable}", partial(_build_cable, bed, cable)) for cable in plan.cables]
+    steps += [Step(f"cable {cable}", partial(_build_cable, bed, cable)) for cable in layout.cables]
     steps += [
-        Step(f"address of {node}", partial(_set_address, bed, node)) for node in plan.addresses
+        Step(f"address of {node}", partial(_set_address, bed, node)) for node in layout.addresses
     ]
-    steps += [Step(f"ways of {name}", partial(_set_routes, bed, name)) for name in plan.switches]
+    steps += [
+        Step(f"routes of {name}", partial(_set_routes, bed, name)) for name in layout.switches
+    ]
     return [*steps, Step("wait until all links pass packets", partial(_wait_until_ready, bed))]
 
 
@@ -185,8 +188,8 @@ def _build_cable(bed: Testbed, cable: Cable) -> None:
 
 def _bring_up(bed: Testbed, plug: Plug, *, flooded: bool) -> None:
     name = plug.interface
-    whole = f"gso_max_size {MAX_OFFLOAD_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
-    lines = [f"link set {name} {whole}"]
+    offload = f"gso_max_size {MAX_OFFLOAD_BYTES}" if bed.wiring.offloads else "gso_max_segs 1"
+    lines = [f"link set {name} {offload}"]
     if plug.node in bed.layout.switches:
         lines.append(f"link set {name} master {BRIDGE}")
         lines += [] if flooded else [f"link set {name} {_NO_FLOOD}"]
@@ -229,8 +232,10 @@ def _set_address(bed: Testbed, node: str) -> None:
 
 
 def _set_routes(bed: Testbed, switch: str) -> None:
-    ways = bed.layout.routes[switch]
-    lines = [f"fdb replace {find_mac(bed, host)} dev {ways[host]} master static" for host in ways]
+    routes = bed.layout.routes[switch]
+    lines = [
+        f"fdb replace {find_mac(bed, host)} dev {routes[host]} master static" for host in routes
+    ]
     _run_batch("bridge", bed.namespace(switch), lines)
 
 

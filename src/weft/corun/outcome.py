@@ -38,7 +38,7 @@ class Mean:
         return f"{self.value:.2f}" + (f" ± {self.half:.2f}" if isfinite(self.half) else "")
 
     def wider(self, *halves: float) -> Mean:
-        """With further errors, independent of it and of each other."""
+        """The mean with further, independent errors in its interval."""
         return Mean(self.value, hypot(self.half, *halves))
 
 
@@ -116,7 +116,7 @@ def _estimate_alone(names: Sequence[str], records: Sequence[Record]) -> dict[str
 
 
 def _compute_slowdowns(alone_s: Mapping[str, Mean], records: Sequence[Record]) -> dict[str, _Rows]:
-    """By scheme and repetition, of each application."""
+    """Slowdowns of each application by scheme and repetition."""
     rows: dict[str, dict[int, dict[str, float]]] = {scheme: {} for scheme in SCHEMES}
     for record in records:
         scheme, repetition = str(record.settings["way"]), record.settings["repetition"]
@@ -134,7 +134,7 @@ def _estimate_slowdown(rows: _Rows, name: str, error: float) -> Mean:
 
 
 def _estimate_overall(rows: _Rows, error: Mapping[str, float]) -> Mean:
-    """Of all applications; `error` is that of each one's time alone, as a part of it."""
+    """The mean over applications; `error` is the relative error of each one's time alone."""
     mean = estimate_mean([fmean(row.values()) for row in rows.values()])
     each = {name: fmean(row[name] for row in rows.values()) for name in error}
     return mean.wider(*(each[name] / len(each) * part for name, part in error.items()))
@@ -180,7 +180,7 @@ def _read_fractions(records: Sequence[Record], name: str) -> list[float]:
 
 
 def format_outcome(outcome: Outcome, schemes: Mapping[str, Scheme]) -> str:
-    """What was measured; in brackets what was predicted, with the weight it was predicted for."""
+    """Measured slowdowns; in brackets the predicted ones, with their weight."""
     measured = [scheme for scheme in SCHEMES if scheme in outcome.slowdown]
     heads = ["application", "alone, s"]
     for scheme in measured:
@@ -233,7 +233,7 @@ def _format_gain(gain: Mean) -> str:
 
 
 def format_unmarked(part: float | None) -> str:
-    """Nothing if it is little."""
+    """A warning about unmarked traffic; empty if there is little."""
     if part is None or part <= _FEW:
         return ""
     return (

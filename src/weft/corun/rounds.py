@@ -42,7 +42,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is measured: `runs` of each application in a round at least.
+    """A measurement: each application has at least `runs` counted runs in a round.
 
     `identity` is what must be the same in all rounds besides: see `build_identity`.
     """
@@ -88,7 +88,7 @@ class Plan:
         return {number: delay_s - first_s for number, delay_s in drawn.items()}
 
     def settings(self, round_: Round) -> dict[str, Plain]:
-        """What tells the record of a round from others."""
+        """Settings that identify the record of a round."""
         return {
             "applications": " ".join(self.names),
             "running": " ".join(self.names[n] for n in round_.numbers),

@@ -120,7 +120,7 @@ def confidence_band(
 ) -> Band | None:
     """Limits of the convex fit at the shares; None where no share has repetitions.
 
-    Each draw moves the mean at every share, the baseline too, by its standard error and fits anew.
+    Each draw moves the mean at every share, the baseline too, by its standard error and fits again.
     What the form itself cannot follow is not in it: `leave_one_out` shows that.
     """
     levels = _summarize(_check_samples(samples))

@@ -222,10 +222,10 @@ class Links(Protocol):
     """Links that may be capped for a while."""
 
     def cap(self, share: float) -> None:
-        """All of them have this share of the whole."""
+        """Caps all links at this share."""
 
     def check(self, share: float) -> None:
-        """Raises unless all of them have it now."""
+        """Raises unless all links are capped at this share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ def interface_ends(names: Sequence[str], *, sending_only: bool) -> tuple[LinkEnd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapRequest:
-    """What every host holds for us."""
+    """A request to cap interfaces, the same for every host."""
 
     interfaces: tuple[str, ...]
     link_bps: float

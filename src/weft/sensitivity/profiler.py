@@ -282,7 +282,7 @@ def _format_run(run: Run) -> str:
 
 
 def _format_bytes(run: Run) -> str:
-    """By direction if known: older logs have only the sum."""
+    """Bytes by direction if known: older logs have only the sum."""
     sent, received = run.sent_bytes, run.received_bytes
     if sent is None or received is None:
         return format_value(run.bytes or 0, "B")

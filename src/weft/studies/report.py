@@ -220,7 +220,7 @@ def _panel_figure(panel: Callable[[Axes, Result], None], result: Result) -> Figu
 
 
 def _caption(result: Result) -> str:
-    """Where the published values are, and what ours are of, as far as it could be had."""
+    """The place of the published values, and the systems of ours that were available."""
     study = result.study
     ran = [point for point in study.points if point.setting in result.records]
     ours = dict.fromkeys((point.source, point.system) for point in ran)

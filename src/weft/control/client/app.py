@@ -50,7 +50,7 @@ class Connection:
         self.close()
 
     def fileno(self) -> int:
-        """So that `select` and its like take it."""
+        """For `select` and the like."""
         return -1 if self.socket is None else self.socket.fileno()
 
     @property
@@ -134,7 +134,7 @@ class App:
 
     @property
     def level(self) -> int:
-        """Of its packets; 0 as long as no controller has given one."""
+        """The level of its packets; 0 until a controller assigns one."""
         return self._level
 
     @property
@@ -164,7 +164,7 @@ class App:
 
     @property
     def id(self) -> str | None:
-        """Of the registration, as long as there is one."""
+        """The id of the registration; None if there is none."""
         registration = None if self._worker is None else self._worker.session.registration
         return None if registration is None or self._is_closed else registration.id
 
@@ -290,7 +290,7 @@ class App:
             set_mark(sock, self.dscp)
 
     def find_open(self, number: int | None) -> OpenConnection | None:
-        """What the session has of an open connection."""
+        """The session's entry of an open connection."""
         if self._worker is None or number is None:
             return None
         return self._worker.session.connections.get(number)
@@ -337,7 +337,7 @@ class App:
             self._warn(f"controller {self.controller}: {problem}")
 
     def _warn(self, problem: str) -> None:
-        """Once."""
+        """Warns once."""
         if not self._has_warned:
             self._has_warned = True
             text = f"application {self.name}: best effort: {problem}"

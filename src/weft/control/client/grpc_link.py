@@ -1,4 +1,4 @@
-"""The way to a controller: its calls over gRPC, as values.
+"""A link to a controller: its calls over gRPC.
 
 gRPC is loaded when a link is opened, so that a program runs, unmanaged, where it is not installed.
 Every call has a deadline. Entry point: `Link`. Units: seconds.
@@ -50,7 +50,7 @@ class Tls:
     key: Path
 
     def contents(self) -> tuple[bytes, bytes, bytes]:
-        """Of the authority, the key and the certificate."""
+        """Contents of the authority, the key and the certificate."""
         return read_pem_files(self.authority, self.key, self.certificate)
 
 
@@ -66,7 +66,7 @@ def read_tls_options(files: Mapping[str, str | None]) -> Tls | None:
 
 
 def read_pem_files(authority: Path, key: Path, certificate: Path) -> tuple[bytes, bytes, bytes]:
-    """Of files that are what they should be: gRPC does not say what is wrong with them."""
+    """Reads and checks PEM files: gRPC does not say what is wrong with them."""
     import ssl  # here, as most programs have no TLS
 
     contents = _read_file(authority), _read_file(key), _read_file(certificate)
@@ -106,7 +106,7 @@ class Stream:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """From any thread; whoever iterates comes to the end."""
+        """Ends the iteration; call it from any thread."""
         self._is_cancelled = True
         self._call.cancel()
 
@@ -210,7 +210,7 @@ def load_service() -> tuple[Any, Any]:
 
 
 def _failure(error: Any) -> Unreachable | Refused:
-    """What an RpcError means: nobody there for now, or no."""
+    """An RpcError as `Unreachable` (retry later) or `Refused`."""
     code, details = error.code(), error.details() or ""
     if details.startswith("failed to connect to all addresses"):  # gRPC's own, the reason last
         return Unreachable(f"does not answer ({details.rpartition(': ')[2]})")

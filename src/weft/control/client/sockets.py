@@ -73,7 +73,7 @@ def find_hosts(sock: socket.socket) -> tuple[str, str] | None:
 
 
 def normalize_address(address: str) -> str:
-    """Without scope; IPv4 in IPv6 as IPv4."""
+    """Removes the scope; an IPv4 address in IPv6 becomes IPv4."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
     return str(mapped or parsed)

@@ -90,7 +90,7 @@ def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
 def _explain_port(
     state: State, name: PortName, forecasts: Mapping[str, Forecast | None]
 ) -> PortAccount:
-    """With those of its applications that have a forecast here."""
+    """Explains a port, with those of its applications that are in `forecasts`."""
     plan, policy = find_port_plan(state, name), state.policies[name]
     tables = state.target.get(name) or find_tables(state, name)
     return PortAccount(
@@ -235,6 +235,6 @@ def find_registrations(state: State, name: str) -> list[Application]:
 
 
 def _drop_other_queues(account: PortAccount) -> PortAccount:
-    """Without queues of others."""
+    """Leaves out queues of other applications."""
     used = {assigned.queue for assigned in account.applications}
     return replace(account, queues=tuple(q for q in account.queues if q.queue in used))

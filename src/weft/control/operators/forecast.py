@@ -37,7 +37,7 @@ class Forecast:
 
 
 def forecast_all(state: State) -> dict[str, Forecast]:
-    """Of every registration that has a connection over a managed port."""
+    """Forecasts of all registrations that have a connection over a managed port."""
     if state.plan is None or state.paths is None:
         return {}
     least: dict[str, tuple[float, PortName]] = {}
@@ -56,13 +56,13 @@ def forecast_all(state: State) -> dict[str, Forecast]:
 
 
 def forecast_application(state: State, id_: str) -> Forecast | None:
-    """Of one registration; costs what its own connections have ports, not what the fabric has."""
+    """The forecast of one registration; takes time by the ports of its connections only."""
     shares = find_shares(state, id_)
     return _forecast(state, id_, *min(shares)) if shares else None
 
 
 def find_shares(state: State, id_: str) -> list[tuple[float, PortName]]:
-    """What a registration has at each managed port of its paths."""
+    """The share of a registration at each managed port of its paths."""
     if state.plan is None or state.paths is None:
         return []
     connections = [state.connections[name] for name in state.applications[id_].connections]
@@ -76,7 +76,7 @@ def find_shares(state: State, id_: str) -> list[tuple[float, PortName]]:
 
 
 def find_row(plan: PortPlan, id_: str) -> int | None:
-    """Where a registration is among the columns of a port, if it is."""
+    """The index of a registration in a port's columns; None if it is not there."""
     row = bisect_left(plan.names, id_)
     return row if row < len(plan.names) and plan.names[row] == id_ else None
 
@@ -94,18 +94,18 @@ def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
 
 
 def predict_slowdown(model: Sensitivity, share: float) -> float:
-    """Predicted, or what it is at the floor where the share is below it."""
+    """The predicted slowdown; below the floor, that at the floor."""
     return float(model.slowdown(min(max(share, model.floor), 1.0)))
 
 
 def predict_gain(model: Sensitivity, share: float) -> float:
-    """What one per cent of the link more would take off the slowdown."""
+    """How much slowdown one more per cent of the link would save."""
     from_share = min(max(share, model.floor), 1.0)
     return predict_slowdown(model, from_share) - predict_slowdown(model, from_share + PER_CENT)
 
 
 def compute_mean_slowdown(forecasts: Mapping[str, Forecast]) -> float:
-    """Of all that have a connection; 1 where nobody has."""
+    """The mean of all that have a connection; 1 if none has."""
     if not forecasts:
         return 1.0
     return sum(forecast.slowdown for forecast in forecasts.values()) / len(forecasts)

@@ -55,7 +55,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What the controller said of a port, in words."""
+    """The controller's explanation of a port."""
 
     at_s: float
     text: str
@@ -63,7 +63,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A time at a port. `baselines_s` are completions with the whole link, of the profiles."""
+    """Applications at a port over time. `baselines_s`: profiled completions with the whole link."""
 
     port: str
     link_bps: float
@@ -154,7 +154,7 @@ def _mean_quantities(
 
 
 def read_number(value: Plain) -> float:
-    """Of a cell that has one."""
+    """The number in a cell that has one."""
     assert isinstance(value, int | float)
     return float(value)
 

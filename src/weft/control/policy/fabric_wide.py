@@ -73,7 +73,7 @@ class FabricSplit:
 
     @property
     def gap(self) -> float:
-        """The total is at most this part of itself above the least."""
+        """How far the total may be above the least, as a fraction of the total."""
         return max(0.0, self.slowdown - self.bound) / abs(self.slowdown)
 
 
@@ -161,7 +161,7 @@ class _Problem:
         return np.asarray(optimum.x)
 
     def fit_ports(self, shares: FloatArray) -> FloatArray:
-        """What each application has above its floor, cut by the worst excess on its path."""
+        """Shares within every port: what exceeds a floor is cut by the worst excess on its path."""
         floor = self.demands.floor
         above, room = self.holds @ (shares - floor), self.capacity - self.holds @ floor
         cut = np.where(above > room, np.maximum(room, 0.0) / np.maximum(above, 1e-300), 1.0)
@@ -259,12 +259,12 @@ class PlanComparison:
 
     @property
     def promised(self) -> float:
-        """By what part the promised mean slowdown is lower fabric-wide."""
+        """How much lower the promised mean slowdown is fabric-wide, as a fraction."""
         return 1 - self.wide.promised / self.local.promised
 
     @property
     def working(self) -> float | None:
-        """The same where ports use what others leave; None where rates do not settle."""
+        """The same with lending; None where rates do not settle."""
         if self.local.working is None or self.wide.working is None:
             return None
         return 1 - self.wide.working / self.local.working
@@ -284,14 +284,14 @@ def build_fabric_plan(
 
 
 def compute_gap(plan: Plan, split: FabricSplit) -> float:
-    """What a plan of those connections promises in all is at most this part above the least."""
+    """How far a plan's promised total slowdown is above the least, at most, as a fraction."""
     rates = find_promised_rates(plan.shares)
     total = _mean_slowdown(plan.policy, rates) * len(rates)
     return max(0.0, total - split.bound) / abs(total)
 
 
 def compare_plans(policy: Policy, connections: Iterable[ConnectionPath]) -> PlanComparison:
-    """What the fabric-wide weights of these connections bring over the local ones."""
+    """Compares the fabric-wide plan of these connections with the local one."""
     paths = tuple(connections)
     wide, split = build_fabric_plan(policy, paths)
     return PlanComparison(

@@ -104,7 +104,7 @@ def application_name(application: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What does not change with connections. `ports` names those unlike `port`."""
+    """What a plan is computed from, besides connections. `ports` has the ports unlike `port`."""
 
     models: Mapping[str, Sensitivity]
     levels: Levels
@@ -129,7 +129,7 @@ class Policy:
         return self.ports.get(port, self.port)
 
     def rows_of(self, names: Sequence[str]) -> list[int]:
-        """Of each application's model, in `model_set`."""
+        """Row of each application's model in `model_set`."""
         return [*map(self.rows.__getitem__, map(application_name, names))]
 
 
@@ -147,7 +147,7 @@ class Assigned:
 
     @property
     def slowdown(self) -> float:
-        """What the model predicts with this share, or at its floor where that is more."""
+        """The predicted slowdown with this share, or at the floor if the share is below it."""
         return float(self.model.slowdown(max(self.share, self.model.floor)))
 
 
@@ -179,7 +179,7 @@ class PortPlan:
 
     @property
     def step(self) -> int:
-        """Of the hierarchy, the first that fits the queues."""
+        """The first step of the hierarchy that fits the queues."""
         return self.mapped.step
 
     @property
@@ -358,7 +358,7 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
 
 
 def replan(before: Plan, policy: Policy) -> Plan:
-    """The same connections under another policy; weights and queues are computed anew."""
+    """The same connections under another policy; weights and queues are computed again."""
     columns = {
         port: (port_plan.names, port_plan.counts) for port, port_plan in before.ports.items()
     }
@@ -389,7 +389,7 @@ def _sum_changes(
 
 
 def _shift_columns(port: Port, columns: Columns, moved: Mapping[str, int]) -> Columns:
-    """With these counts added; the same tuple of names if no application came or went."""
+    """Adds these counts; keeps the tuple of names if no application came or went."""
     names, counts = columns
     for name, by in moved.items():
         at = _find_name(names, name)

@@ -93,7 +93,7 @@ class LatencyLane:
 
     @property
     def most_share(self) -> float:
-        """Of a full InfiniBand port, under that limit."""
+        """The lane's largest share of a full InfiniBand port, under that limit."""
         max_bytes = max(0, self.high_limit * LIMIT_BYTES - 1) + self.packet_bytes
         return max_bytes / (max_bytes + self.bulk_bytes)
 

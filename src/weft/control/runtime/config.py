@@ -51,7 +51,7 @@ class Socket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one caller: calls and events per second, how many at once, bytes of a message."""
+    """Limits of one caller: calls and events per second, how many at once, bytes of a message."""
 
     rate_per_s: float = 2000.0
     burst: float = 4000.0
@@ -61,7 +61,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a controller's file says. `switches` are the driver's own keys."""
+    """The content of a controller's file. `switches` are the driver's own keys."""
 
     where: str
     driver: str

@@ -52,7 +52,7 @@ Tell = Callable[[str], None]
 
 
 def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
-    """Until SIGINT or SIGTERM; `ready` gets the address once calls are answered."""
+    """Runs a controller until SIGINT or SIGTERM; `ready` gets its address once it answers calls."""
     sys.setswitchinterval(_SWITCH_S)
     drivers = _open_drivers(config)
     try:
@@ -211,7 +211,7 @@ class _Controller:
     async def _wait(
         self, ending: asyncio.Event, bridge: Bridge, running: Sequence[asyncio.Future[None]]
     ) -> None:
-        """Until it is stopped, or a thread or task has ended that should not."""
+        """Waits until the controller is stopped, or a thread or task ends unexpectedly."""
         watch = asyncio.create_task(self._watch_table(bridge))
         stop = asyncio.create_task(ending.wait())
         ends: list[asyncio.Future[Any]] = [*running, stop, watch]

@@ -134,7 +134,7 @@ class Engine:
 
     @property
     def now_s(self) -> float:
-        """For `now_s` of events."""
+        """The time for `now_s` of events."""
         return self._leases.now_s
 
     def revisions(self, most: int) -> list[Revision]:
@@ -151,11 +151,11 @@ class Engine:
         self._queue.put(ticket)
 
     def stop(self) -> None:
-        """From any thread; requests submitted before are still answered."""
+        """Ends the thread, once requests submitted before are answered; call it from any thread."""
         self._queue.put(None)
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         try:
             while not self._ending:
                 self.turn(self._gather())

@@ -57,7 +57,7 @@ class Explorer:
         self._ending = False
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         while not self._ending:
             if not self.turn():
                 self._woken.wait(_IDLE_S)

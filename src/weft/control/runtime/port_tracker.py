@@ -267,7 +267,7 @@ class PortTracker:
     # ---- Reports ------------------------------------------------------------------------------
 
     def find_unprogrammed(self, names: Iterable[PortName]) -> dict[PortName, str]:
-        """Those of these ports that are not programmed, with the reason."""
+        """Which of these ports are not programmed, with the reason."""
         ports = {name: self.ports[name] for name in names if name in self.ports}
         return {
             name: port.problem or "not yet programmed"

@@ -102,14 +102,14 @@ class Reconciler:
             return self._tracker.report(self._clock(), with_ports=with_ports)
 
     def find_unprogrammed(self, names: Iterable[PortName]) -> dict[PortName, str]:
-        """Those of these ports that are not programmed, with the reason."""
+        """Which of these ports are not programmed, with the reason."""
         with self._changed:
             return self._tracker.find_unprogrammed(names)
 
     # ---- The thread ---------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until `stop`."""
+        """Runs until `stop`."""
         while not self._ending:
             requests = self._requests
             if not self.turn():
@@ -180,7 +180,7 @@ class Reconciler:
 
 
 def _call(ports: _Ports, operation: Callable[[_Ports], _Contents]) -> _Contents:
-    """What a driver answers. If it cannot answer at all, every port has failed."""
+    """Calls a driver. If it raises, every port has failed."""
     try:
         return operation(ports)
     except (WeftError, OSError) as error:

@@ -308,7 +308,7 @@ class Calls:
     async def _wait_programmed(
         self, call: Call, ports: Collection[PortName], wait_s: float
     ) -> dict[PortName, str]:
-        """What is wrong with ports that are not programmed in that time, or in what is left."""
+        """Waits up to `wait_s`, within the deadline; returns unprogrammed ports with the reason."""
         began_s = time.monotonic()
         until_s = min(began_s + wait_s, call.until_s - _REPLY_S)
         unprogrammed, took_s = await self._find_unprogrammed(ports)
@@ -322,7 +322,7 @@ class Calls:
     async def _find_unprogrammed(
         self, ports: Collection[PortName]
     ) -> tuple[dict[PortName, str], float]:
-        """Those that are not programmed, and how long it took to see."""
+        """The ports that are not programmed, and how long the check took."""
         began_s = time.monotonic()
         if len(ports) <= _FEW_PORTS:  # sooner looked at than another thread has begun
             unprogrammed = self._reconciler.find_unprogrammed(ports)

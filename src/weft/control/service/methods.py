@@ -22,7 +22,7 @@ _SUMMARY, _CHANGE, _WHOLE = 4.0, 20.0, 200.0
 
 
 def method_path(name: str) -> str:
-    """Of a method, as gRPC names it."""
+    """The full name of a method in gRPC."""
     return f"/{SERVICE.full_name}/{name}"
 
 
@@ -35,7 +35,7 @@ def reply_class(name: str) -> Any:
 
 
 def extra_cost(name: str, request: Any) -> float:
-    """What a request costs beyond a call, by the work that it asks for."""
+    """The cost of a request beyond that of a call, by the work it asks for."""
     match name:
         case "Status":
             return _WHOLE if request.applications or request.ports else _SUMMARY

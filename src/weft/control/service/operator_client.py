@@ -21,7 +21,7 @@ _START = "start one with `weft control serve`, or name another with --controller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """Where a controller is, and how to speak with one beyond loopback."""
+    """A controller's address, and TLS beyond loopback."""
 
     address: str
     tls: Tls | None = None
@@ -33,7 +33,7 @@ class Controller:
 
 
 def new_key() -> pb.Key:
-    """For a request of its own."""
+    """A key for a new request."""
     return pb.Key(client=secrets.token_hex(16), sequence=1)
 
 

@@ -32,7 +32,7 @@ _MAX_PROBLEMS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a controller is at one moment."""
+    """A controller's state and reports at one moment."""
 
     state: State
     report: Report

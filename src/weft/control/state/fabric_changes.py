@@ -33,7 +33,7 @@ def change_fabric(state: State, event: FabricChanged) -> Step:
 
 
 def find_paths(state: State, event: FabricChanged) -> FabricChanged:
-    """With the paths of all connections: for 10^5 that takes seconds, outside the engine."""
+    """Adds the paths of all connections. 10^5 take seconds, so this runs outside the engine."""
     policies, _ = build_port_policies(event.abilities, state.settings)
     paths = _build_paths(event, policies)
     for connection in state.connections.values():

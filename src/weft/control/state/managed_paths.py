@@ -41,7 +41,7 @@ class Paths:
         return tuple(sorted(ports))
 
     def _ports_from(self, node: int, source: int, destination: int) -> tuple[Port, ...]:
-        """From a node on: the common part of all hosts at a switch is searched once."""
+        """Managed ports from a node on; the part that hosts of a switch share is searched once."""
         ports = self._cache.get((node, destination))
         if ports is None:
             if len(self._cache) >= _MAX_CACHED:
@@ -57,7 +57,7 @@ class Paths:
         return node
 
     def find_ports(self, names: tuple[PortName, ...]) -> tuple[Port, ...]:
-        """Those of these ports that are managed."""
+        """Which of these ports are managed."""
         return tuple([self.ports[name] for name in names if name in self.ports])
 
     def name(self, port: Port) -> PortName:

@@ -81,7 +81,7 @@ def _withdraw_model(state: State, name: str) -> Step:
 
 
 def _cluster(state: State, models: Mapping[str, ApplicationModel], rows: tuple[Row, ...]) -> Step:
-    """All levels anew, of these models."""
+    """Clusters all levels again, from these models."""
     levels = cluster_levels(models, state.settings.levels)
     levels_rows = () if levels is None else (LevelsRow(levels=levels),)
     step = _use_models(replace(state, levels=levels), models, "new levels")
@@ -89,7 +89,7 @@ def _cluster(state: State, models: Mapping[str, ApplicationModel], rows: tuple[R
 
 
 def _use_models(state: State, models: Mapping[str, ApplicationModel], cause: str) -> Step:
-    """With these models and the state's levels, once all connections are counted."""
+    """Replans with these models and the state's levels, once all connections are counted."""
     ports = {} if state.paths is None else state.paths.ports
     policies = {ports[name]: policy for name, policy in state.policies.items()}
     policy = build_policy(models, state.levels, policies)
@@ -119,7 +119,7 @@ def _replan(state: State, models: Mapping[str, ApplicationModel], policy: Policy
 
 
 def apply(state: State, event: Apply) -> Step:
-    """All of a proposal or nothing. Its ports are solved at once, so that it can list them."""
+    """Applies all of a proposal or nothing. Solves its ports at once: the answer lists them."""
     digest = sha256(repr(event.proposal).encode()).hexdigest()[:32]
     earlier = _find_applied(state, event.key, digest)
     if earlier is not None:

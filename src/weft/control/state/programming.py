@@ -51,7 +51,7 @@ def _describe_cause(counts: Mapping[Port, Mapping[str, int]]) -> str:
 
 
 def _is_resolved(old_plan: Plan, new_plan: Plan, port: Port) -> bool:
-    """Whether a port was solved again; one that only counts anew keeps its weights."""
+    """Whether a port was solved again; a port where only counts change keeps its weights."""
     old, new = old_plan.ports.get(port), new_plan.ports.get(port)
     return old is None or new is None or old.weights is not new.weights
 
@@ -101,7 +101,7 @@ def has_queue_per_level(ability: Ability, settings: Settings) -> bool:
 
 
 def build_default_tables(policy: PortPolicy, ability: Ability, settings: Settings) -> Tables:
-    """Of a port without applications: the link is unmanaged traffic's and the lane's."""
+    """Tables of a port without applications: unmanaged traffic and the lane have the link."""
     weights = _build_empty_weights(policy)
     weights[0] = policy.units - policy.lane_units
     is_direct = has_queue_per_level(ability, settings)
@@ -110,7 +110,7 @@ def build_default_tables(policy: PortPolicy, ability: Ability, settings: Setting
 
 
 def build_plan_tables(plan: PortPlan, ability: Ability, settings: Settings) -> Tables:
-    """Of a port with applications."""
+    """Tables of a port with applications."""
     policy, weights = plan.policy, _build_empty_weights(plan.policy)
     if has_queue_per_level(ability, settings):
         queues: Mapping[int, int] = _direct_queues(ability, settings)

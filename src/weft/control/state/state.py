@@ -133,7 +133,7 @@ class State:
     closed: Recent[str, bool] = field(default_factory=lambda: Recent(most=REMEMBERED))
 
     def evolve(self, **changes: Any) -> State:
-        """As `dataclasses.replace`, at a tenth of its cost: for what happens thousands of times."""
+        """`dataclasses.replace` in a tenth of its time, for changes that come by the thousand."""
         state = object.__new__(State)
         state.__dict__.update(self.__dict__, **changes)
         return state

@@ -164,7 +164,7 @@ _EFA: dict[str, tuple[str, str, Callable[[], Form]]] = {
 
 
 def _edr_sample() -> Sample:
-    """One data rate only: what the path takes in per hop cannot be told from the base."""
+    """One data rate only: the time per hop cannot be separated from the base."""
     form = verbs_latency(mtu_bytes=4096, inline_limit_bytes=EDR_INLINE_BYTES)
     table = find_table("efa-c1")
     size = table.column("size_bytes")

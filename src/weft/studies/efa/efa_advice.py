@@ -53,7 +53,7 @@ def advise_on_fdr() -> tuple[Rule, ...]:
 
 
 def build_evidence(fabric: Fabric) -> Evidence:
-    """What the thesis measured of it."""
+    """The thesis's measurements of a fabric."""
     rows = [
         *_latencies(fabric),
         *_depths(fabric),

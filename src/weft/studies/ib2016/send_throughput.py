@@ -103,7 +103,7 @@ def _scenario(stream: Stream, size: int) -> Mapping[str, object]:
 
 
 def _limit_gbps(stream: Stream, sizes: FloatArray) -> FloatArray:
-    """What the link's headers leave, or PCIe as the latency of the transport tells it."""
+    """The link's goodput, or PCIe's rate as the latency fit of the transport gives it."""
     framing = Framing(transport=stream.transport, mtu_bytes=MTU_B)
     link = goodput_gbps(sizes, data_rate_gbps(stream.speed), framing, both_ways=stream.both_ways)
     return np.minimum(link, latency_fit(stream.transport).value("pcie_gbps"))

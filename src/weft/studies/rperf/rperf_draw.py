@@ -47,7 +47,7 @@ class FigureLine:
 
     @property
     def kind(self) -> str:
-        """What tells its published marks from others, for the legend."""
+        """Distinguishes its published marks from others in the legend."""
         if self.tail:
             return ": tail (p99.9)"
         return ": median" if "median" in self.quantities[0] else ""

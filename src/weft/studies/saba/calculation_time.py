@@ -196,7 +196,7 @@ def _judge_growth(records: Records) -> Verdict:
 
 
 def _median_ms(record: Record, kind: str) -> tuple[float, float]:
-    """Between which it is."""
+    """The interval of the median."""
     times = record.quantities[kind]
     assert isinstance(times, Distribution)
     low, high = times.interval(0.5)

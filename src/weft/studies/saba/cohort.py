@@ -59,11 +59,11 @@ class Cohort:
 
     @property
     def sensitive(self) -> list[Application]:
-        """Those slowed enough for R² to be about more than noise."""
+        """Applications slowed enough that R² is about more than noise."""
         return [app for app in self.applications.values() if is_sensitive(app)]
 
     def by_sensitivity(self, share: float) -> list[Application]:
-        """Those profiled at the share, the least slowed first."""
+        """Applications profiled at the share, the least slowed first."""
         profiled = [app for app in self.applications.values() if runs_at(app, share)]
         return sorted(profiled, key=lambda app: slowdown_at(app, share))
 

@@ -146,7 +146,7 @@ def _model_rows(workload: str) -> list[Observation]:
 
 
 def select_timed(cohort: Cohort) -> list[Application]:
-    """Those with completion times at both shares, the least slowed first."""
+    """Applications with completion times at both shares, the least slowed first."""
     return [
         app
         for app in cohort.by_sensitivity(LOW)
@@ -253,9 +253,9 @@ def _judge_traffic(cohort: Cohort) -> Callable[[Records], Verdict]:
 
 
 def least_utilisation(app: Application) -> float | None:
-    """Of the link by its runs alone: what its host sent or received, the more of them.
+    """The link's utilisation by its runs alone, in the busier direction of its host.
 
-    Where they were not counted apart, as if both were as much.
+    If directions were not counted separately, each is taken to have half of the bytes.
     """
     runs = [run for run in runs_at(app, 1.0) if run.bytes is not None]
     if not runs or app.profile.link_bps is None:

@@ -190,7 +190,7 @@ def _cohort_panel(cohort: Cohort) -> Callable[[Axes, Result], None]:
 
 
 def _describe_chosen(result: Result) -> tuple[str, ...]:
-    """What the unstated samples must have been."""
+    """The unstated samples that agree with the stated R²."""
     texts = []
     for workload in WORKLOADS:
         series = result.records[_setting(workload, COMPLETED)].quantities[SLOWDOWN]

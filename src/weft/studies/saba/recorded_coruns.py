@@ -64,12 +64,12 @@ class CoRun:
         return self.outcome.gains.get((scheme, EQUAL))
 
     def predicted_gain(self, scheme: str) -> float:
-        """The same by the models, what one leaves handed on to the others."""
+        """The same as the models predict it, with lending."""
         return self.outcome.predicted[scheme][0]
 
 
 def project_coruns() -> tuple[CoRun, ...]:
-    """Those recorded in the project."""
+    """The co-runs recorded in the project."""
     return tuple(_corun(*recorded) for recorded in read_coruns().items())
 
 

@@ -241,7 +241,7 @@ def _bars(pairs: Sequence[Pair], theirs: bool) -> Callable[[Axes, Result], None]
 
 
 def _describe_lending(_: Result) -> tuple[str, ...]:
-    """What is left if a port hands on whatever TS does not use of its share."""
+    """LR's slowdown if the port lends it what TS leaves of its share."""
     models = [split_times(workload).model for workload in TIMED]
     slowdown = predict_slowdowns(models, [0.5, 0.5])[0]
     return (

@@ -303,7 +303,7 @@ class InfinibandSwitches:
 
 
 def _reverse_change(change: _Change, moved: Failed | None) -> _Change:
-    """From new to old; not attempted if another node has the LID now."""
+    """The change from new to old; not attempted if another node has the LID now."""
     back = plan_steps(change.new, change.old, change.able.queues)
     problem = None if moved is None else moved.problem
     return replace(change, old=change.new, new=change.old, steps=back, problem=problem)

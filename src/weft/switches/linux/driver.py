@@ -78,7 +78,7 @@ class LinuxSwitches:
         self.notes: tuple[str, ...] = ()
 
     def discover(self) -> Fabric:
-        """From the agents that answer; the others are in `notes`, unless none answers."""
+        """From the agents that answer; `notes` names the others. Fails if none answers."""
         answers = self._ask_agents(dict.fromkeys(self._agents, Describe()))
         silent = [answer for answer in answers.values() if isinstance(answer, InputError)]
         if silent and len(silent) == len(answers):
@@ -118,7 +118,7 @@ class LinuxSwitches:
         return ()
 
     def open_second(self) -> LinuxSwitches:
-        """With connections of its own to the same agents."""
+        """A driver with its own connections to the same agents."""
         agents = [agent.copy() for agent in self._agents.values()]
         return LinuxSwitches(agents, self._build_discovery, self._timeouts)
 

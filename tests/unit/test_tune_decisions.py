@@ -13,8 +13,8 @@ import pytest
 
 from weft.errors import InputError
 from weft.model.link import count_fragments
-from weft.tune.rules.curve import _crossing, _enough, _first_crossing
-from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, confidence_of
+from weft.tune.rules.curve import _find_enough, _find_linear_crossing, _find_log_crossing
+from weft.tune.rules.evidence import FIRM, SINGLE, WEAK, Spread, judge_confidence
 from weft.tune.search.design import schedule
 from weft.tune.search.from_records import find_better_stored, find_unreached_factors
 from weft.tune.search.goal import GOALS
@@ -225,7 +225,7 @@ def test_repetitions_far_from_their_median_are_no_evidence() -> None:
 def test_a_rule_is_firm_where_all_numbers_are_clear_of_the_threshold(
     numbers: list[float], spread: float, runs: int, confidence: str
 ) -> None:
-    assert confidence_of(numbers, 10.0, spread, runs) == confidence
+    assert judge_confidence(numbers, 10.0, spread, runs) == confidence
 
 
 def test_a_spread_is_half_its_range_over_its_median() -> None:
@@ -235,11 +235,11 @@ def test_a_spread_is_half_its_range_over_its_median() -> None:
 
 def test_curves_are_read_between_their_points() -> None:
     # Log-log: from (1, 1) to (100, 100) the value 10 is at 10. Linear: half the rise is halfway.
-    assert _crossing([1.0, 100.0], [1.0, 100.0], 10.0) == pytest.approx(10.0)
-    assert _crossing([1.0, 100.0], [1.0, 100.0], 1.0) == 1.0
-    assert _first_crossing([0.0, 4.0, 8.0], [1.0, 1.0, 3.0], 2.0) == pytest.approx(6.0)
-    assert _first_crossing([0.0, 4.0], [1.0, 1.5], 2.0) == 4.0
-    assert _enough([1.0, 2.0, 4.0], [89.0, 90.0, 100.0]) == 2
+    assert _find_log_crossing([1.0, 100.0], [1.0, 100.0], 10.0) == pytest.approx(10.0)
+    assert _find_log_crossing([1.0, 100.0], [1.0, 100.0], 1.0) == 1.0
+    assert _find_linear_crossing([0.0, 4.0, 8.0], [1.0, 1.0, 3.0], 2.0) == pytest.approx(6.0)
+    assert _find_linear_crossing([0.0, 4.0], [1.0, 1.5], 2.0) == 4.0
+    assert _find_enough([1.0, 2.0, 4.0], [89.0, 90.0, 100.0]) == 2
 
 
 def test_fragments_but_the_last_carry_a_multiple_of_eight_bytes() -> None:

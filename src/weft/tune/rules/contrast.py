@@ -22,10 +22,10 @@ from weft.tune.rules.evidence import (
     Row,
     Rule,
     Spread,
-    confidence_of,
     explain_missing_setting,
     group_families,
     inapplicable_rule,
+    judge_confidence,
     unknown_rule,
 )
 from weft.units import format_value
@@ -37,7 +37,7 @@ STEP_WHY = "the FDR study's effects start at 5 % (Sections 3.2, 3.4, 3.7)"
 
 
 class Pair(NamedTuple):
-    """The plain way and the other one, all else equal."""
+    """A row with the plain level of a setting and one with another level, all else equal."""
 
     plain: Row
     other: Row
@@ -59,8 +59,8 @@ def _spread(row: Row, quantity: str) -> Spread:
     return spread
 
 
-def _repetitions(pairs: Sequence[Pair], quantity: str) -> int:
-    """Of the row that was measured least often."""
+def _count_repetitions(pairs: Sequence[Pair], quantity: str) -> int:
+    """Repetitions of the row that has the fewest."""
     return min(_spread(row, quantity).n for pair in pairs for row in pair)
 
 
@@ -265,11 +265,11 @@ CONTRASTS = (
 def contrast_rules(evidence: Evidence) -> Iterator[Rule]:
     """A rule for each choice, known or not."""
     for contrast in CONTRASTS:
-        yield _rule(contrast, evidence)
+        yield _build_rule(contrast, evidence)
     yield one_sided_rule(evidence)
 
 
-def _rule(contrast: Contrast, evidence: Evidence) -> Rule:
+def _build_rule(contrast: Contrast, evidence: Evidence) -> Rule:
     pairs = pair_rows(
         contrast, evidence.rows_of(*SAME_CHOICES.get(contrast.test, (contrast.test,)))
     )
@@ -306,7 +306,7 @@ def _judge(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
     pays = gain >= contrast.threshold
     typical = min(pairs, key=lambda pair: abs(pair.gain_percent(contrast.quantity) - gain))
     scatter = median(pair.scatter_percent(contrast.quantity) for pair in pairs)
-    runs = _repetitions(pairs, contrast.quantity)
+    runs = _count_repetitions(pairs, contrast.quantity)
     return Rule(
         topic=contrast.topic,
         choice=contrast.yes if pays else contrast.no,
@@ -316,7 +316,7 @@ def _judge(contrast: Contrast, pairs: Sequence[Pair]) -> Rule:
         unit="%",
         threshold=contrast.threshold,
         threshold_why=contrast.why,
-        confidence=confidence_of(gains, contrast.threshold, scatter, runs),
+        confidence=judge_confidence(gains, contrast.threshold, scatter, runs),
     )
 
 
@@ -364,11 +364,11 @@ def one_sided_rule(evidence: Evidence) -> Rule:
         for op in ("read", "write")
     }
     if not any(pairs.values()):
-        return _no_one_sided(evidence, topic)
+        return _explain_no_one_sided(evidence, topic)
     return _judge_one_sided(topic, {op: op_pairs for op, op_pairs in pairs.items() if op_pairs})
 
 
-def _no_one_sided(evidence: Evidence, topic: str) -> Rule:
+def _explain_no_one_sided(evidence: Evidence, topic: str) -> Rule:
     refused = TESTS["rma"].refused.get(evidence.over)
     if refused is not None:
         return inapplicable_rule(topic, f"{evidence.over} {refused[0]}")
@@ -390,7 +390,7 @@ def _judge_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
     used = pairs[op] if pays else [pair for op_pairs in pairs.values() for pair in op_pairs]
     gains = [pair.gain_percent(quantity) for pair in used]
     scatter = median(pair.scatter_percent(quantity) for pair in used)
-    runs = _repetitions(used, quantity)
+    runs = _count_repetitions(used, quantity)
     return Rule(
         topic=topic,
         choice=f"one-sided {op}" if pays else "send",
@@ -400,5 +400,5 @@ def _judge_one_sided(topic: str, pairs: dict[str, list[Pair]]) -> Rule:
         unit="%",
         threshold=WORTH_PERCENT,
         threshold_why=WORTH,
-        confidence=confidence_of(gains, WORTH_PERCENT, scatter, runs),
+        confidence=judge_confidence(gains, WORTH_PERCENT, scatter, runs),
     )

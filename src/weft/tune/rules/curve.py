@@ -80,7 +80,7 @@ def size_rule(evidence: Evidence) -> Rule:
     rows = [row for row in _single_streams(evidence) if row.throughput_Bps]
     candidates = [f for f in group_families(rows, "size_bytes") if len(f) >= LEAST_LEVELS]
     family = max(
-        candidates, key=lambda f: max(_middle(row, "throughput_Bps") for row in f), default=()
+        candidates, key=lambda f: max(_read_median(row, "throughput_Bps") for row in f), default=()
     )
     if not family:
         lacks = "throughput at three sizes or more"
@@ -88,8 +88,8 @@ def size_rule(evidence: Evidence) -> Rule:
         return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
     sizes, speeds = _curve(family, "size_bytes", "throughput_Bps")
     peak = max(speeds)
-    half = _crossing(sizes, speeds, peak / 2)
-    enough = _enough(sizes, speeds)
+    half = _find_log_crossing(sizes, speeds, peak / 2)
+    enough = _find_enough(sizes, speeds)
     needs_size = half > PAYLOAD_BYTES
     return Rule(
         topic=topic,
@@ -97,13 +97,13 @@ def size_rule(evidence: Evidence) -> Rule:
         says=f"send {format_value(enough, 'B')} or more at once where throughput counts"
         if needs_size
         else "small messages are carried at near the full rate",
-        because=f"half of {_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
+        because=f"half of {_format_rate(peak)} at {format_value(round(half), 'B')}, 90 % at "
         f"{format_value(enough, 'B')} (depth {family[0].setting.depth})",
         number=half,
         unit="B",
         threshold=float(PAYLOAD_BYTES),
         threshold_why="a fabric that is half full with records of 512 B needs no larger ones",
-        confidence=_certainty(family, "throughput_Bps"),
+        confidence=_judge_confidence(family, "throughput_Bps"),
     )
 
 
@@ -115,9 +115,9 @@ def bound_rule(evidence: Evidence) -> Rule:
     if len(sizes) < 2 or max(sizes) < 8 * min(sizes):
         lacks = "throughput of small and of large messages"
         return unknown_rule(evidence, topic, lacks, "bandwidth --depth 64 --sweep size=64,LARGE")
-    fastest = max(rows, key=lambda row: _middle(row, "messages_per_s"))
-    widest = max(rows, key=lambda row: _middle(row, "throughput_Bps"))
-    messages, peak = _middle(fastest, "messages_per_s"), _middle(widest, "throughput_Bps")
+    fastest = max(rows, key=lambda row: _read_median(row, "messages_per_s"))
+    widest = max(rows, key=lambda row: _read_median(row, "throughput_Bps"))
+    messages, peak = _read_median(fastest, "messages_per_s"), _read_median(widest, "throughput_Bps")
     cross = peak / messages
     by_number = cross > PAGE_BYTES
     return Rule(
@@ -125,12 +125,12 @@ def bound_rule(evidence: Evidence) -> Rule:
         choice="message rate" if by_number else "line rate",
         says=f"messages below {format_value(round(cross), 'B')} are bound by their number"
         + (": even pages are" if by_number else ", pages by the line"),
-        because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_rate(peak)}",
+        because=f"one thread's most: {messages / 1e6:.3g} M messages/s and {_format_rate(peak)}",
         number=cross,
         unit="B",
         threshold=float(PAGE_BYTES),
         threshold_why="a page of 4 KiB is what storage and databases send",
-        confidence=_certainty([fastest, widest], "throughput_Bps"),
+        confidence=_judge_confidence([fastest, widest], "throughput_Bps"),
     )
 
 
@@ -143,12 +143,12 @@ def outstanding_rule(evidence: Evidence) -> Rule:
         lacks = "throughput at three depths or more"
         return unknown_rule(evidence, topic, lacks, f"bandwidth {sweep}")
     enough = {
-        size: _enough(*_curve(f, "depth", "throughput_Bps")) for size, f in families_of.items()
+        size: _find_enough(*_curve(f, "depth", "throughput_Bps")) for size, f in families_of.items()
     }
     levels = sorted({row.setting.depth for family in families_of.values() for row in family})
     typical = 2 ** fmean(math.log2(level) for level in enough.values())
     depth = next(level for level in levels if level >= typical * 0.999)
-    product, product_text = _delay_product(families_of)
+    product, product_text = _find_delay_product(families_of)
     more = " or more" if depth == levels[-1] else ""
     return Rule(
         topic=topic,
@@ -159,7 +159,9 @@ def outstanding_rule(evidence: Evidence) -> Rule:
         unit="messages",
         threshold=product,
         threshold_why="the bandwidth-delay product: with fewer the line waits for completions",
-        confidence=_certainty([row for f in families_of.values() for row in f], "throughput_Bps"),
+        confidence=_judge_confidence(
+            [row for f in families_of.values() for row in f], "throughput_Bps"
+        ),
     )
 
 
@@ -171,7 +173,7 @@ def connections_rule(evidence: Evidence, throughput: Fit | None) -> Rule:
         sweep = "--depth 64 --sweep qps=1..8*2 size=64,8K --repeat 3"
         lacks = "throughput with one, two and more connections"
         return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel_rule(topic, families_of, "qps", "connection", _engines(throughput))
+    return _parallel_rule(topic, families_of, "qps", "connection", _format_engines(throughput))
 
 
 def threads_rule(evidence: Evidence) -> Rule:
@@ -189,23 +191,25 @@ def _parallel_rule(
     topic: str, families_of: dict[int, tuple[Row, ...]], setting: str, noun: str, engines: str
 ) -> Rule:
     enough = {
-        size: _enough(*_curve(f, setting, "throughput_Bps")) for size, f in families_of.items()
+        size: _find_enough(*_curve(f, setting, "throughput_Bps")) for size, f in families_of.items()
     }
     last = {size: getattr(family[-1].setting, setting) for size, family in families_of.items()}
     return Rule(
         topic=topic,
         choice=f"{max(enough.values())}",
-        says=_how_many(enough, last, noun),
+        says=_format_how_many(enough, last, noun),
         because=f"{_format_levels(enough)} for 90 % of the best{engines}",
         number=max(_best_gain(family) for family in families_of.values()),
         unit="%",
         threshold=100 * (1 / ENOUGH - 1),
         threshold_why="one is enough where it reaches 90 % of the best",
-        confidence=_certainty([row for f in families_of.values() for row in f], "throughput_Bps"),
+        confidence=_judge_confidence(
+            [row for f in families_of.values() for row in f], "throughput_Bps"
+        ),
     )
 
 
-def _how_many(enough: Mapping[int, int], last: Mapping[int, int], noun: str) -> str:
+def _format_how_many(enough: Mapping[int, int], last: Mapping[int, int], noun: str) -> str:
     """The most that any size needs, and from which size on one is enough."""
     most = max(enough.values())
     if most == 1:
@@ -218,11 +222,11 @@ def _how_many(enough: Mapping[int, int], last: Mapping[int, int], noun: str) -> 
 
 
 def _best_gain(family: Sequence[Row]) -> float:
-    speeds = [_middle(row, "throughput_Bps") for row in family]
+    speeds = [_read_median(row, "throughput_Bps") for row in family]
     return 100 * (max(speeds) / speeds[0] - 1)
 
 
-def _engines(throughput: Fit | None) -> str:
+def _format_engines(throughput: Fit | None) -> str:
     """What one connection is bound by, where a model of the adapter says so."""
     values = {} if throughput is None else throughput.values
     if not values.get("engine_us"):
@@ -241,26 +245,26 @@ def load_rule(evidence: Evidence) -> Rule:
     if not groups or len(groups[-1]) < LEAST_LEVELS:
         lacks = "latency beside a load in three steps or more"
         return unknown_rule(evidence, topic, lacks, "saturation --steps 8")
-    steps = sorted(groups[-1], key=lambda row: _middle(row, "throughput_Bps"))
-    loads = [_middle(row, "throughput_Bps") for row in steps]
-    tails, middles = ([_middle(row, q) for row in steps] for q in ("p99_us", "p50_us"))
+    steps = sorted(groups[-1], key=lambda row: _read_median(row, "throughput_Bps"))
+    loads = [_read_median(row, "throughput_Bps") for row in steps]
+    tails, middles = ([_read_median(row, q) for row in steps] for q in ("p99_us", "p50_us"))
     peak = max(loads)
-    doubled = _first_crossing(loads, tails, 2 * tails[0])
+    doubled = _find_linear_crossing(loads, tails, 2 * tails[0])
     share = 100 * doubled / peak
     worst = max(middles) / middles[0]
     return Rule(
         topic=topic,
         choice=f"{share:.0f} %" if doubled < peak else "any load",
-        says=f"keep below {_rate(doubled)}, {share:.0f} % of the peak, where the tail counts"
+        says=f"keep below {_format_rate(doubled)}, {share:.0f} % of the peak, where the tail counts"
         if doubled < peak
         else "any load: the tail never doubles",
-        because=f"p99 is {tails[0]:.4g} us idle and twice that at {_rate(doubled)}; "
+        because=f"p99 is {tails[0]:.4g} us idle and twice that at {_format_rate(doubled)}; "
         f"p50 grows {worst:.2g}-fold at most",
         number=share,
         unit="% of the peak",
         threshold=100.0,
         threshold_why="twice the idle latency: waiting as long as being served",
-        confidence=_certainty(steps, "p99_us"),
+        confidence=_judge_confidence(steps, "p99_us"),
     )
 
 
@@ -281,29 +285,29 @@ def _families_by_size(evidence: Evidence, setting: str) -> dict[int, tuple[Row, 
     best: dict[int, tuple[Row, ...]] = {}
     for family in group_families(having, setting):
         size = family[0].setting.size_bytes
-        if len(family) >= LEAST_LEVELS and _weight(family) > _weight(best.get(size, ())):
+        if len(family) >= LEAST_LEVELS and _rank_family(family) > _rank_family(best.get(size, ())):
             best[size] = family
     return dict(sorted(best.items()))
 
 
-def _weight(family: Sequence[Row]) -> tuple[int, float]:
-    return len(family), max((_middle(row, "throughput_Bps") for row in family), default=0.0)
+def _rank_family(family: Sequence[Row]) -> tuple[int, float]:
+    return len(family), max((_read_median(row, "throughput_Bps") for row in family), default=0.0)
 
 
 def _curve(family: Sequence[Row], setting: str, quantity: str) -> tuple[list[float], list[float]]:
     return (
         [float(getattr(row.setting, setting)) for row in family],
-        [_middle(row, quantity) for row in family],
+        [_read_median(row, quantity) for row in family],
     )
 
 
-def _enough(levels: Sequence[float], speeds: Sequence[float]) -> int:
+def _find_enough(levels: Sequence[float], speeds: Sequence[float]) -> int:
     best = max(speeds)
     sufficient = (level for level, s in zip(levels, speeds, strict=True) if s >= ENOUGH * best)
     return round(next(sufficient))
 
 
-def _crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
+def _find_log_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
     """Where y first reaches `target`, between points on log-log axes; the first point if there."""
     if y[0] >= target:
         return x[0]
@@ -313,7 +317,7 @@ def _crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
     return float(np.exp(at[0] + share * (at[1] - at[0])))
 
 
-def _first_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
+def _find_linear_crossing(x: Sequence[float], y: Sequence[float], target: float) -> float:
     """Linear, as a load may be 0; the last x where y stays below."""
     for place in range(1, len(x)):
         if y[place] >= target:
@@ -322,11 +326,11 @@ def _first_crossing(x: Sequence[float], y: Sequence[float], target: float) -> fl
     return x[-1]
 
 
-def _delay_product(families_of: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
+def _find_delay_product(families_of: dict[int, tuple[Row, ...]]) -> tuple[float, str]:
     """Peak over synchronous throughput: how many must be on their way at least."""
     products = [
-        max(_middle(row, "throughput_Bps") for row in family)
-        / _middle(family[0], "throughput_Bps")
+        max(_read_median(row, "throughput_Bps") for row in family)
+        / _read_median(family[0], "throughput_Bps")
         * family[0].setting.depth
         for family in families_of.values()
     ]
@@ -340,16 +344,16 @@ def _format_levels(enough: dict[int, int]) -> str:
     return ", ".join(f"{n} at {format_value(size, 'B')}" for size, n in enough.items())
 
 
-def _middle(row: Row, quantity: str) -> float:
+def _read_median(row: Row, quantity: str) -> float:
     spread: Spread | None = getattr(row, quantity)
     return 0.0 if spread is None else spread.median
 
 
-def _rate(Bps: float) -> str:
+def _format_rate(Bps: float) -> str:
     return format_value(8 * Bps, "b/s")
 
 
-def _certainty(rows: Sequence[Row], quantity: str) -> str:
+def _judge_confidence(rows: Sequence[Row], quantity: str) -> str:
     """Firm where repetitions scatter less than the tenth that decides."""
     spreads = [s for row in rows if (s := getattr(row, quantity)) is not None]
     if min(spread.n for spread in spreads) == 1:

@@ -250,7 +250,7 @@ def explain_missing_setting(evidence: Evidence, test_settings: type, option: str
     return f"{evidence.over} has no {option}" if only and transport not in only else ""
 
 
-def confidence_of(numbers: list[float], threshold: float, spread: float, runs: int) -> str:
+def judge_confidence(numbers: list[float], threshold: float, spread: float, runs: int) -> str:
     """Firm: all on one side of the threshold, further from it than repetitions scatter.
 
     `runs` are those of the row with the fewest: a single one has no scatter to be held against.

@@ -17,15 +17,15 @@ import pytest
 from weft import _core
 from weft.measure.accuracy import (
     LOOP_PS,
-    SHARE,
+    TOLERANCE,
     Judgement,
     Omission,
-    delay_endpoints,
     judge_estimators,
-    loop_spec,
     measure_omission,
+    open_delay_endpoints,
     use_realtime,
 )
+from weft.measure.peer.channel_spec import build_loop_spec
 
 MESSAGES = 15_000
 ATTEMPTS = 3
@@ -70,7 +70,7 @@ def test_an_estimator_is_within_one_percent_of_the_injected_truth(
     assert judgement.undisturbed.mean() > 0.5, "the host takes the core away from every other one"
     found, true = judgement.quantile_pair_ps(q)
     clock = _core.Clock.shared()
-    allowed = true * (SHARE + clock.error_ppm * 1e-6) + clock.step_ps + LOOP_PS
+    allowed = true * (TOLERANCE + clock.error_ppm * 1e-6) + clock.step_ps + LOOP_PS
     assert abs(found - true) <= allowed, (
         f"{estimator} p{100 * q}: {found / 1e6:.2f} us, injected {true / 1e6:.2f} us"
     )
@@ -105,8 +105,10 @@ def lateness(truth: _core.DelayTruth) -> list[_core.Histogram]:
 
 
 def streamed(fields: dict[str, Any], delay: dict[str, Any], **options: Any) -> Ran:
-    spec = loop_spec(count=options.pop("count"), bytes=options.pop("bytes"), op=options.pop("op"))
-    with delay_endpoints(fields, {**delay, "peer": "sink"}) as ends:
+    spec = build_loop_spec(
+        count=options.pop("count"), bytes=options.pop("bytes"), op=options.pop("op")
+    )
+    with open_delay_endpoints(fields, {**delay, "peer": "sink"}) as ends:
         return _core.stream(ends, spec, _core.StopFlag(), **options), _core.delay_truth(ends[0])
 
 
@@ -161,8 +163,8 @@ def test_a_transfer_takes_its_credits_round_trips_up_to_the_adapters_rate(outsta
     fields |= {"remote_bytes": size, "receive_bytes": 8}
 
     def transfer() -> Ran:
-        spec = loop_spec(count=messages, bytes=size, op="write-imm")
-        with delay_endpoints(fields, delay) as (end,):
+        spec = build_loop_spec(count=messages, bytes=size, op="write-imm")
+        with open_delay_endpoints(fields, delay) as (end,):
             counts = _core.transfer_send(
                 end, spec, _core.StopFlag(), outstanding=outstanding, signal_every=4
             )

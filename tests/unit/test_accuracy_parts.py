@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.measure.accuracy import (
-    EVERY_NS,
+    STALL_EVERY_NS,
     STALL_NS,
     Judgement,
     add_stalls,
@@ -12,7 +12,7 @@ from weft.measure.accuracy import (
     quantile,
 )
 
-STALL_PS, STALL_START_PS = STALL_NS * 1e3, (EVERY_NS - STALL_NS) * 1e3
+STALL_PS, STALL_START_PS = STALL_NS * 1e3, (STALL_EVERY_NS - STALL_NS) * 1e3
 MOVING_PS = 40e6
 
 
@@ -56,6 +56,6 @@ def test_a_message_waits_for_the_stall_it_meets(due_ps, wait_ps):
 def test_as_many_messages_meet_a_stall_on_their_way_as_are_due_in_that_time():
     histogram = build_injected(1)
     # 50 us on the wire on average, twice: due in the first such part of the stall, and on the way.
-    over = 2 * 50e3 / EVERY_NS
+    over = 2 * 50e3 / STALL_EVERY_NS
     assert histogram.quantile(1 - 0.9 * over) >= STALL_PS
     assert histogram.quantile(1 - 1.1 * over) < STALL_PS

@@ -75,7 +75,7 @@ def test_a_setting_names_a_field_of_the_core_once() -> None:
 
 
 def test_every_field_has_the_core_s_name_and_default():
-    config, loop = endpoint_config({"transport": "tcp"}, server=True), build_loop_spec({})
+    config, loop = endpoint_config({"transport": "tcp"}, server=True), build_loop_spec()
     assert config.server
     for name, (default, _) in CONFIG.items():
         assert getattr(config, name) == (default or "tcp" if name == "transport" else default)

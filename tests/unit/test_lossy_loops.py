@@ -2,14 +2,15 @@
 
 from weft import _core
 from weft.measure import bandwidth, open_peer
-from weft.measure.accuracy import delay_endpoints, loop_spec
+from weft.measure.accuracy import open_delay_endpoints
+from weft.measure.peer.channel_spec import build_loop_spec
 from weft.records import Scalar
 
 
 def test_three_lost_answers_end_a_warm_up():
-    spec = loop_spec(count=20)
+    spec = build_loop_spec(count=20)
     spec.warmup, spec.loss_timeout_ns = 1000, 10**6
-    with delay_endpoints({"endpoint": "ud"}, {"wire": "1 us", "loss": 0.5}) as (endpoint,):
+    with open_delay_endpoints({"endpoint": "ud"}, {"wire": "1 us", "loss": 0.5}) as (endpoint,):
         run = _core.ping_pong(endpoint, spec, _core.StopFlag())
         lost_in_all = _core.delay_truth(endpoint).lost
     assert run.counts.sent == 20

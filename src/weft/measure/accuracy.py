@@ -3,9 +3,8 @@
 Every message has a known time, drawn from the seed, and its sample is put beside it. When the host
 takes the core away just when a message is due, no program can see it in time. The transport reports
 how late it delivered such a message and how long the program took to post the next; they are left
-out of the undisturbed figures. `measure_omission` shows what a closed loop does not see of a wire
-that stands still.
-Entry point: `judge_estimators`. Units: ps.
+out of the undisturbed figures. `measure_omission` shows what a closed loop misses of a wire that
+stalls. Entry points: `judge_estimators`, `measure_omission`. Units: ps.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft import _core
+from weft.measure.peer.channel_spec import build_loop_spec
 from weft.measure.rig import CONNECT_MS, FAR_ADDRESS, open_endpoint
 from weft.records import Distribution
 
@@ -32,7 +32,7 @@ Delay = Mapping[str, Any]  # fields of DelayConfig
 
 ORDERS = ("wire-first", "loopback-first", "alternating")
 QUANTILES = (0.5, 0.999)
-SHARE = 0.01  # of the truth that an estimate may be off by
+TOLERANCE = 0.01  # of the truth that an estimate may be off by
 LOOP_PS = 150_000  # and what a loop of ours itself may take per message: post, poll, clock
 DISTURBED_PS = 1_000_000  # handed over or posted this late: the host was elsewhere
 # Medians of 40 µs with a tail twice as long: large against a poll, and 15000 of them within 0.8 s.
@@ -64,7 +64,7 @@ class Judgement:
         """Median and p99.9 are within 1 % of the truth, the clock's error and a loop's own time."""
         clock = _core.Clock.shared()
         pairs = [self.quantile_pair_ps(q) for q in QUANTILES]
-        share, fixed_ps = SHARE + clock.error_ppm * 1e-6, clock.step_ps + LOOP_PS
+        share, fixed_ps = TOLERANCE + clock.error_ppm * 1e-6, clock.step_ps + LOOP_PS
         return all(abs(estimate - truth) <= share * truth + fixed_ps for estimate, truth in pairs)
 
 
@@ -106,7 +106,7 @@ def use_realtime() -> Iterator[None]:
 
 
 @contextmanager
-def delay_endpoints(
+def open_delay_endpoints(
     fields: Mapping[str, Any], delay: Mapping[str, Any], *, loopback: bool = False
 ) -> Iterator[list[_core.Endpoint]]:
     """A connected endpoint of the delay transport and, if wanted, its loopback."""
@@ -120,17 +120,12 @@ def delay_endpoints(
         yield ends
 
 
-def loop_spec(**fields: Any) -> _core.LoopSpec:
-    spec = _core.LoopSpec()
-    for name, value in fields.items():
-        setattr(spec, name, value)
-    return spec
-
-
 def judge_ping_pong(delay: Delay, messages: int) -> Judgement:
     """Half the round trip."""
-    with delay_endpoints({}, {**delay, "samples": messages}) as (end,), use_realtime():
-        run = _core.ping_pong(end, loop_spec(count=messages, samples=messages), _core.StopFlag())
+    with open_delay_endpoints({}, {**delay, "samples": messages}) as (end,), use_realtime():
+        run = _core.ping_pong(
+            end, build_loop_spec(count=messages, samples=messages), _core.StopFlag()
+        )
         truth = _core.delay_truth(end)
     return Judgement(
         estimator="ping-pong",
@@ -144,8 +139,8 @@ def judge_ping_pong(delay: Delay, messages: int) -> Judgement:
 def judge_completion(delay: Delay, messages: int, op: str) -> Judgement:
     """Post to completion, one operation at a time."""
     delay = {**delay, "peer": "sink", "samples": messages}
-    with delay_endpoints({"remote_bytes": 64}, delay) as (end,), use_realtime():
-        spec = loop_spec(count=messages, samples=messages, op=op)
+    with open_delay_endpoints({"remote_bytes": 64}, delay) as (end,), use_realtime():
+        spec = build_loop_spec(count=messages, samples=messages, op=op)
         run = _core.complete(end, spec, _core.StopFlag())
         truth = _core.delay_truth(end)
     return Judgement(
@@ -160,9 +155,9 @@ def judge_completion(delay: Delay, messages: int, op: str) -> Judgement:
 def judge_rperf(delay: Delay, messages: int, order: str) -> tuple[Judgement, Judgement]:
     """RPerf, and the plain post-poll estimate of the same messages."""
     delay = {**delay, "peer": "sink", "samples": messages}
-    both = delay_endpoints({"receive_depth": 4}, delay, loopback=True)
+    both = open_delay_endpoints({"receive_depth": 4}, delay, loopback=True)
     with both as (wire, loopback), use_realtime():
-        spec = loop_spec(count=messages, samples=messages)
+        spec = build_loop_spec(count=messages, samples=messages)
         run = _core.post_poll(wire, loopback, spec, order, 0.0, _core.StopFlag())
         truth, near = _core.delay_truth(wire), _core.delay_truth(loopback)
     late = np.maximum(truth.completion_late_samples, truth.turnaround_samples)
@@ -186,8 +181,11 @@ def judge_rperf(delay: Delay, messages: int, order: str) -> tuple[Judgement, Jud
 def judge_paced(delay: Delay, messages: int, rate: float) -> Judgement:
     """Open loop, Poisson, from the intended time."""
     delay = {**delay, "samples": messages}
-    with delay_endpoints({"depth": 256, "receive_depth": 256}, delay) as (end,), use_realtime():
-        spec = loop_spec(count=messages, samples=messages)
+    with (
+        open_delay_endpoints({"depth": 256, "receive_depth": 256}, delay) as (end,),
+        use_realtime(),
+    ):
+        spec = build_loop_spec(count=messages, samples=messages)
         run = _core.paced(end, spec, _core.StopFlag(), rate=rate, poisson=True, window=256)
         truth = _core.delay_truth(end)
     return Judgement(
@@ -199,11 +197,11 @@ def judge_paced(delay: Delay, messages: int, rate: float) -> Judgement:
     )
 
 
-EVERY_NS, STALL_NS = 100_000_000, 10_000_000
-WIRE_US, JITTER_US = 20.0, 5.0  # least, and the mean of what is added; each way
-RATE = 10_000.0
+STALL_EVERY_NS, STALL_NS = 100_000_000, 10_000_000
+LEAST_WIRE_US, JITTER_US = 20.0, 5.0  # least, and the mean of what is added; each way
+PACED_RATE = 10_000.0
 WINDOW = 512
-PART_NS = 5 * EVERY_NS  # below what a real-time thread may take at a stretch
+PART_NS = 5 * STALL_EVERY_NS  # below what a real-time thread may take at a stretch
 SAMPLES = 2_000_000  # of what was injected: 1e-5 is 20 samples
 
 
@@ -221,8 +219,8 @@ def measure_omission(parts: int = 8, seed: int = 1) -> Omission:
     closed_loop, open_loop = _core.Histogram(), _core.Histogram()
     for part in range(parts):
         delay = {
-            "wire": f"{WIRE_US} us + exponential({JITTER_US} us)",
-            "stall_every_ns": EVERY_NS,
+            "wire": f"{LEAST_WIRE_US} us + exponential({JITTER_US} us)",
+            "stall_every_ns": STALL_EVERY_NS,
             "stall_ns": STALL_NS,
             "seed": seed + part,
         }
@@ -237,19 +235,19 @@ def measure_omission(parts: int = 8, seed: int = 1) -> Omission:
 
 def _run_closed_loop(delay: Delay) -> NDArray[np.int64]:
     samples = PART_NS // 40_000
-    with delay_endpoints({}, delay) as (end,), use_realtime():
-        spec = loop_spec(duration_ns=PART_NS, samples=samples)
+    with open_delay_endpoints({}, delay) as (end,), use_realtime():
+        spec = build_loop_spec(duration_ns=PART_NS, samples=samples)
         return _core.ping_pong(end, spec, _core.StopFlag()).samples
 
 
 def _run_open_loop(delay: Delay) -> NDArray[np.int64]:
-    samples = int(RATE * PART_NS / 1e9) + 1
+    samples = int(PACED_RATE * PART_NS / 1e9) + 1
     with (
-        delay_endpoints({"depth": WINDOW, "receive_depth": WINDOW}, delay) as (end,),
+        open_delay_endpoints({"depth": WINDOW, "receive_depth": WINDOW}, delay) as (end,),
         use_realtime(),
     ):
-        spec = loop_spec(duration_ns=PART_NS, samples=samples)
-        return _core.paced(end, spec, _core.StopFlag(), rate=RATE, window=WINDOW).samples
+        spec = build_loop_spec(duration_ns=PART_NS, samples=samples)
+        return _core.paced(end, spec, _core.StopFlag(), rate=PACED_RATE, window=WINDOW).samples
 
 
 def _double(half_ps: NDArray[np.int64]) -> _core.Histogram:
@@ -259,23 +257,23 @@ def _double(half_ps: NDArray[np.int64]) -> _core.Histogram:
 
 
 def build_injected(seed: int) -> _core.Histogram:
-    """What a message takes that is due at any time, by the definition of the stalls."""
+    """Round trips of messages due at all times of a period, computed from the stalls."""
     rng = np.random.default_rng(seed)
-    due = np.linspace(0, EVERY_NS * 1e3, SAMPLES, endpoint=False)
-    moving = 2e6 * WIRE_US + rng.exponential(1e6 * JITTER_US, (2, SAMPLES)).sum(axis=0)
+    due = np.linspace(0, STALL_EVERY_NS * 1e3, SAMPLES, endpoint=False)
+    moving = 2e6 * LEAST_WIRE_US + rng.exponential(1e6 * JITTER_US, (2, SAMPLES)).sum(axis=0)
     histogram = _core.Histogram()
     histogram.record_many(add_stalls(due, moving).astype(np.int64))
     return histogram
 
 
 def add_stalls(due_ps: NDArray[np.float64], moving_ps: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Round trips of messages due at these times of a period that move for so long.
+    """Round trips of messages due at these times of a period, from their times without stalls.
 
     The wire moves at the start of each period and then stands still. A message due during the stall
     waits for its end; one that is on its way when the stall begins waits for all of it.
     """
-    stall_start = (EVERY_NS - STALL_NS) * 1e3
-    waits = np.where(due_ps >= stall_start, EVERY_NS * 1e3 - due_ps, 0.0)
+    stall_start = (STALL_EVERY_NS - STALL_NS) * 1e3
+    waits = np.where(due_ps >= stall_start, STALL_EVERY_NS * 1e3 - due_ps, 0.0)
     is_met = (due_ps < stall_start) & (due_ps + moving_ps >= stall_start)
     return moving_ps + waits + np.where(is_met, STALL_NS * 1e3, 0.0)
 

@@ -301,10 +301,10 @@ def endpoint_config(fields: Mapping[str, Any], *, server: bool) -> EndpointConfi
     return config
 
 
-def build_loop_spec(values: Mapping[str, Any]) -> LoopSpec:
-    """The core's loop of these checked values."""
+def build_loop_spec(**fields: Any) -> LoopSpec:
+    """The core's loop with these fields; the others keep their defaults."""
     loop = LoopSpec()
-    for name, value in values.items():
+    for name, value in fields.items():
         setattr(loop, name, value)
     return loop
 

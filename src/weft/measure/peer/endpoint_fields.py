@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft._core import LoopSpec
-from weft.measure.peer.channel_spec import ChannelSpec
+from weft.measure.peer.channel_spec import ChannelSpec, build_loop_spec
 from weft.measure.settings.options import Settings, options_of
 from weft.measure.settings.values import ANYWHERE, AUTO, client_cpu
 
@@ -78,11 +78,8 @@ def loop_cpu(settings: Settings, number: int = 0) -> int:
 
 def loop_spec(settings: Settings, **overrides: Any) -> LoopSpec:
     """The client's loop; `overrides` are count, duration_ns, op and the like."""
-    spec = LoopSpec()
     client_fields = {"cpu": loop_cpu(settings), "samples": settings.samples}
-    for name, value in {**loop_fields(settings), **client_fields, **overrides}.items():
-        setattr(spec, name, value)
-    return spec
+    return build_loop_spec(**{**loop_fields(settings), **client_fields, **overrides})
 
 
 def count_receives(size_bytes: int, depth: int) -> int:

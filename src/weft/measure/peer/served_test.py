@@ -69,7 +69,7 @@ class _Loop:
 def _run(
     channel: ServedChannel, endpoints: Sequence[_core.Endpoint], cpu: int, stop: _core.StopFlag
 ) -> dict[str, Any]:
-    loop, options = build_loop_spec({**channel.loop, "cpu": cpu}), channel.options
+    loop, options = build_loop_spec(**{**channel.loop, "cpu": cpu}), channel.options
     stream = {name: options[name] for name in ("window", "post_list", "signal_every", "rate")}
     match channel.role:
         case "echo":
@@ -104,7 +104,7 @@ class ServedTest:
         self._cpus = self._choose_cpus()
         for channel in self._channels:
             try:
-                build_loop_spec(channel.loop)
+                build_loop_spec(**channel.loop)
                 config = endpoint_config(channel.config, server=True)
                 self._endpoints.append(_core.Endpoint.open(config))
             except InputError as error:

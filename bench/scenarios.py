@@ -20,7 +20,7 @@ from typing import Any
 
 from weft._core import Simulation, Status
 from weft.simulate import scenario_from
-from weft.simulate.run import build
+from weft.simulate.run import build_simulation
 from weft.simulate.scenario import Scenario
 
 LINK = {"rate": "56 Gb/s", "delay": "50 ns"}
@@ -148,7 +148,7 @@ BENCHES = {
 def one_run(bench: Bench) -> tuple[Simulation, float]:
     """A checked simulation, and the CPU seconds of its event loop."""
     scenario = scenario_from(bench.data)
-    simulation, _ = build(scenario)
+    simulation, _ = build_simulation(scenario)
     before = time.process_time()
     while (status := simulation.run(1 << 20)) == Status.RUNNING:
         pass

@@ -70,7 +70,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.parameters:
         return _print_parameters(args.parameters, args.json)
-    source, points = _plan(args)
+    source, points = _read_points(args)
     identities = check_points(source, points)
     campaign = Campaign(
         points=dict(zip(identities, points, strict=True)),
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def _plan(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
+def _read_points(args: argparse.Namespace) -> tuple[Source, list[dict[str, Any]]]:
     """The scenario, and the points to run of it."""
     if not args.scenario:
         raise InputError(

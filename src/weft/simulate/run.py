@@ -60,7 +60,7 @@ class Outcome:
 
 def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
     """Simulate the scenario; Ctrl-C ends it early, and the record holds what ran so far."""
-    simulation, groups = build(scenario)
+    simulation, groups = build_simulation(scenario)
     ended = _run_slices(simulation, scenario.duration_ps, progress)
     record = _build_record(scenario, simulation, groups, ended)
     return Outcome(
@@ -122,19 +122,19 @@ class Group:
     flows: tuple[int, ...]
 
 
-def build(scenario: Scenario) -> tuple[Simulation, list[Group]]:
+def build_simulation(scenario: Scenario) -> tuple[Simulation, list[Group]]:
     """A simulation ready to run, and its groups of samples."""
     flows: list[FlowSpec] = []
     groups: list[Group] = []
     hosts = [scenario.fabric.nodes[node].name for node in scenario.fabric.hosts]
     for part in (part for traffic in scenario.traffic for part in traffic.parts):
         base = len(flows)
-        apart = 1 < len(part.flows) <= SHOWN_FLOWS
+        is_per_flow = 1 < len(part.flows) <= SHOWN_FLOWS
         for i, spec in enumerate(part.flows):
             flow = FlowSpec(spec)
-            if apart or i == 0:
-                name = f"{hosts[flow.src]}-{hosts[flow.dst]}" if apart else ""
-                members = (base + i,) if apart else tuple(range(base, base + len(part.flows)))
+            if is_per_flow or i == 0:
+                name = f"{hosts[flow.src]}-{hosts[flow.dst]}" if is_per_flow else ""
+                members = (base + i,) if is_per_flow else tuple(range(base, base + len(part.flows)))
                 groups.append(Group(part.name, name, len(groups), members))
             flow.group = groups[-1].number
             if flow.triggers >= 0:
@@ -167,7 +167,7 @@ def _build_record(scenario: Scenario, sim: Simulation, groups: list[Group], ende
         settings=dict(scenario.settings),
         quantities=quantities,
         tables={"ports": list(_port_rows(scenario, sim))},
-        topology=_drawn_topology(scenario.fabric),
+        topology=_build_topology(scenario.fabric),
         notes=notes,
         provenance=Provenance(
             weft_version=__version__,
@@ -188,17 +188,19 @@ def _all_quantities(
     for part, members in parts.items():
         if len(members) > 1:
             for group in members:
-                yield from _rates(f"{part}.{group.flow}", scenario, sim, specs, group.flows)
-                yield from _distributions(f"{part}.{group.flow}", sim, [group])
+                yield from _rate_quantities(
+                    f"{part}.{group.flow}", scenario, sim, specs, group.flows
+                )
+                yield from _distribution_quantities(f"{part}.{group.flow}", sim, [group])
         flows = tuple(flow for group in members for flow in group.flows)
-        yield from _rates(part, scenario, sim, specs, flows)
-        yield from _distributions(part, sim, members)
+        yield from _rate_quantities(part, scenario, sim, specs, flows)
+        yield from _distribution_quantities(part, sim, members)
     yield "fabric.packet_hops", Scalar(sim.packet_hops, "")
     yield "fabric.events", Scalar(sim.events, "")
-    yield from _queues(scenario, sim)
+    yield from _queue_quantities(scenario, sim)
 
 
-def _rates(
+def _rate_quantities(
     name: str,
     scenario: Scenario,
     sim: Simulation,
@@ -218,7 +220,7 @@ def _rates(
         yield f"{name}.finished", Scalar(finished / 1e6, "us")
 
 
-def _distributions(
+def _distribution_quantities(
     name: str, sim: Simulation, groups: list[Group]
 ) -> Iterator[tuple[str, Quantity]]:
     results = [sim.group(group.number) for group in groups]
@@ -230,7 +232,7 @@ def _distributions(
             yield f"{name}.{label}", Distribution("ps", merged)
 
 
-def _queues(scenario: Scenario, sim: Simulation) -> Iterator[tuple[str, Quantity]]:
+def _queue_quantities(scenario: Scenario, sim: Simulation) -> Iterator[tuple[str, Quantity]]:
     """Backlog over time of the outputs with the largest backlog."""
     if scenario.sample_ps == 0 or len(sim.sample_times_ps) == 0:
         return
@@ -279,7 +281,7 @@ def _data_words(size: int, packets: int) -> int:
     return (size - 2 * packets) // 4
 
 
-def _drawn_topology(fabric: Fabric) -> Topology | None:
+def _build_topology(fabric: Fabric) -> Topology | None:
     if len(fabric.nodes) > SHOWN_NODES:
         return None
     nodes = tuple((node.name, node.kind) for node in fabric.nodes)
@@ -297,16 +299,16 @@ def explain_stall(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
     limit = 0 if ended == "deadlock" else min(longest_ps, round(STARVED_SHARE * sim.now_ps))
     cycle = sim.deadlock_cycle()
     if cycle and all(lane.waited_ps >= limit for lane in cycle):
-        return [f"deadlock: {_cycle_text(fabric, sim, cycle)}"]
+        return [f"deadlock: {_describe_cycle(fabric, sim, cycle)}"]
     return list(_describe_starvation(fabric, sim, sim.blocked(limit)))
 
 
-def _cycle_text(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
-    steps = [_lane_text(fabric, sim, lane) for lane in cycle]
+def _describe_cycle(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
+    steps = [_describe_lane(fabric, sim, lane) for lane in cycle]
     return " waits for ".join([*steps, steps[0]]) + "; change routing or separate lanes"
 
 
-def _lane_text(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
+def _describe_lane(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
     node, _, to = sim.link(lane.link)
     if lane.link == lane.out_link:
         return f"{fabric.nodes[node].name} vl{lane.vl}"
@@ -324,7 +326,7 @@ def _describe_starvation(
             else "never chosen: is its lane in the arbitration tables?"
         )
         yield (
-            f"starved: head at {_lane_text(fabric, sim, lane)} has waited "
+            f"starved: head at {_describe_lane(fabric, sim, lane)} has waited "
             f"{lane.waited_ps / 1e6:.4g} us for port {port} vl{lane.out_vl}: {why}"
         )
     if len(blocked) > SHOWN_LANES:

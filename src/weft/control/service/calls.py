@@ -272,17 +272,17 @@ class Calls:
                 raise invalid("explain", "nothing is named", "name a port or an application")
 
     async def _plan(self, call: Call, request: pb.PlanRequest) -> pb.PlanReply:
-        state, wanted = self._engine.state, read_requests.read_proposal(request.proposal)
-        planned = await self.queries.answer(call.caller, lambda: evaluate_proposal(state, wanted))
-        if isinstance(planned, Refusal):
-            raise Refused(planned.code, str(planned))
-        after, rates = planned.after, list[Rates]()
+        state, proposal = self._engine.state, read_requests.read_proposal(request.proposal)
+        effects = await self.queries.answer(call.caller, lambda: evaluate_proposal(state, proposal))
+        if isinstance(effects, Refusal):
+            raise Refused(effects.code, str(effects))
+        after, rates = effects.after, list[Rates]()
         if request.simulate:
             trials = await self.queries.answer(
                 call.caller, lambda: (build_trial_input(state), build_trial_input(after))
             )
             rates = await self.queries.simulate(*trials)
-        return await self.queries.answer(call.caller, lambda: build_plan_reply(planned, *rates))
+        return await self.queries.answer(call.caller, lambda: build_plan_reply(effects, *rates))
 
     async def _apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyReply:
         wait_s = read_requests.read_wait_s(request)

@@ -163,25 +163,25 @@ def _build_port(state: State, name: PortName, report: PortReport) -> pb.PortStat
 
 
 def build_plan_reply(
-    planned: ProposalEffects,
+    effects: ProposalEffects,
     before_bps: Mapping[str, float] | None = None,
     after_bps: Mapping[str, float] | None = None,
 ) -> pb.PlanReply:
     """The rates are those of a simulation, if there was one."""
     was, will = before_bps or {}, after_bps or {}
     return pb.PlanReply(
-        ports=[_build_port_change(planned, change) for change in planned.ports],
+        ports=[_build_port_change(effects, change) for change in effects.ports],
         applications=[
             _build_forecast(change, was.get(change.id), will.get(change.id))
-            for change in planned.applications
+            for change in effects.applications
         ],
-        slowdown_before=planned.slowdown_before,
-        slowdown_after=planned.slowdown_after,
+        slowdown_before=effects.slowdown_before,
+        slowdown_after=effects.slowdown_after,
     )
 
 
-def _build_port_change(planned: ProposalEffects, change: PortChange) -> pb.PortChange:
-    levels = planned.after.settings.all_levels
+def _build_port_change(effects: ProposalEffects, change: PortChange) -> pb.PortChange:
+    levels = effects.after.settings.all_levels
     before, after = change.before, change.after
     return pb.PortChange(
         port=port_id(change.port),

@@ -49,7 +49,7 @@ class _Change:
     port: PortName
     at: PortAddress
     wanted: Tables
-    able: Ability
+    ability: Ability
     old: PortTables
     new: PortTables
     steps: tuple[Step, ...]
@@ -114,8 +114,8 @@ class InfinibandSwitches:
     def abilities(self, ports: Collection[PortName]) -> dict[PortName, Ability | Failed]:
         located, failed = self._locate(ports)
         informed, silent = self._refresh(located)
-        able = {port: find_ability(at.info, self._levels) for port, at in informed.items()}
-        return {**able, **failed, **silent}
+        abilities = {port: find_ability(at.info, self._levels) for port, at in informed.items()}
+        return {**abilities, **failed, **silent}
 
     def read(self, ports: Collection[PortName]) -> dict[PortName, Tables | Foreign | Failed]:
         located, failed = self._locate(ports)
@@ -203,8 +203,8 @@ class InfinibandSwitches:
         return informed, silent
 
     def _decode(self, at: PortAddress, current: PortTables) -> Tables | Foreign | Failed:
-        able = find_ability(at.info, self._levels)
-        return able if isinstance(able, Failed) else decode_tables(current, able)
+        ability = find_ability(at.info, self._levels)
+        return ability if isinstance(ability, Failed) else decode_tables(current, ability)
 
     # ---- How they are changed -------------------------------------------------------------------
 
@@ -242,10 +242,10 @@ class InfinibandSwitches:
     def _plan_change(
         self, port: PortName, at: PortAddress, wanted: Tables, old: PortTables
     ) -> _Change:
-        able = find_ability(at.info, self._levels)
-        assert isinstance(able, Ability)  # refused before otherwise
+        ability = find_ability(at.info, self._levels)
+        assert isinstance(ability, Ability)  # refused before otherwise
         new = encode_tables(wanted, old)
-        return _Change(port, at, wanted, able, old, new, plan_steps(old, new, able.queues))
+        return _Change(port, at, wanted, ability, old, new, plan_steps(old, new, ability.queues))
 
     def _apply(self, changes: Sequence[_Change], tries: int | None = None) -> None:
         """Carries out the steps of all ports in parallel; a port stops at its first failure."""
@@ -288,7 +288,7 @@ class InfinibandSwitches:
             if is_equivalent(after, change.new):
                 self._reader.remember(change.at, after.maps)
             else:
-                change.problem = f"it reads back {decode_tables(after, change.able)}"
+                change.problem = f"it reads back {decode_tables(after, change.ability)}"
 
     def _restore(self, changes: Sequence[_Change]) -> None:
         """Restores the old tables; a port that cannot be restored says so."""
@@ -304,7 +304,7 @@ class InfinibandSwitches:
 
 def _reverse_change(change: _Change, moved: Failed | None) -> _Change:
     """The change from new to old; not attempted if another node has the LID now."""
-    back = plan_steps(change.new, change.old, change.able.queues)
+    back = plan_steps(change.new, change.old, change.ability.queues)
     problem = None if moved is None else moved.problem
     return replace(change, old=change.new, new=change.old, steps=back, problem=problem)
 

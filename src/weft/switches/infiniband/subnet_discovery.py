@@ -127,9 +127,9 @@ class _Walk:
     def run(self) -> None:
         probes = [_Probe((), None)]
         while probes:
-            met = self._visit(probes)
-            self._read_details(met)
-            probes = [probe for node in met for probe in self._list_probes(node)]
+            new_nodes = self._visit(probes)
+            self._read_details(new_nodes)
+            probes = [probe for node in new_nodes for probe in self._list_probes(node)]
 
     def _visit(self, probes: Sequence[_Probe]) -> list[_VisitedNode]:
         """The nodes at the end of each path that were not known."""
@@ -157,11 +157,11 @@ class _Walk:
             raise InputError("infiniband", f"this host's port: {why.problem}", "see `ibstat`")
         self.unanswered.append(probe.behind)
 
-    def _read_details(self, met: Sequence[_VisitedNode]) -> None:
+    def _read_details(self, new_nodes: Sequence[_VisitedNode]) -> None:
         """Description, switch information and ports of each node; what it does not offer stays
         empty.
         """
-        requests = [(node, smp) for node in met for smp in _list_requests(node)]
+        requests = [(node, smp) for node in new_nodes for smp in _list_requests(node)]
         answers = _ask_twice(self._client, [smp for _, smp in requests])
         for (node, smp), answer in zip(requests, answers, strict=True):
             if isinstance(answer, Refusal):
@@ -248,41 +248,41 @@ class _NamedNode:
         )
 
 
-def _name_nodes(met: Mapping[End, _VisitedNode]) -> Iterator[_NamedNode]:
+def _name_nodes(visited: Mapping[End, _VisitedNode]) -> Iterator[_NamedNode]:
     """Nodes with unique names; the first linked port of an adapter has the adapter's."""
     descriptions = {
-        node.info.guid: node.description or _format_id(node.info) for node in met.values()
+        node.info.guid: node.description or _format_id(node.info) for node in visited.values()
     }
     shared = {name for name, n in Counter(descriptions.values()).items() if n > 1}
     first: dict[int, int] = {}
-    for guid, port in sorted(met):
+    for guid, port in sorted(visited):
         first.setdefault(guid, port)
-    for node in met.values():
+    for node in visited.values():
         name = descriptions[node.info.guid]
         unique = f"{name} ({_format_id(node.info)})" if name in shared else name
         is_first = node.key[1] == first[node.info.guid]
         yield _switch(unique, node) if node.info.is_switch else _host(unique, node, is_first)
 
 
-def _switch(name: str, met: _VisitedNode) -> _NamedNode:
-    guid, ports = met.info.guid, met.info.ports
-    node = Node(name, "switch", ports, _find_lid(met, 0), _format_guid(guid))
+def _switch(name: str, visited: _VisitedNode) -> _NamedNode:
+    guid, ports = visited.info.guid, visited.info.ports
+    node = Node(name, "switch", ports, _find_lid(visited, 0), _format_guid(guid))
     return _NamedNode(
-        node=node, ends=tuple((guid, port) for port in range(1, ports + 1)), visited=met
+        node=node, ends=tuple((guid, port) for port in range(1, ports + 1)), visited=visited
     )
 
 
-def _host(name: str, met: _VisitedNode, is_first: bool) -> _NamedNode:
-    port = met.info.local_port
-    guid = met.info.guid if is_first else met.info.port_guid
+def _host(name: str, visited: _VisitedNode, is_first: bool) -> _NamedNode:
+    port = visited.info.local_port
+    guid = visited.info.guid if is_first else visited.info.port_guid
     whole = name if is_first else f"{name} port {port}"
-    node = Node(whole, "host", met.info.ports, _find_lid(met, port), _format_guid(guid))
-    return _NamedNode(node=node, ends=((met.info.guid, port),), visited=met)
+    node = Node(whole, "host", visited.info.ports, _find_lid(visited, port), _format_guid(guid))
+    return _NamedNode(node=node, ends=((visited.info.guid, port),), visited=visited)
 
 
-def _find_lid(met: _VisitedNode, port: int) -> int | None:
+def _find_lid(visited: _VisitedNode, port: int) -> int | None:
     """LID 0 means that none was assigned."""
-    return met.ports[port].lid or None if port in met.ports else None
+    return visited.ports[port].lid or None if port in visited.ports else None
 
 
 def _format_id(info: NodeInfo) -> str:
@@ -322,10 +322,10 @@ def _count_lanes(walk: _Walk) -> int:
 
 def _read_routes(client: SmpClient, fabric: Fabric, nodes: Sequence[_NamedNode]) -> Routes:
     """Output ports of each switch towards each host; none if the table has no linked port."""
-    met = [named.visited for named in nodes if named.node.kind == "switch"]
+    visited = [named.visited for named in nodes if named.node.kind == "switch"]
     lids = _tabulate_lids([named.lids for named in nodes if named.node.kind == "host"])
-    ports = np.zeros((len(met), *lids.shape), dtype=np.int32)
-    for row, table in enumerate(_read_forwarding(client, fabric, met)):
+    ports = np.zeros((len(visited), *lids.shape), dtype=np.int32)
+    for row, table in enumerate(_read_forwarding(client, fabric, visited)):
         is_linked = np.zeros(NO_ROUTE + 1, dtype=bool)
         is_linked[list(fabric.neighbors(fabric.switches[row]))] = True
         output = np.zeros(MAX_UNICAST_LID + 1, dtype=np.int32)
@@ -350,24 +350,26 @@ def _read_forwarding(
 ) -> Iterator[bytes]:
     """The output port of each LID, by switch; a switch without a LID is asked by its path."""
     lids = [fabric.nodes[n].lid for n in fabric.switches]
-    blocks = [(i, met.path, n) for i, met in enumerate(switches) for n in _list_blocks(met)]
+    blocks = [
+        (i, visited.path, n) for i, visited in enumerate(switches) for n in _list_blocks(visited)
+    ]
     by_lid = [Smp(lids[i] or path, LINEAR_FORWARDING, n) for i, path, n in blocks]
     by_path = [Smp(path, LINEAR_FORWARDING, n) for _, path, n in blocks]
     answers = iter(_ask_twice(client, by_lid, by_path))
-    for met in switches:
-        table = b"".join(_check_block(met, next(answers)) for _ in _list_blocks(met))
+    for visited in switches:
+        table = b"".join(_check_block(visited, next(answers)) for _ in _list_blocks(visited))
         # Entries above the top are not in use.
-        yield table[: met.switch.top + 1] if met.switch else b""
+        yield table[: visited.switch.top + 1] if visited.switch else b""
 
 
-def _check_block(met: _VisitedNode, answer: bytes | Refusal) -> bytes:
+def _check_block(visited: _VisitedNode, answer: bytes | Refusal) -> bytes:
     """A block of a table; no routes if the switch does not offer it."""
     if isinstance(answer, Refusal):
-        _check_not_silent(met, answer)
+        _check_not_silent(visited, answer)
         return bytes([NO_ROUTE]) * LFT_BLOCK
     return answer
 
 
-def _list_blocks(met: _VisitedNode) -> range:
-    top = min(met.switch.top, MAX_UNICAST_LID) if met.switch else -1
+def _list_blocks(visited: _VisitedNode) -> range:
+    top = min(visited.switch.top, MAX_UNICAST_LID) if visited.switch else -1
     return range(top // LFT_BLOCK + 1)

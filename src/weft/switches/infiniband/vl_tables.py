@@ -72,15 +72,15 @@ def find_ability(info: PortInfo, levels: int) -> Ability | Failed:
 
 def find_refusal(wanted: Tables, info: PortInfo, levels: int) -> str | None:
     """Why a port cannot hold these tables; None if it can."""
-    able = find_ability(info, levels)
-    if isinstance(able, Failed):
-        return able.problem
+    ability = find_ability(info, levels)
+    if isinstance(ability, Failed):
+        return ability.problem
     lane = wanted.lane
     if lane is not None and lane.limit > MAX_LIMIT:
         return f"limit {lane.limit} of high priority, {MAX_LIMIT} is the most"
     low, high = _split_weights(wanted)
     return (
-        find_misfit(wanted, able)
+        find_misfit(wanted, ability)
         or _find_overflow(low, info.low_entries)
         or _find_overflow(high, info.high_entries, "high-priority ")
     )
@@ -169,10 +169,12 @@ def sum_weights(entries: Iterable[Entry], queues: int = LEVELS) -> dict[int, int
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def decode_tables(current: PortTables, able: Ability) -> Tables | Foreign:
+def decode_tables(current: PortTables, ability: Ability) -> Tables | Foreign:
     """The tables that a port holds, by its known maps; Foreign if they cannot be expressed."""
-    low, high = sum_weights(current.low, able.queues), sum_weights(current.high, able.queues)
-    vls = {row[: able.levels] for row in current.maps if row is not None} or {(0,) * able.levels}
+    low, high = sum_weights(current.low, ability.queues), sum_weights(current.high, ability.queues)
+    vls = {row[: ability.levels] for row in current.maps if row is not None} or {
+        (0,) * ability.levels
+    }
     if len(vls) > 1:
         return Foreign("levels go to different VLs by input port")
     if len(high) > 1 or high.keys() & low.keys():
@@ -185,7 +187,7 @@ def decode_tables(current: PortTables, able: Ability) -> Tables | Foreign:
     lanes = [Lane(queue=vl, limit=current.limit) for vl in high]
     return Tables(
         queue_of=queue_of,
-        weights=tuple(weights.get(vl, 0) for vl in range(able.queues)),
+        weights=tuple(weights.get(vl, 0) for vl in range(ability.queues)),
         lane=lanes[0] if lanes else None,
     )
 

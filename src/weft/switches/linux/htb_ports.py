@@ -110,13 +110,13 @@ class Ports:
             set() if self._allow_default_route else self._link.read_default_routes()
         )
 
-        def able(port: _Port) -> Ability:
+        def find_ability(port: _Port) -> Ability:
             if port.index in default_routes:
                 problem = "carries the default route"
                 raise InputError(str(port.end), problem, "allow it explicitly, or leave it out")
             return build_ability(self._find_link_bps(port))
 
-        return self._do_each(numbers, able)
+        return self._do_each(numbers, find_ability)
 
     def read(self, numbers: Collection[int]) -> dict[int, Tables | Foreign | Failed]:
         return self._do_each(numbers, self._read_tables)
@@ -251,13 +251,13 @@ class Ports:
 
     def _change(self, port: _Port, wanted: Tables, link_bps: int) -> None:
         current = htb.read_tree(self._link, port.index, port.root)
-        had = decode_tree(current, link_bps)
-        if had == wanted:
+        old = decode_tree(current, link_bps)
+        if old == wanted:
             return
         try:
             self._change_tree(port, current, wanted, link_bps)
         except (InputError, OSError) as error:
-            raise self._undo_change(port, had, link_bps, error) from error
+            raise self._undo_change(port, old, link_bps, error) from error
 
     def _change_tree(self, port: _Port, current: KernelTree, wanted: Tables, link_bps: int) -> None:
         """Changes the kernel's tree in place if possible, or builds it again."""
@@ -272,16 +272,16 @@ class Ports:
         self._verify(port, wanted, link_bps)
 
     def _undo_change(
-        self, port: _Port, had: Tables | Foreign, link_bps: int, error: Exception
+        self, port: _Port, old: Tables | Foreign, link_bps: int, error: Exception
     ) -> InputError:
         where = str(port.end)
-        if isinstance(had, Foreign):
+        if isinstance(old, Foreign):
             return InputError(
-                where, f"was damaged ({had.description}), and is not repaired: {error}"
+                where, f"was damaged ({old.description}), and is not repaired: {error}"
             )
         try:
             now = htb.read_tree(self._link, port.index, port.root)
-            self._change_tree(port, now, had, link_bps)
+            self._change_tree(port, now, old, link_bps)
         except (InputError, OSError) as second:
             problem = f"could not be changed ({error}), and could not be restored ({second})"
             return InputError(where, problem, "write its tables again")
@@ -323,7 +323,7 @@ def _read_speed_bps(end: LinkEnd) -> int | None:
     return megabits * 10**6 if megabits > 0 else None
 
 
-# ---- What ports had ---------------------------------------------------------------------------
+# ---- Saved roots ------------------------------------------------------------------------------
 
 
 def release_ports(node: str, folder: Path) -> Released:

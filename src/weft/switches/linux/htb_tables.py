@@ -73,11 +73,11 @@ def _build_class(tables: Tables, queue: int, link_bps: int) -> HtbClass:
     )
 
 
-def find_refusal(wanted: Tables, able: Ability) -> str | None:
+def find_refusal(wanted: Tables, ability: Ability) -> str | None:
     """Why a port cannot hold these tables; None if it can."""
-    if sum(wanted.weights) > able.units:
-        return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
-    return find_misfit(wanted, able) or _find_lane_refusal(wanted.lane, wanted.weights)
+    if sum(wanted.weights) > ability.units:
+        return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {ability.units}"
+    return find_misfit(wanted, ability) or _find_lane_refusal(wanted.lane, wanted.weights)
 
 
 def _find_lane_refusal(lane: Lane | None, weights: tuple[int, ...]) -> str | None:

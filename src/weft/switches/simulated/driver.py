@@ -107,31 +107,31 @@ class SimulatedSwitches:
         why = find_refusal(wanted, self._find_ability(port))
         if why is not None:
             raise InputError(str(port), why)
-        had = self._registers.read(port)
-        if had == wanted:
+        old = self._registers.read(port)
+        if old == wanted:
             return wanted
         try:
             self._change(port, wanted)
         except InputError as error:
-            raise self._restore(port, had, error) from error
+            raise self._restore(port, old, error) from error
         return wanted
 
     def _change(self, port: PortName, wanted: Tables) -> None:
-        had = self._registers.read(port)
-        for step in plan_steps(had, wanted, self._find_ability(port)):
-            if step.queue_of != had.queue_of:
+        old = self._registers.read(port)
+        for step in plan_steps(old, wanted, self._find_ability(port)):
+            if step.queue_of != old.queue_of:
                 self._registers.write_map(port, step)
             else:
                 self._registers.write_weights(port, step)
-            had = step
+            old = step
         stored = self._registers.read(port)
         if stored != wanted:
             raise InputError(str(port), f"reads back as {stored}")
 
-    def _restore(self, port: PortName, had: Tables, error: InputError) -> InputError:
+    def _restore(self, port: PortName, old: Tables, error: InputError) -> InputError:
         for _ in range(_TRIES):
             try:
-                self._change(port, had)
+                self._change(port, old)
             except InputError:
                 continue
             return InputError(str(port), f"{error.problem}; it keeps its old tables")

@@ -17,50 +17,50 @@ MAX_LIMIT = 254  # of high priority: 255 means no limit
 _MAX_UINT32 = 2**32 - 1
 
 
-def build_initial_tables(able: Ability) -> Tables:
+def build_initial_tables(ability: Ability) -> Tables:
     """An unprogrammed port: one queue for all levels."""
-    weights = (able.units, *[0] * (able.queues - 1))
-    return Tables(queue_of=(0,) * able.levels, weights=weights)
+    weights = (ability.units, *[0] * (ability.queues - 1))
+    return Tables(queue_of=(0,) * ability.levels, weights=weights)
 
 
-def find_refusal(wanted: Tables, able: Ability) -> str | None:
+def find_refusal(wanted: Tables, ability: Ability) -> str | None:
     """Why a port cannot hold these tables; None if it can."""
-    return find_misfit(wanted, able) or (
-        _find_vlarb_refusal(wanted, able)
-        if able.scheduler == "vlarb"
-        else _find_htb_refusal(wanted, able)
+    return find_misfit(wanted, ability) or (
+        _find_vlarb_refusal(wanted, ability)
+        if ability.scheduler == "vlarb"
+        else _find_htb_refusal(wanted, ability)
     )
 
 
-def _find_vlarb_refusal(wanted: Tables, able: Ability) -> str | None:
+def _find_vlarb_refusal(wanted: Tables, ability: Ability) -> str | None:
     lane = None if wanted.lane is None else wanted.lane.queue
     low = [weight for queue, weight in enumerate(wanted.weights) if queue != lane]
     needed = sum(-(-weight // ENTRY_WEIGHT) for weight in low)
-    if needed > able.entries:
-        return f"{needed} arbitration entries needed, and it has {able.entries}"
+    if needed > ability.entries:
+        return f"{needed} arbitration entries needed, and it has {ability.entries}"
     if wanted.lane is not None and wanted.lane.limit > MAX_LIMIT:
         return f"limit {wanted.lane.limit} of high priority, {MAX_LIMIT} is the most"
     return None
 
 
-def _find_htb_refusal(wanted: Tables, able: Ability) -> str | None:
-    if sum(wanted.weights) > able.units:
-        return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {able.units}"
+def _find_htb_refusal(wanted: Tables, ability: Ability) -> str | None:
+    if sum(wanted.weights) > ability.units:
+        return f"weights sum to {sum(wanted.weights)} kbit/s, and the link has {ability.units}"
     if wanted.lane is not None and wanted.lane.limit > _MAX_UINT32:
         return f"a lane's limit of {wanted.lane.limit} bytes, {_MAX_UINT32} is the most"
     return None
 
 
-def plan_steps(had: Tables, wanted: Tables, able: Ability) -> list[Tables]:
+def plan_steps(old: Tables, wanted: Tables, ability: Ability) -> list[Tables]:
     """The port's tables after each write of a register; every level is served in all of them."""
     between = []
-    if had.queue_of != wanted.queue_of:
-        both = (max(pair) for pair in zip(had.weights, wanted.weights, strict=True))
+    if old.queue_of != wanted.queue_of:
+        both = (max(pair) for pair in zip(old.weights, wanted.weights, strict=True))
         # In between one entry per queue: every port has that many.
-        most = ENTRY_WEIGHT if able.scheduler == "vlarb" else _MAX_UINT32
-        served = replace(had, weights=tuple(min(weight, most) for weight in both))
+        most = ENTRY_WEIGHT if ability.scheduler == "vlarb" else _MAX_UINT32
+        served = replace(old, weights=tuple(min(weight, most) for weight in both))
         between = [served, replace(served, queue_of=wanted.queue_of)]
-    states, last = [], had
+    states, last = [], old
     for state in (*between, wanted):
         if state != last:
             states.append(state)
@@ -92,10 +92,10 @@ class RegisterLayout:
         more = (0,) * (self.queues - len(tables.weights))
         return self._weights.pack(*tables.weights, *more, *none_or_lane)
 
-    def unpack_tables(self, registers: bytes, able: Ability) -> Tables:
+    def unpack_tables(self, registers: bytes, ability: Ability) -> Tables:
         *weights, queue, limit = self._weights.unpack_from(registers, self.levels)
         return Tables(
-            queue_of=tuple(registers[: able.levels]),
-            weights=tuple(weights[: able.queues]),
+            queue_of=tuple(registers[: ability.levels]),
+            weights=tuple(weights[: ability.queues]),
             lane=None if queue < 0 else Lane(queue=queue, limit=limit),
         )

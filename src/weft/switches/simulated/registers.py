@@ -45,8 +45,8 @@ class Registers:
     ) -> None:
         self._abilities = abilities
         self._layout = RegisterLayout(
-            max(able.levels for able in abilities.values()),
-            max(able.queues for able in abilities.values()),
+            max(ability.levels for ability in abilities.values()),
+            max(ability.queues for ability in abilities.values()),
         )
         self._place = {port: n for n, port in enumerate(sorted(abilities))}
         self._probability = failing.probability if failing else 0.0

@@ -38,7 +38,7 @@ from weft.studies.saba.calculation_time import (
     KINDS,
     RING,
     UNITS,
-    PortMap,
+    FabricArrays,
     draw_connections,
     draw_models,
 )
@@ -83,7 +83,7 @@ class Timings:
 
 def allocate_all(quick: bool) -> list[Figure]:
     """Run and print; `quick`: a few scenarios of the first pattern."""
-    wiring = PortMap(papers_1944())
+    wiring = FabricArrays(papers_1944())
     figures: list[Figure] = []
     for pattern, scenarios in (("ring", 3 if quick else 1000), ("all-to-all", 0 if quick else 20)):
         if scenarios:
@@ -91,7 +91,7 @@ def allocate_all(quick: bool) -> list[Figure]:
     return figures
 
 
-def _pattern(wiring: PortMap, pattern: str, scenarios: int, changes: int) -> list[Figure]:
+def _pattern(wiring: FabricArrays, pattern: str, scenarios: int, changes: int) -> list[Figure]:
     rng = np.random.default_rng(SEED)
     timings = {kind: Timings() for kind in KINDS}
     sizes = []
@@ -137,7 +137,7 @@ def _connection(application: int, hops: Sequence[tuple[int, int]]) -> Connection
 
 
 def _time_changes(
-    rng: np.random.Generator, told: Plan, wiring: PortMap, changes: int, timings: Timings
+    rng: np.random.Generator, told: Plan, wiring: FabricArrays, changes: int, timings: Timings
 ) -> None:
     """Connections opened and closed again, from their two ends to the units of all queues."""
     for _ in range(changes):

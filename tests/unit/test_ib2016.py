@@ -12,7 +12,7 @@ from weft.studies.ib2016.send_latency import TABLE1
 from weft.studies.published import find_statement, find_table
 from weft.studies.report import study_figures, study_table
 from weft.studies.study import Result, run_study
-from weft.studies.tabulated import row_errors
+from weft.studies.table_curves import row_errors
 
 BY_NAME = {study.name: study for study in IB2016}
 TABLES = [name for name in BY_NAME if "table" in name]

@@ -12,7 +12,7 @@ from weft.plot.style import figure
 from weft.records import Distribution, Provenance, Record
 from weft.studies import Result, run_study
 from weft.studies.observation import judge, quantile_in
-from weft.studies.saba.calculation_time import KINDS, PortMap, build_fig4_19
+from weft.studies.saba.calculation_time import KINDS, FabricArrays, build_fig4_19
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def test_ports_carry_the_applications_whose_connections_pass_through_them() -> N
     rng = np.random.default_rng(1)
     source, target = rng.choice(hosts, 40), rng.choice(hosts, 40)
     application = rng.integers(0, 7, 40)
-    ports, names = PortMap(fabric).ports(source, target, application)
+    ports, names = FabricArrays(fabric).ports(source, target, application)
     expected = {
         (hop, int(app))
         for a, b, app in zip(source, target, application, strict=True)

@@ -37,7 +37,7 @@ from weft.studies.observation import (
 from weft.studies.points import Point, measurement_point
 from weft.studies.published import find_statement
 from weft.studies.study import Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS, label_axes
+from weft.studies.table_curves import COLOURS, MARKERS, label_axes
 from weft.toml_table import Table, load_toml
 
 if TYPE_CHECKING:

@@ -25,21 +25,21 @@ from weft.fabric import Port
 from weft.switches import Ability, Lane, PortName, Tables
 
 
-def settle(state: State, cause: str = "", most: int | None = None) -> Step:
+def settle(state: State, cause: str = "", max_ports: int | None = None) -> Step:
     """Makes the plan count every connection: each port is solved once.
 
-    `most`: of so many ports only; the others stay pending.
+    At most `max_ports` of them; the others stay pending.
     """
     if state.pending is None:
         return Step(state=state)
     assert state.plan is not None, "a connection belongs to an application with a model"
     assert state.paths is not None, "a connection with ports has a path"
     waiting = state.pending_counts()
-    counts = dict(islice(waiting.items(), most))
+    counts = dict(islice(waiting.items(), max_ports))
     for port in counts:
         del waiting[port]
     plan = shift_counts(state.plan, counts)
-    names = [state.paths.names[port] for port in counts if _is_resolved(state.plan, plan, port)]
+    names = [state.paths.names[port] for port in counts if _is_solved_again(state.plan, plan, port)]
     settled = replace(state, plan=plan, pending=PendingCounts(waiting) if waiting else None)
     return reprogram(settled, names, cause or _describe_cause(counts))
 
@@ -50,7 +50,7 @@ def _describe_cause(counts: Mapping[Port, Mapping[str, int]]) -> str:
     return f"connections of {applications.pop() if count == 1 else f'{count} applications'}"
 
 
-def _is_resolved(old_plan: Plan, new_plan: Plan, port: Port) -> bool:
+def _is_solved_again(old_plan: Plan, new_plan: Plan, port: Port) -> bool:
     """Whether a port was solved again; a port where only counts change keeps its weights."""
     old, new = old_plan.ports.get(port), new_plan.ports.get(port)
     return old is None or new is None or old.weights is not new.weights

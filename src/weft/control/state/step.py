@@ -77,9 +77,9 @@ def run_events(state: State, events: Sequence[Event]) -> Outcome:
     return Outcome(state=state, rows=tuple(rows), answers=tuple(answers), ports=ports)
 
 
-def settle_outcome(outcome: Outcome, most: int | None = None) -> Outcome:
-    """Makes the plan count the pending connections, of at most `most` ports."""
-    step = settle(outcome.state, most=most)
+def settle_outcome(outcome: Outcome, max_ports: int | None = None) -> Outcome:
+    """Makes the plan count the pending connections, of at most `max_ports` ports."""
+    step = settle(outcome.state, max_ports=max_ports)
     return replace(
         outcome,
         state=step.state,

@@ -18,9 +18,9 @@ from weft.studies.calibrated.latency_fits import Quantile
 from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import EFA_PAPER, Result, Study
-from weft.studies.tabulated import (
+from weft.studies.table_curves import (
     Curve,
-    curve,
+    build_table_curve,
     error_remark,
     observations_of,
     points_of,
@@ -53,7 +53,7 @@ def latency_curve(
 ) -> Curve:
     """A column of latencies by size."""
     calibrated = LATENCY[calibration]
-    return curve(
+    return build_table_curve(
         find_table(table),
         column,
         x="size_bytes",
@@ -184,7 +184,7 @@ ALMOST_TWICE = 1.7
 
 def _load_curve(quantile: Quantile, table: str) -> Curve:
     calibrated = SATURATION[f"efa-{quantile}"]
-    return curve(
+    return build_table_curve(
         find_table(table),
         f"{quantile}_us",
         x="load_MBps",

@@ -25,7 +25,7 @@ from weft.studies.calibrated.throughput_fits import (
 from weft.studies.efa.efa_latency import SIZE, efa_study, fit_remarks, size_text
 from weft.studies.published import find_table
 from weft.studies.study import Result
-from weft.studies.tabulated import Curve, curve, table_panel
+from weft.studies.table_curves import Curve, build_table_curve, table_panel
 
 TOLERANCE = 0.20
 BANDWIDTH, MESSAGE_RATE = "bandwidth", "message rate"
@@ -71,7 +71,7 @@ def rate_curve(
             return rate
         return rate * bytes_each(inputs["size_bytes"]) / (MIB if "MiBps" in column else 1.0)
 
-    return curve(
+    return build_table_curve(
         find_table(table),
         column,
         x=x,

@@ -27,7 +27,7 @@ from weft.studies.observation import Observation, Records, scalar_in
 from weft.studies.points import Point, model_point
 from weft.studies.published import find_statement
 from weft.studies.study import Result
-from weft.studies.tabulated import OURS, draw_published, line_panel
+from weft.studies.table_curves import OURS, draw_published, line_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -35,7 +35,7 @@ from weft.studies.fdr.outstanding_messages import BEST_B, CPU_PER_MESSAGE_US
 from weft.studies.observation import Claim, Records, Verdict, scalar_in
 from weft.studies.published import find_statement
 from weft.studies.study import FDR_PAPER, Study, experiment_only
-from weft.studies.tabulated import line_panel
+from weft.studies.table_curves import line_panel
 
 # ---- fdr-notification --------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ from weft.studies.observation import Claim, Records, Verdict, scalar_in
 from weft.studies.points import Point
 from weft.studies.published import find_statement
 from weft.studies.study import FDR_PAPER, Result, Study
-from weft.studies.tabulated import draw_published, line_panel
+from weft.studies.table_curves import draw_published, line_panel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

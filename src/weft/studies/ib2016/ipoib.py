@@ -18,12 +18,12 @@ from weft.studies.calibrated.throughput_fits import THROUGHPUT, udp_throughput_f
 from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import PublishedTable, find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study
-from weft.studies.tabulated import (
+from weft.studies.table_curves import (
     MARKERS,
     OURS,
     Curve,
     Lines,
-    curve,
+    build_table_curve,
     draw_published,
     error_remark,
     line_panel,
@@ -83,7 +83,7 @@ def _mbps(mode: Mode, size: FloatArray) -> FloatArray:
 
 
 def _throughput_curve(mode: Mode, tool: str) -> Curve:
-    return curve(
+    return build_table_curve(
         find_table(THROUGHPUT_TABLES[mode]),
         f"{tool}_mbps",
         x="size_bytes",
@@ -182,7 +182,7 @@ SMALL_B, ALIKE = 1024, 0.05
 
 
 def _latency_curve(mode: Mode, protocol: Protocol, tool: str) -> Curve:
-    return curve(
+    return build_table_curve(
         find_table(LATENCY_TABLES[mode]),
         f"{protocol.upper()}_{tool}_us",
         x="size_bytes",

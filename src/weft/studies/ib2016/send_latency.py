@@ -18,9 +18,9 @@ from weft.studies.calibrated.latency_fits import LATENCY, Service, latency_fit
 from weft.studies.observation import Claim, Records, Verdict
 from weft.studies.published import find_statement, find_table
 from weft.studies.study import IB2016_PAPER, Result, Study
-from weft.studies.tabulated import (
+from weft.studies.table_curves import (
     Curve,
-    curve,
+    build_table_curve,
     error_remark,
     observations_of,
     points_of,
@@ -41,7 +41,7 @@ def _rate_curve(speed: str, rate: str) -> Curve:
         links = [LinkRate(speed, int(width)) for width in widths]
         return np.array([link.data_bps if rate == "data" else link.signal_bps for link in links])
 
-    return curve(
+    return build_table_curve(
         RATES,
         f"{speed}_{rate}_gbps",
         x="width",
@@ -84,7 +84,7 @@ SIMILAR = 0.05
 
 def _curve(service: Service, speed: str) -> Curve:
     rate = data_rate_gbps(speed)
-    return curve(
+    return build_table_curve(
         find_table(TABLES[service]),
         f"{speed}_us",
         x="size_bytes",

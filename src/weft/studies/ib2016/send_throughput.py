@@ -27,7 +27,7 @@ from weft.studies.points import Point, model_point, simulation_point
 from weft.studies.published import find_statement, find_table
 from weft.studies.rperf.rperf_setups import CABLE
 from weft.studies.study import IB2016_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, OURS, Lines, draw_published, line_panel, value_at
+from weft.studies.table_curves import COLOURS, OURS, Lines, draw_published, line_panel, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from weft.studies.observation import MEDIAN_RTT, TAIL_RTT, quantile_in
 from weft.studies.points import Point
 from weft.studies.rperf.rperf_setups import TAIL
 from weft.studies.study import Result
-from weft.studies.tabulated import draw_published
+from weft.studies.table_curves import draw_published
 from weft.units import convert
 
 if TYPE_CHECKING:

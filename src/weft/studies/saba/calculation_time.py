@@ -35,7 +35,7 @@ from weft.studies.observation import (
 from weft.studies.points import SEED, Point, record_point
 from weft.studies.published import find_table
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,7 +51,7 @@ KINDS = ("k = 1", "k = 2", "k = 3", "convex")
 Ints = NDArray[np.int64]
 
 
-class PortMap:
+class FabricArrays:
     """The fabric as arrays: where every port leads, and which one leads to a host."""
 
     def __init__(self, fabric: Fabric) -> None:
@@ -135,7 +135,7 @@ def _setting(applications: int) -> str:
 def calculation_times_ns(applications: int, scenarios: int) -> dict[str, list[int]]:
     """CPU time of the split of all ports, by kind of model, one for each random scenario."""
     rng = np.random.default_rng(SEED)
-    wiring = PortMap(papers_1944())
+    wiring = FabricArrays(papers_1944())
     times: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for _ in range(scenarios):
         ports, _names = wiring.ports(*draw_connections(rng, wiring.hosts, applications))

@@ -29,7 +29,7 @@ from weft.studies.saba.cohort import (
     project_cohort,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +128,7 @@ def _data_rows(cohort: Cohort) -> list[Observation]:
                 rows.append(
                     cohort_row(
                         cohort,
-                        f"{name}{cohort.mark}, {extent} impact",
+                        f"{name}{cohort.suffix}, {extent} impact",
                         PAPER,
                         partial(_after_fall, cohort, variants, end),
                         published=float(DATA.column(column)[place]),
@@ -157,7 +157,7 @@ def _nodes_rows(cohort: Cohort) -> list[Observation]:
     variants = _variants_between(cohort, "nodes", 0.5, factor)
     row = cohort_row(
         cohort,
-        f"0.5 to {factor:g} × nodes{cohort.mark}, least",
+        f"0.5 to {factor:g} × nodes{cohort.suffix}, least",
         PAPER,
         partial(_least, cohort, variants),
         published=least,

@@ -49,13 +49,12 @@ class Cohort:
     system: str
     applications: Mapping[str, Application]
     variants: tuple[Variant, ...] = ()
-    alike: Mapping[str, str] = field(
-        default_factory=dict
-    )  # the thesis's workload that does the same
-    mark: str = ""  # behind names, where there is another set
+    # The thesis's workload that does the same, by application.
+    alike: Mapping[str, str] = field(default_factory=dict)
+    suffix: str = ""  # of names, where a study shows several cohorts
 
     def setting(self, name: str) -> str:
-        return f"{name}{self.mark}"
+        return f"{name}{self.suffix}"
 
     @property
     def sensitive(self) -> list[Application]:
@@ -90,7 +89,7 @@ def user_cohort(directory: Path, applications: Sequence[Application]) -> Cohort:
     by_name = {app.name: app for app in applications}
     base, variants = _find_variants(by_name, {"data": 1, "nodes": 1})
     return Cohort(
-        system=f"applications in {directory}", applications=base, variants=variants, mark=" (own)"
+        system=f"applications in {directory}", applications=base, variants=variants, suffix=" (own)"
     )
 
 
@@ -120,7 +119,7 @@ def read_coruns() -> Mapping[str, tuple[Record, ...]]:
     return {path.stem: read_records(path).records for path in files}
 
 
-# ---- What was observed of one application --------------------------------------------------------
+# ---- Observations of one application ------------------------------------------------------------
 
 SLOWDOWN, COMPLETION, CPU = "slowdown", "completion time", "processor time"
 NOTICED = 1.10
@@ -192,7 +191,7 @@ def _means(application: Application) -> dict[str, Quantity]:
 
 
 def mean_at(record: Record, quantity: str, share: float) -> float:
-    """What `observed` has at a share; Unavailable where that was not observed."""
+    """The mean of a quantity at a share; Unavailable if it was not observed."""
     series = record.quantities.get(quantity)
     if not isinstance(series, Series):
         raise Unavailable(f"{record.name}: no {quantity} was recorded")

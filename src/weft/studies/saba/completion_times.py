@@ -39,7 +39,7 @@ from weft.studies.saba.stated_values import (
     split_times,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, draw_published, value_at
+from weft.studies.table_curves import COLOURS, draw_published, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

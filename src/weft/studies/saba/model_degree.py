@@ -20,7 +20,7 @@ from weft.studies.points import Point, model_point
 from weft.studies.published import find_table
 from weft.studies.saba.stated_values import WORKLOADS, find_samples, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, draw_published, value_at
+from weft.studies.table_curves import COLOURS, draw_published, value_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,7 @@ from weft.studies.published import find_table
 from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.stated_values import find_slowdowns
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS
+from weft.studies.table_curves import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,7 +121,7 @@ class MappedCohort:
 
     @property
     def setting(self) -> str:
-        return f"applications{self.cohort.mark or ' here'}"
+        return f"applications{self.cohort.suffix or ' here'}"
 
     @property
     def system(self) -> str:

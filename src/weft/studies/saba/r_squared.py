@@ -37,7 +37,7 @@ from weft.studies.saba.stated_values import (
     find_samples,
 )
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, MARKERS, draw_published
+from weft.studies.table_curves import COLOURS, MARKERS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

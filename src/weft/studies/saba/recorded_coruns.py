@@ -36,7 +36,7 @@ from weft.studies.points import Point, record_point
 from weft.studies.published import find_table
 from weft.studies.saba.cohort import read_coruns
 from weft.studies.study import Result
-from weft.studies.tabulated import COLOURS
+from weft.studies.table_curves import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

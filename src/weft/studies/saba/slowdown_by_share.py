@@ -25,7 +25,7 @@ from weft.studies.saba.cohort import (
 )
 from weft.studies.saba.stated_values import find_slowdowns, format_share
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, draw_published
+from weft.studies.table_curves import COLOURS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,7 +65,7 @@ def _spread_rows(cohort: Cohort) -> list[Observation]:
     return [
         _row(
             cohort,
-            f"all{cohort.mark}, {format_share(LOW)}, {name}",
+            f"all{cohort.suffix}, {format_share(LOW)}, {name}",
             lambda records, f=summary: f(_all_at(cohort, records, LOW)),  # type: ignore[misc]
             theirs,
         )

@@ -29,7 +29,7 @@ from weft.studies.saba.cohort import Cohort, project_cohort
 from weft.studies.saba.recorded_coruns import CoRun, project_coruns
 from weft.studies.saba.stated_values import TIMED, TIMES, find_samples, find_slowdowns, split_times
 from weft.studies.study import SABA_PAPER, Result, Study
-from weft.studies.tabulated import COLOURS, draw_published
+from weft.studies.table_curves import COLOURS, draw_published
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

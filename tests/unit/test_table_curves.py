@@ -7,8 +7,8 @@ from weft.plot import to_svg
 from weft.studies import run_study, study_figures
 from weft.studies.published import find_table
 from weft.studies.study import IB2016_PAPER, Study
-from weft.studies.tabulated import (
-    curve,
+from weft.studies.table_curves import (
+    build_table_curve,
     error_remark,
     observations_of,
     points_of,
@@ -21,7 +21,7 @@ TABLE = find_table("ib2016-table5")
 
 def a_study(factor: float) -> Study:
     curves = [
-        curve(
+        build_table_curve(
             TABLE,
             column,
             x="size_bytes",

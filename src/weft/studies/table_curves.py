@@ -1,8 +1,9 @@
-"""The common case of a study: columns of a published table beside a fitted model, over one axis.
+"""Curves of a study: columns of a published table beside a fitted model, over one axis.
 
 A `Curve` is one column: the model's values where the paper has some, as one record with a series,
 and a row for each published value. `table_panel` draws published marks and model lines,
-`line_panel` lines alone. Entry points: `curve`, `table_panel`, `line_panel`, `error_remark`.
+`line_panel` lines alone.
+Entry points: `build_table_curve`, `table_panel`, `line_panel`, `error_remark`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Curve:
     observations: tuple[Observation, ...]
 
 
-def curve(
+def build_table_curve(
     table: PublishedTable,
     column: str,
     *,
@@ -57,10 +58,10 @@ def curve(
     reason: str = "",
     predicted: bool = False,
 ) -> Curve:
-    """Ours for a column: `predict` gives the value at each x, in the unit.
+    """A published column and our values: `predict` gives ours at each x, in the unit.
 
     `scale` brings the published column into the unit. `reason` is why a row may be outside its
-    tolerance; `predicted` that the column did not serve to fit the model.
+    tolerance; `predicted`: the model was not fitted to this column.
     """
     places, values = table.column(x), table.column(column) * scale
     present = np.isfinite(values)

@@ -34,14 +34,14 @@ def fit_model(goal: Goal, space: Space, rows: Sequence[MeasuredPoint], *, held_o
         groups.setdefault(space.key(row.setting), []).append(row)
     settings = [group[0].setting for group in groups.values()]
     medians = [median(row.value for row in group) for group in groups.values()]
-    columns = {n.name: _column(n.name, space, settings) for n in form_inputs(goal.name)}
+    columns = {n.name: _build_column(n.name, space, settings) for n in form_inputs(goal.name)}
     problems: list[InputError] = []
     for base in base_forms(goal.name, space.over, columns, np.array(medians)):
         try:
             form = add_effects(base, _find_varied_factors(space, settings, base), len(settings))
             return fit(
                 form,
-                _inputs(form, space, settings),
+                _build_columns(form, space, settings),
                 medians,
                 data=f"{len(rows)} points measured here",
                 where=f"model of {goal.name}",
@@ -56,7 +56,7 @@ def predict_log(fitted: Fit | None, space: Space, settings: Sequence[Candidate])
     """ln of the form's value; 0 where there is no fit."""
     if fitted is None:
         return np.zeros(len(settings))
-    inputs = _inputs(fitted.form, space, settings)
+    inputs = _build_columns(fitted.form, space, settings)
     return np.log(np.maximum(fitted.predict(extrapolate=True, **inputs), 1e-300))
 
 
@@ -66,7 +66,7 @@ def add_effects(base: Form, factors: Sequence[Factor], rows: int) -> Form:
     unknowns: list[Unknown] = []
     for names in [*map(_effect_names, factors), *_joint_names(base, factors)]:
         if len(unknowns) + len(names) <= room:
-            unknowns += map(_effect, names)
+            unknowns += map(_build_effect, names)
     if room < 0:
         problem = f"{rows} settings for {len(base.unknowns)} unknowns"
         raise InputError(base.name, problem, f"measure {len(base.unknowns) + 1} or more")
@@ -105,7 +105,7 @@ def _joint_names(base: Form, factors: Sequence[Factor]) -> list[list[str]]:
     )
 
 
-def _effect(name: str) -> Unknown:
+def _build_effect(name: str) -> Unknown:
     return Unknown(
         name=name,
         unit="",
@@ -127,18 +127,20 @@ def _find_varied_factors(space: Space, settings: Sequence[Candidate], base: Form
     ]
 
 
-def _inputs(form: Form, space: Space, settings: Sequence[Candidate]) -> dict[str, FloatArray]:
+def _build_columns(
+    form: Form, space: Space, settings: Sequence[Candidate]
+) -> dict[str, FloatArray]:
     """Columns of the form's inputs: numbers as they are, effects as how often they apply."""
-    return {named.name: _column(named.name, space, settings) for named in form.inputs}
+    return {named.name: _build_column(named.name, space, settings) for named in form.inputs}
 
 
-def _column(name: str, space: Space, settings: Sequence[Candidate]) -> FloatArray:
-    return np.array([_input(name, space, setting) for setting in settings], dtype=np.float64)
+def _build_column(name: str, space: Space, settings: Sequence[Candidate]) -> FloatArray:
+    return np.array([_read_input(name, space, setting) for setting in settings], dtype=np.float64)
 
 
-def _input(name: str, space: Space, setting: Candidate) -> float:
+def _read_input(name: str, space: Space, setting: Candidate) -> float:
     if _AND in name:
-        return math.prod(_input(part, space, setting) for part in name.split(_AND))
+        return math.prod(_read_input(part, space, setting) for part in name.split(_AND))
     factor, equals, level = name.partition("=")
     if equals:
         return float(str(setting[factor]) == level)
@@ -174,16 +176,16 @@ def base_forms(
     """The goal's forms, the fullest first; starts come from `values` observed at `x`."""
     match goal:
         case "throughput":
-            yield from map(_in_bytes, _windows(over, x, values / x["size_bytes"] / 1e6))
+            yield from map(_in_bytes, _window_forms(over, x, values / x["size_bytes"] / 1e6))
         case "message-rate":
-            yield from _windows(over, x, values)
+            yield from _window_forms(over, x, values)
         case "cpu":
-            yield _cpu(float(np.median(values)))
+            yield _cpu_form(float(np.median(values)))
         case _:
-            yield _latency(float(np.median(values)))
+            yield _latency_form(float(np.median(values)))
 
 
-def _windows(over: str, x: Mapping[str, FloatArray], rates_Mps: FloatArray) -> Iterator[Form]:
+def _window_forms(over: str, x: Mapping[str, FloatArray], rates_Mps: FloatArray) -> Iterator[Form]:
     if not over.startswith(WITH_ADAPTER):
         if len(rates_Mps) >= _ROWS_FOR_CACHE:
             yield host_throughput(x, rates_Mps, cache=True)
@@ -208,7 +210,7 @@ def _in_bytes(form: Form) -> Form:
     )
 
 
-def _cpu(typical: float) -> Form:
+def _cpu_form(typical: float) -> Form:
     return Form(
         name="processor time per byte",
         formula="message/size + byte",
@@ -237,7 +239,7 @@ def _cpu(typical: float) -> Form:
     )
 
 
-def _latency(typical: float) -> Form:
+def _latency_form(typical: float) -> Form:
     return Form(
         name="latency of one size",
         formula="base",

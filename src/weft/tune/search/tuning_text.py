@@ -33,11 +33,11 @@ _SHOWN_UNIT = {"B/s": ("GB/s", 1e-9)}
 def format_tuning(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> str:
     """The recommendation first; `outcome` replaces the confirmation."""
     parts = [
-        _recommendation(tuning, peer),
-        outcome or _confirmation(tuning),
-        _model(tuning),
-        _advice(tuning),
-        _not_considered(tuning),
+        _format_recommendation(tuning, peer),
+        outcome or _format_confirmation(tuning),
+        _format_model(tuning),
+        _format_advice(tuning),
+        _format_omissions(tuning),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -72,7 +72,7 @@ def format_command(tuning: Tuning, peer: str = LOCAL) -> str:
     return " ".join(words)
 
 
-def _recommendation(tuning: Tuning, peer: str) -> str:
+def _format_recommendation(tuning: Tuning, peer: str) -> str:
     recommendation, space = tuning.recommendation, tuning.space
     default = space.default
     rows = [
@@ -90,7 +90,7 @@ def _recommendation(tuning: Tuning, peer: str) -> str:
     return f"{head}{ended}\n\n{table}\n\n{format_command(tuning, peer)}"
 
 
-def _confirmation(tuning: Tuning) -> str:
+def _format_confirmation(tuning: Tuning) -> str:
     if not tuning.confirmation:
         return f"{format_prediction(tuning)}; not confirmed by a measurement"
     rows = [
@@ -104,10 +104,10 @@ def _confirmation(tuning: Tuning) -> str:
         for row in tuning.confirmation
     ]
     table = format_table(("", "predicted", "measured", "recommended is better by", "n"), rows)
-    return f"{table}\n\n{_gain(tuning)}"
+    return f"{table}\n\n{_format_confirmed_gain(tuning)}"
 
 
-def _gain(tuning: Tuning) -> str:
+def _format_confirmed_gain(tuning: Tuning) -> str:
     space = tuning.space
     if tuning.gain is None and space.key(tuning.recommendation.setting) != space.key(space.default):
         return "not compared with the default: too few rounds have both"
@@ -129,7 +129,7 @@ def format_gain(gain: Interval | None) -> str:
     return f"{gain} times as good as the default (95 % interval){sure}"
 
 
-def _model(tuning: Tuning) -> str:
+def _format_model(tuning: Tuning) -> str:
     surface = tuning.recommendation.surface
     if surface.fit is None:
         return f"no model was fitted: {surface.why}"
@@ -146,7 +146,7 @@ def _model(tuning: Tuning) -> str:
     )
 
 
-def _advice(tuning: Tuning) -> str:
+def _format_advice(tuning: Tuning) -> str:
     if tuning.no_advice:
         return f"no advice: {tuning.no_advice}"
     known_rules = [rule for rule in tuning.advice if rule.is_known]
@@ -156,11 +156,11 @@ def _advice(tuning: Tuning) -> str:
     return f"{table}{remark if unknown else ''}".rstrip()
 
 
-def _not_considered(tuning: Tuning) -> str:
-    return "\n".join(_not_considered_lines(tuning))
+def _format_omissions(tuning: Tuning) -> str:
+    return "\n".join(_list_omissions(tuning))
 
 
-def _not_considered_lines(tuning: Tuning) -> Iterator[str]:
+def _list_omissions(tuning: Tuning) -> Iterator[str]:
     for refusal in tuning.space.refusals:
         yield f"{refusal.name}: not a choice here, because {refusal.reason}"
     for failed in tuning.failed:
@@ -187,12 +187,12 @@ def format_stored(stored: StoredTuning) -> str:
     left_out = "\n".join(f"left out: {sentence}" for sentence in stored.left_out)
     bare = replace(stored.tuning, advice=())
     rules = f"advice\n\n{advice_table(stored.tuning.advice)}"
-    text = format_tuning(bare, peer=stored.peer, outcome=_outcome(stored))
-    parts = [text, _support(stored), left_out, rules]
+    text = format_tuning(bare, peer=stored.peer, outcome=_format_stored_outcome(stored))
+    parts = [text, _format_support(stored), left_out, rules]
     return "\n\n".join(part for part in parts if part)
 
 
-def _outcome(stored: StoredTuning) -> str:
+def _format_stored_outcome(stored: StoredTuning) -> str:
     """What to expect: of the model, or of the runs that were chosen; and the gain."""
     tuning, runs = stored.tuning, stored.runs
     if runs is None:
@@ -215,15 +215,15 @@ def _format_stored_gain(stored: StoredTuning) -> str:
     return format_gain(gain) if gain is None else f"predicted: {format_gain(gain)}"
 
 
-def _support(stored: StoredTuning) -> str:
+def _format_support(stored: StoredTuning) -> str:
     """The records nearest to the recommendation beside the predictions."""
     tuning = stored.tuning
     names = [factor.name for factor in tuning.space.factors]
     rows = [
         [
             *(format_level(name, near.setting[name]) for name in names),
-            _value(stored, near.stored),
-            _value(stored, near.predicted),
+            _format_value(stored, near.stored),
+            _format_value(stored, near.predicted),
             str(near.runs),
         ]
         for near in find_nearest_records(tuning)
@@ -233,7 +233,7 @@ def _support(stored: StoredTuning) -> str:
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
 
 
-def _value(stored: StoredTuning, value: float) -> str:
+def _format_value(stored: StoredTuning, value: float) -> str:
     shown = format_interval(stored.tuning.goal, Interval(value=value, low=value, high=value))
     number, _, unit = shown.partition(" (")
     return f"{number} {unit.partition(') ')[2]}"

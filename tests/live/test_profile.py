@@ -157,7 +157,7 @@ def test_interrupted_it_restores_and_goes_on_later(bench: Bench) -> None:
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1
-    assert "2 of 6 runs are kept, the same command goes on with them" in told
+    assert "2 of 6 runs are kept: repeat the command to continue" in told
     assert bench.is_restored()
     assert AppTable(bench.table).names() == ()
     done = bench.profile()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from weft.cli import parser
+from weft.cli import build_parser
 from weft.cli.tests import read_settings
 from weft.measure.measurement import plan_points
 from weft.measure.tests.catalog import TESTS
@@ -193,7 +193,7 @@ def test_every_command_that_a_rule_names_would_run(over: str) -> None:
     for command in commands:
         words = shlex.split(command)
         assert words[0] == "weft"
-        args = parser((words[1],)).parse_args(words[1:])
+        args = build_parser((words[1],)).parse_args(words[1:])
         test = TESTS[args.test]
         assert plan_points(test, read_settings(args, test), args.sweep, int(args.repeat), args.peer)
 

@@ -43,7 +43,7 @@ COMMANDS = (
 )
 
 
-def parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+def build_parser(names: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="weft",
         description="Measure and simulate high-performance fabrics, and see the numbers beside "
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _fill_standard_files()
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _one_line()
+            warnings.showwarning = _build_warning_printer()
             return _run(list(sys.argv[1:] if argv is None else argv))
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
@@ -88,7 +88,7 @@ def _run(argv: list[str]) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plots take half a second to import: a command loads only what it needs.
     needed = [n for n in COMMANDS if n in argv[:1]] or COMMANDS
-    args = parser(() if argv[:1] == ["--version"] else needed).parse_args(argv)
+    args = build_parser(() if argv[:1] == ["--version"] else needed).parse_args(argv)
     status: int = args.run(args)
     if sys.stdout:  # None if it was closed before the start
         sys.stdout.flush()
@@ -102,8 +102,8 @@ def _fill_standard_files() -> None:
     os.close(opened)
 
 
-def _one_line() -> Callable[..., None]:
-    """Show each warning once, without the source line that raised it."""
+def _build_warning_printer() -> Callable[..., None]:
+    """A function that prints each warning once, without the source line that raised it."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *_: object, **__: object) -> None:

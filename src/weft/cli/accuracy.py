@@ -47,15 +47,15 @@ def run(args: argparse.Namespace) -> int:
         check_output(args.omission)
     judgements = list(judge_estimators(args.messages, args.seed))
     if args.json:
-        print("\n".join(json.dumps(_fields(judgement)) for judgement in judgements))
+        print("\n".join(json.dumps(_build_fields(judgement)) for judgement in judgements))
     else:
-        print(_table(judgements))
+        print(_format_judgements(judgements))
     if args.omission:
-        _omission(args.omission, args.seed, quiet=args.json)
+        _report_omission(args.omission, args.seed, quiet=args.json)
     return 1 if args.check and not all(j.is_accurate() for j in judgements) else 0
 
 
-def _table(judgements: Sequence[Judgement]) -> str:
+def _format_judgements(judgements: Sequence[Judgement]) -> str:
     heads = ["estimator", "undisturbed"]
     for q in QUANTILES:
         heads += [f"p{100 * q:g} injected", "found", "off"]
@@ -70,7 +70,7 @@ def _table(judgements: Sequence[Judgement]) -> str:
     return format_table(heads, rows)
 
 
-def _fields(judgement: Judgement) -> dict[str, object]:
+def _build_fields(judgement: Judgement) -> dict[str, object]:
     fields: dict[str, object] = {
         "estimator": judgement.estimator,
         "target": judgement.target,
@@ -85,7 +85,7 @@ def _fields(judgement: Judgement) -> dict[str, object]:
     return fields | {"accurate": judgement.is_accurate()}
 
 
-def _omission(path: str, seed: int, *, quiet: bool) -> None:
+def _report_omission(path: str, seed: int, *, quiet: bool) -> None:
     # Plots take half a second to import.
     from weft.measure.accuracy import draw_omission, measure_omission
     from weft.plot import figure, to_png
@@ -101,8 +101,8 @@ def _omission(path: str, seed: int, *, quiet: bool) -> None:
         "closed loop": omission.closed,
     }
     heads = ["round trip", *(f"p{100 * q:g}" for q in OMISSION_QUANTILES)]
-    print("\n" + format_table(heads, [[name, *_quantiles(d)] for name, d in loops.items()]))
+    print("\n" + format_table(heads, [[name, *_format_quantiles(d)] for name, d in loops.items()]))
 
 
-def _quantiles(distribution: Distribution) -> list[str]:
+def _format_quantiles(distribution: Distribution) -> list[str]:
     return [format_value(distribution.quantile(q), "ps") for q in OMISSION_QUANTILES]

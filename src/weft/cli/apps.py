@@ -37,22 +37,22 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "the models fitted to it. One file per application in a directory.",
     )
     actions = apps.add_subparsers(title="actions", metavar="ACTION", required=True)
-    _action(actions, "list", run_list, "one line per application")
-    show = _action(actions, "show", run_show, "one application: models and curve")
+    _add_action(actions, "list", run_list, "one line per application")
+    show = _add_action(actions, "show", run_show, "one application: models and curve")
     show.add_argument("name", metavar="NAME")
     show.add_argument("--percent", metavar="LIST", help="shares to show, ascending: 10,25,50")
     show.add_argument("--figure", metavar="FILE", help="draw the curve (.svg or .png)")
-    export = _action(actions, "export", run_export, "an application's file, for another table")
+    export = _add_action(actions, "export", run_export, "an application's file, for another table")
     export.add_argument("name", metavar="NAME")
     export.add_argument("-o", "--output", metavar="FILE", help="standard output by default")
-    imported = _action(actions, "import", run_import, "add applications from exported files")
+    imported = _add_action(actions, "import", run_import, "add applications from exported files")
     imported.add_argument("files", nargs="+", metavar="FILE")
     imported.add_argument("--replace", action="store_true", help="also those there already")
-    remove = _action(actions, "remove", run_remove, "delete applications from the table")
+    remove = _add_action(actions, "remove", run_remove, "delete applications from the table")
     remove.add_argument("names", nargs="+", metavar="NAME")
 
 
-def _action(
+def _add_action(
     actions: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     run: Callable[[argparse.Namespace], int],
@@ -88,7 +88,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_show(args: argparse.Namespace) -> int:
     application = _open_table(args).load(args.name)
     shares = parse_shares(args.percent) if args.percent else default_shares(application)
-    figure = _figure_file(args.figure) if args.figure else None
+    figure = _check_figure_file(args.figure) if args.figure else None
     rows = build_curve(application, shares)
     if figure is not None:
         _draw(application, figure)
@@ -145,7 +145,7 @@ def _report(action: str, names: Sequence[str], *, as_json: bool) -> None:
     print(json.dumps({action: list(names)}) if as_json else f"{action} {', '.join(names)}")
 
 
-def _figure_file(path: str) -> Path:
+def _check_figure_file(path: str) -> Path:
     if Path(path).suffix not in FIGURES:
         raise InputError(f"--figure {path}", "not .svg or .png", "name such a file")
     check_output(path)

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     a, b = read_records(args.a).records, read_records(args.b).records
     comparison = compare(a, b)
     if args.json:
-        for item in _objects(comparison):
+        for item in _build_objects(comparison):
             print(json.dumps(item))
     else:
         print(format_comparison(comparison))
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failures or lacking else 0
 
 
-def _objects(comparison: Comparison) -> Iterator[Mapping[str, object]]:
+def _build_objects(comparison: Comparison) -> Iterator[Mapping[str, object]]:
     """A statistic each, then the records that have no partner."""
     yield from map(asdict, comparison.differences)
     yield from ({"record": label, "only_in": "A"} for label in comparison.only_a)

@@ -29,7 +29,7 @@ def serve(args: argparse.Namespace) -> int:
     from weft.control.runtime.config import read_config
     from weft.control.runtime.controller import serve as serve_until_told
 
-    format_line = _json_line if args.json else _text_line
+    format_line = _format_json_line if args.json else _format_text_line
     serve_until_told(
         read_config(args.file),
         lambda text: _write(format_line("log", text)),
@@ -51,7 +51,7 @@ def release(args: argparse.Namespace) -> int:
     return 0
 
 
-def _text_line(event: str, text: str) -> str:
+def _format_text_line(event: str, text: str) -> str:
     message = f"listening on {text}; Ctrl-C ends it" if event == "listening" else text
     return f"{time.strftime('%H:%M:%S')} {message}"
 
@@ -63,7 +63,7 @@ def _write(line: str) -> None:
         data = data[os.write(1, data) :]
 
 
-def _json_line(event: str, text: str) -> str:
+def _format_json_line(event: str, text: str) -> str:
     return json.dumps({"event": event, "time": time.time(), "text": text})
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
-from weft.cli.profile import parse_number, parse_seconds, terminable
+from weft.cli.profile import end_on_sigterm, parse_number, parse_seconds
 from weft.control.policy.lending import estimate_volume
 from weft.corun.outcome import compute_outcome, format_outcome
 from weft.corun.rounds import Plan, build_identity
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     campaign, records = campaign.resume(args.output)
     try:
-        with terminable():
+        with end_on_sigterm():
             campaign.measure(
                 records,
                 testbed=args.testbed,

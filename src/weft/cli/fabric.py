@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     if args.to:
         return _convert(fabric, args.to, args.output)
     if args.path:
-        print(" -> ".join(_path_text(fabric, *args.path)))
+        print(" -> ".join(_format_path(fabric, *args.path)))
         return 0
     facts = _describe(fabric)
     cycle = find_cycle(fabric) if fabric.routes is not None else None
@@ -90,7 +90,7 @@ def _convert(fabric: Fabric, to: str, output: str | None) -> int:
     return 0
 
 
-def _path_text(fabric: Fabric, src: str, dst: str) -> list[str]:
+def _format_path(fabric: Fabric, src: str, dst: str) -> list[str]:
     numbers = {node.name: i for i, node in enumerate(fabric.nodes)}
     for name in (src, dst):
         if name not in numbers:

@@ -19,17 +19,19 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "may be lists and ranges: --size 64,4KiB or --size 64..8M*2.",
     )
     models = model.add_subparsers(title="models", metavar="MODEL", required=True)
-    add_link_rate(_model(models, "link-rate", "data rate of a link by speed and width"))
-    add_goodput(_model(models, "goodput", "the most payload and messages that a link can carry"))
+    add_link_rate(_add_model(models, "link-rate", "data rate of a link by speed and width"))
+    add_goodput(
+        _add_model(models, "goodput", "the most payload and messages that a link can carry")
+    )
     for name, about in FITTED.items():
-        add_fitted(_model(models, name, about), name)
-    add_errors(_model(models, "errors", "how far each fitted model is from its published rows"))
-    add_best_b(_model(models, "best-b", "how many messages to keep outstanding"))
-    add_signaling(_model(models, "signaling", "how many messages to send per signaled one"))
-    add_wait(_model(models, "wait", "wait of a probe behind senders that saturate a switch"))
+        add_fitted(_add_model(models, name, about), name)
+    add_errors(_add_model(models, "errors", "how far each fitted model is from its published rows"))
+    add_best_b(_add_model(models, "best-b", "how many messages to keep outstanding"))
+    add_signaling(_add_model(models, "signaling", "how many messages to send per signaled one"))
+    add_wait(_add_model(models, "wait", "wait of a probe behind senders that saturate a switch"))
 
 
-def _model(
+def _add_model(
     models: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str
 ) -> argparse.ArgumentParser:
     command = models.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")

@@ -58,13 +58,17 @@ def warn_of_misfit(fitted: Fit) -> list[str]:
 
 
 def emit(answer: Answer, *, as_json: bool) -> int:
-    print(json.dumps(_object(answer), ensure_ascii=False) if as_json else _text(answer))
+    print(
+        json.dumps(_build_object(answer), ensure_ascii=False) if as_json else _format_answer(answer)
+    )
     return 0
 
 
-def _text(answer: Answer) -> str:
+def _format_answer(answer: Answer) -> str:
     heads = [column.head for column in answer.columns]
-    cells = [[_cell(value, column.unit) for value in column.values] for column in answer.columns]
+    cells = [
+        [_format_cell(value, column.unit) for value in column.values] for column in answer.columns
+    ]
     facts = [("formula", answer.formula), ("source", answer.source), ("range", answer.range)]
     if answer.fit is not None:
         facts += [("data", answer.fit.data), ("error", str(answer.fit.error))]
@@ -73,11 +77,11 @@ def _text(answer: Answer) -> str:
     lines = [format_table(heads, list(zip(*cells, strict=True))), ""]
     lines += [f"{name:>8}: {fact}" for name, fact in facts]
     if answer.fit is not None:
-        lines += ["", _parameter_table(answer.fit.parameters)]
+        lines += ["", _format_parameters(answer.fit.parameters)]
     return "\n".join(lines)
 
 
-def _cell(value: Cell, unit: str) -> str:
+def _format_cell(value: Cell, unit: str) -> str:
     if isinstance(value, str):
         return value
     if not isfinite(value):
@@ -88,21 +92,21 @@ def _cell(value: Cell, unit: str) -> str:
     return f"{value:.0f}" if whole else format_number(value)
 
 
-def _parameter_table(parameters: Sequence[Parameter]) -> str:
+def _format_parameters(parameters: Sequence[Parameter]) -> str:
     rows = [
-        [p.name, p.meaning, format_number(p.value), _error(p.standard_error), p.unit]
+        [p.name, p.meaning, format_number(p.value), _format_error(p.standard_error), p.unit]
         for p in parameters
     ]
     return format_table(["parameter", "meaning", "value", "± error", "unit"], rows, left=2)
 
 
-def _error(value: float) -> str:
+def _format_error(value: float) -> str:
     return f"{value:.2g}" if isfinite(value) else "unknown"
 
 
-def _object(answer: Answer) -> dict[str, object]:
+def _build_object(answer: Answer) -> dict[str, object]:
     rows = [
-        dict(zip([c.key for c in answer.columns], map(_plain, row), strict=True))
+        dict(zip([c.key for c in answer.columns], map(_to_json_value, row), strict=True))
         for row in zip(*(column.values for column in answer.columns), strict=True)
     ]
     content: dict[str, object] = {"model": answer.model, "rows": rows}
@@ -110,32 +114,32 @@ def _object(answer: Answer) -> dict[str, object]:
     if answer.notes:
         content["notes"] = list(answer.notes)
     if answer.fit is not None:
-        content |= _fit_object(answer.fit)
+        content |= _build_fit_object(answer.fit)
     return content
 
 
-def _fit_object(fit: Fit) -> dict[str, object]:
+def _build_fit_object(fit: Fit) -> dict[str, object]:
     return {
         "data": fit.data,
-        "error": _summary(fit.error),
-        "held_out": _summary(fit.held_out),
+        "error": _build_summary(fit.error),
+        "held_out": _build_summary(fit.held_out),
         "parameters": [
             {
                 "name": p.name,
                 "unit": p.unit,
                 "value": p.value,
-                "standard_error": _plain(p.standard_error),
+                "standard_error": _to_json_value(p.standard_error),
             }
             for p in fit.parameters
         ],
     }
 
 
-def _summary(error: ErrorSummary) -> dict[str, float]:
+def _build_summary(error: ErrorSummary) -> dict[str, float]:
     return {"median": error.median, "p90": error.p90, "worst": error.worst, "n": error.n}
 
 
-def _plain(value: Cell) -> Cell | None:
+def _to_json_value(value: Cell) -> Cell | None:
     """JSON has no infinity; whole numbers are written without a fraction."""
     if isinstance(value, str):
         return value

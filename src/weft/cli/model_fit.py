@@ -39,11 +39,11 @@ FITTED = {
 }
 
 
-def _gigabits(value: object, where: str) -> float:
+def _read_gigabits(value: object, where: str) -> float:
     return link_rate(str(value), where).data_bps / 1e9
 
 
-def _megabytes(value: object, where: str) -> float:
+def _read_megabytes(value: object, where: str) -> float:
     return parse_rate(value, where) / 8e6
 
 
@@ -61,15 +61,15 @@ INPUTS = {
     "size_bytes": _Input(
         "size", size_reader(1), "SIZES", "message sizes, such as 64,4K or 64..4K*2"
     ),
-    "data_rate_gbps": _Input("rate", _gigabits, "RATES", "links, such as 4xFDR"),
+    "data_rate_gbps": _Input("rate", _read_gigabits, "RATES", "links, such as 4xFDR"),
     "depth": _Input(
         "depth", integer_reader(1, 2**20), "NUMBERS", "messages outstanding per connection"
     ),
     "qps": _Input("qps", integer_reader(1, 4096), "NUMBERS", "connections of each thread"),
     "threads": _Input("threads", integer_reader(1, 4096), "NUMBERS", "threads that post"),
-    "load_MBps": _Input("load", _megabytes, "RATES", "load, such as 8GB/s"),
+    "load_MBps": _Input("load", _read_megabytes, "RATES", "load, such as 8GB/s"),
 }
-OF_QUANTITY = {
+INPUTS_OF = {
     "latency": ("size_bytes", "data_rate_gbps"),
     "throughput": ("size_bytes", "depth", "qps", "threads"),
     "saturation": ("load_MBps",),
@@ -79,7 +79,7 @@ OF_QUANTITY = {
 def add_fitted(command: argparse.ArgumentParser, quantity: str) -> None:
     command.add_argument("--system", metavar="NAME", help="one of those listed without it")
     command.add_argument("--records", nargs="+", metavar="FILE", help="fit to own records instead")
-    for name in OF_QUANTITY[quantity]:
+    for name in INPUTS_OF[quantity]:
         option = INPUTS[name]
         command.add_argument(f"--{option.option}", metavar=option.metavar, help=option.help)
     command.add_argument("--extrapolate", action="store_true", help="past the fitted range too")
@@ -92,24 +92,24 @@ def _run(args: argparse.Namespace, quantity: str) -> int:
     if args.records:
         fitted = RECORD_FITS[quantity](args.records)
     else:
-        systems = _calibrations(quantity)
+        systems = _select_calibrations(quantity)
         if args.system is None:
-            return _list(systems, as_json=args.json)
+            return _print_systems(systems, as_json=args.json)
         if args.system not in systems:
             problem = f"no {quantity} model of {args.system!r}"
             raise InputError("--system", problem, f"use one of {', '.join(systems)}")
         fitted = systems[args.system].fit()
-    return emit(_answer(fitted, quantity, args), as_json=args.json)
+    return emit(_build_answer(fitted, quantity, args), as_json=args.json)
 
 
-def _calibrations(quantity: str) -> Mapping[str, Calibration]:
+def _select_calibrations(quantity: str) -> Mapping[str, Calibration]:
     # The studies import matplotlib: half a second that no other model needs.
     from weft.studies.calibrated import CALIBRATED
 
     return {name: system for name, system in CALIBRATED.items() if system.quantity == quantity}
 
 
-def _list(systems: Mapping[str, Calibration], *, as_json: bool) -> int:
+def _print_systems(systems: Mapping[str, Calibration], *, as_json: bool) -> int:
     if as_json:
         print(json.dumps([{"system": name, "about": c.system} for name, c in systems.items()]))
     else:
@@ -119,26 +119,31 @@ def _list(systems: Mapping[str, Calibration], *, as_json: bool) -> int:
     return 0
 
 
-def _answer(fitted: Fit, quantity: str, args: argparse.Namespace) -> Answer:
-    inputs = _inputs(fitted, quantity, args)
+def _build_answer(fitted: Fit, quantity: str, args: argparse.Namespace) -> Answer:
+    inputs = _combine_inputs(fitted, quantity, args)
     values = fitted.predict(extrapolate=args.extrapolate, **inputs)
     columns = [
-        Column(INPUTS[name].option, name, _unit(name), column.tolist())
+        Column(INPUTS[name].option, name, _find_unit(name), column.tolist())
         for name, column in inputs.items()
     ]
-    columns += _results(fitted, inputs, values)
+    columns += _build_result_columns(fitted, inputs, values)
     return Answer(
         model=quantity,
         columns=columns,
         formula=fitted.form.formula,
         source=fitted.form.source,
-        range=_ranges(fitted.ranges),
-        notes=[*([_doubling(fitted)] if quantity == "saturation" else []), *warn_of_misfit(fitted)],
+        range=_format_ranges(fitted.ranges),
+        notes=[
+            *([_describe_doubling(fitted)] if quantity == "saturation" else []),
+            *warn_of_misfit(fitted),
+        ],
         fit=fitted,
     )
 
 
-def _results(fitted: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) -> list[Column]:
+def _build_result_columns(
+    fitted: Fit, inputs: Mapping[str, FloatArray], values: FloatArray
+) -> list[Column]:
     if fitted.form.unit == "us":
         return [Column("latency", "latency_us", "us", values.tolist())]
     moved = values * inputs["size_bytes"] * 8e-3
@@ -148,7 +153,7 @@ def _results(fitted: Fit, inputs: Mapping[str, FloatArray], values: FloatArray) 
     ]
 
 
-def _doubling(fitted: Fit) -> str:
+def _describe_doubling(fitted: Fit) -> str:
     (loads,) = fitted.ranges
     load = doubling_load_MBps(fitted, loads.high)
     if load is None:
@@ -156,7 +161,7 @@ def _doubling(fitted: Fit) -> str:
     return f"the latency doubles at a load of {format_value(load, 'MB/s')}"
 
 
-def _inputs(fitted: Fit, quantity: str, args: argparse.Namespace) -> dict[str, FloatArray]:
+def _combine_inputs(fitted: Fit, quantity: str, args: argparse.Namespace) -> dict[str, FloatArray]:
     """Every combination of the options' values; an input that never varied needs none."""
     ranges = {fitted_range.name: fitted_range for fitted_range in fitted.ranges}
     _check_unused(fitted, quantity, args)
@@ -171,28 +176,32 @@ def _read_input(fitted_range: Range, args: argparse.Namespace) -> list[float]:
         return read_list(args, option.option, option.read)
     if fitted_range.low == fitted_range.high:
         return [fitted_range.low]
-    raise InputError(f"--{option.option}", "is missing", f"fitted from {_span(fitted_range)}")
+    raise InputError(
+        f"--{option.option}", "is missing", f"fitted from {_format_range(fitted_range)}"
+    )
 
 
 def _check_unused(fitted: Fit, quantity: str, args: argparse.Namespace) -> None:
     used = {column.name for column in fitted.form.inputs}
-    for name in OF_QUANTITY[quantity]:
+    for name in INPUTS_OF[quantity]:
         option = INPUTS[name].option
         if name not in used and getattr(args, option) is not None:
             problem = f"the model of {fitted.data} does not depend on it"
             raise InputError(f"--{option}", problem, "leave it out")
 
 
-def _ranges(ranges: Sequence[Range]) -> str:
-    return "; ".join(f"{INPUTS[r.name].option} {_span(r)}" for r in ranges)
+def _format_ranges(ranges: Sequence[Range]) -> str:
+    return "; ".join(f"{INPUTS[r.name].option} {_format_range(r)}" for r in ranges)
 
 
-def _span(fitted: Range) -> str:
-    low, high = (format_value(value, _unit(fitted.name)) for value in (fitted.low, fitted.high))
+def _format_range(fitted: Range) -> str:
+    low, high = (
+        format_value(value, _find_unit(fitted.name)) for value in (fitted.low, fitted.high)
+    )
     return low if fitted.low == fitted.high else f"{low} to {high}"
 
 
-def _unit(name: str) -> str:
+def _find_unit(name: str) -> str:
     return {"size_bytes": "B", "data_rate_gbps": "Gb/s", "load_MBps": "MB/s"}.get(name, "")
 
 
@@ -206,11 +215,11 @@ class BandwidthRows:
     data: str
 
 
-def bandwidth_rows(files: Sequence[str]) -> BandwidthRows:
-    rows = _largest_family(files, "throughput_Bps", ("size_bytes", "depth"), "bandwidth")
+def read_bandwidth_rows(files: Sequence[str]) -> BandwidthRows:
+    rows = _read_largest_family(files, "throughput_Bps", ("size_bytes", "depth"), "bandwidth")
     return BandwidthRows(
-        size_bytes=_column(rows, "size_bytes"),
-        outstanding=_column(rows, "depth") * rows[0].setting.qps * rows[0].setting.threads,
+        size_bytes=_read_settings(rows, "size_bytes"),
+        outstanding=_read_settings(rows, "depth") * rows[0].setting.qps * rows[0].setting.threads,
         throughput_gbps=_read_medians(rows, "throughput_Bps") * 8e-9,
         data=_join_names(files),
     )
@@ -218,10 +227,10 @@ def bandwidth_rows(files: Sequence[str]) -> BandwidthRows:
 
 def fit_latency(files: Sequence[str]) -> Fit:
     """Half the round trip by size: a base and a time per byte."""
-    rows = _largest_family(files, "p50_us", ("size_bytes",), "latency", "rma")
+    rows = _read_largest_family(files, "p50_us", ("size_bytes",), "latency", "rma")
     return fit(
         single_packet_latency(),
-        {"size_bytes": _column(rows, "size_bytes")},
+        {"size_bytes": _read_settings(rows, "size_bytes")},
         _read_medians(rows, "p50_us"),
         data=_join_names(files),
         where=_join_names(files),
@@ -231,8 +240,8 @@ def fit_latency(files: Sequence[str]) -> Fit:
 def fit_throughput(files: Sequence[str]) -> Fit:
     """The message rate by size, depth, connections and threads."""
     names = ("size_bytes", "depth", "qps", "threads")
-    rows = _largest_family(files, "throughput_Bps", names, "bandwidth")
-    inputs = {name: _column(rows, name) for name in names}
+    rows = _read_largest_family(files, "throughput_Bps", names, "bandwidth")
+    inputs = {name: _read_settings(rows, name) for name in names}
     rates = _read_medians(rows, "throughput_Bps") / inputs["size_bytes"] / 1e6
     form = host_throughput(inputs, rates)
     return fit(form, inputs, rates, data=_join_names(files), where=_join_names(files))
@@ -240,7 +249,7 @@ def fit_throughput(files: Sequence[str]) -> Fit:
 
 def fit_saturation(files: Sequence[str]) -> Fit:
     """The probe's median by the load that arrived; the test's maximum is the capacity."""
-    steps = _largest_family(files, "p50_us", ("load",), "saturation.step")
+    steps = _read_largest_family(files, "p50_us", ("load",), "saturation.step")
     loads = _read_medians(steps, "throughput_Bps") / 1e6
     tops = [row for row in read_evidence(files).rows_of("saturation") if row.throughput_Bps]
     capacity = max([*_read_medians(tops, "throughput_Bps") / 1e6, *loads])
@@ -261,7 +270,7 @@ RECORD_FITS: dict[str, Callable[[Sequence[str]], Fit]] = {
 }
 
 
-def _largest_family(
+def _read_largest_family(
     files: Sequence[str], quantity: str, varied: Sequence[str], *tests: str
 ) -> tuple[Row, ...]:
     """The largest group of rows that differ in these settings alone."""
@@ -282,7 +291,7 @@ def _join_names(files: Sequence[str]) -> str:
     return ", ".join(files)
 
 
-def _column(rows: Sequence[Row], name: str) -> FloatArray:
+def _read_settings(rows: Sequence[Row], name: str) -> FloatArray:
     return np.array([getattr(row.setting, name) for row in rows], dtype=np.float64)
 
 
@@ -295,10 +304,10 @@ HEADS = ["system", "model", "rows", "median", "p90", "worst", "held out: median"
 
 def add_errors(command: argparse.ArgumentParser) -> None:
     command.add_argument("systems", nargs="*", metavar="SYSTEM", help="all if none is named")
-    command.set_defaults(run=_errors)
+    command.set_defaults(run=_print_errors)
 
 
-def _errors(args: argparse.Namespace) -> int:
+def _print_errors(args: argparse.Namespace) -> int:
     # The studies bring matplotlib: half a second that no other model needs.
     from weft.studies.calibrated import CALIBRATED
 
@@ -310,22 +319,28 @@ def _errors(args: argparse.Namespace) -> int:
     fits = [(system.name, system.quantity, system.fit()) for system in systems]
     if args.json:
         for name, quantity, fit in fits:
-            print(json.dumps({"system": name, "model": quantity, **_error_object(fit)}))
+            print(json.dumps({"system": name, "model": quantity, **_build_error_object(fit)}))
     else:
-        print(format_table(HEADS, [_error_row(*row) for row in fits], left=2))
+        print(format_table(HEADS, [_format_error_row(*row) for row in fits], left=2))
         print("\n|model / published − 1|; held out: each row predicted by a fit to the others")
     return 0
 
 
-def _error_row(name: str, quantity: str, fit: Fit) -> list[str]:
-    return [name, quantity, str(fit.error.n), *_percent(fit.error), *_percent(fit.held_out)]
+def _format_error_row(name: str, quantity: str, fit: Fit) -> list[str]:
+    return [
+        name,
+        quantity,
+        str(fit.error.n),
+        *_format_percent(fit.error),
+        *_format_percent(fit.held_out),
+    ]
 
 
-def _percent(error: ErrorSummary) -> list[str]:
+def _format_percent(error: ErrorSummary) -> list[str]:
     return [f"{100 * value:.1f} %" for value in (error.median, error.p90, error.worst)]
 
 
-def _error_object(fit: Fit) -> dict[str, object]:
+def _build_error_object(fit: Fit) -> dict[str, object]:
     return {
         "data": fit.data,
         **{f"error_{k}": getattr(fit.error, k) for k in ("median", "p90", "worst", "n")},

@@ -8,7 +8,7 @@ from math import inf, isfinite
 import numpy as np
 
 from weft.cli.model_answer import Answer, Column, emit, read_list, read_value, warn_of_misfit
-from weft.cli.model_fit import bandwidth_rows
+from weft.cli.model_fit import read_bandwidth_rows
 from weft.errors import InputError
 from weft.fabric import link_rate
 from weft.fabric.links import SPEEDS
@@ -41,10 +41,10 @@ def add_link_rate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "rates", nargs="*", metavar="RATE", help="such as 4xFDR; all at 4x if none"
     )
-    command.set_defaults(run=_link_rate)
+    command.set_defaults(run=_run_link_rate)
 
 
-def _link_rate(args: argparse.Namespace) -> int:
+def _run_link_rate(args: argparse.Namespace) -> int:
     names = [name for text in args.rates for name in text.split(",")]
     rates = [link_rate(name, "link rate") for name in names or [f"4x{s}" for s in SPEEDS]]
     return emit(
@@ -75,10 +75,10 @@ def add_goodput(command: argparse.ArgumentParser) -> None:
     command.add_argument("--both-ways", action="store_true", help="the peer sends as much")
     command.add_argument("--engine-rate", metavar="RATE", help="messages/s of one engine")
     command.add_argument("--engines", metavar="N", help="1")
-    command.set_defaults(run=_goodput)
+    command.set_defaults(run=_run_goodput)
 
 
-def _framing(args: argparse.Namespace) -> Framing:
+def _read_framing(args: argparse.Namespace) -> Framing:
     usual = TRANSPORTS[args.transport].wires[0] if args.transport in TRANSPORTS else "ib"
     return Framing(
         transport=args.transport,
@@ -89,7 +89,7 @@ def _framing(args: argparse.Namespace) -> Framing:
     )
 
 
-def _engines(args: argparse.Namespace) -> tuple[float, int]:
+def _read_engines(args: argparse.Namespace) -> tuple[float, int]:
     """(messages per us of one, how many)."""
     if args.engine_rate is None:
         if args.engines is not None:
@@ -101,12 +101,12 @@ def _engines(args: argparse.Namespace) -> tuple[float, int]:
     return read_per_second(args.engine_rate, "--engine-rate") / 1e6, engines
 
 
-def _goodput(args: argparse.Namespace) -> int:
-    framing = _framing(args)
+def _run_goodput(args: argparse.Namespace) -> int:
+    framing = _read_framing(args)
     rate = link_rate(args.rate, "--rate").data_bps / 1e9
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
     cost = on_wire(sizes, framing)
-    engine, engines = _engines(args)
+    engine, engines = _read_engines(args)
     goodput = link.goodput_gbps(sizes, rate, framing, both_ways=args.both_ways)
     messages = link.message_rate_mps(
         sizes, rate, framing, both_ways=args.both_ways, engine_mps=engine, engines=engines
@@ -170,15 +170,15 @@ def add_wait(command: argparse.ArgumentParser) -> None:
     ):
         metavar = "SIZE" if name == "buffer" else "TIME"
         system.add_argument(f"--{name}", metavar=metavar, help=f"{meaning}; the system's")
-    command.set_defaults(run=_wait)
+    command.set_defaults(run=_run_wait)
 
 
-def _wait(args: argparse.Namespace) -> int:
+def _run_wait(args: argparse.Namespace) -> int:
     read_value(args, "order", choice_reader(*sorted(FORMULAS)))
     read_value(args, "system", choice_reader(*system_names()))
-    hotspot = _hotspot(args)
-    wait, formula = _wait_by_order(args, hotspot)
-    idle = _idle_ns(args, hotspot)
+    hotspot = _read_hotspot(args)
+    wait, formula = _compute_wait(args, hotspot)
+    idle = _compute_idle_ns(args, hotspot)
     senders = np.asarray(hotspot.senders, dtype=float)
     return emit(
         Answer(
@@ -201,7 +201,7 @@ def _wait(args: argparse.Namespace) -> int:
     )
 
 
-def _hotspot(args: argparse.Namespace) -> Hotspot:
+def _read_hotspot(args: argparse.Namespace) -> Hotspot:
     values = system_values(args.system)
     load = read_value(args, "size", size_reader(1, FRAMING.mtu_bytes))
 
@@ -225,7 +225,7 @@ def _hotspot(args: argparse.Namespace) -> Hotspot:
     )
 
 
-def _wait_by_order(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
+def _compute_wait(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, str]:
     weight = read_value(args, "weight", integer_reader(0, 255))
     _check_options(args, weight)
     if args.below:
@@ -240,8 +240,8 @@ def _wait_by_order(args: argparse.Namespace, hotspot: Hotspot) -> tuple[Wait, st
         return fcfs_wait(hotspot), FORMULAS[args.order]
     if args.think is None:
         return round_robin_wait(hotspot), FORMULAS[args.order]
-    loop = _idle_ns(args, hotspot) + read_value(args, "think", read_time_ns)
-    wait_ns = closed_loop_round_robin_ns(hotspot, _probe_bytes(args), loop)
+    loop = _compute_idle_ns(args, hotspot) + read_value(args, "think", read_time_ns)
+    wait_ns = closed_loop_round_robin_ns(hotspot, _read_probe_bytes(args), loop)
     return Wait(low_ns=wait_ns, high_ns=wait_ns), FORMULAS[args.order]
 
 
@@ -258,11 +258,11 @@ def _check_options(args: argparse.Namespace, weight: int) -> None:
         raise InputError("--below", "has no meaning for own-lane", "use fcfs or round-robin")
 
 
-def _probe_bytes(args: argparse.Namespace) -> float:
+def _read_probe_bytes(args: argparse.Namespace) -> float:
     return float(on_wire(read_value(args, "probe-size", size_reader(1, 4096)), FRAMING).data_bytes)
 
 
-def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
+def _compute_idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
     links = 3 if args.below else 2
     rates = [float(np.asarray(hotspot.rate_gbps))] * links
     flights = [float(np.asarray(hotspot.flight_ns))] * links
@@ -273,7 +273,7 @@ def _idle_ns(args: argparse.Namespace, hotspot: Hotspot) -> float:
             flights_ns=flights,
             switch_ns=float(np.asarray(hotspot.switch_ns)),
         )
-        for wire in (_probe_bytes(args), float(np.asarray(hotspot.ack_bytes)))
+        for wire in (_read_probe_bytes(args), float(np.asarray(hotspot.ack_bytes)))
     ]
     return float(sum(map(float, times)))
 
@@ -295,19 +295,19 @@ def add_best_b(command: argparse.ArgumentParser) -> None:
         "--cache", metavar="SIZE", help="what outstanding messages may fill; no limit"
     )
     group.add_argument("--records", nargs="+", metavar="FILE", help="fit to records of bandwidth")
-    command.set_defaults(run=_best_b)
+    command.set_defaults(run=_run_best_b)
 
 
-def _best_b(args: argparse.Namespace) -> int:
+def _run_best_b(args: argparse.Namespace) -> int:
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
     if args.records:
-        return _by_records(args, sizes)
+        return _answer_from_records(args, sizes)
     if any(_is_given(args, name) for name in PIPE_OPTIONS):
-        return emit(_by_pipe(sizes, _pipe(args), None), as_json=args.json)
+        return emit(_answer_from_pipe(sizes, _read_pipe(args), None), as_json=args.json)
     best = outstanding.equation_1(sizes, extrapolate=args.extrapolate)
     answer = Answer(
         model="best-b",
-        columns=_columns(sizes, best),
+        columns=_build_columns(sizes, best),
         formula="B = min(⌈3 Mi / size⌉, 128) up to 128 Ki, max(⌈4 Mi / size⌉, 2) above",
         source=outstanding.SOURCE_1,
         range=STUDY_RANGE,
@@ -319,7 +319,7 @@ def _is_given(args: argparse.Namespace, name: str) -> bool:
     return getattr(args, name.replace("-", "_")) is not None
 
 
-def _pipe(args: argparse.Namespace) -> Pipe:
+def _read_pipe(args: argparse.Namespace) -> Pipe:
     for name in ("rate", "latency"):
         if not _is_given(args, name):
             raise InputError(f"--{name}", "is missing", "give --rate and --latency, or --records")
@@ -333,11 +333,11 @@ def _pipe(args: argparse.Namespace) -> Pipe:
     )
 
 
-def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
+def _answer_from_records(args: argparse.Namespace, sizes: FloatArray) -> int:
     for name in PIPE_OPTIONS:
         if _is_given(args, name):
             raise InputError(f"--{name}", "is also found from --records", "keep one of the two")
-    rows = bandwidth_rows(args.records)
+    rows = read_bandwidth_rows(args.records)
     calibrated = outstanding.calibrate_pipe(
         rows.size_bytes, rows.outstanding, rows.throughput_gbps, data=rows.data, where=rows.data
     )
@@ -346,16 +346,16 @@ def _by_records(args: argparse.Namespace, sizes: FloatArray) -> int:
         for outside in sizes[(sizes < low) | (sizes > high)]:
             problem = f"{outside:.10g} B is outside the records' {low:.10g} to {high:.10g} B"
             raise InputError("--size", problem, "stay within it, or say --extrapolate")
-    return emit(_by_pipe(sizes, calibrated.pipe, calibrated.fit), as_json=args.json)
+    return emit(_answer_from_pipe(sizes, calibrated.pipe, calibrated.fit), as_json=args.json)
 
 
-def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
+def _answer_from_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
     best = outstanding.best_outstanding(sizes, pipe)
     cache = f", C = {pipe.cache_bytes:.0f} B" if isfinite(pipe.cache_bytes) else ", no cache limit"
     return Answer(
         model="best-b",
         columns=[
-            *_columns(sizes, best),
+            *_build_columns(sizes, best),
             Column("cover", "covering", "", outstanding.count_covering(sizes, pipe).tolist()),
             Column("cached", "cached", "", outstanding.count_cached(sizes, pipe).tolist()),
             Column(
@@ -375,7 +375,7 @@ def _by_pipe(sizes: FloatArray, pipe: Pipe, fit: Fit | None) -> Answer:
     )
 
 
-def _columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
+def _build_columns(sizes: FloatArray, best: FloatArray) -> list[Column]:
     return [
         Column("size", "size_bytes", "B", sizes.tolist()),
         Column("best B", "outstanding", "", best.tolist()),
@@ -393,10 +393,10 @@ def add_signaling(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="credit comes with completions: outstanding messages that must never wait for one",
     )
-    command.set_defaults(run=_signaling)
+    command.set_defaults(run=_run_signaling)
 
 
-def _signaling(args: argparse.Namespace) -> int:
+def _run_signaling(args: argparse.Namespace) -> int:
     if args.sq_depth is None:
         raise InputError("--sq-depth", "is missing", "give the entries of the send queue")
     sizes = np.array(read_list(args, "size", size_reader(1)), dtype=float)
@@ -406,11 +406,11 @@ def _signaling(args: argparse.Namespace) -> int:
     else:
         messages = np.full_like(sizes, read_value(args, "outstanding", integer_reader(1, 2**20)))
     if args.needed is not None:
-        return _by_completion(args, sizes, messages, depth)
+        return _answer_by_completion(args, sizes, messages, depth)
     period = outstanding.equation_2(sizes, messages, depth, extrapolate=args.extrapolate)
     answer = Answer(
         model="signaling",
-        columns=_periods(sizes, messages, depth, period),
+        columns=_build_period_columns(sizes, messages, depth, period),
         formula="S = 1 for 16 Ki < size < 128 Ki, else min(SQ / 2, SQ − B), never below 1",
         source=outstanding.SOURCE_2,
         range=STUDY_RANGE,
@@ -419,14 +419,14 @@ def _signaling(args: argparse.Namespace) -> int:
     return emit(answer, as_json=args.json)
 
 
-def _by_completion(
+def _answer_by_completion(
     args: argparse.Namespace, sizes: FloatArray, messages: FloatArray, depth: int
 ) -> int:
     needed = read_value(args, "needed", integer_reader(1, 2**20))
     period = outstanding.signaling_period(messages, depth, needed=needed)
     answer = Answer(
         model="signaling",
-        columns=_periods(sizes, messages, depth, period),
+        columns=_build_period_columns(sizes, messages, depth, period),
         formula=f"S = min(SQ / 2, SQ − B, B − needed + 1), never below 1; needed = {needed}",
         source="weft; generalises the FDR study (2014), Equation 2",
         range="senders that reuse a buffer when its completion is seen; needed: see best-b's cover",
@@ -434,7 +434,7 @@ def _by_completion(
     return emit(answer, as_json=args.json)
 
 
-def _periods(
+def _build_period_columns(
     sizes: FloatArray, messages: FloatArray, depth: int, period: FloatArray
 ) -> list[Column]:
     return [

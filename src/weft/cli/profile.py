@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
             place=place.description,
             link_bps=place.link_bps,
             seed=seed,
-            directory=_working_directory(),
+            directory=_read_working_directory(),
         )
         path = table.directory / f"{args.name}.runs.jsonl"
         if args.restart and not args.dry_run:
@@ -164,7 +164,7 @@ def _run_profile(log: RunLog, place: Place, timeout_s: float | None) -> Applicat
         _report(f"resumes after {len(log.logged.runs)} of {len(log.plan.order)} runs")
     header = describe_run()
     machine = {"host": header.host, "os": header.os, "cpu": header.cpu, "weft": header.weft_version}
-    with _keeping_runs(log), terminable(), place.capping() as links:
+    with _keep_runs(log), end_on_sigterm(), place.capping() as links:
 
         def run_at(share: float, limit_s: float, where: str) -> CommandRun:
             links.cap(share)
@@ -182,8 +182,8 @@ def _report(line: str) -> None:
 
 
 @contextmanager
-def _keeping_runs(log: RunLog) -> Iterator[None]:
-    """Whatever ends the block early: says what is kept, and keeps nothing if nothing counts."""
+def _keep_runs(log: RunLog) -> Iterator[None]:
+    """If the block ends early: reports how many runs are kept, and removes a log without runs."""
     try:
         yield
     except InputError as error:
@@ -200,12 +200,12 @@ def _summarize_kept(log: RunLog) -> str:
         log.remove()
         return ""
     done = f"{len(log.logged.runs)} of {len(log.plan.order)}"
-    return f"{done} runs are kept, the same command goes on with them"
+    return f"{done} runs are kept: repeat the command to continue"
 
 
 @contextmanager
-def terminable() -> Iterator[None]:
-    """SIGTERM ends it as Ctrl-C does: the command is ended, the links are restored."""
+def end_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does: the command ends, the links are restored."""
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -220,7 +220,7 @@ def _forecast(log: RunLog, place: Place, timeout_s: float | None, *, as_json: bo
         forecast = TimeForecast(runs=runs, expected_s=left_s, least_s=left_s, most_s=left_s)
         text = f"{runs} runs are left of an unfinished profile: about {format_duration(left_s)}"
     else:
-        with terminable():
+        with end_on_sigterm():
             command_run = place.run(
                 log.plan.command,
                 limit_s=timeout_s or FIRST_LIMIT_S,
@@ -254,7 +254,7 @@ def parse_number(text: str, where: str) -> int:
     return int(text)
 
 
-def _working_directory() -> str:
+def _read_working_directory() -> str:
     return os.readlink("/proc/self/cwd")  # readable even if the directory is gone
 
 

@@ -62,20 +62,20 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    addresses = _addresses(args.listen)
+    addresses = _choose_addresses(args.listen)
     token = read_token(args.token_file)
-    _check_open(addresses, token, args)
+    _check_exposure(addresses, token, args)
     report = _print_json if args.json else _print_text
     private = args.until_stdin_closes
     log: Callable[[str], None] = (lambda _: None) if private else lambda text: report("log", text)
     _core.Clock.shared()  # calibrated once, here, for every session
-    server = Server(addresses, token, _limits(args), log)
+    server = Server(addresses, token, _read_limits(args), log)
     report("listening", server.addresses)
     server.run(sys.stdin.fileno() if private else None)
     return 0
 
 
-def _addresses(listen: Sequence[str]) -> list[Address]:
+def _choose_addresses(listen: Sequence[str]) -> list[Address]:
     if not listen:
         v6 = [("::1", DEFAULT_PORT)] if _has_loopback_v6() else []
         return [("127.0.0.1", DEFAULT_PORT), *v6]
@@ -100,10 +100,10 @@ def _resolve(text: str) -> Address:
     return str(infos[0][4][0]), port
 
 
-def _check_open(
+def _check_exposure(
     addresses: Sequence[Address], token: bytes | None, args: argparse.Namespace
 ) -> None:
-    """Others than this machine's users get in only by the owner's token and bounds."""
+    """Addresses beyond loopback need a token and bounds."""
     public = [host for host, _ in addresses if not ipaddress.ip_address(host).is_loopback]
     if not public:
         return
@@ -122,35 +122,43 @@ def _check_open(
         )
 
 
-def _limits(args: argparse.Namespace) -> Limits:
+def _read_limits(args: argparse.Namespace) -> Limits:
     default = Limits()
-    size = _bound(args.max_size, lambda t: parse_size(t, "--max-size"), default.size_bytes)
+    size = _read_bound(args.max_size, lambda t: parse_size(t, "--max-size"), default.size_bytes)
     quarter = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
     memory = min(default.memory_bytes or quarter, quarter)
-    memory_bytes = _bound(args.max_memory, lambda t: parse_size(t, "--max-memory"), memory)
+    memory_bytes = _read_bound(args.max_memory, lambda t: parse_size(t, "--max-memory"), memory)
     return Limits(
         size_bytes=size,
-        duration_s=_bound(args.max_duration, _seconds, default.duration_s),
-        rate_bps=_bound(args.max_rate, lambda t: parse_rate(t, "--max-rate"), default.rate_bps),
+        duration_s=_read_bound(args.max_duration, _parse_seconds, default.duration_s),
+        rate_bps=_read_bound(
+            args.max_rate, lambda t: parse_rate(t, "--max-rate"), default.rate_bps
+        ),
         memory_bytes=memory_bytes,
-        sessions=_bound(args.max_sessions, lambda t: _number(t, "sessions"), default.sessions),
-        depth=_bound(args.max_depth, lambda t: _number(t, "depth"), default.depth),
-        endpoints=_bound(args.max_endpoints, lambda t: _number(t, "endpoints"), default.endpoints),
-        threads=_bound(args.max_threads, lambda t: _number(t, "threads"), default.threads),
+        sessions=_read_bound(
+            args.max_sessions, lambda t: _parse_number(t, "sessions"), default.sessions
+        ),
+        depth=_read_bound(args.max_depth, lambda t: _parse_number(t, "depth"), default.depth),
+        endpoints=_read_bound(
+            args.max_endpoints, lambda t: _parse_number(t, "endpoints"), default.endpoints
+        ),
+        threads=_read_bound(
+            args.max_threads, lambda t: _parse_number(t, "threads"), default.threads
+        ),
     )
 
 
-def _bound(text: str | None, read: Callable[[str], _T], default: _T | None) -> _T | None:
+def _read_bound(text: str | None, read: Callable[[str], _T], default: _T | None) -> _T | None:
     if text is None:
         return default
     return None if text == UNLIMITED else read(text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     return parse_time(text, "--max-duration") / 1e12
 
 
-def _number(text: str, name: str) -> int:
+def _parse_number(text: str, name: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1 << 32:
         raise InputError(f"--max-{name} {text!r}", "is not a count", "give a whole number above 0")
     return int(text)

@@ -85,7 +85,7 @@ def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
             if option.name in common
             else "of this test"
         )
-        _add_option(groups[title], option, _default_text(field_name, defaults[field_name]))
+        _add_option(groups[title], option, _format_default(field_name, defaults[field_name]))
     delay = [name.partition(".")[2] for name in common if name.startswith("delay.")]
     groups["of some transports"].add_argument(
         "--delay",
@@ -97,7 +97,7 @@ def add_settings(command: argparse.ArgumentParser, test: Test) -> None:
     )
 
 
-def _default_text(name: str, value: object) -> str:
+def _format_default(name: str, value: object) -> str:
     """A default worth showing; empty for none, nothing and off."""
     if value is None or value is False or value in ("", -1):
         return ""
@@ -196,7 +196,7 @@ def _run_points(
     """Each point's records; a point that ends early is the last, and so is one that fails."""
     for number, (identity, point) in enumerate(points.items()):
         try:
-            measured = run_point(test, peer, point, _progress(bar, number, len(points)))
+            measured = run_point(test, peer, point, _scale_progress(bar, number, len(points)))
         except WeftError as error:
             if number == 0 and is_alone:
                 raise
@@ -205,7 +205,7 @@ def _run_points(
         yield identity, measured.records, bool(measured.ended)
 
 
-def _progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], None] | None:
+def _scale_progress(bar: ProgressBar, number: int, total: int) -> Callable[[float], None] | None:
     """Shown on a terminal only: each look costs the loops some time."""
     if not sys.stderr.isatty():
         return None

@@ -80,7 +80,10 @@ def run(args: argparse.Namespace) -> int:
     args.peer = _check_one_peer(args.targets)
     settings = read_settings(args, TESTS["bandwidth"])
     seed = int(integer_reader(0, 2**63 - 1)(settings.get("seed", 1), "--seed"))
-    budget_s, point_s = _seconds(args.budget, "--budget"), _seconds(args.point, "--point")
+    budget_s, point_s = (
+        _parse_seconds(args.budget, "--budget"),
+        _parse_seconds(args.point, "--point"),
+    )
     prepared = prepare_tuning(
         settings,
         goal=args.goal,
@@ -96,14 +99,14 @@ def run(args: argparse.Namespace) -> int:
     print(format_plan(prepared), file=sys.stdout if args.dry_run else sys.stderr, flush=True)
     if args.dry_run:
         return 0
-    tuning = _tune(args, prepared)
+    tuning = _run_tuning(args, prepared)
     print(
         to_line(build_tuning_record(tuning)) if args.json else format_tuning(tuning, peer=args.peer)
     )
     return 1 if tuning.ended else 0
 
 
-def _seconds(text: str | None, where: str) -> float | None:
+def _parse_seconds(text: str | None, where: str) -> float | None:
     """Seconds of "20", "20 s" or "500ms"; finite and above 0."""
     if text is None:
         return None
@@ -116,7 +119,7 @@ def _seconds(text: str | None, where: str) -> float | None:
     return seconds
 
 
-def _tune(args: argparse.Namespace, prepared: PreparedTuning) -> Tuning:
+def _run_tuning(args: argparse.Namespace, prepared: PreparedTuning) -> Tuning:
     with contextlib.ExitStack() as stack:
         peer = None
         if prepared.needs_peer:
@@ -158,7 +161,7 @@ def _run_records(args: argparse.Namespace) -> int:
     settings = read_settings(args, TESTS["bandwidth"])
     over, endpoint = (str(settings.pop(name, "")) for name in ("over", "endpoint"))
     evidence = read_evidence(args.targets, over=over, endpoint=endpoint)
-    stored = tune_records(evidence, find_goal(args.goal), _limits(settings))
+    stored = tune_records(evidence, find_goal(args.goal), _read_limits(settings))
     record = build_stored_record(stored)
     if args.output:
         write_records(args.output, [record])
@@ -166,7 +169,7 @@ def _run_records(args: argparse.Namespace) -> int:
     return 0
 
 
-def _limits(settings: dict[str, object]) -> dict[str, list[Plain]]:
+def _read_limits(settings: dict[str, object]) -> dict[str, list[Plain]]:
     """The levels that options allow, by field; only choices can be limited."""
     options = options_of(TESTS["bandwidth"].settings)
     limits: dict[str, list[Plain]] = {}

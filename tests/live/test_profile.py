@@ -18,8 +18,8 @@ from weft.errors import InputError
 from weft.host.testbed import persistent
 from weft.host.testbed.build import Testbed
 from weft.host.testbed.wiring import Wiring
-from weft.sensitivity import place as places  # pytest takes `testbed_place` for a test
 from weft.sensitivity.application_table import AppTable
+from weft.sensitivity.place import open_testbed_place
 
 NAME = "live-profile"
 RATE_BPS = 50_000_000
@@ -227,7 +227,7 @@ def test_a_share_of_a_slow_uplink_below_the_least_cap_is_refused() -> None:
         name, Wiring(hosts=hosts, rate_bps=RATE_BPS, switches="two-hops", uplink_bps=100_000)
     )
     try:
-        with places.testbed_place(name, None) as place:
+        with open_testbed_place(name, None) as place:
             place.check_share(0.08)
             with pytest.raises(InputError, match="7 % of a link of 100 kb/s is below 8 kb/s"):
                 place.check_share(0.07)

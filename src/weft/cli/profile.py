@@ -28,7 +28,12 @@ from weft.sensitivity.application import (
 )
 from weft.sensitivity.application_table import AppTable, default_directory
 from weft.sensitivity.application_text import format_application
-from weft.sensitivity.place import Place, cluster_place, interface_place, testbed_place
+from weft.sensitivity.place import (
+    Place,
+    build_cluster_place,
+    build_interface_place,
+    open_testbed_place,
+)
 from weft.sensitivity.profiler import (
     FIRST_LIMIT_S,
     RunLog,
@@ -146,14 +151,14 @@ def _choose_place(args: argparse.Namespace) -> AbstractContextManager[Place]:
         if args.sending_only or args.cluster is not None:
             option = "--sending-only" if args.sending_only else "--cluster"
             raise InputError(option, "is of interfaces", "give --interface, or leave it out")
-        return testbed_place(args.testbed, args.host)
+        return open_testbed_place(args.testbed, args.host)
     if args.host is not None:
         raise InputError("--host", "is of a testbed", "give --testbed, or leave it out")
     rate = None if args.rate is None else parse_link_rate(args.rate, "--rate")
     allowed = {"allow_default_route": args.even_default_route, "sending_only": args.sending_only}
     if args.cluster is not None:
-        return nullcontext(cluster_place(args.cluster, args.interface, rate, **allowed))
-    return nullcontext(interface_place(args.interface, rate, **allowed))
+        return nullcontext(build_cluster_place(args.cluster, args.interface, rate, **allowed))
+    return nullcontext(build_interface_place(args.interface, rate, **allowed))
 
 
 # ---- Running ----------------------------------------------------------------------------------

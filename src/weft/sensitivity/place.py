@@ -4,7 +4,8 @@ On a testbed all cables are capped, as the paper caps every server's link, and b
 the command's host. Named interfaces are capped in both directions (or only what they send), and
 bytes are those of the first. On a cluster every worker caps its own host's interfaces
 (`hold_caps`); a worker on this machine takes part too if its links are to be capped.
-Entry points: `testbed_place`, `interface_place`, `cluster_place`. Units: bits per second, seconds.
+Entry points: `open_testbed_place`, `build_interface_place`, `build_cluster_place`.
+Units: bits per second, seconds.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Place:
 
 
 @contextmanager
-def testbed_place(name: str, host: str | None) -> Iterator[Place]:
+def open_testbed_place(name: str, host: str | None) -> Iterator[Place]:
     with persistent.use_testbed(name, "profile") as bed:
         node = host or bed.wiring.hosts[0]
         if node not in bed.wiring.hosts:
@@ -100,7 +101,7 @@ def describe_network(wiring: Wiring) -> str:
     )
 
 
-def interface_place(
+def build_interface_place(
     interfaces: Sequence[str],
     link_bps: float | None,
     *,
@@ -145,7 +146,7 @@ JOIN_S = 60.0
 ANSWER_S = 30.0  # a host's kernel, and its way to us through its own capped link
 
 
-def cluster_place(
+def build_cluster_place(
     scheduler: str,
     interfaces: Sequence[str],
     link_bps: float | None,

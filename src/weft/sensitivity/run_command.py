@@ -70,12 +70,12 @@ def record_trace(
         last = interface_bytes(interface, pid, last)
         return last
 
-    usage = watch_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
+    usage = record_usage(process, TreeTimes(process.pid), counters, interval_s=interval_s)
     process.wait()
     return build_trace(usage, link_bps)
 
 
-def watch_usage(
+def record_usage(
     process: subprocess.Popen[bytes],
     times: TreeTimes,
     counters: Counters,
@@ -83,9 +83,9 @@ def watch_usage(
     limit_s: float = inf,
     interval_s: float = INTERVAL_S,
 ) -> UsageSeries:
-    """Looks at a command until its end; TimeoutExpired if that does not come in time.
+    """Records the counters of a command until it ends; TimeoutExpired after `limit_s`.
 
-    It is still to be waited for: until then its number is no other process's, nor group's.
+    Does not reap the process: its number cannot be reused before the caller waits for it.
     """
     rows = [_row(counters, times)]
     with ProcessEnd(process.pid) as ended:
@@ -93,7 +93,7 @@ def watch_usage(
             rows.append(_row(counters, times))
             if rows[-1][0] - rows[0][0] > limit_s:
                 raise subprocess.TimeoutExpired(process.args, limit_s)
-    # The command is gone: what it did since the last row is at most one interval's.
+    # The command is gone: its CPU time since the last row is lost, at most one interval's.
     rows.append((time.monotonic(), *counters(), *rows[-1][3:]))
     return UsageSeries(*np.array(rows, dtype=np.float64).T)
 
@@ -168,8 +168,8 @@ def bytes_by_interface(dev: str) -> dict[str, tuple[int, int]]:
 
 
 Spawn = Callable[..., subprocess.Popen[bytes]]  # the command, with options of Popen
-_END_S, _AGAIN_S = 2.0, 0.005
-_SAID_BYTES = 2000
+_END_S, _POLL_S = 2.0, 0.005
+_STDERR_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class CommandRun:
 @contextmanager
 def count_bytes(namespace: str | None, interface: str) -> Iterator[Counters]:
     """Bytes received and sent by an interface of a namespace (None: ours), read on each call."""
-    # Whoever reads it later: it stays the namespace's in which it was opened.
+    # The open file stays bound to its namespace, whichever thread reads it.
     with namespaces.run_inside(namespace, _open_dev) as file:
         _read_dev(file, interface)
         yield partial(_read_dev, file, interface)
@@ -226,14 +226,14 @@ def check_command(command: Sequence[str]) -> None:
 
 
 def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str) -> CommandRun:
-    """Runs it; raises with its last line of stderr if it fails or exceeds the limit."""
+    """Runs a command; raises with its last line of stderr if it fails or exceeds the limit."""
     with tempfile.TemporaryFile() as stderr:
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
         process = _start(spawn, stderr, where)
         times = TreeTimes(process.pid)
         try:
-            usage = watch_usage(process, times, counters, limit_s=limit_s)
+            usage = record_usage(process, times, counters, limit_s=limit_s)
         except subprocess.TimeoutExpired:
             problem = f"not finished after {limit_s:.0f} s"
             raise InputError(where, problem, "raise --timeout, or give it less to do") from None
@@ -277,8 +277,8 @@ def _end(process: subprocess.Popen[bytes], times: TreeTimes) -> None:
         if not ended.wait(0):
             _signal(process.pid, signal.SIGTERM)
             ended.wait(time.monotonic() + _END_S)
-    times.read()  # sees who was started since
-    # Not waited for yet: so far no other group has its number.
+    times.read()  # finds processes started since
+    # Not reaped yet, so no other group can have its number.
     _signal(process.pid, signal.SIGKILL)
     process.wait()
     _end_detached(times)
@@ -290,7 +290,7 @@ def _end_detached(times: TreeTimes) -> None:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(_AGAIN_S)
+        time.sleep(_POLL_S)
 
 
 def _signal(group: int, number: signal.Signals) -> None:
@@ -301,7 +301,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 def describe_failure(status: int, stderr: IO[bytes]) -> str:
     """How a command failed, and its last line of stderr."""
     how = f"exit status {status}" if status > 0 else f"ended by {signal.Signals(-status).name}"
-    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _SAID_BYTES))
+    stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - _STDERR_BYTES))
     lines = stderr.read().decode(errors="replace").split("\n")
     last = [line.strip() for line in lines if line.strip()][-1:]
     return f"{how}, after {last[0]!r}" if last else how

@@ -46,7 +46,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of an application, from its begin to its end."""
+    """One run of an application, from its start to its end."""
 
     application: str
     began_s: float
@@ -74,7 +74,7 @@ class Timeline:
 
 
 def build_records(timeline: Timeline) -> list[Record]:
-    """One for each application, and one of what was explained."""
+    """A record for each application, and one of the explanations."""
     records = [_application_record(timeline, name) for name in timeline.baselines_s]
     return [*records, _explanation_record(timeline)] if timeline.explanations else records
 
@@ -134,7 +134,7 @@ def _predict(timeline: Timeline, run: Run) -> float | None:
 def _mean_quantities(
     baseline_s: float, samples: Sequence[Mapping[str, Plain]], runs: Sequence[Mapping[str, Plain]]
 ) -> dict[str, Scalar]:
-    """Over the time that it was registered, and over its runs."""
+    """Means over the time that it was registered, and over its runs."""
     registered = [row for row in samples if row["weight"] is not None]
     means = {"alone": Scalar(baseline_s, "s"), "runs": Scalar(len(runs), "")}
     for name, unit, values in (

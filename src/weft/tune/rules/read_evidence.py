@@ -39,7 +39,7 @@ MEASURE = "measure first, such as: weft bandwidth PEER --sweep size=64..64K*4 de
 
 
 class SourcedRecord(NamedTuple):
-    """A record and where it stands, such as "a.jsonl record 3"."""
+    """A record and where it is stored, such as "a.jsonl record 3"."""
 
     record: Record
     origin: str
@@ -70,21 +70,21 @@ def _gather(
             "give a file of weft latency, bandwidth, rate, "
             "rma, saturation, transfer, paced or rperf (-o FILE)",
         )
-    full = full_settings(s.record for s in usable)
-    records_by_setting = [(s, read_setting(s.record, full)) for s in usable]
-    records_by_setting, ended = _drop_ended(records_by_setting, where)
+    full = read_full_settings(s.record for s in usable)
+    setting_records = [(s, read_setting(s.record, full)) for s in usable]
+    setting_records, ended = _drop_unfinished(setting_records, where)
     foreign = len(sourced) - len(usable)
     left_out = [f"{format_count(foreign)} of no test"] * bool(foreign) + ended
-    records_by_setting = _select(records_by_setting, "over", over, where)
-    records_by_setting = _select(records_by_setting, "endpoint", endpoint, where)
-    _check_peers(records_by_setting, where)
-    records_by_setting, uncommon = _drop_uncommon(records_by_setting)
-    first = records_by_setting[0]
+    setting_records = _select_records(setting_records, "over", over, where)
+    setting_records = _select_records(setting_records, "endpoint", endpoint, where)
+    _check_peers(setting_records, where)
+    setting_records, uncommon = _drop_uncommon(setting_records)
+    first = setting_records[0]
     return Evidence(
         over=first[1].over,
         endpoint=first[1].endpoint,
-        peer=_peer(first[0].record),
-        rows=_build_rows(records_by_setting),
+        peer=_read_peer(first[0].record),
+        rows=_build_rows(setting_records),
         left_out=(*left_out, *uncommon),
     )
 
@@ -117,7 +117,7 @@ def _describe_kinds(sourced: Sequence[SourcedRecord]) -> str:
 SettingRecords = list[tuple[SourcedRecord, Setting]]
 
 
-def _drop_ended(records: SettingRecords, where: str) -> tuple[SettingRecords, list[str]]:
+def _drop_unfinished(records: SettingRecords, where: str) -> tuple[SettingRecords, list[str]]:
     """Runs that reached their end; the others saw an unknown part of their point."""
     complete = [f for f in records if not f[0].record.ending]
     ended = len(records) - len(complete)
@@ -126,7 +126,7 @@ def _drop_ended(records: SettingRecords, where: str) -> tuple[SettingRecords, li
     return complete, [f"{format_count(ended)} of runs that ended early"] * bool(ended)
 
 
-def _select(records: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
+def _select_records(records: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
     """The records with one value of a setting by which systems differ."""
     present = sorted({getattr(setting, name) for _, setting in records})
     listed = ", ".join(value or "default" for value in present)
@@ -138,12 +138,12 @@ def _select(records: SettingRecords, name: str, wanted: str, where: str) -> Sett
     return [f for f in records if not wanted or getattr(f[1], name) == wanted]
 
 
-def _peer(record: Record) -> str:
+def _read_peer(record: Record) -> str:
     return str(record.settings.get("peer", ""))
 
 
 def _check_peers(records: SettingRecords, where: str) -> None:
-    present = sorted({_peer(s.record) or "local" for s, _ in records})
+    present = sorted({_read_peer(s.record) or "local" for s, _ in records})
     if len(present) > 1:
         problem = f"records of {len(present)} peers ({', '.join(present)}) have no model in common"
         raise InputError(where, problem, "give the records of one peer")
@@ -191,7 +191,7 @@ def _build_row(setting: Setting, group: Sequence[SourcedRecord]) -> Row:
 
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:
-    """Values of the same settings that lie further apart than repetitions here do."""
+    """Refuse values of the same settings that differ more than repetitions here do."""
     for quantity in CHECKED_QUANTITIES:
         allowed = _find_allowed_factor(rows, quantity)
         for row in rows:
@@ -220,7 +220,7 @@ def _find_allowed_factor(rows: Sequence[Row], quantity: str) -> Callable[[Row], 
 
 
 def _noise_factor(row: Row) -> float:
-    """By how much the host's own noise, as its records tell it, may have slowed a loop."""
+    """The factor by which the host's noise, from its records, may have slowed a loop."""
     lost_percent = [
         value
         for record in row.records
@@ -299,7 +299,7 @@ def is_test(record: Record) -> bool:
     return record.kind == "measurement" and record.name.removesuffix(STEP) in TESTS
 
 
-def full_settings(records: Iterable[Record]) -> FullSettings:
+def read_full_settings(records: Iterable[Record]) -> FullSettings:
     """All settings of each point, from its record."""
     return {
         record.provenance.scenario_digest: {
@@ -311,7 +311,7 @@ def full_settings(records: Iterable[Record]) -> FullSettings:
 
 
 def read_setting(record: Record, full: FullSettings) -> Setting:
-    """The record's settings; those it does not tell are at the test's defaults."""
+    """The record's settings; those it does not have are at the test's defaults."""
     test, step = record.name.removesuffix(STEP), record.name.endswith(STEP)
     defaults = {f.name: f.default for f in dataclasses.fields(TESTS[test].settings)}
     stored = full.get(record.provenance.scenario_digest, {})
@@ -335,11 +335,11 @@ def read_values(record: Record, setting: Setting) -> dict[str, float]:
     values = {
         "throughput_Bps": read_carried_Bps(record) or _read_scaled(record, LOADS, "b/s", 1 / 8),
         "messages_per_s": read_carried_messages_per_s(record, setting.size_bytes),
-        "p50_us": _latency(record, "p50"),
-        "p99_us": _latency(record, "p99"),
+        "p50_us": _read_latency_us(record, "p50"),
+        "p99_us": _read_latency_us(record, "p99"),
         "cpu_percent": _read_scaled(record, ("cpu.percent",), "%", 1.0),
         "peer_cpu_percent": _read_scaled(record, ("peer.cpu.percent",), "%", 1.0),
-        "cpu_s_per_byte": _cpu_per_byte(record, setting),
+        "cpu_s_per_byte": _read_cpu_s_per_byte(record, setting),
     }
     if record.name.endswith(STEP):
         values["messages_per_s"] = values["cpu_s_per_byte"] = None  # of the probe, not of the load
@@ -373,7 +373,7 @@ def _read_scaled(record: Record, names: Sequence[str], unit: str, factor: float)
     return None
 
 
-def _latency(record: Record, name: str) -> float | None:
+def _read_latency_us(record: Record, name: str) -> float | None:
     for quantity in ("half_rtt", "operation", "rtt", "probe.half_rtt"):
         distribution = record.quantities.get(quantity)
         if (
@@ -384,7 +384,7 @@ def _latency(record: Record, name: str) -> float | None:
     return None
 
 
-def _cpu_per_byte(record: Record, setting: Setting) -> float | None:
+def _read_cpu_s_per_byte(record: Record, setting: Setting) -> float | None:
     used = [_read_scaled(record, (f"cpu.{part}",), "s", 1.0) for part in ("user", "system")]
     messages = record.quantities.get("messages")
     if None in used or not isinstance(messages, Scalar) or not messages.value:

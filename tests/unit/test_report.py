@@ -7,7 +7,7 @@ import pytest
 
 from weft.plot import Section, render_report
 from weft.plot.html_page import row_table
-from weft.plot.report_figures import label_records, swept_setting
+from weft.plot.report_figures import find_swept_setting, label_records
 from weft.records import (
     Distribution,
     Histogram,
@@ -203,7 +203,7 @@ def test_labels_name_only_the_settings_that_differ():
     ("values", "swept"), [((1, 2, 3), "x"), ((1, 2), None), (("a", "b", "c"), None)]
 )
 def test_a_sweep_needs_three_values_of_a_number(values, swept):
-    assert swept_setting(label_records([record(settings={"x": v}) for v in values])) == swept
+    assert find_swept_setting(label_records([record(settings={"x": v}) for v in values])) == swept
 
 
 def test_percentiles_over_a_load_are_one_figure_against_that_load():

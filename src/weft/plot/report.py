@@ -23,12 +23,12 @@ from weft.plot.html_page import (
 )
 from weft.plot.report_figures import (
     LabelledRecords,
-    by_interest,
     distribution_figures,
+    format_setting,
     label_records,
     load_figures,
     series_figures,
-    setting_text,
+    sort_by_interest,
     sweep_figures,
     topology_figures,
 )
@@ -58,7 +58,7 @@ class Section:
     rows: Sequence[Mapping[str, object]] = ()
 
 
-def _section_body(section: Section) -> Markup:
+def _build_section(section: Section) -> Markup:
     parts = [paragraph(section.text)] if section.text else []
     if section.markup:
         figure = section.markup.lstrip().startswith("<svg")
@@ -96,61 +96,61 @@ def _distribution_summary(points: LabelledRecords) -> Iterator[Markup]:
             "“…” where the samples are too few to bound it."
         )
         yield paragraph(remark, "muted")
-    yield from _count_hidden(len(distributions) - MOST_SUMMARY_ROWS, "rows")
+    yield from _note_hidden(len(distributions) - MOST_SUMMARY_ROWS, "rows")
 
 
-def _count_hidden(count: int, noun: str) -> list[Markup]:
+def _note_hidden(count: int, noun: str) -> list[Markup]:
     return [paragraph(f"{count} more {noun} not shown", "muted")] if count > 0 else []
 
 
 def _scalar_summary(points: LabelledRecords) -> Iterator[Markup]:
     groups = points.quantities(Scalar)
-    names = by_interest(groups)[:MOST_SCALAR_COLUMNS]
+    names = sort_by_interest(groups)[:MOST_SCALAR_COLUMNS]
     labels = [label for label in points.labels if any(label in groups[name] for name in names)]
     rows = [
-        [label, *(_scalar_text(groups[name].get(label)) for name in names)]
+        [label, *(_format_scalar(groups[name].get(label)) for name in names)]
         for label in labels[:MOST_SUMMARY_ROWS]
     ]
     if rows:
         yield html_table(["record", *names], rows)
-    yield from _count_hidden(len(labels) - MOST_SUMMARY_ROWS, "rows")
+    yield from _note_hidden(len(labels) - MOST_SUMMARY_ROWS, "rows")
     if len(groups) > len(names):
         yield fold(f"{len(groups) - len(names)} more quantities", _scalar_list(points, names))
 
 
-def _scalar_text(scalar: Scalar | None) -> str:
+def _format_scalar(scalar: Scalar | None) -> str:
     return "" if scalar is None else format_value(scalar.value, scalar.unit)
 
 
 def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
     rows = [
-        [label, name, _scalar_text(scalar)]
+        [label, name, _format_scalar(scalar)]
         for name, group in points.quantities(Scalar).items()
         for label, scalar in group.items()
         if name not in shown
     ]
-    shown = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
-    return join([shown, *_count_hidden(len(rows) - MOST_TABLE_ROWS, "rows")])
+    table = html_table(["record", "quantity", "value"], rows[:MOST_TABLE_ROWS], left=2)
+    return join([table, *_note_hidden(len(rows) - MOST_TABLE_ROWS, "rows")])
 
 
-def _summary(points: LabelledRecords) -> Markup:
+def _build_summary(points: LabelledRecords) -> Markup:
     shared = ", ".join(
-        f"{split_unit(k)[0]} = {setting_text(k, v)}" for k, v in sorted(points.shared.items())
+        f"{split_unit(k)[0]} = {format_setting(k, v)}" for k, v in sorted(points.shared.items())
     )
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
     flows = sum(is_flow_quantity(name) for record in points.records for name in record.quantities)
-    left_out = _count_hidden(flows, "quantities of single flows") if flows else []
+    left_out = _note_hidden(flows, "quantities of single flows") if flows else []
     return join([*remark, *_distribution_summary(points), *_scalar_summary(points), *left_out])
 
 
-def _tables(points: LabelledRecords) -> Markup:
+def _build_tables(points: LabelledRecords) -> Markup:
     tables_of_records = [
         (label, {name: rows for name, rows in record.tables.items() if rows})
         for label, record in zip(points.labels, points.records, strict=True)
         if any(record.tables.values())
     ]
     folded = [_fold_tables(label, tables) for label, tables in tables_of_records[:MOST_TABLES]]
-    return join([*folded, *_count_hidden(len(tables_of_records) - MOST_TABLES, "records' tables")])
+    return join([*folded, *_note_hidden(len(tables_of_records) - MOST_TABLES, "records' tables")])
 
 
 def _fold_tables(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
@@ -166,28 +166,28 @@ def _fold_tables(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]
 
 
 def _limit_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
-    omitted = _count_hidden(len(rows) - MOST_TABLE_ROWS, "rows")
+    omitted = _note_hidden(len(rows) - MOST_TABLE_ROWS, "rows")
     return join([row_table(rows[:MOST_TABLE_ROWS]), *omitted])
 
 
-def _notes(points: LabelledRecords) -> Markup:
+def _build_notes(points: LabelledRecords) -> Markup:
     """Each note once, with the records that have it unless all do."""
-    makers: dict[str, list[str]] = {}
+    labels_of: dict[str, list[str]] = {}
     for label, record in zip(points.labels, points.records, strict=True):
         for note in record.notes:
-            makers.setdefault(note, []).append(label)
+            labels_of.setdefault(note, []).append(label)
     everyone = len(points.records)
     items = [
         note
         if len(labels) == everyone
         else f"{'; '.join(labels[:4])}"
         f"{f' and {len(labels) - 4} more' if len(labels) > 4 else ''}: {note}"
-        for note, labels in makers.items()
+        for note, labels in labels_of.items()
     ]
     return bullets(items) if items else Markup("")
 
 
-def _provenance(points: LabelledRecords, runs: Sequence[Run]) -> Markup:
+def _build_provenance(points: LabelledRecords, runs: Sequence[Run]) -> Markup:
     origins = Counter(
         (record.kind, *asdict(record.provenance).values()) for record in points.records
     )
@@ -217,7 +217,7 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _subtitle(points: LabelledRecords) -> str:
+def _build_subtitle(points: LabelledRecords) -> str:
     kinds = Counter(record.kind for record in points.records)
     seeds = {r.provenance.seed for r in points.records if r.provenance.seed is not None}
     versions = sorted({r.provenance.weft_version for r in points.records})
@@ -235,20 +235,20 @@ def render_report(
 ) -> str:
     """The HTML file that shows these records, the given sections first."""
     points = label_records(records)
-    given_sections = [(section.title, _section_body(section)) for section in sections]
+    given_sections = [(section.title, _build_section(section)) for section in sections]
     sections_of_records = [
-        ("Summary", _summary(points)),
+        ("Summary", _build_summary(points)),
         ("Over the sweep", sweep_figures(points)),
         ("Distributions", distribution_figures(points)),
         ("Against load", load_figures(points)),
         ("Over time", series_figures(points)),
         ("Fabric", topology_figures(points)),
-        ("Counters and conditions", _tables(points)),
-        ("Notes", _notes(points)),
-        ("Provenance", _provenance(points, runs)),
+        ("Counters and conditions", _build_tables(points)),
+        ("Notes", _build_notes(points)),
+        ("Provenance", _build_provenance(points, runs)),
     ]
     shown = [*given_sections, *((name, body) for name, body in sections_of_records if body)]
     footer = (
         "Made by weft. Quantiles are within 0.1 % of the samples; counts and extremes are exact."
     )
-    return page(title, _subtitle(points), shown, footer)
+    return page(title, _build_subtitle(points), shown, footer)

@@ -50,7 +50,7 @@ class LabelledRecords:
         return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
-def setting_text(key: str, value: Plain) -> str:
+def format_setting(key: str, value: Plain) -> str:
     """A setting's value as people write it, with the unit in its name."""
     _, unit = split_unit(key)
     if unit and _is_number(value):
@@ -63,7 +63,7 @@ def _setting_label(key: str, value: Plain) -> str:
     name, unit = split_unit(key)
     if isinstance(value, str):
         return value
-    return f"{name}{' ' if unit else '='}{setting_text(key, value)}"
+    return f"{name}{' ' if unit else '='}{format_setting(key, value)}"
 
 
 def _record_label(record: Record, varying: Sequence[str], named: bool) -> str:
@@ -90,7 +90,7 @@ def label_records(records: Sequence[Record]) -> LabelledRecords:
     )
 
 
-def swept_setting(points: LabelledRecords) -> str | None:
+def find_swept_setting(points: LabelledRecords) -> str | None:
     """The numeric setting with most values, if it has three or more: the x axis of a sweep."""
     varying = [key for key in points.varying if key != REPETITION]
     values = {key: {r.settings.get(key) for r in points.records} for key in varying}
@@ -130,7 +130,7 @@ def pick_evenly(items: Mapping[str, Value], limit: int) -> dict[str, Value]:
     return {key: items[key] for key in chosen}
 
 
-def _count_omitted(all_lines: int) -> str:
+def _note_omitted(all_lines: int) -> str:
     """A remark for the caption if lines are missing."""
     return f"{MOST_LINES} of {all_lines} lines drawn." if all_lines > MOST_LINES else ""
 
@@ -157,7 +157,7 @@ def distribution_figures(points: LabelledRecords) -> Markup:
         if not any(d.histogram.count for d in group.values()):
             parts += [_heading(name), paragraph("no samples", "muted")]
             continue
-        lines, rest = pick_evenly(group, MOST_LINES), _count_omitted(len(group))
+        lines, rest = pick_evenly(group, MOST_LINES), _note_omitted(len(group))
         full = partial(cdf, distributions=lines, quantity=name)
         tail = partial(cdf_tail, distributions=lines, quantity=name)
         shown = [
@@ -188,7 +188,7 @@ INTEREST = (
 )
 
 
-def by_interest(names: Iterable[str]) -> list[str]:
+def sort_by_interest(names: Iterable[str]) -> list[str]:
     """The names, those of `INTEREST` first."""
     order = {name: place for place, name in enumerate(INTEREST)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
@@ -228,7 +228,7 @@ def series_figures(points: LabelledRecords) -> Markup:
     shown = []
     for name, group in groups.items():
         draw = partial(series, lines=pick_evenly(group, MOST_LINES), quantity=name)
-        shown.append(draw_picture(f"series of {name}", draw, _count_omitted(len(group))))
+        shown.append(draw_picture(f"series of {name}", draw, _note_omitted(len(group))))
     return join([pictures(shown), *remarks]) if shown else Markup("")
 
 
@@ -263,13 +263,13 @@ def _sweep_lines(points: LabelledRecords, setting: str, quantity: str) -> dict[s
     }
 
 
-def _units(points: LabelledRecords) -> dict[str, str]:
+def _find_units(points: LabelledRecords) -> dict[str, str]:
     """The quantities that a sweep can show, and their units."""
     distributions = points.quantities(Distribution)
     scalars = points.quantities(Scalar)
     observed_by_name: list[tuple[str, Sequence[Distribution | Scalar]]] = [
         *((name, list(group.values())) for name, group in distributions.items()),
-        *((name, list(scalars[name].values())) for name in by_interest(scalars)),
+        *((name, list(scalars[name].values())) for name in sort_by_interest(scalars)),
     ]
     return {name: observed[0].unit for name, observed in observed_by_name if len(observed) >= 3}
 
@@ -280,10 +280,10 @@ def _is_constant(lines: Lines) -> bool:
 
 def sweep_figures(points: LabelledRecords) -> Markup:
     """Each quantity over the swept setting; empty when the records are not a sweep."""
-    setting = swept_setting(points)
+    setting = find_swept_setting(points)
     if setting is None:
         return Markup("")
-    units = _units(points)
+    units = _find_units(points)
     titles = {
         title: (quantity, lines)
         for quantity in units
@@ -302,7 +302,7 @@ def sweep_figures(points: LabelledRecords) -> Markup:
             quantity=title,
             setting=setting,
         )
-        figures.append(draw_picture(f"{title} over {setting}", draw, _count_omitted(len(lines))))
+        figures.append(draw_picture(f"{title} over {setting}", draw, _note_omitted(len(lines))))
     if constant:
         remarks.append(
             paragraph(f"The same at each {split_unit(setting)[0]}: {', '.join(constant)}.", "muted")

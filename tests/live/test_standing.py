@@ -282,7 +282,7 @@ def test_a_namespace_that_has_our_name_but_is_not_ours_is_refused_and_stays() ->
     taken = f"weft-{NAME}-h2"
     namespaces.run_command(["ip", "netns", "add", taken])
     try:
-        with pytest.raises(InputError, match=f"{taken}: is there already, and no testbed"):
+        with pytest.raises(InputError, match=f"{taken}: exists already, and no testbed"):
             persistent.build_testbed(NAME, WIRING)
         persistent.remove_testbed(NAME)
         assert (namespaces.DIRECTORY / taken).exists()

@@ -266,7 +266,7 @@ def _one_part(context: _Context, flows: Sequence[FlowSpec]) -> Iterator[Part]:
 def _read_bandwidth(
     table: Table, context: _Context, *, size: str | None = None, window: int = 64, batch: int = 1
 ) -> Iterator[Part]:
-    """Open loop: keeps `window` messages outstanding, as fast as the fabric takes them."""
+    """Streams: each keeps `window` messages outstanding, as fast as the fabric takes them."""
     shared = _read_common(table, size=size)
     window = table.integer("window", 1, MAX_WINDOW, window)
     batch = table.integer("batch", 1, MAX_WINDOW, batch)
@@ -358,10 +358,10 @@ def _read_incast(table: Table, context: _Context) -> Iterator[Part]:
     pairs = _read_pairs(table, context)
     if len({dst for _, dst in pairs}) != 1:
         raise InputError(table.place("to"), "names more than one receiver", "an incast has one")
-    return _one_part(context, [_new_finite(shared, s, d, messages) for s, d in pairs])
+    return _one_part(context, [_new_finite_stream(shared, s, d, messages) for s, d in pairs])
 
 
-def _new_finite(shared: _Common, src: int, dst: int, messages: int = 1) -> FlowSpec:
+def _new_finite_stream(shared: _Common, src: int, dst: int, messages: int = 1) -> FlowSpec:
     flow = _new_flow(shared, src, dst, Pattern.STREAM)
     flow.messages, flow.window = messages, min(messages, 64)
     return flow
@@ -373,7 +373,9 @@ def _read_permutation(table: Table, context: _Context) -> Iterator[Part]:
     hosts = _read_group(table, context, 2)
     messages = table.integer("messages", 1, MAX_MESSAGES, 1)
     targets = derangement(hosts, context.random)
-    flows = [_new_finite(shared, s, d, messages) for s, d in zip(hosts, targets, strict=True)]
+    flows = [
+        _new_finite_stream(shared, s, d, messages) for s, d in zip(hosts, targets, strict=True)
+    ]
     return _one_part(context, flows)
 
 
@@ -399,7 +401,7 @@ def _read_random_peers(table: Table, context: _Context) -> Iterator[Part]:
             while dst == src:
                 dst = context.random.choice(hosts)
             counts[dst] += 1
-        flows += [_new_finite(shared, src, dst, n) for dst, n in counts.items()]
+        flows += [_new_finite_stream(shared, src, dst, n) for dst, n in counts.items()]
     return _one_part(context, flows)
 
 
@@ -407,7 +409,9 @@ def _read_shuffle(table: Table, context: _Context) -> Iterator[Part]:
     """All to all: every host sends one message to every other."""
     shared = _read_common(table)
     hosts = _read_group(table, context, 2)
-    return _one_part(context, [_new_finite(shared, s, d) for s in hosts for d in hosts if s != d])
+    return _one_part(
+        context, [_new_finite_stream(shared, s, d) for s in hosts for d in hosts if s != d]
+    )
 
 
 def _read_allreduce(table: Table, context: _Context) -> Iterator[Part]:

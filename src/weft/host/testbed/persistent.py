@@ -263,7 +263,7 @@ def _build(name: str, wiring: Wiring) -> Testbed:
 def _refuse_foreign(namespace: str) -> None:
     if _exists(namespace):
         remedy = f"`ip netns del {namespace}` if it is not needed, or choose another --name"
-        raise InputError(namespace, "is there already, and no testbed has made it", remedy)
+        raise InputError(namespace, "exists already, and no testbed created it", remedy)
 
 
 def _remove(state: State) -> list[str]:
@@ -327,7 +327,7 @@ def _suggest_rebuild(name: str) -> str:
 
 def _list_build_problems(state: State) -> list[str]:
     if state.boot != _read_boot_id():
-        return ["was lost when the machine was started again"]
+        return ["was lost when the machine restarted"]
     return [] if state.complete else [f"was not finished, at: {state.doing}"]
 
 

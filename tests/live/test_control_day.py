@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -165,8 +166,12 @@ def test_weights_follow_who_is_there_and_who_waits_more_for_the_network(
 
 
 def test_no_more_passes_than_the_link_takes(records: list[Record]) -> None:
-    for moment in moments(records):
-        assert sum(float(row["share"] or 0) for row in moment.values()) < 1.15  # a short sample
+    shares = [
+        sum(float(row["share"] or 0) for row in moment.values()) for moment in moments(records)
+    ]
+    # Counters are read a moment before or after the clock: what one sample has too much, the next
+    # has too little. A burst may pass at once.
+    assert all(first + second < 2 * 1.1 for first, second in pairwise(shares)), shares
 
 
 def test_each_explanation_names_who_was_there(records: list[Record]) -> None:

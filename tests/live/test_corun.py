@@ -16,7 +16,7 @@ from needs import need_namespaces
 from restored import Root, roots, wait_restored
 from traffic import watched
 
-from weft.corun.schemes import EQUAL, LEND, ONE, WEFT, application_dscp, build_schemes
+from weft.corun.rounds import EQUAL, LEND, ONE, WEFT, application_dscp, build_schemes
 from weft.corun.testbed_runner import Job, open_testbed_runner
 from weft.host.net import marking
 from weft.host.net.caps import change_ends

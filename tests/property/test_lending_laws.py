@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weft.control.policy.lending import LendingPort
-from weft.corun.schemes import EQUAL, LEND, MANAGED, WEFT, build_schemes
+from weft.corun.rounds import EQUAL, LEND, MANAGED, WEFT, build_schemes
 from weft.sensitivity.model import Hinges
 
 SETTLED = 1e-6  # of slowdown, the accuracy of a prediction

@@ -22,29 +22,27 @@ from weft.control.policy.lending import (
 )
 from weft.corun.outcome import compute_outcome, estimate_mean, format_outcome
 from weft.corun.rounds import (
-    PROFILES,
-    Plan,
-    Round,
-    build_identity,
-    build_record,
-    check_resumable,
-    list_remaining,
-    read_schemes,
-)
-from weft.corun.run_rounds import run_together
-from weft.corun.schemes import (
     ALONE,
     EQUAL,
     LEND,
     MANAGED,
     ONE,
+    PROFILES,
     SCHEMES,
     WEFT,
+    Plan,
+    Round,
     Scheme,
     application_dscp,
+    build_identity,
     build_queues,
+    build_record,
     build_schemes,
+    check_resumable,
+    list_remaining,
+    read_schemes,
 )
+from weft.corun.run_rounds import run_together
 from weft.errors import InputError
 from weft.records import Record
 from weft.sensitivity.application import Profile, Run, fit_application

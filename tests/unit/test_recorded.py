@@ -8,8 +8,7 @@ import pytest
 
 from weft.control.policy.allocate import allocate
 from weft.control.policy.lending import choose_weights, estimate_volume, predict_slowdowns
-from weft.corun.rounds import read_schemes
-from weft.corun.schemes import ALONE, LEND, MANAGED, SCHEMES, build_schemes
+from weft.corun.rounds import ALONE, LEND, MANAGED, SCHEMES, build_schemes, read_schemes
 from weft.studies.saba.cohort import NODES, project_cohort, read_coruns
 
 APPLICATIONS = project_cohort().applications

@@ -13,8 +13,7 @@ import pytest
 
 from weft.cli import main
 from weft.corun.outcome import Mean, compute_outcome
-from weft.corun.rounds import Plan, build_record
-from weft.corun.schemes import ALONE, EQUAL, LEND, ONE, WEFT, build_schemes
+from weft.corun.rounds import ALONE, EQUAL, LEND, ONE, WEFT, Plan, build_record, build_schemes
 from weft.plot.style import figure
 from weft.sensitivity.application import Application, Profile, Run, fit_application
 from weft.sensitivity.application_table import AppTable

@@ -15,9 +15,8 @@ from pathlib import Path
 from weft.cli.profile import end_on_sigterm, parse_number, parse_seconds
 from weft.control.policy.lending import estimate_volume
 from weft.corun.outcome import compute_outcome, format_outcome
-from weft.corun.rounds import Plan, build_identity
+from weft.corun.rounds import SCHEMES, Plan, build_identity, build_schemes
 from weft.corun.run_rounds import CoRunCampaign
-from weft.corun.schemes import SCHEMES, build_schemes
 from weft.errors import InputError
 from weft.host.testbed import persistent
 from weft.records import Record

@@ -14,8 +14,19 @@ from itertools import product
 from math import hypot, inf, isfinite, sqrt
 from statistics import fmean, stdev
 
-from weft.corun.rounds import IDLE, UNMARKED, read_completions, read_fraction
-from weft.corun.schemes import ALONE, EQUAL, LEND, ONE, SCHEMES, WEFT, Scheme
+from weft.corun.rounds import (
+    ALONE,
+    EQUAL,
+    IDLE,
+    LEND,
+    ONE,
+    SCHEMES,
+    UNMARKED,
+    WEFT,
+    Scheme,
+    read_completions,
+    read_fraction,
+)
 from weft.records import Record
 from weft.records.record_text import format_table
 

@@ -1,4 +1,4 @@
-"""The plan of a co-running measurement, and the record of each round.
+"""Schemes by which applications share ports, the plan of a co-run, and the record of each round.
 
 A repetition runs every application alone and all of them under every scheme, in random order, so
 that drift of the machine affects all alike. Each round gives one record named `corun`: the scheme,
@@ -17,11 +17,83 @@ from random import Random
 from statistics import fmean
 
 from weft import __version__
-from weft.corun.schemes import ALONE, ONE, SCHEMES, Scheme
+from weft.control.policy.allocate import allocate
+from weft.control.policy.lending import choose_weights, predict_slowdowns
 from weft.errors import InputError
+from weft.host.net.weighted_queues import Queue
 from weft.records import Plain, Provenance, Record, Scalar
 from weft.records.record_line import canonical_json
 from weft.sensitivity.application import Application
+from weft.sensitivity.model import Hinges
+
+MANAGED = 0.99
+ALONE, ONE, EQUAL, WEFT, LEND = "alone", "one", "equal", "weft", "lend"
+SCHEMES = (ONE, EQUAL, WEFT, LEND)
+_KBPS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A scheme to share ports. Without `weights` there is one queue, and nothing is predicted.
+
+    `promised` is each application's predicted slowdown if it has no more than its weight, `lent`
+    if what the others leave is added.
+    """
+
+    name: str
+    weights: tuple[float, ...] = ()
+    promised: tuple[float, ...] = ()
+    lent: tuple[float, ...] = ()
+
+
+def application_dscp(number: int) -> int:
+    """The DSCP of the application with this number, from 0."""
+    return number + 1
+
+
+def build_queues(scheme: Scheme) -> list[Queue]:
+    if not scheme.weights:
+        return [Queue(weight=1.0, dscps=(0,))]
+    managed = [Queue(weight=w, dscps=(application_dscp(n),)) for n, w in enumerate(scheme.weights)]
+    return [Queue(weight=1 - MANAGED, dscps=(0,)), *managed]
+
+
+def build_schemes(
+    models: Sequence[Hinges], link_bps: float, volumes: Sequence[float] = ()
+) -> dict[str, Scheme]:
+    """Every scheme, with its weights and predictions; without volumes, those of the models."""
+    everyone = range(len(models))
+    units = round(link_bps / _KBPS)
+    answer = allocate(models, [everyone], units=units, capacity=MANAGED).at(0)
+    weft = [answer[n] / units for n in everyone]
+    equal = [MANAGED / len(models)] * len(models)
+    lend = choose_weights(models, MANAGED, volumes, units=units).tolist()
+    return {
+        ONE: Scheme(name=ONE),
+        EQUAL: _predict_scheme(EQUAL, models, equal, volumes),
+        WEFT: _predict_scheme(WEFT, models, weft, volumes),
+        LEND: _predict_scheme(LEND, models, lend, volumes),
+    }
+
+
+def _predict_scheme(
+    name: str, models: Sequence[Hinges], weights: Sequence[float], volumes: Sequence[float]
+) -> Scheme:
+    return Scheme(
+        name=name,
+        weights=tuple(weights),
+        promised=_predict_promised(models, weights),
+        lent=tuple(predict_slowdowns(models, weights, MANAGED, volumes).tolist()),
+    )
+
+
+def _predict_promised(models: Sequence[Hinges], shares: Sequence[float]) -> tuple[float, ...]:
+    """Below its floor a model says nothing; it is no less there than at the floor."""
+    return tuple(
+        float(model.slowdown(max(share, model.floor)))
+        for model, share in zip(models, shares, strict=True)
+    )
+
 
 NAME = "corun"
 MAX_REPETITIONS, MAX_RUNS = 100, 100

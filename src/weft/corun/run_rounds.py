@@ -18,16 +18,19 @@ from typing import Protocol
 
 from weft.corun.outcome import format_unmarked
 from weft.corun.rounds import (
+    ALONE,
+    EQUAL,
+    ONE,
     UNMARKED,
     Plan,
     Round,
+    Scheme,
     build_record,
     check_resumable,
     list_remaining,
     read_completions,
     read_fraction,
 )
-from weft.corun.schemes import ALONE, EQUAL, ONE, Scheme
 from weft.corun.testbed_runner import Job, TestbedRunner, open_testbed_runner, read_processor_times
 from weft.errors import InputError
 from weft.records import Record, RecordWriter, check_output, read_records

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from weft.corun.schemes import Scheme, application_dscp, build_queues
+from weft.corun.rounds import Scheme, application_dscp, build_queues
 from weft.errors import InputError
 from weft.host.net import marking
 from weft.host.net.caps import ChangedEnds, change_ends

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft.corun.outcome import TITLES, Mean, Outcome, compute_outcome
-from weft.corun.rounds import read_schemes
-from weft.corun.schemes import EQUAL, LEND, ONE, SCHEMES, WEFT
+from weft.corun.rounds import EQUAL, LEND, ONE, SCHEMES, WEFT, read_schemes
 from weft.plot.style import legend
 from weft.records import Quantity, Record, Scalar
 from weft.studies.observation import (

@@ -220,8 +220,10 @@ def test_rsync_interrupted_and_killed_goes_on_with_its_links_restored(
             text=True,
         )
         assert process.stderr is not None
-        while told not in process.stderr.readline():
-            assert process.poll() is None
+        lines = [process.stderr.readline()]
+        while told not in lines[-1]:
+            assert process.poll() is None, "".join([*lines, *process.stderr])
+            lines.append(process.stderr.readline())
         time.sleep(0.5)  # into the next run
         wait_capped(bed.all_ends(), before)
         process.send_signal(end)

@@ -456,3 +456,18 @@ def test_without_a_peer_nothing_is_measured() -> None:
     assert sources == {"simulation", "model", "measurement"}
     measuring = {s.name for s in STUDIES for p in s.points if p.source == "measurement"}
     assert all(name.startswith("saba-") for name in measuring)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--peer", "127.0.0.1:1"], "127.0.0.1:1: no weft serve there"),
+        (["--peer", "local", "--over", "bogus"], "--over: 'bogus' is not a transport"),
+        (["--peer", "local", "--token-file", "/none"], "/none: No such file"),
+    ],
+)
+def test_an_experiment_that_cannot_begin_is_an_error(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", "run", "fdr-eq2", *options]) == 2
+    assert expected in capsys.readouterr().err

@@ -11,6 +11,7 @@ from pathlib import Path
 from weft.cli.progress import ProgressBar
 from weft.errors import InputError
 from weft.measure import Peer, open_peer
+from weft.measure.settings.options import parse_over
 from weft.plot import to_png, to_svg
 from weft.records import (
     Record,
@@ -136,6 +137,10 @@ def _add_experiments(studies: Sequence[Study], args: argparse.Namespace) -> list
         raise InputError(
             "--peer", "none of these studies has an experiment", f"use it with {', '.join(names)}"
         )
+    if args.over:
+        parse_over(args.over)
+    with _connect(args):  # a peer that cannot be reached is an error, not a missing point
+        pass
     return [with_experiment(s, args.peer, args.over) if s.name in names else s for s in studies]
 
 

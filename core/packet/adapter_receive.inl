@@ -1,24 +1,25 @@
-// The host's receiving side: deliveries, ACKs, completions, estimators. Part of simulation.cpp.
+// The host's receiving side: deliveries, ACKs, completions, estimators. Part of partition.cpp.
 //
 // A SEND is acknowledged when the adapter has it, a WRITE when its DMA write is done; both in
 // order. Software acts on completions it has polled, and a probe's sample is what its software
 // sees.
 #pragma once
 
-#include "packet/simulation.hpp"
+#include "packet/partition.hpp"
 
 namespace weft::packet {
 
-inline void Simulation::deliver_to_host(uint32_t packet) {
+inline void Partition::deliver_to_host(uint32_t packet) {
   Packet& p = pool_[packet];
-  Link& link = links_[p.in_link];
+  const Link& link = links_[p.in_link];
   if (run_.check_invariants && host_node_[p.dst] != link.to) broken("wrong host", p.in_link, p);
   InLane& lane = in_lane(p.in_link, p.vl);
   lane.rcv_bytes += p.wire_bytes;
   ++lane.rcv_packets;
   // The buffer drains into memory at the rate of PCIe.
-  link.drained = std::max(link.drained, now_) + store_time(p.payload);
-  give_back(p.in_link, p.vl, link.drained, p.blocks());
+  Time& drained = adapters_[p.dst].drained;
+  drained = std::max(drained, now_) + store_time(p.payload);
+  give_back(p.in_link, p.vl, drained, p.blocks());
   switch (p.kind()) {
     case Kind::kData:
       receive_request(packet);
@@ -39,48 +40,48 @@ inline void Simulation::deliver_to_host(uint32_t packet) {
   }
 }
 
-inline void Simulation::count_delivery(Flow& flow, const Packet& p) {
-  FlowResult& result = flow.result;
+inline void Partition::count_delivery(uint32_t flow, const Packet& p) {
+  Sink& sink = sinks_[flow];
   if (run_.check_invariants) {
     const bool begins = p.flags & kFirst;
-    if (p.message != static_cast<uint32_t>(result.delivered) || begins != (flow.received == 0)) {
+    if (p.message != static_cast<uint32_t>(sink.delivered) || begins != (sink.received == 0)) {
       broken("packet out of order", p.in_link, p);
     }
-    flow.received = p.flags & kLast ? 0 : flow.received + p.payload;
+    sink.received = p.flags & kLast ? 0 : sink.received + p.payload;
   }
   if (now_ >= run_.warmup) {
-    result.bytes += p.payload;
-    result.messages += (p.flags & kLast) != 0;
-    result.first_delivery = std::min(result.first_delivery, now_);
-    result.last_delivery = now_;
+    sink.bytes += p.payload;
+    sink.messages += (p.flags & kLast) != 0;
+    sink.first_delivery = std::min(sink.first_delivery, now_);
+    sink.last_delivery = now_;
   }
-  if (p.flags & kLast) ++result.delivered;
+  if (p.flags & kLast) ++sink.delivered;
 }
 
-inline void Simulation::receive_request(uint32_t packet) {
+inline void Partition::receive_request(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t id = p.flow;
-  Flow& flow = flows_[id];
-  count_delivery(flow, p);
+  count_delivery(id, p);
   const bool last = p.flags & kLast;
   const Packet seen = p;  // the packet turns into its own ACK
-  flow.marked |= (p.flags & kFecn) != 0;
+  sinks_[id].marked |= (p.flags & kFecn) != 0;
   if (p.flags & kAckRequest) {
-    acknowledge(packet, flow);
+    acknowledge(packet, id);
   } else {
     notify_congestion(packet, id);
   }
   if (last) message_delivered(id, seen);
 }
 
-inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
-  Flow& flow = flows_[id];
+inline void Partition::message_delivered(uint32_t id, const Packet& p) {
+  const Flow& flow = flows_[id];
+  Sink& sink = sinks_[id];
   const bool reliable = flow.spec.transport == Transport::kRc;
   if (p.intended >= run_.warmup && flow.owner == kNone) {  // a pong is not one way
     groups_[flow.spec.group].one_way.record(now_ - p.intended);
   }
-  if (!reliable && flow.partner == kNone && flow.result.delivered == flow.spec.messages) {
-    finish(flow);
+  if (!reliable && flow.partner == kNone && sink.delivered == flow.spec.messages) {
+    finish(flow, sink.finished);
   }
   const Time seen = completion_seen();
   if (flow.partner != kNone) {  // ping: software answers
@@ -88,25 +89,28 @@ inline void Simulation::message_delivered(uint32_t id, const Packet& p) {
   } else if (flow.owner != kNone) {  // pong
     Flow& owner = flows_[flow.owner];
     sample_completion(flow.owner, seen, p);
-    if (int64_t{p.message} + 1 == owner.spec.messages) finish(owner);
+    if (sink.delivered == owner.spec.messages) finish(owner, owner.finished);
     post_next(flow.owner, seen + owner.spec.think);
   }
   if (flow.spec.triggers >= 0) {
     post_next(static_cast<uint32_t>(flow.spec.triggers), seen);
   }
+  if (flow.spec.pattern == Pattern::kWorkload) workload_->delivered(id, p.message, seen);
 }
 
-inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
+inline void Partition::acknowledge(uint32_t packet, uint32_t id) {
   Packet& p = pool_[packet];
+  const Flow& flow = flows_[id];
+  Sink& sink = sinks_[id];
   // DMA writes are done in order, so ACKs of WRITEs are too.
-  const Time stored = std::max(now_, links_[p.in_link].drained) + adapter_.write_ack;
+  const Time stored = std::max(now_, adapters_[flow.spec.dst].drained) + adapter_.write_ack;
   const int size = flow.spec.ack_bytes ? flow.spec.ack_bytes : ack_bytes();
   p.set(flow.spec.sl, Kind::kAck);
   p.dst = flow.spec.src;
   p.wire_bytes = static_cast<uint16_t>(size);
   p.payload = 0;
-  p.flags = static_cast<uint8_t>((p.flags & kLast) | (flow.marked ? kBecn : 0));
-  flow.marked = false;
+  p.flags = static_cast<uint8_t>((p.flags & kLast) | (sink.marked ? kBecn : 0));
+  sink.marked = false;
   if (is_write(flow.spec.op) && stored > now_) {
     schedule(stored, kAckReady, packet);
   } else {
@@ -116,10 +120,11 @@ inline void Simulation::acknowledge(uint32_t packet, Flow& flow) {
 
 // A marked packet with no ACK to carry the BECN is answered by a congestion notification packet;
 // others end here.
-inline void Simulation::notify_congestion(uint32_t packet, uint32_t sender) {
-  Flow& flow = flows_[sender];
-  if (!flow.marked) return pool_.give(packet);
-  flow.marked = false;
+inline void Partition::notify_congestion(uint32_t packet, uint32_t sender) {
+  const Flow& flow = flows_[sender];
+  Sink& sink = sinks_[sender];
+  if (!sink.marked) return pool_.give(packet);
+  sink.marked = false;
   Packet& p = pool_[packet];
   p.set(flow.spec.sl, Kind::kNotification);
   p.flow = sender;
@@ -130,22 +135,23 @@ inline void Simulation::notify_congestion(uint32_t packet, uint32_t sender) {
   respond(packet);
 }
 
-inline void Simulation::slow_down(Flow& flow) {
+inline void Partition::slow_down(Flow& flow) {
   const int index = congestion_index(flow);
   if (index == 0) flow.ccti_at = now_;
   flow.ccti = std::min(index + switch_.congestion.increase, switch_.congestion.limit);
 }
 
 // An answer leaves by the link of the host it was made on.
-inline void Simulation::respond(uint32_t packet) {
+inline void Partition::respond(uint32_t packet) {
   Packet& p = pool_[packet];
   const uint32_t link = host_link_[flows_[p.flow].spec.dst];
   p.vl = lane_of(links_[link].from, 0, links_[link].port, p.sl());
   send_lane(link, p.vl).responses.push(pool_, packet);
+  if (lanes_ > 1) links_[link].backlogged |= lane_bit(p.vl);
   host_transmit(link);
 }
 
-inline void Simulation::receive_ack(uint32_t packet) {
+inline void Partition::receive_ack(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   Flow& flow = flows_[p.flow];
@@ -154,20 +160,20 @@ inline void Simulation::receive_ack(uint32_t packet) {
   completed(p.flow, p);
 }
 
-[[gnu::noinline]] inline void Simulation::receive_read(uint32_t packet) {
+[[gnu::noinline]] inline void Partition::receive_read(uint32_t packet) {
   const Packet p = pool_[packet];
   pool_.give(packet);
   const Flow& flow = flows_[p.flow];
   const int64_t size =
-      flow.spec.schedule_sizes.empty() ? flow.spec.size : flow.spec.schedule_sizes[p.message];
+      flow.spec.schedule.empty() ? flow.spec.size : flow.spec.schedule[p.message].size;
   post(flow.partner, now_, p.intended, size, p.switch_time);
 }
 
-[[gnu::noinline]] inline void Simulation::receive_response(uint32_t packet) {
+[[gnu::noinline]] inline void Partition::receive_response(uint32_t packet) {
   const Packet p = pool_[packet];
   Flow& flow = flows_[p.flow];
-  count_delivery(flow, p);
-  flows_[flow.partner].marked = p.flags & kFecn;
+  count_delivery(p.flow, p);
+  sinks_[flow.partner].marked = p.flags & kFecn;
   notify_congestion(packet, flow.partner);
   if (!(p.flags & kLast)) return;
   if (p.intended >= run_.warmup) groups_[flow.spec.group].one_way.record(now_ - p.intended);
@@ -177,11 +183,11 @@ inline void Simulation::receive_ack(uint32_t packet) {
 
 // ---- Completing ---------------------------------------------------------------------------
 
-inline Time Simulation::completion_seen() {
+inline Time Partition::completion_seen() {
   return now_ + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean);
 }
 
-inline void Simulation::sample_completion(uint32_t id, Time seen, const Packet& p) {
+inline void Partition::sample_completion(uint32_t id, Time seen, const Packet& p) {
   Flow& flow = flows_[id];
   if (p.intended < run_.warmup) return;
   GroupResult& group = groups_[flow.spec.group];
@@ -191,39 +197,57 @@ inline void Simulation::sample_completion(uint32_t id, Time seen, const Packet& 
 }
 
 // A message is complete at the requester's adapter.
-inline void Simulation::completed(uint32_t id, const Packet& p) {
+inline void Partition::completed(uint32_t id, const Packet& p) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
-  const int64_t before = flow.result.completed;
+  const int64_t before = flow.completed;
   const bool last = p.flags & kLast;
-  flow.result.completed = std::max(before, int64_t{p.message} + last);
-  if (flow.result.completed == before) return;
+  flow.completed = std::max(before, p.message_near(before) + last);
+  if (flow.completed == before) return;
   if (spec.estimator == Estimator::kPingPong) return;  // the pong is the sample
-  if (flow.result.completed == spec.messages) finish(flow);
+  if (flow.completed == spec.messages) finish(flow, flow.finished);
   const Time seen = completion_seen();
   if (last) sample_completion(id, seen, p);
   if (spec.pattern == Pattern::kStream) {
-    for (int64_t i = before; i < flow.result.completed; ++i) post_next(id, seen);
+    for (int64_t i = before; i < flow.completed; ++i) post_next(id, seen);
   } else if (spec.pattern == Pattern::kProbe) {
     const bool rperf = spec.estimator >= Estimator::kRPerfWireFirst;
     post_next(id, std::max(seen, rperf ? flow.loopback_seen : seen) + spec.think);
+  } else if (spec.pattern == Pattern::kWorkload) {
+    for (int64_t i = before; i < flow.completed; ++i) workload_->sent(id, i, seen);
   }
 }
 
 // Unreliable transports complete when the last byte has left.
-inline void Simulation::locally_completed(uint32_t id) {
+inline void Partition::locally_completed(uint32_t id) {
   Flow& flow = flows_[id];
-  ++flow.result.completed;
-  if (flow.spec.pattern != Pattern::kStream) return;
+  const int64_t message = flow.completed++;
+  const Pattern pattern = flow.spec.pattern;
+  if (pattern != Pattern::kStream && pattern != Pattern::kWorkload) return;
   const Time left = links_[flow.link].busy_until;
-  post_next(id, left + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean));
+  const Time seen = left + adapter_.pcie_write + adapter_.poll + jitter(adapter_.poll_jitter_mean);
+  if (pattern == Pattern::kStream) {
+    post_next(id, seen);
+  } else {
+    workload_->sent(id, message, seen);
+  }
 }
 
-inline void Simulation::finish(Flow& flow) {
-  if (flow.owner != kNone || flow.result.finished != kNever) return;
-  flow.result.finished = now_;
-  --unfinished_;
-  note_if_done();
+[[gnu::noinline]] inline void Partition::finish(const Flow& flow, Time& finished) {
+  if (flow.owner != kNone || finished != kNever) return;
+  finished = now_;
+  if (flow.spec.stops_with < 0) end_traffic(flow.spec.traffic);
+}
+
+// A flow or rank of this traffic has ended. Alone, a partition draws the consequences at once;
+// among others, they come with the end of the window.
+inline void Partition::end_traffic(uint32_t traffic) {
+  last_finish_ = now_;
+  if (!alone_) {
+    finished_.push_back(traffic);
+  } else if (simulation_.end_part(traffic, now_)) {
+    schedule(now_, kEnd, 0);
+  }
 }
 
 }  // namespace weft::packet

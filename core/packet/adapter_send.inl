@@ -1,4 +1,4 @@
-// The host's sending side: posting, turns among flows, pacing. Part of simulation.cpp.
+// The host's sending side: posting, turns among flows, pacing. Part of partition.cpp.
 //
 // A posted message becomes sendable after doorbell, DMA fetch (unless inlined) and the adapter's
 // pipeline; flows with something to send take turns packet by packet, answers go first. Requests
@@ -6,13 +6,13 @@
 // software will post later is queued now with its later ready time.
 #pragma once
 
-#include "packet/simulation.hpp"
+#include "packet/partition.hpp"
 
 namespace weft::packet {
 
-inline void Simulation::Flow::push(const Message& m) {
+inline void Flow::push(const Message& m) {
   if (count == ring.size()) {
-    std::vector<Message> larger(ring.empty() ? 2 : 2 * ring.size());
+    std::vector<Message> larger(ring.empty() ? 1 : 2 * ring.size());
     for (size_t i = 0; i < count; ++i) larger[i] = ring[(first + i) & (ring.size() - 1)];
     ring.swap(larger);
     first = 0;
@@ -22,8 +22,8 @@ inline void Simulation::Flow::push(const Message& m) {
 
 // ---- Posting ------------------------------------------------------------------------------
 
-inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t size,
-                             Time switch_time) {
+inline void Partition::post(uint32_t id, Time software, Time intended, int64_t size,
+                            Time switch_time) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const bool response = flow.owner != kNone && spec.op == Op::kRead;
@@ -33,7 +33,7 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
   const bool fetch = response || (spec.op != Op::kRead && !inlined);
   if (fetch) ready += adapter_.pcie_read + fetch_time(std::min<int64_t>(size, spec.mtu));
   ready += adapter_.tx;
-  const auto number = static_cast<uint32_t>(flow.result.posted++);
+  const int64_t number = flow.posted++;
   if (spec.estimator >= Estimator::kRPerfWireFirst) {
     const bool loopback_first = spec.estimator == Estimator::kRPerfLoopbackFirst ||
                                 (spec.estimator == Estimator::kRPerfAlternating && number % 2);
@@ -57,14 +57,14 @@ inline void Simulation::post(uint32_t id, Time software, Time intended, int64_t 
 }
 
 // Software posts the flow's next message at `software`, if there is one to post.
-inline void Simulation::post_next(uint32_t id, Time software) {
+inline void Partition::post_next(uint32_t id, Time software) {
   const FlowSpec& spec = flows_[id].spec;
-  if (spec.messages >= 0 && flows_[id].result.posted >= spec.messages) return;
+  if (spec.messages >= 0 && flows_[id].posted >= spec.messages) return;
   if (software >= spec.stop) return;
   post(id, software, software, spec.size);
 }
 
-[[gnu::noinline]] inline void Simulation::on_timer(uint32_t id) {
+[[gnu::noinline]] inline void Partition::on_timer(uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   switch (spec.pattern) {
@@ -78,32 +78,38 @@ inline void Simulation::post_next(uint32_t id, Time software) {
       for (int64_t i = 0; i < spec.initial_triggers; ++i) post_next(id, now_);
       break;
     case Pattern::kPaced:
-      if (spec.messages >= 0 && flow.result.posted >= spec.messages) return;
+      if (spec.messages >= 0 && flow.posted >= spec.messages) return;
+      if (now_ >= spec.stop) return;
       post(id, now_, flow.due, spec.size);
-      next_due(flow);
+      next_due(id);
       if (flow.due < spec.stop) schedule(flow.due, kTimer, id);
       break;
     case Pattern::kSchedule: {
       const size_t i = flow.next_scheduled++;
-      post(id, now_, spec.schedule_times[i], spec.schedule_sizes[i]);
-      if (i + 1 < spec.schedule_times.size()) schedule(spec.schedule_times[i + 1], kTimer, id);
+      post(id, now_, spec.schedule[i].time, spec.schedule[i].size);
+      if (i + 1 < spec.schedule.size()) schedule(spec.schedule[i + 1].time, kTimer, id);
       break;
     }
+    case Pattern::kWorkload:
+      break;  // has no timer
   }
 }
 
-inline void Simulation::next_due(Flow& flow) {
+inline void Partition::next_due(uint32_t id) {
+  Flow& flow = flows_[id];
   const Time interval = flow.spec.interval;
-  flow.due += flow.spec.poisson ? flow.rng.exponential(static_cast<double>(interval)) : interval;
+  flow.due +=
+      flow.spec.poisson ? arrivals_[id].exponential(static_cast<double>(interval)) : interval;
 }
 
 // ---- Sending ------------------------------------------------------------------------------
 
-[[gnu::always_inline]] inline void Simulation::activate(uint32_t id) {
+[[gnu::always_inline]] inline void Partition::activate(uint32_t id) {
   Flow& flow = flows_[id];
   SendLane& lane = send_lane(flow.link, flow.vl);
   flow.active = true;
   flow.next_active = kNone;
+  if (lanes_ > 1) links_[flow.link].backlogged |= lane_bit(flow.vl);
   if (lane.active_first == kNone) {
     lane.active_first = id;
   } else {
@@ -112,14 +118,14 @@ inline void Simulation::next_due(Flow& flow) {
   lane.active_last = id;
 }
 
-[[gnu::always_inline]] inline void Simulation::deactivate_front(SendLane& lane) {
+[[gnu::always_inline]] inline void Partition::deactivate_front(SendLane& lane) {
   Flow& flow = flows_[lane.active_first];
   flow.active = false;
   lane.active_first = flow.next_active;
   if (lane.active_first == kNone) lane.active_last = kNone;
 }
 
-[[gnu::always_inline]] inline void Simulation::rotate(SendLane& lane) {
+[[gnu::always_inline]] inline void Partition::rotate(SendLane& lane) {
   const uint32_t id = lane.active_first;
   if (id == lane.active_last) return;
   lane.active_first = flows_[id].next_active;
@@ -129,11 +135,12 @@ inline void Simulation::next_due(Flow& flow) {
 }
 
 // Brings the next flow that may send now to the front of its lane; `wake` = when one may, if none.
-[[gnu::always_inline]] inline uint32_t Simulation::pick_flow(uint32_t link, int vl, Time& wake) {
+[[gnu::always_inline]] inline uint32_t Partition::pick_flow(uint32_t link, int vl, Time& wake) {
   SendLane& lane = send_lane(link, vl);
   if (lane.active_first == kNone) return kNone;
-  if (links_[link].pace_until > now_) {
-    wake = std::min(wake, links_[link].pace_until);
+  const Time paced = adapters_[links_[link].host].pace_until;
+  if (paced > now_) {
+    wake = std::min(wake, paced);
     return kNone;
   }
   const uint32_t last = lane.active_last;
@@ -149,7 +156,7 @@ inline void Simulation::next_due(Flow& flow) {
 }
 
 // After a packet: when the next one of a single lane can go, by port and credit.
-[[gnu::always_inline]] inline void Simulation::wake_when_sendable(uint32_t link) {
+[[gnu::always_inline]] inline void Partition::wake_when_sendable(uint32_t link) {
   const SendLane& waiting = send_lane(link, 0);
   int wire;
   if (!waiting.responses.empty()) {
@@ -170,7 +177,7 @@ inline void Simulation::next_due(Flow& flow) {
 }
 
 // Sizes of the next packet of the message at the front.
-[[gnu::always_inline]] inline void Simulation::prepare_head(Flow& flow) const {
+[[gnu::always_inline]] inline void Partition::prepare_head(Flow& flow) const {
   const FlowSpec& spec = flow.spec;
   if (spec.op == Op::kRead && flow.owner == kNone) {
     flow.head_payload = 0;
@@ -186,7 +193,7 @@ inline void Simulation::next_due(Flow& flow) {
 }
 
 // Sends the next packet of the flow at the front of its lane.
-[[gnu::always_inline]] inline void Simulation::send_request(uint32_t link, uint32_t id) {
+[[gnu::always_inline]] inline void Partition::send_request(uint32_t link, uint32_t id) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const Message& message = flow.front();
@@ -201,7 +208,7 @@ inline void Simulation::next_due(Flow& flow) {
   p.intended = message.intended;
   p.switch_time = message.switch_time;
   p.flow = response ? flow.owner : id;
-  p.message = message.number;
+  p.message = static_cast<uint32_t>(message.number);
   p.dst = spec.dst;
   p.wire_bytes = static_cast<uint16_t>(flow.head_wire);
   p.payload = static_cast<uint16_t>(payload);
@@ -211,12 +218,12 @@ inline void Simulation::next_due(Flow& flow) {
   if (spec.transport == Transport::kRc && !response) {
     // Every so many packets; and at the end of what is posted, if no ACK on its way completes
     // anything.
-    const bool final = flow.result.posted == spec.messages;
-    const bool end = flow.count == 1 && (final || flow.promised <= flow.result.completed);
+    const bool final = flow.posted == spec.messages;
+    const bool end = flow.count == 1 && (final || flow.promised <= flow.completed);
     if (++flow.unacked_packets == spec.ack_every || (last && (spec.ack_every == 0 || end))) {
       p.flags |= kAckRequest;
       flow.unacked_packets = 0;
-      flow.promised = int64_t{message.number} + last;
+      flow.promised = message.number + last;
     }
   }
   transmit(link, packet);
@@ -234,12 +241,12 @@ inline void Simulation::next_due(Flow& flow) {
 }
 
 // When the flow and the adapter may send again.
-[[gnu::always_inline]] inline void Simulation::pace(uint32_t id, uint32_t link, int payload,
-                                                    bool first, bool last) {
+[[gnu::always_inline]] inline void Partition::pace(uint32_t id, uint32_t link, int payload,
+                                                   bool first, bool last) {
   Flow& flow = flows_[id];
   const FlowSpec& spec = flow.spec;
   const Time start = now_;
-  links_[link].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
+  adapters_[spec.src].pace_until = start + std::max(adapter_.packet_gap, fetch_time(payload));
   if (first) flow.message_start = start;
   flow.not_before = start;
   if (last) {
@@ -262,7 +269,7 @@ inline void Simulation::next_due(Flow& flow) {
   }
 }
 
-inline int Simulation::congestion_index(Flow& flow) const {
+inline int Partition::congestion_index(Flow& flow) const {
   if (switch_.congestion.timer > 0) {
     const Time periods = (now_ - flow.ccti_at) / switch_.congestion.timer;
     flow.ccti -= static_cast<int>(std::min<Time>(periods, flow.ccti));
@@ -272,12 +279,13 @@ inline int Simulation::congestion_index(Flow& flow) const {
 }
 
 // Several lanes: the arbitration tables choose among those that can send.
-[[gnu::noinline]] inline void Simulation::host_transmit_lanes(uint32_t link) {
+[[gnu::noinline]] inline void Partition::host_transmit_lanes(uint32_t link) {
   Time wake = kNever;
   uint32_t flow_of[16];
   int wire_of[16];
   uint32_t ready = 0;
-  for (int vl = 0; vl < lanes_; ++vl) {
+  for (uint32_t lanes = links_[link].backlogged; lanes; lanes &= lanes - 1) {
+    const int vl = std::countr_zero(lanes);
     SendLane& lane = send_lane(link, vl);
     int wire;
     flow_of[vl] = kNone;
@@ -296,28 +304,26 @@ inline int Simulation::congestion_index(Flow& flow) const {
     if (wake != kNever) ensure_kick(link, wake);
     return;
   }
-  const int vl = links_[link].arbiter.choose(*links_[link].tables, ready);
+  const int vl = arbiters_[link].choose(*tables_[link], ready);
   if (vl < 0) {
     if (wake != kNever) ensure_kick(link, wake);
     return;
   }
   const int blocks = blocks_of(wire_of[vl]);
-  links_[link].arbiter.sent(blocks * kBlock, blocks);
+  arbiters_[link].sent(blocks * kBlock, blocks);
   SendLane& lane = send_lane(link, vl);
   if (flow_of[vl] == kNone) {
     transmit(link, lane.responses.pop(pool_));
   } else {
     send_request(link, flow_of[vl]);
   }
-  for (int i = 0; i < lanes_; ++i) {
-    const SendLane& more = send_lane(link, i);
-    if (!more.responses.empty() || more.active_first != kNone) {
-      return ensure_kick(link, links_[link].busy_until);
-    }
+  if (lane.responses.empty() && lane.active_first == kNone) {
+    links_[link].backlogged &= ~lane_bit(vl);
   }
+  if (links_[link].backlogged) ensure_kick(link, links_[link].busy_until);
 }
 
-inline void Simulation::host_transmit(uint32_t link) {
+inline void Partition::host_transmit(uint32_t link) {
   if (links_[link].busy_until > now_) return ensure_kick(link, links_[link].busy_until);
   if (lanes_ > 1) return host_transmit_lanes(link);
   SendLane& lane = send_lane(link, 0);

@@ -8,17 +8,33 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "packet/spec.hpp"
 
 namespace weft::packet {
 
+// The tables of a port, and which lanes (bits) each of them serves.
+struct VlTables : ArbTables {
+  uint32_t high_lanes, low_lanes;
+
+  VlTables(const ArbTables& tables)
+      : ArbTables(tables), high_lanes(lanes(high)), low_lanes(lanes(low)) {}
+
+ private:
+  static uint32_t lanes(const std::vector<ArbEntry>& table) {
+    uint32_t bits = 0;
+    for (const ArbEntry& e : table) bits |= e.weight ? 1u << e.vl : 0;
+    return bits;
+  }
+};
+
 class VlArbiter {
  public:
   // The lane to serve among `ready` (bit per lane), or -1 if no table serves any of them.
-  int choose(const ArbTables& tables, uint32_t ready) {
-    const bool high = serves(tables.high, ready);
-    const bool low = serves(tables.low, ready);
+  int choose(const VlTables& tables, uint32_t ready) {
+    const bool high = tables.high_lanes & ready;
+    const bool low = tables.low_lanes & ready;
     if (high && (!expired(tables.high_limit) || !low)) {
       if (expired(tables.high_limit)) high_bytes_ = 0;
       from_high_ = true;
@@ -40,18 +56,22 @@ class VlArbiter {
     }
   }
 
+  // Shows the state to a visitor (steady.inl). Without a limit nobody asks for the bytes.
+  template <class Visitor>
+  void visit(Visitor& v, const VlTables& tables) {
+    for (const Cursor* cursor : {&high_, &low_}) {
+      v.plain(cursor->entry);
+      v.plain(cursor->left);
+    }
+    if (tables.high_limit != 255) v.plain(high_bytes_);
+    v.plain(from_high_);
+  }
+
  private:
   struct Cursor {
     uint32_t entry = 0;
     int left = 0;
   };
-
-  static bool serves(const std::vector<ArbEntry>& table, uint32_t ready) {
-    for (const ArbEntry& e : table) {
-      if (e.weight && (ready >> e.vl & 1)) return true;
-    }
-    return false;
-  }
 
   bool expired(int limit) const {
     if (limit == 255) return false;

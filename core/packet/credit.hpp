@@ -69,6 +69,21 @@ class CreditLoop {
     return kNever;
   }
 
+  // Shows the state to a visitor (steady.inl).
+  template <class Visitor>
+  void visit(Visitor& v) {
+    v.plain(available_);
+    v.time(last_advert_);
+    v.plain(next_.blocks);
+    if (next_.blocks) v.time(next_.acts);
+    v.plain(size_);
+    for (uint32_t i = 0; i < size_; ++i) {
+      Advert& advert = ring_[(first_ + i) & mask_];
+      v.plain(advert.blocks);
+      v.time(advert.acts);
+    }
+  }
+
  private:
   struct Advert {
     Time acts = 0;

@@ -3,7 +3,8 @@
 // A timing wheel: bucket b of width 2^w ps holds the events of one slice of time, a two-level
 // bitmap finds the next bucket that holds any, and a bucket is sorted when its turn comes.
 // Events past the wheel's horizon wait in a heap. The events of the current slice are a sorted
-// array; with few events pending, one endless slice (`kOneSlice`) is the fastest queue of all.
+// array. With few events pending one endless slice is the fastest queue of all: every queue starts
+// so, and becomes a wheel when more than `kFewEvents` are pending.
 // Equal times keep scheduling order, which is what makes a run repeatable. Units: ps.
 #pragma once
 
@@ -36,12 +37,14 @@ class SortedEvents {
   size_t size() const { return static_cast<size_t>(last_ - first_); }
   const Event& front() const { return *first_; }
   void pop() { ++first_; }
+  const Event* begin() const { return first_; }
+  const Event* end() const { return last_; }
+
+  bool full() const { return last_ == limit_; }
 
   // New events are mostly late ones: their place is looked for from the back. An event scheduled
-  // last goes behind every event of its own time.
+  // last goes behind every event of its own time. Call only when not full.
   void insert(const Event& event) {
-    if (last_ == limit_) [[unlikely]]
-      make_room();
     Event* at = last_++;
     for (; at != first_ && at[-1].time > event.time; --at) *at = at[-1];
     *at = event;
@@ -52,15 +55,25 @@ class SortedEvents {
     *last_++ = event;
   }
 
+  // A slice mostly holds few events, which insertion sorts fastest.
   void sort() {
-    if (last_ - first_ > 1) {
+    if (last_ - first_ > kFew) {
       std::sort(first_, last_, [](const Event& a, const Event& b) { return a.before(b); });
+      return;
+    }
+    for (Event* next = first_; next < last_; ++next) {
+      const Event event = *next;
+      Event* at = next;
+      for (; at != first_ && event.before(at[-1]); --at) *at = at[-1];
+      *at = event;
     }
   }
 
   void clear() { first_ = last_ = room_.get(); }
 
- private:
+  // The last `count` events, which are dropped here.
+  const Event* drop_last(size_t count) { return last_ -= count; }
+
   // Moves what is left to the front; grows only if that frees less than half.
   [[gnu::noinline]] void make_room() {
     const size_t count = static_cast<size_t>(last_ - first_);
@@ -78,6 +91,9 @@ class SortedEvents {
     last_ = first_ + count;
   }
 
+ private:
+  static constexpr ptrdiff_t kFew = 16;
+
   std::unique_ptr<Event[]> room_;
   Event* first_ = nullptr;
   Event* last_ = nullptr;
@@ -86,15 +102,11 @@ class SortedEvents {
 
 class EventQueue {
  public:
-  static constexpr int kOneSlice = 63;
+  static constexpr size_t kFewEvents = 128;
 
   // `width_log2`: log2 of a bucket's width in ps; `buckets_log2`: log2 of the number of buckets.
   explicit EventQueue(int width_log2 = 15, int buckets_log2 = 12)
-      : shift_(width_log2),
-        mask_((uint64_t{1} << buckets_log2) - 1),
-        head_(mask_ + 1, kNone),
-        bits_((mask_ + 64) / 64, 0),
-        summary_((bits_.size() + 63) / 64, 0) {}
+      : width_log2_(width_log2), buckets_log2_(buckets_log2) {}
 
   bool empty() const { return active_.empty() && stored_ == 0; }
   size_t size() const { return active_.size() + stored_; }
@@ -102,11 +114,15 @@ class EventQueue {
   void push(Time time, uint32_t what) {
     const Event event{time, order_++, what};
     const uint64_t slot = static_cast<uint64_t>(time) >> shift_;
-    if (slot <= slot_) {
-      active_.insert(event);
-    } else {
-      insert_later(slot, event);
+    if (slot > slot_) return insert_later(slot, event);
+    if (active_.full()) [[unlikely]] {
+      if (shift_ == kOneSlice && active_.size() > kFewEvents) {
+        become_wheel();
+        return insert(event);
+      }
+      active_.make_room();
     }
+    active_.insert(event);
   }
 
   // The next event; call only when not empty.
@@ -115,11 +131,37 @@ class EventQueue {
     return active_.front();
   }
 
+  // The event `ahead` places behind the next one, as far as the order is known already.
+  const Event* peek(size_t ahead) const {
+    return active_.size() > ahead ? active_.begin() + ahead : nullptr;
+  }
+
   // Drops the event that `top` has shown.
   void pop() { active_.pop(); }
 
+  // All events in their order.
+  std::vector<Event> pending() const {
+    std::vector<Event> events(active_.begin(), active_.end());
+    for (uint32_t node : head_) {
+      for (; node != kNone; node = nodes_[node].next) events.push_back(nodes_[node].event);
+    }
+    events.insert(events.end(), far_.begin(), far_.end());
+    std::sort(events.begin(), events.end(),
+              [](const Event& a, const Event& b) { return a.before(b); });
+    return events;
+  }
+
+  // These events instead; those of one time in the order in which they were scheduled.
+  void replace(std::vector<Event> events) {
+    std::sort(events.begin(), events.end(),
+              [](const Event& a, const Event& b) { return a.before(b); });
+    *this = EventQueue(width_log2_, buckets_log2_);
+    for (const Event& event : events) push(event.time, event.what);
+  }
+
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
+  static constexpr int kOneSlice = 63;
 
   struct Node {
     Event event;
@@ -128,25 +170,60 @@ class EventQueue {
 
   static bool later(const Event& a, const Event& b) { return b.before(a); }
 
+  void insert(const Event& event) {
+    const uint64_t slot = static_cast<uint64_t>(event.time) >> shift_;
+    if (slot > slot_) return insert_later(slot, event);
+    if (active_.full()) active_.make_room();
+    active_.insert(event);
+  }
+
+  // The slice of the next event stays; later events move to their buckets, in order.
+  [[gnu::noinline]] void become_wheel() {
+    mask_ = (uint64_t{1} << buckets_log2_) - 1;
+    head_.assign(mask_ + 1, kNone);
+    bits_.assign((mask_ + 64) / 64, 0);
+    summary_.assign((bits_.size() + 63) / 64, 0);
+    shift_ = width_log2_;
+    slot_ = static_cast<uint64_t>(active_.front().time) >> shift_;
+    size_t later = 0;
+    for (const Event& event : active_) later += static_cast<uint64_t>(event.time) >> shift_ > slot_;
+    const Event* event = active_.drop_last(later);
+    for (size_t i = 0; i < later; ++i) {
+      insert_later(static_cast<uint64_t>(event[i].time) >> shift_, event[i]);
+    }
+  }
+
   [[gnu::noinline]] void insert_later(uint64_t slot, const Event& event) {
+    if (slot - slot_ > mask_) [[unlikely]]
+      return insert_far(event);
     ++stored_;
-    if (slot - slot_ > mask_) {
-      far_.push_back(event);
-      std::push_heap(far_.begin(), far_.end(), later);
-      return;
-    }
+    if (free_ == kNone) [[unlikely]]
+      add_nodes();
     const uint64_t bucket = slot & mask_;
-    uint32_t node = free_;
-    if (node != kNone) {
-      free_ = nodes_[node].next;
-    } else {
-      node = static_cast<uint32_t>(nodes_.size());
-      nodes_.emplace_back();
-    }
-    nodes_[node] = {event, head_[bucket]};
-    head_[bucket] = node;
+    const uint32_t id = free_;
+    Node& node = nodes_[id];
+    free_ = node.next;
+    node.event = event;
+    node.next = head_[bucket];
+    head_[bucket] = id;
     bits_[bucket >> 6] |= uint64_t{1} << (bucket & 63);
     summary_[bucket >> 12] |= uint64_t{1} << ((bucket >> 6) & 63);
+  }
+
+  [[gnu::noinline]] void insert_far(const Event& event) {
+    ++stored_;
+    far_.push_back(event);
+    std::push_heap(far_.begin(), far_.end(), later);
+  }
+
+  // As many as there are, or some.
+  [[gnu::noinline]] void add_nodes() {
+    const size_t count = nodes_.size();
+    nodes_.resize(std::max<size_t>(64, 2 * count));
+    for (size_t id = nodes_.size(); id > count; --id) {
+      nodes_[id - 1].next = free_;
+      free_ = static_cast<uint32_t>(id - 1);
+    }
   }
 
   // Distance in slots from the current slot to the next occupied bucket, or 0 if none.
@@ -178,18 +255,21 @@ class EventQueue {
     active_.clear();
     const uint64_t gap = next_occupied();
     uint64_t slot = gap ? slot_ + gap : UINT64_MAX;
-    if (!far_.empty()) {
-      slot = std::min(slot, static_cast<uint64_t>(far_.front().time) >> shift_);
-    }
-    slot_ = slot;
+    const uint64_t far =
+        far_.empty() ? UINT64_MAX : static_cast<uint64_t>(far_.front().time) >> shift_;
+    slot_ = slot = std::min(slot, far);
     take_bucket(slot & mask_);
+    if (far == slot) take_far();
+    active_.sort();
+  }
+
+  [[gnu::noinline]] void take_far() {
     while (!far_.empty() && (static_cast<uint64_t>(far_.front().time) >> shift_) == slot_) {
       active_.append(far_.front());
       --stored_;
       std::pop_heap(far_.begin(), far_.end(), later);
       far_.pop_back();
     }
-    active_.sort();
   }
 
   void take_bucket(uint64_t bucket) {
@@ -199,19 +279,23 @@ class EventQueue {
     uint64_t& word = bits_[bucket >> 6];
     word &= ~(uint64_t{1} << (bucket & 63));
     if (!word) summary_[bucket >> 12] &= ~(uint64_t{1} << ((bucket >> 6) & 63));
-    while (node != kNone) {
-      active_.append(nodes_[node].event);
+    const Node* const nodes = nodes_.data();
+    const uint32_t first = node;
+    uint32_t last;
+    do {
+      last = node;
+      active_.append(nodes[node].event);
       --stored_;
-      const uint32_t next = nodes_[node].next;
-      nodes_[node].next = free_;
-      free_ = node;
-      node = next;
-    }
+      node = nodes[node].next;
+    } while (node != kNone);
+    nodes_[last].next = free_;
+    free_ = first;
   }
 
   SortedEvents active_;
-  int shift_;
-  uint64_t mask_;
+  int shift_ = kOneSlice;
+  int width_log2_, buckets_log2_;
+  uint64_t mask_ = 0;
   uint64_t slot_ = 0;  // the slot whose events are in `active_`
   uint32_t order_ = 0;
   uint32_t free_ = kNone;

@@ -20,8 +20,8 @@ struct alignas(64) Packet {
   Time switch_time;  // head in to head out, summed over switches, request and answer
   uint32_t next;     // in a queue, or in the pool's free list
   uint32_t flow;
-  uint32_t message;
-  uint32_t dst;  // host index
+  uint32_t message;  // low bits of its number
+  uint32_t dst;      // host index
   uint32_t in_link;
   uint32_t out_link;
   uint16_t wire_bytes;
@@ -35,6 +35,10 @@ struct alignas(64) Packet {
   Kind kind() const { return static_cast<Kind>(sl_kind & 15); }
   void set(int sl, Kind kind) { sl_kind = static_cast<uint8_t>(sl << 4 | static_cast<int>(kind)); }
   int blocks() const { return blocks_of(wire_bytes); }
+  // The message's number, less than 2^31 away from `number`.
+  int64_t message_near(int64_t number) const {
+    return number + static_cast<int32_t>(message - static_cast<uint32_t>(number));
+  }
 };
 static_assert(sizeof(Packet) == 64);
 

@@ -3,6 +3,7 @@
 // A cable is two directed links. Ports are numbered from 1. Units: ps, bytes, bits per second.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "packet/time.hpp"
 #include "packet/wire.hpp"
+#include "workload/operations.hpp"
 
 namespace weft::packet {
 
@@ -43,6 +45,13 @@ struct ArbOverride {
   ArbTables tables;
 };
 
+// The buffer behind one input port, per lane.
+struct BufferOverride {
+  uint32_t node, port;
+  int vl;  // -1 = every lane
+  int64_t bytes;
+};
+
 // How a switch orders packets of one virtual lane that want the same output.
 enum class Order : uint8_t {
   kFcfs,        // oldest arrival at this switch first
@@ -65,6 +74,8 @@ struct SwitchSpec {
   Time jitter_mean = 0;  // exponential, added per traversal
   Order order = Order::kFcfs;
   bool virtual_output_queues = false;
+  int crossbar_speedup =
+      0;  // outputs that a port with virtual output queues feeds at a time; 0 = all
   CongestionControl congestion;
 };
 
@@ -97,15 +108,16 @@ struct AdapterSpec {
 struct NetworkSpec {
   std::vector<uint8_t> is_switch;  // per node
   std::vector<Cable> cables;
-  // Routes: next_hop[switch * hosts + host] is a group; group g holds ports
+  // Routes: next_hop[switch * hosts + host] is a group, 65535 for none; group g holds ports
   // group_ports[group_start[g] .. group_start[g + 1]).
-  std::vector<int32_t> next_hop;
+  std::vector<uint16_t> next_hop;
   std::vector<uint32_t> group_start, group_ports;
   int lanes = 1;
   SlToVl sl2vl{};
   ArbTables arbitration;
   std::vector<Sl2VlOverride> sl2vl_overrides;
   std::vector<ArbOverride> arbitration_overrides;
+  std::vector<BufferOverride> buffer_overrides;
   SwitchSpec switches;
   CreditSpec credits;
   AdapterSpec adapter;
@@ -117,6 +129,7 @@ enum class Pattern : uint8_t {
   kPaced,      // open loop: one message every `interval`, fixed or Poisson
   kSchedule,   // messages at given times with given sizes
   kTriggered,  // a message for each message delivered by another flow
+  kWorkload,   // messages as operations of a workload post them
 };
 
 // What a probe takes as its sample.
@@ -126,6 +139,11 @@ enum class Estimator : uint8_t {
   kRPerfWireFirst,  // paired loopback, subtracted
   kRPerfLoopbackFirst,
   kRPerfAlternating,
+};
+
+struct ScheduledMessage {
+  Time time;
+  int64_t size;
 };
 
 struct FlowSpec {
@@ -148,11 +166,29 @@ struct FlowSpec {
   Time interval = 0;
   bool poisson = false;
   bool allow_inline = true;
-  uint32_t group = 0;     // distributions are kept per group
-  int32_t triggers = -1;  // flow that posts a message when this one delivers one
+  uint32_t group = 0;       // distributions are kept per group
+  uint32_t traffic = 0;     // entry of the scenario that it belongs to
+  int32_t stops_with = -1;  // entry at whose end this flow stops; -1 = none
+  int32_t triggers = -1;    // flow that posts a message when this one delivers one
   int64_t initial_triggers = 0;
-  std::vector<Time> schedule_times;
-  std::vector<int64_t> schedule_sizes;
+  std::vector<ScheduledMessage> schedule;
+};
+
+// Wire bytes of the largest packet that the flow's messages and ACKs can have.
+inline int largest_packet(const FlowSpec& flow) {
+  int64_t message = flow.size;
+  for (const ScheduledMessage& m : flow.schedule) message = std::max(message, m.size);
+  const int payload = static_cast<int>(std::min<int64_t>(flow.mtu, message));
+  return std::max(padded(payload) + largest_header(flow.transport, flow.op), flow.ack_bytes);
+}
+
+// A workload whose ranks are placed on hosts. A send goes over a flow of kWorkload from its rank's
+// host to its peer's; ranks of one host need none.
+struct WorkloadSpec {
+  workload::Operations operations;
+  std::vector<uint32_t> host, traffic;  // by rank; traffic is an entry of the scenario
+  std::vector<Time> begin;              // by rank
+  std::vector<uint32_t> flow;           // by operation: of a send; workload::kNone = none
 };
 
 struct RunSpec {
@@ -161,8 +197,15 @@ struct RunSpec {
   Time warmup = 0;
   Time sample_interval = 0;  // queue occupancy series; 0 = none
   uint32_t groups = 1;
+  // Number of the first flow, which paths and random streams depend on: part of a run's flows take
+  // the same paths in a run of their own.
+  uint32_t first_flow = 0;
   bool stop_when_done = true;
   bool check_invariants = true;
+  bool skip_steady = false;  // skip whole periods of a state that recurs
+  int threads = 1;           // that partitions share; results do not depend on it
+  // Fabrics with fewer directed links are one partition, whose order of events is the simplest.
+  uint32_t partitioned_links = 2048;
 };
 
 }  // namespace weft::packet

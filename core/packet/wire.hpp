@@ -56,6 +56,19 @@ constexpr int response_header(bool first, bool last) {
   return kBaseHeader + (first || last ? kAeth : 0);
 }
 
+// What a message of `size` bytes puts on the wire, in packets of `mtu`: of a READ, its responses.
+constexpr int64_t message_wire_bytes(Transport transport, Op op, int64_t size, int mtu) {
+  const auto header = [&](bool first, bool last) {
+    return op == Op::kRead ? response_header(first, last)
+                           : request_header(transport, op, first, last);
+  };
+  const int64_t packets = size > mtu ? (size + mtu - 1) / mtu : 1;
+  const int64_t rest = padded(static_cast<int>(size - (packets - 1) * mtu));
+  if (packets == 1) return rest + header(true, true);
+  return (packets - 1) * padded(mtu) + rest + header(true, false) + header(false, true) +
+         (packets - 2) * header(false, false);
+}
+
 // The largest header any packet of the given transport and operation can have.
 constexpr int largest_header(Transport transport, Op op) {
   return request_header(transport, op, true, true);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.hpp"
+#include "transport/staged.hpp"
 
 namespace weft::transport {
 
@@ -43,14 +44,31 @@ std::unique_ptr<Endpoint> open_named(const Config& config) {
               "use verbs, ofi, tcp, udp or delay");
 }
 
+// Registered with the adapter where that can be, else staged by copy; describe() says which.
+std::unique_ptr<Endpoint> open_on_gpu(const Config& config) {
+  std::string reason = config.transport + " reaches the host's memory alone";
+  if (config.transport == "verbs" || config.transport == "ofi") try {
+      return open_named(config);
+    } catch (const Error& error) {
+      reason = error.problem();
+    }
+  Config host = config;
+  host.memory = "host";
+  return open_staged(open_named(host), config, reason);
+}
+
 }  // namespace
 
 std::unique_ptr<Endpoint> open(const Config& config) {
   if (config.depth == 0 || config.receive_depth == 0)
     throw Error(config.transport, "a queue of depth 0 holds no message", "use --depth 1 or more");
-  auto endpoint = open_named(config);
+  auto endpoint = config.memory == "host" ? open_named(config) : open_on_gpu(config);
   endpoint->depth_ = config.depth;
   return endpoint;
+}
+
+std::string chosen_device(const Config& config) {
+  return config.transport == "verbs" ? chosen_verbs_device(config) : "";
 }
 
 std::vector<Availability> availability(const std::string& transport) {

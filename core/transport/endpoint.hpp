@@ -80,12 +80,21 @@ struct Config {
   bool one_buffer = false;         // every send slot is the same memory
   bool events = false;             // wait() sleeps until an event, instead of polling
   uint32_t inline_bytes = 0;       // verbs: largest message sent inline; ofi: inject up to this
+  bool inline_by_device = false;   // instead: as much as pays on this device; see describe()
   uint32_t offset = 0;             // of each message from its slot's (page-aligned) start
   std::string pages = "auto";      // see Buffer
+  std::string memory = "host";     // where messages lie: "host", "cuda" or "cuda:N"
+  bool contents = false;           // not on the host: loops read and write whole messages
   int node = -1;                   // NUMA node of the memory; -1: of the device if known
-  int port = 1;                    // verbs
+  int port = 0;                    // verbs; 0: the first active one, shown in describe()
   int gid_index = -1;              // verbs; -1: chosen, and shown in describe()
+  int partition = 0;               // verbs: partition key; 0: the first of the port's table
   uint32_t path_mtu = 0;           // verbs; 0: the port's
+  std::string posting = "auto";    // verbs: "wr" (ibv_wr_*), "list" (ibv_post_send), "auto": wr
+                                   // where the device has it
+  bool strict_ordering = false;    // verbs: no relaxed ordering of the adapter's writes
+  bool separate_contexts = false;  // verbs: a context, domain and registrations of its own
+  uint32_t queue_members = 1;      // verbs: endpoints of this thread that share a completion queue
   int service_level = 0;           // verbs
   int traffic_class = 0;           // verbs: GRH; tcp, udp, ofi: the whole TOS byte (DSCP << 2)
   bool class_is_optional = false;  // where it cannot be set it is left out: see is_marked()
@@ -138,7 +147,7 @@ class Endpoint {
   virtual uint32_t poll(std::span<Completion> out) = 0;
   // As poll, but sleeps up to the time for the first completion, or until a refused post may
   // succeed. Without Config::events it polls.
-  virtual uint32_t wait(std::span<Completion> out, int timeout_ms) = 0;
+  virtual uint32_t wait(std::span<Completion> out, int64_t timeout_ns) = 0;
   // Gives a receive slot back, to be filled again. In the order received.
   virtual void release(uint64_t receive_slot) = 0;
 
@@ -151,6 +160,8 @@ class Endpoint {
   // depths granted, pages, port state.
   virtual std::map<std::string, std::string> describe() = 0;
   virtual bool is_reliable() const = 0;  // false: messages may be lost and reordered
+  // The bits of Completion::device_ticks that count.
+  virtual uint64_t device_tick_mask() const { return ~uint64_t{0}; }
   // Whether packets bear the traffic class; false only where it was optional. Known once connected.
   bool is_marked() const { return is_marked_; }
 
@@ -164,6 +175,14 @@ class Endpoint {
   friend std::unique_ptr<Endpoint> open(const Config& config);
   uint32_t depth_ = 1;
 };
+
+// From one of the device's ticks to a later one (or, negative, an earlier one) of a counter that
+// wraps at its width.
+constexpr int64_t tick_difference(uint64_t later, uint64_t earlier, uint64_t mask) {
+  const uint64_t difference = (later - earlier) & mask;
+  return difference > mask / 2 ? -static_cast<int64_t>(mask - difference) - 1
+                               : static_cast<int64_t>(difference);
+}
 
 // Whether a transport, device or provider can be used here, for the doctor and for negotiation.
 struct Availability {
@@ -182,12 +201,15 @@ struct Availability {
 std::unique_ptr<Endpoint> open(const Config& config);
 // Of one transport, or of all: those of libraries take a moment.
 std::vector<Availability> availability(const std::string& transport = "");
+// The RDMA device that open would take, "" for other transports.
+std::string chosen_device(const Config& config);
 
 // Each transport's own file has these two.
 std::unique_ptr<Endpoint> open_tcp(const Config& config);
 std::unique_ptr<Endpoint> open_udp(const Config& config);
 std::unique_ptr<Endpoint> open_verbs(const Config& config);
 std::unique_ptr<Endpoint> open_ofi(const Config& config);
+std::string chosen_verbs_device(const Config& config);
 std::unique_ptr<Endpoint> open_delay(const Config& config);
 std::vector<Availability> tcp_availability();
 std::vector<Availability> udp_availability();

@@ -129,7 +129,7 @@ class DelayEndpoint final : public Endpoint {
 
   uint32_t post(std::span<const Work> works) override;
   uint32_t poll(std::span<Completion> out) override;
-  uint32_t wait(std::span<Completion> out, int timeout_ms) override;
+  uint32_t wait(std::span<Completion> out, int64_t timeout_ns) override;
   void release(uint64_t receive_slot) override;
 
   std::byte* send_slot(uint32_t slot) override {
@@ -458,9 +458,9 @@ uint64_t DelayEndpoint::next_due() const {
   return due;
 }
 
-uint32_t DelayEndpoint::wait(std::span<Completion> out, int timeout_ms) {
+uint32_t DelayEndpoint::wait(std::span<Completion> out, int64_t timeout_ns) {
   const Clock& clock = Clock::shared();
-  const uint64_t end = ticks() + clock.ticks_of_ns(int64_t{timeout_ms} * 1'000'000);
+  const uint64_t end = ticks() + clock.ticks_of_ns(timeout_ns);
   for (;;) {
     if (const uint32_t count = poll(out); count > 0) return count;
     const uint64_t now = ticks();

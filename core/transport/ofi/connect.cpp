@@ -127,8 +127,9 @@ void OfiEndpoint::connect_datagrams(const std::string& name, int64_t deadline_ns
 
 bool OfiEndpoint::is_hello(const fi_cq_data_entry& raw) const {
   const auto* entry = static_cast<const Entry*>(raw.op_context);
-  return !(raw.flags & FI_REMOTE_WRITE) && entry->receive && raw.len == kHello &&
-         std::memcmp(receives_at_ + entry->id * receive_stride_, nonce_.data(), kHello) == 0;
+  if (raw.flags & FI_REMOTE_WRITE || !entry->receive || raw.len != kHello) return false;
+  if (gpu_) copy_from_gpu(entry->id, kHello);
+  return std::memcmp(receives_at_ + entry->id * receive_stride_, nonce_.data(), kHello) == 0;
 }
 
 // Each side sends the other's nonce; data that overtakes the hello is kept for poll.
@@ -137,11 +138,12 @@ void OfiEndpoint::exchange_hello(const Card& card, int64_t deadline_ns) {
   entry.done = false;
   bool posted = false, greeted = false;
   std::memcpy(send_slot(0), card.nonce.data(), kHello);
+  if (gpu_) copy_to_gpu(0, kHello);
   Patience patience;
   while (!posted || !entry.done || !greeted) {
     if (!posted) {
-      const long rc =
-          fi_send(endpoint_.get(), send_slot(0), kHello, memory_key_, peer_, &entry.provider);
+      const long rc = fi_send(endpoint_.get(), placed(send_slot(0)), kHello, memory_key_, peer_,
+                              &entry.provider);
       if (rc != 0 && rc != -FI_EAGAIN) fail("greeting the peer", rc);
       posted = rc == 0;
     }

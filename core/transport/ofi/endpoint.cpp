@@ -31,6 +31,7 @@ uint32_t OfiEndpoint::post(std::span<const Work> works) {
     entry.signaled = work.signaled;
     entry.silent = false;
     entry.done = false;
+    if (gpu_ && config_.contents) copy_to_gpu(work.slot, work.bytes);
     const long rc = issue(work, entry, accepted + 1 < works.size());
     if (rc != 0) {
       refused_ = true;
@@ -54,7 +55,7 @@ void OfiEndpoint::require(const Work& work) const {
 }
 
 long OfiEndpoint::issue(const Work& work, Entry& entry, bool more) {
-  std::byte* data = send_slot(work.slot);
+  std::byte* data = placed(send_slot(work.slot));
   const uint64_t remote = remote_base_ + work.remote_offset;
   const bool plain = !more && (work.signaled || !selective_);
   switch (work.op) {
@@ -92,7 +93,7 @@ long OfiEndpoint::issue(const Work& work, Entry& entry, bool more) {
 long OfiEndpoint::send_message(const Work& work, Entry& entry, bool more) {
   entry.silent = selective_ && !work.signaled;
   const uint64_t flags = message_flags_ | (entry.silent ? 0 : FI_COMPLETION) | (more ? FI_MORE : 0);
-  iovec data{send_slot(work.slot), work.bytes};
+  iovec data{placed(send_slot(work.slot)), work.bytes};
   if (work.op == Op::tagged) {
     const fi_msg_tagged message{&data, &memory_key_, 1, peer_, kTag, 0, &entry.provider, 0};
     return fi_tsendmsg(endpoint_.get(), &message, flags);
@@ -147,14 +148,17 @@ uint32_t OfiEndpoint::poll(std::span<Completion> out) {
   return n;
 }
 
-uint32_t OfiEndpoint::wait(std::span<Completion> out, int timeout_ms) {
+uint32_t OfiEndpoint::wait(std::span<Completion> out, int64_t timeout_ns) {
   if (const uint32_t n = poll(out); n > 0) return n;
   if (!config_.events) {
-    const int64_t end = raw_ns() + int64_t{timeout_ms} * 1'000'000;
+    const int64_t end = raw_ns() + timeout_ns;
     uint32_t n = 0;
     while (n == 0 && raw_ns() < end) n = poll(out);
     return n;
   }
+  // Providers sleep for whole milliseconds; the rest is the caller's to poll.
+  int timeout_ms = static_cast<int>(std::min<int64_t>(timeout_ns / 1'000'000, kLongestMs));
+  if (timeout_ms == 0) return 0;
   // The room that a refused post waits for need not show as a completion.
   if (refused_ || returned_head_ != returned_tail_) timeout_ms = std::min(timeout_ms, 1);
   refused_ = false;
@@ -193,6 +197,7 @@ uint32_t OfiEndpoint::take(const fi_cq_data_entry* raw, uint32_t count, Completi
     // A remote write uses up a receive with FI_RX_CQ_DATA only; else it has a slot of its own.
     const bool has_slot = !is_remote_write || (info_->rx_attr->mode & FI_RX_CQ_DATA);
     completion.id = has_slot ? entry->id : slots();
+    if (gpu_ && config_.contents) copy_from_gpu(completion.id, completion.bytes);
   }
   return n;
 }
@@ -234,7 +239,7 @@ void OfiEndpoint::repost() {
 // Untagged and tagged messages are received in different slots. False: the provider has no room.
 bool OfiEndpoint::post_receive(uint32_t slot) {
   Entry& entry = receives_[slot];
-  std::byte* data = receives_at_ + slot * receive_stride_;
+  std::byte* data = placed(receives_at_ + slot * receive_stride_);
   const long rc = slot < config_.receive_depth
                       ? fi_recv(endpoint_.get(), data, receive_bytes_, memory_key_, FI_ADDR_UNSPEC,
                                 &entry.provider)
@@ -242,6 +247,15 @@ bool OfiEndpoint::post_receive(uint32_t slot) {
                                  kTag, 0, &entry.provider);
   if (rc != 0 && rc != -FI_EAGAIN) fail("posting a receive", rc);
   return rc == 0;
+}
+
+void OfiEndpoint::copy_to_gpu(uint32_t slot, uint32_t bytes) {
+  gpu_->to_gpu(reinterpret_cast<cuda::Pointer>(placed(send_slot(slot))), send_slot(slot), bytes);
+}
+
+void OfiEndpoint::copy_from_gpu(uint64_t slot, uint32_t bytes) const {
+  std::byte* at = receives_at_ + slot * receive_stride_;
+  gpu_->to_host(at, reinterpret_cast<cuda::Pointer>(placed(at)), bytes);
 }
 
 void OfiEndpoint::refuse(const Work& work) const {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/buffer.hpp"
+#include "base/cuda.hpp"
 #include "transport/ofi/traffic_class.hpp"
 
 namespace weft::transport {
@@ -37,7 +38,7 @@ class OfiEndpoint final : public Endpoint {
   void connect(const std::string& peer, int timeout_ms) override;
   uint32_t post(std::span<const Work> works) override;
   uint32_t poll(std::span<Completion> out) override;
-  uint32_t wait(std::span<Completion> out, int timeout_ms) override;
+  uint32_t wait(std::span<Completion> out, int64_t timeout_ns) override;
   void release(uint64_t receive_slot) override;
   std::byte* send_slot(uint32_t slot) override { return sends_at_ + slot * send_stride_; }
   const std::byte* receive_slot(uint64_t slot) override {
@@ -69,13 +70,16 @@ class OfiEndpoint final : public Endpoint {
   };
   static constexpr uint32_t kBatch = 16;
   static constexpr uint32_t kHello = 16;               // bytes: the receiver's nonce
+  static constexpr int64_t kLongestMs = 1000;          // of one sleep
   static constexpr uint32_t kLookAtEvents = 1u << 14;  // empty polls between two looks
 
   // ofi_open.cpp
+  uint32_t choose_inline_bytes() const;
   void check_sizes();
   void open_objects();
+  void use_gpu();
   void lay_out_memory();
-  Fid<fid_mr> register_memory(const Buffer& buffer, uint64_t access, uint64_t key);
+  Fid<fid_mr> register_memory(const void* at, size_t bytes, uint64_t access, uint64_t key);
   void open_queue();
   void create_endpoint(fi_info& info);
   void bind_memory(fid_mr* memory);
@@ -104,6 +108,8 @@ class OfiEndpoint final : public Endpoint {
   long send_message(const Work& work, Entry& entry, bool more);
   long write_message(const Work& work, Entry& entry, bool more);
   long atomic(const Work& work, Entry& entry);
+  void copy_to_gpu(uint32_t slot, uint32_t bytes);
+  void copy_from_gpu(uint64_t slot, uint32_t bytes) const;
   void require(const Work& work) const;
   [[noreturn]] void refuse(const Work& work) const;
   [[noreturn]] void fail_completion() const;
@@ -113,12 +119,19 @@ class OfiEndpoint final : public Endpoint {
   void repost();
   bool post_receive(uint32_t slot);
   uint64_t slots() const { return config_.receive_depth + tagged_depth_; }
+  // Where the provider finds what the processor sees at `at`: there, or in the GPU.
+  std::byte* placed(std::byte* at) const {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(at) + gpu_shift_);
+  }
 
   Config config_;
   std::string where_;
   InfoPtr info_;
   Marks marks_;
   Buffer memory_, window_;
+  std::shared_ptr<const cuda::Device> gpu_;  // where messages lie; null: on the host
+  cuda::Memory gpu_memory_;                  // laid out as memory_, which then is its copy
+  uintptr_t gpu_shift_ = 0;
   std::vector<Entry> sends_, receives_;
   // Closed from the last to the first.
   Fid<fid_fabric> fabric_;

@@ -91,6 +91,10 @@ InfoPtr query(const Config& config, fi_ep_type type, uint64_t capabilities) {
   const Device device = split(config.device);
   InfoPtr hints = new_hints(device.provider, device.domain, type);
   hints->caps = capabilities;
+  if (config.memory != "host") {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
   set_runtime(config, *hints);
   return query(hints.get(), config.address);
 }
@@ -135,6 +139,9 @@ InfoPtr find(const Config& config, const std::vector<fi_ep_type>& types) {
                 "use one of: " + list(known));
   }
   Config wish = config;
+  wish.memory = "host";
+  if (config.memory != "host" && find(wish, types))
+    throw Error(where(config), "the provider reaches the host's memory alone (no FI_HMEM)");
   if (config.delivery) {
     wish.delivery = false;
     if (find(wish, types))

@@ -40,12 +40,33 @@ OfiEndpoint::OfiEndpoint(const Config& config)
   is_marked_ = marks_ != Marks::left_out;
   std::random_device random;
   for (uint64_t& word : nonce_) word = uint64_t{random()} << 32 | random();
+  if (config_.memory != "host") use_gpu();
+  if (config_.inline_by_device) config_.inline_bytes = choose_inline_bytes();
   check_sizes();
   selective_ = (info_->tx_attr->comp_order & FI_ORDER_STRICT) == FI_ORDER_STRICT;
   message_flags_ = config_.delivery ? FI_DELIVERY_COMPLETE : 0;
   inline_end_ = config_.inline_bytes > 0 ? config_.inline_bytes + uint64_t{1} : 0;
   lay_out_memory();
   open_objects();
+}
+
+// Messages lie where the provider fetches and puts them; the processor copies what it has to see.
+// Unverified: no libfabric with CUDA has run here.
+void OfiEndpoint::use_gpu() {
+  if (!is_reliable())
+    throw Error(where_, "datagrams carry numbers that the processor writes and reads");
+  if (config_.remote_bytes > 0)
+    throw Error(where_, "weft has no one-sided operations on a GPU's memory over libfabric");
+  gpu_ = std::make_shared<cuda::Device>(cuda::device_number(config_.memory));
+  config_.inline_bytes = 0;
+  config_.inline_by_device = false;
+}
+
+// An injected message is copied and has no completion. One at a time, that is faster; in a stream
+// the copies cost as much as the completions, or more.
+uint32_t OfiEndpoint::choose_inline_bytes() const {
+  const bool fits = config_.send_bytes <= info_->tx_attr->inject_size;
+  return fits && config_.depth == 1 && !config_.delivery ? config_.send_bytes : 0;
 }
 
 void OfiEndpoint::check_sizes() {
@@ -99,6 +120,10 @@ void OfiEndpoint::lay_out_memory() {
   sends_at_ = memory_.data() + config_.offset;
   receives_at_ = memory_.data() + sends + config_.offset;
   operands_ = reinterpret_cast<Operands*>(memory_.data() + sends + receives);
+  if (gpu_) {
+    gpu_memory_ = cuda::Memory(gpu_, sends + receives);
+    gpu_shift_ = gpu_memory_.at() - reinterpret_cast<uintptr_t>(memory_.data());
+  }
   if (config_.remote_bytes > 0) window_ = Buffer(config_.remote_bytes, config_.pages, config_.node);
   sends_ = std::vector<Entry>(entries);
   mask_ = entries - 1;
@@ -116,12 +141,15 @@ void OfiEndpoint::open_objects() {
   check("opening the domain", open_domain(*info_, fabric_, domain_));
   find_operations();
   open_queue();
-  if (info_->domain_attr->mr_mode & FI_MR_LOCAL) {
-    memory_region_ = register_memory(memory_, FI_SEND | FI_RECV | FI_READ | FI_WRITE, 2);
+  if (gpu_ || info_->domain_attr->mr_mode & FI_MR_LOCAL) {
+    memory_region_ =
+        register_memory(placed(memory_.data()), gpu_ ? gpu_memory_.size() : memory_.size(),
+                        FI_SEND | FI_RECV | FI_READ | FI_WRITE, 2);
     memory_key_ = fi_mr_desc(memory_region_.get());
   }
   if (config_.remote_bytes > 0)
-    window_region_ = register_memory(window_, FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
+    window_region_ =
+        register_memory(window_.data(), window_.size(), FI_REMOTE_READ | FI_REMOTE_WRITE, 1);
   if (!is_msg) {
     fi_av_attr attr{};
     attr.type =
@@ -161,12 +189,22 @@ void OfiEndpoint::open_queue() {
   check("opening the completion queue", rc);
 }
 
-Fid<fid_mr> OfiEndpoint::register_memory(const Buffer& buffer, uint64_t access, uint64_t key) {
+Fid<fid_mr> OfiEndpoint::register_memory(const void* at, size_t bytes, uint64_t access,
+                                         uint64_t key) {
   Fid<fid_mr> region;
+  const iovec place{const_cast<void*>(at), bytes};
+  fi_mr_attr attr{};
+  attr.mr_iov = &place;
+  attr.iov_count = 1;
+  attr.access = access;
+  attr.requested_key = key;
+  if (gpu_) attr.iface = FI_HMEM_CUDA;
+  if (gpu_) attr.device.cuda = gpu_->number();
   const long rc = open_into(region, [&](fid_mr** object) {
-    return fi_mr_reg(domain_.get(), buffer.data(), buffer.size(), access, 0, key, 0, object,
-                     nullptr);
+    return gpu_ ? fi_mr_regattr(domain_.get(), &attr, 0, object)
+                : fi_mr_reg(domain_.get(), at, bytes, access, 0, key, 0, object, nullptr);
   });
+  if (rc != 0 && gpu_) fail("registering the GPU's memory (FI_HMEM)", rc);
   if (rc != 0) fail("registering memory", rc, "raise the locked-memory limit (ulimit -l)");
   return region;
 }
@@ -204,6 +242,7 @@ void OfiEndpoint::bind_memory(fid_mr* memory) {
 
 void OfiEndpoint::find_operations() {
   for (Op op : operations_of(*info_, domain_.get())) operations_ |= bit(op);
+  if (gpu_) operations_ &= bit(Op::send) | bit(Op::tagged);
   if (!config_.delivery) return;
   // Injected messages have no completion. Without a layer above, tcp (net in 1.17) accepts
   // FI_DELIVERY_COMPLETE for writes and completes them when they have left.
@@ -226,26 +265,32 @@ std::map<std::string, std::string> OfiEndpoint::describe() {
   std::string names;
   for (Op op : operations_of(*info_, domain_.get()))
     names.append(names.empty() ? "" : ", ").append(name_of(op));
-  return {{"provider", info_->fabric_attr->prov_name},
-          {"provider version", version_text(info_->fabric_attr->prov_version)},
-          {"verified", verified(info_->fabric_attr->prov_name)},
-          {"libfabric", version_text(library.version()) + " " + library.path},
-          {"fabric", info_->fabric_attr->name},
-          {"domain", info_->domain_attr->name},
-          {"endpoint", config_.endpoint},
-          {"protocol", library.text(&info_->ep_attr->protocol, FI_TYPE_PROTOCOL)},
-          {"largest message", std::to_string(info_->ep_attr->max_msg_size)},
-          {"inject limit", std::to_string(info_->tx_attr->inject_size)},
-          {"operations", names},
-          {"mr_mode", library.text(&info_->domain_attr->mr_mode, FI_TYPE_MR_MODE)},
-          {"progress", library.text(&info_->domain_attr->data_progress, FI_TYPE_PROGRESS)},
-          {"traffic class", class_text(config_.traffic_class, marks_)},
-          {"completion", config_.delivery ? "when the peer has it" : "the provider's default"},
-          {"unsignaled", selective_ ? "no completion" : "completion not reported"},
-          {"wait", config_.events ? "file descriptor" : "none: polled"},
-          {"depth", std::to_string(config_.depth)},
-          {"receive depth", std::to_string(config_.receive_depth)},
-          {"pages", memory_.pages()}};
+  std::map<std::string, std::string> facts{
+      {"provider", info_->fabric_attr->prov_name},
+      {"provider version", version_text(info_->fabric_attr->prov_version)},
+      {"verified", verified(info_->fabric_attr->prov_name)},
+      {"libfabric", version_text(library.version()) + " " + library.path},
+      {"fabric", info_->fabric_attr->name},
+      {"domain", info_->domain_attr->name},
+      {"endpoint", config_.endpoint},
+      {"protocol", library.text(&info_->ep_attr->protocol, FI_TYPE_PROTOCOL)},
+      {"largest message", std::to_string(info_->ep_attr->max_msg_size)},
+      {"inject limit", std::to_string(info_->tx_attr->inject_size)},
+      {"inline_bytes", std::to_string(config_.inline_bytes)},
+      {"operations", names},
+      {"mr_mode", library.text(&info_->domain_attr->mr_mode, FI_TYPE_MR_MODE)},
+      {"progress", library.text(&info_->domain_attr->data_progress, FI_TYPE_PROGRESS)},
+      {"traffic class", class_text(config_.traffic_class, marks_)},
+      {"completion", config_.delivery ? "when the peer has it" : "the provider's default"},
+      {"unsignaled", selective_ ? "no completion" : "completion not reported"},
+      {"wait", config_.events ? "file descriptor" : "none: polled"},
+      {"depth", std::to_string(config_.depth)},
+      {"receive depth", std::to_string(config_.receive_depth)},
+      {"pages", gpu_ ? "of the GPU" : memory_.pages()}};
+  if (gpu_)
+    facts["memory"] = "cuda:" + std::to_string(gpu_->number()) + " (" + gpu_->name() +
+                      "), registered with the provider (FI_HMEM; unverified)";
+  return facts;
 }
 
 std::unique_ptr<Endpoint> open_ofi(const Config& config) {

@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -108,11 +109,17 @@ bool set_options(int descriptor, const Config& config, bool v6) {
   return is_marked;
 }
 
-void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms) {
-  if (timeout_ms == current_ms) return;
-  const timeval time{timeout_ms / 1000, timeout_ms % 1000 * 1000};
+void set_timeout(int descriptor, int option, int64_t timeout_ns, int64_t& current_ns) {
+  if (timeout_ns == current_ns) return;
+  const timeval time{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000 / 1000};
   setsockopt(descriptor, SOL_SOCKET, option, &time, sizeof(time));
-  current_ms = timeout_ms;
+  current_ns = timeout_ns;
+}
+
+void sleep_until_ready(int descriptor, short events, int64_t timeout_ns) {
+  pollfd entry{descriptor, events, 0};
+  const timespec time{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  ::ppoll(&entry, 1, &time, nullptr);
 }
 
 namespace {

@@ -48,8 +48,13 @@ bool set_traffic_class(int descriptor, int value, bool v6);
 // DSCP, priority, busy polling: each is refused with its limit, never ignored; but false where an
 // optional DSCP could not be set.
 bool set_options(int descriptor, const Config& config, bool v6);
-// Sets SO_RCVTIMEO or SO_SNDTIMEO only when it differs from `current_ms`.
-void set_timeout(int descriptor, int option, int timeout_ms, int& current_ms);
+// A socket's timeout ends at a tick of the kernel, up to 10 ms late. That is right for a long wait,
+// whose end is only a look at a flag, and saves a call; shorter ones sleep in sleep_until_ready.
+constexpr int64_t kLongWaitNs = 100'000'000;
+// Sets SO_RCVTIMEO or SO_SNDTIMEO only when it differs from `current_ns`.
+void set_timeout(int descriptor, int option, int64_t timeout_ns, int64_t& current_ns);
+// Until one of poll's events, or the time to the nanosecond.
+void sleep_until_ready(int descriptor, short events, int64_t timeout_ns);
 // Local and peer address, interface, its MTU, IPoIB mode, what TCP or UDP was granted.
 std::map<std::string, std::string> describe_socket(int descriptor);
 // "ip port rest" <-> parts.

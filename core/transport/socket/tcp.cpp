@@ -109,25 +109,25 @@ class TcpEndpoint final : public Endpoint {
     return take_received(out);
   }
 
-  uint32_t wait(std::span<Completion> out, int timeout_ms) override {
+  uint32_t wait(std::span<Completion> out, int64_t timeout_ns) override {
     if (!config_.events) return poll(out);
     if (pushed_ < queued_) push();
     uint32_t n = take_sent(out);
     n += take_received(out.subspan(n));
     if (n > 0) return n;
-    if (pushed_ < queued_ && config_.receive_bytes <= kSmall) {
-      set_timeout(socket_.get(), SO_SNDTIMEO, timeout_ms, send_timeout_ms_);
+    const bool is_long = timeout_ns >= kLongWaitNs;
+    if (is_long && pushed_ < queued_ && config_.receive_bytes <= kSmall) {
+      set_timeout(socket_.get(), SO_SNDTIMEO, timeout_ns, send_timeout_ns_);
       push(0);
       return poll(out);
     }
-    if (pushed_ < queued_ || config_.receive_bytes == 0) {
+    if (!is_long || pushed_ < queued_ || config_.receive_bytes == 0) {
       const short events = static_cast<short>((pushed_ < queued_ ? POLLOUT : 0) |
                                               (config_.receive_bytes > 0 ? POLLIN : 0));
-      pollfd entry{socket_.get(), events, 0};
-      ::poll(&entry, 1, timeout_ms);
+      sleep_until_ready(socket_.get(), events, timeout_ns);
       return poll(out);
     }
-    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ms, receive_timeout_ms_);
+    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ns, receive_timeout_ns_);
     return pull(0) ? take_received(out) : 0;
   }
 
@@ -143,6 +143,10 @@ class TcpEndpoint final : public Endpoint {
     socklen_t length = sizeof(name);
     if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length) == 0)
       facts["congestion_control"] = name;
+    int at_once = 0;
+    length = sizeof(at_once);
+    if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &at_once, &length) == 0)
+      facts["nagle"] = at_once != 0 ? "off" : "on";
     int mss = 0;
     length = sizeof(mss);
     if (getsockopt(socket_.get(), IPPROTO_TCP, TCP_MAXSEG, &mss, &length) == 0)
@@ -321,7 +325,7 @@ class TcpEndpoint final : public Endpoint {
   uint64_t pulled_ = 0, handed_ = 0, released_ = 0;  // bytes; messages
   std::string nonce_;
   Descriptor listener_, socket_;
-  int receive_timeout_ms_ = -1, send_timeout_ms_ = -1;
+  int64_t receive_timeout_ns_ = -1, send_timeout_ns_ = -1;
 };
 
 }  // namespace

@@ -71,16 +71,15 @@ class UdpEndpoint final : public Endpoint {
     return out.size() == 1 ? receive_one(out, MSG_DONTWAIT) : receive_many(out, MSG_DONTWAIT);
   }
 
-  uint32_t wait(std::span<Completion> out, int timeout_ms) override {
+  uint32_t wait(std::span<Completion> out, int64_t timeout_ns) override {
     if (!config_.events) return poll(out);
     if (const uint32_t n = take_sent(out); n > 0) return n;
-    if (refused_) {
-      pollfd entry{socket_.get(), POLLIN | POLLOUT, 0};
-      ::poll(&entry, 1, timeout_ms);
+    if (refused_ || timeout_ns < kLongWaitNs) {
+      sleep_until_ready(socket_.get(), refused_ ? POLLIN | POLLOUT : POLLIN, timeout_ns);
       refused_ = false;
       return poll(out);
     }
-    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ms, timeout_ms_);
+    set_timeout(socket_.get(), SO_RCVTIMEO, timeout_ns, timeout_ns_);
     return receive_one(out, 0);
   }
 
@@ -202,7 +201,7 @@ class UdpEndpoint final : public Endpoint {
   uint64_t posted_ = 0, done_ = 0, handed_ = 0, released_ = 0;
   bool refused_ = false;
   Descriptor socket_;
-  int timeout_ms_ = -1;
+  int64_t timeout_ns_ = -1;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Which RDMA devices and ports there are, what each can do, or why none can be used.
 #include <cstring>
 #include <sstream>
+#include <tuple>
 
 #include "transport/verbs/device.hpp"
 #include "transport/verbs/errors.hpp"
@@ -36,6 +37,7 @@ std::map<std::string, std::string> facts_of(const Device& device, const Port& po
       {"mtu_bytes", std::to_string(port.mtu())},
       {"max_mtu_bytes", std::to_string(128u << port.attr.max_mtu)},
       {"lid", std::to_string(port.attr.lid)},
+      {"partition", hex_of(choose_partition({}, device, port).key)},
       {"interfaces", port.netdevs},
       {"firmware", limits.fw_ver},
       {"vendor", hex(limits.vendor_id) + " part " + hex(limits.vendor_part_id)},
@@ -59,6 +61,17 @@ std::map<std::string, std::string> facts_of(const Device& device, const Port& po
   return facts;
 }
 
+// Why this port cannot be used, and what to do; nothing where it can.
+std::pair<std::string, std::string> refusal_of(const Device& device, const Port& port) {
+  const std::string where = "port " + std::to_string(port.number);
+  if (device.is_iwarp()) return {kIwarpProblem, kIwarpRemedy};
+  if (!port.is_active())
+    return {where + " is " + port.state(), inactive_remedy(port, device.ports())};
+  if (!port.is_infiniband() && port.gids.empty())
+    return {where + " has no GID", "give its network interface an address"};
+  return {};
+}
+
 Availability entry_of(const Device& device, const Port& port) {
   Availability entry = unavailable(device.name(), "", "");
   for (const Kind kind : device.kinds()) entry.endpoints.emplace_back(name_of(kind));
@@ -66,18 +79,8 @@ Availability entry_of(const Device& device, const Port& port) {
     entry.operations.emplace_back(transport::name_of(op));
   entry.max_bytes = port.attr.max_msg_sz;
   entry.facts = facts_of(device, port);
-  entry.available =
-      port.attr.state == IBV_PORT_ACTIVE && (port.is_infiniband() || !port.gids.empty());
-  if (entry.available) return entry;
-  const std::string where = "port " + std::to_string(port.number);
-  if (port.attr.state == IBV_PORT_ACTIVE) {
-    entry.reason = where + " has no GID";
-    entry.remedy = "give its network interface an address";
-  } else {
-    entry.reason = where + " is " + port.state();
-    entry.remedy = port.is_infiniband() ? "see the cable, and whether a subnet manager runs"
-                                        : "see the cable, and ip link set INTERFACE up";
-  }
+  std::tie(entry.reason, entry.remedy) = refusal_of(device, port);
+  entry.available = entry.reason.empty();
   return entry;
 }
 
@@ -85,8 +88,7 @@ std::vector<Availability> entries_of(const std::string& name) {
   std::vector<Availability> entries;
   try {
     const Device device(name);
-    for (int port = 1; port <= device.limits().phys_port_cnt; ++port)
-      entries.push_back(entry_of(device, device.port(port)));
+    for (const auto& port : device.ports()) entries.push_back(entry_of(device, port));
   } catch (const Error& error) {
     entries.push_back(unavailable(name, error.problem(), error.remedy()));
   }

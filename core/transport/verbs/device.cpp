@@ -2,11 +2,16 @@
 
 #ifdef WEFT_HAVE_VERBS
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <set>
 
 #include "transport/verbs/errors.hpp"
@@ -48,9 +53,43 @@ std::optional<ibv_gid> gid_of(const std::string& address) {
   return std::nullopt;
 }
 
+// Ones at the start of a netmask.
+int bits_of(const sockaddr* mask) {
+  if (mask == nullptr) return 64;
+  if (mask->sa_family == AF_INET)
+    return std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr);
+  int bits = 0;
+  for (const uint8_t byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
+    bits += std::popcount(byte);
+  return bits;
+}
+
+// The interface addresses of this host, as GIDs, with the bits of their subnets.
+std::vector<std::pair<ibv_gid, int>> interface_subnets() {
+  std::vector<std::pair<ibv_gid, int>> subnets;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return subnets;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(first, freeifaddrs);
+  for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    ibv_gid gid{};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      gid.raw[10] = gid.raw[11] = 0xff;
+      std::memcpy(gid.raw + 12, &reinterpret_cast<sockaddr_in*>(entry->ifa_addr)->sin_addr, 4);
+    } else if (entry->ifa_addr->sa_family == AF_INET6) {
+      std::memcpy(gid.raw, &reinterpret_cast<sockaddr_in6*>(entry->ifa_addr)->sin6_addr, 16);
+    } else {
+      continue;
+    }
+    subnets.emplace_back(gid, bits_of(entry->ifa_netmask));
+  }
+  return subnets;
+}
+
 std::vector<Gid> gids_of(ibv_context* context, const std::string& sysfs, int port, int entries) {
   std::vector<Gid> gids;
   const ibv_gid zero{};
+  const auto subnets = interface_subnets();
   for (int i = 0; i < entries; ++i) {
     Gid gid;
     gid.index = i;
@@ -58,6 +97,10 @@ std::vector<Gid> gids_of(ibv_context* context, const std::string& sysfs, int por
     if (std::memcmp(&gid.raw, &zero, sizeof zero) == 0) continue;
     gid.text = text_of(gid.raw);
     gid.type = line_of(sysfs + "/gid_attrs/types/" + std::to_string(i));
+    gid.netdev = line_of(sysfs + "/gid_attrs/ndevs/" + std::to_string(i));
+    if (is_mapped_ipv4(gid.raw)) gid.prefix_bits = 32;
+    for (const auto& [address, bits] : subnets)
+      if (std::memcmp(&address, &gid.raw, sizeof address) == 0) gid.prefix_bits = bits;
     gids.push_back(gid);
   }
   return gids;
@@ -92,6 +135,12 @@ ibv_gid wanted_gid(const std::string& address) {
 }
 
 }  // namespace
+
+std::string hex_of(uint16_t value) {
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%04x", value);
+  return text;
+}
 
 const char* name_of(Kind kind) {
   constexpr const char* names[] = {"rc", "uc", "ud", "srd"};
@@ -143,11 +192,17 @@ Port Device::port(int number) const {
   port.gids = gids_of(context_.get(), sysfs, number, port.attr.gid_tbl_len);
   port.rate = line_of(sysfs + "/rate");
   std::set<std::string> netdevs;
-  for (const auto& gid : port.gids)
-    netdevs.insert(line_of(sysfs + "/gid_attrs/ndevs/" + std::to_string(gid.index)));
+  for (const auto& gid : port.gids) netdevs.insert(gid.netdev);
   for (const auto& netdev : netdevs)
     if (!netdev.empty()) port.netdevs += (port.netdevs.empty() ? "" : " ") + netdev;
   return port;
+}
+
+std::vector<Port> Device::ports() const {
+  std::vector<Port> all;
+  for (int number = 1; number <= attr_.orig_attr.phys_port_cnt; ++number)
+    all.push_back(port(number));
+  return all;
 }
 
 std::vector<Kind> Device::kinds() const {
@@ -215,24 +270,76 @@ Gid choose_gid(const Config& config, const Device& device, const Port& port) {
                            [](const Gid& a, const Gid& b) { return rank_of(a) < rank_of(b); });
 }
 
-std::string choose_device(const Config& config) {
+Partition choose_partition(const Config& config, const Device& device, const Port& port) {
+  std::string keys;
+  for (int i = 0; i < port.attr.pkey_tbl_len; ++i) {
+    __be16 raw = 0;
+    if (library().query_pkey(device.context(), static_cast<uint8_t>(port.number), i, &raw) != 0)
+      continue;
+    const uint16_t key = be16toh(raw);
+    if ((key & 0x7fff) == 0) continue;
+    if (config.partition == 0 || (key & 0x7fff) == (config.partition & 0x7fff)) return {i, key};
+    keys += (keys.empty() ? "" : ", ") + hex_of(key);
+  }
+  if (config.partition == 0) return {};
+  throw Error(device.name() + " port " + std::to_string(port.number),
+              "has no partition key " + hex_of(static_cast<uint16_t>(config.partition)),
+              "use one of its table (" + (keys.empty() ? "empty" : keys) +
+                  "), or have the subnet manager add it");
+}
+
+const char* const kIwarpProblem =
+    "is an iWARP adapter (RDMA over TCP): only rdma_cm connects its queue pairs";
+const char* const kIwarpRemedy =
+    "use --over ofi:verbs --endpoint msg, which connects through rdma_cm (unverified on iWARP)";
+
+std::string inactive_remedy(const Port& port, const std::vector<Port>& siblings) {
+  std::string remedy = port.is_infiniband() ? "see the cable, and whether a subnet manager runs"
+                                            : "see the cable, and ip link set INTERFACE up";
+  for (const auto& sibling : siblings)
+    if (sibling.number != port.number && sibling.is_active())
+      return "use --port " + std::to_string(sibling.number) + ", which is ACTIVE, or " + remedy;
+  return remedy;
+}
+
+int first_active(const std::vector<Port>& ports) {
+  for (const auto& port : ports)
+    if (port.is_active()) return port.number;
+  return 1;
+}
+
+namespace {
+
+// Why this port does not serve, if it does not.
+std::string refusal_of(const Config& config, const Port& port) {
+  if (!port.is_active()) return "is " + port.state();
+  if (config.address.empty() || port.is_infiniband()) return "";
+  if (with_address(port.gids, wanted_gid(config.address))) return "";
+  return "has not the address " + config.address;
+}
+
+}  // namespace
+
+Choice choose_port(const Config& config) {
+  if (!config.device.empty())
+    return {config.device,
+            config.port > 0 ? config.port : first_active(Device(config.device).ports())};
   const auto names = device_names();
   if (names.empty()) throw Error("verbs", "there is no RDMA device", no_device_remedy());
   std::string why;
+  const auto note = [&why](const std::string& text) { why += (why.empty() ? "" : ", ") + text; };
   for (const auto& name : names) {
     const Device device(name);
-    if (config.port > device.limits().phys_port_cnt) continue;
-    const Port port = device.port(config.port);
-    if (port.attr.state != IBV_PORT_ACTIVE) {
-      why += (why.empty() ? "" : ", ") + name + " is " + port.state();
-    } else if (config.address.empty() || port.is_infiniband() ||
-               with_address(port.gids, wanted_gid(config.address))) {
-      return name;
-    } else {
-      why += (why.empty() ? "" : ", ") + name + " has not the address " + config.address;
+    if (device.is_iwarp()) note(name + " " + kIwarpProblem);
+    if (device.is_iwarp()) continue;
+    for (const auto& port : device.ports()) {
+      if (config.port > 0 && port.number != config.port) continue;
+      const std::string refusal = refusal_of(config, port);
+      if (refusal.empty()) return {name, port.number};
+      note(name + " port " + std::to_string(port.number) + " " + refusal);
     }
   }
-  throw Error("verbs", "no device can be used on port " + std::to_string(config.port) + ": " + why,
+  throw Error("verbs", "no device can be used: " + (why.empty() ? "no such port" : why),
               "see `weft doctor`");
 }
 

@@ -43,6 +43,8 @@ Opened open_library() {
   bind(handle, "ibv_" #name, "IBVERBS_" #version, opened.library.name, opened);
   WEFT_VERBS_SYMBOLS(WEFT_VERBS_BIND)
 #undef WEFT_VERBS_BIND
+  void* symbol = dlvsym(handle, "ibv_reg_dmabuf_mr", "IBVERBS_1.12");
+  std::memcpy(&opened.library.reg_dmabuf_mr, &symbol, sizeof symbol);
   return opened;
 }
 
@@ -82,6 +84,10 @@ extern "C" {
 __attribute__((visibility("hidden"))) int ibv_query_port(ibv_context* context, uint8_t port,
                                                          _compat_ibv_port_attr* attributes) {
   return weft::transport::verbs::library().query_port(context, port, attributes);
+}
+// Called where the compiler does not see that it is never: without optimisation.
+__attribute__((visibility("hidden"))) ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  return weft::transport::verbs::library().create_qp(pd, init);
 }
 __attribute__((visibility("hidden"))) int ibv_query_device(ibv_context* context,
                                                            ibv_device_attr* attributes) {

@@ -24,12 +24,13 @@ namespace weft::transport::verbs {
   X(query_device, 1.1)         \
   X(query_port, 1.1)           \
   X(query_gid, 1.1)            \
+  X(query_pkey, 1.1)           \
   X(get_async_event, 1.1)      \
   X(ack_async_event, 1.1)      \
   X(event_type_str, 1.1)       \
   X(alloc_pd, 1.1)             \
   X(dealloc_pd, 1.1)           \
-  X(reg_mr, 1.1)               \
+  X(reg_mr_iova2, 1.8)         \
   X(dereg_mr, 1.1)             \
   X(create_comp_channel, 1.0)  \
   X(destroy_comp_channel, 1.0) \
@@ -39,6 +40,7 @@ namespace weft::transport::verbs {
   X(ack_cq_events, 1.1)        \
   X(create_qp, 1.1)            \
   X(modify_qp, 1.1)            \
+  X(qp_to_qp_ex, 1.6)          \
   X(destroy_qp, 1.1)           \
   X(create_ah, 1.1)            \
   X(destroy_ah, 1.1)           \
@@ -48,6 +50,7 @@ struct Library {
 #define WEFT_VERBS_MEMBER(name, version) decltype(&::ibv_##name) name = nullptr;
   WEFT_VERBS_SYMBOLS(WEFT_VERBS_MEMBER)
 #undef WEFT_VERBS_MEMBER
+  decltype(&::ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;  // since rdma-core 34
 };
 
 // Throws weft::Error with reason and remedy when it cannot be opened.

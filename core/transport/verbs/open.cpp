@@ -9,6 +9,9 @@ namespace weft::transport {
 std::unique_ptr<Endpoint> open_verbs(const Config& config) {
   return std::make_unique<verbs::VerbsEndpoint>(config);
 }
+std::string chosen_verbs_device(const Config& config) {
+  return verbs::choose_port(config).device;
+}
 #else
 namespace {
 constexpr const char* kReason = "weft was built without infiniband/verbs.h";
@@ -16,6 +19,9 @@ constexpr const char* kRemedy = "apt-get install libibverbs-dev, then make build
 }  // namespace
 
 std::unique_ptr<Endpoint> open_verbs(const Config&) {
+  throw Error("verbs", kReason, kRemedy);
+}
+std::string chosen_verbs_device(const Config&) {
   throw Error("verbs", kReason, kRemedy);
 }
 std::vector<Availability> verbs_availability() {

@@ -5,8 +5,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <iomanip>
-#include <sstream>
 
 #include "transport/verbs/errors.hpp"
 
@@ -35,62 +33,100 @@ bool is_datagram(Kind kind) {
   return kind == Kind::ud || kind == Kind::srd;
 }
 
-ibv_qp_init_attr initial(const Place& place, ibv_cq* cq) {
+ibv_qp_init_attr initial(const Place& place, ibv_cq* cq, uint32_t inline_bytes) {
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
   init.cap.max_send_wr = place.config.depth;
   init.cap.max_recv_wr = place.config.receive_depth;
   init.cap.max_send_sge = init.cap.max_recv_sge = 1;
-  init.cap.max_inline_data = place.config.inline_bytes;
+  init.cap.max_inline_data = inline_bytes;
   init.qp_type = place.kind == Kind::rc   ? IBV_QPT_RC
                  : place.kind == Kind::uc ? IBV_QPT_UC
                                           : IBV_QPT_UD;
   return init;
 }
 
-QueuePair create_qp(const Place& place, ibv_pd* pd, ibv_qp_init_attr& init) {
-  if (place.kind != Kind::srd) return QueuePair(library().create_qp(pd, &init));
+uint64_t send_operations(const Place& place) {
+  if (is_datagram(place.kind)) return IBV_QP_EX_WITH_SEND;
+  uint64_t operations =
+      IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  if (place.kind == Kind::uc) return operations;
+  operations |= IBV_QP_EX_WITH_RDMA_READ;
+  if (place.device.has_atomics())
+    operations |= IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+  return operations;
+}
+
+// With ibv_wr_* where the device has it and nobody asks for lists; `init` gets what was granted.
+Queues create_qp(const Place& place, ibv_pd* pd, ibv_qp_init_attr& init) {
   ibv_qp_init_attr_ex extended{};
   std::memcpy(&extended, &init, sizeof init);
-  extended.sq_sig_all = 1;
-  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
   extended.pd = pd;
-  QueuePair qp(create_srd_qp(place.device.context(), extended));
-  init.cap = extended.cap;
-  return qp;
+  Queues queues;
+  if (place.kind == Kind::srd) {
+    extended.sq_sig_all = 1;
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+    queues.qp.reset(create_srd_qp(place.device.context(), extended));
+    init.cap = extended.cap;
+    return queues;
+  }
+  if (place.config.posting != "list") {
+    extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    extended.send_ops_flags = send_operations(place);
+    queues.qp.reset(ibv_create_qp_ex(place.device.context(), &extended));
+    if (queues.qp) queues.extended = library().qp_to_qp_ex(queues.qp.get());
+    if (queues.extended != nullptr) init.cap = extended.cap;
+    if (queues.extended != nullptr || place.config.posting == "wr") return queues;
+  }
+  queues.qp.reset(library().create_qp(pd, &init));
+  return queues;
 }
 
 // Devices do not say how much they send inline: what a small queue pair gets is the limit.
-uint32_t largest_inline(const Place& place, ibv_pd* pd, ibv_cq* cq) {
-  uint32_t works = 0, fails = place.config.inline_bytes;
+uint32_t largest_inline(const Place& place, ibv_pd* pd, ibv_cq* cq, uint32_t wanted) {
+  uint32_t works = 0, fails = wanted;
   while (fails - works > 1) {
     const uint32_t middle = works + (fails - works) / 2;
-    ibv_qp_init_attr init = initial(place, cq);
+    ibv_qp_init_attr init = initial(place, cq, middle);
     init.cap.max_send_wr = init.cap.max_recv_wr = 1;
-    init.cap.max_inline_data = middle;
-    (create_qp(place, pd, init) ? works : fails) = middle;
+    (create_qp(place, pd, init).qp ? works : fails) = middle;
   }
   return works;
 }
 
 [[noreturn]] void explain_refusal(const Place& place, ibv_pd* pd, ibv_cq* cq, int code) {
   const Config& config = place.config;
-  if (config.inline_bytes > 0) {
-    const uint32_t limit = largest_inline(place, pd, cq);
-    if (limit + 1 == config.inline_bytes || limit < config.inline_bytes / 2)
-      throw above_limit(place.where, "inline size", config.inline_bytes, limit, "lower --inline");
+  if (config.posting == "wr") {
+    ibv_qp_init_attr init = initial(place, cq, 0);
+    if (!create_qp(place, pd, init).qp)
+      throw Error(place.where, "the device has no ibv_wr_* posting", "use --posting list or auto");
+  }
+  const uint32_t wanted = config.inline_bytes;
+  if (wanted > 0) {
+    const uint32_t limit = largest_inline(place, pd, cq, wanted);
+    if (limit + 1 == wanted || limit < wanted / 2)
+      throw above_limit(place.where, "inline size", wanted, limit, "lower --inline");
   }
   throw failed_call(place.where,
                     "create a queue pair of depth " + std::to_string(config.depth) + " and " +
                         std::to_string(config.receive_depth) + " receives, " +
-                        std::to_string(config.inline_bytes) + " B inline",
+                        std::to_string(wanted) + " B inline",
                     code);
+}
+
+// Larger messages gain nothing from it, and a device makes its queue's entries larger for it.
+constexpr uint32_t kMostInline = 256;
+
+uint32_t wanted_inline(const Config& config) {
+  if (!config.inline_by_device) return config.inline_bytes;
+  return config.send_bytes <= kMostInline ? config.send_bytes : 0;
 }
 
 void to_init(const Place& place, ibv_qp* qp) {
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = static_cast<uint8_t>(place.port.number);
+  attr.pkey_index = static_cast<uint16_t>(place.partition.index);
   int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   if (is_datagram(place.kind)) {
     attr.qkey = kQueueKey;
@@ -104,29 +140,6 @@ void to_init(const Place& place, ibv_qp* qp) {
     mask |= IBV_QP_ACCESS_FLAGS;
   }
   modify(place, qp, attr, mask, "initialise the queue pair");
-}
-
-CompletionQueue create_cq(const Place& place, Queues& queues) {
-  const auto entries = place.config.depth + place.config.receive_depth;
-  if (place.config.events) {
-    queues.channel.reset(library().create_comp_channel(place.device.context()));
-    if (!queues.channel) throw failed_call(place.where, "create an event channel", errno);
-  }
-  if (place.config.device_timestamps && place.device.has_timestamps()) {
-    ibv_cq_init_attr_ex init{};
-    init.cqe = entries;
-    init.channel = queues.channel.get();
-    init.wc_flags =
-        IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
-    queues.timed_cq = ibv_create_cq_ex(place.device.context(), &init);
-    if (queues.timed_cq != nullptr) return CompletionQueue(ibv_cq_ex_to_cq(queues.timed_cq));
-  }
-  CompletionQueue cq(library().create_cq(place.device.context(), static_cast<int>(entries), nullptr,
-                                         queues.channel.get(), 0));
-  if (!cq)
-    throw failed_call(
-        place.where, "create a completion queue of " + std::to_string(entries) + " entries", errno);
-  return cq;
 }
 
 ibv_ah_attr route_to(const Place& place, const Address& peer) {
@@ -167,38 +180,6 @@ void check_size(const Place& place, const char* what, uint32_t bytes) {
 
 }  // namespace
 
-std::string Address::text() const {
-  std::ostringstream out;
-  out << "verbs1 " << name_of(kind) << std::hex << ' ' << qp << ' ' << psn << ' ' << lid << ' ';
-  for (const uint8_t byte : gid.raw) out << std::setw(2) << std::setfill('0') << int{byte};
-  out << ' ' << mtu << ' ' << receive_bytes << ' ' << responder << ' ' << rkey << ' ' << window
-      << ' ' << window_bytes;
-  return out.str();
-}
-
-Address Address::parse(const std::string& where, const std::string& text) {
-  std::istringstream in(text);
-  std::string version, kind, gid;
-  Address address;
-  in >> version >> kind >> std::hex >> address.qp >> address.psn >> address.lid >> gid >>
-      address.mtu >> address.receive_bytes >> address.responder >> address.rkey >> address.window >>
-      address.window_bytes;
-  bool is_known_kind = false;
-  for (const Kind candidate : {Kind::rc, Kind::uc, Kind::ud, Kind::srd}) {
-    if (kind != name_of(candidate)) continue;
-    address.kind = candidate;
-    is_known_kind = true;
-  }
-  const bool is_hex = gid.size() == 32 && gid.find_first_not_of("0123456789abcdef") == gid.npos;
-  if (in.fail() || version != "verbs1" || !is_known_kind || !is_hex ||
-      !std::has_single_bit(address.mtu) || address.mtu < 256 || address.mtu > 4096)
-    throw Error(where, "the peer's address is not one of the verbs transport",
-                "run the same version of weft with the same --over on both sides");
-  for (size_t i = 0; i < 16; ++i)
-    address.gid.raw[i] = static_cast<uint8_t>(std::stoi(gid.substr(2 * i, 2), nullptr, 16));
-  return address;
-}
-
 uint32_t path_mtu(const Place& place) {
   const uint32_t requested = place.config.path_mtu;
   return requested == 0 ? place.port.mtu() : std::min(requested, place.port.mtu());
@@ -207,10 +188,10 @@ uint32_t path_mtu(const Place& place) {
 void check_limits(const Place& place) {
   const Config& config = place.config;
   const ibv_device_attr& limits = place.device.limits();
-  if (place.port.attr.state != IBV_PORT_ACTIVE)
+  if (place.device.is_iwarp()) throw Error(place.where, kIwarpProblem, kIwarpRemedy);
+  if (!place.port.is_active())
     throw Error(place.where, "the port is " + place.port.state() + ", not ACTIVE",
-                place.port.is_infiniband() ? "see the cable, and whether a subnet manager runs"
-                                           : "see the cable, and ip link set INTERFACE up");
+                inactive_remedy(place.port, place.device.ports()));
   const auto kinds = place.device.kinds();
   if (std::find(kinds.begin(), kinds.end(), place.kind) == kinds.end())
     throw Error(place.where, std::string("the device has no ") + name_of(place.kind) + " endpoints",
@@ -222,9 +203,13 @@ void check_limits(const Place& place) {
   if (config.receive_depth > deepest)
     throw above_limit(place.where, "receive queue depth", config.receive_depth, deepest,
                       "lower --depth");
-  if (uint64_t{config.depth} + config.receive_depth > entries)
-    throw above_limit(place.where, "completion queue depth",
-                      uint64_t{config.depth} + config.receive_depth, entries, "lower --depth");
+  const uint64_t completions =
+      (uint64_t{config.depth} + config.receive_depth) * std::max(config.queue_members, 1u);
+  if (completions > entries)
+    throw above_limit(place.where, "completion queue depth", completions, entries,
+                      config.queue_members > 1 ? "lower --depth or --qps" : "lower --depth");
+  if (config.posting != "auto" && config.posting != "wr" && config.posting != "list")
+    throw Error(place.where, "posting '" + config.posting + "' is unknown", "use auto, wr or list");
   if (config.path_mtu != 0 &&
       (!std::has_single_bit(config.path_mtu) || config.path_mtu < 256 || config.path_mtu > 4096))
     throw Error(place.where, "path MTU " + std::to_string(config.path_mtu) + " is not possible",
@@ -236,16 +221,21 @@ void check_limits(const Place& place) {
   check_size(place, "receive", config.receive_bytes);
   check_range(place, "service level", config.service_level, 15);
   check_range(place, "traffic class", config.traffic_class, 255);
+  check_range(place, "partition key", config.partition, 0xffff);
 }
 
-Queues create_queues(const Place& place, ibv_pd* pd) {
-  Queues queues;
-  queues.cq = create_cq(place, queues);
-  ibv_qp_init_attr init = initial(place, queues.cq.get());
+Queues create_queues(const Place& place, ibv_pd* pd, ibv_cq* cq) {
+  uint32_t wanted = wanted_inline(place.config);
+  ibv_qp_init_attr init = initial(place, cq, wanted);
   errno = 0;
-  queues.qp = create_qp(place, pd, init);
-  if (!queues.qp) explain_refusal(place, pd, queues.cq.get(), errno);
-  queues.inline_bytes = std::min(init.cap.max_inline_data, place.config.inline_bytes);
+  Queues queues = create_qp(place, pd, init);
+  if (!queues.qp && wanted > 0 && place.config.inline_by_device) {
+    wanted = largest_inline(place, pd, cq, wanted);
+    init = initial(place, cq, wanted);
+    queues = create_qp(place, pd, init);
+  }
+  if (!queues.qp) explain_refusal(place, pd, cq, errno);
+  queues.inline_bytes = std::min(init.cap.max_inline_data, wanted);
   to_init(place, queues.qp.get());
   return queues;
 }

@@ -74,41 +74,92 @@ bool VerbsEndpoint::is_possible(const Work& work) const {
          work.bytes <= peer_.window_bytes - work.remote_offset;
 }
 
-void VerbsEndpoint::fill(ibv_send_wr& request, const Work& work, bool is_last_free) {
-  ibv_sge& piece = *request.sg_list;
-  piece.addr = reinterpret_cast<uintptr_t>(send_slot(work.slot));
-  piece.length = work.bytes;
-  request.num_sge = work.bytes > 0 ? 1 : 0;
-  request.opcode = opcode_of(work.op);
-  if (work.op != Op::send) {
-    const uint64_t remote = peer_.window + work.remote_offset;
-    if (is_atomic(work.op)) {
-      const bool swap = work.op == Op::compare_swap;
-      request.wr.atomic = {.remote_addr = remote,
-                           .compare_add = swap ? work.compare : work.operand,
-                           .swap = swap ? work.operand : 0,
-                           .rkey = peer_.rkey};
-    } else {
-      request.wr.rdma = {.remote_addr = remote, .rkey = peer_.rkey};
-      request.imm_data = htobe32(work.immediate);
-    }
-  }
+// The work's id and flags; unsignaled works are retired by the next signaled one.
+VerbsEndpoint::Tag VerbsEndpoint::tag(const Work& work, bool is_last_free) {
   const bool fetches = work.op == Op::read || is_atomic(work.op);
-  request.send_flags =
-      !fetches && work.bytes <= queues_.inline_bytes && work.bytes > 0 ? IBV_SEND_INLINE : 0;
+  const bool is_inline = !fetches && work.bytes > 0 && work.bytes <= queues_.inline_bytes;
+  const unsigned int flags = is_inline ? IBV_SEND_INLINE : 0;
   ++covered_;
   const bool hidden = !work.signaled;
-  if (hidden && kind_ != Kind::srd && !(is_last_free && signaled_ == 0)) {
-    request.wr_id = kUnsignaled;
-    return;
-  }
+  if (hidden && kind_ != Kind::srd && !(is_last_free && signaled_ == 0))
+    return {kUnsignaled, flags};
   const uint32_t entry = free_pending_.back();
   free_pending_.pop_back();
   pending_[entry] = {work.id, covered_, hidden};
   covered_ = 0;
   ++signaled_;
-  request.wr_id = entry;
-  request.send_flags |= IBV_SEND_SIGNALED;
+  return {entry, flags | IBV_SEND_SIGNALED};
+}
+
+void VerbsEndpoint::fill(ibv_send_wr& request, const Work& work, Tag tag) {
+  ibv_sge& piece = *request.sg_list;
+  piece.addr = send_address(work.slot);
+  piece.length = work.bytes;
+  request.num_sge = work.bytes > 0 ? 1 : 0;
+  request.opcode = opcode_of(work.op);
+  request.wr_id = tag.work;
+  request.send_flags = tag.flags;
+  if (work.op == Op::send) return;
+  const uint64_t remote = peer_.window + work.remote_offset;
+  if (is_atomic(work.op)) {
+    const bool swap = work.op == Op::compare_swap;
+    request.wr.atomic = {.remote_addr = remote,
+                         .compare_add = swap ? work.compare : work.operand,
+                         .swap = swap ? work.operand : 0,
+                         .rkey = peer_.rkey};
+  } else {
+    request.wr.rdma = {.remote_addr = remote, .rkey = peer_.rkey};
+    request.imm_data = htobe32(work.immediate);
+  }
+}
+
+// The same by ibv_wr_*: the driver builds the entry as it is called, without a list in between.
+void VerbsEndpoint::write(const Work& work, Tag tag) {
+  ibv_qp_ex* qp = queues_.extended;
+  const uint64_t remote = peer_.window + work.remote_offset;
+  qp->wr_id = tag.work;
+  qp->wr_flags = tag.flags;
+  switch (work.op) {
+    case Op::write:
+      ibv_wr_rdma_write(qp, peer_.rkey, remote);
+      break;
+    case Op::write_imm:
+      ibv_wr_rdma_write_imm(qp, peer_.rkey, remote, htobe32(work.immediate));
+      break;
+    case Op::read:
+      ibv_wr_rdma_read(qp, peer_.rkey, remote);
+      break;
+    case Op::fetch_add:
+      ibv_wr_atomic_fetch_add(qp, peer_.rkey, remote, work.operand);
+      break;
+    case Op::compare_swap:
+      ibv_wr_atomic_cmp_swp(qp, peer_.rkey, remote, work.compare, work.operand);
+      break;
+    default:
+      ibv_wr_send(qp);
+  }
+  if (peer_handle_) ibv_wr_set_ud_addr(qp, peer_handle_.get(), peer_.qp, kQueueKey);
+  if (work.bytes == 0)
+    ibv_wr_set_sge_list(qp, 0, nullptr);
+  else if ((tag.flags & IBV_SEND_INLINE) != 0)
+    ibv_wr_set_inline_data(qp, send_slot(work.slot), work.bytes);
+  else
+    ibv_wr_set_sge(qp, sends_.lkey(), send_address(work.slot), work.bytes);
+}
+
+int VerbsEndpoint::post_list(std::span<const Work> works, uint32_t room) {
+  for (uint32_t i = 0; i < works.size(); ++i) {
+    fill(requests_[i], works[i], tag(works[i], i + 1 == room));
+    requests_[i].next = i + 1 < works.size() ? requests_.data() + i + 1 : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(queues_.qp.get(), requests_.data(), &bad);
+}
+
+int VerbsEndpoint::post_written(std::span<const Work> works, uint32_t room) {
+  ibv_wr_start(queues_.extended);
+  for (uint32_t i = 0; i < works.size(); ++i) write(works[i], tag(works[i], i + 1 == room));
+  return ibv_wr_complete(queues_.extended);
 }
 
 uint32_t VerbsEndpoint::post(std::span<const Work> works) {
@@ -117,15 +168,16 @@ uint32_t VerbsEndpoint::post(std::span<const Work> works) {
   const uint32_t room = config_.depth - outstanding_;
   const auto most = static_cast<uint32_t>(std::min<size_t>(works.size(), room));
   uint32_t count = 0;
-  for (; count < most && is_possible(works[count]); ++count) {
-    fill(requests_[count], works[count], count + 1 == room);
-    requests_[count].next = requests_.data() + count + 1;
-  }
+  while (count < most && is_possible(works[count])) ++count;
   if (count == 0 && most > 0) refuse(works[0]);
   if (count > 0) {
-    requests_[count - 1].next = nullptr;
-    ibv_send_wr* bad = nullptr;
-    if (const int code = ibv_post_send(queues_.qp.get(), requests_.data(), &bad); code != 0) {
+    const auto taken = works.first(count);
+    if (gpu_ && config_.contents)
+      for (const Work& work : taken)
+        gpu_->to_gpu(send_address(work.slot), send_slot(work.slot), work.bytes);
+    const int code =
+        queues_.extended != nullptr ? post_written(taken, room) : post_list(taken, room);
+    if (code != 0) {
       failure_ = failed_call(where_, "post to QP " + std::to_string(own_.qp), code);
       throw *failure_;
     }
@@ -165,6 +217,9 @@ bool VerbsEndpoint::take(const Seen& seen, Completion& out) {
            .immediate = seen.has_immediate ? be32toh(seen.immediate) : 0,
            .id = seen.work & ~kReceive,
            .device_ticks = seen.ticks};
+    if (gpu_ && config_.contents)
+      gpu_->to_host(receive_view_.data() + out.id * receive_stride_, receive_address(out.id),
+                    out.bytes);
     return true;
   }
   const auto entry = static_cast<uint32_t>(seen.work);
@@ -200,59 +255,25 @@ std::optional<Error> VerbsEndpoint::reason_of(ibv_wc_status status) const {
   return std::nullopt;
 }
 
-uint32_t VerbsEndpoint::poll_plain(std::span<Completion> out) {
-  ibv_wc seen[kBatch];
-  const auto most = static_cast<int>(std::min<size_t>(out.size(), kBatch));
-  const int count = ibv_poll_cq(queues_.cq.get(), most, seen);
-  if (count < 0) throw failed_call(where_, "poll the completion queue", EIO);
-  uint32_t delivered = 0;
-  for (int i = 0; i < count; ++i) {
-    const ibv_wc& wc = seen[i];
-    if (wc.status != IBV_WC_SUCCESS) return fail(delivered, wc.wr_id, wc.status, wc.vendor_err);
-    delivered += take(
-        {wc.wr_id, wc.opcode, wc.byte_len, wc.imm_data, (wc.wc_flags & IBV_WC_WITH_IMM) != 0, 0},
-        out[delivered]);
-  }
-  return delivered;
-}
-
-uint32_t VerbsEndpoint::poll_timed(std::span<Completion> out) {
-  ibv_cq_ex* cq = queues_.timed_cq;
-  ibv_poll_cq_attr attr{};
-  int code = out.empty() ? ENOENT : ibv_start_poll(cq, &attr);
-  if (code == ENOENT) return 0;
-  uint32_t delivered = 0;
-  for (; code == 0; code = delivered < out.size() ? ibv_next_poll(cq) : ENOENT) {
-    if (cq->status != IBV_WC_SUCCESS) {
-      const uint32_t vendor = ibv_wc_read_vendor_err(cq);
-      const ibv_wc_status status = cq->status;
-      const uint64_t work = cq->wr_id;
-      ibv_end_poll(cq);
-      return fail(delivered, work, status, vendor);
-    }
-    const bool receive = (cq->wr_id & kReceive) != 0;
-    const bool immediate = receive && (ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM) != 0;
-    delivered +=
-        take({cq->wr_id, ibv_wc_read_opcode(cq), receive ? ibv_wc_read_byte_len(cq) : 0,
-              immediate ? ibv_wc_read_imm_data(cq) : 0, immediate, ibv_wc_read_completion_ts(cq)},
-             out[delivered]);
-  }
-  ibv_end_poll(cq);
-  if (code != ENOENT) throw failed_call(where_, "poll the completion queue", code);
-  return delivered;
-}
-
 uint32_t VerbsEndpoint::poll(std::span<Completion> out) {
   if (failure_) throw *failure_;
   post_receives();
   if (++polls_ % kPollsPerLook == 0) look_at_device();
-  return queues_.timed_cq != nullptr ? poll_timed(out) : poll_plain(out);
+  std::array<Seen, kBatch> entries;
+  const auto most = std::min<size_t>(out.size(), kBatch);
+  const uint32_t count = completions_->poll(own_.qp, std::span(entries).first(most));
+  uint32_t delivered = 0;
+  for (const Seen& seen : std::span(entries).first(count)) {
+    if (seen.status != IBV_WC_SUCCESS) return fail(delivered, seen.work, seen.status, seen.vendor);
+    delivered += take(seen, out[delivered]);
+  }
+  return delivered;
 }
 
-uint32_t VerbsEndpoint::wait(std::span<Completion> out, int timeout_ms) {
-  if (queues_.channel) return wait_for_event(out, timeout_ms);
+uint32_t VerbsEndpoint::wait(std::span<Completion> out, int64_t timeout_ns) {
+  if (completions_->channel() != nullptr) return wait_for_event(out, timeout_ns);
   const uint32_t before = outstanding_;
-  const uint64_t end = ticks() + Clock::shared().ticks_of_ns(int64_t{timeout_ms} * 1'000'000);
+  const uint64_t end = ticks() + Clock::shared().ticks_of_ns(timeout_ns);
   for (;;) {
     const uint32_t count = poll(out);
     if (count > 0 || outstanding_ < before || ticks() >= end) return count;
@@ -260,41 +281,34 @@ uint32_t VerbsEndpoint::wait(std::span<Completion> out, int timeout_ms) {
   }
 }
 
-uint32_t VerbsEndpoint::wait_for_event(std::span<Completion> out, int timeout_ms) {
+uint32_t VerbsEndpoint::wait_for_event(std::span<Completion> out, int64_t timeout_ns) {
   const uint32_t before = outstanding_;
-  const int64_t end = raw_ns() + int64_t{timeout_ms} * 1'000'000;
+  const int64_t end = raw_ns() + timeout_ns;
   for (;;) {
     uint32_t count = poll(out);
     if (count > 0 || outstanding_ < before) return count;
-    if (!armed_) {
-      if (const int code = ibv_req_notify_cq(queues_.cq.get(), 0); code != 0)
-        throw failed_call(where_, "ask for completion events", code);
-      armed_ = true;
+    if (completions_->arm()) {
       // What completed before it was armed raises no event.
       count = poll(out);
       if (count > 0 || outstanding_ < before) return count;
     }
+    // The thread's other queue pairs have completions: it has to look at those.
+    if (completions_->is_shared() && completions_->has_waiting(own_.qp)) return 0;
     const int64_t left_ns = end - raw_ns();
     if (left_ns <= 0) return 0;
-    sleep(static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 1000)));
+    sleep(left_ns);
   }
 }
 
-void VerbsEndpoint::sleep(int timeout_ms) {
-  pollfd files[2] = {{queues_.channel->fd, POLLIN, 0}, {device_.context()->async_fd, POLLIN, 0}};
-  const int ready = ::poll(files, 2, timeout_ms);
+void VerbsEndpoint::sleep(int64_t timeout_ns) {
+  pollfd files[2] = {{completions_->channel()->fd, POLLIN, 0},
+                     {device_.context()->async_fd, POLLIN, 0}};
+  const timespec time{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
+  const int ready = ::ppoll(files, 2, &time, nullptr);
   if (ready > 0 && files[1].revents != 0) next_look_ = 0;
   look_at_device();
   if (ready <= 0) return;
-  if (files[0].revents == 0) return;
-  ibv_cq* cq = nullptr;
-  void* unused = nullptr;
-  if (library().get_cq_event(queues_.channel.get(), &cq, &unused) != 0) return;
-  armed_ = false;
-  // Acknowledging takes a lock: rarely, and in the destructor.
-  if (++events_ < 1024) return;
-  library().ack_cq_events(cq, events_);
-  events_ = 0;
+  if (files[0].revents != 0) completions_->take_event();
 }
 
 void VerbsEndpoint::look_at_device() {
@@ -306,16 +320,8 @@ void VerbsEndpoint::look_at_device() {
 }
 
 std::optional<Error> VerbsEndpoint::device_failure() const {
-  ibv_async_event event{};
-  while (library().get_async_event(device_.context(), &event) == 0) {
-    const ibv_event_type type = event.event_type;
-    const int port = event.element.port_num;
-    library().ack_async_event(&event);
-    const bool fatal = type == IBV_EVENT_DEVICE_FATAL || type == IBV_EVENT_CQ_ERR ||
-                       type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_ACCESS_ERR ||
-                       (type == IBV_EVENT_PORT_ERR && port == port_.number);
-    if (fatal) return failed_device(where_, type);
-  }
+  const Adapter::Watch watch{port_.number, own_.qp, completions_->get(), port_errors_};
+  if (const auto event = adapter_->failure(watch)) return failed_device(where_, *event);
   // Drivers that cannot let go of a device in use give no event: it vanishes from sysfs, and goes
   // when we do.
   const std::string path =

@@ -10,8 +10,8 @@
 
 namespace weft::probe {
 
-constexpr int kWaitMs = 100;           // how late a sleeping loop may see its stop flag
-constexpr int64_t kPauseNs = 100'000;  // silence that may be a receiver's end
+constexpr int64_t kWaitNs = 100'000'000;  // how late a sleeping loop may see its stop flag
+constexpr int64_t kPauseNs = 100'000;     // silence that may be a receiver's end
 // An idle spinner lets others run after this many empty polls: two spinning loops on one core
 // would otherwise take turns at the scheduler's pace.
 constexpr uint32_t kYieldAfter = 4096;
@@ -34,10 +34,11 @@ class Inbox {
  public:
   Inbox(transport::Endpoint& endpoint, bool block) : endpoint_(endpoint), block_(block) {}
 
-  // Empty when nothing came: look at deadlines and the stop flag, then ask again.
-  std::span<const transport::Completion> next() {
+  // Empty when nothing came: look at deadlines and the stop flag, then ask again. A sleep ends
+  // after `longest_ns`.
+  std::span<const transport::Completion> next(int64_t longest_ns = kWaitNs) {
     const uint32_t n =
-        block_ ? endpoint_.wait(completions_, kWaitMs) : endpoint_.poll(completions_);
+        block_ ? endpoint_.wait(completions_, longest_ns) : endpoint_.poll(completions_);
     if (n > 0 || !block_) idle_.polled(n > 0);
     return std::span(completions_).first(n);
   }

@@ -2,6 +2,7 @@
 //
 // - ping_pong: send, wait for the echo; half the round trip is one sample
 // - echo: the other side of ping_pong and paced
+// - write_ping_pong, write_echo: RDMA writes into each other's memory, polled there
 // - post_poll: RPerf; a message to the wire and one to the adapter's own loopback, posted together
 // - complete: one-sided operations (or sends) one at a time, post to completion
 // - stream: `window` messages outstanding, in lists; at most `rate` per second if given
@@ -24,6 +25,8 @@ using transport::Endpoint;
 
 LatencyResult ping_pong(Endpoint& endpoint, const RunSpec& run, StopFlag& stop);
 Counts echo(Endpoint& endpoint, const RunSpec& run, StopFlag& stop);
+LatencyResult write_ping_pong(Endpoint& endpoint, const RunSpec& run, StopFlag& stop);
+Counts write_echo(Endpoint& endpoint, const RunSpec& run, StopFlag& stop);
 
 enum class PairOrder : uint8_t { wire_first, loopback_first, alternating };
 
@@ -67,10 +70,10 @@ struct PacedSpec {
 };
 struct PacedResult {
   Counts counts;
-  stats::Histogram latency;      // ps, from the intended send time, half the round trip
-  stats::Histogram service;      // ps, from the actual send time: what a closed loop would call it
-  stats::Histogram lateness;     // ps, actual minus intended send time
-  std::vector<int64_t> samples;  // of latency
+  stats::Histogram latency;          // ps, from the intended send time: lateness + service
+  stats::Histogram service;          // ps, half the round trip: what a closed loop would call it
+  stats::Histogram lateness;         // ps, actual minus intended send time
+  std::vector<int64_t> samples;      // of latency
   std::vector<int64_t> intended_ns;  // of each sample, since the start
   std::vector<int64_t> late_ps;      // of each sample: actual minus intended send time
 };

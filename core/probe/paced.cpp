@@ -1,6 +1,7 @@
 // Open loop: each message has an intended time, drawn from the seed alone, and its latency counts
-// from there. A message that cannot leave in time (the loop was held up, the window or the queue is
-// full) leaves late; none is skipped, so a run may last longer than its schedule.
+// from there: what it left late, and half of its round trip. A message that cannot leave in time
+// (the loop was held up, the window or the queue is full) leaves late; none is skipped, so a run
+// may last longer than its schedule.
 //
 // Answers are matched by sequence number in a ring of bounded size. On datagrams a message is given
 // up after the loss timeout; an answer that comes later still changes nothing.
@@ -25,6 +26,9 @@ using transport::Completion;
 using transport::Work;
 
 constexpr uint64_t kRingPerWindow = 16;  // a lost message may hold up this many windows
+// A sleeper wakes this long before its message is due and polls: what a timer and the scheduler may
+// be late by must not count as the path's latency.
+constexpr int64_t kPollBeforeNs = 200'000;
 
 // The intended times, in ticks since the start of the run.
 class Schedule {
@@ -99,7 +103,6 @@ class Paced {
  public:
   Paced(Endpoint& endpoint, const PacedSpec& spec, StopFlag& stop)
       : endpoint_(endpoint),
-        spec_(spec),
         run_(spec.run),
         stop_(stop),
         clock_(Clock::shared()),
@@ -173,14 +176,11 @@ class Paced {
     schedule_.advance();
   }
 
-  // Sleeps, if it may, for whole milliseconds before the next message is due.
+  // Sleeps, if it may, until shortly before the next message is due.
   void collect(uint64_t now, bool more) {
-    uint32_t n = 0;
-    const int sleep_ms = run_.block ? idle_ms(now, more) : 0;
-    if (sleep_ms > 0)
-      n = endpoint_.wait(completions_, sleep_ms);
-    else
-      n = endpoint_.poll(completions_);
+    const int64_t sleep_ns = run_.block ? idle_ns(now, more) : 0;
+    const uint32_t n =
+        sleep_ns > 0 ? endpoint_.wait(completions_, sleep_ns) : endpoint_.poll(completions_);
     if (n == 0) return idle_.step();
     idle_.reset();
     const uint64_t seen = ticks();
@@ -192,12 +192,22 @@ class Paced {
     }
   }
 
-  int idle_ms(uint64_t now, bool more) const {
+  int64_t idle_ns(uint64_t now, bool more) {
     const uint64_t since = now - start_;
-    if (!more || !unanswered_.has_room()) return kWaitMs;
-    if (since >= schedule_.due()) return free_slots_.empty() ? kWaitMs : 0;
-    const int64_t left_ms = clock_.ps(schedule_.due() - since) / 1'000'000'000;
-    return static_cast<int>(std::min<int64_t>(left_ms, kWaitMs));
+    const int64_t longest = std::min(kWaitNs, until_loss_ns(now));
+    if (!more || !unanswered_.has_room()) return longest;
+    if (since >= schedule_.due()) return free_slots_.empty() ? longest : 0;
+    const int64_t left_ns = clock_.ps(schedule_.due() - since) / 1000;
+    return std::min(left_ns - kPollBeforeNs, longest);
+  }
+
+  // Until the oldest message that waits for an answer counts as lost.
+  int64_t until_loss_ns(uint64_t now) {
+    const Unanswered::Entry* entry =
+        loss_ticks_ > 0 ? unanswered_.find(unanswered_.oldest()) : nullptr;
+    if (entry == nullptr || now < entry->sent) return kWaitNs;
+    const uint64_t gone = now - entry->sent;
+    return gone >= loss_ticks_ ? 0 : clock_.ps(loss_ticks_ - gone) / 1000 + 1;
   }
 
   void take(const Completion& completion, uint64_t seen) {
@@ -217,13 +227,15 @@ class Paced {
   void record(const Unanswered::Entry& entry, const Completion& completion,
               const std::byte* message, uint64_t seen) {
     Counts& counts = result_.counts;
-    const int64_t latency = clock_.ps(seen - entry.intended) / 2;
+    const int64_t late = clock_.ps(entry.sent - entry.intended);
+    const int64_t service = clock_.ps(seen - entry.sent) / 2;
+    const int64_t latency = late + service;
     result_.latency.record(latency);
-    result_.service.record(clock_.ps(seen - entry.sent) / 2);
+    result_.service.record(service);
     if (result_.samples.size() < run_.samples) {
       result_.samples.push_back(latency);
       result_.intended_ns.push_back(clock_.ps(entry.intended - start_) / 1000);
-      result_.late_ps.push_back(clock_.ps(entry.sent - entry.intended));
+      result_.late_ps.push_back(late);
     }
     ++counts.received;
     counts.bytes += completion.bytes;
@@ -246,7 +258,6 @@ class Paced {
   }
 
   Endpoint& endpoint_;
-  const PacedSpec& spec_;
   const RunSpec& run_;
   StopFlag& stop_;
   const Clock& clock_;

@@ -2,6 +2,7 @@
 //
 // One counter read per message: a sample is the time from one answer to the next, so what the loop
 // itself does between them (a few ns) is in it, as it is in an application. Half of it is recorded.
+#include <algorithm>
 #include <vector>
 
 #include "base/error.hpp"
@@ -88,7 +89,7 @@ class PingPong {
     bool completed = false;
     bool waited = false;  // for the completion of the send, after the answer
     while (!answered || !posted || !completed) {
-      const auto completions = inbox_.next();
+      const auto completions = inbox_.next(longest_wait_ns(sent_at));
       if (!posted) posted = endpoint_.post({&work, 1}) == 1;
       for (const Completion& completion : completions) {
         if (completion.kind == Completion::sent) {
@@ -113,6 +114,13 @@ class PingPong {
     ++result_.counts.sent;
     result_.counts.lost += !answered;
     return answered;
+  }
+
+  // What is left until the message counts as lost.
+  int64_t longest_wait_ns(uint64_t sent_at) const {
+    if (!run_.block || loss_ticks_ == 0) return kWaitNs;
+    const int64_t gone_ns = Clock::shared().ps(ticks() - sent_at) / 1000;
+    return std::clamp<int64_t>(run_.loss_timeout_ns - gone_ns, 1, kWaitNs);
   }
 
   // Whether this is the answer to `sequence`; others came too late.

@@ -86,7 +86,12 @@ class PostPoll {
  public:
   PostPoll(Endpoint& wire, Endpoint& loopback, const RunSpec& run, PairOrder order,
            double device_hz, StopFlag& stop)
-      : wire_(wire), loopback_(loopback), run_(run), order_(order), stop_(stop) {
+      : wire_(wire),
+        loopback_(loopback),
+        run_(run),
+        order_(order),
+        stop_(stop),
+        tick_mask_(wire.device_tick_mask()) {
     if (device_hz > 0) device_ps_ = 1e12 / device_hz;
   }
 
@@ -176,7 +181,8 @@ class PostPoll {
       result_.loopback_samples.push_back(loopback);
     }
     if (device_ps_ > 0 && wire_.device_ticks() != 0 && loopback_.device_ticks() != 0) {
-      const auto difference = static_cast<int64_t>(wire_.device_ticks() - loopback_.device_ticks());
+      const int64_t difference =
+          transport::tick_difference(wire_.device_ticks(), loopback_.device_ticks(), tick_mask_);
       result_.device_rtt.record(static_cast<int64_t>(static_cast<double>(difference) * device_ps_));
     }
     ++result_.counts.sent;
@@ -188,6 +194,7 @@ class PostPoll {
   const RunSpec& run_;
   const PairOrder order_;
   StopFlag& stop_;
+  const uint64_t tick_mask_;
   double device_ps_ = 0;  // of one of the device's ticks
   uint64_t sequence_ = 0, verified_ = 0, posted_at_ = 0;
   Idle idle_;

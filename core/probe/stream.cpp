@@ -264,7 +264,7 @@ class Streams {
       const bool sleep = spec_.run.block && endpoints_.size() == 1 &&
                          (senders_.empty() || !senders_[0]->is_idle());
       uint32_t n =
-          sleep ? endpoints_[i]->wait(completions_, kWaitMs) : endpoints_[i]->poll(completions_);
+          sleep ? endpoints_[i]->wait(completions_, kWaitNs) : endpoints_[i]->poll(completions_);
       any = any || n > 0;
       // Sends may be handed over first: who receives too asks on, or arrivals would starve.
       while (n > 0 && !take(i, n) && !receivers_.empty()) n = endpoints_[i]->poll(completions_);
@@ -375,7 +375,7 @@ Counts serve_window(std::span<Endpoint* const> endpoints, const RunSpec& run, St
       for (Endpoint* endpoint : endpoints) {
         const bool sleep = run.block && endpoints.size() == 1;
         const uint32_t n =
-            sleep ? endpoint->wait(completions, kWaitMs) : endpoint->poll(completions);
+            sleep ? endpoint->wait(completions, kWaitNs) : endpoint->poll(completions);
         any = any || n > 0;
         for (const Completion& completion : std::span(completions).first(n)) {
           if (completion.kind != Completion::received) continue;

@@ -4,10 +4,10 @@
 #include <cstring>
 #include <limits>
 
-// One copy per vector width, chosen when the program is loaded. (Under the address sanitizer the
-// choice would run before the sanitizer is ready.)
+// One copy per vector width, chosen when the program is loaded. (Under a sanitizer of
+// addresses or threads the choice would run before the sanitizer is ready.)
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__)
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define WEFT_WIDE __attribute__((target_clones("avx2", "default")))
 #else
 #define WEFT_WIDE

@@ -104,6 +104,17 @@ Magnitudes& Magnitudes::operator=(const Magnitudes& other) {
   return *this;
 }
 
+void Magnitudes::repeat_since(const Magnitudes& earlier, uint64_t times) {
+  for (uint32_t i = 0; i < kOctaves; ++i) {
+    if (!octaves_[i]) continue;
+    const Octave* before = earlier.octave(i);
+    for (uint32_t j = 0; j < kSubBuckets; ++j) {
+      uint64_t& count = (*octaves_[i])[j];
+      count += times * (count - (before ? (*before)[j] : 0));
+    }
+  }
+}
+
 void Magnitudes::merge(const Magnitudes& other) {
   for (uint32_t i = 0; i < kOctaves; ++i) {
     if (!other.octaves_[i]) continue;
@@ -145,6 +156,15 @@ void Histogram::visit_buckets(Visit visit) const {
 void Histogram::add_negative(int64_t value, uint64_t n) {
   if (!negative_) negative_ = std::make_unique<Magnitudes>();
   negative_->add(bucket_of(magnitude_of(value)), n);
+}
+
+void Histogram::repeat_since(const Histogram& earlier, uint64_t times) {
+  positive_.repeat_since(earlier.positive_, times);
+  if (negative_) {
+    negative_->repeat_since(earlier.negative_ ? *earlier.negative_ : Magnitudes(), times);
+  }
+  count_ += times * (count_ - earlier.count_);
+  sum_ += static_cast<int128>(times) * (sum_ - earlier.sum_);
 }
 
 void Histogram::merge(const Histogram& other) {

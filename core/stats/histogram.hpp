@@ -61,6 +61,7 @@ class Magnitudes {
   }
 
   void merge(const Magnitudes& other);
+  void repeat_since(const Magnitudes& earlier, uint64_t times);
   const Octave* octave(uint32_t i) const { return octaves_[i].get(); }
   bool operator==(const Magnitudes& other) const;
 
@@ -97,6 +98,9 @@ class Histogram {
 
   // Equal to having recorded the other's samples here.
   void merge(const Histogram& other);
+
+  // Equal to having recorded `times` times more what was recorded since `earlier`, a copy of this.
+  void repeat_since(const Histogram& earlier, uint64_t times);
 
   bool empty() const { return count_ == 0; }
   uint64_t count() const { return count_; }

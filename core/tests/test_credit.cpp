@@ -128,4 +128,7 @@ TEST(space_freed_early_is_advertised_early) {
   loop.mature(600);
   CHECK_EQ(loop.available(), 5);
   CHECK_EQ(loop.in_flight(), 5);
+  loop.mature(2000);
+  CHECK_EQ(loop.give_back(700, 1, 0, 10), 710);  // with nothing else on its way
+  CHECK_EQ(loop.when(11), 710);
 }

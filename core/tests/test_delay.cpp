@@ -52,7 +52,7 @@ std::vector<Completion> collect(Endpoint& endpoint, size_t n) {
   std::vector<Completion> all;
   std::array<Completion, 4> some;
   while (all.size() < n) {
-    const uint32_t got = endpoint.wait(some, 2000);
+    const uint32_t got = endpoint.wait(some, 2'000'000'000);
     if (got == 0) break;
     all.insert(all.end(), some.begin(), some.begin() + got);
   }
@@ -220,7 +220,7 @@ TEST(delay_queues_hold_what_they_were_opened_with) {
   const auto seen = collect(*endpoint, 3);
   CHECK_EQ(seen.size(), size_t{3});
   std::array<Completion, 4> more;
-  CHECK_EQ(endpoint->wait(more, 5), 0u);
+  CHECK_EQ(endpoint->wait(more, 5'000'000), 0u);
   for (const Completion& completion : seen)
     if (completion.kind == Completion::received) endpoint->release(completion.id);
   CHECK_EQ(collect(*endpoint, 2).size(), size_t{2});
@@ -253,7 +253,7 @@ TEST(delay_datagrams_are_lost_with_the_given_probability) {
     }
   }
   while (true) {
-    const uint32_t n = endpoint->wait(some, 5);
+    const uint32_t n = endpoint->wait(some, 5'000'000);
     if (n == 0) break;
     for (uint32_t k = 0; k < n; ++k) endpoint->release(some[k].id);
     echoed += n;
@@ -276,7 +276,7 @@ TEST(delay_far_side_of_duplex_sends_as_many_as_it_gets) {
     Work work;
     work.bytes = 64;
     if (posted < 1000) posted += endpoint->post({&work, 1});
-    const uint32_t n = endpoint->wait(some, 100);
+    const uint32_t n = endpoint->wait(some, 100'000'000);
     CHECK(n > 0);
     if (n == 0) break;
     for (const Completion& completion : std::span(some).first(n)) {
@@ -288,7 +288,7 @@ TEST(delay_far_side_of_duplex_sends_as_many_as_it_gets) {
       endpoint->release(completion.id);
     }
   }
-  CHECK_EQ(endpoint->wait(some, 5), 0u);
+  CHECK_EQ(endpoint->wait(some, 5'000'000), 0u);
 }
 
 TEST(delay_refuses_what_it_cannot_do) {

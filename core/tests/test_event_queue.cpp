@@ -83,10 +83,10 @@ TEST(events_leave_the_queue_as_a_stable_sort_by_time_for_any_width_and_number_of
   }
 }
 
-TEST(one_endless_slice_is_a_stable_sort_too) {
+TEST(few_events_in_one_endless_slice_are_a_stable_sort_too) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     Rng rng(seed);
-    EventQueue queue(EventQueue::kOneSlice);
+    EventQueue queue;
     std::multimap<Time, uint32_t> reference;
     Time now = 0;
     for (uint32_t what = 0; what < 20'000; ++what) {
@@ -102,6 +102,15 @@ TEST(one_endless_slice_is_a_stable_sort_too) {
       queue.push(time, what);
       reference.emplace(time, what);
     }
+  }
+}
+
+// Around the number at which the queue becomes a wheel, with events of equal times on both sides.
+TEST(events_leave_in_order_while_the_queue_becomes_a_wheel) {
+  const auto few = static_cast<int>(EventQueue::kFewEvents);
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    CHECK_EQ(differences(seed, 10, 6, 3'000, few + static_cast<int>(seed)), 0);
+    CHECK_EQ(differences(seed, 2, 12, 3'000, 2 * few + static_cast<int>(seed)), 0);
   }
 }
 
@@ -136,4 +145,25 @@ TEST(an_event_before_the_one_already_looked_at_leaves_first) {
   queue.push(5, 0);
   queue.push(Time{1} << 30, 1);
   for (uint32_t i = 0; i < 3; ++i) CHECK_EQ(take(queue).what, i);
+}
+
+TEST(pending_events_come_in_the_order_in_which_they_are_taken) {
+  Rng rng(3);
+  for (const int events : {3, 100, 1000}) {
+    EventQueue queue(6, 4);
+    for (int i = 0; i < events; ++i) queue.push(delay(rng, 6, 4), static_cast<uint32_t>(i));
+    const std::vector<Event> pending = queue.pending();
+    CHECK_EQ(pending.size(), queue.size());
+    for (const Event& event : pending) CHECK_EQ(take(queue).what, event.what);
+  }
+}
+
+TEST(replaced_events_keep_the_order_of_their_times_and_of_their_scheduling) {
+  EventQueue queue(6, 4);
+  for (uint32_t i = 0; i < 4; ++i) queue.push(10, i);
+  std::vector<Event> events = queue.pending();
+  events[0].time = events[2].time = 5000;
+  queue.replace(events);
+  for (const uint32_t what : {1u, 3u, 0u, 2u}) CHECK_EQ(take(queue).what, what);
+  CHECK(queue.empty());
 }

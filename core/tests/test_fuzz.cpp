@@ -138,6 +138,9 @@ void parameters(Dice& dice, NetworkSpec& net) {
   net.switches.jitter_mean = dice.time(50'000);
   net.switches.order = dice.of({Order::kFcfs, Order::kFcfsAge, Order::kRoundRobin});
   net.switches.virtual_output_queues = dice.one_in(3);
+  if (net.switches.virtual_output_queues && dice.one_in(2)) {
+    net.switches.crossbar_speedup = static_cast<int>(dice.in(1, 3));
+  }
   net.credits.interval = dice.time(2'000'000);
   net.credits.delay = dice.time(1'000'000);
   CongestionControl& control = net.switches.congestion;
@@ -201,8 +204,8 @@ FlowSpec flow(Dice& dice, uint32_t hosts) {
   if (f.pattern == Pattern::kSchedule) {
     Time at = f.start;
     for (int64_t i = 0; i < f.messages; ++i) {
-      f.schedule_times.push_back(at += dice.time(1'000'000));
-      f.schedule_sizes.push_back(f.transport == Transport::kUd ? f.size : size_near(dice, f.mtu));
+      at += dice.time(1'000'000);
+      f.schedule.push_back({at, f.transport == Transport::kUd ? f.size : size_near(dice, f.mtu)});
     }
   }
   return f;
@@ -214,8 +217,7 @@ void add_allreduce(Dice& dice, uint32_t hosts, std::vector<FlowSpec>& flows) {
   const auto base = static_cast<int32_t>(flows.size());
   for (uint32_t i = 0; i < hosts; ++i) {
     FlowSpec f = shared;
-    f.schedule_times.clear();
-    f.schedule_sizes.clear();
+    f.schedule.clear();
     f.pattern = Pattern::kTriggered;
     f.estimator = Estimator::kCompletion;
     if (f.op == Op::kRead) f.op = Op::kWrite;
@@ -229,10 +231,10 @@ void add_allreduce(Dice& dice, uint32_t hosts, std::vector<FlowSpec>& flows) {
 }
 
 int64_t message_size(const FlowSpec& f, int64_t message) {
-  return f.schedule_sizes.empty() ? f.size : f.schedule_sizes[static_cast<size_t>(message)];
+  return f.schedule.empty() ? f.size : f.schedule[static_cast<size_t>(message)].size;
 }
 
-// Buffers hold one to four of the largest packets.
+// Buffers hold one to four of the largest packets; some ports have their own.
 void buffers(Dice& dice, Case& c) {
   int largest = 64;
   for (const FlowSpec& f : c.flows) {
@@ -244,6 +246,25 @@ void buffers(Dice& dice, Case& c) {
   CreditSpec& credits = c.fabric.spec.credits;
   credits.switch_buffer_bytes = blocks_of(largest) * kBlock * dice.in(1, 4) + dice.in(0, 63);
   credits.host_buffer_bytes = blocks_of(largest) * kBlock * dice.in(1, 4) + dice.in(0, 63);
+  for (const Cable& cable : c.fabric.spec.cables) {
+    if (!dice.one_in(6)) continue;
+    const int64_t bytes = blocks_of(largest) * kBlock * dice.in(1, 4) + dice.in(0, 63);
+    const int vl = static_cast<int>(dice.in(-1, c.fabric.spec.lanes - 1));
+    c.fabric.spec.buffer_overrides.push_back({cable.b, cable.b_port, vl, bytes});
+  }
+}
+
+// Bytes that a lane of a link may have at its switch.
+int64_t buffer_bytes(const Case& c, uint32_t node, uint32_t port, int vl) {
+  int64_t bytes = c.fabric.spec.credits.switch_buffer_bytes;
+  for (const Cable& cable : c.fabric.spec.cables) {
+    if (cable.a != node || cable.a_port != port) continue;
+    for (const BufferOverride& o : c.fabric.spec.buffer_overrides) {
+      const bool here = o.node == cable.b && o.port == cable.b_port;
+      if (here && (o.vl < 0 || o.vl == vl)) bytes = o.bytes;
+    }
+  }
+  return bytes;
 }
 
 Case random_case(uint64_t seed) {
@@ -271,6 +292,7 @@ Case random_case(uint64_t seed) {
   c.run.groups = static_cast<uint32_t>(c.flows.size());
   c.run.stop_when_done = false;  // drain
   c.run.sample_interval = dice.one_in(4) ? dice.in(100'000, 10'000'000) : 0;
+  if (dice.one_in(2)) c.run.partitioned_links = 0;
   return c;
 }
 
@@ -357,7 +379,7 @@ void check_flows(const Case& c, const Simulation& sim, Finding& finding) {
     finding.equal("messages of flow", i, result.messages, f.messages);
     finding.equal("bytes of flow", i, result.bytes, bytes);
     finding.equal("finish of flow", i, result.finished != kNever, 1);
-    const auto& group = sim.groups()[i];
+    const auto& group = sim.group(i);
     finding.equal("one-way samples of flow", i, group.one_way.count(), f.messages);
     const bool timed = f.transport == Transport::kRc || f.estimator == Estimator::kPingPong;
     const bool each = f.estimator == Estimator::kPingPong || f.ack_every <= 1 || f.op == Op::kRead;
@@ -381,7 +403,8 @@ void check_links(const Case& c, const Simulation& sim, Finding& finding) {
       finding.equal("bytes received of link", link, n.rcv_bytes, n.xmit_bytes);
       balance[sim.link_from(link)] -= static_cast<int64_t>(n.xmit_bytes);
       balance[sim.link_to(link)] += static_cast<int64_t>(n.rcv_bytes);
-      if (to_switch && n.peak_blocks * 64 > c.fabric.spec.credits.switch_buffer_bytes) {
+      const int64_t room = buffer_bytes(c, sim.link_from(link), sim.link_port(link), vl);
+      if (to_switch && n.peak_blocks * 64 > room) {
         finding.equal("peak blocks of link", link, n.peak_blocks, -1);
       }
       if (c.fabric.spec.is_switch[sim.link_from(link)]) continue;
@@ -408,8 +431,8 @@ void check_same(const Case& c, const Simulation& a, const Simulation& b, Finding
   finding.equal("second run: end", 0, b.now(), a.now());
   finding.equal("second run: queue samples", 0, a.samples() == b.samples(), 1);
   for (size_t i = 0; i < c.flows.size(); ++i) {
-    const auto& x = a.groups()[i];
-    const auto& y = b.groups()[i];
+    const auto x = a.group(i);
+    const auto y = b.group(i);
     finding.equal("second run: times of flow", i,
                   x.rtt == y.rtt && x.one_way == y.one_way && x.switch_time == y.switch_time, 1);
   }
@@ -422,6 +445,87 @@ Status run_in_slices(Simulation& sim, uint64_t slice) {
   return status;
 }
 
+// Whether a deadlock was seen before the end.
+bool deadlocks_on_the_way(Simulation& sim, uint64_t slice) {
+  while (sim.run(slice) == Status::kRunning) {
+    if (!sim.deadlock_cycle().empty()) return true;
+  }
+  // The last window of several partitions may bring both the cycle and the end.
+  return sim.partitions() > 1 && !sim.deadlock_cycle().empty();
+}
+
+// Everything that a record is made of.
+void check_equal(const Case& c, const Simulation& a, const Simulation& b, Finding& finding) {
+  check_same(c, a, b, finding);
+  finding.equal("samples at other times", 0, a.sample_times() == b.sample_times(), 1);
+  finding.equal("packets alive", 0, b.packets_alive(), a.packets_alive());
+  finding.equal("blocked heads", 0, b.blocked(0).size(), a.blocked(0).size());
+  finding.equal("head-of-line blocking", 0, a.head_of_line_share() == b.head_of_line_share(), 1);
+  for (size_t i = 0; i < c.flows.size(); ++i) {
+    finding.equal("results of flow", i, a.flow(i) == b.flow(i), 1);
+  }
+  for (size_t link = 0; link < a.links(); ++link) {
+    for (int vl = 0; vl < a.lanes(); ++vl) {
+      finding.equal("counters of link", link, a.counters(link, vl) == b.counters(link, vl), 1);
+    }
+  }
+}
+
+// Partitions run by one thread and by several: what differs; empty if nothing does.
+std::string compare_threads(uint64_t seed) try {
+  Case c = random_case(seed);
+  Finding finding;
+  c.run.partitioned_links = 0;
+  c.run.stop_when_done = seed % 2;
+  c.run.threads = 1;
+  Simulation one(c.fabric.spec, c.flows, c.run);
+  const Status status = run_in_slices(one, 1 << 30);
+  for (const int threads : {2, 3, 7}) {
+    c.run.threads = threads;
+    Simulation several(c.fabric.spec, c.flows, c.run);
+    // Slices end at other windows, and must not matter either.
+    const Status ending = run_in_slices(several, threads == 3 ? 1000 : 1 << 30);
+    finding.equal("status", 0, static_cast<int>(ending), static_cast<int>(status));
+    check_equal(c, one, several, finding);
+  }
+  return finding.text.str();
+} catch (const std::exception& error) {
+  return error.what();
+}
+
+// A fabric without random times, whose flows have many more messages, some without end.
+Case long_case(uint64_t seed) {
+  Case c = random_case(seed);
+  NetworkSpec& spec = c.fabric.spec;
+  spec.switches.jitter_mean = spec.adapter.hiccup_mean = spec.adapter.poll_jitter_mean = 0;
+  c.run.sample_interval = 0;
+  c.run.duration = 2'000'000'000 + static_cast<Time>(seed % 1000) * 1'000'003;
+  if (seed % 4 == 0) c.run.warmup = 100'000'000;
+  for (FlowSpec& f : c.flows) {
+    f.poisson = false;
+    if (f.pattern == Pattern::kSchedule || f.triggers >= 0) continue;
+    f.messages = seed % 3 == 0 ? -1 : 40 * f.messages;
+  }
+  return c;
+}
+
+// The fabric of a seed with and without what repeats: what differs, and how much was skipped.
+std::string compare_skipping(uint64_t seed, Time& skipped) try {
+  Case c = long_case(seed);
+  Finding finding;
+  Simulation full(c.fabric.spec, c.flows, c.run);
+  const Status status = run_in_slices(full, 1 << 30);
+  c.run.skip_steady = true;
+  Simulation skipping(c.fabric.spec, c.flows, c.run);
+  const Status ending = run_in_slices(skipping, 1000);
+  finding.equal("status", 0, static_cast<int>(ending), static_cast<int>(status));
+  check_equal(c, full, skipping, finding);
+  skipped = skipping.skipped();
+  return finding.text.str();
+} catch (const std::exception& error) {
+  return error.what();
+}
+
 // The same fabric, stopped when its flows are done: nothing that was asked for is missing.
 void check_stopped(const Case& c, Finding& finding) {
   RunSpec run = c.run;
@@ -430,6 +534,8 @@ void check_stopped(const Case& c, Finding& finding) {
   finding.equal("stopped when done: status", 0, static_cast<int>(run_in_slices(sim, 1000)),
                 static_cast<int>(Status::kFinished));
   check_flows(c, sim, finding);
+  Simulation watched(c.fabric.spec, c.flows, run);
+  finding.equal("deadlock of what finishes", 0, deadlocks_on_the_way(watched, 300), 0);
 }
 
 // The same fabric, cut short: what is not delivered is still somewhere in it.
@@ -495,6 +601,36 @@ TEST(no_law_is_broken_in_random_fabrics_without_cyclic_routes) {
   }
 }
 
+// WEFT_THREAD_CASES sets how many; `make test-threads` has 12,000.
+TEST(random_fabrics_give_the_same_results_with_1_2_3_and_7_threads) {
+  const uint64_t last = environment("WEFT_THREAD_CASES", kCases / 40);
+  int shown = 0, partitioned = 0;
+  for (uint64_t seed = 1; seed <= last && shown < 10; ++seed) {
+    Case c = random_case(seed);
+    c.run.partitioned_links = 0;
+    partitioned += Simulation(c.fabric.spec, c.flows, c.run).partitions() > 1;
+    const std::string wrong = compare_threads(seed);
+    if (wrong.empty()) continue;
+    ++shown;
+    weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);
+  }
+  CHECK(partitioned >= static_cast<int>(last / 4));
+}
+
+TEST(random_fabrics_give_the_same_results_where_what_repeats_is_skipped) {
+  const uint64_t last = environment("WEFT_STEADY_CASES", kCases / 40);
+  uint64_t shown = 0, skipping = 0;
+  for (uint64_t seed = 1; seed <= last && shown < 10; ++seed) {
+    Time skipped = 0;
+    const std::string wrong = compare_skipping(seed, skipped);
+    skipping += skipped > 0;
+    if (wrong.empty()) continue;
+    ++shown;
+    weft::test::fail(__FILE__, __LINE__, "seed " + std::to_string(seed) + ": " + wrong);
+  }
+  CHECK(skipping >= last / 20);
+}
+
 // Saturating traffic two hops clockwise around a ring fills every buffer with packets that wait
 // for the next one: the textbook deadlock. It must be reported, with its cycle.
 TEST(a_ring_routed_clockwise_deadlocks_and_the_report_is_a_closed_chain_of_waiting_lanes) {
@@ -520,10 +656,15 @@ TEST(a_ring_routed_clockwise_deadlocks_and_the_report_is_a_closed_chain_of_waiti
     buffers(dice, c);
     c.run.seed = seed;
     c.run.duration = kGenerous;
+    if (seed % 2) c.run.partitioned_links = 0;
     Simulation sim(c.fabric.spec, c.flows, c.run);
     const Status status = run_in_slices(sim, 1 << 30);
     CHECK(status == Status::kFinished || status == Status::kDeadlock);
     const std::vector<BlockedLane> cycle = sim.deadlock_cycle();
+    // What is seen on the way is still there at the end, and what is there was seen.
+    Simulation watched(c.fabric.spec, c.flows, c.run);
+    const bool seen = deadlocks_on_the_way(watched, 1);
+    CHECK_EQ(seen, !cycle.empty());
     if (status == Status::kFinished) {
       CHECK(cycle.empty());
       continue;

@@ -84,6 +84,18 @@ TEST(quantiles_are_within_a_thousandth_of_the_order_statistic) {
   }
 }
 
+TEST(repeating_equals_recording_the_samples_since_again) {
+  const std::vector<int64_t> before = {5, 7000, -3}, since = {7, 7000, 1 << 20, -3, -90000};
+  Histogram repeated = histogram_of(before);
+  const Histogram earlier = repeated;
+  Histogram recorded = repeated;
+  for (int64_t sample : since) repeated.record(sample);
+  repeated.repeat_since(earlier, 4);
+  for (int64_t sample : since) recorded.record(sample, 5);
+  CHECK(repeated == recorded);
+  CHECK(repeated.sum() == recorded.sum());
+}
+
 TEST(rank_is_not_raised_by_rounding) {
   Histogram histogram;
   for (int64_t v = 1; v <= 100; ++v) histogram.record(v);

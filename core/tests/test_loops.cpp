@@ -1,4 +1,5 @@
 // The loops over real sockets: what is sent arrives, counts agree, flags and broken peers end them.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <future>
@@ -6,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "base/rng.hpp"
 #include "check.hpp"
@@ -125,6 +127,57 @@ TEST(both_directions_of_a_duplex_deliver_everything) {
   CHECK_EQ(here.received.corrupted + there.received.corrupted, 0u);
 }
 
+// The least of many: others may hold up this process, never hurry it.
+TEST(a_short_wait_on_a_socket_ends_at_its_time_and_not_at_a_tick) {
+  constexpr int64_t kWait = 1'300'000;
+  for (const char* transport : {"tcp", "udp"}) {
+    Pair pair = connected(config_of(transport, 64, true));
+    std::array<transport::Completion, 4> completions;
+    int64_t least = 1'000'000'000;
+    for (int i = 0; i < 20; ++i) {
+      const int64_t start = raw_ns();
+      CHECK_EQ(pair.client->wait(completions, kWait), 0u);
+      least = std::min(least, raw_ns() - start);
+    }
+    CHECK(least >= kWait);
+    CHECK(least < kWait + 500'000);
+  }
+}
+
+TEST(an_open_loop_that_sleeps_is_not_late_by_its_own_timer) {
+  for (const char* transport : {"tcp", "udp"}) {
+    Pair pair = connected(config_of(transport, 64, true));
+    StopFlag stop, other_stop;
+    PacedSpec spec;
+    spec.run = run_of(20, 64, true);
+    spec.rate = 200;
+    auto other = beside([&] { return echo(*pair.server, spec.run, other_stop); });
+    int64_t least = 1'000'000'000'000;
+    for (int i = 0; i < 5 && least >= 500'000'000; ++i) {
+      const PacedResult result = paced(*pair.client, spec, stop);
+      CHECK_EQ(result.counts.received, 20u);
+      // It slept: of 5 ms between messages it polls for 0.2.
+      CHECK(result.counts.cpu.user_ns + result.counts.cpu.system_ns < result.counts.elapsed_ns / 4);
+      least = std::min(least, result.lateness.quantile(0.5));
+    }
+    CHECK(least < 500'000'000);
+    other_stop.set();
+    other.get();
+  }
+}
+
+TEST(a_sleeping_ping_pong_gives_a_datagram_up_at_its_timeout) {
+  Pair pair = connected(config_of("udp", 64, true));
+  StopFlag stop;
+  RunSpec run = run_of(5, 64, true);
+  run.warmup = 0;
+  run.loss_timeout_ns = 3'000'000;
+  const LatencyResult result = ping_pong(*pair.client, run, stop);
+  CHECK_EQ(result.counts.lost, 5u);
+  CHECK(result.counts.elapsed_ns >= 15'000'000);
+  CHECK(result.counts.elapsed_ns < 100'000'000);
+}
+
 TEST(a_paced_stream_takes_the_time_its_rate_implies) {
   Pair pair = connected(config_of("tcp", 64));
   StopFlag stop, other_stop;
@@ -152,6 +205,9 @@ TEST(a_transfer_is_acknowledged_to_its_last_message) {
     CHECK_EQ(sent.error, "");
     CHECK_EQ(received.received, 300u);
     CHECK_EQ(received.corrupted, 0u);
+    // The time runs from the end of the first message.
+    CHECK_EQ(received.bytes, 299u * 20'000u);
+    CHECK(received.elapsed_ns > 0);
   }
 }
 

@@ -1,10 +1,12 @@
 // The packet simulator against closed forms: what one message costs, puts on the wire, and where.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.hpp"
 #include "check.hpp"
+#include "packet/random_streams.hpp"
 #include "packet/simulation.hpp"
 #include "test_packet_fabric.hpp"
 
@@ -48,15 +50,20 @@ FlowSpec finite(uint32_t src, uint32_t dst, int64_t size, int64_t messages) {
   return f;
 }
 
-Simulation finished(const SmallFabric& fabric, std::vector<FlowSpec> flows, bool drain = true) {
+RunSpec long_run(const std::vector<FlowSpec>& flows, bool drain) {
   RunSpec run;
   run.duration = kLong;
   run.stop_when_done = !drain;
   for (const FlowSpec& f : flows) run.groups = std::max(run.groups, f.group + 1);
-  Simulation sim(fabric.spec, std::move(flows), run);
-  CHECK(sim.run(100'000'000) == Status::kFinished);
-  return sim;
+  return run;
 }
+
+struct Finished : Simulation {
+  Finished(const SmallFabric& fabric, const std::vector<FlowSpec>& flows, bool drain = true)
+      : Simulation(fabric.spec, flows, long_run(flows, drain)) {
+    CHECK(run(100'000'000) == Status::kFinished);
+  }
+};
 
 // The link that leaves a node by its first port.
 size_t link_of(const Simulation& sim, uint32_t node, uint32_t port = 1) {
@@ -131,7 +138,7 @@ AdapterSpec random_adapter(Rng& rng) {
 }
 
 void check_rtt(const Simulation& sim, double expected) {
-  const auto& rtt = sim.groups()[0].rtt;
+  const auto& rtt = sim.group(0).rtt;
   CHECK_EQ(rtt.min(), rtt.max());
   const double off = static_cast<double>(rtt.min()) - expected;
   if (std::abs(off) > 20) CHECK_EQ(static_cast<double>(rtt.min()), expected);
@@ -178,7 +185,7 @@ TEST(an_unloaded_round_trip_on_ideal_hosts_is_flight_latency_and_serialisation) 
     const Path path(rng);
     FlowSpec probe = finite(0, 1, 1 + static_cast<int64_t>(rng.next() % 4096), 3);
     probe.pattern = Pattern::kProbe;
-    check_rtt(finished(path.fabric(), {probe}), path.there(words(probe.size) + 26) + path.back(30));
+    check_rtt(Finished(path.fabric(), {probe}), path.there(words(probe.size) + 26) + path.back(30));
   }
 }
 
@@ -206,7 +213,7 @@ TEST(host_times_add_up_for_send_write_and_read) {
     if (probe.op == Op::kWrite) {
       expected += static_cast<double>(host.write_ack) + ser(host.pcie_write_bps, probe.size);
     }
-    check_rtt(finished(fabric, {probe}), expected);
+    check_rtt(Finished(fabric, {probe}), expected);
   }
 }
 
@@ -223,7 +230,7 @@ TEST(a_ping_pong_is_two_unloaded_one_way_trips_with_software_at_both_ends) {
   const double fetch = static_cast<double>(host.pcie_read) + ser(host.pcie_read_bps, 64);
   const auto software =
       static_cast<double>(host.post + host.tx + host.rx + host.pcie_write + host.poll);
-  check_rtt(finished(fabric, {ping}), path.there(90) + path.back(90) + 2 * (software + fetch));
+  check_rtt(Finished(fabric, {ping}), path.there(90) + path.back(90) + 2 * (software + fetch));
 }
 
 TEST(a_ping_pong_of_n_messages_has_n_samples_when_the_run_stops_at_its_end) {
@@ -232,8 +239,8 @@ TEST(a_ping_pong_of_n_messages_has_n_samples_when_the_run_stops_at_its_end) {
     ping.pattern = Pattern::kProbe;
     ping.estimator = Estimator::kPingPong;
     ping.transport = transport;
-    const Simulation sim = finished(star(2), {ping}, false);
-    CHECK_EQ(sim.groups()[0].rtt.count(), 10u);
+    const Finished sim(star(2), {ping}, false);
+    CHECK_EQ(sim.group(0).rtt.count(), 10u);
   }
 }
 
@@ -242,8 +249,8 @@ TEST(the_true_switch_time_of_a_probe_is_the_latency_of_each_switch_there_and_bac
   fabric.spec.switches.latency = 200'000;
   FlowSpec probe = finite(0, 1, 64, 5);
   probe.pattern = Pattern::kProbe;
-  const Simulation sim = finished(fabric, {probe});
-  const auto& group = sim.groups()[0];
+  const Finished sim(fabric, {probe});
+  const auto& group = sim.group(0);
   CHECK_EQ(group.switch_time.min(), 6 * 200'000);
   CHECK_EQ(group.switch_time.max(), 6 * 200'000);
 }
@@ -254,7 +261,7 @@ TEST(one_message_at_a_time_completes_once_per_round_trip_and_a_window_of_w_w_tim
   for (const int window : {1, 2, 7}) {
     FlowSpec stream = finite(0, 1, 64, 70);
     stream.window = window;
-    const Simulation sim = finished(fabric, {stream});
+    const Finished sim(fabric, {stream});
     const double rounds = 70.0 / window;
     const auto end = static_cast<double>(sim.flow(0).finished);
     CHECK(end >= rounds * rtt - 100);
@@ -270,7 +277,7 @@ TEST(a_message_is_cut_into_ceil_size_over_mtu_packets) {
       FlowSpec f = finite(0, 1, size, 2);
       f.mtu = mtu;
       f.op = Op::kWriteImm;
-      const Simulation sim = finished(star(2), {f});
+      const Finished sim(star(2), {f});
       const int64_t packets = (size + mtu - 1) / mtu;
       const size_t out = link_of(sim, 1);
       CHECK_EQ(count(sim, out, &LaneCounters::xmit_packets), 2 * packets);
@@ -285,7 +292,7 @@ TEST(unreliable_transports_send_no_acknowledgement) {
   for (const Transport transport : {Transport::kUc, Transport::kUd}) {
     FlowSpec f = finite(0, 1, 1000, 20);
     f.transport = transport;
-    const Simulation sim = finished(star(2), {f});
+    const Finished sim(star(2), {f});
     CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_packets), 0);
     CHECK_EQ(sim.flow(0).delivered, 20);
     CHECK_EQ(sim.flow(0).completed, 20);
@@ -299,7 +306,7 @@ TEST(acknowledgements_are_coalesced_as_asked) {
       FlowSpec f = finite(0, 1, 256 * n, 3);  // all three posted at once
       f.mtu = 256;
       f.ack_every = k;
-      const Simulation sim = finished(star(2), {f});
+      const Finished sim(star(2), {f});
       const int64_t acks = k ? (3 * n + k - 1) / k : 3;
       const int64_t sent = count(sim, link_of(sim, 2), &LaneCounters::xmit_packets);
       // The first message may be all there is when it leaves: one ACK more.
@@ -314,7 +321,7 @@ TEST(coalescing_never_stops_a_window) {
   FlowSpec f = finite(0, 1, 64, 100);
   f.window = 4;
   f.ack_every = 16;
-  const Simulation sim = finished(star(2), {f});
+  const Finished sim(star(2), {f});
   CHECK_EQ(sim.flow(0).completed, 100);
   const int64_t sent = count(sim, link_of(sim, 2), &LaneCounters::xmit_packets);
   CHECK(sent >= 25 && sent <= 50);
@@ -323,7 +330,7 @@ TEST(coalescing_never_stops_a_window) {
 TEST(a_read_is_one_small_request_and_the_payload_comes_back_without_acknowledgement) {
   FlowSpec f = finite(0, 1, 10'000, 4);
   f.op = Op::kRead;
-  const Simulation sim = finished(star(2), {f});
+  const Finished sim(star(2), {f});
   CHECK_EQ(count(sim, link_of(sim, 1), &LaneCounters::xmit_packets), 4);
   CHECK_EQ(count(sim, link_of(sim, 1), &LaneCounters::xmit_bytes), 4 * 42);
   CHECK_EQ(count(sim, link_of(sim, 2), &LaneCounters::xmit_packets), 4 * 3);
@@ -338,10 +345,9 @@ TEST(the_acknowledgement_of_a_write_never_overtakes_that_of_an_earlier_one) {
   f.pattern = Pattern::kSchedule;
   f.op = Op::kWrite;
   for (Time i = 0; i < 8; ++i) {
-    f.schedule_times.push_back(1000 * i);
-    f.schedule_sizes.push_back(i % 2 ? 1 : 4096);
+    f.schedule.push_back({1000 * i, i % 2 ? 1 : 4096});
   }
-  CHECK_EQ(finished(fabric, {f}).flow(0).completed, 8);
+  CHECK_EQ(Finished(fabric, {f}).flow(0).completed, 8);
 }
 
 // ---- Patterns -------------------------------------------------------------------------------
@@ -356,7 +362,7 @@ TEST(a_ring_all_reduce_sends_2_n_minus_1_messages_per_host_each_after_the_one_be
       f.triggers = static_cast<int32_t>((i + 1) % n);
       flows.push_back(f);
     }
-    const Simulation sim = finished(star(static_cast<int>(n)), flows);
+    const Finished sim(star(static_cast<int>(n)), flows);
     const double step = 2 * 10'000 + ser(kRate, 4096 + 26);
     for (uint32_t i = 0; i < n; ++i) {
       CHECK_EQ(sim.flow(i).delivered, 2 * (n - 1));
@@ -370,7 +376,7 @@ TEST(a_rate_cap_spaces_packets_by_payload_over_rate_from_the_first_one_on) {
     FlowSpec f = finite(0, 1, 1000, 11);
     f.rate_bps = 1e9;  // 8 us each
     f.start = start;
-    const Simulation sim = finished(star(2), {f});
+    const Finished sim(star(2), {f});
     const FlowResult result = sim.flow(0);
     CHECK_EQ(result.last_delivery - result.first_delivery, 10 * 8'000'000);
   }
@@ -380,10 +386,9 @@ TEST(a_schedule_is_kept_to_the_picosecond_on_an_idle_fabric) {
   SmallFabric fabric = chain({kRate}, {5000});
   FlowSpec f = finite(0, 1, 1, 4);
   f.pattern = Pattern::kSchedule;
-  f.schedule_times = {0, 1'000'000, 1'000'000'000, 70'000'000'000};
-  f.schedule_sizes = {64, 64, 64, 64};
-  const Simulation sim = finished(fabric, {f});
-  const auto& one_way = sim.groups()[0].one_way;
+  f.schedule = {{0, 64}, {1'000'000, 64}, {1'000'000'000, 64}, {70'000'000'000, 64}};
+  const Finished sim(fabric, {f});
+  const auto& one_way = sim.group(0).one_way;
   CHECK_EQ(one_way.count(), 4u);
   CHECK_EQ(one_way.min(), one_way.max());
   CHECK_EQ(sim.flow(0).last_delivery, 70'000'000'000 + one_way.min());
@@ -400,7 +405,7 @@ TEST(a_port_with_its_own_sl_to_vl_map_moves_packets_to_its_lane_and_others_do_no
   SlToVl other;
   other.fill(3);
   net.sl2vl_overrides.push_back({0, 1, 2, other});  // from host 0 to host 1 only
-  const Simulation sim = finished(fabric, {finite(0, 1, 4096, 10), finite(2, 1, 4096, 20)});
+  const Finished sim(fabric, {finite(0, 1, 4096, 10), finite(2, 1, 4096, 20)});
   const size_t to_first = link_of(sim, 0, 2);
   CHECK_EQ(sim.counters(to_first, 3).xmit_packets, 10u);
   CHECK_EQ(sim.counters(to_first, 1).xmit_packets, 20u);
@@ -474,7 +479,7 @@ TEST(fcfs_serves_by_arrival_and_round_robin_by_port) {
     flows[3].start = 50'000;
     flows[1].start = 60'000;
     flows[2].start = 70'000;
-    const Simulation sim = finished(fabric, flows);
+    const Finished sim(fabric, flows);
     for (size_t i = 0; i + 1 < turns.size(); ++i) {
       CHECK(sim.flow(turns[i]).last_delivery < sim.flow(turns[i + 1]).last_delivery);
     }
@@ -496,7 +501,7 @@ TEST(fcfs_by_age_remembers_when_a_packet_entered_the_fabric) {
              young = finite(2, 3, 256, 1);
     blocker.start = 2'800'000;  // holds the output until 3.4 us
     young.start = 2'900'000;    // is there before `old`, which arrives after 3 us
-    const Simulation sim = finished(fabric, {blocker, old, young});
+    const Finished sim(fabric, {blocker, old, young});
     const bool old_first = sim.flow(1).last_delivery < sim.flow(2).last_delivery;
     CHECK_EQ(old_first, order == Order::kFcfsAge);
   }
@@ -651,6 +656,18 @@ TEST(the_timer_of_an_index_starts_anew_when_it_leaves_zero) {
   CHECK(delivered < 0.3 * at_full_rate);
 }
 
+// ---- Random numbers ---------------------------------------------------------------------------
+
+TEST(no_partition_and_no_flow_share_a_random_stream_whatever_the_seed) {
+  for (const uint64_t seed : {uint64_t{0}, uint64_t{1}, uint64_t{2}, uint64_t{1} << 62}) {
+    std::vector<uint64_t> seeds;
+    for (uint32_t i = 0; i < 64; ++i) seeds.push_back(seed_partition(seed, i));
+    for (uint64_t i = 0; i < 10'000; ++i) seeds.push_back(seed_flow(seed, i));
+    std::sort(seeds.begin(), seeds.end());
+    CHECK(std::adjacent_find(seeds.begin(), seeds.end()) == seeds.end());
+  }
+}
+
 // ---- Samples and ends -----------------------------------------------------------------------
 
 TEST(a_series_of_samples_spans_the_run_through_idle_times) {
@@ -704,7 +721,7 @@ TEST(a_lone_sender_is_held_to_its_buffer_per_credit_loop) {
     const int messages = 40 * p;
     FlowSpec f = finite(0, 1, 4096, messages);
     f.window = messages;
-    const Simulation sim = finished(fabric, {f});
+    const Finished sim(fabric, {f});
     const FlowResult result = sim.flow(0);
     const double loop = 2 * delay + latency + packet + credit;
     const double period = std::max(loop, p * packet);
@@ -724,7 +741,7 @@ TEST(a_buffer_one_byte_short_of_a_block_has_one_packet_less) {
       fabric.spec.credits.switch_buffer_bytes = (p - 1 + missing) * 4160 - missing;
       FlowSpec f = finite(0, 1, 4096, 60);
       f.window = 60;
-      const FlowResult result = finished(fabric, {f}).flow(0);
+      const FlowResult result = Finished(fabric, {f}).flow(0);
       spans[missing] = result.last_delivery - result.first_delivery;
     }
     CHECK_EQ(spans[0], spans[1]);
@@ -758,8 +775,128 @@ TEST(xmit_wait_of_a_lone_sender_is_the_part_of_the_credit_loop_in_which_it_does_
   fabric.spec.credits.switch_buffer_bytes = 4160;
   FlowSpec f = finite(0, 1, 4096, 50);
   f.window = 50;
-  const Simulation sim = finished(fabric, {f});
+  const Finished sim(fabric, {f});
   const LaneCounters n = sim.counters(link_of(sim, 1), 0);
   // One packet per loop of flight, packet, flight: it waits for both flights, 49 times.
   CHECK(std::abs(static_cast<double>(n.xmit_wait) - 49 * 400'000.0) < 49 * 100);
+}
+
+// ---- Crossbar, buffers of ports, ends of flows ----------------------------------------------
+
+// A host five times as fast as three others sends to all of them: of the outputs, a port with
+// virtual output queues feeds as many at a time as the crossbar allows, and they take turns.
+TEST(a_port_feeds_as_many_outputs_at_a_time_as_the_crossbar_allows) {
+  for (const Order order : {Order::kFcfs, Order::kRoundRobin}) {
+    for (const int speedup : {0, 1, 2, 3}) {
+      SmallFabric fabric;
+      const uint32_t middle = fabric.add_switch();
+      for (const double rate : {100e9, 20e9, 20e9, 20e9}) {
+        fabric.cable(fabric.add_host(), middle, rate, 10'000);
+      }
+      fabric.route_shortest();
+      fabric.spec.switches.order = order;
+      fabric.spec.switches.virtual_output_queues = true;
+      fabric.spec.switches.crossbar_speedup = speedup;
+      std::vector<FlowSpec> flows;
+      for (uint32_t to = 1; to <= 3; ++to) flows.push_back(finite(0, to, 4096, -1));
+      for (FlowSpec& f : flows) f.window = 32;
+      RunSpec run;
+      run.duration = 2'000'000'000;
+      Simulation sim(fabric.spec, flows, run);
+      CHECK(sim.run(100'000'000) == Status::kTimeUp);
+      const int fed = speedup ? speedup : 3;
+      const double each = fed * 20e9 / 3 * 4096 / 4122 / 8 * 2e-3;
+      for (size_t i = 0; i < 3; ++i) {
+        CHECK(std::abs(static_cast<double>(sim.flow(i).bytes) / each - 1) < 0.02);
+      }
+    }
+  }
+}
+
+// The room for p packets per credit loop, as above, but of one port alone.
+TEST(a_port_with_its_own_buffer_leaves_the_others_theirs) {
+  const Time delay = 200'000, credit = 1'500'000;
+  SmallFabric fabric = star(4, kRate, delay);
+  fabric.spec.credits.delay = credit;
+  fabric.spec.credits.switch_buffer_bytes = 2 * 4160;
+  fabric.spec.buffer_overrides = {{0, 2, -1, 4 * 4160}};
+  std::vector<FlowSpec> flows = {finite(0, 2, 4096, 100), finite(1, 3, 4096, 100)};
+  for (FlowSpec& f : flows) f.window = 100;
+  const Finished sim(fabric, flows);
+  const double loop = 2 * delay + ser(kRate, 4122) + credit;
+  for (const auto& [flow, packets] : {std::pair{0, 2}, {1, 4}}) {
+    const FlowResult result = sim.flow(static_cast<size_t>(flow));
+    const auto span = static_cast<double>(result.last_delivery - result.first_delivery);
+    const double expected = (100.0 / packets - 1) * loop + (packets - 1) * ser(kRate, 4122);
+    CHECK(std::abs(span - expected) < 100.0 * 100);
+  }
+}
+
+TEST(a_buffer_of_one_lane_leaves_the_other_lanes_of_its_port_theirs) {
+  SmallFabric fabric = star(3);
+  fabric.spec.lanes = 2;
+  fabric.spec.arbitration.low = {{0, 64}, {1, 64}};
+  for (size_t sl = 0; sl < 16; ++sl) fabric.spec.sl2vl[sl] = static_cast<uint8_t>(sl % 2);
+  fabric.spec.credits.switch_buffer_bytes = 2 * 4160;
+  fabric.spec.buffer_overrides = {{0, 1, 1, 6 * 4160}};
+  std::vector<FlowSpec> flows;
+  for (const uint32_t from : {0u, 1u}) {
+    for (const int sl : {0, 1}) {
+      flows.push_back(finite(from, 2, 4096, 100));
+      flows.back().sl = sl;
+      flows.back().window = 100;
+    }
+  }
+  const Finished sim(fabric, flows);
+  for (const auto& [host, lane, packets] :
+       {std::tuple{1u, 0, 2}, {1u, 1, 6}, {2u, 0, 2}, {2u, 1, 2}}) {
+    CHECK_EQ(sim.counters(link_of(sim, host), lane).peak_blocks, packets * 65);
+  }
+}
+
+// Endless flows of every pattern stop when the finite traffic that they follow has ended, and so
+// does the run; traffic that follows nobody goes on.
+TEST(a_flow_stops_when_the_traffic_that_it_follows_has_ended) {
+  for (const Pattern pattern : {Pattern::kStream, Pattern::kProbe, Pattern::kPaced}) {
+    FlowSpec followed = finite(0, 1, 4096, 200), longer = finite(2, 3, 4096, 1000);
+    FlowSpec follower = finite(4, 5, 64, -1);
+    follower.pattern = pattern;
+    follower.interval = 500'000;
+    follower.window = 8;
+    follower.traffic = 1;
+    longer.traffic = 2;
+    follower.stops_with = 0;
+    RunSpec run;
+    run.duration = kLong;
+    Simulation alone(star(6).spec, {followed, follower}, run);
+    CHECK(alone.run(100'000'000) == Status::kFinished);
+    CHECK_EQ(alone.now(), alone.flow(0).finished);
+    CHECK(alone.flow(1).delivered > 50);
+    Simulation beside(star(6).spec, {followed, follower, longer}, run);
+    CHECK(beside.run(100'000'000) == Status::kFinished);
+    CHECK_EQ(beside.now(), beside.flow(2).finished);
+    CHECK_EQ(beside.flow(1).stop, beside.flow(0).finished);
+    CHECK(beside.flow(1).last_delivery < beside.flow(0).finished + 1'000'000);
+    CHECK(beside.flow(1).delivered >= alone.flow(1).delivered);
+  }
+}
+
+// Two packets of one host, the first for a slow output, the second for an idle one: that output
+// stands idle while the second waits behind the first, which is all of its wait.
+TEST(head_of_line_time_is_that_of_idle_outputs_whose_packets_wait_behind_another) {
+  for (const bool queues : {false, true}) {
+    SmallFabric fabric;
+    const uint32_t middle = fabric.add_switch();
+    for (const double rate : {100e9, 1e9, 100e9}) {
+      fabric.cable(fabric.add_host(), middle, rate, 0);
+    }
+    fabric.route_shortest();
+    fabric.spec.switches.virtual_output_queues = queues;
+    std::vector<FlowSpec> flows = {finite(0, 1, 4096, 1), finite(0, 2, 4096, 1)};
+    for (FlowSpec& f : flows) f.transport = Transport::kUc;
+    const Finished sim(fabric, flows);
+    const double slow = ser(1e9, 4122), fast = ser(100e9, 4122);
+    const double lost = queues ? 0 : slow - fast;  // the second is there when the first's last is
+    CHECK(std::abs(sim.head_of_line_share() - lost / (lost + slow + fast)) < 1e-6);
+  }
 }

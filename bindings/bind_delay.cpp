@@ -2,11 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
 
 #include <utility>
 #include <vector>
 
 #include "bind_endpoint.hpp"
+#include "probe/plain_exchange.hpp"
 #include "probe/timing_cost.hpp"
 #include "transport/delay/endpoint.hpp"
 
@@ -64,4 +66,14 @@ void bind_delay(nb::module_& m) {
         return std::make_pair(cost.with_ns, cost.without_ns);
       },
       "messages"_a);
+  m.def(
+      "exchange_plainly",
+      [](int socket, uint8_t first, uint32_t messages, bool spins, int64_t idle_ns,
+         int64_t awake_ns, int64_t timeout_ns) {
+        nb::gil_scoped_release release;
+        return weft::probe::exchange_plainly(
+            {socket, std::byte{first}, messages, spins, idle_ns, awake_ns, timeout_ns});
+      },
+      nb::kw_only(), "socket"_a, "first"_a, "messages"_a, "spins"_a, "idle_ns"_a, "awake_ns"_a,
+      "timeout_ns"_a);
 }

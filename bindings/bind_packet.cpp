@@ -3,9 +3,19 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/bind_vector.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "base/barrier.hpp"
+#include "bind_flow_list.hpp"
 #include "packet/simulation.hpp"
 
 namespace nb = nanobind;
@@ -13,6 +23,84 @@ using namespace nb::literals;
 using namespace weft::packet;
 
 namespace {
+
+template <auto Member>
+Column flow_column(const FlowList& flows) {
+  return column(flows.size(), [&](size_t i) { return flows[i].*Member; });
+}
+
+// Rows of all links, or of all their lanes.
+using Table = nb::ndarray<nb::numpy, int64_t, nb::ndim<2>>;
+
+template <size_t Columns, class Read>
+Table table(size_t count, Read read) {
+  const auto [data, owner] = allocate(count * Columns);
+  for (size_t i = 0; i < count; ++i) {
+    const std::array<int64_t, Columns> row = read(i);
+    std::copy(row.begin(), row.end(), data + i * Columns);
+  }
+  return Table(data, {count, Columns}, owner);
+}
+
+Table link_table(const Simulation& sim) {
+  return table<3>(sim.links(), [&](size_t i) {
+    return std::array<int64_t, 3>{sim.link_from(i), sim.link_port(i), sim.link_to(i)};
+  });
+}
+
+Table counter_table(const Simulation& sim) {
+  const auto lanes = static_cast<size_t>(sim.lanes());
+  return table<8>(sim.links() * lanes, [&](size_t i) {
+    const LaneCounters c = sim.counters(i / lanes, static_cast<int>(i % lanes));
+    return std::array<int64_t, 8>{static_cast<int64_t>(c.xmit_bytes),
+                                  static_cast<int64_t>(c.xmit_packets),
+                                  static_cast<int64_t>(c.rcv_bytes),
+                                  static_cast<int64_t>(c.rcv_packets),
+                                  c.xmit_wait,
+                                  static_cast<int64_t>(c.marked),
+                                  c.peak_blocks,
+                                  c.peak_backlog};
+  });
+}
+
+using HostNumbers = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+using Schedule = std::vector<std::pair<Time, int64_t>>;  // (ps, bytes)
+
+Schedule get_schedule(const FlowSpec& flow) {
+  Schedule schedule;
+  for (const ScheduledMessage& m : flow.schedule) schedule.emplace_back(m.time, m.size);
+  return schedule;
+}
+
+void set_schedule(FlowSpec& flow, const Schedule& schedule) {
+  flow.schedule.clear();
+  for (const auto& [time, size] : schedule) flow.schedule.push_back({time, size});
+}
+
+void add_flows(FlowList& flows, const FlowSpec& like, const HostNumbers& sources,
+               const HostNumbers& targets) {
+  if (sources.size() != targets.size()) throw nb::value_error("a source without a target");
+  flows.reserve(flows.size() + sources.size());
+  for (size_t i = 0; i < sources.size(); ++i) {
+    FlowSpec& flow = flows.emplace_back(like);
+    flow.src = static_cast<uint32_t>(sources.data()[i]);
+    flow.dst = static_cast<uint32_t>(targets.data()[i]);
+  }
+}
+
+// Flows of a part: of one group each, or all of the first; triggers count from the part's start.
+void extend_part(FlowList& flows, const FlowList& part, const std::vector<uint32_t>& groups,
+                 uint32_t traffic) {
+  const auto base = static_cast<int32_t>(flows.size());
+  flows.reserve(flows.size() + part.size());
+  for (size_t i = 0; i < part.size(); ++i) {
+    FlowSpec& flow = flows.emplace_back(part[i]);
+    flow.group = groups[std::min(i, groups.size() - 1)];
+    flow.traffic = traffic;
+    if (flow.triggers >= 0) flow.triggers += base;
+  }
+}
 
 void bind_enums(nb::module_& m) {
   nb::enum_<Transport>(m, "Transport")
@@ -33,7 +121,8 @@ void bind_enums(nb::module_& m) {
       .value("PROBE", Pattern::kProbe)
       .value("PACED", Pattern::kPaced)
       .value("SCHEDULE", Pattern::kSchedule)
-      .value("TRIGGERED", Pattern::kTriggered);
+      .value("TRIGGERED", Pattern::kTriggered)
+      .value("WORKLOAD", Pattern::kWorkload);
   nb::enum_<Estimator>(m, "Estimator")
       .value("COMPLETION", Estimator::kCompletion)
       .value("PING_PONG", Estimator::kPingPong)
@@ -83,6 +172,7 @@ void bind_parts(nb::module_& m) {
       .def_rw("jitter_mean_ps", &SwitchSpec::jitter_mean)
       .def_rw("order", &SwitchSpec::order)
       .def_rw("virtual_output_queues", &SwitchSpec::virtual_output_queues)
+      .def_rw("crossbar_speedup", &SwitchSpec::crossbar_speedup)
       .def_rw("congestion", &SwitchSpec::congestion);
   nb::class_<CreditSpec>(m, "CreditSpec")
       .def(nb::init<>())
@@ -111,6 +201,24 @@ void bind_parts(nb::module_& m) {
       .def_rw("loopback_bps", &AdapterSpec::loopback_bps);
 }
 
+using Numbers = nb::ndarray<const uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::vector<uint32_t> copy_of(const Numbers& numbers) {
+  return {numbers.data(), numbers.data() + numbers.size()};
+}
+
+void bind_placed_workload(nb::module_& m) {
+  nb::class_<WorkloadSpec>(m, "WorkloadSpec")
+      .def(
+          "__init__",
+          [](WorkloadSpec* self, const weft::workload::Operations& operations, const Numbers& host,
+             const Numbers& traffic, std::vector<Time> begin_ps, const Numbers& flow) {
+            new (self) WorkloadSpec{operations, copy_of(host), copy_of(traffic),
+                                    std::move(begin_ps), copy_of(flow)};
+          },
+          nb::kw_only(), "operations"_a, "host"_a, "traffic"_a, "begin_ps"_a, "flow"_a);
+}
+
 void bind_network(nb::module_& m) {
   nb::class_<NetworkSpec>(m, "NetworkSpec")
       .def(nb::init<>())
@@ -122,7 +230,7 @@ void bind_network(nb::module_& m) {
            })
       .def("set_routes",
            [](NetworkSpec& n,
-              nb::ndarray<const int32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> next_hop,
+              nb::ndarray<const uint16_t, nb::ndim<2>, nb::c_contig, nb::device::cpu> next_hop,
               std::vector<uint32_t> start, std::vector<uint32_t> ports) {
              n.next_hop.assign(next_hop.data(), next_hop.data() + next_hop.size());
              n.group_start = std::move(start);
@@ -138,6 +246,10 @@ void bind_network(nb::module_& m) {
       .def("override_arbitration",
            [](NetworkSpec& n, uint32_t node, uint32_t port, const ArbTables& tables) {
              n.arbitration_overrides.push_back({node, port, tables});
+           })
+      .def("override_buffer",
+           [](NetworkSpec& n, uint32_t node, uint32_t port, int vl, int64_t bytes) {
+             n.buffer_overrides.push_back({node, port, vl, bytes});
            })
       .def_rw("switches", &NetworkSpec::switches)
       .def_rw("credits", &NetworkSpec::credits)
@@ -167,10 +279,25 @@ void bind_network(nb::module_& m) {
       .def_rw("poisson", &FlowSpec::poisson)
       .def_rw("allow_inline", &FlowSpec::allow_inline)
       .def_rw("group", &FlowSpec::group)
+      .def_rw("traffic", &FlowSpec::traffic)
+      .def_rw("stops_with", &FlowSpec::stops_with)
       .def_rw("triggers", &FlowSpec::triggers)
       .def_rw("initial_triggers", &FlowSpec::initial_triggers)
-      .def_rw("schedule_times_ps", &FlowSpec::schedule_times)
-      .def_rw("schedule_sizes_bytes", &FlowSpec::schedule_sizes);
+      .def_prop_rw("schedule", &get_schedule, &set_schedule);
+  nb::bind_vector<FlowList>(m, "FlowList")
+      .def("add", &add_flows, "like"_a, "sources"_a, "targets"_a)
+      .def("extend_part", &extend_part, "part"_a, "groups"_a, "traffic"_a)
+      .def_prop_ro("sources", &flow_column<&FlowSpec::src>, nb::rv_policy::automatic)
+      .def_prop_ro("targets", &flow_column<&FlowSpec::dst>, nb::rv_policy::automatic)
+      .def_prop_ro("service_levels", &flow_column<&FlowSpec::sl>, nb::rv_policy::automatic)
+      .def_prop_ro("messages", &flow_column<&FlowSpec::messages>, nb::rv_policy::automatic)
+      .def_prop_ro("starts_ps", &flow_column<&FlowSpec::start>, nb::rv_policy::automatic)
+      .def_prop_ro("stops_with", &flow_column<&FlowSpec::stops_with>, nb::rv_policy::automatic)
+      .def_prop_ro("largest_packet_bytes", [](const FlowList& flows) {
+        int largest = 0;
+        for (const FlowSpec& flow : flows) largest = std::max(largest, largest_packet(flow));
+        return largest;
+      });
   nb::class_<RunSpec>(m, "RunSpec")
       .def(nb::init<>())
       .def_rw("seed", &RunSpec::seed)
@@ -178,8 +305,12 @@ void bind_network(nb::module_& m) {
       .def_rw("warmup_ps", &RunSpec::warmup)
       .def_rw("sample_interval_ps", &RunSpec::sample_interval)
       .def_rw("groups", &RunSpec::groups)
+      .def_rw("first_flow", &RunSpec::first_flow)
       .def_rw("stop_when_done", &RunSpec::stop_when_done)
-      .def_rw("check_invariants", &RunSpec::check_invariants);
+      .def_rw("check_invariants", &RunSpec::check_invariants)
+      .def_rw("skip_steady", &RunSpec::skip_steady)
+      .def_rw("threads", &RunSpec::threads)
+      .def_rw("partitioned_links", &RunSpec::partitioned_links);
 }
 
 void bind_results(nb::module_& m) {
@@ -200,7 +331,8 @@ void bind_results(nb::module_& m) {
       .def_ro("messages", &FlowResult::messages)
       .def_ro("first_delivery_ps", &FlowResult::first_delivery)
       .def_ro("last_delivery_ps", &FlowResult::last_delivery)
-      .def_ro("finished_ps", &FlowResult::finished);
+      .def_ro("finished_ps", &FlowResult::finished)
+      .def_ro("stop_ps", &FlowResult::stop);
   nb::class_<GroupResult>(m, "GroupResult")
       .def_ro("rtt", &GroupResult::rtt)
       .def_ro("one_way", &GroupResult::one_way)
@@ -220,25 +352,69 @@ nb::ndarray<nb::numpy, const int32_t> samples_array(const Simulation& sim) {
                                                {sim.sample_times().size(), columns});
 }
 
+nb::ndarray<nb::numpy, const uint32_t> window_events_array(const Simulation& sim) {
+  const size_t windows = sim.window_events().size() / sim.partitions();
+  return nb::ndarray<nb::numpy, const uint32_t>(sim.window_events().data(),
+                                                {windows, sim.partitions()});
+}
+
 void bind_simulation(nb::module_& m) {
+  m.def("measure_barrier_ns", &weft::measure_barrier_ns, "threads"_a, "meetings"_a,
+        nb::call_guard<nb::gil_scoped_release>());
   nb::exception<BrokenInvariant>(m, "BrokenInvariant");
   nb::class_<Simulation>(m, "Simulation")
-      .def(nb::init<const NetworkSpec&, std::vector<FlowSpec>, const RunSpec&>())
+      .def(
+          "__init__",
+          [](Simulation* self, const NetworkSpec& network, FlowList& flows, const RunSpec& run,
+             std::shared_ptr<const WorkloadSpec> workload) {
+            new (self) Simulation(network, std::move(flows), run, std::move(workload));
+            flows.clear();
+          },
+          "network"_a, "flows"_a, "run"_a, "workload"_a.none() = nb::none())
       .def("run", &Simulation::run, "max_events"_a, nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("now_ps", &Simulation::now)
       .def_prop_ro("events", &Simulation::events)
+      .def_prop_ro("skipped_ps", &Simulation::skipped)
       .def_prop_ro("packet_hops", &Simulation::packet_hops)
       .def_prop_ro("packets_alive", &Simulation::packets_alive)
-      .def("group", [](const Simulation& s, size_t i) { return s.groups().at(i); })
+      .def_prop_ro("partitions", &Simulation::partitions)
+      .def_prop_ro("lookahead_ps", &Simulation::lookahead)
+      .def_prop_ro("threads", &Simulation::threads)
+      .def("keep_accounts", &Simulation::keep_accounts)
+      .def("window_events", &window_events_array, nb::rv_policy::reference_internal)
+      .def("group", [](const Simulation& s, size_t i) { return s.group(i); })
       .def("flow", &Simulation::flow)
+      .def_prop_ro("flow_deliveries", &result_column<Simulation, &FlowResult::delivered>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_bytes", &result_column<Simulation, &FlowResult::bytes>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_messages", &result_column<Simulation, &FlowResult::messages>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_last_deliveries_ps",
+                   &result_column<Simulation, &FlowResult::last_delivery>, nb::rv_policy::automatic)
+      .def_prop_ro("flow_ends_ps", &result_column<Simulation, &FlowResult::finished>,
+                   nb::rv_policy::automatic)
+      .def_prop_ro("flow_stops_ps", &result_column<Simulation, &FlowResult::stop>,
+                   nb::rv_policy::automatic)
       .def_prop_ro("links", &Simulation::links)
       .def("link",
            [](const Simulation& s, size_t i) {
              return nb::make_tuple(s.link_from(i), s.link_port(i), s.link_to(i));
            })
       .def("counters", &Simulation::counters)
+      .def("link_table", &link_table)
+      .def("counter_table", &counter_table)
+      .def("head_of_line_share", &Simulation::head_of_line_share)
       .def("blocked", &Simulation::blocked, "limit_ps"_a)
       .def("deadlock_cycle", &Simulation::deadlock_cycle)
+      .def("rank_finished_ps", &Simulation::rank_finished)
+      .def(
+          "operations_ended_ps",
+          [](const Simulation& s) {
+            return nb::ndarray<nb::numpy, const Time>(s.operations_ended().data(),
+                                                      {s.operations_ended().size()});
+          },
+          nb::rv_policy::reference_internal)
       .def_prop_ro("sample_times_ps", &Simulation::sample_times)
       .def("samples", &samples_array, nb::rv_policy::reference_internal);
 }
@@ -247,9 +423,9 @@ void bind_simulation(nb::module_& m) {
 
 void bind_packet(nb::module_& m) {
   bind_enums(m);
-  m.def("largest_header", &largest_header, "transport"_a, "op"_a);
   bind_parts(m);
   bind_network(m);
+  bind_placed_workload(m);
   bind_results(m);
   bind_simulation(m);
 }

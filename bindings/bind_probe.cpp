@@ -122,6 +122,18 @@ void bind_latency_loops(nb::module_& m) {
       },
       "endpoint"_a, "spec"_a, "stop"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def(
+      "write_ping_pong",
+      [](OpenEndpoint& endpoint, const RunSpec& spec, StopFlag& stop) {
+        return write_ping_pong(endpoint.use(), spec, stop);
+      },
+      "endpoint"_a, "spec"_a, "stop"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
+      "write_echo",
+      [](OpenEndpoint& endpoint, const RunSpec& spec, StopFlag& stop) {
+        return write_echo(endpoint.use(), spec, stop);
+      },
+      "endpoint"_a, "spec"_a, "stop"_a, nb::call_guard<nb::gil_scoped_release>());
+  m.def(
       "complete",
       [](OpenEndpoint& endpoint, const RunSpec& spec, StopFlag& stop) {
         return complete(endpoint.use(), spec, stop);

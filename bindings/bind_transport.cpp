@@ -57,12 +57,20 @@ void bind_config(nb::module_& m) {
       .def_rw("one_buffer", &Config::one_buffer)
       .def_rw("events", &Config::events)
       .def_rw("inline_bytes", &Config::inline_bytes)
+      .def_rw("inline_by_device", &Config::inline_by_device)
       .def_rw("offset", &Config::offset)
       .def_rw("pages", &Config::pages)
+      .def_rw("memory", &Config::memory)
+      .def_rw("contents", &Config::contents)
       .def_rw("node", &Config::node)
       .def_rw("port", &Config::port)
       .def_rw("gid_index", &Config::gid_index)
+      .def_rw("partition", &Config::partition)
       .def_rw("path_mtu", &Config::path_mtu)
+      .def_rw("posting", &Config::posting)
+      .def_rw("strict_ordering", &Config::strict_ordering)
+      .def_rw("separate_contexts", &Config::separate_contexts)
+      .def_rw("queue_members", &Config::queue_members)
       .def_rw("service_level", &Config::service_level)
       .def_rw("traffic_class", &Config::traffic_class)
       .def_rw("class_is_optional", &Config::class_is_optional)
@@ -86,6 +94,7 @@ void bind_availability(nb::module_& m) {
       .def_ro("operations", &Availability::operations)
       .def_ro("max_bytes", &Availability::max_bytes)
       .def_ro("facts", &Availability::facts);
+  m.def("chosen_device", &chosen_device, "config"_a, nb::call_guard<nb::gil_scoped_release>());
   m.def("availability", &availability, "transport"_a = "",
         nb::call_guard<nb::gil_scoped_release>());
 }

@@ -186,6 +186,7 @@ static int registered(weft_app* app, int link) {
   pthread_mutex_unlock(&app->lock);
   weft_text_field(&text, "application", app->name);
   weft_text_seconds(&text, "ttl_s", app->ttl_s);
+  if (app->job[0] != '\0') weft_text_field(&text, "job", app->job);
   weft_text_end(&text);
   if (!called(app, link, &text, &answer)) {
     note(app, "does not answer", true);

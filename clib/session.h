@@ -14,6 +14,8 @@
 #include "weft_control.h"
 
 /* wanted: to be sent; sent: in flight; counted; refused: for good; local: not reported. */
+enum { WEFT_JOB_BYTES = 129 };
+
 enum weft_state { WEFT_WANTED, WEFT_SENT, WEFT_COUNTED, WEFT_REFUSED, WEFT_LOCAL };
 
 struct weft_conn {
@@ -36,6 +38,7 @@ struct weft_app {
   int users; /* the program, the thread and every connection */
   char* name;
   char* path;
+  char job[WEFT_JOB_BYTES]; /* of which this process is a part; empty: of none */
   double ttl_s;
   void (*warn)(const char*, void*);
   void* context;

@@ -1,9 +1,11 @@
 #define _DEFAULT_SOURCE
 #include "weft_control.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -29,10 +31,47 @@ static bool draw_name(char client[33]) {
   return true;
 }
 
-static const char* path_of(const weft_options* options) {
-  if (options->socket_path != NULL) return options->socket_path;
+/* The socket of the user's own controller; NULL where there is none, or no memory. */
+static char* find_own_socket(void) {
+  static const char kName[] = "/weft/control.sock";
+  const char* folder = getenv("XDG_RUNTIME_DIR");
+  if (geteuid() == 0 || folder == NULL || folder[0] == '\0') return NULL;
+  const size_t length = strlen(folder);
+  char* path = malloc(length + sizeof kName);
+  if (path == NULL) return NULL;
+  memcpy(path, folder, length);
+  memcpy(path + length, kName, sizeof kName);
+  if (access(path, F_OK) == 0) return path;
+  free(path);
+  return NULL;
+}
+
+static char* find_path(const weft_options* options) {
+  if (options->socket_path != NULL) return strdup(options->socket_path);
   const char* named = getenv("WEFT_CONTROL_SOCKET");
-  return named != NULL && named[0] != '\0' ? named : WEFT_CONTROL_SOCKET;
+  if (named != NULL && named[0] != '\0') return strdup(named);
+  char* own = find_own_socket();
+  return own != NULL ? own : strdup(WEFT_CONTROL_SOCKET);
+}
+
+/* The same in all processes of a job, and as the Python library names it. */
+static void find_job(char job[WEFT_JOB_BYTES]) {
+  static const struct {
+    const char *variable, *manager;
+  } kKnown[] = {{"WEFT_JOB", ""},
+                {"SLURM_JOB_ID", "slurm:"},
+                {"PMIX_NAMESPACE", "mpi:"},
+                {"OMPI_MCA_ess_base_jobid", "mpi:"},
+                {"SPARK_APPLICATION_ID", "spark:"}};
+  job[0] = '\0';
+  for (size_t i = 0; i < sizeof kKnown / sizeof kKnown[0]; ++i) {
+    const char* value = getenv(kKnown[i].variable);
+    if (value == NULL || value[0] == '\0') continue;
+    snprintf(job, WEFT_JOB_BYTES, "%s%s", kKnown[i].manager, value);
+    for (char* c = job; *c != '\0'; ++c)
+      if (!isalnum((unsigned char)*c) && strchr("._:@/+-", *c) == NULL) *c = '-';
+    return;
+  }
 }
 
 static bool is_valid(const char* name, const weft_options* options) {
@@ -51,12 +90,13 @@ static weft_app* new_app(const char* name, const weft_options* options) {
   weft_app* app = calloc(1, sizeof *app);
   if (app == NULL) return NULL;
   app->name = strdup(name);
-  app->path = strdup(path_of(options));
+  app->path = find_path(options);
   if (app->name == NULL || app->path == NULL || !draw_name(app->client)) {
     free_app(app);
     errno = ENOMEM;
     return NULL;
   }
+  find_job(app->job);
   app->ttl_s = options->ttl_s == 0 ? kUsualTtl : options->ttl_s;
   app->warn = options->warn;
   app->context = options->context;

@@ -25,7 +25,7 @@ typedef struct weft_conn weft_conn; /* a connection of it */
 
 /* All zero: as it usually is. */
 typedef struct weft_options {
-  const char* socket_path; /* NULL: that of WEFT_CONTROL_SOCKET in the environment, or the above */
+  const char* socket_path; /* NULL: of WEFT_CONTROL_SOCKET, the user's own, or the above */
   double ttl_s;            /* the lease, which is renewed at a third of it; 0: 10 */
   int wait_ms;             /* for the level, when registering; 0: 1000, below 0: not at all */
   /* Called once at most, from any thread, and not after weft_app_deregister; NULL: stderr. */

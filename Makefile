@@ -19,7 +19,7 @@ VENV := .venv/bin
 BUILT := .venv/.weft-built
 NATIVE := $(shell find core bindings clib include -type f -not -path '*/tests/*')
 
-.PHONY: help demo build clib test check format core-test sanitize pytest docs-test test-faults test-optimal test-live test-control test-apps test-rdma mutants bench bench-quick install-system clean
+.PHONY: help demo build clib test check format core-test sanitize test-threads pytest docs wheels test-wheel docs-test test-faults test-optimal test-live test-control test-apps test-rdma mutants bench bench-quick install-system clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +54,7 @@ format: $(BUILT) ## write Python and C++ files as `make check` wants them
 # $(1) build directory and name of the steps, $(2) further options of cmake
 define run_core_tests
 @tools/system-packages.sh build
-@$(STEP) "$(1) configure" cmake -S . -B build/$(1) -DWEFT_TESTS=ON \
+@$(STEP) "$(1) configure" cmake -S . -B build/$(1) -DWEFT_TESTS=ON -DWEFT_WARNINGS_ARE_ERRORS=ON \
 	-DCMAKE_BUILD_TYPE=RelWithDebInfo $(2)
 @$(STEP) "$(1) build" cmake --build build/$(1)
 @$(STEP) "$(1) run" env -C build/$(1) ctest --output-on-failure
@@ -68,6 +68,25 @@ core-test: ## the C++ tests, with assertions on
 sanitize: ## the C++ tests under the address and undefined-behaviour sanitizers
 	$(call run_core_tests,sanitize,-DWEFT_SANITIZE=ON \
 		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -fno-omit-frame-pointer -D_GLIBCXX_ASSERTIONS")
+
+# Fewer are asked for by `make test-threads WEFT_THREAD_CASES=200`; under the thread sanitizer a
+# fifth as many.
+WEFT_THREAD_CASES := 12000
+test-threads: $(BUILT) ## simulations with 1, 2, 3 and 7 threads: 12,000 random fabrics, the examples; the thread sanitizer; minutes
+	@$(STEP) "core-test configure" cmake -S . -B build/core-test -DWEFT_TESTS=ON \
+		-DWEFT_WARNINGS_ARE_ERRORS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1 -D_GLIBCXX_ASSERTIONS"
+	@$(STEP) "core-test build" cmake --build build/core-test
+	@$(STEP) "random fabrics" env WEFT_THREAD_CASES=$(WEFT_THREAD_CASES) \
+		build/core-test/weft_core_tests threads
+	@$(STEP) "thread-sanitize configure" cmake -S . -B build/thread-sanitize -DWEFT_TESTS=ON \
+		-DWEFT_SANITIZE=thread -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1 -fno-omit-frame-pointer"
+	@$(STEP) "thread-sanitize build" cmake --build build/thread-sanitize --target weft_core_tests
+	@$(STEP) "thread-sanitize run" env WEFT_THREAD_CASES=$$(( $(WEFT_THREAD_CASES) / 5 )) \
+		build/thread-sanitize/weft_core_tests threads
+	@WEFT_ALL_EXAMPLES=1 PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs \
+		tests/unit/test_simulate_threads.py </dev/null
 
 # Files of tests are independent of each other; those of one file may share what they have set up.
 WORKERS := $(shell nproc)
@@ -89,7 +108,23 @@ test-optimal: $(BUILT) ## 10,000 random ports beside SLSQP, 10,000 fits; gaps to
 		PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rsP \
 		tests/property/test_allocate_optimal.py tests/property/test_sensitivity_laws.py \
 		tests/property/test_allocate_laws.py tests/property/test_policy_laws.py \
-		tests/property/test_fabric_wide_laws.py tests/property/test_trace_laws.py </dev/null
+		tests/property/test_fabric_wide_laws.py tests/property/test_trace_laws.py \
+		tests/property/test_flow_rates.py </dev/null
+
+# NO_MKDOCS_2_WARNING: the theme's notice is not about our pages.
+docs: $(BUILT) ## the documentation as a site, build/site/index.html, every link checked
+	@$(STEP) "pip install docs" $(VENV)/python -m pip install -r <($(VENV)/python -c \
+		'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"] \
+		["optional-dependencies"]["docs"], sep="\n")')
+	@$(STEP) "mkdocs build" env NO_MKDOCS_2_WARNING=1 $(VENV)/python -m mkdocs build --strict
+
+wheels: ## dist/: source distribution, wheels for x86-64 and AArch64 (MACHINES="x86_64" picks)
+	@tools/system-packages.sh build
+	@tools/wheels.sh $(MACHINES)
+
+test-wheel: ## the wheel in a new environment, without a compiler and RDMA libraries
+	@$(MAKE) wheels MACHINES="$(shell uname -m)"
+	@tools/try-wheel.sh
 
 docs-test: $(BUILT) ## every example in the documentation
 	@PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m pytest -rs tests/docs </dev/null
@@ -99,7 +134,8 @@ test-live: $(BUILT) ## hosts as network namespaces (as root): testbed, caps, que
 	@PATH="$(CURDIR)/$(VENV):$$PATH" WEFT_LIVE=1 $(VENV)/python -m pytest -rs \
 		tests/live/test_testbed.py tests/live/test_standing.py tests/live/test_caps.py \
 		tests/live/test_inbound.py tests/live/test_queues.py tests/live/test_profile.py \
-		tests/live/test_profile_cluster.py tests/live/test_cluster.py tests/live/test_cut_link.py \
+		tests/live/test_profile_cluster.py tests/live/test_cluster.py \
+		tests/live/test_jobs_live.py tests/live/test_sweep_cluster.py tests/live/test_cut_link.py \
 		tests/live/test_converged.py tests/live/test_trace.py \
 		tests/live/test_corun.py tests/live/test_run.py tests/live/test_applications.py \
 		tests/live/test_infiniband_live.py \
@@ -167,5 +203,6 @@ $(BUILT): $(NATIVE) CMakeLists.txt pyproject.toml | .venv/bin/python
 		print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 		>.venv/build-requires.txt
 	@$(STEP) "pip install build tools" $(VENV)/python -m pip install -r .venv/build-requires.txt
-	@$(STEP) "pip install weft" $(VENV)/python -m pip install --no-build-isolation -e '.[dev]'
+	@$(STEP) "pip install weft" $(VENV)/python -m pip install --no-build-isolation \
+		-C cmake.define.WEFT_WARNINGS_ARE_ERRORS=ON -e '.[dev]'
 	@touch $@

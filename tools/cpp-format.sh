@@ -23,6 +23,6 @@ if ! command -v clang-format >/dev/null; then
   exit 0
 fi
 
-mapfile -t files < <(find core bindings bench clib include -name '*.cpp' -o -name '*.cc' \
-  -o -name '*.hpp' -o -name '*.inl' -o -name '*.c' -o -name '*.h' | sort)
+mapfile -t files < <(find core bindings bench clib include src -name '*.cpp' -o -name '*.cc' \
+  -o -name '*.hpp' -o -name '*.inc' -o -name '*.inl' -o -name '*.c' -o -name '*.h' | sort)
 exec tools/step.sh clang-format clang-format "${options[@]}" "${files[@]}"

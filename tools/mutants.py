@@ -4,7 +4,8 @@ A seeded sample of faults (a boundary moved, a condition negated, a statement re
 into each package, one at a time, and the tests related to the changed file run until one fails. A
 fault that no test notices survived: usually a missing test. Python faults need no file changed:
 `tools/mutant_site/sitecustomize.py` compiles the mutant instead of the file, in child processes
-too. C++ faults go into a copy of the sources in build/mutants. Entry point: `main`;
+too. C++ faults go into a copy of the sources in build/mutants: what the C++ tests do not notice is
+built as the Python module and left to the package's Python tests. Entry point: `main`;
 `python tools/mutants.py --help`. Units: s.
 
 Why not mutmut or cosmic-ray: mutmut runs a copy of the sources, which the import hook of an
@@ -39,8 +40,25 @@ SOURCES = ROOT / "src" / "weft"
 SITE = ROOT / "tools" / "mutant_site"
 SUITES = ("unit", "property", "agreement", "conformance", "support")  # live: slow, or skipped
 CPP_PACKAGES = ("core/packet", "core/stats", "core/allocate", "core/probe")
+# Python tests of a C++ package, for faults that the C++ tests do not notice.
+MODULE_TESTS = {
+    "core/packet": (
+        "tests/unit/test_simulate_run.py",
+        "tests/agreement/test_switch_wait.py",
+        "tests/agreement/test_vl_arbitration.py",
+    ),
+    "core/stats": ("tests/unit/test_histogram.py", "tests/unit/test_lossy_loops.py"),
+    "core/allocate": ("tests/property/test_allocate_laws.py", "tests/unit/test_allocate.py"),
+    "core/probe": (
+        "tests/unit/test_lossy_loops.py",
+        "tests/unit/test_measure_tests.py",
+        "tests/agreement/test_estimators.py",
+        "tests/agreement/test_rperf_estimators.py",
+    ),
+}
 GENERATED = ("weft_pb2.py",)
 MOST_TEST_FILES = 4
+LARGE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +129,18 @@ def alternatives(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield _with(node, value=not node.value)
     elif isinstance(node, ast.Constant) and _is_number(node):
-        yield _with(node, value=node.value + 1)  # type: ignore[operator]
+        yield _with(node, value=_change_number(node.value))  # type: ignore[arg-type]
     elif isinstance(node, ast.Name) and node.id in NAMES:
         yield _with(node, id=NAMES[node.id])
     elif _is_effect(node):
         yield ast.Pass()
     elif isinstance(node, ast.Continue | ast.Break):
         yield ast.Break() if isinstance(node, ast.Continue) else ast.Continue()
+
+
+def _change_number(value: float) -> float:
+    """The next number, or twice a large one: one more byte of a large buffer is no fault."""
+    return value + 1 if abs(value) < LARGE else 2 * value
 
 
 def _is_effect(node: ast.AST) -> bool:
@@ -412,7 +435,7 @@ TOKENS = [
     (r"\btrue\b", "false"),
     (r"\bfalse\b", "true"),
     (r"\bif \((?=[^;]*\)( \{)?( return.*;)?( continue;)?$)", "if (!!!"),
-    (r"(?<![\w.'\"])(\d+)(?![\w.'\"])", lambda m: str(int(m.group(1)) + 1)),
+    (r"(?<![\w.'\"])(\d+)(?![\w.'\"])", lambda m: str(_change_number(int(m.group(1))))),
     (r"^( +)(?!return|using|const|auto|case)[\w.\[\]>-]+ [|&+-]?= [^;]*;$", r"\1;"),
     (r"^( +)(?!return|throw|using|const|delete)[\w.:>-]+\([^;]*\);$", r"\1;"),
 ]
@@ -462,12 +485,12 @@ class CppTree:
 
     def __init__(self) -> None:
         self.folder = BUILD / "cpp"
-        for name in ("core", "clib", "include"):
+        for name in ("core", "bindings", "clib", "include"):
             shutil.copytree(
                 ROOT / name, self.folder / name, dirs_exist_ok=True, copy_function=_copy_changed
             )
         _copy_changed(str(ROOT / "CMakeLists.txt"), str(self.folder / "CMakeLists.txt"))
-        fast = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -w"]
+        fast = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O1 -w -D_GLIBCXX_ASSERTIONS"]
         tests = ["-DWEFT_TESTS=ON", "-DWEFT_CLIB=OFF", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=1"]
         self._run(["cmake", "-S", ".", "-B", "build", *tests, *fast], 60)
         if not self.build():
@@ -477,14 +500,43 @@ class CppTree:
         start = time.monotonic()
         self.test(600)
         self.test_s = time.monotonic() - start
+        nanobind = [sys.executable, "-m", "nanobind", "--cmake_dir"]
+        module = [
+            "-DSKBUILD=2",
+            "-DWEFT_CLIB=OFF",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dnanobind_DIR={subprocess.check_output(nanobind, text=True).strip()}",
+            "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=OFF",
+        ]
+        self._run(["cmake", "-S", ".", "-B", "module", *module, *fast], 60)
+        self._module_s: dict[str, float] = {}
 
     def build(self) -> bool:
         return self._run(["cmake", "--build", "build", "--target", "weft_core_tests", "-j2"], 600)
 
+    def test_module(self, package: str) -> bool:
+        """Whether the Python tests of a package pass with the module of these sources."""
+        if not self._run(["cmake", "--build", "module", "--target", "_core", "-j2"], 900):
+            raise SystemExit(f"{self.folder}/module: does not build")
+        (module,) = self.folder.glob("module/_core.*.so")
+        environment = {"WEFT_MUTANT_CORE": str(module), "PYTHONPATH": str(SITE)}
+        limit_s = 20 + 4 * self._module_s.get(package, 150)
+        return run_tests(MODULE_TESTS[package], environment, limit_s)[0] == 0
+
+    def time_module(self, package: str) -> None:
+        """How long the Python tests take without a fault."""
+        if package not in self._module_s:
+            start = time.monotonic()
+            if not self.test_module(package):
+                raise SystemExit(f"{', '.join(MODULE_TESTS[package])}: fail without a fault")
+            self._module_s[package] = time.monotonic() - start
+
     def test(self, limit_s: float) -> bool:
         return self._run(["build/weft_core_tests"], limit_s)
 
-    def judge(self, mutant: Mutant) -> Verdict:
+    def judge(self, package: str, mutant: Mutant) -> Verdict:
+        if package in MODULE_TESTS:
+            self.time_module(package)
         path = self.folder / mutant.path
         original = path.read_text("utf-8")
         start = time.monotonic()
@@ -493,7 +545,10 @@ class CppTree:
             if not self.build():
                 outcome = "invalid"
             else:
-                outcome = "survived" if self.test(20 + 4 * self.test_s) else "killed"
+                passed = self.test(20 + 4 * self.test_s)
+                if passed and package in MODULE_TESTS:
+                    passed = self.test_module(package)
+                outcome = "survived" if passed else "killed"
         finally:
             path.write_text(original, "utf-8")
         return Verdict(mutant, outcome, ("core/tests",), time.monotonic() - start)
@@ -542,7 +597,7 @@ def sample(package: str, size: int, seed: int) -> list[Mutant]:
 def judge(package: str, mutants: Sequence[Mutant], options: argparse.Namespace) -> list[Verdict]:
     if is_cpp(package):
         tree = CppTree()
-        return [_show(tree.judge(mutant), options.verbose) for mutant in mutants]
+        return [_show(tree.judge(package, mutant), options.verbose) for mutant in mutants]
     baseline = Baseline(options.test_limit)
     for mutant in mutants:  # one after another: what they take is a limit for the mutants
         baseline.pick(ROOT / mutant.path)

@@ -109,7 +109,9 @@ missing_optional() {
     command -v fi_info >/dev/null || echo libfabric-bin
   fi
   if [[ $purpose =~ ^(bench|all)$ ]]; then
+    has_header simgrid/s4u.hpp || echo libsimgrid-dev
     command -v sockperf >/dev/null || echo sockperf
+    command -v iperf3 >/dev/null || echo iperf3
   fi
   if [[ $purpose =~ ^(rdma|bench|all)$ ]]; then
     command -v qperf >/dev/null || echo qperf
@@ -122,7 +124,7 @@ missing_optional() {
 use_of() {
   case $1 in
     clang-format) echo "make check" ;;
-    libns3-dev | sockperf) echo "make bench" ;;
+    libns3-dev | libsimgrid-dev | sockperf | iperf3) echo "make bench" ;;
     libfabric-bin) echo "make bench, a test of the ofi transport" ;;
     libfabric-dev) echo "the ofi transport" ;;
     qperf) echo "make bench, make test-rdma" ;;

@@ -1,10 +1,13 @@
 """Compiles a mutant instead of one file of weft; tools/mutants.py puts this on PYTHONPATH.
 
 WEFT_MUTANT_OF is the file's path, WEFT_MUTANT the path of what to compile instead.
+WEFT_MUTANT_CORE is a module to load as weft._core.
 """
 
 import os
-from importlib.machinery import SourceFileLoader
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import CodeType
 
@@ -21,3 +24,13 @@ def _get_code_of_mutant(loader: SourceFileLoader, name: str) -> CodeType | None:
 
 if _mutant:
     SourceFileLoader.get_code = _get_code_of_mutant  # type: ignore[method-assign]
+
+
+class _FindCore:
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        return spec_from_file_location(name, _core) if name == "weft._core" else None
+
+
+if _core := os.environ.get("WEFT_MUTANT_CORE", ""):
+    sys.meta_path.insert(0, _FindCore())

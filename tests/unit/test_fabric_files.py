@@ -11,11 +11,13 @@ import pytest
 from weft.errors import InputError
 from weft.fabric import (
     Fabric,
+    Port,
     build_topology,
     check_fabric,
     fat_tree,
     find_cycle,
     leaf_spine,
+    link_rate,
     one_switch,
     papers_1944,
     path,
@@ -29,6 +31,7 @@ from weft.fabric import (
     write_lft,
     write_toml,
 )
+from weft.fabric.ibnetdiscover import read_iblinkinfo
 from weft.toml_table import Table
 
 DATA = Path(__file__).parent.parent / "data" / "fabric"
@@ -175,6 +178,12 @@ def test_toml_by_topology_is_the_builders_fabric(routing):
     assert read_toml(text) == fat_tree(4, rate="4xEDR", delay="20 ns", lanes=2, routing=routing)
 
 
+def test_toml_by_topology_takes_a_rate_and_a_delay_of_each_tier():
+    rates, delays = ["4xHDR", "4xEDR", "4xFDR"], ["5 ns", "50 ns", "250 ns"]
+    text = f'[fabric]\ntopology = "fat_tree"\nk = 4\nrate = {rates}\ndelay = {delays}\n'
+    assert read_toml(text) == fat_tree(4, rate=rates, delay=delays)
+
+
 def test_a_table_without_topology_is_refused():
     with pytest.raises(InputError, match=r"scenario: fabric\.topology: is missing"):
         build_topology(Table({"k": 4}, "scenario", "fabric."))
@@ -187,6 +196,8 @@ def test_a_table_without_topology_is_refused():
         ("hosts", 0, "topology parameter hosts: 0 is not a whole number"),
         ("delay", "1e6s", "one_switch delay: '1e6s' is too large"),
         ("name", "", "fabric: '' is not a name"),
+        ("rate", ["4xFDR", "4xEDR"], "one_switch rate: 2 values (4xFDR, 4xEDR), tiers of links: 1"),
+        ("delay", [], "one_switch delay: 0 values (), tiers of links: 1"),
     ],
 )
 def test_what_a_builder_refuses_is_told_with_its_place(key, value, problem):
@@ -295,7 +306,6 @@ IBNET = (DATA / "leaf_spine.ibnet").read_text()
 WRITTEN = write_ibnetdiscover(leaf_spine(2, 1, 1))
 BAD_IBNET = {
     "x.ibnet line 11: '4xODR' is not a known link rate": IBNET.replace("4xFDR", "4xODR", 1),
-    r"x.ibnet line 11: rate 4xQDR here, 4xFDR on line": IBNET.replace("4xFDR", "4xQDR", 1),
     r"x.ibnet line 7: delay 60ns here, 50ns on line": WRITTEN.replace("=50ns", "=60ns", 1),
     "line 11: .* is linked elsewhere on line": IBNET.replace(
         '"H-0000000000100006"[1](100007)', '"H-0000000000100008"[1](100009)', 1
@@ -316,6 +326,88 @@ BAD_IBNET = {
 def test_a_wrong_topology_dump_is_refused_with_its_line(problem):
     with pytest.raises(InputError, match=problem):
         read_ibnetdiscover(BAD_IBNET[problem], "x.ibnet")
+
+
+@pytest.mark.parametrize("reported", ["4xSDR", "4xEDR"])
+def test_of_two_rates_that_the_ends_report_the_lower_is_taken_with_a_warning(reported):
+    fabric = read_ibnetdiscover(IBNET.replace("4xFDR", reported, 1), "x.ibnet")
+    (warning,) = fabric.warnings
+    assert warning.startswith("x.ibnet line 63: h3 port 1 reports 4xFDR, its peer on line 11")
+    lower = min(reported, "4xFDR", key=lambda name: link_rate(name).data_bps)
+    assert warning.endswith(f"{reported}; {lower} is taken")
+    link = fabric.link_of[Port(fabric.index("h3"), 1)]
+    assert (link.rate_name, link.rate_bps) == (lower, link_rate(lower).data_bps)
+
+
+def slow_down(fabric, *names):
+    """The fabric's dump with the links between these pairs of nodes at 1xSDR."""
+    slow = link_rate("1xSDR")
+    pairs = [{fabric.index(name) for name in pair} for pair in names]
+    links = (
+        replace(link, rate_bps=slow.data_bps, rate_name=str(slow))
+        if {link.a.node, link.b.node} in pairs
+        else link
+        for link in fabric.links
+    )
+    return write_ibnetdiscover(replace(fabric, links=tuple(links)))
+
+
+def test_a_link_slower_than_its_siblings_is_a_finding_with_both_ports():
+    # Rates differ by tier: a host's link is no sibling of an uplink.
+    fabric = fat_tree(4, rate=["4xFDR", "4xHDR", "4xEDR"])
+    assert read_ibnetdiscover(write_ibnetdiscover(fabric)).findings == ()
+    host, trunk = read_ibnetdiscover(slow_down(fabric, ("h1", "edge0"), ("edge3", "agg2"))).findings
+    assert (
+        host == "h1 port 1 to edge0 port 2 runs at 1xSDR, slower than 1 of its 1 siblings on edge0"
+    )
+    assert trunk.startswith("edge3 port 3 to agg2 port 2 runs at 1xSDR, slower than 1 of its 1")
+
+
+@pytest.mark.parametrize(
+    ("slow", "total", "findings"), [(1, 4, 1), (2, 4, 2), (3, 4, 0), (2, 5, 2)]
+)
+def test_only_a_link_slower_than_most_of_its_siblings_is_a_finding(slow, total, findings):
+    dump = slow_down(one_switch(total), *((f"h{i}", "switch0") for i in range(slow)))
+    assert len(read_ibnetdiscover(dump).findings) == findings
+
+
+LINKS = (DATA / "links.iblinkinfo").read_text()
+
+
+@pytest.mark.parametrize("file", ["links.iblinkinfo", "links_by_line.iblinkinfo"])
+def test_links_below_what_both_ends_support_are_findings(file):
+    # ibsim's ports support 12X and HDR; a cable without a remark has what both ends support.
+    files = [DATA / "links.ibnet", DATA / file]
+    findings = read_fabric(files).findings
+    assert len(findings) == 10  # links, each listed by both of its ends
+    assert "h0 port 1 to leaf0 port 1 runs at 4xFDR, but both ends support 12xHDR" in findings
+    assert any("spine0 port 1 " in text and " runs at 4xEDR" in text for text in findings)
+
+
+@pytest.mark.parametrize(
+    ("remark", "expected"),
+    [
+        ("Could be 12X ", "4xFDR, but both ends support 12xFDR"),
+        (" Could be 53.125 Gbps", "4xFDR, but both ends support 4xHDR"),
+        (" Could be FDR10", "4xFDR, but both ends support 4xFDR10"),
+        (" Could be 212.5 Gbps", "4xFDR, but both ends support 4x212.5 Gbps"),
+        (" ", None),
+    ],
+)
+def test_what_a_link_could_be_is_read_for_width_and_speed_alike(remark, expected):
+    quiet = LINKS.replace("(Could be 12X Could be 53.125 Gbps)", "( )")
+    text = quiet.replace('"h3" ( )', f'"h3" ({remark})')
+    findings = read_iblinkinfo(text, read_fabric(DATA / "links.ibnet"))
+    place = "h3 port 1 to leaf1 port 1 runs at "
+    assert findings == ((place + expected,) if expected else ())
+
+
+def test_a_line_of_links_that_fits_nothing_is_refused_with_its_place():
+    fabric = read_fabric(DATA / "links.ibnet")
+    with pytest.raises(InputError, match=r"x line 2: LID 99 port 1 is not a link of the topology"):
+        read_iblinkinfo(LINKS.replace("      6    1[", "     99    1[", 1), fabric, "x")
+    with pytest.raises(InputError, match=r"x line 2: .* is not a port; give the output of ibl"):
+        read_iblinkinfo(LINKS.replace("==(", "--(", 1), fabric, "x")
 
 
 LFT = (DATA / "leaf_spine.lft").read_text()
@@ -377,8 +469,10 @@ def test_files_are_told_apart_by_content(tmp_path):
         (tmp_path / name).write_text(text)
     assert read_fabric([tmp_path / "b", tmp_path / "a"]) == fabric
     assert read_fabric(str(tmp_path / "c")) == fabric
-    with pytest.raises(InputError, match="0 topologies and 1 dumps of tables"):
+    with pytest.raises(InputError, match="0 topologies, 1 dumps of tables and 0 of links"):
         read_fabric(tmp_path / "b")
+    with pytest.raises(InputError, match="1 topologies, 0 dumps of tables and 2 of links"):
+        read_fabric([DATA / "links.ibnet", *DATA.glob("*.iblinkinfo")])
     with pytest.raises(InputError, match="2 topologies"):
         read_fabric([tmp_path / "a", tmp_path / "c"])
 

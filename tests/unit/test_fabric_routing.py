@@ -140,6 +140,23 @@ def test_shortest_paths_on_a_ring_can_deadlock(switches):
     assert "s1 port" in text
 
 
+def test_a_channel_that_leaves_the_ring_is_no_part_of_its_cycle():
+    # Clockwise around s0 to s3; s4 hangs on s0, by a lower port than the way around.
+    hosts, switches = [f"h{i}" for i in range(5)], [f"s{i}" for i in range(5)]
+    nodes = [Node(h, "host", 1) for h in hosts] + [Node(s, "switch", 4) for s in switches]
+    cables = [((i, 1), (5 + i, 1)) for i in range(5)] + [((5, 2), (9, 2))]
+    cables += [((5 + i, 3), (5 + (i + 1) % 4, 4)) for i in range(4)]
+    links = tuple(Link(Port(*a), Port(*b), 1e9, 0, "1 Gb/s") for a, b in cables)
+    out = [
+        [(1,) if h == s else (2,) if s == 4 or (s, h) == (0, 4) else (3,) for h in range(5)]
+        for s in range(5)
+    ]
+    fabric = check_fabric(Fabric("x", tuple(nodes), links, routes=Routes.from_groups(out, 5)))
+    cycle = find_cycle(fabric)
+    assert cycle is not None
+    assert sorted(cycle) == [(5, 3), (6, 3), (7, 3), (8, 3)]
+
+
 @pytest.mark.parametrize("switches", [3, 4, 5, 9])
 def test_up_down_on_a_ring_cannot_deadlock(switches):
     assert find_cycle(ring(switches, "up_down")) is None

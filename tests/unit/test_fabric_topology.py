@@ -51,6 +51,44 @@ def test_papers_fabric_has_the_published_counts_within_36_ports():
     assert used == {"tor": {35}, "lea": {36}, "spi": {34}}
 
 
+TIERS = {
+    "two_hops": ((2, 2), ["h-switch", "switch-switch"]),
+    "leaf_spine": ((2, 2, 2, 2), ["h-leaf", "leaf-spine"]),
+    "leaf_spine3": ((2, 2, 2, 4, 2, 2), ["h-tor", "tor-leaf", "leaf-spine"]),
+    "fat_tree": ((4,), ["h-edge", "edge-agg", "agg-core"]),
+    "vl2": ((4, 4, 2), ["h-tor", "tor-agg", "agg-int"]),
+}
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_each_tier_of_links_from_the_hosts_up_has_its_rate_and_delay(name):
+    counts, tiers = TIERS[name]
+    rates, delays = ["4xFDR", "4xEDR", "4xHDR"], ["1 ns", "2 ns", "3 ns"]
+    fabric = TOPOLOGIES[name](*counts, rate=rates[: len(tiers)], delay=delays[: len(tiers)])
+    by_ends = {
+        "-".join(fabric.nodes[end.node].name.rstrip("0123456789") for end in (link.a, link.b)): (
+            link.rate_name,
+            link.delay_ps,
+        )
+        for link in fabric.links
+    }
+    assert by_ends == {
+        tier: (rate, 1000 * number)
+        for number, (tier, rate) in enumerate(zip(tiers, rates, strict=False), 1)
+    }
+    with pytest.raises(InputError, match=f"{name} rate: 4 values .* {len(tiers)} from the hosts"):
+        TOPOLOGIES[name](*counts, rate=["4xFDR"] * 4)
+
+
+def test_links_of_a_dragonfly_are_those_of_hosts_of_groups_and_between_groups():
+    fabric = dragonfly(1, 2, 1, rate=["4xFDR", "4xEDR", "4xHDR"])
+    group = {node: int(fabric.nodes[node].name[6:]) // 2 for node in fabric.switches}
+    for link in fabric.links:
+        hosts = link.a.node in fabric.hosts
+        same = not hosts and group[link.a.node] == group[link.b.node]
+        assert link.rate_name == ("4xFDR" if hosts else "4xEDR" if same else "4xHDR")
+
+
 @pytest.mark.parametrize(("leaves", "spines", "hosts", "pair"), [(1, 1, 1, 1), (4, 3, 5, 2)])
 def test_leaf_spine_links_every_leaf_to_every_spine(leaves, spines, hosts, pair):
     fabric = leaf_spine(leaves, spines, hosts, pair)

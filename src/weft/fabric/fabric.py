@@ -7,10 +7,12 @@ does. Units: picoseconds, bits per second of data.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import accumulate, count
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -20,8 +22,10 @@ from weft.errors import InputError
 
 MAX_PORTS = 254
 MAX_UNICAST_LID = 0xBFFF
+MAX_GROUPS = 65534  # that the simulator can tell apart
 
 Kind = Literal["host", "switch"]
+GroupNumbers = NDArray[np.signedinteger]
 
 
 class Port(NamedTuple):
@@ -65,15 +69,20 @@ class Routes:
     reached; a group is the tuple of output ports a packet may take alike.
     """
 
-    next_hop: NDArray[np.int32]
+    next_hop: GroupNumbers
     groups: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def index_type(groups: int) -> np.dtype[np.signedinteger]:
+        """The narrowest type of `next_hop` that holds so many groups."""
+        return np.dtype(np.int16 if groups <= np.iinfo(np.int16).max else np.int32)
 
     @classmethod
     def from_ports(cls, ports: NDArray[np.integer]) -> Routes:
         """Single-path routes of the matrix [switch, host] of output ports; 0 is unreachable."""
         used = np.unique(ports[ports > 0])
-        index = np.full(int(ports.max(initial=0)) + 1, -1, dtype=np.int32)
-        index[used] = np.arange(len(used), dtype=np.int32)
+        index = np.full(int(ports.max(initial=0)) + 1, -1, dtype=np.int16)
+        index[used] = np.arange(len(used), dtype=np.int16)
         return cls(index[np.maximum(ports, 0)], tuple((int(p),) for p in used))
 
     @classmethod
@@ -81,13 +90,32 @@ class Routes:
         """Routes of one row of port tuples per switch; the empty tuple is unreachable."""
         index: dict[tuple[int, ...], int] = {(): -1}
         cells = [[index.setdefault(g, len(index) - 1) for g in row] for row in rows]
-        next_hop = np.array(cells, dtype=np.int32).reshape(len(rows), hosts)
+        index_type = cls.index_type(len(index))
+        next_hop = np.array(cells, dtype=index_type).reshape(len(rows), hosts)
         return cls(next_hop, tuple(g for g in index if g))
 
     def ports(self, switch: int, host: int) -> tuple[int, ...]:
         """Output ports of the switch towards the host, counted among switches and hosts."""
         group = int(self.next_hop[switch, host])
         return self.groups[group] if group >= 0 else ()
+
+    @property
+    def table(self) -> NDArray[np.uint16]:
+        """`next_hop` as the core takes it: 65535 where the host cannot be reached."""
+        if len(self.groups) > MAX_GROUPS:
+            raise InputError(
+                "routes",
+                f"{len(self.groups)} distinct groups of ports, above {MAX_GROUPS}",
+                "keep one path to each host, such as routing = destination_modulo",
+            )
+        narrow = np.ascontiguousarray(self.next_hop.astype(np.int16, copy=False))
+        return narrow.view(np.uint16)
+
+    @property
+    def group_table(self) -> tuple[list[int], list[int]]:
+        """Where each group starts, and one more, in the ports of all groups; and these ports."""
+        starts = [0, *accumulate(len(group) for group in self.groups)]
+        return starts, [port for group in self.groups for port in group]
 
     def __eq__(self, other: object) -> bool:
         """Routes are equal if they send every packet alike; the order of groups does not matter."""
@@ -108,7 +136,8 @@ class Routes:
 class Fabric:
     """Nodes, the links between them, data virtual lanes, and routes where known.
 
-    Links are sorted by their lower ends, so equal fabrics compare equal.
+    Links are sorted by their lower ends, so equal fabrics compare equal. `warnings` name what a
+    reader decided, `findings` what is wrong with the fabric that a dump shows.
     """
 
     name: str
@@ -116,10 +145,18 @@ class Fabric:
     links: tuple[Link, ...]
     lanes: int = 1
     routes: Routes | None = None
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+    findings: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        ordered = sorted((link.canonical() for link in self.links), key=lambda x: (x.a, x.b))
+        ordered = sorted((link.canonical() for link in self.links), key=attrgetter("a", "b"))
         object.__setattr__(self, "links", tuple(ordered))
+
+    def with_routes(self, routes: Routes) -> Fabric:
+        """The same fabric with these routes. What follows from its links is not computed again."""
+        routed = copy.copy(self)
+        object.__setattr__(routed, "routes", routes)
+        return routed
 
     @cached_property
     def hosts(self) -> tuple[int, ...]:
@@ -152,14 +189,32 @@ class Fabric:
         return self._neighbors[node]
 
     @cached_property
+    def ends(self) -> NDArray[np.int32]:
+        """[link, (node, port, node, port)]: both ends of every link."""
+        numbers = (number for link in self.links for number in (*link.a, *link.b))
+        return np.fromiter(numbers, np.int32, 4 * len(self.links)).reshape(-1, 4)
+
+    @cached_property
     def wiring(self) -> NDArray[np.int32]:
         """Node at the far end of each port, [node, port - 1]; -1 where nothing is linked."""
         ports = max((node.ports for node in self.nodes), default=0)
         table = np.full((len(self.nodes), ports), -1, dtype=np.int32)
-        for link in self.links:
-            table[link.a.node, link.a.port - 1] = link.b.node
-            table[link.b.node, link.b.port - 1] = link.a.node
+        a, a_port, b, b_port = self.ends.T
+        table[a, a_port - 1], table[b, b_port - 1] = b, a
         return table
+
+    @cached_property
+    def host_ends(self) -> NDArray[np.int32]:
+        """[host, (node, port)] at the far end of every host's link."""
+        forth, back = self.ends, self.ends[:, [2, 3, 0, 1]]
+        far = np.full((len(self.nodes), 2), -1, dtype=np.int32)
+        far[back[:, 0]], far[forth[:, 0]] = back[:, 2:], forth[:, 2:]
+        return far[list(self.hosts)]
+
+    def describe_link(self, link: Link) -> str:
+        """Both ports of a link by name."""
+        a, b = (f"{self.nodes[end.node].name} port {end.port}" for end in (link.a, link.b))
+        return f"{a} to {b}"
 
     def index(self, name: str) -> int:
         """Index of the node with this name."""

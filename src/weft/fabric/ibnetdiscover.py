@@ -1,9 +1,10 @@
-"""Read and write the output of `ibnetdiscover`.
+"""Read and write the output of `ibnetdiscover`, and read that of `iblinkinfo`.
 
 A dump lists which port is linked to which, at which rate, with LIDs, GUIDs and node descriptions.
 It has no cable lengths and no number of lanes; files written here add them in comments that
-InfiniBand tools skip. An adapter with several linked ports becomes one host per port.
-Entry points: `read_ibnetdiscover`, `write_ibnetdiscover`.
+InfiniBand tools skip. An adapter with several linked ports becomes one host per port. Of two rates
+that the ends of a link report, the lower holds. `iblinkinfo` says which links run below what both
+ends support. Entry points: `read_ibnetdiscover`, `write_ibnetdiscover`, `read_iblinkinfo`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import Fabric, Kind, Link, Node, Port
-from weft.fabric.links import format_time, link_rate
-from weft.fabric.soundness import check_fabric
+from weft.fabric.links import format_time, lane_speed, link_rate
+from weft.fabric.soundness import check_fabric, find_slow_links
 from weft.units import parse_time
 
 _HEADER = re.compile(
@@ -34,6 +35,12 @@ _PORT = re.compile(
 _WEFT_COMMENT = re.compile(r'^# weft fabric "(?P<name>.*)" lanes (?P<lanes>\d+)$')
 _SKIPPED = re.compile(
     r"^(#|$|(vendid|devid|sysimgguid|switchguid|caguid)=|Chassis \d|Non-Chassis Nodes|Hostname:)"
+)
+# GUID and name with -l, LID, port, ==(width speed state), settings with -p, peer, what it could be.
+_LINK_INFO = re.compile(
+    r'^\s*(?:0x[0-9a-f]{16} (?:".*" )?)?\s*(?P<lid>\d{1,9})\s+(?P<port>\d{1,9})\[.{2}\] '
+    r"==\(\s*(?P<width>\d+)X\s+(?P<speed>[\d.]+ Gbps(?: \(FDR10\))?) +\w+/ *\w+\).*==>.*"
+    r"\((?:Could be (?P<max_width>\d+)X)? *(?:Could be (?P<max_speed>FDR10|[\d.]+ Gbps))?\)$"
 )
 _ID = re.compile(r"^[SH]-([0-9a-f]{16})$")
 
@@ -81,9 +88,11 @@ def read_ibnetdiscover(
             _read_line(f"{where} line {number}", number, line.rstrip(), records)
     _check_ids(where, records)
     nodes, index = _build_nodes(records)
-    links = tuple(_build_links(where, records, index, delay))
+    warnings: list[str] = []
+    links = tuple(_build_links(where, records, index, delay, warnings))
     with locate_errors(where):
-        return check_fabric(Fabric(name, nodes, links, lanes))
+        fabric = check_fabric(Fabric(name, nodes, links, lanes, warnings=tuple(warnings)))
+    return replace(fabric, findings=find_slow_links(fabric))
 
 
 def _read_line(where: str, number: int, line: str, records: list[_NodeSection]) -> None:
@@ -182,9 +191,13 @@ def _guid_of_id(node_id: str) -> str | None:
 
 
 def _build_links(
-    where: str, records: list[_NodeSection], index: dict[tuple[str, int], int], delay: str
+    where: str,
+    records: list[_NodeSection],
+    index: dict[tuple[str, int], int],
+    delay: str,
+    warnings: list[str],
 ) -> Iterator[Link]:
-    """One link for each two lines that name each other."""
+    """One link for each two lines that name each other, at the lower of their rates."""
     ends = {(record.id, end.port): end for record in records for end in record.ends}
     for record in records:
         for end in record.ends:
@@ -194,7 +207,14 @@ def _build_links(
             if port <= end.peer:
                 a, b = (Port(index[key], key[1]) for key in (port, end.peer))
                 flight = parse_time(end.delay or delay, at)
-                yield Link(a, b, link_rate(end.rate).data_bps, flight, end.rate)
+                mirror = ends[end.peer]
+                rate = min((end.rate, mirror.rate), key=lambda name: link_rate(name).data_bps)
+                if end.rate != mirror.rate:
+                    warnings.append(
+                        f"{at}: {record.name} port {end.port} reports {end.rate}, "
+                        f"its peer on line {mirror.line} {mirror.rate}; {rate} is taken"
+                    )
+                yield Link(a, b, link_rate(rate).data_bps, flight, rate)
 
 
 def _check_mirror(
@@ -210,16 +230,42 @@ def _check_mirror(
         raise InputError(
             at, f"{peer_name} is linked elsewhere on line {mirror.line}", "make both ends agree"
         )
-    for key, value, mirrored in (
-        ("rate", end.rate, mirror.rate),
-        ("delay", end.delay, mirror.delay),
-    ):
-        if value != mirrored:
-            raise InputError(
-                at,
-                f"{key} {value} here, {mirrored} on line {mirror.line}",
-                "make both ends of the link agree",
-            )
+    if end.delay != mirror.delay:
+        raise InputError(
+            at,
+            f"delay {end.delay} here, {mirror.delay} on line {mirror.line}",
+            "make both ends of the link agree",
+        )
+
+
+def read_iblinkinfo(text: str, fabric: Fabric, where: str = "iblinkinfo") -> tuple[str, ...]:
+    """Findings: the links that run below what both of their ends support."""
+    links = {
+        (node.lid, port): fabric.link_of[Port(index, port)]
+        for index, node in enumerate(fabric.nodes)
+        for port in fabric.neighbors(index)
+    }
+    findings: dict[Link, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if "Could be" not in line:
+            continue
+        at = f"{where} line {number}"
+        match = _LINK_INFO.match(line)
+        if match is None:
+            raise InputError(at, f"{line[:60]!r} is not a port", "give the output of iblinkinfo")
+        link = links.get((int(match["lid"]), int(match["port"])))
+        if link is None:
+            problem = f"LID {match['lid']} port {match['port']} is not a link of the topology"
+            raise InputError(at, problem, "dump links and topology at the same time")
+        active, possible = (
+            f"{match[f'{kind}width'] or match['width']}x"
+            f"{lane_speed(match[f'{kind}speed'] or match['speed'])}"
+            for kind in ("", "max_")
+        )
+        findings[link] = (
+            f"{fabric.describe_link(link)} runs at {active}, but both ends support {possible}"
+        )
+    return tuple(findings.values())
 
 
 def write_ibnetdiscover(fabric: Fabric) -> str:

@@ -40,6 +40,15 @@ _LANES: dict[str, tuple[float, _LineCode]] = {
 }
 SPEEDS = tuple(_LANES)
 
+
+def lane_speed(text: str) -> str:
+    """The speed of a lane as InfiniBand tools print it: "14.0625 Gbps" is FDR."""
+    if "FDR10" in text:
+        return "FDR10"
+    signal_bps = float(text.split()[0]) * 1e9
+    return next((name for name, (bps, _) in _LANES.items() if bps == signal_bps), text)
+
+
 _NAME = re.compile(r"^\s*([0-9]+)[xX]\s*([A-Za-z]+[0-9]*)\s*$")
 _PLAIN = re.compile(r"^\s*(.*?[0-9])\s*([A-Za-z/]+)\s*$")
 _REMEDY = (

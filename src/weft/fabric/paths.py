@@ -1,20 +1,21 @@
 """Paths through a fabric: the one a flow takes, and whether all of them arrive.
 
 `path` follows the routes from host to host. Among equal ports it chooses by a fixed hash of the
-flow and the switch, as the simulator's core does. `check_reach` tests all paths: a switch is
-sound for a host when each port of its group leads to that host or to a switch that is sound for
-it.
+flow and the switch, as the simulator's core does. `check_reach` tests all paths: those of a
+switch to a host arrive when each port of its group leads to that host or to a switch whose paths
+to it arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
+from weft._core import find_lost_pair
 from weft.errors import InputError
 from weft.fabric.fabric import Fabric, Routes
+
+HostNumbers = NDArray[np.integer]
 
 _MASK = (1 << 64) - 1
 
@@ -87,56 +88,53 @@ def _loop_error(fabric: Fabric, visited: list[int], again: int, dst: int) -> Inp
 FLOWS_TRIED = 4096
 
 
-def check_reach(fabric: Fabric, pairs: Iterable[tuple[int, int]]) -> None:
-    """Refuse routes on which some (source, destination) pair, by host number, may not arrive."""
+def check_reach(fabric: Fabric, sources: HostNumbers, targets: HostNumbers) -> None:
+    """Refuse routes on which some pair of a source and its target may not arrive.
+
+    Hosts are numbered among hosts. The error is that of the lowest pair.
+    """
     if fabric.routes is None:
         if fabric.switches:
             raise InputError(f"fabric {fabric.name}", "has no routes", "route it or read its LFTs")
         return
-    sound = sound_switches(fabric, fabric.routes)
-    first = [_first_switch(fabric, host) for host in fabric.hosts]
-    for src, dst in pairs:
-        switch = first[src]
-        if switch >= 0 and not sound[switch, dst]:
-            raise _diagnose(fabric, src, dst)
+    first, hosts = _first_switches(fabric), len(fabric.hosts)
+    # Hosts of one switch share their ways: a pair of the switch and the target stands for them.
+    ways = np.unique(first[sources].astype(np.int64) * hosts + targets)
+    if _find_lost(fabric, fabric.routes, *np.divmod(ways[ways >= 0], hosts)) < 0:
+        return
+    pairs = np.unique(sources.astype(np.int64) * hosts + targets)
+    src, dst = np.divmod(pairs[first[pairs // hosts] >= 0], hosts)
+    lost = _find_lost(fabric, fabric.routes, first[src], dst)
+    raise _diagnose(fabric, int(src[lost]), int(dst[lost]))
 
 
-def sound_switches(fabric: Fabric, routes: Routes) -> NDArray[np.bool_]:
-    """[switch, host]: every path from the switch towards the host arrives."""
-    switches, hosts = routes.next_hop.shape
-    widest = max((len(group) for group in routes.groups), default=1)
-    ports = np.zeros((len(routes.groups) + 1, widest), dtype=np.intp)  # last row: no route
-    for i, group in enumerate(routes.groups):
-        ports[i] = [*group, *[group[0]] * (widest - len(group))]
-    ports_per_switch = max((fabric.nodes[s].ports for s in fabric.switches), default=0)
-    peer_switch = np.full((switches, ports_per_switch + 1), -1, dtype=np.intp)
-    peer_host = np.full((switches, ports_per_switch + 1), -1, dtype=np.intp)
-    for number, switch in enumerate(fabric.switches):
-        for port, end in fabric.neighbors(switch).items():
-            peers = peer_switch if fabric.nodes[end.node].kind == "switch" else peer_host
-            peers[number, port] = fabric.ordinal[end.node]
-    row, column = np.arange(switches)[:, None], np.arange(hosts)[None, :]
-    sound = np.zeros((switches, hosts), dtype=np.bool_)
-    for _ in range(switches + 1):
-        previous = int(sound.sum())
-        ok = routes.next_hop >= 0
-        for choice in range(widest):
-            port = ports[routes.next_hop, choice]
-            next_switch = peer_switch[row, port]
-            arrives = peer_host[row, port] == column
-            ok &= arrives | ((next_switch >= 0) & sound[next_switch, column])
-        sound = ok
-        if int(sound.sum()) == previous:
-            break
-    return sound
+def _find_lost(
+    fabric: Fabric, routes: Routes, first_switch: HostNumbers, target: HostNumbers
+) -> int:
+    """The first pair of a switch and a target between which some path is lost, or -1."""
+    return find_lost_pair(
+        routes.table,
+        *routes.group_table,
+        _peers(fabric),
+        first_switch.astype(np.int32),
+        target.astype(np.int32),
+        np.argsort(target, kind="stable"),
+    )
 
 
-def _first_switch(fabric: Fabric, host: int) -> int:
-    """The switch a host is on, counted among switches; -1 for a host cabled to a host."""
-    ends = list(fabric.neighbors(host).values())
-    if not ends or fabric.nodes[ends[0].node].kind == "host":
-        return -1
-    return fabric.ordinal[ends[0].node]
+def _first_switches(fabric: Fabric) -> NDArray[np.int32]:
+    """The switch of each host, counted among switches; -1 for a host cabled to a host."""
+    switch = np.array([*fabric.ordinal, -1], dtype=np.int32)
+    switch[[*fabric.hosts, -1]] = -1
+    return switch[fabric.host_ends[:, 0]]
+
+
+def _peers(fabric: Fabric) -> NDArray[np.int32]:
+    """[switch, port]: the switch at the far end, host h as -2 - h, or -1."""
+    ordinal = np.array([*fabric.ordinal, -1], dtype=np.int32)
+    ordinal[list(fabric.hosts)] = -2 - ordinal[list(fabric.hosts)]
+    peers = ordinal[fabric.wiring[list(fabric.switches)]]
+    return np.pad(peers, ((0, 0), (1, 0)), constant_values=-1)
 
 
 def _diagnose(fabric: Fabric, src: int, dst: int) -> InputError:

@@ -1,7 +1,7 @@
 """Read a fabric from files of any supported format.
 
-`read_fabric` recognizes a TOML file, an `ibnetdiscover` dump and a dump of forwarding tables by
-their content.
+`read_fabric` recognizes a TOML file, an `ibnetdiscover` dump, a dump of forwarding tables and the
+output of `iblinkinfo` by their content.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import Fabric
-from weft.fabric.ibnetdiscover import read_ibnetdiscover
+from weft.fabric.ibnetdiscover import read_iblinkinfo, read_ibnetdiscover
 from weft.fabric.lft import HEADING, read_lft
 from weft.fabric.soundness import check_fabric
 from weft.fabric.toml_file import read_toml
@@ -22,6 +22,7 @@ from weft.toml_table import read_text
 
 _RECORD = re.compile(r'^(Switch|Ca|Hca|Rt)\s+\d+\s+"', re.MULTILINE)
 _TABLE = re.compile(rf"^{HEADING} \[", re.MULTILINE)
+_LINKS = re.compile(r" ==\(.*==> ")
 
 AnyPath = str | PathLike[str]
 
@@ -29,7 +30,7 @@ AnyPath = str | PathLike[str]
 def read_fabric(
     paths: AnyPath | Sequence[AnyPath], *, lanes: int | None = None, delay: str | None = None
 ) -> Fabric:
-    """The fabric of one TOML file, or of a topology dump and perhaps a dump of its tables.
+    """The fabric of one TOML file, or of a topology dump and perhaps dumps of tables and links.
 
     InfiniBand dumps do not say how many data lanes are used (1 if not given) and how long
     the cables are (no delay if not given).
@@ -37,12 +38,13 @@ def read_fabric(
     files = [Path(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
     texts = {str(file): read_text(file) for file in files}
     tables = {where: text for where, text in texts.items() if _TABLE.search(text)}
-    shapes = {where: text for where, text in texts.items() if where not in tables}
-    if len(shapes) != 1 or len(tables) > 1:
+    links = {where: text for where, text in texts.items() if _LINKS.search(text)}
+    shapes = {where: text for where, text in texts.items() if where not in {*tables, *links}}
+    if len(shapes) != 1 or len(tables) > 1 or len(links) > 1:
         raise InputError(
             ", ".join(texts) or "fabric files",
-            f"{len(shapes)} topologies and {len(tables)} dumps of tables",
-            "give exactly 1 topology and at most 1 dump of forwarding tables",
+            f"{len(shapes)} topologies, {len(tables)} dumps of tables and {len(links)} of links",
+            "give exactly 1 topology and at most 1 dump of forwarding tables and 1 of iblinkinfo",
         )
     ((where, text),) = shapes.items()
     fabric = _read_topology(where, text, lanes, delay)
@@ -50,6 +52,9 @@ def read_fabric(
         routes = read_lft(table, fabric, at)
         with locate_errors(at):
             fabric = check_fabric(replace(fabric, routes=routes))
+    for at, info in links.items():
+        below = read_iblinkinfo(info, fabric, at)
+        fabric = replace(fabric, findings=(*fabric.findings, *below))
     return fabric
 
 

@@ -3,23 +3,26 @@
 Let d(s, t) be the hops from switch s to the switch t of the destination. A port of s is
 usable towards t when its neighbour n has d(n, t) = d(s, t) - 1; the functions differ in d
 (all links, or only turns that up*/down* allows) and in which usable ports they keep.
-All work on whole matrices: usable[port, switch, target]. Entry points: `route` (by name), and the
-routings `shortest_path`, `destination_modulo`, `ecmp`, `up_down`.
+Targets are bits: one word operation moves 64 of them, and the core spreads hosts over the
+usable ports. Entry points: `route` (by name), and the routings `shortest_path`,
+`destination_modulo`, `ecmp`, `up_down`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from weft._core import group_ports, number_ports, spread_destinations
 from weft.errors import InputError
 from weft.fabric.fabric import Fabric, Routes
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int32]
+Bits = NDArray[np.uint64]  # the last axis holds 64 targets a word
 
 _FAR = 1 << 20
 
@@ -33,84 +36,88 @@ class _Graph:
     target_of: Ints  # [host], index into targets
     port_of: Ints  # [host], port of its switch that leads to it
 
+    @property
+    def target_bits(self) -> Bits:
+        """[switch, word]: the bit of a target, at its own switch."""
+        bits = np.zeros((len(self.neighbor), -(-len(self.targets) // 64)), dtype=np.uint64)
+        place = np.arange(len(self.targets), dtype=np.uint64)
+        bits[self.targets, place >> 6] = np.uint64(1) << (place & 63)
+        return bits
+
 
 def _switch_graph(fabric: Fabric) -> _Graph:
     wiring = fabric.wiring[list(fabric.switches)]
     is_switch = np.array([node.kind == "switch" for node in fabric.nodes] + [False])
     ordinal = np.array([*fabric.ordinal, -1], dtype=np.int32)
     neighbor = np.where(is_switch[wiring], ordinal[wiring], -1).astype(np.int32)
-    ends = [next(iter(fabric.neighbors(host).values())) for host in fabric.hosts]
-    targets, target_of = np.unique([fabric.ordinal[end.node] for end in ends], return_inverse=True)
-    return _Graph(
-        neighbor,
-        targets.astype(np.int32),
-        target_of.astype(np.int32),
-        np.array([end.port for end in ends], dtype=np.int32),
-    )
+    ends = fabric.host_ends
+    targets, target_of = np.unique(ordinal[ends[:, 0]], return_inverse=True)
+    return _Graph(neighbor, targets, target_of.astype(np.int32), ends[:, 1])
 
 
-def _relax_hops(neighbor: Ints, allowed: Bools, hops: Ints, fixed: Bools) -> Ints:
-    """Least hops over the allowed ports, by relaxation until nothing changes.
-
-    hops[s, t] = 1 + min over allowed ports p of hops[neighbor[s, p], t], except where fixed.
-    """
-    while True:
-        nearer = hops.copy()
-        for port in range(neighbor.shape[1]):
-            on = np.flatnonzero(allowed[:, port])
-            nearer[on] = np.minimum(nearer[on], hops[neighbor[on, port]] + 1)
-        nearer[fixed] = hops[fixed]
-        if np.array_equal(nearer, hops):
-            return hops
-        hops = nearer
-
-
-def _count_hops(graph: _Graph, allowed: Bools, targets: Ints) -> Ints:
-    """Hops from every switch to each target over the allowed ports."""
-    hops = np.full((len(graph.neighbor), len(targets)), _FAR, dtype=np.int32)
-    hops[targets, np.arange(len(targets))] = 0
-    return _relax_hops(graph.neighbor, allowed, hops, hops == 0)
-
-
-def _usable_ports(graph: _Graph, allowed: Bools, hops: Ints) -> Bools:
-    """[port, switch, target]: whether the port leads one hop nearer to the target."""
-    usable = np.zeros((graph.neighbor.shape[1], *hops.shape), dtype=bool)
-    for port in range(graph.neighbor.shape[1]):
-        on = np.flatnonzero(allowed[:, port])
-        usable[port, on] = hops[graph.neighbor[on, port]] + 1 == hops[on]
-    return usable & (hops < _FAR)
-
-
-def _shortest_ports(graph: _Graph) -> Bools:
+def _count_hops(graph: _Graph, sources: Ints) -> Ints:
+    """Hops of every switch to the nearest of the sources."""
+    hops = np.full(len(graph.neighbor), _FAR, dtype=np.int32)
+    hops[sources] = 0
     linked = graph.neighbor >= 0
-    return _usable_ports(graph, linked, _count_hops(graph, linked, graph.targets))
+    while True:
+        nearest = np.where(linked, hops[graph.neighbor], _FAR).min(axis=1, initial=_FAR) + 1
+        if (nearest >= hops).all():
+            return hops
+        hops = np.minimum(hops, nearest)
 
 
-def _single_path_routes(graph: _Graph, ports: Ints) -> Routes:
-    """Single-path routes: ports[switch, host] between switches, the host's own port at its end."""
-    hosts = np.arange(len(graph.target_of))
-    ports[graph.targets[graph.target_of], hosts] = graph.port_of
-    return Routes.from_ports(ports)
+def _find_usable(graph: _Graph, allowed: Bools, seeds: Sequence[Bits]) -> tuple[list[Bits], Bits]:
+    """Targets at each distance, [distance][switch, word], and ports that lead nearer.
+
+    seeds[d] are the targets whose distance d is given; the others' distances follow over the
+    allowed ports. Usable ports, [switch, port, word], are those of the others.
+    """
+    switches, ports = graph.neighbor.shape
+    words = seeds[0].shape[1]
+    usable = np.zeros((switches, ports, words), dtype=np.uint64)
+    members = [np.flatnonzero(allowed[:, port]) for port in range(ports)]
+    reached = np.bitwise_or.reduce(seeds)
+    distances = [seeds[0]]
+    while len(distances) < len(seeds) or distances[-1].any():
+        nearer = distances[-1]
+        fresh = np.zeros((switches, words), dtype=np.uint64)
+        for port, on in enumerate(members):
+            usable_now = nearer[graph.neighbor[on, port]] & ~reached[on]
+            usable[on, port] |= usable_now
+            fresh[on] |= usable_now
+        reached |= fresh
+        depth = len(distances)
+        distances.append(fresh | seeds[depth] if depth < len(seeds) else fresh)
+    return distances, usable
 
 
-def _pick_ports(graph: _Graph, usable: Bools, rank: Ints) -> Ints:
-    """For every switch and host the usable port of this rank (from 0) among the usable ones."""
-    ports = np.zeros((usable.shape[1], len(graph.target_of)), dtype=np.int32)
-    passed = np.zeros(ports.shape, dtype=np.int32)
-    for port in range(len(usable)):
-        is_usable = usable[port][:, graph.target_of]
-        ports[is_usable & (passed == rank)] = port + 1
-        passed += is_usable
-    return ports
+def _shortest_ports(graph: _Graph) -> Bits:
+    return _find_usable(graph, graph.neighbor >= 0, [graph.target_bits])[1]
 
 
-def _count_levels(graph: _Graph) -> Ints:
-    """Hops of every switch to the nearest switch with hosts."""
-    nearest: Ints = _count_hops(graph, graph.neighbor >= 0, graph.targets).min(axis=1)
-    return nearest
+def _group(graph: _Graph, usable: Bits) -> tuple[Ints, list[list[int]]]:
+    """The group of usable ports of every [switch, target], -1 for none, and the groups."""
+    group = np.empty((len(usable), len(graph.targets)), dtype=np.int32)
+    return group, group_ports(usable, group)
 
 
-def _spread_destinations(graph: _Graph, usable: Bools, up: Bools, height: Ints) -> Routes:
+def _single_path_routes(
+    graph: _Graph,
+    group: Ints,
+    groups: Sequence[Sequence[int]],
+    up: Bools,
+    divisor: NDArray[np.int64],
+) -> Routes:
+    """One port of each group per host, in turn; at its end the host's own port."""
+    ports = np.empty((len(group), len(graph.target_of)), dtype=np.int16)
+    spread_destinations(group, groups, up.view(np.uint8), divisor, graph.target_of, ports)
+    ports[graph.targets[graph.target_of], np.arange(len(graph.target_of))] = graph.port_of
+    used = number_ports(ports)
+    return Routes(ports, tuple((port,) for port in used))
+
+
+def _spread(graph: _Graph, usable: Bits, up: Bools, height: Ints) -> Routes:
     """Spread destinations over usable ports, d-mod-k.
 
     With w_l the up ports of a switch at height l, host j goes up by port
@@ -119,13 +126,7 @@ def _spread_destinations(graph: _Graph, usable: Bools, up: Bools, height: Ints) 
     """
     fanout = [int(up[height == level].sum(axis=1).max()) for level in range(int(height.max()) + 1)]
     divisor = np.cumprod([1, *(max(1, w) for w in fanout[:-1])])[height]
-    climbs: Bools = np.any(usable & up.T[:, :, np.newaxis], axis=0)
-    count = usable.sum(axis=0, dtype=np.int32)[:, graph.target_of]
-    host = np.arange(len(graph.target_of))
-    turn = np.where(climbs[:, graph.target_of], host // divisor[:, np.newaxis], host)
-    return _single_path_routes(
-        graph, _pick_ports(graph, usable, (turn % np.maximum(count, 1)).astype(np.int32))
-    )
+    return _single_path_routes(graph, *_group(graph, usable), up, divisor)
 
 
 def _empty_routes(fabric: Fabric) -> Routes:
@@ -137,9 +138,10 @@ def shortest_path(fabric: Fabric) -> Routes:
     if not fabric.switches:
         return _empty_routes(fabric)
     graph = _switch_graph(fabric)
-    usable = _shortest_ports(graph)
-    lowest = np.where(usable.any(axis=0), usable.argmax(axis=0) + 1, 0).astype(np.int32)
-    return _single_path_routes(graph, lowest[:, graph.target_of])
+    group, groups = _group(graph, _shortest_ports(graph))
+    lowest = [[group[0]] for group in groups]
+    nowhere = np.zeros(graph.neighbor.shape, dtype=np.bool_)
+    return _single_path_routes(graph, group, lowest, nowhere, np.ones(len(group), dtype=np.int64))
 
 
 def destination_modulo(fabric: Fabric) -> Routes:
@@ -147,9 +149,9 @@ def destination_modulo(fabric: Fabric) -> Routes:
     if not fabric.switches:
         return _empty_routes(fabric)
     graph = _switch_graph(fabric)
-    level = _count_levels(graph)
+    level = _count_hops(graph, graph.targets)
     up = (graph.neighbor >= 0) & (level[graph.neighbor] > level[:, np.newaxis])
-    return _spread_destinations(graph, _shortest_ports(graph), up, level)
+    return _spread(graph, _shortest_ports(graph), up, level)
 
 
 def ecmp(fabric: Fabric) -> Routes:
@@ -157,24 +159,16 @@ def ecmp(fabric: Fabric) -> Routes:
     if not fabric.switches:
         return _empty_routes(fabric)
     graph = _switch_graph(fabric)
-    usable = _shortest_ports(graph)
-    rows = np.packbits(usable, axis=0).reshape(-1, usable[0].size).T
-    kinds, kind_of = np.unique(rows, axis=0, return_inverse=True)
-    bits = np.unpackbits(kinds, axis=1)
-    groups = [tuple(int(p) + 1 for p in np.flatnonzero(row)) for row in bits]
-    next_hop = kind_of.reshape(usable[0].shape)[:, graph.target_of].astype(np.int32)
-    return _add_host_ports(graph, next_hop, groups)
-
-
-def _add_host_ports(graph: _Graph, next_hop: Ints, groups: list[tuple[int, ...]]) -> Routes:
-    """Add the last hop, and make the empty group -1."""
+    group, port_lists = _group(graph, _shortest_ports(graph))
     last, last_of = np.unique(graph.port_of, return_inverse=True)
+    groups = [*(tuple(ports) for ports in port_lists), *((int(port),) for port in last)]
+    number = {ports: i for i, ports in enumerate(sorted(set(groups)))}
+    index = Routes.index_type(len(number))
+    renumber = np.array([*(number[ports] for ports in groups), -1], dtype=index)
+    next_hop = renumber[group][:, graph.target_of]
     hosts = np.arange(len(graph.target_of))
-    next_hop[graph.targets[graph.target_of], hosts] = len(groups) + last_of
-    groups = groups + [(int(port),) for port in last]
-    number = {g: i for i, g in enumerate(sorted({g for g in groups if g}))}
-    renumber = np.array([number.get(g, -1) for g in groups], dtype=np.int32)
-    return Routes(renumber[next_hop], tuple(number))
+    next_hop[graph.targets[graph.target_of], hosts] = renumber[len(port_lists) + last_of]
+    return Routes(next_hop, tuple(number))
 
 
 def up_down(fabric: Fabric, roots: Sequence[int] | None = None) -> Routes:
@@ -192,26 +186,20 @@ def up_down(fabric: Fabric, roots: Sequence[int] | None = None) -> Routes:
         return _require_reachable(
             fabric, graph, _route_up_down(graph, _root_ordinals(fabric, roots))
         )
-    level = _count_levels(graph)
+    level = _count_hops(graph, graph.targets)
     top = np.flatnonzero(level == level.max()).astype(np.int32)
     routes = _route_up_down(graph, top)
     return routes if _find_gap(graph, routes) is None else _route_up_down(graph, top[:1])
 
 
 def _route_up_down(graph: _Graph, roots: Ints) -> Routes:
-    neighbor, linked = graph.neighbor, graph.neighbor >= 0
-    depth = _count_hops(graph, linked, roots).min(axis=1)
+    linked = graph.neighbor >= 0
+    depth = _count_hops(graph, roots)
     order = np.lexsort((np.arange(len(depth)), depth)).argsort()
-    up = linked & (order[neighbor] < order[:, np.newaxis])
-    below = _count_hops(graph, linked & ~up, graph.targets)
-    total = _relax_hops(neighbor, up, below, below < _FAR)
-    down_only = below < _FAR
-    usable = np.where(
-        down_only,
-        _usable_ports(graph, linked & ~up, below),
-        _usable_ports(graph, up, total) & ~down_only,
-    )
-    return _spread_destinations(graph, usable, up, (depth.max() - depth).astype(np.int32))
+    up = linked & (order[graph.neighbor] < order[:, np.newaxis])
+    below, down_ports = _find_usable(graph, linked & ~up, [graph.target_bits])
+    _, up_ports = _find_usable(graph, up, below)
+    return _spread(graph, down_ports | up_ports, up, depth.max() - depth)
 
 
 def _root_ordinals(fabric: Fabric, roots: Sequence[int]) -> Ints:
@@ -259,4 +247,4 @@ def route(fabric: Fabric, routing: str) -> Fabric:
             f"routing {routing!r} does not exist",
             f"choose one of {', '.join(ROUTINGS)}",
         )
-    return replace(fabric, routes=ROUTINGS[routing](fabric))
+    return fabric.with_routes(ROUTINGS[routing](fabric))

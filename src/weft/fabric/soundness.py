@@ -2,7 +2,8 @@
 
 `check_fabric` returns the fabric, or raises an `InputError` that names the node and port, the
 value, the allowed range and the remedy. `find_cycle` finds deadlocks that the routes allow on one
-lane: channels that wait for each other in a circle.
+lane: channels that wait for each other in a circle. `find_slow_links` names links that run slower
+than their siblings.
 """
 
 from __future__ import annotations
@@ -38,8 +39,13 @@ def check_fabric(fabric: Fabric) -> Fabric:
     _check_links(where, fabric)
     _check_hosts_linked_once(where, fabric)
     _check_connected(where, fabric)
+    return check_routes(fabric)
+
+
+def check_routes(fabric: Fabric) -> Fabric:
+    """The fabric itself if its routes, where it has any, leave by linked ports."""
     if fabric.routes is not None:
-        _check_routes(where, fabric, fabric.routes)
+        _check_routes(f"fabric {fabric.name}", fabric, fabric.routes)
     return fabric
 
 
@@ -99,13 +105,20 @@ def _check_unique(where: str, field: str, values: Iterable[object]) -> None:
 
 def _check_links(where: str, fabric: Fabric) -> None:
     used: set[Port] = set()
+    checked: set[tuple[float, str, int]] = set()  # rates and delays: cables have few kinds
     for link in fabric.links:
         for end in (link.a, link.b):
             _check_end(where, fabric, end)
             if end in used:
                 raise InputError(_at(where, fabric, end), "used by two links", "move one of them")
             used.add(end)
-        _check_link(_at(where, fabric, link.a), link)
+        if link.a.node == link.b.node:
+            problem = "linked to its own node"
+            raise InputError(_at(where, fabric, link.a), problem, "link it to another node")
+        kind = (link.rate_bps, link.rate_name, link.delay_ps)
+        if kind not in checked:
+            _check_cable(_at(where, fabric, link.a), link)
+            checked.add(kind)
 
 
 def _at(where: str, fabric: Fabric, end: Port) -> str:
@@ -126,9 +139,7 @@ def _check_end(where: str, fabric: Fabric, end: Port) -> None:
         )
 
 
-def _check_link(where: str, link: Link) -> None:
-    if link.a.node == link.b.node:
-        raise InputError(where, "linked to its own node", "link it to another node")
+def _check_cable(where: str, link: Link) -> None:
     if not (math.isfinite(link.rate_bps) and link.rate_bps > 0):
         raise InputError(where, f"link rate {link.rate_bps} b/s is not above 0", "give its rate")
     if link_rate(link.rate_name, where).data_bps != link.rate_bps:
@@ -146,8 +157,9 @@ def _check_link(where: str, link: Link) -> None:
 
 
 def _check_hosts_linked_once(where: str, fabric: Fabric) -> None:
+    links = (fabric.wiring >= 0).sum(axis=1)
     for host in fabric.hosts:
-        count = len(fabric.neighbors(host))
+        count = int(links[host])
         if count != 1:
             raise InputError(
                 f"{where} host {fabric.nodes[host].name}",
@@ -158,19 +170,19 @@ def _check_hosts_linked_once(where: str, fabric: Fabric) -> None:
 
 def _check_connected(where: str, fabric: Fabric) -> None:
     start = fabric.hosts[0]
-    reached = {start}
-    frontier = [start]
-    while frontier:
-        neighbors = {peer.node for node in frontier for peer in fabric.neighbors(node).values()}
-        frontier = list(neighbors - reached)
-        reached |= neighbors
-    for node in range(len(fabric.nodes)):
-        if node not in reached:
-            raise InputError(
-                f"{where} node {fabric.nodes[node].name}",
-                f"no chain of links leads to {fabric.nodes[start].name}",
-                "link it or leave it out",
-            )
+    reached = np.zeros(len(fabric.nodes) + 1, dtype=np.bool_)
+    frontier = np.array([start])
+    while len(frontier):
+        reached[frontier] = True
+        reached[-1] = True  # what a port without a link leads to
+        neighbors = np.unique(fabric.wiring[frontier])
+        frontier = neighbors[~reached[neighbors]]
+    if not reached.all():
+        raise InputError(
+            f"{where} node {fabric.nodes[int(reached.argmin())].name}",
+            f"no chain of links leads to {fabric.nodes[start].name}",
+            "link it or leave it out",
+        )
 
 
 def _check_routes(where: str, fabric: Fabric, routes: Routes) -> None:
@@ -189,9 +201,8 @@ def _check_routes(where: str, fabric: Fabric, routes: Routes) -> None:
             "route this fabric again",
         )
     for row, switch in enumerate(fabric.switches):
-        for group in np.unique(routes.next_hop[row]):
-            if group >= 0:
-                _check_group(where, fabric, switch, routes.groups[group])
+        for group in np.flatnonzero(np.bincount(routes.next_hop[row] + 1)[1:]):
+            _check_group(where, fabric, switch, routes.groups[group])
 
 
 def _check_group(where: str, fabric: Fabric, switch: int, group: tuple[int, ...]) -> None:
@@ -209,6 +220,43 @@ def _check_group(where: str, fabric: Fabric, switch: int, group: tuple[int, ...]
 
 def _ranges(ports: Iterable[int]) -> str:
     return ", ".join(map(str, ports)) or "none"
+
+
+def find_slow_links(fabric: Fabric) -> tuple[str, ...]:
+    """Links slower than most of their siblings.
+
+    Siblings are the links of one switch to nodes of one level; a level is the distance to the
+    nearest host, so the links of hosts and each tier above them are judged by themselves.
+    """
+    levels = _find_levels(fabric)
+    siblings: dict[tuple[int, int], list[Link]] = {}
+    for link in fabric.links:
+        for near, far in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+            if levels[near]:
+                siblings.setdefault((near, levels[far]), []).append(link)
+    findings: dict[Link, str] = {}
+    for (switch, _), links in siblings.items():
+        for link in links:
+            faster = [other.rate_name for other in links if other.rate_bps > link.rate_bps]
+            if 2 * len(faster) > len(links) - 1:
+                findings[link] = (
+                    f"{fabric.describe_link(link)} runs at {link.rate_name}, slower than "
+                    f"{len(faster)} of its {len(links) - 1} siblings on {fabric.nodes[switch].name}"
+                )
+    return tuple(findings.values())
+
+
+def _find_levels(fabric: Fabric) -> list[int]:
+    """Distance of each node to the nearest host."""
+    levels = [0 if node.kind == "host" else -1 for node in fabric.nodes]
+    frontier = list(fabric.hosts)
+    while frontier:
+        node = frontier.pop(0)
+        for peer in fabric.neighbors(node).values():
+            if levels[peer.node] < 0:
+                levels[peer.node] = levels[node] + 1
+                frontier.append(peer.node)
+    return levels
 
 
 Bools = NDArray[np.bool_]

@@ -23,8 +23,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from weft.errors import InputError, locate_errors
 from weft.fabric.fabric import MAX_PORTS, MAX_UNICAST_LID, Fabric, Kind, Link, Node, Port, Routes
@@ -53,9 +54,19 @@ def build_topology(table: Table) -> Fabric:
     parameters = inspect.signature(builder).parameters
     arguments = {key: _read_argument(table, parameters[key]) for key in parameters}
     table.done()
+    is_hashable = all(isinstance(value, Hashable) for value in arguments.values())
+    build = _build_once if is_hashable else _build
     with locate_errors(table.location):
-        fabric = builder(**arguments)
+        fabric = build(builder, **arguments)
         return fabric if name is None else check_fabric(replace(fabric, name=name))
+
+
+def _build(builder: Callable[..., Fabric], **arguments: object) -> Fabric:
+    return builder(**arguments)
+
+
+# The points of a sweep mostly share their fabric, and each is read before any runs.
+_build_once = lru_cache(maxsize=1, typed=True)(_build)
 
 
 def _read_argument(table: Table, parameter: inspect.Parameter) -> object:
@@ -64,6 +75,8 @@ def _read_argument(table: Table, parameter: inspect.Parameter) -> object:
     default = () if parameter.default is parameter.empty else (parameter.default,)
     if key == "lanes":
         return table.integer(key, 1, MAX_LANES, *default)
+    if parameter.annotation == "ByTier":
+        return tuple(table.texts(key, *default))
     return table.text(key, *default) if parameter.annotation == "str" else table.raw(key, *default)
 
 

@@ -7,19 +7,22 @@ has the host's address, in this order. Entry point: `dask_fleet`.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.metadata
+import logging
 import socket
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from weft import __version__
 from weft.errors import InputError
 from weft.fleet.fleet import Fleet
 
-CONNECT_S = 10
+CONNECT_S = 5
 SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 # Workers tell the scheduler that they live at least once a second.
 SILENT_S = 10.0
@@ -44,9 +47,9 @@ def dask_fleet(scheduler: str, wanted: Mapping[str, str | None] | None = None) -
 
     Without `wanted`: all workers, each a host of its name.
     """
-    client = _connect(scheduler)
+    client = connect_client(scheduler)
     try:
-        chosen = _match_workers(_list_workers(client), wanted, f"--cluster {scheduler}")
+        chosen = _match_workers(list_workers(client), wanted, f"--cluster {scheduler}")
         yield Fleet(
             executors={
                 host: client.get_executor(workers=[w.address], pure=False, retries=0)
@@ -73,7 +76,7 @@ def _check_address(scheduler: str) -> None:
         )
 
 
-def _connect(scheduler: str) -> Any:
+def connect_client(scheduler: str) -> Any:
     _check_address(scheduler)
     try:
         import distributed
@@ -81,9 +84,14 @@ def _connect(scheduler: str) -> Any:
         raise InputError(
             f"--cluster {scheduler}", f"needs Dask ({error})", "pip install 'weft[cluster]'"
         ) from error
+    # What its client logs of a lost scheduler, we report in a line of our own.
+    for name in ("distributed.client", "tornado.application"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
+        with ThreadPoolExecutor(1) as thread:  # the caller's may have an event loop of its own
+            thread.submit(asyncio.run, _greet(distributed, scheduler)).result()
         return distributed.Client(scheduler, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, ValueError) as error:  # TimeoutError is an OSError
+    except (OSError, ValueError, MemoryError) as error:  # TimeoutError is an OSError
         raise InputError(
             f"--cluster {scheduler}",
             "no Dask scheduler answers there",
@@ -91,9 +99,20 @@ def _connect(scheduler: str) -> Any:
         ) from error
 
 
-def _list_workers(client: Any) -> list[Worker]:
+async def _greet(distributed: Any, scheduler: str) -> None:
+    """Dask's handshake; a stranger's answer may be any error, also a frame too large for memory.
+
+    A client that fails here would wait for itself for a long time.
+    """
+    arguments = distributed.Security().get_connection_args("client")
+    async with asyncio.timeout(CONNECT_S):
+        connection = await distributed.comm.connect(scheduler, **arguments)
+    await connection.close()
+
+
+def list_workers(client: Any) -> list[Worker]:
     """The cluster's workers; all must have this weft."""
-    names = {a: str(info["name"]) for a, info in _read_workers(client).items()}
+    names = {a: str(info["name"]) for a, info in read_workers(client).items()}
     machines = client.run(socket.gethostname)
     workers = [
         Worker(address=address, name=name, machine=machines[address])
@@ -104,13 +123,17 @@ def _list_workers(client: Any) -> list[Worker]:
     for worker in workers:
         version = versions.get(worker.address)
         if version != __version__:
-            has = f"weft {version}" if isinstance(version, str) else "no weft"
-            raise InputError(
-                f"Dask worker {worker.name}",
-                f"has {has}, and here is {__version__}",
-                "install the same version on every host",
-            )
+            refuse_version(worker.name, version, here=__version__)
     return workers
+
+
+def refuse_version(worker: str, version: object, *, here: str) -> NoReturn:
+    has = f"weft {version}" if isinstance(version, str) else "no weft"
+    raise InputError(
+        f"Dask worker {worker}",
+        f"has {has}, and here is {here}",
+        "install the same version on every host",
+    )
 
 
 def _match_workers(
@@ -164,8 +187,16 @@ def _find_worker(host: str, address: str | None, workers: list[Worker], where: s
     )
 
 
-def _read_workers(client: Any) -> Mapping[str, Mapping[str, Any]]:
-    workers: Mapping[str, Mapping[str, Any]] = client.scheduler_info(n_workers=-1)["workers"]
+def read_workers(client: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The scheduler's workers by address; OSError if it does not answer.
+
+    Not `client.scheduler_info`: a timer of the client's replaces its answer by one without workers.
+    """
+    if client.status != "running":
+        raise OSError("the client has lost its scheduler")
+    identity = client.scheduler.identity
+    answer = client.sync(identity, n_workers=-1, callback_timeout=CONNECT_S)
+    workers: Mapping[str, Mapping[str, Any]] = answer["workers"]
     return workers
 
 
@@ -181,7 +212,7 @@ def _our_address(client: Any) -> str:
 def _find_lost(client: Any, chosen: Mapping[str, Worker]) -> dict[str, str]:
     """Hosts whose workers have left the cluster, or have been silent for too long."""
     try:
-        present = _read_workers(client)
+        present = read_workers(client)
     except OSError as error:
         return dict.fromkeys(chosen, f"the Dask scheduler does not answer ({error})")
     # The scheduler's clock is not ours: the newest sign of life tells its time.

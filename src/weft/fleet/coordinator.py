@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from weft.errors import InputError
@@ -117,12 +116,7 @@ class Coordinator:
     def __enter__(self) -> Coordinator:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing = True
         self._thread.join()
         for guest in self._all_guests():

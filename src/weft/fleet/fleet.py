@@ -7,7 +7,6 @@ the host's one worker process, one call at a time. Local hosts get addresses of 
 
 from __future__ import annotations
 
-import ctypes
 import ipaddress
 import multiprocessing
 import os
@@ -21,8 +20,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weft.errors import InputError, WeftError
+from weft.host.machine.parent_death import end_only_with_parent
 
-PR_SET_PDEATHSIG = 1
 START_S = 60.0
 END_S = 5.0
 FIRST = ipaddress.ip_address("127.0.0.1")
@@ -40,10 +39,6 @@ class HostLost(WeftError):
         return HostLost, (self.host, self.reason)
 
 
-def _none_lost() -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
     """The hosts of a plan.
@@ -56,12 +51,12 @@ class Fleet:
     executors: Mapping[str, Executor]
     addresses: Mapping[str, str]
     coordinator: str
-    find_lost: Callable[[], Mapping[str, str]] = _none_lost
+    find_lost: Callable[[], Mapping[str, str]] = dict  # none is
 
 
 @contextmanager
-def local_fleet(hosts: Sequence[str]) -> Iterator[Fleet]:
-    """A process for each host; all end with the context."""
+def local_fleet(hosts: Sequence[str], end_s: float = END_S) -> Iterator[Fleet]:
+    """A process for each host; all end with the context, after `end_s` by force."""
     pools = {host: _pool() for host in hosts}
     pids: dict[str, int] = {}
     try:
@@ -73,24 +68,16 @@ def local_fleet(hosts: Sequence[str]) -> Iterator[Fleet]:
             find_lost=lambda: _find_dead(pids),
         )
     finally:
-        _end(pools, set(pids.values()))
+        _end(pools, set(pids.values()), end_s)
 
 
 def _pool() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(
         max_workers=1,
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=_end_with_parent,
+        initializer=end_only_with_parent,
         initargs=(os.getpid(),),
     )
-
-
-def _end_with_parent(parent: int) -> None:
-    """A host's process does not outlive its parent."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def _start(pools: Mapping[str, ProcessPoolExecutor]) -> dict[str, int]:
@@ -128,11 +115,11 @@ def _is_alive(pid: int) -> bool:
     return any(child.pid == pid for child in multiprocessing.active_children())
 
 
-def _end(pools: Mapping[str, ProcessPoolExecutor], pids: Set[int]) -> None:
-    """Processes end by themselves; those that do not within END_S are killed."""
+def _end(pools: Mapping[str, ProcessPoolExecutor], pids: Set[int], end_s: float) -> None:
+    """Processes end by themselves; those that do not within `end_s` are killed."""
     for pool in pools.values():
         pool.shutdown(wait=False, cancel_futures=True)
-    deadline = time.monotonic() + END_S
+    deadline = time.monotonic() + end_s
     for process in multiprocessing.active_children():
         if process.pid in pids:
             process.join(max(0.0, deadline - time.monotonic()))

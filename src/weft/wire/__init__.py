@@ -32,12 +32,14 @@ from weft.wire.connection import (
     connect,
     greet,
     set_socket_options,
+    speaks_tls,
 )
 from weft.wire.frames import (
     FRAME_BYTES,
     Beat,
     Decoder,
     Failure,
+    ForeignProtocol,
     FrameReader,
     Message,
     ProtocolError,
@@ -69,6 +71,7 @@ __all__ = [
     "ConnectionLost",
     "Decoder",
     "Failure",
+    "ForeignProtocol",
     "FrameReader",
     "Keys",
     "Message",
@@ -83,4 +86,5 @@ __all__ = [
     "printable",
     "read_token",
     "set_socket_options",
+    "speaks_tls",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -25,6 +26,7 @@ from weft.wire.frames import (
     Message,
     ProtocolError,
     encode,
+    identify_protocol,
 )
 from weft.wire.handshake import ClientHandshake, Keys, ServerHandshake, encode_refusal
 
@@ -33,6 +35,7 @@ BEAT_S = 1.0
 SILENCE_S = 6.0
 _CHUNK = 1 << 16
 _GREETING_CHUNK = 4096
+_PROVOKED_S = 1.0
 
 
 class ConnectionLost(WeftError):
@@ -58,12 +61,47 @@ def greet(
     handshake = ClientHandshake(token, where, proof_needed=proof_needed)
     sock.sendall(handshake.hello)
     while handshake.limits is None:
-        data = sock.recv(_GREETING_CHUNK)
-        if not data:
-            raise ConnectionLost("closed the connection")
-        sock.sendall(handshake.feed(data))
+        sock.sendall(handshake.feed(_receive_greeting(sock)))
     assert handshake.keys is not None
     return handshake.keys, handshake.limits
+
+
+def _receive_greeting(sock: socket.socket) -> bytes:
+    try:
+        data = sock.recv(_GREETING_CHUNK)
+    except TimeoutError:
+        data = _provoke(sock)
+    except OSError as error:
+        raise ConnectionLost(f"broke off: {error.strerror or error}") from error
+    if not data:
+        raise ConnectionLost("closed the connection")
+    return data
+
+
+def _provoke(sock: socket.socket) -> bytes:
+    """What a silent server answers to the end of a line, for which those of HTTP wait."""
+    problem = f"says nothing for {sock.gettimeout():g} s: it hangs, or is not weft"
+    try:
+        sock.settimeout(_PROVOKED_S)
+        sock.sendall(b"\r\n\r\n")
+        return sock.recv(_GREETING_CHUNK)
+    except OSError as error:
+        raise ConnectionLost(problem) from error
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    """Whether the server answers the greeting of TLS; most close a connection that begins else."""
+    hello = ssl.MemoryBIO()
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.wrap_bio(ssl.MemoryBIO(), hello).do_handshake()
+    try:
+        with socket.create_connection((host, port), _PROVOKED_S) as sock:
+            sock.sendall(hello.read())
+            return identify_protocol(sock.recv(_GREETING_CHUNK)) == "TLS"
+    except OSError:
+        return False
 
 
 def connect(

@@ -3,14 +3,15 @@
 A frame is a length (4 bytes, big endian), a seal (16 bytes, once both sides have proved their
 token, see `handshake`) and a JSON object with a `type`. A payload is accepted only if it is exactly
 what `encode` writes: unknown types and fields, wrong types, duplicate keys, numbers that are not
-finite and any other spelling are a ProtocolError, and so is a long frame.
-Entry points: `Message`, `encode`, `FrameReader`. Units: bytes.
+finite and any other spelling are a ProtocolError, and so is a long frame. A stranger's protocol is
+named where its first bytes tell it. Entry points: `Message`, `encode`, `FrameReader`. Units: bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import struct
 from collections.abc import Iterator
 from typing import Generic, Self, TypeVar
@@ -30,6 +31,33 @@ _MAX_PROBLEM = 200
 
 class ProtocolError(WeftError):
     """Bytes or messages that no weft of this version sends."""
+
+
+class ForeignProtocol(ProtocolError):
+    """The other side speaks a well-known protocol, not weft."""
+
+
+# What servers and clients of these protocols send first.
+_OPENINGS = (
+    ("HTTP", rb"HTTP/|(GET|HEAD|POST|PUT|DELETE|OPTIONS|CONNECT|PATCH|TRACE|PRI) |<!DOCTYPE|<html"),
+    ("HTTP/2", rb".{3}\x04.\x00{4}"),  # a frame of settings, as gRPC servers send
+    ("SSH", rb"SSH-"),
+    ("TLS", rb"[\x14-\x17]\x03[\x00-\x04]"),
+    ("SMTP", rb"220[ -].*SMTP|(EHLO|HELO) "),
+    ("FTP", rb"220[ -]"),
+    ("POP3", rb"\+OK"),
+    ("IMAP", rb"\* OK"),
+    ("Redis", rb"-ERR |-NOAUTH "),
+    ("MySQL", rb".{3}\x00\x0a\d"),
+)
+
+
+def identify_protocol(data: bytes | bytearray) -> str:
+    """The well-known protocol that begins with these bytes; empty if none does.
+
+    A frame of a greeting is never taken for one: its fifth byte is a brace.
+    """
+    return next((n for n, p in _OPENINGS if re.match(p, data, re.IGNORECASE | re.DOTALL)), "")
 
 
 class Message(msgspec.Struct, tag_field="type", tag=str.lower, forbid_unknown_fields=True):
@@ -125,6 +153,8 @@ class FrameReader(Generic[M]):
             yield decode(self._unseal(payload), self._decoder)
 
     def _next_payload(self) -> bytes | None:
+        if self._seal is None and (protocol := identify_protocol(self._buffer)):
+            raise ForeignProtocol(f"speaks {protocol}, not weft")
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack_from(">I", self._buffer)

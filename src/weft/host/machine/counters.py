@@ -13,7 +13,7 @@ lower bound.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from weft.host.machine.kernel_files import ROOT, list_names, read_number
@@ -76,10 +76,7 @@ def compare_counters(before: Snapshot, after: Snapshot) -> list[Change]:
 
 def tabulate_changes(changes: list[Change]) -> list[dict[str, str | int]]:
     """Changes as the rows of a record's table."""
-    return [
-        {"where": c.where, "counter": c.counter, "change": c.change, "unit": c.unit, "note": c.note}
-        for c in changes
-    ]
+    return [asdict(change) for change in changes]
 
 
 def _list_directories(root: Path) -> Iterator[tuple[str, Path]]:
@@ -96,9 +93,8 @@ def _list_directories(root: Path) -> Iterator[tuple[str, Path]]:
 def _build_change(key: Key, before: int, after: int) -> Change:
     where, name = key
     moved, note = subtract_counter(before, after, SATURATING.get(name))
-    if name in _WORDS:
-        return Change(where, name, 4 * moved, "B", note)
-    return Change(where, name, moved, "", note)
+    scale, unit = (4, "B") if name in _WORDS else (1, "")
+    return Change(where, name, scale * moved, unit, note)
 
 
 def subtract_counter(before: int, after: int, saturates_bits: int | None = None) -> tuple[int, str]:

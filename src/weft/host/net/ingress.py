@@ -8,6 +8,7 @@ device's name says which interface it serves. The functions parallel those of
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from weft.errors import InputError
@@ -58,10 +59,7 @@ def read_bucket(end: LinkEnd) -> TokenBucket | None:
 
 def restore(saved: SavedEnd) -> None:
     """Removes device and rules; the device also if the interface itself is gone."""
-    namespace = saved.end.namespace
-    if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
-        return
-    with Rtnetlink(namespace) as link:
+    with suppress(namespaces.NamespaceGone), Rtnetlink(saved.end.namespace) as link:
         interfaces = link.read_interfaces()
         device = _name_device(saved.index)
         if device not in interfaces:

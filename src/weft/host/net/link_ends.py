@@ -193,11 +193,11 @@ def _restore_default(saved: SavedEnd) -> None:
 
 def exists(saved: SavedEnd) -> bool:
     """Whether the same interface still exists, not a later one of its name."""
-    namespace = saved.end.namespace
-    if namespace is not None and not (namespaces.DIRECTORY / namespace).exists():
+    try:
+        with Rtnetlink(saved.end.namespace) as link:
+            return link.read_interfaces().get(saved.end.interface) == saved.index
+    except namespaces.NamespaceGone:
         return False
-    with Rtnetlink(namespace) as link:
-        return link.read_interfaces().get(saved.end.interface) == saved.index
 
 
 def find_reachable(saved: SavedEnd) -> SavedEnd | None:

@@ -3,12 +3,13 @@
 Namespaces that end with a process are named `weft-PID-START-NAME` after its number and start time,
 so those of dead processes can be recognised and removed. A namespace has a hosts file in
 /etc/netns, which commands inside see as /etc/hosts. Entry points: `create`, `remove`,
-`remove_leftovers`, `run_inside`, `spawn`.
+`remove_leftovers`, `run_inside`, `spawn`, `enter`.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from weft.errors import InputError
+from weft.host.machine.parent_death import end_with_parent
 from weft.host.machine.process_times import read_start_ticks
 
 DIRECTORY = Path("/run/netns")
@@ -31,11 +33,18 @@ COMMAND_TIMEOUT_S = 30
 KILL_TIMEOUT_S = 3.0
 _OURS = re.compile(r"weft-(\d+)-(\d+)-.+")
 PROGRAMS = ("ip", "bridge")
-PR_SET_PDEATHSIG = 1
 CLONE_NEWNET, CLONE_NEWUTS = 0x40000000, 0x04000000
 # Loaded now: nothing may be loaded between fork and exec.
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _T = TypeVar("_T")
+
+
+class NamespaceGone(InputError):
+    """There is no such namespace, or not any more."""
+
+    @classmethod
+    def of(cls, name: str) -> NamespaceGone:
+        return cls(name, "no such network namespace", "see `ip netns`")
 
 
 def find_obstacle() -> str | None:
@@ -46,13 +55,7 @@ def find_obstacle() -> str | None:
     if os.geteuid() != 0:
         return "not root"
     name = build_name("try")
-    done = subprocess.run(
-        ["ip", "netns", "add", name],
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )
+    done = _try_command(["ip", "netns", "add", name])
     remove(name)
     return None if done.returncode == 0 else f"ip netns add: {done.stderr.strip()}"
 
@@ -96,14 +99,10 @@ def remove(namespace: str) -> None:
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while (pids := list_pids(namespace)) and time.monotonic() < deadline:
         for pid in pids:
-            _kill(pid)
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
-    subprocess.run(
-        ["ip", "netns", "del", namespace],
-        capture_output=True,
-        timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )
+    _try_command(["ip", "netns", "del", namespace])
 
 
 def remove_leftovers() -> list[str]:
@@ -122,7 +121,7 @@ def read_identity(namespace: str | None) -> int:
     try:
         return path.stat().st_ino
     except FileNotFoundError as error:
-        raise InputError(str(namespace), "no such network namespace", "see `ip netns`") from error
+        raise NamespaceGone.of(str(namespace)) from error
 
 
 def find_by_identity(wanted: int) -> str | None:
@@ -144,22 +143,25 @@ def run_inside(namespace: str | None, function: Callable[[], _T]) -> _T:
         return function()
 
     def run() -> _T:
-        _enter(namespace)
+        enter(namespace)
         return function()
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(run).result()
 
 
-def _enter(namespace: str) -> None:
+def enter(namespace: str) -> None:
+    """Moves this thread into a namespace; it does not come back."""
     try:
         handle = os.open(DIRECTORY / namespace, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError as error:
-        raise InputError(namespace, "no such network namespace", "see `ip netns`") from error
+        raise NamespaceGone.of(namespace) from error
     try:
         if _LIBC.setns(handle, CLONE_NEWNET) != 0:
             number = ctypes.get_errno()
-            raise InputError(namespace, f"cannot be entered: {os.strerror(number)}", "be root")
+            # `ip netns del` unmounts the namespace first, and then removes its file.
+            kind = NamespaceGone if number == errno.EINVAL else InputError
+            raise kind(namespace, f"cannot be entered: {os.strerror(number)}", "be root")
     finally:
         os.close(handle)
 
@@ -180,7 +182,7 @@ def spawn(
     parent = os.getpid()
 
     def prepare() -> None:
-        _die_with(parent)
+        end_with_parent(parent)
         _set_hostname(hostname)
         join()
 
@@ -196,13 +198,6 @@ def exec_inside(namespace: str, argv: Sequence[str], *, hostname: str) -> NoRetu
     os.execvp("ip", ["ip", "netns", "exec", namespace, *argv])
 
 
-def _die_with(parent: int) -> None:
-    """In the child: asks for SIGKILL when the parent dies, and checks that it still lives."""
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def _set_hostname(hostname: str) -> None:
     """Sets the host name for this process and its children only."""
     if hostname and _LIBC.unshare(CLONE_NEWUTS) == 0:
@@ -211,12 +206,16 @@ def _set_hostname(hostname: str) -> None:
 
 def run_command(argv: Sequence[str], text: str | None = None) -> str:
     """The output of a command; its failure is an InputError."""
-    done = subprocess.run(
-        argv, input=text, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
-    )
+    done = _try_command(argv, text)
     if done.returncode:
         raise InputError(" ".join(argv), done.stderr.strip() or f"status {done.returncode}")
     return done.stdout
+
+
+def _try_command(argv: Sequence[str], text: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, input=text, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+    )
 
 
 def is_orphan(name: str) -> bool:
@@ -226,18 +225,4 @@ def is_orphan(name: str) -> bool:
 
 def list_pids(namespace: str) -> list[int]:
     """The processes inside."""
-    done = subprocess.run(
-        ["ip", "netns", "pids", namespace],
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_TIMEOUT_S,
-        check=False,
-    )
-    return [int(pid) for pid in done.stdout.split()]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    return [int(pid) for pid in _try_command(["ip", "netns", "pids", namespace]).stdout.split()]

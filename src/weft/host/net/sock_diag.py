@@ -1,7 +1,7 @@
 """The TCP connections of a group of processes, from the kernel's socket diagnosis.
 
 The kernel filters for sockets that were made in a control group. One list covers one network
-namespace. Entry points: `GroupConnections`, `list_connections`.
+namespace. Entry points: `GroupConnections`, `list_connections`, `find_socket_owner`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT_1 | 1 << _CLOSE_WAIT
 _BYTECODE, _IN_GROUP = 1, 13
 _REQUEST = struct.Struct("=BBBxI48x")  # family, protocol, extensions, states, any socket
 _CONDITION = struct.Struct("=BBHQ")  # operation, jump if true, jump if false, group
+_OWNER = struct.Struct("=64xI")  # after the socket, three counts
 _SOCKET = struct.Struct("=BBBB2s2s16s16sIQ")  # family, state, -, -, ports, addresses, -, cookie
 
 
@@ -121,3 +122,22 @@ class GroupConnections:
 
 def _choose_namespace(identity: int, paths: Mapping[int, Path]) -> str | None:
     return None if identity == namespaces.read_identity(None) else str(paths[identity])
+
+
+def find_socket_owner(local: tuple[str, int], remote: tuple[str, int]) -> int | None:
+    """The user of the TCP socket with these numeric addresses and ports, in this namespace."""
+    wanted = (ipaddress.ip_address(local[0]), local[1], ipaddress.ip_address(remote[0]), remote[1])
+    with Rtnetlink(protocol=NETLINK_SOCK_DIAG) as link:
+        for family in (socket.AF_INET, socket.AF_INET6):
+            body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _STATES)
+            for data in link.dump(_BY_FAMILY, body, "find a socket's owner"):
+                connection = _unpack_connection(data)
+                ends = (
+                    ipaddress.ip_address(connection.local_address),
+                    connection.local_port,
+                    ipaddress.ip_address(connection.remote_address),
+                    connection.remote_port,
+                )
+                if ends == wanted:
+                    return int(_OWNER.unpack_from(data)[0])
+    return None

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from weft.host.testbed.build import Testbed, build_steps, check_possible, plan_t
 from weft.host.testbed.wiring import Cable, Wiring
 
 STATES = Path("/run/weft/testbeds")
+AGENTS = Path("/run/weft/switches")  # a folder for each testbed: sockets and saved ports of agents
 DEFAULT_NAME = "default"
 LOCK_TIMEOUT_S = 20.0
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -99,12 +101,14 @@ def remove_testbed(name: str, *, wait_s: float = LOCK_TIMEOUT_S) -> list[str]:
     check_name(name)
     if os.geteuid() == 0:
         namespaces.remove_leftovers()
-    if read_state(name) is None:
+    if read_state(name) is None and not (AGENTS / name).exists():
         return []
     _require_root()
     with _lock_testbed(name, "testbed down", wait_s):
         state = read_state(name)
-        return [] if state is None else _remove(state)
+        removed = [] if state is None else _remove(state)
+        _remove_agents_folder(name)  # may be left by a testbed that was lost
+        return removed
 
 
 @contextmanager
@@ -274,9 +278,17 @@ def _remove(state: State) -> list[str]:
         namespaces.remove_files(bed.namespaces[node])
         if _is_ours(state, node):
             namespaces.remove(bed.namespaces[node])
+    _remove_agents_folder(state.name)
     _temporary_path(state.name).unlink(missing_ok=True)
     _path(state.name).unlink(missing_ok=True)
     return removed
+
+
+def _remove_agents_folder(name: str) -> None:
+    """What agents saved of ports that are gone with their namespaces."""
+    shutil.rmtree(AGENTS / name, ignore_errors=True)
+    with suppress(OSError):  # other testbeds have agents
+        AGENTS.rmdir()
 
 
 def _is_ours(state: State, node: str) -> bool:

@@ -1,7 +1,7 @@
 """Records of runs: quantities, settings and provenance in one schema; stored, compared, shown.
 
-`Record` is one run. `read_records` and `write_records` handle its files; `compare` and `fail_if`
-compare two of them.
+`Record` is one run. `read_records` and `write_records` handle its files; `compare` and
+`find_failures` compare two of them.
 """
 
 from weft._core import Histogram
@@ -11,8 +11,10 @@ from weft.records.compare import (
     Difference,
     Failure,
     compare,
-    fail_if,
+    find_failures,
     format_comparison,
+    format_mismatch,
+    ignore_settings,
     parse_check,
 )
 from weft.records.record_line import from_line, to_line
@@ -31,7 +33,7 @@ from weft.records.schema import (
     describe_run,
     note_ending,
 )
-from weft.records.statistic import export_parquet, flatten, statistic
+from weft.records.statistic import export_parquet, flatten, statistic, to_summary_line
 from weft.records.store import (
     RecordFile,
     RecordWriter,
@@ -69,16 +71,19 @@ __all__ = [
     "compare",
     "describe_run",
     "export_parquet",
-    "fail_if",
+    "find_failures",
     "flatten",
     "format_comparison",
+    "format_mismatch",
     "from_line",
+    "ignore_settings",
     "note_ending",
     "parse_check",
     "read_records",
     "replace_file",
     "statistic",
     "to_line",
+    "to_summary_line",
     "write_records",
     "write_text",
 ]

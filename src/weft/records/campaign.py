@@ -7,12 +7,11 @@ and simulating both run their points through `run_campaign`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from weft.records.record_line import to_line
 from weft.records.schema import Record, Run
 from weft.records.store import RecordWriter, check_output, read_records
 
@@ -20,7 +19,7 @@ Identity = TypeVar("Identity", bound=Hashable)
 Point = TypeVar("Point")
 Records = tuple[Record, ...]
 # (identity, its records, whether the campaign is to end here) of each point, as they finish.
-Results = Iterable[tuple[Identity, Records, bool]]
+Results = Generator[tuple[Identity, Records, bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +27,15 @@ class Campaign(Generic[Identity, Point]):
     """The points to run, and which point each record in a file belongs to.
 
     `identify` gives the identity of the point that a record belongs to, None for other records;
-    `is_complete` judges all records of one point, in the order they were written.
+    `is_complete` judges all records of one point, in the order they were written. `done` has the
+    records of each point that is stored or has run, also when the output cannot be written.
     """
 
     points: Mapping[Identity, Point]
     identify: Callable[[Record], Identity | None]
     is_complete: Callable[[Sequence[Record]], bool]
     output: str | None = None
+    done: dict[Identity, Records] = field(default_factory=dict)
 
     def read_complete(self) -> dict[Identity, Records]:
         """Records of the points that are complete in the output."""
@@ -57,17 +58,18 @@ def run_campaign(
     header: Callable[[], Run] | None = None,
     on_resume: Callable[[int], None] = lambda _: None,
 ) -> dict[Identity, Records]:
-    """Runs the points that are not stored, and stores them; returns all points' records.
+    """Runs the points that are not stored, and stores them; returns `campaign.done`.
 
     An interrupt keeps what is done. `on_resume` is called with the number of stored points.
     """
-    done = campaign.read_complete()
+    done = campaign.done
+    done |= campaign.read_complete()
     stored = sum(identity in done for identity in campaign.points)
     if stored:
         on_resume(stored)
     remaining = {key: point for key, point in campaign.points.items() if key not in done}
-    results = run_points(remaining)
     with contextlib.ExitStack() as stack:
+        results = stack.enter_context(contextlib.closing(run_points(remaining)))
         writer = None
         if campaign.output and remaining:
             writer = RecordWriter(campaign.output, header() if header else None)
@@ -75,8 +77,8 @@ def run_campaign(
         stack.enter_context(contextlib.suppress(KeyboardInterrupt))
         for identity, records, is_last in results:
             done[identity] = records
-            for record in records if writer else ():
-                writer.append(record)  # type: ignore[union-attr]
+            if writer:
+                _store(writer, records)
             if is_last:
                 return done
         if writer and all(identity in done for identity in remaining):
@@ -84,15 +86,29 @@ def run_campaign(
     return done
 
 
+def _store(writer: RecordWriter, records: Records) -> None:
+    """Append the records of a point; an interrupt waits until all are on disk."""
+    interrupt: KeyboardInterrupt | None = None
+    stored = 0
+    while stored < len(records):
+        try:
+            writer.append(records[stored])
+            stored += 1
+        except KeyboardInterrupt as error:  # the writer has removed what it had of the line
+            interrupt = error
+    if interrupt:
+        raise interrupt
+
+
 def _tidy(
     writer: RecordWriter, campaign: Campaign[Identity, Point], records: Mapping[Identity, Records]
 ) -> None:
-    """Records of one run in the order of its points; those of several runs as they came.
+    """Put the records of this run in the order of its points.
 
     What a point left behind when it was cut short goes, now that it is complete.
     """
-    if writer.alone:
-        writer.rewrite([record for group in records.values() for record in group])
-        return
-    lines = {to_line(record) for group in records.values() for record in group}
-    writer.discard(lambda r: campaign.identify(r) in records and to_line(r) not in lines)
+    ordered = [record for group in records.values() for record in group]
+    if not writer.alone:
+        writer.settle(ordered, is_stale=lambda record: campaign.identify(record) in records)
+    elif list(records) != [key for key in campaign.done if key in records]:
+        writer.rewrite(ordered)

@@ -9,7 +9,7 @@ chance. A condition is
 QUANTITY is a dotted name with wildcards * and ?; without it, every quantity that has the
 statistic. STAT is value, count, mean, min, max or a percentile such as p99.9. OP is >, <, >= or
 <=. `x` compares the ratio B/A, `%` the change from A to B, a unit the value of B itself. Entry
-points: `compare`, `fail_if`, `parse_check`.
+points: `compare`, `find_failures`, `parse_check`, `ignore_settings`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from weft.errors import InputError
 from weft.records.record_line import canonical_json
 from weft.records.record_text import format_table
-from weft.records.schema import Distribution, Quantity, Record
+from weft.records.schema import Distribution, Plain, Quantity, Record
 from weft.records.statistic import parse_percentile, statistic, statistic_names, statistic_unit
-from weft.units import convert, format_number, format_value
+from weft.units import convert, format_number, format_value, split_unit
 
 Interval = tuple[int | None, int | None]
 CONFIDENCE = 0.95
@@ -60,11 +60,28 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Every common statistic, and the labels of records on one side only."""
+    """Every common statistic, and the labels of records on one side only.
+
+    `settings` are those in which the first record that only A has differs from the nearest that
+    only B has: name, A's value and B's.
+    """
 
     differences: tuple[Difference, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
+    settings: tuple[tuple[str, Plain, Plain], ...] = ()
+
+
+def ignore_settings(records: Sequence[Record], names: Sequence[str]) -> list[Record]:
+    """The records without these settings; `size` names `size_bytes`, too."""
+
+    def is_ignored(key: str) -> bool:
+        return key in names or split_unit(key)[0] in names
+
+    return [
+        replace(record, settings={k: v for k, v in record.settings.items() if not is_ignored(k)})
+        for record in records
+    ]
 
 
 def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
@@ -76,7 +93,7 @@ def _by_point(records: Sequence[Record], side: str) -> dict[str, Record]:
             raise InputError(
                 f"{side}: {record.label}",
                 "two records have this name and settings",
-                "compare files with one record for each point",
+                "compare files with one record for each point, or ignore fewer settings",
             )
         points[point] = record
     return points
@@ -157,11 +174,28 @@ def compare(a: Sequence[Record], b: Sequence[Record]) -> Comparison:
         for name in statistic_names(pair.a)
     ]
     in_a, in_b = _by_point(a, "A"), _by_point(b, "B")
+    only_a = [record for point, record in in_a.items() if point not in in_b]
+    only_b = [record for point, record in in_b.items() if point not in in_a]
     return Comparison(
         differences=tuple(d for d in differences if d is not None),
-        only_a=tuple(record.label for point, record in in_a.items() if point not in in_b),
-        only_b=tuple(record.label for point, record in in_b.items() if point not in in_a),
+        only_a=tuple(record.label for record in only_a),
+        only_b=tuple(record.label for record in only_b),
+        settings=_find_nearest(only_a[0], only_b) if only_a else (),
     )
+
+
+def _find_nearest(record: Record, others: Sequence[Record]) -> tuple[tuple[str, Plain, Plain], ...]:
+    """The fewest settings in which the record differs from another of its name."""
+    candidates = [
+        tuple(
+            (key, record.settings.get(key), other.settings.get(key))
+            for key in dict.fromkeys([*record.settings, *other.settings])
+            if record.settings.get(key) != other.settings.get(key)
+        )
+        for other in others
+        if other.name == record.name
+    ]
+    return min(candidates, key=len, default=())
 
 
 def format_interval(ends: Interval | None, unit: str) -> str:
@@ -188,12 +222,25 @@ def _format_cells(d: Difference) -> list[str]:
 
 
 def format_comparison(comparison: Comparison) -> str:
-    """A comparison as a text table, then the unmatched records."""
+    """A comparison as a text table, then the unmatched records and why they do not match."""
     heads = ["record", "quantity", "statistic", "A", "A 95 %", "B", "B 95 %", "B/A", "differs"]
     table = format_table(heads, [_format_cells(d) for d in comparison.differences], left=3)
     unmatched = [f"only in A: {label}" for label in comparison.only_a]
     unmatched += [f"only in B: {label}" for label in comparison.only_b]
+    if comparison.settings:
+        unmatched.append(f"{format_mismatch(comparison.settings)} to compare them nevertheless")
     return "\n".join([table, *unmatched])
+
+
+def format_mismatch(settings: Sequence[tuple[str, Plain, Plain]]) -> str:
+    """The settings that keep two records apart, and the options that ignore them."""
+    shown = ", ".join(f"{key} ({_show(a)} in A, {_show(b)} in B)" for key, a, b in settings)
+    options = " ".join(f"--ignore {key}" for key, _, _ in settings)
+    return f"A and B differ in {shown}: add {options}"
+
+
+def _show(value: Plain) -> str:
+    return "default" if value is None else f"{value}"
 
 
 GRAMMAR = (
@@ -284,7 +331,9 @@ def _select_values(check: Check, pairs: Sequence[Pair]) -> list[tuple[Difference
     return tested
 
 
-def fail_if(a: Sequence[Record], b: Sequence[Record], checks: Sequence[str]) -> tuple[Failure, ...]:
+def find_failures(
+    a: Sequence[Record], b: Sequence[Record], checks: Sequence[str]
+) -> tuple[Failure, ...]:
     """The failures of B against A under the given conditions; empty when B passes."""
     pairs = tuple(match_quantities(a, b))
     return tuple(

@@ -85,9 +85,9 @@ def _quantity_from_json(data: Json) -> Quantity:
             raise ValueError(f"quantity type {other!r} is unknown")
 
 
-def to_line(record: Record) -> str:
-    """A record as one line, without the newline."""
-    data = {
+def record_to_json(record: Record) -> Json:
+    """A record as `record_from_json` reads it."""
+    return {
         "weft": "record",
         "schema": record.schema,
         "kind": record.kind,
@@ -99,7 +99,11 @@ def to_line(record: Record) -> str:
         "notes": record.notes,
         "provenance": asdict(record.provenance),
     }
-    return canonical_json(data)
+
+
+def to_line(record: Record) -> str:
+    """A record as one line, without the newline."""
+    return canonical_json(record_to_json(record))
 
 
 def require_schema(data: Mapping[str, Any], where: str) -> None:

@@ -7,13 +7,21 @@ one line per point, with the median and range of repetitions. Entry points: `for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
 from weft.records.record_line import canonical_json
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar
 from weft.records.statistic import PERCENTILES, statistic, statistic_unit
-from weft.units import choose_unit, format_number, format_value
+from weft.units import (
+    choose_unit,
+    format_number,
+    format_setting,
+    format_settings,
+    format_value,
+    split_unit,
+)
 
 
 def format_table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -85,6 +93,7 @@ def _format_blocks(
 
 
 REPETITION = "repetition"
+_FIGURES = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 # Columns of a sweep's table: statistics of the first distribution, then these numbers if present.
 SAMPLE_STATISTICS = ("min", "p50", "p99", "p99.9", "max")
 NUMBERS = (
@@ -94,10 +103,20 @@ NUMBERS = (
     "maximum",
     "message_rate",
     "loss",
+    "round_trip.loss",
     "negative",
     "cpu.percent",
 )
-NUMBERS_BESIDE_SAMPLES = ("achieved", "throughput", "loss", "negative")
+# Columns of a simulated sweep's table, of each traffic.
+SIMULATION_STATISTICS = {
+    "rtt": ("p50", "p99"),
+    "goodput": ("value",),
+    "finished": ("value",),
+    "completion": ("value",),
+    "bus_bandwidth": ("value",),
+    "slowdown": ("value",),
+}
+NUMBERS_BESIDE_SAMPLES = ("achieved", "throughput", "loss", "round_trip.loss", "negative")
 
 
 def format_measurement(record: Record) -> str:
@@ -121,19 +140,24 @@ def _interval(q: Distribution, level: float) -> str:
     return f"{low}–{high}"
 
 
-def format_sweep(records: Sequence[Record]) -> str:
-    """A line for each point; repetitions of a point share one."""
+def format_sweep(records: Sequence[Record], swept: Sequence[str] = ()) -> str:
+    """A line for each point; repetitions of a point share one.
+
+    Columns have the order of the `swept` settings. Stored records have lost that of their keys.
+    """
     points: dict[str, list[Record]] = {}
     for record in records:
         points.setdefault(canonical_json(_point(record)), []).append(record)
     groups = list(points.values())
-    varying = [k for k in differing_settings([g[0] for g in groups]) if k != REPETITION]
+    differing = sorted(differing_settings([g[0] for g in groups]))
+    varying = [k for k in dict.fromkeys([*swept, *differing]) if k in differing and k != REPETITION]
     columns = _columns(records)
     repeated = max(len(group) for group in groups) > 1
-    heads = [*varying, *(["runs"] if repeated else []), *(head for head, _, _ in columns)]
+    names = [split_unit(key)[0] for key in varying]
+    heads = [*names, *(["runs"] if repeated else []), *(head for head, _, _ in columns)]
     rows = [
         [
-            *(str(_point(group[0]).get(key, "–")) for key in varying),
+            *(format_setting(key, _point(group[0]).get(key, "–")) for key in varying),
             *([str(len(group))] if repeated else []),
             *(_format_cell(group, quantity, name) for _, quantity, name in columns),
         ]
@@ -156,17 +180,35 @@ def differing_settings(records: Sequence[Record]) -> list[str]:
 
 def _format_title(record: Record, varying: Sequence[str]) -> str:
     shared = {k: v for k, v in _point(record).items() if k not in varying}
-    return f"{record.name} ({', '.join(f'{k}={v}' for k, v in sorted(shared.items()))})"
+    return f"{record.name} ({format_settings(shared)})" if shared else record.name
 
 
 def _columns(records: Sequence[Record]) -> list[tuple[str, str, str]]:
     """(head, quantity, statistic) of each column."""
-    present = dict.fromkeys(name for record in records for name in record.quantities)
-    sampled = [name for name in present if _is_sampled(records, name)]
+    if records[0].kind == "simulation":
+        return _simulation_columns(records)
+    present = {name for record in records for name in record.quantities}
+    # What a test is about has a name without a prefix.
+    sampled = sorted((n for n in present if _is_sampled(records, n)), key=lambda n: ("." in n, n))
     numbers = NUMBERS_BESIDE_SAMPLES if sampled else NUMBERS
     return [
         *((f"{name} {stat}", name, stat) for name in sampled[:1] for stat in SAMPLE_STATISTICS),
         *((name, name, "value") for name in numbers if name in present),
+    ]
+
+
+def _simulation_columns(records: Sequence[Record]) -> list[tuple[str, str, str]]:
+    """Of each traffic, not of its flows or stages: round trips, payload, times, bus bandwidth."""
+    present = dict.fromkeys(name for record in records for name in record.quantities)
+    names = (n for n in present if not is_flow_quantity(n))
+    every = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    parts = [part for part in every if part.rpartition(".")[0] not in every]
+    return [
+        (f"{name} {stat}".removesuffix(" value"), name, stat)
+        for part in parts
+        for quantity, stats in SIMULATION_STATISTICS.items()
+        if (name := f"{part}.{quantity}") in present
+        for stat in stats
     ]
 
 
@@ -189,19 +231,18 @@ def _format_cell(group: Sequence[Record], quantity: str, name: str) -> str:
 
 
 def _format_notes(records: Sequence[Record]) -> str:
-    """Each note once, with the number of records that have it when not all do."""
-    counts: dict[str, int] = {}
+    """Notes that differ only in figures once, with the number of records if not all have them."""
+    alike: dict[str, list[str]] = {}
     for record in records:
         for note in record.notes:
-            key = _note_kind(note)
-            counts[key] = counts.get(key, 0) + 1
-    lines = [
-        f"{note}" + (f" ({count} of {len(records)} records)" if count < len(records) else "")
-        for note, count in counts.items()
-    ]
+            alike.setdefault(_FIGURES.sub("#", note), []).append(_note_kind(note))
+    lines = []
+    for notes in alike.values():
+        remarks = [f"{len(notes)} of {len(records)} records"] if len(notes) < len(records) else []
+        remarks += ["figures differ"] if len(set(notes)) > 1 else []
+        lines.append(f"{notes[0]} ({', '.join(remarks)})" if remarks else notes[0])
     return "\n\n" + "\n".join(lines) if lines else ""
 
 
 def _note_kind(note: str) -> str:
-    """Notes that differ only in figures count as one."""
     return "noisy host" if note.startswith("noisy host") else note

@@ -22,6 +22,7 @@ import numpy as np
 from weft import __version__
 from weft._core import Histogram
 from weft.errors import InputError
+from weft.units import format_settings
 
 SCHEMA = 1
 KINDS = ("simulation", "measurement", "model", "study")
@@ -185,7 +186,7 @@ class Record:
     @property
     def label(self) -> str:
         """The name and settings, which identify the record."""
-        settings = ", ".join(f"{key}={value}" for key, value in sorted(self.settings.items()))
+        settings = format_settings(self.settings)
         return f"{self.name} ({settings})" if settings else self.name
 
 

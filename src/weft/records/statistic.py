@@ -3,7 +3,8 @@
 A scalar has `value`; a distribution has `count`, `mean`, `min`, `max` and any percentile `pNN`; a
 series has `mean`, `min` and `max` of its points. The flat table has a row for each statistic of
 each quantity: name, settings.*, quantity, statistic, unit, value; `export_parquet` writes it as a
-Parquet file (extra `weft[parquet]`). Entry points: `statistic`, `flatten`, `export_parquet`.
+Parquet file (extra `weft[parquet]`). `to_summary_line` is a record for other programs, which cannot
+read a histogram. Entry points: `statistic`, `flatten`, `export_parquet`, `to_summary_line`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from weft.errors import InputError
+from weft.records.record_line import canonical_json, record_to_json
 from weft.records.schema import Distribution, Plain, Quantity, Record, Scalar, Series
 from weft.records.store import replace_file
+from weft.units import convert
 
 # The percentiles that are shown, and their quantiles.
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
@@ -99,6 +102,32 @@ def flatten(records: Sequence[Record]) -> Iterator[dict[str, Plain]]:
                         "unit": statistic_unit(observed, name),
                         "value": float(value),
                     }
+
+
+def to_summary_line(record: Record) -> str:
+    """The record's line, with the statistics of each distribution beside its histogram."""
+    data = record_to_json(record)
+    for name, quantity in record.quantities.items():
+        if isinstance(quantity, Distribution) and quantity.histogram.count:
+            data["quantities"][name] |= summarise(quantity)
+    return canonical_json(data)
+
+
+def summarise(distribution: Distribution) -> dict[str, float | None]:
+    """Statistics named for JSON: p99_9_ns is p99.9, p99_9_low_ns and p99_9_high_ns its interval.
+
+    Times are in nanoseconds. None is an end that the samples cannot bound.
+    """
+    shown = {name: statistic(distribution, name) for name in ("mean", "min", "max", *PERCENTILES)}
+    for name, level in PERCENTILES.items():
+        shown[f"{name}_low"], shown[f"{name}_high"] = distribution.interval(level)
+    unit = distribution.unit if convert(1, distribution.unit, "ns") is None else "ns"
+    return {"count": distribution.histogram.count} | {
+        f"{name.replace('.', '_')}_{unit}".rstrip("_"): None
+        if value is None
+        else convert(value, distribution.unit, unit)
+        for name, value in shown.items()
+    }
 
 
 def _column(rows: Sequence[dict[str, Plain]], name: str) -> list[Plain]:

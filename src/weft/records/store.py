@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -43,9 +43,15 @@ class RecordFile(NamedTuple):
     records: tuple[Record, ...]
 
 
-def write_records(path: str | Path, records: Iterable[Record], header: Run | None = None) -> None:
-    """Write a file of records atomically."""
-    _write_values(path, header or describe_run(), records)
+def write_records(
+    path: str | Path,
+    records: Iterable[Record],
+    header: Run | None = None,
+    earlier: Sequence[Run] = (),
+) -> None:
+    """Write a file of records atomically; headers of `earlier` runs that made some come first."""
+    first, *others = (*earlier, header or describe_run())
+    _write_values(path, first, (*others, *records))
 
 
 def _write_values(path: str | Path, header: Run, values: Iterable[Run | Record]) -> None:
@@ -96,12 +102,16 @@ class RecordWriter:
         _write_values(self._path, self._header, records)
         self.close()
 
-    def discard(self, is_stale: Callable[[Record], bool]) -> None:
-        """Remove such records, keep the rest and all headers, and close the writer."""
+    def settle(self, records: Sequence[Record], is_stale: Callable[[Record], bool]) -> None:
+        """Put this run's records in this order, remove stale ones of earlier runs, and close.
+
+        All headers stay.
+        """
         first, *values = _read_values(self._path)
-        remaining = [v for v in values if isinstance(v, Run) or not is_stale(v)]
-        if isinstance(first, Run) and len(remaining) < len(values):
-            _write_values(self._path, first, remaining)
+        ours = max(i for i, value in enumerate((first, *values)) if isinstance(value, Run))
+        earlier = [v for v in values[:ours] if isinstance(v, Run) or not is_stale(v)]
+        if isinstance(first, Run) and values != [*earlier, *records]:
+            _write_values(self._path, first, [*earlier, *records])
         self.close()
 
     def close(self) -> None:

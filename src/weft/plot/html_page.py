@@ -36,8 +36,9 @@ a:hover { text-decoration: underline; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .34rem .9rem .34rem 0; vertical-align: top;
   border-bottom: 1px solid var(--line); }
-th { font-weight: 600; border-bottom: 1.5px solid var(--ink); white-space: nowrap; }
-td.n, th.n { text-align: right; white-space: nowrap; }
+th { font-weight: 600; border-bottom: 1.5px solid var(--ink); vertical-align: bottom; }
+td.n, th.n { text-align: right; }
+td.n { white-space: nowrap; }
 .interval { display: block; font-size: .74rem; }
 .figures { display: grid; gap: .5rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); }
@@ -47,13 +48,16 @@ figcaption { font-size: .82rem; margin-top: .3rem; max-width: 42rem; }
 details { border-bottom: 1px solid var(--line); padding: .35rem 0; }
 summary { cursor: pointer; overflow-wrap: anywhere; }
 ul { padding-left: 1.2rem; margin: .3rem 0; }
+pre { overflow-x: auto; background: var(--soft); padding: .6rem .8rem; font-size: .8rem;
+  line-height: 1.4; max-width: 100%; }
 code { font-size: .85em; overflow-wrap: anywhere; }
 footer { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 @media (max-width: 40rem) { main { padding: 1rem .8rem 3rem; } h1 { font-size: 1.35rem; } }
 @media print {
   main { max-width: none; padding: 0; } body { font-size: 10pt; } nav { display: none; }
   figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
-  .scroll { overflow: visible; } table { font-size: 8pt; }
+  .scroll { overflow: visible; } table { font-size: 7.5pt; width: 100%; }
+  th, td, td.n { white-space: normal; overflow-wrap: anywhere; padding-right: .4rem; }
 }
 """
 
@@ -98,6 +102,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[object]], numbers: set[
 
 def _cell(tag: str, value: object, number: bool) -> str:
     content = "" if value is None else escape(value)
+    if tag == "th":  # a long name may break after its dots
+        content = Markup(content.replace(".", ".<wbr/>").replace("_", "_<wbr/>"))
     return f"<{tag}{' class=n' if number else ''}>{content}</{tag}>"
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.plot.style import MUTED, OURS, PUBLISHED, label_log_axis, legend, line_style
+from weft.plot.style import MUTED, OURS, PALETTE, PUBLISHED, label_log_axis, legend, line_style
 from weft.records.schema import Distribution, Series
 from weft.units import Display, choose_unit, dimension_of, format_value, split_unit
 
@@ -28,6 +28,7 @@ _CDF_QUANTILES = np.linspace(0, 1, 401)
 _TAIL_STEPS_PER_DECADE = 50
 # With a larger ratio of slowest to fastest sample, a linear axis hides the body.
 _LOG_AXIS_RATIO = 30
+_VALUE_TICKS = 6  # with room for seven digits each
 
 
 def _with_samples(distributions: Distributions) -> dict[str, Distribution]:
@@ -48,6 +49,8 @@ def _label_value_axis(ax: Axes, distributions: Distributions, quantity: str, uni
     if low > 0 and high > _LOG_AXIS_RATIO * low:
         ax.set_xscale("log")
         label_log_axis(ax.xaxis)
+    else:
+        ax.locator_params(axis="x", nbins=_VALUE_TICKS)
 
 
 def _label_and_iterate(
@@ -248,16 +251,30 @@ def _label_setting_axis(ax: Axes, setting: str, values: Sequence[float]) -> bool
 
 
 def sweep(
-    ax: Axes, lines: Mapping[str, Mapping[float, float]], unit: str, quantity: str, setting: str
+    ax: Axes,
+    lines: Mapping[str, Mapping[float, float]],
+    unit: str,
+    quantity: str,
+    setting: str,
+    bands: Mapping[str, Mapping[float, tuple[float, float]]] | None = None,
 ) -> None:
-    """One statistic (a line) at each value of a setting (x)."""
+    """One statistic (a line) at each value of a setting (x); bands are ranges of repetitions."""
     display = choose_unit(unit, _greatest([list(line.values()) for line in lines.values()]))
     for i, (label, line) in enumerate(lines.items()):
         values = [line[x] / display.divisor for x in sorted(line)]
-        ax.plot(sorted(line), values, label=label, marker="o", markersize=3.5, **line_style(i))
+        style = line_style(i) if len(line) > 1 else line_style(i) | {"linestyle": "none"}
+        ax.plot(sorted(line), values, label=label, marker="o", markersize=3.5, **style)
+        if bands and label in bands:
+            low, high = (
+                [bands[label][x][k] / display.divisor for x in sorted(line)] for k in (0, 1)
+            )
+            colour = PALETTE[i % len(PALETTE)]
+            ax.fill_between(sorted(line), low, high, color=colour, alpha=0.15, linewidth=0)
     ax.set_ylabel(_axis_label(quantity, display))
     is_log = _label_setting_axis(ax, setting, sorted({x for line in lines.values() for x in line}))
-    heights = [y / display.divisor for line in lines.values() for y in line.values()]
+    ranges = [end for band in (bands or {}).values() for ends in band.values() for end in ends]
+    medians = [y for line in lines.values() for y in line.values()]
+    heights = [y / display.divisor for y in (*medians, *ranges)]
     # Heights compare only from zero: they give that up where the setting spans decades too.
     _choose_y_scale(ax, heights, _WIDE if is_log else math.inf)
     legend(ax)

@@ -6,6 +6,9 @@ and provenance. A study puts its own sections before them. Entry point: `render_
 
 from __future__ import annotations
 
+import math
+import re
+import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +27,6 @@ from weft.plot.html_page import (
 from weft.plot.report_figures import (
     LabelledRecords,
     distribution_figures,
-    format_setting,
     label_records,
     load_figures,
     series_figures,
@@ -35,13 +37,21 @@ from weft.plot.report_figures import (
 from weft.records.compare import format_interval
 from weft.records.record_text import is_flow_quantity
 from weft.records.schema import Distribution, Record, Run, Scalar
-from weft.units import format_value, split_unit
+from weft.units import format_count, format_settings, format_value
 
 SHOWN = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 MOST_SUMMARY_ROWS = 60
 MOST_SCALAR_COLUMNS = 7
 MOST_TABLES = 40
 MOST_TABLE_ROWS = 300
+# Of a table with more rows than a page can show, those with the highest values are shown.
+_RANKING = {"ports": "busy_percent", "ranks": "completion_us"}
+_NAMES = ("workload", "job", "node", "port", "peer", "vl", "rank", "host", "loop", "stage")
+_LINK_ENDS = {"node", "peer", "vl", "busy_percent"}
+_PORT_PEAKS = ("busy_percent", "XmitWait_ns", "peak_backlog_B", "peak_buffer_B")
+_FIGURES = re.compile(r"\d[\d.,]*")
+
+Rows = Sequence[Mapping[str, object]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +65,7 @@ class Section:
     title: str
     text: str = ""
     markup: str = ""
-    rows: Sequence[Mapping[str, object]] = ()
+    rows: Rows = ()
 
 
 def _build_section(section: Section) -> Markup:
@@ -119,7 +129,10 @@ def _scalar_summary(points: LabelledRecords) -> Iterator[Markup]:
 
 
 def _format_scalar(scalar: Scalar | None) -> str:
-    return "" if scalar is None else format_value(scalar.value, scalar.unit)
+    if scalar is None:
+        return ""
+    is_count = scalar.unit == "" and float(scalar.value).is_integer()
+    return f"{int(scalar.value):,}" if is_count else format_value(scalar.value, scalar.unit)
 
 
 def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
@@ -134,9 +147,7 @@ def _scalar_list(points: LabelledRecords, shown: Sequence[str]) -> Markup:
 
 
 def _build_summary(points: LabelledRecords) -> Markup:
-    shared = ", ".join(
-        f"{split_unit(k)[0]} = {format_setting(k, v)}" for k, v in sorted(points.shared.items())
-    )
+    shared = format_settings(points.shared)
     remark = [paragraph(f"All records: {shared}.", "muted")] if shared else []
     flows = sum(is_flow_quantity(name) for record in points.records for name in record.quantities)
     left_out = _note_hidden(flows, "quantities of single flows") if flows else []
@@ -153,47 +164,99 @@ def _build_tables(points: LabelledRecords) -> Markup:
     return join([*folded, *_note_hidden(len(tables_of_records) - MOST_TABLES, "records' tables")])
 
 
-def _fold_tables(label: str, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> Markup:
+def _fold_tables(label: str, tables: Mapping[str, Rows]) -> Markup:
     """A record's tables, folded."""
-    counts = ", ".join(f"{name} ({len(rows)} rows)" for name, rows in tables.items())
+    counts = ", ".join(f"{n} ({format_count(len(rows), 'row')})" for n, rows in tables.items())
     if len(tables) == 1:
-        return fold(f"{label}: {counts}", join(_limit_rows(rows) for rows in tables.values()))
+        return fold(f"{label}: {counts}", join(_limit_rows(*table) for table in tables.items()))
     parts = [
-        join([Markup(f"<h3>{escape(name)}</h3>"), _limit_rows(rows)])
+        join([Markup(f"<h3>{escape(name)}</h3>"), _limit_rows(name, rows)])
         for name, rows in tables.items()
     ]
     return fold(f"{label}: {counts}", join(parts))
 
 
-def _limit_rows(rows: Sequence[Mapping[str, object]]) -> Markup:
-    omitted = _note_hidden(len(rows) - MOST_TABLE_ROWS, "rows")
-    return join([row_table(rows[:MOST_TABLE_ROWS]), *omitted])
+def _limit_rows(name: str, rows: Rows) -> Markup:
+    """A table; of a long one a summary, and the rows with the highest values."""
+    hidden = len(rows) - MOST_TABLE_ROWS
+    if hidden <= 0:
+        return row_table(_order_columns(rows))
+    remark = f"{hidden} more rows not shown"
+    parts = []
+    if name == "ports" and all(row.keys() >= _LINK_ENDS for row in rows):
+        parts.append(row_table(_summarize_ports(rows)))
+    key = _RANKING.get(name, "")
+    if all(key in row for row in rows):
+        rows = sorted(rows, key=lambda row: _read_rank(row[key]), reverse=True)
+        remark = f"the {MOST_TABLE_ROWS} rows with the highest {key}; {remark}"
+    table = row_table(_order_columns(rows[:MOST_TABLE_ROWS]))
+    return join([*parts, paragraph(remark, "muted"), table])
+
+
+def _read_rank(value: object) -> float:
+    """Of what has no value, as it did not end, before all others."""
+    return float(value) if isinstance(value, int | float) else math.inf
+
+
+def _order_columns(rows: Rows) -> list[dict[str, object]]:
+    """Columns that name a row first; in a file keys stand by the alphabet."""
+    names = {name: number for number, name in enumerate(_NAMES)}
+    return [
+        dict(sorted(row.items(), key=lambda item: names.get(item[0], len(names)))) for row in rows
+    ]
+
+
+def _summarize_ports(rows: Rows) -> list[dict[str, object]]:
+    """Ports by the kinds of nodes at both ends of their links, and by lane."""
+    groups: dict[tuple[str, str, object], list[Mapping[str, object]]] = {}
+    for row in rows:
+        ends = (str(row["node"]).rstrip("0123456789"), str(row["peer"]).rstrip("0123456789"))
+        groups.setdefault((*ends, row["vl"]), []).append(row)
+    return [
+        {
+            "links": f"{node} to {peer}",
+            "vl": vl,
+            "ports": len(group),
+            "mean busy_percent": round(statistics.fmean(_read(group, "busy_percent")), 3),
+            **{f"max {key}": max(_read(group, key), default=None) for key in _PORT_PEAKS},
+        }
+        for (node, peer, vl), group in groups.items()
+    ]
+
+
+def _read(rows: Rows, key: str) -> list[float]:
+    return [value for row in rows if isinstance(value := row.get(key), int | float)]
 
 
 def _build_notes(points: LabelledRecords) -> Markup:
-    """Each note once, with the records that have it unless all do."""
-    labels_of: dict[str, list[str]] = {}
+    """Each note once, whatever its figures, with the records that have it unless all do."""
+    notes: dict[str, list[tuple[str, str]]] = {}
     for label, record in zip(points.labels, points.records, strict=True):
         for note in record.notes:
-            labels_of.setdefault(note, []).append(label)
-    everyone = len(points.records)
-    items = [
-        note
-        if len(labels) == everyone
-        else f"{'; '.join(labels[:4])}"
-        f"{f' and {len(labels) - 4} more' if len(labels) > 4 else ''}: {note}"
-        for note, labels in labels_of.items()
-    ]
+            notes.setdefault(_FIGURES.sub("#", note), []).append((label, note))
+    items = []
+    for same in notes.values():
+        labels, texts = ([*dict.fromkeys(column)] for column in zip(*same, strict=True))
+        where = "" if len(labels) == len(points.records) else f"{_name_records(labels)}: "
+        others = f" (and with other figures {len(texts) - 1} times)" if texts[1:] else ""
+        items.append(f"{where}{texts[0]}{others}")
     return bullets(items) if items else Markup("")
 
 
+def _name_records(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - 4} more" if len(labels) > 4 else ""
+    return f"{'; '.join(labels[:4])}{more}"
+
+
 def _build_provenance(points: LabelledRecords, runs: Sequence[Run]) -> Markup:
-    origins = Counter(
-        (record.kind, *asdict(record.provenance).values()) for record in points.records
-    )
-    heads = ["records", "kind", "weft", "seed", "parameters", "scenario digest"]
+    labels_of: dict[tuple[object, ...], list[str]] = {}
+    for label, record in zip(points.labels, points.records, strict=True):
+        origin = (record.kind, *asdict(record.provenance).values())
+        labels_of.setdefault(origin, []).append(label)
+    heads = ["record", "kind", "weft", "seed", "parameters", "scenario digest"]
     rows = [
-        [str(count), *(v if v is not None else "–" for v in key)] for key, count in origins.items()
+        [_name_records(labels), *(v if v is not None else "–" for v in origin)]
+        for origin, labels in labels_of.items()
     ]
     parts = [html_table(heads, rows, left=len(heads))] if rows else []
     parts += [_run_details(run) for run in runs]
@@ -213,15 +276,11 @@ def _run_details(run: Run) -> Markup:
     return fold(f"run of {run.started}", html_table(["", ""], rows, left=2))
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _build_subtitle(points: LabelledRecords) -> str:
     kinds = Counter(record.kind for record in points.records)
     seeds = {r.provenance.seed for r in points.records if r.provenance.seed is not None}
     versions = sorted({r.provenance.weft_version for r in points.records})
-    parts = [_plural(count, f"{kind} record") for kind, count in kinds.items()]
+    parts = [format_count(count, f"{kind} record") for kind, count in kinds.items()]
     parts += [f"weft {', '.join(versions)}"] if versions else []
     parts += [f"seed {seed}" for seed in seeds] if len(seeds) == 1 else []
     return " · ".join(parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ SETTINGS: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,
     "grid.color": GRID,
     "grid.linewidth": 0.8,
     "xtick.color": INK,
@@ -78,9 +80,13 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": PALETTE[index % len(PALETTE)], "linestyle": DASHES[index % len(DASHES)]}
 
 
+_LEGEND_LETTERS = 84  # that fit beside each other, the sample of a line being some six
+_LABEL_LETTERS = 72
+
+
 def _legend_columns(labels: Sequence[str]) -> int:
     longest = max(map(len, labels))
-    return min(len(labels), 1 if longest > 34 else 2 if longest > 16 else 4)
+    return max(1, min(len(labels), 4, _LEGEND_LETTERS // (longest + 6)))
 
 
 def legend(ax: Axes) -> None:
@@ -89,10 +95,12 @@ def legend(ax: Axes) -> None:
     if len(labels) < 2:
         return
     columns = _legend_columns(labels)
+    labels = [textwrap.fill(label, _LABEL_LETTERS) for label in labels]
+    rows = -(-(len(labels) + sum(label.count("\n") for label in labels)) // columns)
     drawing = ax.get_figure(root=True)
     if drawing is not None:
         # The figure grows by the legend's rows: every plot keeps the same height.
-        drawing.set_figheight(drawing.get_figheight() + _LEGEND_ROW_IN * -(-len(labels) // columns))
+        drawing.set_figheight(drawing.get_figheight() + _LEGEND_ROW_IN * rows)
     ax.legend(
         handles,
         labels,

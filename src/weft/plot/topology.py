@@ -7,11 +7,12 @@ still too many, each layer becomes one box. Entry point: `topology`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft.plot.style import INK, MUTED, OURS
+from weft.units import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +94,7 @@ def group_hosts(graph: Graph) -> Graph:
         if kind != "switch":
             groups[tuple(sorted({index[j] for j in neighbours[i] if j in index}))] += 1
     nodes = [graph.nodes[i] for i in switches_kept] + [
-        (f"{n} hosts", "hosts") for n in groups.values()
+        (format_count(n, "host"), "hosts") for n in groups.values()
     ]
     links = [(index[i], index[j]) for i, j in graph.links if i in index and j in index]
     for n, switches in enumerate(groups):
@@ -101,21 +102,32 @@ def group_hosts(graph: Graph) -> Graph:
     return Graph(nodes, links)
 
 
-def topology(ax: Axes, nodes: Nodes, links: Links) -> None:
-    """Draw a fabric, aggregated as far as its size demands."""
+Utilisation = Mapping[tuple[int, int], float]
+_IDLE, _BUSY = (0x94, 0xA3, 0xB8), (0xC2, 0x1E, 0x1E)
+
+
+def colour_of(share: float) -> str:
+    """Grey for an idle link to red for one that is always busy."""
+    share = min(1.0, max(0.0, share))
+    levels = (round(a + share * (b - a)) for a, b in zip(_IDLE, _BUSY, strict=True))
+    return "#" + "".join(f"{level:02X}" for level in levels)
+
+
+def topology(ax: Axes, nodes: Nodes, links: Links, busy: Utilisation | None = None) -> None:
+    """Draw a fabric, aggregated as far as its size demands; whole ones coloured by use."""
     graph = Graph(nodes, links)
     grouped = group_hosts(graph) if len(nodes) > MOST_NODES else graph
     ax.set_axis_off()
     if len(grouped.nodes) <= MOST_NODES:
-        _draw_nodes(ax, grouped)
+        _draw_nodes(ax, grouped, (busy or {}) if grouped is graph else {})
     else:
         _draw_layers(ax, graph)
 
 
-def _draw_nodes(ax: Axes, graph: Graph) -> None:
+def _draw_nodes(ax: Axes, graph: Graph, busy: Utilisation) -> None:
     places, layers = layout(graph), split_layers(graph)
     for (i, j), count in Counter((min(link), max(link)) for link in graph.links).items():
-        _draw_link(ax, places[i], places[j], count)
+        _draw_link(ax, places[i], places[j], count, colour_of(busy.get((i, j), 0.0)))
     for layer in layers:
         for i in layer:
             _draw_node(ax, graph.nodes[i], places[i], len(layer))
@@ -123,7 +135,9 @@ def _draw_nodes(ax: Axes, graph: Graph) -> None:
     ax.set_ylim(-0.45, max(len(layers) - 1, 0) + 0.45)
 
 
-def _draw_link(ax: Axes, a: tuple[float, float], b: tuple[float, float], count: int) -> None:
+def _draw_link(
+    ax: Axes, a: tuple[float, float], b: tuple[float, float], count: int, colour: str
+) -> None:
     """Join nodes of one layer by an arc: a straight line would cross the others."""
     from matplotlib.patches import PathPatch  # see weft.plot.style
     from matplotlib.path import Path
@@ -131,8 +145,8 @@ def _draw_link(ax: Axes, a: tuple[float, float], b: tuple[float, float], count: 
     rise = 0.25 + 0.55 * abs(a[0] - b[0]) if a[1] == b[1] else 0
     middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + rise)
     curve = Path([a, middle, b], [Path.MOVETO, Path.CURVE3, Path.CURVE3])
-    width = min(0.7 + 0.4 * (count - 1), 3)
-    ax.add_patch(PathPatch(curve, facecolor="none", edgecolor="#94A3B8", linewidth=width, zorder=1))
+    width = min(1.1 + 0.4 * (count - 1), 3)
+    ax.add_patch(PathPatch(curve, facecolor="none", edgecolor=colour, linewidth=width, zorder=1))
 
 
 def _draw_node(ax: Axes, node: tuple[str, str], at: tuple[float, float], crowd: int) -> None:
@@ -177,7 +191,7 @@ def _draw_layers(ax: Axes, graph: Graph) -> None:
     level = {i: y for y, layer in enumerate(layers) for i in layer}
     between = Counter(tuple(sorted((level[i], level[j]))) for i, j in graph.links)
     for y, layer in enumerate(layers):
-        kind = "hosts" if y == 0 else "switches"
+        nodes = format_count(len(layer), "host" if y == 0 else "switch")
         fill, edge = (_HOST_FILL, "#009E73") if y == 0 else (_SWITCH_FILL, OURS)
         ax.add_patch(
             FancyBboxPatch(
@@ -190,10 +204,11 @@ def _draw_layers(ax: Axes, graph: Graph) -> None:
                 zorder=2,
             )
         )
-        inner = f", {between[(y, y)]} links among them" if between[(y, y)] else ""
-        ax.text(0.5, y, f"{len(layer)} {kind}{inner}", ha="center", va="center", zorder=3)
+        inner = f", {format_count(between[(y, y)], 'link')} among them" if between[(y, y)] else ""
+        ax.text(0.5, y, f"{nodes}{inner}", ha="center", va="center", zorder=3)
         if y and between[(y - 1, y)]:
             ax.plot([0.5, 0.5], [y - 1, y], color="#94A3B8", linewidth=3, zorder=1)
-            ax.text(0.52, y - 0.5, f"{between[(y - 1, y)]} links", va="center", color=MUTED)
+            links = format_count(between[(y - 1, y)], "link")
+            ax.text(0.52, y - 0.5, links, va="center", color=MUTED)
     ax.set_xlim(0, 1)
     ax.set_ylim(-0.45, len(layers) - 0.55)

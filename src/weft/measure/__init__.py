@@ -8,19 +8,48 @@
 The tests take their settings by the names that the command line has, as text or numbers.
 """
 
-from weft.measure.interrupt import Interrupt
-from weft.measure.measurement import Measurement
-from weft.measure.peer.admission import Limits
-from weft.measure.peer.channel_spec import ChannelSpec
-from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
-from weft.measure.tests.bandwidth import bandwidth
-from weft.measure.tests.latency import latency
-from weft.measure.tests.paced import paced
-from weft.measure.tests.rate import rate
-from weft.measure.tests.rma import rma
-from weft.measure.tests.rperf import rperf
-from weft.measure.tests.saturation import saturation
-from weft.measure.tests.transfer import transfer
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from weft.measure.interrupt import Interrupt
+    from weft.measure.measurement import Measurement
+    from weft.measure.peer.admission import Limits
+    from weft.measure.peer.channel_spec import ChannelSpec
+    from weft.measure.peer.client import Channels, Peer, PeerLost, PeerStopped, open_peer
+    from weft.measure.tests.bandwidth import bandwidth
+    from weft.measure.tests.latency import latency
+    from weft.measure.tests.paced import paced
+    from weft.measure.tests.rate import rate
+    from weft.measure.tests.rma import rma
+    from weft.measure.tests.rperf import rperf
+    from weft.measure.tests.saturation import saturation
+    from weft.measure.tests.transfer import transfer
+
+_MODULES = {
+    "interrupt": ("Interrupt",),
+    "measurement": ("Measurement",),
+    "peer.admission": ("Limits",),
+    "peer.channel_spec": ("ChannelSpec",),
+    "peer.client": ("Channels", "Peer", "PeerLost", "PeerStopped", "open_peer"),
+    "tests.bandwidth": ("bandwidth",),
+    "tests.latency": ("latency",),
+    "tests.paced": ("paced",),
+    "tests.rate": ("rate",),
+    "tests.rma": ("rma",),
+    "tests.rperf": ("rperf",),
+    "tests.saturation": ("saturation",),
+    "tests.transfer": ("transfer",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Names are imported when they are asked for: settings alone need no numpy."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
 
 __all__ = [
     "ChannelSpec",

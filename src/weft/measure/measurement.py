@@ -33,6 +33,8 @@ from weft.measure.peer.endpoint_fields import loop_cpu
 from weft.measure.rig import Progress, Rig
 from weft.measure.settings.feasibility import Refusal, check_available, check_settings
 from weft.measure.settings.options import (
+    ADAPTERS,
+    NEAR,
     Settings,
     Windowed,
     digest,
@@ -69,8 +71,6 @@ class Test:
     """A test: its settings, where it can run, and the function that runs it."""
 
     name: str
-    help: str
-    description: str
     settings: type[Settings]
     run: Callable[[Rig, Any], Observation]
     run_mpi: Callable[[mpi.Ranks, Any], Observation] | None = None  # None: not possible
@@ -101,6 +101,23 @@ def check_point(test: Test, settings: Settings) -> None:
         check_mpi(test, settings)
         return
     check_available(settings, test.op(settings), availability(settings.route.transport))
+
+
+def choose_over(test: Test, given: Mapping[str, object], near: bool) -> Mapping[str, object]:
+    """`given`, and where it names no transport and the test has no default, the first that can."""
+    defaults = {f.name: f.default for f in dataclasses.fields(test.settings)}
+    if defaults["over"] or given.get("over"):
+        return given
+    problem: InputError | None = None
+    for over in ADAPTERS if near else [o for o in ADAPTERS if o != NEAR]:
+        try:
+            check_point(test, settings_from(test.settings, {**given, "over": over}, "--"))
+        except InputError as error:
+            problem = error
+        else:
+            return {**given, "over": over}
+    assert problem is not None
+    raise problem
 
 
 def check_mpi(test: Test, settings: Settings) -> None:
@@ -139,7 +156,8 @@ def measure(
     test: Test, peer: Peer | None, given: Mapping[str, object], progress: Progress | None = None
 ) -> Measurement:
     """Run a test with settings given by name."""
-    settings = settings_from(test.settings, given)
+    near = peer_name(peer) == LOCAL
+    settings = settings_from(test.settings, choose_over(test, given, near))
     check_point(test, settings)
     return run_test(test, peer, settings, progress=progress)
 
@@ -184,7 +202,12 @@ def peer_name(peer: Peer | None) -> str:
     """The peer's address; "local" on this host, where ports change from run to run."""
     if peer is None:
         return ""
-    return LOCAL if peer.where.startswith(("127.", "[::1]", "localhost")) else peer.where
+    return LOCAL if is_near(peer.where) else peer.where
+
+
+def is_near(where: str) -> bool:
+    """Whether an address is of this host."""
+    return where.startswith((LOCAL, "127.", "[::1]", "localhost"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +294,8 @@ def plan_points(
     test: Test, fixed: Mapping[str, object], sweeps: Sequence[str], repeat: int, peer: str
 ) -> list[Point]:
     """Every point, checked before any runs."""
+    if "over" not in swept_names(sweeps):
+        fixed = choose_over(test, fixed, is_near(peer))
     combinations = sweep_points(test.settings, fixed, sweeps)
     if any(settings.route.transport == "mpi" for settings in combinations):
         # Before anything loads libfabric: an MPI that brings its own cannot use another's.

@@ -19,6 +19,7 @@ from weft import _core
 from weft.records import Distribution, Histogram, Plain, Quantity, Row, Scalar
 
 NO_SAMPLES: NDArray[np.int64] = np.zeros(0, np.int64)
+ROUND_TRIP_LOSS = "round_trip.loss"
 LOSSES = ("lost", "reordered", "duplicates")
 
 
@@ -136,13 +137,18 @@ def throughput_quantities(name: str, *parts: Total) -> dict[str, Quantity]:
     return {name: Scalar(sum(part.bits_per_second for part in parts), "b/s")}
 
 
-def loss_quantities(counts: Counted, lossy: bool, validated: bool) -> dict[str, Quantity]:
-    """Loss and reordering where messages may be lost, corruption where it was looked for."""
+def loss_quantities(
+    counts: Counted, lossy: bool, validated: bool, name: str = "loss"
+) -> dict[str, Quantity]:
+    """Loss and reordering where messages may be lost, corruption where it was looked for.
+
+    The loss of a test whose messages are answered is `ROUND_TRIP_LOSS`: of either direction.
+    """
     quantities: dict[str, Quantity] = {}
     if lossy:
         quantities |= {name: Scalar(getattr(counts, name), "") for name in LOSSES}
         if counts.sent:
-            quantities["loss"] = Scalar(100 * counts.lost / counts.sent, "%")
+            quantities[name] = Scalar(100 * counts.lost / counts.sent, "%")
     if validated:
         quantities["corrupted"] = Scalar(counts.corrupted, "")
     return quantities

@@ -145,7 +145,8 @@ def run_paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     _Exchange(comm, peer, job).end()
     rows = np.array(flight.rows, np.int64).reshape(-1, 3)
     intended, departed, back = rows[:, 0], rows[:, 1], rows[:, 2]
-    latency = (back - intended) * HALF_PS_PER_NS
+    lateness, service = (departed - intended) * 1000, (back - departed) * HALF_PS_PER_NS
+    latency = lateness + service
     counts = Counts(
         sent=flight.sent,
         received=len(rows),
@@ -157,8 +158,8 @@ def run_paced(comm: MPI.Intracomm, peer: int, job: Job) -> PacedResult:
     return PacedResult(
         counts=counts,
         latency=_histogram(latency),
-        service=_histogram((back - departed) * HALF_PS_PER_NS),
-        lateness=_histogram((departed - intended) * 1000),
+        service=_histogram(service),
+        lateness=_histogram(lateness),
         samples=latency[: job.samples],
         intended_ns=intended[: job.samples] - start,
     )

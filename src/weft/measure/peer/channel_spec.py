@@ -45,13 +45,15 @@ CONFIG = _read_fields(
         "remote_bytes": range(1 << 48),
         "offset": range(1 << 20),
         "node": range(-1, 1024),
-        "port": range(1, 256),
+        "port": range(256),
         "gid_index": range(-1, 1 << 16),
+        "partition": range(1 << 16),
         "path_mtu": range(1 << 16),
         "service_level": range(16),
         "traffic_class": range(256),
         "priority": range(-1, 16),
         "busy_poll_us": range(1 << 20),
+        "queue_members": range(1, 1 << 16),
     },
     without=("server", "class_is_optional", "delay"),
 )
@@ -75,8 +77,8 @@ OPTIONS: Fields = {
     "remote_slots": (1, _SLOTS),
     "rate": (0.0, _RATE),
 }
-ROLES = ("echo", "sink", "duplex", "window", "transfer")
-_ONE_ENDPOINT = frozenset({"echo", "transfer"})
+ROLES = ("echo", "write-echo", "sink", "duplex", "window", "transfer")
+_ONE_ENDPOINT = frozenset({"echo", "write-echo", "transfer"})
 ACKNOWLEDGEMENT_BYTES = 8
 OVER_PEERS = ("tcp", "udp", "ofi", "verbs")
 MAX_TEXT = 256
@@ -246,6 +248,10 @@ def _check_sizes(channel: ServedChannel) -> list[InputError]:
     written = options["remote_slots"] * loop["bytes"]
     bounds = {
         "echo": [("receive_bytes", config["receive_bytes"], "send_bytes")],
+        "write-echo": [
+            ("bytes", loop["bytes"], "remote_bytes"),
+            ("bytes", loop["bytes"], "send_bytes"),
+        ],
         "sink": [("bytes", loop["bytes"], "receive_bytes")],
         "duplex": [
             ("bytes", loop["bytes"], "receive_bytes"),

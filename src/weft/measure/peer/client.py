@@ -46,18 +46,21 @@ from weft.wire import (
     Connection,
     ConnectionLost,
     Failure,
+    ForeignProtocol,
     Keys,
     Message,
     ProtocolError,
     greet,
     read_token,
     set_socket_options,
+    speaks_tls,
 )
 
 CONNECT_S = 5.0
 REPLY_S = 20.0
 CONNECT_MS = 5000
 LOCAL = "local"
+CHECK_ADDRESS = "check host and port"
 _CONNECTED_S = 10.0
 _FINISHED_S = 9.0
 _NOTICE_S = 0.3
@@ -116,8 +119,10 @@ def _connect(
     sock = _dial(host, port, where)
     try:
         keys, limits = _greet(sock, token, where, proof_needed)
-    except WeftError:
+    except WeftError as error:
         sock.close()
+        if isinstance(error.__cause__, ConnectionLost) and speaks_tls(host, port):
+            raise InputError(where, "speaks TLS, not weft", CHECK_ADDRESS) from error
         raise
     connection: Connection[messages.Reply] = Connection(
         sock, keys, messages.REPLIES, server=False, limit_bytes=messages.FRAME_BYTES
@@ -144,7 +149,7 @@ def _dial(host: str, port: int, where: str) -> socket.socket:
             where, f"no answer within {CONNECT_S:g} s", "check host, port and firewall"
         ) from error
     except OSError as error:
-        raise InputError(where, f"{error.strerror or error}", "check host and port") from error
+        raise InputError(where, f"{error.strerror or error}", CHECK_ADDRESS) from error
     set_socket_options(sock)
     return sock
 
@@ -160,10 +165,10 @@ def _greet(
         raise InputError(
             where, str(error), "check that it is weft serve and has a session free"
         ) from error
+    except ForeignProtocol as error:
+        raise InputError(where, str(error), CHECK_ADDRESS) from error
     except ProtocolError as error:
-        raise InputError(where, f"is not weft serve: {error}", "check host and port") from error
-    except OSError as error:
-        raise InputError(where, f"{error.strerror or error}", "check host and port") from error
+        raise InputError(where, f"is not weft serve: {error}", CHECK_ADDRESS) from error
 
 
 class Peer:

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft._core import LoopSpec
 from weft.measure.peer.channel_spec import ChannelSpec, build_loop_spec
-from weft.measure.settings.options import Settings, options_of
+from weft.measure.settings.options import BY_DEVICE, Settings, options_of
 from weft.measure.settings.values import ANYWHERE, AUTO, client_cpu
 
 # Receives posted ahead: enough for bursts, bounded where messages are large.
@@ -22,20 +22,35 @@ def endpoint_fields(settings: Settings, **overrides: Any) -> dict[str, Any]:
     route = settings.route
     fields: dict[str, Any] = {
         option.config: getattr(settings, field_name)
-        for field_name, option in options_of(Settings).values()
+        for field_name, option in options_of(type(settings)).values()
         if option.config
     } | {
         "transport": route.transport,
         "device": route.device,
         "events": settings.wait == "block",
+        "inline_bytes": max(0, settings.inline_bytes),
+        "inline_by_device": settings.inline_bytes == BY_DEVICE,
+        "contents": settings.validate and settings.memory != "host",
         "traffic_class": settings.traffic_class or settings.dscp << 2,
         "client": {"address": settings.address, "node": settings.numa},
     }
-    if settings.peer_device:
-        fields["server"] = {"device": settings.peer_device}
+    if peer_fields := _peer_fields(settings):
+        fields["server"] = peer_fields
     if route.transport == "delay":
         fields["delay"] = delay_fields(settings)
     return merge_fields(fields, overrides)
+
+
+def _peer_fields(settings: Settings) -> dict[str, Any]:
+    """What the peer opens otherwise than we do."""
+    fields: dict[str, Any] = {}
+    if settings.peer_device:
+        fields["device"] = settings.peer_device
+    if settings.peer_gid_index >= 0:
+        fields["gid_index"] = settings.peer_gid_index
+    if settings.peer_port > 0:
+        fields["port"] = settings.peer_port
+    return fields
 
 
 def merge_fields(fields: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,6 +116,21 @@ def echo_channel(
         receive_depth=count_receives(size, depth),
     )
     return ChannelSpec(config=config, role="echo", loop=loop_fields(settings, op=op), thread=thread)
+
+
+def write_channel(settings: Settings) -> ChannelSpec:
+    """A connection whose sides write into each other's memory, strictly in order."""
+    size = settings.size_bytes
+    config = endpoint_fields(
+        settings,
+        send_bytes=size,
+        receive_bytes=64,
+        remote_bytes=size,
+        depth=2,
+        receive_depth=1,
+        strict_ordering=True,
+    )
+    return ChannelSpec(config=config, role="write-echo", loop=loop_fields(settings, op="write"))
 
 
 def sink_channel(settings: Settings, *, depth: int, **overrides: Any) -> ChannelSpec:

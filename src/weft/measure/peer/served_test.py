@@ -74,6 +74,8 @@ def _run(
     match channel.role:
         case "echo":
             return encode_counts(_core.echo(endpoints[0], loop, stop))
+        case "write-echo":
+            return encode_counts(_core.write_echo(endpoints[0], loop, stop))
         case "sink":
             return encode_counts(_core.sink(endpoints, loop, stop))
         case "duplex":

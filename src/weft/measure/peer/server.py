@@ -9,7 +9,6 @@ seconds.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import re
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from weft.errors import InputError
+from weft.host.machine.parent_death import end_with_parent
 from weft.measure.peer import messages
 from weft.measure.peer.admission import Limits
 from weft.measure.peer.server_session import STUCK_STATUS, Session
@@ -49,8 +49,6 @@ _CLEAN_AGAIN_S = 1.0
 _END_S = 4.0
 _SUMMARY_BYTES = 2000
 _CHUNK = 4096
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 Address = tuple[str, int]
 
 
@@ -257,7 +255,7 @@ class Server:
     def _in_child(self, sock: socket.socket, keys: Keys, summary: int, parent: int) -> NoReturn:
         status = 1
         try:
-            _end_with_parent(parent)
+            _reset_signals(parent)
             self._close_all_but(sock)
             connection: Connection[messages.Request] = Connection(
                 sock, keys, messages.REQUESTS, server=True, limit_bytes=messages.FRAME_BYTES
@@ -321,15 +319,13 @@ class Server:
         remove_stale_shared_memory()
 
 
-def _end_with_parent(parent: int) -> None:
+def _reset_signals(parent: int) -> None:
     """The session ends when the server does or asks it to, not by Ctrl-C in the terminal."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        os._exit(1)
+    end_with_parent(parent, signal.SIGTERM)
 
 
 def _explain_death(status: int) -> str:

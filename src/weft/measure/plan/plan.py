@@ -32,9 +32,10 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.measure.settings.by_test import RperfSettings
 from weft.measure.settings.feasibility import check_settings
 from weft.measure.settings.options import Settings, Windowed, parse_over, settings_from
-from weft.measure.tests.rperf import RPERF, RperfSettings
+from weft.measure.tests.rperf import RPERF
 from weft.measure.tests.rperf import check as check_rperf
 from weft.records import Plain
 from weft.toml_table import Table, load_toml
@@ -57,9 +58,15 @@ SHARED = (
     "busy_poll",
     "sl",
     "gid_index",
+    "peer_gid_index",
     "port",
+    "peer_port",
+    "pkey",
     "mtu",
     "inline",
+    "posting",
+    "strict_ordering",
+    "memory",
     "offset",
     "peer_device",
 )

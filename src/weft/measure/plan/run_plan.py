@@ -45,8 +45,9 @@ from weft.measure.peer.endpoint_fields import (
 from weft.measure.plan.plan import Flow, Generator, Host, Plan, Step
 from weft.measure.plan.step_record import build_step_record
 from weft.measure.rig import loopback
+from weft.measure.settings.by_test import RperfSettings
 from weft.measure.settings.options import Settings, Windowed
-from weft.measure.tests.rperf import RperfSettings, device_hz
+from weft.measure.tests.rperf import device_hz
 from weft.measure.tests.streams import window_options
 from weft.records import Record
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft import __version__
 from weft.measure.plan.plan import Generator, Plan, Step
-from weft.measure.tests.rperf import BIAS, RperfSettings
+from weft.measure.settings.by_test import BIAS, RperfSettings
 from weft.records import (
     Distribution,
     Histogram,

@@ -86,6 +86,9 @@ def _check_size(settings: Settings) -> None:
 
 
 def _check_window(settings: Windowed) -> None:
+    if settings.shared_cq and settings.separate_contexts:
+        problem = "a completion queue belongs to one context"
+        raise InputError("--shared-cq and --separate-contexts", problem, "leave one out")
     for name, value in (("post-list", settings.post_list), ("signal-every", settings.signal_every)):
         if value > settings.depth:
             problem = f"{value} exceeds the {settings.depth} messages outstanding"

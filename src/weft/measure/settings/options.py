@@ -15,17 +15,22 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft.errors import InputError
 from weft.measure.settings import values
 from weft.measure.settings.values import ANYWHERE
-from weft.records import Plain
 from weft.sweep_grammar import GRAMMAR, MAX_POINTS, Reader, expand_values
+
+if TYPE_CHECKING:
+    from weft.records import Plain
 
 VERBS, SOCKETS, OFI, DELAY = ("verbs",), ("tcp", "udp"), ("ofi",), ("delay",)
 WARMUP_BYTES = 2**26
+BY_DEVICE = -1  # inline_bytes: as much as pays there
 DURATION_NS = 10**9
+NEAR = "ofi:shm"
+ADAPTERS = ("verbs", NEAR, "ofi:tcp")  # of tests that need more than a socket, the best first
 WITHOUT_DEVICE = ("tcp", "udp", "delay", "mpi")
 WITH_DEVICE = ("ofi", "verbs")
 TRANSPORT_REMEDY = (
@@ -95,6 +100,14 @@ def other_default(base: type[Settings], name: str, default: object) -> Any:
     return field(default=default, metadata=inherited.metadata)
 
 
+def chosen_over(base: type[Settings]) -> Any:
+    """The field `over` of tests that sockets cannot run: empty until `choose_over` fills it."""
+    candidates = f"default: the first of {', '.join(ADAPTERS)} that can; {NEAR} to this host only"
+    inherited = other_default(base, "over", "").metadata["option"]
+    declared = dataclasses.replace(inherited, help=f"{inherited.help}; {candidates}")
+    return field(default="", metadata={"option": declared})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What all tests have in common. None is a choice left to the test."""
@@ -151,6 +164,15 @@ class Settings:
         "PAGES",
         config="pages",
     )
+    memory: str = option(
+        "host",
+        "memory",
+        values.read_memory,
+        "where messages lie on both sides: host, or cuda[:N], a GPU's memory",
+        "MEMORY",
+        only=("tcp", "udp", "ofi", "verbs"),
+        config="memory",
+    )
     numa: int = option(-1, "numa", values.integer_reader(-1, 1023), "NUMA node of the buffers")
     samples: int = option(0, "samples", values.integer_reader(0, 10**8), "raw samples to keep")
     address: str = option("", "address", values.read_text, "local address to use", "ADDRESS")
@@ -205,7 +227,7 @@ class Settings:
         0,
         "busy-poll",
         values.integer_reader(0, 10**6),
-        "SO_BUSY_POLL, us",
+        "SO_BUSY_POLL in µs (default: off)",
         only=SOCKETS,
         config="busy_poll_us",
     )
@@ -216,24 +238,74 @@ class Settings:
         -1,
         "gid-index",
         values.integer_reader(-1, 255),
-        "entry of the GID table",
+        "entry of the GID table, on both sides (default: RoCE v2 over IPv4 first)",
         only=VERBS,
         config="gid_index",
     )
+    peer_gid_index: int = option(
+        -1,
+        "peer-gid-index",
+        values.integer_reader(-1, 255),
+        "the peer's entry of the GID table, where it is not ours",
+        only=VERBS,
+    )
     port: int = option(
-        1, "port", values.integer_reader(1, 255), "port of the device", only=VERBS, config="port"
+        0,
+        "port",
+        values.integer_reader(0, 255),
+        "port of the device, on both sides (default: the first active one)",
+        only=VERBS,
+        config="port",
+    )
+    peer_port: int = option(
+        0,
+        "peer-port",
+        values.integer_reader(0, 255),
+        "the peer's port (default: as --port)",
+        only=VERBS,
+    )
+    partition: int = option(
+        0,
+        "pkey",
+        values.read_partition_key,
+        "partition key, such as 0x8001 (default: the first of the port's table)",
+        "KEY",
+        VERBS,
+        config="partition",
     )
     path_mtu_bytes: int = option(
-        0, "mtu", values.size_reader(256, 4096), "path MTU", "SIZE", VERBS, config="path_mtu"
+        0,
+        "mtu",
+        values.size_reader(256, 4096),
+        "path MTU (default: the smaller of both ports')",
+        "SIZE",
+        VERBS,
+        config="path_mtu",
     )
     inline_bytes: int = option(
-        0,
+        BY_DEVICE,
         "inline",
         values.size_reader(0, 2**16),
-        "largest message sent inline (verbs) or injected (ofi)",
+        "largest message sent inline (verbs) or injected (ofi); default: by device and size",
         "SIZE",
         ("verbs", "ofi"),
-        config="inline_bytes",
+    )
+    posting: str = option(
+        "auto",
+        "posting",
+        values.choice_reader("auto", "wr", "list"),
+        "post by ibv_wr_* or by lists (ibv_post_send); auto: wr where the device has it",
+        "auto|wr|list",
+        VERBS,
+        config="posting",
+    )
+    strict_ordering: bool = option(
+        False,
+        "strict-ordering",
+        values.read_flag,
+        "the adapter writes to memory in order (default: relaxed ordering, where it has it)",
+        only=VERBS,
+        config="strict_ordering",
     )
     offset_bytes: int = option(
         0,
@@ -315,8 +387,9 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windowed(Settings):
-    """Of tests that keep several messages on their way."""
+    """Of tests that keep several messages on their way: the kernel may collect small ones."""
 
+    nagle: bool = other_default(Settings, "nagle", True)
     depth: int = option(
         64,
         "depth",
@@ -337,6 +410,21 @@ class Windowed(Settings):
     )
     signal_every: int = option(
         1, "signal-every", values.integer_reader(1, 65536), "messages for each completion"
+    )
+    shared_cq: bool = option(
+        False,
+        "shared-cq",
+        values.read_flag,
+        "one completion queue for all connections of a thread",
+        only=VERBS,
+    )
+    separate_contexts: bool = option(
+        False,
+        "separate-contexts",
+        values.read_flag,
+        "a device context, protection domain and registrations for each connection",
+        only=VERBS,
+        config="separate_contexts",
     )
 
 
@@ -360,8 +448,18 @@ def settings_from(kind: type[Kind], values_by_name: Mapping[str, object], prefix
             remedy = f"known: {', '.join(options)}"
             raise InputError(f"{prefix}{name}", "this test has no such setting", remedy)
         field_name, declared = options[outside]
-        read[field_name] = declared.read(value, f"{prefix}{outside}")
+        read[field_name] = _read_value(declared.read, value, f"{prefix}{outside}")
     return kind(**read)
+
+
+def _read_value(read: Reader, value: object, where: str) -> Any:
+    try:
+        return read(value, where)
+    except InputError as error:
+        if not (where.startswith("--") and isinstance(value, str) and "," in value):
+            raise
+        remedy = f"for several values write --sweep {where[2:]}={value}"
+        raise InputError(where, error.problem, remedy) from None
 
 
 def _flatten(values_by_name: Mapping[str, object]) -> dict[str, object]:

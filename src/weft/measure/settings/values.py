@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft.errors import InputError
-from weft.host import pick_cpus
+from weft.host.machine.cpu import pick_cpus
 from weft.sweep_grammar import Reader
 from weft.units import TIME_PS, parse_quantity, parse_rate, parse_size
 
@@ -83,6 +83,30 @@ def read_processor(value: object, where: str) -> int:
     if isinstance(value, str) and not value.strip().lstrip("-").isdigit():
         raise InputError(where, f"{value!r} is not a processor", "use its number, or auto")
     return int(integer_reader(ANYWHERE, 4095)(value, where))
+
+
+def read_memory(value: object, where: str) -> str:
+    """Where messages lie: "host", "cuda" or "cuda:N"."""
+    kind, _, number = str(value).partition(":")
+    if value in ("host", "cuda") or (kind == "cuda" and number.isdecimal() and len(number) <= 4):
+        return str(value)
+    raise InputError(where, f"{value!r} is no memory", "use host, cuda or cuda:N")
+
+
+def read_partition_key(value: object, where: str) -> int:
+    """A partition key of InfiniBand: 16 bits, as 0x8001 or 32769; 0 is none."""
+    remedy = "use 0x0001 to 0xffff"
+    try:
+        key = (
+            int(value, 0)
+            if isinstance(value, str)
+            else int(integer_reader(0, 0xFFFF)(value, where))
+        )
+    except ValueError as error:
+        raise InputError(where, f"{value!r} is not a partition key", remedy) from error
+    if not 0 <= key <= 0xFFFF:
+        raise InputError(where, f"{value!r} is not a partition key", remedy)
+    return key
 
 
 def _parse_count(value: object) -> int | None:
@@ -162,9 +186,25 @@ def server_cpu(
     return order[-1 - number] if same_host else order[number]
 
 
+def _near(transport: str, device: str) -> str | None:
+    """The RDMA device to be near: the one named, or the one that would be chosen."""
+    provider, _, domain = device.partition("/")
+    if transport == "ofi" and provider == "verbs":
+        return domain or None
+    if transport != "verbs":
+        return None
+    from weft import _core  # the help of a command needs no core
+
+    config = _core.EndpointConfig()
+    config.transport, config.device = transport, device
+    try:
+        return _core.chosen_device(config)
+    except InputError:
+        return device or None  # opening it gives the reason
+
+
 def _rank_cpus(number: int, transport: str, device: str) -> tuple[int, ...]:
-    near = device if transport == "verbs" and device else None
-    order = pick_cpus(len(os.sched_getaffinity(0)), near).cpus
+    order = pick_cpus(len(os.sched_getaffinity(0)), _near(transport, device)).cpus
     if number >= len(order):
         problem = f"{number + 1} loops, but {len(order)} CPUs"
         raise InputError("--cpu auto", problem, "use fewer threads, or leave --cpu out")

@@ -7,33 +7,21 @@ sender saw completed. Both ways at once, `back.throughput` is what came to us, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import Observation, Total, sum_counts, throughput_quantities
 from weft.measure.peer.client import Peer
-from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings import values
-from weft.measure.settings.options import Windowed, option, other_default
+from weft.measure.rig import Progress, Rig
+from weft.measure.settings.by_test import BandwidthSettings
 from weft.measure.tests.streams import (
-    Streamed,
     check_streams,
     count_posted,
     duplex_loops,
     observe_streams,
+    run_loops,
     run_one_way,
     run_streams_mpi,
-    stream_channels,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BandwidthSettings(Streamed):
-    """A stream of messages, or one each way."""
-
-    size_bytes: int = other_default(Windowed, "size_bytes", 32768)
-    bidirectional: bool = option(False, "bidirectional", values.read_flag, "both ways at once")
 
 
 def run(rig: Rig, settings: BandwidthSettings) -> Observation:
@@ -43,17 +31,7 @@ def run(rig: Rig, settings: BandwidthSettings) -> Observation:
 
 def run_both_ways(rig: Rig, settings: BandwidthSettings) -> Observation:
     """As `run_one_way`, and the peer sends as much as it can at the same time."""
-    count, duration_ns = settings.until()
-    with rig.connect(stream_channels(settings, "duplex", settings.op)) as ends:
-        loops = duplex_loops(
-            settings,
-            ends.endpoints,
-            ends.stop,
-            op=settings.op,
-            count=count,
-            duration_ns=duration_ns,
-        )
-        results = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+    with run_loops(rig, settings, settings.op, "duplex", duplex_loops) as (ends, results):
         sent, received = [s for s, _ in results], [r for _, r in results]
         peer_received = rig.finish(ends, sent, count_posted(settings, sent))
     observed = observe_streams(settings, sent, peer_received)
@@ -79,10 +57,6 @@ def run_mpi(ranks: mpi.Ranks, settings: BandwidthSettings) -> Observation:
 
 BANDWIDTH = Test(
     name="bandwidth",
-    help="payload throughput, one way or both",
-    description="Streams of messages, as many outstanding as --depth allows; --depth 1 is "
-    "synchronous. The throughput is payload that arrived, over the longer of both ends' "
-    "times.",
     settings=BandwidthSettings,
     run=run,
     run_mpi=run_mpi,

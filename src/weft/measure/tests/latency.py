@@ -1,18 +1,20 @@
 """Ping-pong latency: the peer's program sends each message back; every message is timed.
 
 Half of each round trip is one sample. It contains both hosts' software, PCIe and adapters as well
-as the wire: see `rperf` for the wire alone. Entry point: `latency`. Units: ps.
+as the wire: see `rperf` for the wire alone. With `--op write` each side writes into the other's
+memory and waits for its own to change. Entry point: `latency`. Units: ps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
-from weft._core import ping_pong
+from weft._core import ping_pong, write_ping_pong
+from weft.errors import InputError
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import (
+    ROUND_TRIP_LOSS,
     Observation,
     Timed,
     cpu_quantities,
@@ -21,32 +23,36 @@ from weft.measure.observation import (
     message_quantities,
 )
 from weft.measure.peer.client import Peer
-from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
+from weft.measure.peer.endpoint_fields import echo_channel, loop_spec, write_channel
 from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings import values
+from weft.measure.settings.by_test import LatencySettings
 from weft.measure.settings.feasibility import is_lossy
-from weft.measure.settings.options import Settings, option
+from weft.measure.settings.options import Settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencySettings(Settings):
-    """A ping-pong."""
-
-    op: str = option(
-        "send",
-        "op",
-        values.choice_reader("send", "tagged", "inject", "write-imm"),
-        "send; tagged or inject (ofi); write-imm (verbs)",
-        "OP",
-    )
+def check(settings: LatencySettings) -> None:
+    """Memory is polled where an adapter writes it in order, and by a spinning loop."""
+    if settings.op != "write":
+        return
+    if settings.route.transport != "verbs":
+        problem = f"{settings.route.transport} does not promise to write a message's last byte last"
+        raise InputError("--op write", problem, "use --over verbs, or another --op")
+    if settings.wait == "block":
+        raise InputError("--op write", "no event tells that memory changed", "use --wait spin")
+    if settings.memory != "host":
+        problem = "the processor cannot poll a GPU's memory"
+        raise InputError("--op write", problem, "leave out --memory")
 
 
 def run(rig: Rig, settings: LatencySettings) -> Observation:
     """One ping-pong on one connection."""
     count, duration_ns = settings.until()
     spec = loop_spec(settings, op=settings.op, count=count, duration_ns=duration_ns)
-    with rig.connect([echo_channel(settings, op=settings.op)]) as ends:
-        loop = partial(ping_pong, ends.endpoints[0], spec, ends.stop)
+    is_write = settings.op == "write"
+    channel = write_channel(settings) if is_write else echo_channel(settings, op=settings.op)
+    with rig.connect([channel]) as ends:
+        play = write_ping_pong if is_write else ping_pong
+        loop = partial(play, ends.endpoints[0], spec, ends.stop)
         (result,) = rig.run([loop], done_share(ends.stop, count, duration_ns))
         rig.finish(ends, [result.counts])
     return observe_ping_pong(settings, result)
@@ -59,7 +65,7 @@ def observe_ping_pong(settings: Settings, result: Timed) -> Observation:
     observed.quantities |= distribution_quantities(half_rtt=result.latency)
     observed.quantities |= message_quantities(counts)
     observed.quantities |= loss_quantities(
-        counts, is_lossy(settings), settings.validate
+        counts, is_lossy(settings), settings.validate, ROUND_TRIP_LOSS
     ) | cpu_quantities(counts)
     return observed
 
@@ -73,11 +79,10 @@ def run_mpi(ranks: mpi.Ranks, settings: LatencySettings) -> Observation:
 
 LATENCY = Test(
     name="latency",
-    help="ping-pong latency, every message timed",
-    description="Half round trips of a message that the peer's program sends back.",
     settings=LatencySettings,
     run=run,
     run_mpi=run_mpi,
+    check=check,
     op=lambda settings: settings.op,
 )
 

@@ -1,19 +1,20 @@
 """Open-loop latency: messages leave at intended times, and latency counts from those.
 
 A closed loop that waits for each answer sends nothing while the fabric stalls, and so hides the
-stall (coordinated omission). Here `half_rtt` is half of answer minus intended send time, and
-`service.half_rtt` what a closed loop would have called it. Entry point: `paced`. Units: ps.
+stall (coordinated omission). Here `half_rtt` is the time from the intended to the actual send, and
+half of the round trip from there; `service.half_rtt` is the second part alone, which a closed loop
+would have called its latency. Entry point: `paced`. Units: ps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 from weft import _core
 from weft.measure import mpi
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.observation import (
+    ROUND_TRIP_LOSS,
     Observation,
     PacedTimes,
     cpu_quantities,
@@ -24,42 +25,9 @@ from weft.measure.observation import (
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings import values
+from weft.measure.settings.by_test import PacedSettings
 from weft.measure.settings.feasibility import is_lossy
-from weft.measure.settings.options import Settings, option
 from weft.records import Scalar, Series
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PacedSettings(Settings):
-    """Messages at given times, whatever the answers do."""
-
-    rate: float = option(1000.0, "rate", values.read_per_second, "messages per second")
-    arrivals: str = option(
-        "fixed",
-        "arrivals",
-        values.choice_reader("fixed", "poisson"),
-        "intervals: all the same, or exponential",
-        "fixed|poisson",
-    )
-    window: int = option(
-        64,
-        "window",
-        values.integer_reader(1, 65536),
-        "unanswered messages allowed; beyond that sends are late",
-    )
-    op: str = option(
-        "send",
-        "op",
-        values.choice_reader("send", "tagged", "inject", "write-imm"),
-        "send; tagged or inject (ofi); write-imm (verbs)",
-        "OP",
-    )
-
-    @property
-    def warmup_messages(self) -> int:
-        """As given, or a tenth of a second, from 10 to 1000 messages."""
-        return max(10, min(1000, round(self.rate / 10))) if self.warmup is None else self.warmup
 
 
 def run(rig: Rig, settings: PacedSettings) -> Observation:
@@ -91,7 +59,7 @@ def observe_open_loop(settings: PacedSettings, result: PacedTimes) -> Observatio
     observed.quantities["offered_rate"] = Scalar(settings.rate / 1e6, "M/s")
     observed.quantities |= message_quantities(counts)
     observed.quantities |= loss_quantities(
-        counts, is_lossy(settings), settings.validate
+        counts, is_lossy(settings), settings.validate, ROUND_TRIP_LOSS
     ) | cpu_quantities(counts)
     if len(result.samples):
         times_us = (result.intended_ns / 1e3).tolist()
@@ -114,14 +82,7 @@ def run_mpi(ranks: mpi.Ranks, settings: PacedSettings) -> Observation:
 
 
 PACED = Test(
-    name="paced",
-    help="open-loop latency, from the intended send time",
-    description="Messages leave at fixed or Poisson times whether or not answers have come; "
-    "latency counts from the intended time, so stalls show.",
-    settings=PacedSettings,
-    run=run,
-    run_mpi=run_mpi,
-    op=lambda settings: settings.op,
+    name="paced", settings=PacedSettings, run=run, run_mpi=run_mpi, op=lambda settings: settings.op
 )
 
 

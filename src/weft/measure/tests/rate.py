@@ -9,13 +9,11 @@ from __future__ import annotations
 from weft.measure.measurement import Measurement, Test, measure
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress
-from weft.measure.tests.streams import Streamed, check_streams, run_one_way, run_streams_mpi
+from weft.measure.settings.by_test import Streamed
+from weft.measure.tests.streams import check_streams, run_one_way, run_streams_mpi
 
 RATE = Test(
     name="rate",
-    help="messages per second over depth, connections, threads and lists",
-    description="Streams of small messages: --depth outstanding on each of --qps connections of "
-    "each of --threads threads, --post-list posted at once.",
     settings=Streamed,
     run=run_one_way,
     run_mpi=run_streams_mpi,

@@ -7,7 +7,6 @@ throughput and rate with `depth` outstanding. Entry point: `rma`. Units: ps, b/s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from weft._core import complete
@@ -26,28 +25,15 @@ from weft.measure.observation import (
 )
 from weft.measure.peer.client import Peer
 from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings import values
-from weft.measure.settings.options import Windowed, option, other_default
-from weft.measure.tests.streams import check_streams, stream_channels, stream_loops, thread_spec
+from weft.measure.settings.by_test import ATOMIC_BYTES, ATOMICS, RmaSettings
+from weft.measure.tests.streams import (
+    check_streams,
+    run_loops,
+    stream_channels,
+    stream_loops,
+    thread_spec,
+)
 from weft.records import Scalar
-
-ATOMICS = ("fetch-add", "compare-swap")
-ATOMIC_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RmaSettings(Windowed):
-    """One operation over and over."""
-
-    size_bytes: int = other_default(Windowed, "size_bytes", ATOMIC_BYTES)
-    depth: int = other_default(Windowed, "depth", 1)
-    op: str = option(
-        "write",
-        "op",
-        values.choice_reader("read", "write", *ATOMICS),
-        "read, write, fetch-add or compare-swap",
-        "OP",
-    )
 
 
 def check(settings: RmaSettings) -> None:
@@ -84,17 +70,7 @@ def one_at_a_time(rig: Rig, settings: RmaSettings) -> Observation:
 
 def run_window(rig: Rig, settings: RmaSettings) -> Observation:
     """As many operations outstanding as the depth allows."""
-    count, duration_ns = settings.until()
-    with rig.connect(stream_channels(settings, "window", settings.op)) as ends:
-        loops = stream_loops(
-            settings,
-            ends.endpoints,
-            ends.stop,
-            op=settings.op,
-            count=count,
-            duration_ns=duration_ns,
-        )
-        counts = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+    with run_loops(rig, settings, settings.op, "window", stream_loops) as (ends, counts):
         rig.finish(ends, counts)
     return observe_window(counts)
 
@@ -134,9 +110,6 @@ NOT_ONE_SIDED = "has no one-sided operations"
 ELSEWHERE = "use --over verbs, or ofi:PROVIDER with RMA (weft doctor lists them)"
 RMA = Test(
     name="rma",
-    help="one-sided read, write and atomics",
-    description="Operations on the peer's memory without its program: one at a time (latency), or "
-    "--depth outstanding (throughput and rate).",
     settings=RmaSettings,
     run=run,
     run_mpi=run_mpi,

@@ -9,7 +9,6 @@ device's own timestamps where it has them. Entry point: `rperf`. Units: ps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,32 +30,10 @@ from weft.measure.peer.endpoint_fields import (
     sink_channel,
 )
 from weft.measure.rig import Progress, Rig, done_share, loopback
-from weft.measure.settings import values
-from weft.measure.settings.options import Settings, option
+from weft.measure.settings.by_test import BIAS, RperfSettings
 from weft.records import Scalar
 
 SOFTWARE = ("shm", "tcp", "udp", "sockets", "net")  # libfabric's providers without an adapter
-BIAS = {
-    "wire-first": "order wire-first: the loopback message waits behind the wire's in the adapter, "
-    "so the RTT is low by the adapter's time per message (as in the simulator)",
-    "loopback-first": "order loopback-first: the wire's message waits behind the loopback's in the "
-    "adapter, so the RTT is high by the adapter's time per message (as in the simulator)",
-    "alternating": "order alternating: every other RTT is low and the next one high by the "
-    "adapter's time per message; the mean is not biased, the quantiles are (as in the simulator)",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RperfSettings(Settings):
-    """Pairs of a wire and a loopback message."""
-
-    order: str = option(
-        "wire-first",
-        "order",
-        values.choice_reader(*BIAS),
-        "of the pair: wire-first (as in the paper), loopback-first or alternating",
-        "ORDER",
-    )
 
 
 def check(settings: RperfSettings) -> None:
@@ -150,10 +127,6 @@ def notes(settings: RperfSettings, result: PostPollResult) -> list[str]:
 NO_ACK = "datagrams are not acknowledged: a send completes when it has left"
 RPERF = Test(
     name="rperf",
-    help="the round trip of the fabric alone, hosts subtracted",
-    description="RPerf: a reliable send over the wire paired with one over the adapter's loopback; "
-    "the difference of their completions is the fabric's round trip. Post-poll and ping-pong "
-    "estimates of the same path beside it.",
     settings=RperfSettings,
     run=run,
     check=check,

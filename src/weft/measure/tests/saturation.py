@@ -29,33 +29,15 @@ from weft.measure.observation import (
 from weft.measure.peer.client import Peer
 from weft.measure.peer.endpoint_fields import echo_channel, loop_spec
 from weft.measure.rig import Connections, Progress, Rig, done_share
-from weft.measure.settings import values
+from weft.measure.settings.by_test import SaturationSettings
 from weft.measure.settings.feasibility import SEQUENCE_BYTES, is_lossy
-from weft.measure.settings.options import Windowed, option, other_default
-from weft.measure.tests.streams import (
-    Streamed,
-    check_streams,
-    count_posted,
-    stream_channels,
-    stream_loops,
-)
+from weft.measure.tests.streams import check_streams, count_posted, stream_channels, stream_loops
 from weft.records import Distribution, Quantity, Scalar, Series, statistic
 
 LEAD_S = 0.1  # of the background before the probe
 MAX_NS = 3600 * 10**9
 PROBE_WARMUP = 10  # a long one would outlast the step under load
 PERCENTILES = ("p50", "p99", "p99.9")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaturationSettings(Streamed):
-    """The background's messages; the probe has a size of its own."""
-
-    size_bytes: int = other_default(Windowed, "size_bytes", 4096)
-    probe_bytes: int = option(64, "probe-size", values.size_reader(), "bytes of the probe", "SIZE")
-    steps: int = option(
-        10, "steps", values.integer_reader(1, 1000), "loads from none to the maximum"
-    )
 
 
 def check(settings: SaturationSettings) -> None:
@@ -91,6 +73,7 @@ class Step:
 def run(rig: Rig, settings: SaturationSettings) -> Observation:
     """The maximum, then every step."""
     maximum = measure_maximum(rig, settings)
+    has_maximum = not rig.ended
     steps: list[Step] = []
     for number in range(settings.steps + 1):
         if rig.ended:
@@ -101,7 +84,8 @@ def run(rig: Rig, settings: SaturationSettings) -> Observation:
         part = partial(_scale_progress, (number + 1) / (settings.steps + 2), settings.steps + 2)
         steps.append(run_step(rig, settings, share, rate, part))
     observed = Observation(steps=[observe_step(settings, step) for step in steps])
-    observed.quantities["maximum"] = Scalar(maximum.bits_per_second, "b/s")
+    if has_maximum:
+        observed.quantities["maximum"] = Scalar(maximum.bits_per_second, "b/s")
     observed.quantities |= build_curves(steps)
     return observed
 
@@ -134,7 +118,7 @@ def run_step(
     _, duration_ns = settings.until()
     background = stream_channels(settings, "sink", settings.op) if share > 0 else []
     probe_settings = dataclasses.replace(
-        settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP
+        settings, size_bytes=settings.probe_bytes, warmup=PROBE_WARMUP, nagle=False
     )
     probe = echo_channel(probe_settings, thread=settings.threads)
     with rig.connect([*background, probe]) as ends:
@@ -223,9 +207,6 @@ def _list_percentiles(steps: Sequence[Step], name: str) -> Iterator[float]:
 
 SATURATION = Test(
     name="saturation",
-    help="latency of a probe against the load beside it",
-    description="A background of streams in --steps to the maximum, each for --duration, and a "
-    "ping-pong probe beside it: p50, p99 and p99.9 against the achieved load.",
     settings=SaturationSettings,
     run=run,
     check=check,

@@ -1,15 +1,16 @@
 """Streams over several threads and connections: what bandwidth, rate and saturation share.
 
 Thread t has connections t·Q to t·Q+Q-1 and a thread of its own on the peer. Entry points:
-`run_one_way`, `stream_channels`, `stream_loops`, `observe_streams`.
+`run_one_way`, `run_loops`, `stream_channels`, `stream_loops`, `observe_streams`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from weft._core import Counts, Endpoint, LoopSpec, StopFlag, duplex, stream
 from weft.errors import InputError
@@ -31,38 +32,29 @@ from weft.measure.peer.endpoint_fields import (
     loop_fields,
     loop_spec,
 )
-from weft.measure.rig import Rig, done_share
-from weft.measure.settings import values
+from weft.measure.rig import Connections, Rig, done_share
+from weft.measure.settings.by_test import Streamed
 from weft.measure.settings.feasibility import is_lossy
-from weft.measure.settings.options import Windowed, option
+from weft.measure.settings.options import Windowed
+
+Run = TypeVar("Run")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streamed(Windowed):
-    """Messages that follow each other without an answer."""
-
-    op: str = option(
-        "send",
-        "op",
-        values.choice_reader("send", "tagged", "inject", "write-imm"),
-        "send; tagged or inject (ofi); write-imm (verbs)",
-        "OP",
-    )
+@contextmanager
+def run_loops(
+    rig: Rig, settings: Windowed, op: str, role: str, build: Callable[..., list[Callable[[], Run]]]
+) -> Iterator[tuple[Connections, list[Run]]]:
+    """Every thread's loop to its count or duration; the connections stay open in the block."""
+    count, duration_ns = settings.until()
+    with rig.connect(stream_channels(settings, role, op)) as ends:
+        ending = {"count": count, "duration_ns": duration_ns}
+        loops = build(settings, ends.endpoints, ends.stop, op=op, **ending)
+        yield ends, rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
 
 
 def run_one_way(rig: Rig, settings: Streamed) -> Observation:
     """Streams on every thread until their count or duration."""
-    count, duration_ns = settings.until()
-    with rig.connect(stream_channels(settings, "sink", settings.op)) as ends:
-        loops = stream_loops(
-            settings,
-            ends.endpoints,
-            ends.stop,
-            op=settings.op,
-            count=count,
-            duration_ns=duration_ns,
-        )
-        sent = rig.run(loops, done_share(ends.stop, count * settings.qps, duration_ns))
+    with run_loops(rig, settings, settings.op, "sink", stream_loops) as (ends, sent):
         received = rig.finish(ends, sent, count_posted(settings, sent))
     return observe_streams(settings, sent, received)
 
@@ -127,8 +119,14 @@ def stream_channels(
 
 def _fields(settings: Windowed, role: str) -> dict[str, Any]:
     size, depth = settings.size_bytes, settings.depth
-    ahead = count_receives(size, depth)
+    # A byte stream is read as it is written: reading more at once would acknowledge more often,
+    # and so cut what the sender's kernel collects.
+    byte_stream = settings.route.transport == "tcp"
+    ahead = settings.post_list if byte_stream else count_receives(size, depth)
     fields: dict[str, Any] = {"send_bytes": size, "depth": depth, "receive_depth": 1}
+    fields["queue_members"] = settings.qps if settings.shared_cq else 1
+    # The kernel copies what it takes, so a program needs one buffer, which stays in the cache.
+    fields["one_buffer"] = byte_stream and not settings.validate
     match role:
         case "duplex":
             fields |= {"receive_bytes": size, "receive_depth": ahead}

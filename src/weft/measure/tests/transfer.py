@@ -9,7 +9,6 @@ processor time for a fixed number of bytes. Entry point: `transfer`. Units: b/s,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,54 +32,11 @@ from weft.measure.peer.endpoint_fields import (
     loop_spec,
 )
 from weft.measure.rig import Progress, Rig, done_share
-from weft.measure.settings import values
-from weft.measure.settings.options import Settings, option, other_default
+from weft.measure.settings.by_test import TransferSettings
 from weft.records import Quantity, Scalar
 
 ACK_BYTES = 8
 LEAST_ACKS = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferSettings(Settings):
-    """A number of bytes, in messages."""
-
-    size_bytes: int = other_default(Settings, "size_bytes", 2**19)
-    total_bytes: int = option(
-        2**28, "total", values.size_reader(1, 2**50), "bytes to transfer", "SIZE"
-    )
-    outstanding: int = option(
-        8,
-        "outstanding",
-        values.integer_reader(1, 65536),
-        "B: messages sent and not yet acknowledged",
-    )
-    signal_every: int = option(
-        1, "signal-every", values.integer_reader(1, 65536), "S: messages for each completion"
-    )
-    one_buffer: bool = option(
-        False,
-        "one-buffer",
-        values.read_flag,
-        "all messages from one buffer, as if always in the cache",
-    )
-    op: str = option(
-        "",
-        "op",
-        values.choice_reader("write-imm", "send"),
-        "write-imm, or send (default: write-imm where the transport has it)",
-        "OP",
-    )
-
-    @property
-    def messages(self) -> int:
-        """As many as the total needs."""
-        return -(-self.total_bytes // self.size_bytes)
-
-    @property
-    def queue_depth(self) -> int:
-        """Room for B messages and for those that wait for a signaled one."""
-        return self.outstanding + self.signal_every
 
 
 def check(settings: TransferSettings) -> None:
@@ -91,6 +47,9 @@ def check(settings: TransferSettings) -> None:
     if settings.one_buffer and settings.validate and settings.outstanding > 1:
         problem = "messages in one buffer overwrite each other"
         raise InputError("--one-buffer and --validate", problem, "leave one out")
+    if settings.memory != "host" and settings.route.transport in ("verbs", "ofi"):
+        problem = "acknowledgements are read from the host's memory"
+        raise InputError("--memory", problem, "leave it out, or use weft bandwidth")
     if settings.total_bytes < settings.size_bytes:
         problem = f"{settings.total_bytes} B are less than one message of {settings.size_bytes} B"
         raise InputError("--total", problem, "raise it, or lower --size")
@@ -118,7 +77,7 @@ def run(rig: Rig, settings: TransferSettings) -> Observation:
     with rig.connect([_channel(settings, op)]) as ends:
         loop = partial(transfer_send, ends.endpoints[0], spec, ends.stop, **_options(settings))
         (sent,) = rig.run([loop], done_share(ends.stop, every, 0))
-        received = rig.finish(ends, [sent], [every])
+        received = rig.finish(ends, [sent], None if sent.stopped else [every])
     observed = Observation(quantities=quantities(sent, received), settings={"op": op})
     if settings.validate and received:
         observed.quantities["corrupted"] = Scalar(sum_counts(received).corrupted, "")
@@ -182,9 +141,6 @@ def quantities(sent: Counted, received: Sequence[Counted]) -> dict[str, Quantity
 UNRELIABLE = "a transfer must not lose messages"
 TRANSFER = Test(
     name="transfer",
-    help="bulk transfer with B outstanding, signaling every S",
-    description="A fixed number of bytes by WRITE_WITH_IMM, with credits by explicit "
-    "acknowledgement: --wait block is the wait-wakeup program, --wait spin the busy-polling one.",
     settings=TransferSettings,
     run=run,
     check=check,

@@ -1,28 +1,36 @@
 """Run a scenario in the core and record the result.
 
-The core runs in slices with the GIL released. Between slices it reports progress and notices an
-interrupt. A run that ends with packets in its buffers and no event left is deadlocked; a lane
-whose head has waited very long is starved: both are explained in the notes.
+The core runs in slices with the GIL released, a large fabric on all processors; the record is the
+same for any number of them. Between slices it reports progress, notices an
+interrupt, and looks for input lanes that wait for each other in a cycle: a deadlock, which ends the
+run even if other traffic moves. A lane that sent nothing for very long, though a head waited, is
+starved. Notes explain both, and what inputs with one FIFO cost.
 Entry point: `simulate`. Units: ps, bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft import __version__
 from weft._core import (
     BlockedLane,
     BrokenInvariant,
-    FlowSpec,
+    FlowList,
+    FlowSimulation,
     Histogram,
     NetworkSpec,
     RunSpec,
     Simulation,
     Status,
+    WorkloadSpec,
 )
 from weft.errors import InvariantError
 from weft.fabric import Fabric
@@ -37,13 +45,31 @@ from weft.records import (
     note_ending,
 )
 from weft.records.schema import Row
+from weft.simulate.job_traffic import add_jobs, has_jobs
+from weft.simulate.port_controller import LivePorts, PortController, check_controller
 from weft.simulate.scenario import Scenario
-from weft.simulate.traffic import NEVER_PS
+from weft.simulate.traffic import NEVER_PS, Part
+from weft.simulate.workload.loggop import run_loggop
+from weft.simulate.workload.operations import join_operations
+from weft.simulate.workload.placement import NO_FLOW
+from weft.simulate.workload.result import (
+    AnySimulation,
+    completion_quantities,
+    describe_waiting,
+    explain_waiting,
+    rank_rows,
+    workload_quantities,
+)
+from weft.simulate.workload.scenario_tables import LogGopScenario
 
-EVENTS_PER_SLICE = 200_000
+Numbers = NDArray[np.int64]
+
+EVENTS_PER_SLICE = 200_000  # and partition
+MOST_THREADS = 64  # partitions of a fabric
 SHOWN_FLOWS = 64  # flows listed one by one; above that only their sum
 SHOWN_NODES = 200
 SHOWN_QUEUES = 8
+FLOW_LEVEL = "flow level: max-min fair rates; no queues, no credits, no head-of-line blocking"
 
 Progress = Callable[[float], None]
 
@@ -56,28 +82,136 @@ class Outcome:
     ended: str
     packet_hops: int
     events: int
+    skipped_ps: int = 0  # of the simulated time, because the run repeated itself
 
 
-def simulate(scenario: Scenario, progress: Progress | None = None) -> Outcome:
-    """Simulate the scenario; Ctrl-C ends it early, and the record holds what ran so far."""
-    simulation, groups = build_simulation(scenario)
-    ended = _run_slices(simulation, scenario.duration_ps, progress)
+def simulate(
+    scenario: Scenario,
+    progress: Progress | None = None,
+    *,
+    threads: int | None = None,
+    skip_steady: bool = False,
+    controller: PortController | None = None,
+) -> Outcome:
+    """Simulate the scenario; Ctrl-C ends it early, and the record holds what ran so far.
+
+    A large fabric runs on `threads` threads, by default one per processor. With `skip_steady`,
+    whole periods of a state that recurs are skipped; the record is the same. At flow level, a
+    `controller` programs ports as jobs come and go; jobs alone, for slowdowns, run without it.
+    """
+    if controller is not None:
+        check_controller(controller, scenario)
+    if scenario.loggop is not None:
+        return _simulate_loggop(scenario, scenario.loggop)
+    threads = threads or len(os.sched_getaffinity(0))
+    if controller is None:
+        simulation, groups = _build_level(scenario, threads, skip_steady=skip_steady)
+        ended = _run_slices(simulation, scenario.duration_ps, progress)
+    else:
+        simulation, groups = _build_flow_level(scenario, controller)
+        update = _build_update(scenario, simulation, controller)
+        ended = _run_slices(simulation, scenario.duration_ps, progress, update)
+    if isinstance(simulation, Simulation) and simulation.threads < threads:
+        warnings.warn(
+            f"the system started only {simulation.threads} of {threads} threads; the record is "
+            "the same",
+            stacklevel=2,
+        )
     record = _build_record(scenario, simulation, groups, ended)
+    if has_jobs(scenario):
+        run_alone = None if ended == "interrupted" else partial(_end_operations, threads)
+        record = add_jobs(record, scenario, simulation.operations_ended_ps(), run_alone)
+    hops, skipped_ps = (
+        (simulation.packet_hops, simulation.skipped_ps)
+        if isinstance(simulation, Simulation)
+        else (0, 0)
+    )
     return Outcome(
-        record=record, ended=ended, packet_hops=simulation.packet_hops, events=simulation.events
+        record=record,
+        ended=ended,
+        packet_hops=hops,
+        events=simulation.events,
+        skipped_ps=skipped_ps,
     )
 
 
-def _run_slices(simulation: Simulation, duration_ps: int, progress: Progress | None) -> str:
+def _end_operations(threads: int, scenario: Scenario) -> NDArray[np.int64]:
+    """When the operations of a scenario end, run without a record."""
+    simulation, _ = _build_level(scenario, threads, skip_steady=False)
+    _run_slices(simulation, scenario.duration_ps, None)
+    return simulation.operations_ended_ps()
+
+
+def _simulate_loggop(scenario: Scenario, loggop: LogGopScenario) -> Outcome:
+    """Run each workload by itself over the LogGOP network."""
+    quantities: dict[str, Quantity] = {}
+    notes: list[str] = []
+    operations, last_ps = 0, 0
+    for entry in loggop.workloads:
+        run = run_loggop(entry.operations, loggop.parameters)
+        byte_ps = loggop.parameters.gap_ps_per_byte
+        rate_bps = 8e12 / byte_ps if byte_ps else None
+        if len(run.waiting):
+            notes.append(
+                f"deadlock: {entry.name}: {describe_waiting(entry.operations, run.ended_ps)}"
+            )
+        else:
+            quantities |= completion_quantities(entry.name, run.rank_ps, entry.volume, rate_bps)
+        operations += len(entry.operations)
+        last_ps = max(last_ps, int(run.rank_ps.max()))
+    ended = "deadlock" if notes else "finished"
+    record = Record(
+        kind="simulation",
+        name=scenario.name,
+        settings=dict(scenario.settings),
+        quantities=quantities | {"loggop.operations": Scalar(operations, "")},
+        notes=[note_ending(f"{ended} at {last_ps / 1e6:.6g} us"), *notes],
+        provenance=_provenance(scenario),
+    )
+    return Outcome(record=record, ended=ended, packet_hops=0, events=operations)
+
+
+def _build_update(
+    scenario: Scenario, simulation: FlowSimulation, controller: PortController
+) -> Callable[[], None]:
+    """What to do after each slice: call the controller if jobs have changed."""
+    ports = LivePorts(scenario, simulation, controller.queues)
+
+    def update() -> None:
+        if simulation.take_change():
+            controller.update(ports)
+
+    return update
+
+
+def _run_slices(
+    simulation: AnySimulation,
+    duration_ps: int,
+    progress: Progress | None,
+    update: Callable[[], None] | None = None,
+) -> str:
     try:
-        while (status := simulation.run(EVENTS_PER_SLICE)) == Status.RUNNING:
+        partitions = simulation.partitions if isinstance(simulation, Simulation) else 1
+        events = EVENTS_PER_SLICE * partitions
+        while (status := simulation.run(events)) == Status.RUNNING:
+            if update:
+                update()
             if progress:
                 progress(simulation.now_ps / duration_ps)
+            if _is_deadlocked(simulation):
+                return "deadlock"
     except KeyboardInterrupt:
         return "interrupted"
     except BrokenInvariant as error:
         raise InvariantError(f"{error}; this is a bug in weft, please report it") from error
-    return {Status.TIME_UP: "time up", Status.FINISHED: "finished"}.get(status, "deadlock")
+    if status == Status.DEADLOCK or _is_deadlocked(simulation):
+        return "deadlock"
+    return "time up" if status == Status.TIME_UP else "finished"
+
+
+def _is_deadlocked(simulation: AnySimulation) -> bool:
+    """Whether buffers wait for each other; flows have none."""
+    return isinstance(simulation, Simulation) and bool(simulation.deadlock_cycle())
 
 
 # ---- Building ---------------------------------------------------------------------------------
@@ -92,10 +226,7 @@ def build_network(scenario: Scenario) -> NetworkSpec:
         a, b = link.a, link.b
         spec.add_cable(a.node, a.port, b.node, b.port, link.rate_bps, link.delay_ps)
     if fabric.routes is not None:
-        groups = fabric.routes.groups
-        starts = np.cumsum([0, *map(len, groups)]).tolist()
-        next_hop = np.ascontiguousarray(fabric.routes.next_hop, dtype=np.int32)
-        spec.set_routes(next_hop, starts, [port for group in groups for port in group])
+        spec.set_routes(fabric.routes.table, *fabric.routes.group_table)
     spec.lanes = fabric.lanes
     lanes = scenario.lanes
     spec.sl2vl, spec.arbitration = lanes.sl2vl, lanes.tables
@@ -104,6 +235,9 @@ def build_network(scenario: Scenario) -> NetworkSpec:
             spec.override_arbitration(node, number, tables)
     for node, in_port, out_port, sl2vl in lanes.port_sl2vl:
         spec.override_sl2vl(node, in_port, out_port, sl2vl)
+    for buffer in scenario.buffers:
+        for number in fabric.neighbors(buffer.node) if buffer.port == 0 else (buffer.port,):
+            spec.override_buffer(buffer.node, number, buffer.lane, buffer.size_bytes)
     spec.switches, spec.credits, spec.adapter = (
         scenario.switches,
         scenario.credits,
@@ -119,27 +253,58 @@ class Group:
     part: str
     flow: str  # "src-dst", or "" for all flows of the part
     number: int
-    flows: tuple[int, ...]
+    flows: range
 
 
-def build_simulation(scenario: Scenario) -> tuple[Simulation, list[Group]]:
-    """A simulation ready to run, and its groups of samples."""
-    flows: list[FlowSpec] = []
+def build_simulation(
+    scenario: Scenario, threads: int = 1, *, skip_steady: bool = False
+) -> tuple[Simulation, list[Group]]:
+    """A simulation packet by packet, ready to run, and its groups of samples."""
+    flows, groups = _build_flows(scenario)
+    run = _build_run(scenario, groups)
+    run.threads, run.skip_steady = threads, skip_steady
+    return Simulation(build_network(scenario), flows, run, build_workload(scenario)), groups
+
+
+def _build_level(
+    scenario: Scenario, threads: int, *, skip_steady: bool
+) -> tuple[AnySimulation, list[Group]]:
+    """A simulation at the scenario's level."""
+    if scenario.level == "packet":
+        return build_simulation(scenario, threads, skip_steady=skip_steady)
+    return _build_flow_level(scenario, None)
+
+
+def _build_flow_level(
+    scenario: Scenario, controller: PortController | None
+) -> tuple[FlowSimulation, list[Group]]:
+    flows, groups = _build_flows(scenario)
+    simulation = FlowSimulation(
+        build_network(scenario),
+        flows,
+        _build_run(scenario, groups),
+        build_workload(scenario),
+        step_ps=scenario.flow_accuracy.step_ps,
+        tolerance=scenario.flow_accuracy.tolerance,
+        queues=controller.queues if controller else 0,
+        watch_stages=controller is not None and controller.on == "stages",
+    )
+    return simulation, groups
+
+
+def _build_flows(scenario: Scenario) -> tuple[FlowList, list[Group]]:
+    flows = FlowList()
     groups: list[Group] = []
-    hosts = [scenario.fabric.nodes[node].name for node in scenario.fabric.hosts]
-    for part in (part for traffic in scenario.traffic for part in traffic.parts):
-        base = len(flows)
-        is_per_flow = 1 < len(part.flows) <= SHOWN_FLOWS
-        for i, spec in enumerate(part.flows):
-            flow = FlowSpec(spec)
-            if is_per_flow or i == 0:
-                name = f"{hosts[flow.src]}-{hosts[flow.dst]}" if is_per_flow else ""
-                members = (base + i,) if is_per_flow else tuple(range(base, base + len(part.flows)))
-                groups.append(Group(part.name, name, len(groups), members))
-            flow.group = groups[-1].number
-            if flow.triggers >= 0:
-                flow.triggers += base
-            flows.append(flow)
+    parts = [(n, part) for n, traffic in enumerate(scenario.traffic) for part in traffic.parts]
+    for number, part in parts:
+        members = range(len(flows), len(flows) + len(part.flows))
+        new_groups = _group_flows(scenario.fabric, part, members, len(groups))
+        flows.extend_part(part.flows, [group.number for group in new_groups], number)
+        groups += new_groups
+    return flows, groups
+
+
+def _build_run(scenario: Scenario, groups: list[Group]) -> RunSpec:
     run = RunSpec()
     run.seed, run.duration_ps, run.warmup_ps = (
         scenario.seed,
@@ -147,73 +312,185 @@ def build_simulation(scenario: Scenario) -> tuple[Simulation, list[Group]]:
         scenario.warmup_ps,
     )
     run.sample_interval_ps, run.groups = scenario.sample_ps, max(1, len(groups))
-    return Simulation(build_network(scenario), flows, run), groups
+    run.first_flow = scenario.first_flow
+    return run
+
+
+def build_workload(scenario: Scenario) -> WorkloadSpec | None:
+    """The workloads of all traffic side by side, or None; flows count as in `build_simulation`."""
+    parts = [(n, part) for n, traffic in enumerate(scenario.traffic) for part in traffic.parts]
+    bases = np.cumsum([0, *(len(part.flows) for _, part in parts)]).tolist()
+    placed = [
+        (number, base, part.workload)
+        for (number, part), base in zip(parts, bases, strict=False)
+        if part.workload is not None
+    ]
+    if not placed:
+        return None
+    flows = [
+        np.where(workload.flow == NO_FLOW, NO_FLOW, workload.flow + np.uint32(base))
+        for _, base, workload in placed
+    ]
+    return WorkloadSpec(
+        operations=join_operations([workload.operations for _, _, workload in placed]).to_core(),
+        host=np.concatenate([workload.host for _, _, workload in placed]),
+        traffic=np.repeat(
+            np.array([number for number, _, _ in placed], dtype=np.uint32),
+            [workload.operations.ranks for _, _, workload in placed],
+        ),
+        begin_ps=[w.begin_ps for _, _, w in placed for _ in range(w.operations.ranks)],
+        flow=np.concatenate(flows).astype(np.uint32),
+    )
+
+
+def _group_flows(fabric: Fabric, part: Part, members: range, first: int) -> list[Group]:
+    """A group for each flow of a part, or one for all where they are too many to show."""
+    if not 1 < len(members) <= SHOWN_FLOWS:
+        return [Group(part.name, "", first, members)] if members else []
+    host = [fabric.nodes[node].name for node in fabric.hosts]
+    return [
+        Group(part.name, f"{host[flow.src]}-{host[flow.dst]}", first + i, members[i : i + 1])
+        for i, flow in enumerate(part.flows)
+    ]
 
 
 # ---- Recording --------------------------------------------------------------------------------
 
 
-def _build_record(scenario: Scenario, sim: Simulation, groups: list[Group], ended: str) -> Record:
+def _build_record(
+    scenario: Scenario, sim: AnySimulation, groups: list[Group], ended: str
+) -> Record:
     span = f"{sim.now_ps / 1e6:.6g} us of {scenario.duration_ps / 1e6:.6g} us"
-    notes = [note_ending(f"{ended} at {span}")]
-    notes += explain_stall(scenario.fabric, sim, ended)
+    notes = [note_ending(f"{ended} at {span}"), *scenario.fabric.warnings]
+    if isinstance(sim, Simulation):
+        notes += explain_stall(scenario.fabric, sim, ended)
+        notes += _explain_blocking(sim)
+    else:
+        notes.append(FLOW_LEVEL)
+    notes += explain_waiting(scenario, sim, ended)
     quantities = dict(_all_quantities(scenario, sim, groups))
-    for name in dict.fromkeys(group.part for group in groups):
-        if f"{name}.goodput" not in quantities:
-            notes.append(f"{name}: no rates, as it could send only during the warm-up")
+    notes += _explain_warmup(scenario, sim, groups, quantities)
     return Record(
         kind="simulation",
         name=scenario.name,
         settings=dict(scenario.settings),
         quantities=quantities,
-        tables={"ports": list(_port_rows(scenario, sim))},
+        tables=_build_tables(scenario, sim),
         topology=_build_topology(scenario.fabric),
         notes=notes,
-        provenance=Provenance(
-            weft_version=__version__,
-            seed=scenario.seed,
-            parameters=scenario.system,
-            scenario_digest=scenario.digest,
-        ),
+        provenance=_provenance(scenario),
     )
 
 
+def _provenance(scenario: Scenario) -> Provenance:
+    return Provenance(
+        weft_version=__version__,
+        seed=scenario.seed,
+        parameters=scenario.system,
+        scenario_digest=scenario.digest,
+    )
+
+
+def _build_tables(scenario: Scenario, sim: AnySimulation) -> dict[str, list[Row]]:
+    ports = (
+        _port_rows(scenario, sim) if isinstance(sim, Simulation) else _flow_port_rows(scenario, sim)
+    )
+    tables = {"ports": list(ports)}
+    if ranks := list(rank_rows(scenario, sim)):
+        tables["ranks"] = ranks
+    return tables
+
+
+def _explain_warmup(
+    scenario: Scenario, sim: AnySimulation, groups: list[Group], quantities: Mapping[str, Quantity]
+) -> Iterator[str]:
+    """Which parts have no rates or no distributions because of the warm-up."""
+    for name in dict.fromkeys(group.part for group in groups):
+        if f"{name}.goodput" not in quantities:
+            yield f"{name}: no rates, as it could send only during the warm-up"
+        elif (
+            isinstance(sim, Simulation)
+            and f"{name}.one_way" not in quantities
+            and scenario.warmup_ps
+        ):
+            members = [group for group in groups if group.part == name]
+            if delivered := int(sim.flow_deliveries[_span(members)].sum()):
+                yield (
+                    f"{name}: no distributions, as it posted all {delivered} delivered messages "
+                    f"during the warm-up of {scenario.warmup_ps / 1e6:.6g} us; "
+                    "shorten warmup, or start later"
+                )
+
+
 def _all_quantities(
-    scenario: Scenario, sim: Simulation, groups: list[Group]
+    scenario: Scenario, sim: AnySimulation, groups: list[Group]
 ) -> Iterator[tuple[str, Quantity]]:
-    specs = [flow for traffic in scenario.traffic for flow in traffic.flows]
+    flows = _read_flows(scenario, sim)
     parts: dict[str, list[Group]] = {}
     for group in groups:
         parts.setdefault(group.part, []).append(group)
     for part, members in parts.items():
         if len(members) > 1:
             for group in members:
-                yield from _rate_quantities(
-                    f"{part}.{group.flow}", scenario, sim, specs, group.flows
-                )
-                yield from _distribution_quantities(f"{part}.{group.flow}", sim, [group])
-        flows = tuple(flow for group in members for flow in group.flows)
-        yield from _rate_quantities(part, scenario, sim, specs, flows)
+                name = f"{part}.{group.flow}"
+                yield from _rate_quantities(name, scenario, sim, flows, _span([group]))
+                yield from _distribution_quantities(name, sim, [group])
+        yield from _rate_quantities(part, scenario, sim, flows, _span(members))
         yield from _distribution_quantities(part, sim, members)
-    yield "fabric.packet_hops", Scalar(sim.packet_hops, "")
+    yield from workload_quantities(scenario, sim)
     yield "fabric.events", Scalar(sim.events, "")
-    yield from _queue_quantities(scenario, sim)
+    if isinstance(sim, Simulation):
+        yield "fabric.packet_hops", Scalar(sim.packet_hops, "")
+        yield from _queue_quantities(scenario, sim)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flows:
+    """What rates need of all flows, one number per flow."""
+
+    starts_ps: Numbers
+    follows: NDArray[np.bool_]  # stops with other traffic
+    stops_ps: Numbers
+    last_deliveries_ps: Numbers
+    ends_ps: Numbers
+    bytes: Numbers
+    messages: Numbers
+
+
+def _read_flows(scenario: Scenario, sim: AnySimulation) -> _Flows:
+    parts = [part.flows for traffic in scenario.traffic for part in traffic.parts]
+    starts = [flows.starts_ps for flows in parts]
+    stops_with = [flows.stops_with for flows in parts]
+    return _Flows(
+        starts_ps=np.concatenate([np.empty(0, np.int64), *starts]),
+        follows=np.concatenate([np.empty(0, np.int64), *stops_with]) >= 0,
+        stops_ps=sim.flow_stops_ps,
+        last_deliveries_ps=sim.flow_last_deliveries_ps,
+        ends_ps=sim.flow_ends_ps,
+        bytes=sim.flow_bytes,
+        messages=sim.flow_messages,
+    )
+
+
+def _span(groups: Sequence[Group]) -> slice:
+    """The flows of a part's groups."""
+    return slice(groups[0].flows.start, groups[-1].flows.stop)
 
 
 def _rate_quantities(
-    name: str,
-    scenario: Scenario,
-    sim: Simulation,
-    specs: Sequence[FlowSpec],
-    flows: tuple[int, ...],
+    name: str, scenario: Scenario, sim: AnySimulation, flows: _Flows, span: slice
 ) -> Iterator[tuple[str, Quantity]]:
     """Payload and messages over the time in which these flows could send, after the warm-up."""
-    results = [sim.flow(flow) for flow in flows]
-    finished = max(result.finished_ps for result in results)
-    begin = max(scenario.warmup_ps, min(specs[flow].start_ps for flow in flows))
-    end = min(sim.now_ps, finished, max(specs[flow].stop_ps for flow in flows))
+    finished = int(flows.ends_ps[span].max())
+    begin = max(scenario.warmup_ps, int(flows.starts_ps[span].min()))
+    stops = np.where(
+        flows.follows[span],
+        np.maximum(flows.stops_ps[span], flows.last_deliveries_ps[span]),
+        flows.stops_ps[span],
+    )
+    end = min(sim.now_ps, finished, int(stops.max()))
     if end > begin:
-        payload, messages = sum(r.bytes for r in results), sum(r.messages for r in results)
+        payload, messages = int(flows.bytes[span].sum()), int(flows.messages[span].sum())
         yield f"{name}.goodput", Scalar(payload * 8e3 / (end - begin), "Gb/s")
         yield f"{name}.message_rate", Scalar(messages * 1e6 / (end - begin), "M/s")
     if finished < NEVER_PS:
@@ -221,8 +498,10 @@ def _rate_quantities(
 
 
 def _distribution_quantities(
-    name: str, sim: Simulation, groups: list[Group]
+    name: str, sim: AnySimulation, groups: list[Group]
 ) -> Iterator[tuple[str, Quantity]]:
+    if isinstance(sim, FlowSimulation):
+        return
     results = [sim.group(group.number) for group in groups]
     for key, label in (("rtt", "rtt"), ("one_way", "one_way"), ("switch_time", "switch")):
         merged = Histogram()
@@ -249,31 +528,52 @@ def _queue_quantities(scenario: Scenario, sim: Simulation) -> Iterator[tuple[str
 
 def _port_rows(scenario: Scenario, sim: Simulation) -> Iterator[Row]:
     """Counters of every port and lane that moved anything, named as InfiniBand names them."""
-    ends = {}
-    for link in range(sim.links):
-        node, port, _ = sim.link(link)
-        ends[node, port] = link
-    for (node, port), out in sorted(ends.items()):
-        peer = scenario.fabric.neighbors(node)[port]
-        at_switch = scenario.fabric.nodes[node].kind == "switch"
-        back = ends[peer.node, peer.port]
-        for vl in range(scenario.fabric.lanes):
-            sent, got = sim.counters(out, vl), sim.counters(back, vl)
-            if not (sent.xmit_packets or got.rcv_packets or sent.xmit_wait_ps):
-                continue
+    fabric = scenario.fabric
+    links, lanes = sim.link_table(), fabric.lanes
+    sent = sim.counter_table().reshape(len(links), lanes, -1)
+    # The core numbers a cable's directions 2n and 2n + 1.
+    got = sent.reshape(-1, 2, *sent.shape[1:])[:, ::-1].reshape(sent.shape)
+    moved = (sent[:, :, 1] > 0) | (got[:, :, 3] > 0) | (sent[:, :, 4] > 0)
+    by_port = np.lexsort((links[:, 1], links[:, 0]))
+    for out in by_port[moved[by_port].any(axis=1)].tolist():
+        node, port, peer = links[out].tolist()
+        rate_bps = fabric.links[out // 2].rate_bps
+        for vl in np.flatnonzero(moved[out]).tolist():
+            xmit_bytes, xmit_packets, _, _, wait_ps, marked, _, backlog = sent[out, vl].tolist()
+            _, _, rcv_bytes, rcv_packets, _, _, peak_blocks, _ = got[out, vl].tolist()
             yield {
-                "node": scenario.fabric.nodes[node].name,
+                "node": fabric.nodes[node].name,
                 "port": port,
+                "peer": fabric.nodes[peer].name,
                 "vl": vl,
-                "XmitData": _data_words(sent.xmit_bytes, sent.xmit_packets),
-                "XmitPkts": sent.xmit_packets,
-                "RcvData": _data_words(got.rcv_bytes, got.rcv_packets),
-                "RcvPkts": got.rcv_packets,
-                "XmitWait_ns": sent.xmit_wait_ps // 1000,
-                "MarkFECN": sent.marked,
-                "peak_buffer_B": got.peak_blocks * 64 if at_switch else None,
-                "peak_backlog_B": sent.peak_backlog_bytes,
+                "busy_percent": round(800e12 * xmit_bytes / (rate_bps * max(sim.now_ps, 1)), 3),
+                "XmitData": _data_words(xmit_bytes, xmit_packets),
+                "XmitPkts": xmit_packets,
+                "RcvData": _data_words(rcv_bytes, rcv_packets),
+                "RcvPkts": rcv_packets,
+                "XmitWait_ns": wait_ps // 1000,
+                "MarkFECN": marked,
+                "peak_buffer_B": peak_blocks * 64 if fabric.nodes[node].kind == "switch" else None,
+                "peak_backlog_B": backlog,
             }
+
+
+def _flow_port_rows(scenario: Scenario, sim: FlowSimulation) -> Iterator[Row]:
+    """Bytes on the wire of every port and lane that carried any, without those of ACKs."""
+    fabric = scenario.fabric
+    carried = np.array(sim.carried_bytes()).reshape(len(fabric.links), 2, -1)
+    for number, link in enumerate(fabric.links):
+        for direction, (end, peer) in enumerate(((link.a, link.b), (link.b, link.a))):
+            for vl in np.flatnonzero(carried[number, direction]).tolist():
+                size = float(carried[number, direction, vl])
+                yield {
+                    "node": fabric.nodes[end.node].name,
+                    "port": end.port,
+                    "peer": fabric.nodes[peer.node].name,
+                    "vl": vl,
+                    "busy_percent": round(800e12 * size / (link.rate_bps * max(sim.now_ps, 1)), 3),
+                    "wire_B": round(size),
+                }
 
 
 def _data_words(size: int, packets: int) -> int:
@@ -290,22 +590,31 @@ def _build_topology(fabric: Fabric) -> Topology | None:
 
 STARVED_SHARE = 0.1  # of the simulated time, and no more than these on the slowest link:
 STARVED_BITS = 56_000_000  # 1 ms of 56 Gb/s; buffers drain more slowly where links are slow
+STARVED_GAPS = 10  # mean gaps between packets of the lane before
 SHOWN_LANES = 8
 
 
 def explain_stall(fabric: Fabric, sim: Simulation, ended: str) -> list[str]:
-    """Sentences about a deadlock's cycle, or about lanes that wait too long."""
+    """Sentences about a deadlock's cycle, or about lanes that send nothing for too long."""
+    if cycle := sim.deadlock_cycle():
+        return [f"deadlock: {_describe_cycle(fabric, sim, cycle)}"]
     longest_ps = round(1e12 * STARVED_BITS / min(link.rate_bps for link in fabric.links))
     limit = 0 if ended == "deadlock" else min(longest_ps, round(STARVED_SHARE * sim.now_ps))
-    cycle = sim.deadlock_cycle()
-    if cycle and all(lane.waited_ps >= limit for lane in cycle):
-        return [f"deadlock: {_describe_cycle(fabric, sim, cycle)}"]
-    return list(_describe_starvation(fabric, sim, sim.blocked(limit)))
+    starved = [lane for lane in sim.blocked(limit) if limit == 0 or not _is_served(sim, lane)]
+    return list(_describe_starvation(fabric, sim, starved))
+
+
+def _is_served(sim: Simulation, lane: BlockedLane) -> bool:
+    """Whether the lane's wait is short against the pace at which it sent before."""
+    sent = sim.counters(lane.out_link, lane.out_vl).xmit_packets
+    return sent > 0 and lane.waited_ps * sent < STARVED_GAPS * (sim.now_ps - lane.waited_ps)
 
 
 def _describe_cycle(fabric: Fabric, sim: Simulation, cycle: list[BlockedLane]) -> str:
     steps = [_describe_lane(fabric, sim, lane) for lane in cycle]
-    return " waits for ".join([*steps, steps[0]]) + "; change routing or separate lanes"
+    since_us = (sim.now_ps - min(lane.waited_ps for lane in cycle)) / 1e6
+    chain = " waits for ".join([*steps, steps[0]])
+    return f"{chain}, since {since_us:.6g} us; change routing or separate lanes"
 
 
 def _describe_lane(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
@@ -313,6 +622,20 @@ def _describe_lane(fabric: Fabric, sim: Simulation, lane: BlockedLane) -> str:
     if lane.link == lane.out_link:
         return f"{fabric.nodes[node].name} vl{lane.vl}"
     return f"{fabric.nodes[to].name} from {fabric.nodes[node].name} vl{lane.vl}"
+
+
+HEAD_OF_LINE_SHARE = 0.25  # of the outputs' time, from which a hint is worth a line
+
+
+def _explain_blocking(sim: Simulation) -> Iterator[str]:
+    """A hint where packets behind another head left outputs idle."""
+    share = sim.head_of_line_share()
+    if share >= HEAD_OF_LINE_SHARE:
+        yield (
+            f"head-of-line blocking: switch outputs stood idle for {100 * share:.0f} % of their "
+            "active time while packets for them waited behind others; "
+            "compare switch.virtual_output_queues = true"
+        )
 
 
 def _describe_starvation(

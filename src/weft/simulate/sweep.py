@@ -1,32 +1,26 @@
-"""Run many points of one scenario on all cores.
+"""Run many points of one scenario on all cores, or on a Dask cluster.
 
 A point is a set of overridden keys. Points run in processes that return the record's line, so a
-record does not depend on how many points ran beside it. Entry points: `combine_points`,
-`sweep`.
+record does not depend on where it was made, or on how many points ran beside it. Entry points:
+`combine_points`, `sweep`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
-import multiprocessing
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from weft.errors import InputError
+from weft.fleet import Call, check_stopped, run_calls
 from weft.records import Record, from_line, to_line
 from weft.simulate.run import simulate
-from weft.simulate.scenario import scenario_from
+from weft.simulate.scenario import compute_digest, scenario_from
 
 Point = Mapping[str, Any]
 Identity = tuple[str, str]  # settings, digest of the scenario
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +43,7 @@ def combine_points(fixed: Point, swept: Mapping[str, Sequence[Any]]) -> list[dic
 
 def check_points(source: Source, points: Sequence[Point]) -> list[Identity]:
     """Read every point before any runs; return the identity that each record will have."""
-    scenarios = [_read_scenario(source, point) for point in points]
+    scenarios = (_read_scenario(source, point) for point in points)  # one at a time in memory
     return [(_label(s.settings), s.digest) for s in scenarios]
 
 
@@ -69,55 +63,43 @@ def _read_scenario(source: Source, point: Point) -> Any:
 def sweep(
     source: Source,
     points: Sequence[Point],
-    jobs: int,
+    jobs: int = 1,
     progress: Callable[[float], None] | None = None,
+    cluster: str | None = None,
+    threads: int | None = None,
+    *,
+    skip_steady: bool = False,
 ) -> Iterator[tuple[int, Record, str]]:
-    """(point number, record, how it ended) of each point, as they finish."""
-    if jobs == 1 or len(points) == 1:
+    """(point number, record, how it ended) of each point, as they finish.
+
+    `cluster` is the address of a Dask scheduler, whose workers run the points instead. Each run has
+    `threads`, by default one where several run at once. `skip_steady` is that of `simulate`.
+    """
+    if cluster is None and (jobs == 1 or len(points) == 1):
         for number, point in enumerate(points):
-            line, ended = _run_point(source, point, _scale_progress(progress, number, len(points)))
-            yield number, from_line(line), ended
+            scaled = _scale_progress(progress, number, len(points))
+            outcome = simulate(
+                _read_scenario(source, point), scaled, threads=threads, skip_steady=skip_steady
+            )
+            yield number, from_line(to_line(outcome.record)), outcome.ended
         return
-    try:
-        yield from _run_in_processes(source, points, jobs, progress)
-    except BrokenProcessPool as error:
-        problem = "a process of the sweep was killed, perhaps for lack of memory"
-        remedy = "lower --jobs; points stored by -o are not run again"
-        raise InputError(source.where, problem, remedy) from error
+    there = replace(source, base=source.base.resolve())  # where workers find the files
+    calls = [
+        Call(
+            name=_label(point),
+            arguments=(there, point, _compute_digest(source, point), threads or 1, skip_steady),
+        )
+        for point in points
+    ]
+    results = run_calls(
+        _run_in_worker, calls, where=source.where, jobs=jobs, cluster=cluster, progress=progress
+    )
+    for number, (line, ended) in results:
+        yield number, from_line(line), ended
 
 
-def _run_in_processes(
-    source: Source, points: Sequence[Point], jobs: int, progress: Callable[[float], None] | None
-) -> Iterator[tuple[int, Record, str]]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        max_workers=jobs, mp_context=context, initializer=_end_with_parent, initargs=(os.getpid(),)
-    ) as pool:
-        waiting: dict[Future[tuple[str, str]], int] = {
-            pool.submit(_run_point, source, point): n for n, point in enumerate(points)
-        }
-        try:
-            yield from _collect_results(waiting, len(points), progress)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
-
-
-def _collect_results(
-    waiting: dict[Future[tuple[str, str]], int],
-    total: int,
-    progress: Callable[[float], None] | None,
-) -> Iterator[tuple[int, Record, str]]:
-    while waiting:
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-        for future in sorted(done, key=lambda f: waiting[f]):
-            number = waiting.pop(future)
-            line, ended = future.result()
-            yield number, from_line(line), ended
-        if progress:
-            progress(1 - len(waiting) / total)
+def _compute_digest(source: Source, point: Point) -> str:
+    return compute_digest(source.data, point, where=source.where, base=source.base)
 
 
 def _scale_progress(
@@ -126,19 +108,15 @@ def _scale_progress(
     return None if progress is None else lambda f: progress((number + f) / total)
 
 
-def _run_point(
-    source: Source, point: Point, progress: Callable[[float], None] | None = None
+def _run_in_worker(
+    source: Source, point: Point, digest: str, threads: int, skip_steady: bool
 ) -> tuple[str, str]:
-    outcome = simulate(_read_scenario(source, point), progress)
+    """Runs the point if the files that its scenario names are here as they are at the caller's."""
+    scenario = _read_scenario(source, point)
+    if scenario.digest != digest:
+        problem = "a file that it names differs here"
+        raise InputError(source.where, problem, "give all workers the same files")
+    outcome = simulate(
+        scenario, lambda _: check_stopped(), threads=threads, skip_steady=skip_steady
+    )
     return to_line(outcome.record), outcome.ended
-
-
-def _end_with_parent(parent: int) -> None:
-    """A worker ignores Ctrl-C and ends with its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    except (OSError, AttributeError):  # not Linux: rely on the pool's own shutdown
-        return
-    if os.getppid() != parent:
-        os._exit(1)

@@ -33,7 +33,7 @@ _SMALLEST_SCALE = 1e-6  # of the previous scale; a smaller unknown is zero, at i
 CONTRADICTION_FACTOR = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Unknown:
     """A parameter to be found, with a start of the right magnitude and the bounds physics sets."""
 
@@ -45,7 +45,7 @@ class Unknown:
     high: float = inf
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Input:
     """What a prediction is made from; below `least` it has no meaning, extrapolated or not."""
 

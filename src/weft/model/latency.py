@@ -35,85 +35,45 @@ import numpy as np
 from weft.errors import InputError
 from weft.model.fit import Fit, FloatArray, Form, Input, Unknown
 
-SIZE = Input(name="size_bytes", unit="B", meaning="payload of one message")
-DATA_RATE = Input(
-    name="data_rate_gbps", unit="Gb/s", meaning="data rate of the link, line code paid", least=1e-3
-)
+SIZE = Input("size_bytes", "B", "payload of one message")
+DATA_RATE = Input("data_rate_gbps", "Gb/s", "data rate of the link, line code paid", least=1e-3)
 _BITS_PER_US = 1e3  # a rate of 1 Gb/s is 10³ bits each microsecond
 _NS = 1e-3
 
 
-_BASE = Unknown(
-    name="base_us",
-    unit="us",
-    meaning="base: software, adapters and the path, for no bytes",
-    start=10.0,
-)
+_BASE = Unknown("base_us", "us", "base: software, adapters and the path, for no bytes", 10.0)
 _BYTE = Unknown(
-    name="byte_ns",
-    unit="ns/B",
-    meaning="byte: all stages and copies that the packet goes through in turn",
-    start=1.0,
+    "byte_ns", "ns/B", "byte: all stages and copies that the packet goes through in turn", 1.0
 )
 _VERBS = (
     Unknown(
-        name="base_us",
-        unit="us",
-        meaning="base: posting, adapters, switches, cables and polling, for no bytes",
-        start=0.8,
+        "base_us", "us", "base: posting, adapters, switches, cables and polling, for no bytes", 0.8
     ),
     Unknown(
-        name="hop_bytes",
-        unit="B",
-        meaning="hop: what the ports on the way take in before they pass a packet on",
-        start=64.0,
+        "hop_bytes",
+        "B",
+        "hop: what the ports on the way take in before they pass a packet on",
+        64.0,
     ),
     Unknown(
-        name="packet_bytes",
-        unit="B",
-        meaning="h: headers, delimiters and clock compensation of each packet",
-        start=26.0,
+        "packet_bytes", "B", "h: headers, delimiters and clock compensation of each packet", 26.0
     ),
-    Unknown(
-        name="copy_ns_per_byte",
-        unit="ns/B",
-        meaning="copy: the processor's writing of inline payload",
-        start=1.0,
-    ),
-    Unknown(
-        name="fetch_us",
-        unit="us",
-        meaning="fetch: the adapter's reading of payload that is not inline",
-        start=0.5,
-    ),
-    Unknown(
-        name="pcie_gbps",
-        unit="Gb/s",
-        meaning="P: payload rate of each host's PCIe",
-        start=50.0,
-        low=1.0,
-    ),
+    Unknown("copy_ns_per_byte", "ns/B", "copy: the processor's writing of inline payload", 1.0),
+    Unknown("fetch_us", "us", "fetch: the adapter's reading of payload that is not inline", 0.5),
+    Unknown("pcie_gbps", "Gb/s", "P: payload rate of each host's PCIe", 50.0, low=1.0),
 )
 
 _SEGMENTED = (
     _BASE,
     Unknown(
-        name="first_ns_per_byte",
-        unit="ns/B",
-        meaning="first: all stages and copies that the first packet goes through in turn",
-        start=1.0,
+        "first_ns_per_byte",
+        "ns/B",
+        "first: all stages and copies that the first packet goes through in turn",
+        1.0,
     ),
+    Unknown("split_us", "us", "split: splitting a message and putting it together again", 1.0),
     Unknown(
-        name="split_us",
-        unit="us",
-        meaning="split: splitting a message and putting it together again",
-        start=1.0,
-    ),
-    Unknown(
-        name="rest_ns_per_byte",
-        unit="ns/B",
-        meaning="rest: the slowest stage, of the packets behind the first",
-        start=1.0,
+        "rest_ns_per_byte", "ns/B", "rest: the slowest stage, of the packets behind the first", 1.0
     ),
 )
 
@@ -200,10 +160,7 @@ def stepped_latency(*, limit_bytes: int) -> Form:
         return p["base_us"] + p["byte_ns"] * _NS * size + above
 
     step = Unknown(
-        name="step_us",
-        unit="us",
-        meaning="step: what handing over a message above the limit costs more",
-        start=1.0,
+        "step_us", "us", "step: what handing over a message above the limit costs more", 1.0
     )
     return Form(
         name="stepped latency",
@@ -236,24 +193,17 @@ def saturation(capacity_MBps: float, *, unloaded_us: float = 10.0) -> Form:
         source="queue of one server, cut off by the finite windows of the load",
         unit="us",
         unknowns=(
-            Unknown(name="base_us", unit="us", meaning="without load", start=unloaded_us),
+            Unknown("base_us", "us", "without load", unloaded_us),
+            Unknown("wait_us", "us", "to serve what the load brings at once", 0.3 * unloaded_us),
             Unknown(
-                name="wait_us",
-                unit="us",
-                meaning="to serve what the load brings at once",
-                start=0.3 * unloaded_us,
-            ),
-            Unknown(
-                name="window",
-                unit="",
-                meaning="how often that stands in the queue when the load's windows are full",
-                start=3.0,
+                "window",
+                "",
+                "how often that stands in the queue when the load's windows are full",
+                3.0,
                 low=0.01,
             ),
         ),
-        inputs=(
-            Input(name="load_MBps", unit="MB/s", meaning="bytes of load that arrive, in 10^6/s"),
-        ),
+        inputs=(Input("load_MBps", "MB/s", "bytes of load that arrive, in 10^6/s"),),
         evaluate=evaluate,
     )
 

@@ -3,9 +3,10 @@
 The FDR study's equations, B messages of `size` bytes outstanding, a send queue of SQ entries:
 
     B = min(⌈3 Mi / size⌉, 128) up to 128 Ki, max(⌈4 Mi / size⌉, 2) above              (1)
-    S = 1 for 16 Ki < size < 128 Ki, else min(SQ / 2, SQ − B), never below 1           (2)
+    S = 1 for 16 Ki < size < 128 Ki, else min(SQ / 2, SQ − B)                          (2)
 
-(2) is printed with min(B/2, 1) in its first case, which is 1 for every B of 2 or more.
+(2) is printed with min(B/2, 1) in its first case, which is 1 for every B of 2 or more. It gives 0
+where B = SQ: that S is at least 1 is ours.
 
 Their generalisation has the machine's own values, a `Pipe`: line rate R, cost m of each message,
 base latency t (from posting a message to its credit, less its own time on the line), cache C:
@@ -248,31 +249,16 @@ def calibrate_pipe(
 def pipe_form(cache_bytes: float, line_rate_gbps: float) -> Form:
     """Throughput by size and outstanding messages, for a cache of known size; the rate starts."""
     unknowns = [
+        Unknown("line_rate_gbps", "Gb/s", "R: what a full line moves", line_rate_gbps, low=1e-9),
         Unknown(
-            name="line_rate_gbps",
-            unit="Gb/s",
-            meaning="R: what a full line moves",
-            start=line_rate_gbps,
-            low=1e-9,
+            "base_latency_us", "us", "t: posting to credit, less its line time", 10.0, low=1e-6
         ),
-        Unknown(
-            name="base_latency_us",
-            unit="us",
-            meaning="t: posting to credit, less its line time",
-            start=10.0,
-            low=1e-6,
-        ),
-        Unknown(
-            name="message_us",
-            unit="us",
-            meaning="m: line or sender busy with each message",
-            start=0.5,
-        ),
+        Unknown("message_us", "us", "m: line or sender busy with each message", 0.5),
     ]
     formula = "min(size / u, B · size / (t + u)), u = m + size / R"
     if isfinite(cache_bytes):
         meaning = f"share lost past the cache of {cache_bytes:.0f} B"
-        unknowns.append(Unknown(name="loss", unit="", meaning=meaning, start=0.05, high=0.95))
+        unknowns.append(Unknown("loss", "", meaning, 0.05, high=0.95))
         formula += f", times 1 − loss where B · size > {cache_bytes:.0f} B"
     return Form(
         name="outstanding messages",
@@ -281,8 +267,8 @@ def pipe_form(cache_bytes: float, line_rate_gbps: float) -> Form:
         unit="Gb/s",
         unknowns=tuple(unknowns),
         inputs=(
-            Input(name="size_bytes", unit="B", meaning="message size"),
-            Input(name="outstanding", unit="", meaning="B: messages outstanding"),
+            Input("size_bytes", "B", "message size"),
+            Input("outstanding", "", "B: messages outstanding"),
         ),
         evaluate=lambda values, rows: _evaluate(values, rows, cache_bytes),
     )

@@ -63,10 +63,10 @@ CACHE_EDGE = 4.0
 """How sharply buffers stop fitting into a cache: at half or twice its size 6 % still do, or not."""
 
 INPUTS = (
-    Input(name="size_bytes", unit="B", meaning="payload of a message", least=1.0),
-    Input(name="depth", unit="", meaning="outstanding on each connection", least=1.0),
-    Input(name="qps", unit="", meaning="connections of each thread", least=1.0),
-    Input(name="threads", unit="", meaning="threads that post", least=1.0),
+    Input("size_bytes", "B", "payload of a message", least=1.0),
+    Input("depth", "", "outstanding on each connection", least=1.0),
+    Input("qps", "", "connections of each thread", least=1.0),
+    Input("threads", "", "threads that post", least=1.0),
 )
 
 
@@ -77,9 +77,7 @@ class _Quantity:
 
 
 def _quantity(name: str, unit: str, meaning: str, start: float, absent: float = 0.0) -> _Quantity:
-    return _Quantity(
-        unknown=Unknown(name=name, unit=unit, meaning=meaning, start=start), absent=absent
-    )
+    return _Quantity(unknown=Unknown(name, unit, meaning, start), absent=absent)
 
 
 _QUANTITIES = {
@@ -262,9 +260,9 @@ def _check_names(names: Sequence[str]) -> None:
             raise InputError("throughput", f"no quantity {name!r}", f"use {', '.join(QUANTITIES)}")
 
 
-_DATAGRAM_INPUTS = (Input(name="size_bytes", unit="B", meaning="payload of a datagram", least=1.0),)
-_DATAGRAM = Unknown(name="datagram_us", unit="us", meaning="for each datagram", start=2.0)
-_BYTE = Unknown(name="byte_ns", unit="ns/B", meaning="for each byte", start=0.5)
+_DATAGRAM_INPUTS = (Input("size_bytes", "B", "payload of a datagram", least=1.0),)
+_DATAGRAM = Unknown("datagram_us", "us", "for each datagram", 2.0)
+_BYTE = Unknown("byte_ns", "ns/B", "for each byte", 0.5)
 
 
 def fragmented_rate(mtu_bytes: int) -> Form:
@@ -280,11 +278,7 @@ def fragmented_rate(mtu_bytes: int) -> Form:
         formula=f"1/(datagram + fragment·(f − 1) + byte·n), f fragments of {mtu_bytes} B",
         source="cost of a network stack, by datagram, fragment and byte",
         unit="M/s",
-        unknowns=(
-            _DATAGRAM,
-            Unknown(name="fragment_us", unit="us", meaning="for each fragment but one", start=1.0),
-            _BYTE,
-        ),
+        unknowns=(_DATAGRAM, Unknown("fragment_us", "us", "for each fragment but one", 1.0), _BYTE),
         inputs=_DATAGRAM_INPUTS,
         evaluate=evaluate,
     )
@@ -303,11 +297,7 @@ def mapped_rate(copied_below_bytes: int) -> Form:
         formula=f"1/(datagram + map·[n ≥ {copied_below_bytes} B] + byte·n)",
         source="cost of a network stack, by datagram and byte, and of pages mapped to receive",
         unit="M/s",
-        unknowns=(
-            _DATAGRAM,
-            Unknown(name="map_us", unit="us", meaning="to map pages, not for copies", start=2.0),
-            _BYTE,
-        ),
+        unknowns=(_DATAGRAM, Unknown("map_us", "us", "to map pages, not for copies", 2.0), _BYTE),
         inputs=_DATAGRAM_INPUTS,
         evaluate=evaluate,
     )

@@ -110,18 +110,10 @@ def build_interface_place(
 ) -> Place:
     if os.geteuid() != 0:
         raise InputError("profile", "links cannot be capped: not root", "run it as root")
-    names = find_interfaces(interfaces)
-    whole_bps = link_bps or read_speed_bps(names)
-    ends = interface_ends(names, sending_only=sending_only)
-    return Place(
-        description=f"interfaces {', '.join(names)}{', sending only' if sending_only else ''}",
-        namespace=None,
-        hostname="",
-        interface=names[0],
-        link_bps=whole_bps,
-        slowest_bps=whole_bps,
-        capping=partial(cap_links, ends, whole_bps, allow_default_route=allow_default_route),
+    caps = _build_request(
+        interfaces, link_bps, allow_default_route=allow_default_route, sending_only=sending_only
     )
+    return _build_place("", caps, caps.open_links)
 
 
 def find_interfaces(names: Sequence[str]) -> tuple[str, ...]:
@@ -154,23 +146,25 @@ def build_cluster_place(
     allow_default_route: bool = False,
     sending_only: bool = False,
 ) -> Place:
-    names = find_interfaces(interfaces)
-    whole_bps = link_bps or read_speed_bps(names)
-    caps = CapRequest(
-        interfaces=names,
-        link_bps=whole_bps,
-        allow_default_route=allow_default_route,
-        sending_only=sending_only,
+    caps = _build_request(
+        interfaces, link_bps, allow_default_route=allow_default_route, sending_only=sending_only
     )
-    only = ", sending only" if sending_only else ""
+    return _build_place(f"cluster {scheduler}, ", caps, partial(_cluster_links, scheduler, caps))
+
+
+def _build_place(
+    where: str, caps: CapRequest, capping: Callable[[], AbstractContextManager[Links]]
+) -> Place:
+    """Interfaces of this machine, alone or as those of every host of a cluster."""
+    only = ", sending only" if caps.sending_only else ""
     return Place(
-        description=f"cluster {scheduler}, interfaces {', '.join(names)}{only}",
+        description=f"{where}interfaces {', '.join(caps.interfaces)}{only}",
         namespace=None,
         hostname="",
-        interface=names[0],
-        link_bps=whole_bps,
-        slowest_bps=whole_bps,
-        capping=partial(_cluster_links, scheduler, caps),
+        interface=caps.interfaces[0],
+        link_bps=caps.link_bps,
+        slowest_bps=caps.link_bps,
+        capping=capping,
     )
 
 
@@ -237,16 +231,15 @@ class _OurLinks:
     link_bps: float | None
 
     def cap(self, share: float) -> None:
-        if self.link_bps is None:
-            self.ends.cap(percent=100 * share)
-        else:
-            self.ends.cap(rate_bps=share * self.link_bps)
+        self.ends.cap(**self._express(share))
 
     def check(self, share: float) -> None:
+        self.ends.check(**self._express(share))
+
+    def _express(self, share: float) -> dict[str, float]:
         if self.link_bps is None:
-            self.ends.check(percent=100 * share)
-        else:
-            self.ends.check(rate_bps=share * self.link_bps)
+            return {"percent": 100 * share}
+        return {"rate_bps": share * self.link_bps}
 
 
 @contextmanager
@@ -273,16 +266,24 @@ class CapRequest:
     allow_default_route: bool
     sending_only: bool
 
+    def open_links(self) -> AbstractContextManager[Links]:
+        """This host's interfaces."""
+        ends = interface_ends(self.interfaces, sending_only=self.sending_only)
+        return cap_links(ends, self.link_bps, allow_default_route=self.allow_default_route)
+
+
+def _build_request(
+    interfaces: Sequence[str], link_bps: float | None, **options: bool
+) -> CapRequest:
+    """Refuses missing interfaces, and those whose rate is not known."""
+    names = find_interfaces(interfaces)
+    return CapRequest(interfaces=names, link_bps=link_bps or read_speed_bps(names), **options)
+
 
 def hold_caps(invitation: Invitation, caps: CapRequest) -> None:
     """Caps this host's interfaces on request, until the coordinator is gone."""
     try:
-        ends = interface_ends(caps.interfaces, sending_only=caps.sending_only)
-        allowed = caps.allow_default_route
-        with (
-            join(invitation) as member,
-            cap_links(ends, caps.link_bps, allow_default_route=allowed) as links,
-        ):
+        with join(invitation) as member, caps.open_links() as links:
             member.report("holding")
             _follow_requests(member, links)
     except InputError as error:

@@ -232,7 +232,13 @@ def forecast_time(plan: Plan, first: FirstRun, estimated: Estimate | None) -> Ti
         baseline_s * (1 + sum(float(model.slowdown(share)) for share in plan.order))
         for model in models
     )
-    return TimeForecast(runs=len(plan.order), expected_s=expected, least_s=least, most_s=most)
+    # Bounds that meet the expected time may differ from it by rounding.
+    return TimeForecast(
+        runs=len(plan.order),
+        expected_s=expected,
+        least_s=min(least, expected),
+        most_s=max(most, expected),
+    )
 
 
 def _bound_any_program(floor: float) -> tuple[Hinges, Hinges, Hinges]:
@@ -338,7 +344,7 @@ def _list_shortages(plan: Plan, judged: Sequence[JudgedRun]) -> list[str]:
         good = sum(not judged_run.reason for judged_run in of_share)
         if good < plan.repeat:
             kept_all = "" if good else ", all kept"
-            notes.append(f"{100 * share:g} %: {good} good runs of {len(of_share)}{kept_all}")
+            notes.append(f"{100 * share:g} %: {good} of {len(of_share)} runs are good{kept_all}")
     return notes
 
 

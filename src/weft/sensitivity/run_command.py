@@ -1,7 +1,8 @@
 """Runs a command once and records what it took: time, bytes, processors, waiting.
 
 The command runs in its own session. When it ends or takes too long, its session is killed, and so
-are descendants that left the session, if they were seen before. Its output is dropped, except the
+are descendants that left the session, if they were seen before. If we are killed, a guard kills
+its process group. Its output is dropped, except the
 last line on failure. Interface counters come from /proc/PID/net/dev: the interface may be in
 another network namespace. Entry points: `run_command`, `count_bytes`, `record_trace`.
 Units: seconds, bytes.
@@ -231,6 +232,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         spent_s, before = _children_cpu_s(), counters()
         started = time.monotonic()
         process = _start(spawn, stderr, where)
+        guard = _start_guard(process.pid)
         times = TreeTimes(process.pid)
         try:
             usage = record_usage(process, times, counters, limit_s=limit_s)
@@ -238,7 +240,10 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
             problem = f"not finished after {limit_s:.0f} s"
             raise InputError(where, problem, "raise --timeout, or give it less to do") from None
         finally:
+            guard.kill()  # before the group's number is free
             _end(process, times)
+            spent_s = _children_cpu_s() - spent_s
+            guard.communicate()
         if process.returncode:
             raise InputError(where, describe_failure(process.returncode, stderr), "fix the command")
     received, sent = (after - then for after, then in zip(counters(), before, strict=True))
@@ -248,7 +253,7 @@ def run_command(spawn: Spawn, counters: Counters, *, limit_s: float, where: str)
         received_bytes=received,
         sent_bytes=sent,
         # Waited-for children are counted exactly, the others as often as they were seen.
-        cpu_s=max(_children_cpu_s() - spent_s, float(usage.cpu_s[-1])),
+        cpu_s=max(spent_s, float(usage.cpu_s[-1])),
         run_delay_s=float(usage.run_delay_s[-1]),
     )
 
@@ -264,6 +269,17 @@ def _start(spawn: Spawn, stderr: IO[bytes], where: str) -> subprocess.Popen[byte
     except OSError as error:
         problem = f"cannot be started: {error.strerror}"
         raise InputError(where, problem, "fix the command") from error
+
+
+def _start_guard(group: int) -> subprocess.Popen[bytes]:
+    """Kills the command's group when our end of its pipe closes: when we are killed."""
+    return subprocess.Popen(
+        ["sh", "-c", f"read -r line; kill -s KILL -- -{group}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _children_cpu_s() -> float:

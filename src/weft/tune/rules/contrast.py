@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from weft.measure.settings.values import ANYWHERE
+from weft.measure.settings.options import options_of
 from weft.measure.tests.catalog import TESTS
 from weft.records import Plain
+from weft.toml_table import load_toml
 from weft.tune.rules.evidence import (
     WORTH,
     WORTH_PERCENT,
     Evidence,
     Row,
     Rule,
+    Setting,
     Spread,
     explain_missing_setting,
     group_families,
@@ -32,7 +36,6 @@ from weft.units import format_value
 
 # A stream and a bulk transfer have the same choices; only rows of the same test are paired.
 SAME_CHOICES = {"bandwidth": ("bandwidth", "transfer")}
-STEP_PERCENT = 5.0
 STEP_WHY = "the FDR study's effects start at 5 % (Sections 3.2, 3.4, 3.7)"
 
 
@@ -66,205 +69,60 @@ def _count_repetitions(pairs: Sequence[Pair], quantity: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
-    """One choice: where its pairs are, and what is said on either side of the threshold."""
+    """One choice (`contrasts.toml`): where its pairs are, and what is said of either outcome."""
 
     topic: str
     test: str  # that would measure it
-    quantity: str
     setting: str  # the field that differs
-    option: str  # its name outside
-    is_plain: Callable[[Row], bool]
-    is_other: Callable[[Row], bool]
+    plain: tuple[str, Plain]
+    other: tuple[str, Plain]
     yes: str  # the choice when it pays
     no: str
     pays: str  # said then
     does_not: str
     sweep: str  # what would measure it
     threshold: float = WORTH_PERCENT
-    why: str = WORTH
+
+    @property
+    def quantity(self) -> str:
+        return "p50_us" if self.test == "latency" else "throughput_Bps"
+
+    @property
+    def option(self) -> str:
+        """The setting's name outside."""
+        options = options_of(TESTS[self.test].settings)
+        return next(name for name, (field, _) in options.items() if field == self.setting)
+
+    @property
+    def why(self) -> str:
+        return WORTH if self.threshold == WORTH_PERCENT else STEP_WHY
+
+    def has_level(self, row: Row, level: tuple[str, Plain]) -> bool:
+        """Whether a row has the level `plain` or `other`."""
+        comparison, operand = level
+        return _COMPARISONS[comparison](row.setting, getattr(row.setting, self.setting), operand)
 
 
-def _equals(setting: str, *values: Plain) -> Callable[[Row], bool]:
-    return lambda row: getattr(row.setting, setting) in values
+_COMPARISONS: dict[str, Callable[[Setting, Any, Any], bool]] = {
+    "is": lambda _, value, operand: value == operand,
+    "is not": lambda _, value, operand: value != operand,
+    "exceeds": lambda _, value, operand: value > operand,
+    "covers": lambda setting, value, operand: value >= getattr(setting, operand),
+    "is a multiple of": lambda _, value, operand: value % operand == 0,
+    "is no multiple of": lambda _, value, operand: value % operand != 0,
+}
 
 
-def _exceeds(setting: str, than: int) -> Callable[[Row], bool]:
-    return lambda row: getattr(row.setting, setting) > than
-
-
-CONTRASTS = (
-    Contrast(
-        topic="inline",
-        test="latency",
-        quantity="p50_us",
-        setting="inline_bytes",
-        option="inline",
-        is_plain=_equals("inline_bytes", 0),
-        is_other=lambda row: row.setting.inline_bytes >= row.setting.size_bytes,
-        yes="inline",
-        no="no inline",
-        pays="send small messages inline",
-        does_not="do not bother to inline",
-        sweep="--size 32 --sweep inline=0,32",
-    ),
-    Contrast(
-        topic="tagged",
-        test="latency",
-        quantity="p50_us",
-        setting="op",
-        option="op",
-        is_plain=_equals("op", "tagged"),
-        is_other=_equals("op", "send"),
-        yes="avoid tags",
-        no="tags are free",
-        pays="match by tag only where it is needed",
-        does_not="use tags where they help: no cost",
-        sweep="--size 64 --sweep op=send,tagged",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-    Contrast(
-        topic="inject",
-        test="latency",
-        quantity="p50_us",
-        setting="op",
-        option="op",
-        is_plain=_equals("op", "send"),
-        is_other=_equals("op", "inject"),
-        yes="inject",
-        no="no inject",
-        pays="inject small messages",
-        does_not="do not bother to inject",
-        sweep="--size 64 --sweep op=send,inject",
-    ),
-    Contrast(
-        topic="waiting, latency",
-        test="latency",
-        quantity="p50_us",
-        setting="wait",
-        option="wait",
-        is_plain=_equals("wait", "block"),
-        is_other=_equals("wait", "spin"),
-        yes="spin",
-        no="block",
-        pays="poll for answers where latency counts",
-        does_not="sleep until an event",
-        sweep="--size 64 --sweep wait=spin,block",
-    ),
-    Contrast(
-        topic="waiting, throughput",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="wait",
-        option="wait",
-        is_plain=_equals("wait", "block"),
-        is_other=_equals("wait", "spin"),
-        yes="spin",
-        no="block",
-        pays="poll for completions",
-        does_not="sleep until a completion",
-        sweep="--size 32K --depth 16 --sweep wait=spin,block",
-    ),
-    Contrast(
-        topic="signaling",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="signal_every",
-        option="signal-every",
-        is_plain=_equals("signal_every", 1),
-        is_other=_exceeds("signal_every", 1),
-        yes="signal some",
-        no="signal all",
-        pays="ask for a completion of every few messages only",
-        does_not="a completion for each message costs nothing here",
-        sweep="--size 32K --depth 64 --sweep signal-every=1,4,16",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-    Contrast(
-        topic="post list",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="post_list",
-        option="post-list",
-        is_plain=_equals("post_list", 1),
-        is_other=_exceeds("post_list", 1),
-        yes="post lists",
-        no="post singly",
-        pays="post several messages at once: the processor is the limit",
-        does_not="post one by one: the processor's posting is not the limit",
-        sweep="--size 64 --depth 64 --sweep post-list=1,16",
-    ),
-    Contrast(
-        topic="alignment",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="offset_bytes",
-        option="offset",
-        is_plain=lambda row: row.setting.offset_bytes % 64 != 0,
-        is_other=lambda row: row.setting.offset_bytes % 64 == 0,
-        yes="align",
-        no="any address",
-        pays="align buffers to the cache line (64 B)",
-        does_not="buffers may begin at any address",
-        sweep="--size LARGE --depth 4 --sweep offset=0,1",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-    Contrast(
-        topic="buffers",
-        test="transfer",
-        quantity="throughput_Bps",
-        setting="one_buffer",
-        option="one-buffer",
-        is_plain=_equals("one_buffer", False),
-        is_other=_equals("one_buffer", True),
-        yes="stay in the cache",
-        no="any buffers",
-        pays="reuse few buffers: keep size x outstanding within the cache",
-        does_not="separate buffers cost nothing at this window",
-        sweep="--size 1M --outstanding 8 --sweep one-buffer=no,yes",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-    Contrast(
-        topic="processors",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="cpu",
-        option="cpu",
-        is_plain=_equals("cpu", ANYWHERE),
-        is_other=lambda row: row.setting.cpu != ANYWHERE,
-        yes="pin",
-        no="leave to the system",
-        pays="give each loop a processor of its own near the device",
-        does_not="the system's own placement is as good",
-        sweep="--size 32K --sweep cpu=-1,auto",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-    Contrast(
-        topic="NUMA",
-        test="bandwidth",
-        quantity="throughput_Bps",
-        setting="numa",
-        option="numa",
-        is_plain=_equals("numa", -1),
-        is_other=_exceeds("numa", -1),
-        yes="place",
-        no="leave to the system",
-        pays="put buffers on a node of your choice",
-        does_not="the system's own placement is as good",
-        sweep="--size 32K --sweep numa=-1,0,1",
-        threshold=STEP_PERCENT,
-        why=STEP_WHY,
-    ),
-)
+@cache
+def read_contrasts() -> tuple[Contrast, ...]:
+    """The choices of `contrasts.toml`."""
+    document = load_toml(str(files("weft.tune.rules").joinpath("contrasts.toml")))
+    return tuple(Contrast(**row) for row in document["contrasts"])
 
 
 def contrast_rules(evidence: Evidence) -> Iterator[Rule]:
     """A rule for each choice, known or not."""
-    for contrast in CONTRASTS:
+    for contrast in read_contrasts():
         yield _build_rule(contrast, evidence)
     yield one_sided_rule(evidence)
 
@@ -292,8 +150,8 @@ def pair_rows(contrast: Contrast, rows: Sequence[Row]) -> list[Pair]:
     having = [row for row in rows if getattr(row, contrast.quantity) is not None]
     best_pairs: list[Pair] = []
     for family in group_families(having, contrast.setting):
-        plain = [row for row in family if contrast.is_plain(row)]
-        others = [row for row in family if contrast.is_other(row)]
+        plain = [row for row in family if contrast.has_level(row, contrast.plain)]
+        others = [row for row in family if contrast.has_level(row, contrast.other)]
         if plain and others:
             pairs = [Pair(plain[0], other) for other in others]
             best_pairs.append(max(pairs, key=lambda pair: pair.gain_percent(contrast.quantity)))

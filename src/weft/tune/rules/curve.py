@@ -39,8 +39,8 @@ def curve_rules(evidence: Evidence, latency: Fit | None, throughput: Fit | None)
     yield size_rule(evidence)
     yield bound_rule(evidence)
     yield outstanding_rule(evidence)
-    yield connections_rule(evidence, throughput)
-    yield threads_rule(evidence)
+    yield parallel_rule(evidence, "qps", "connection", _format_engines(throughput))
+    yield parallel_rule(evidence, "threads", "thread")
     yield load_rule(evidence)
 
 
@@ -165,31 +165,14 @@ def outstanding_rule(evidence: Evidence) -> Rule:
     )
 
 
-def connections_rule(evidence: Evidence, throughput: Fit | None) -> Rule:
-    """How many connections one thread needs, size by size."""
-    topic = "connections"
-    families_of = _families_by_size(evidence, "qps")
+def parallel_rule(evidence: Evidence, setting: str, noun: str, engines: str = "") -> Rule:
+    """How many connections one thread needs, or how many threads pay, size by size."""
+    topic = f"{noun}s"
+    families_of = _families_by_size(evidence, setting)
     if not families_of:
-        sweep = "--depth 64 --sweep qps=1..8*2 size=64,8K --repeat 3"
-        lacks = "throughput with one, two and more connections"
+        sweep = f"--depth 64 --sweep {setting}=1..8*2 size=64,8K --repeat 3"
+        lacks = f"throughput with one, two and more {topic}"
         return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel_rule(topic, families_of, "qps", "connection", _format_engines(throughput))
-
-
-def threads_rule(evidence: Evidence) -> Rule:
-    """How many threads pay, size by size."""
-    topic = "threads"
-    families_of = _families_by_size(evidence, "threads")
-    if not families_of:
-        sweep = "--depth 64 --sweep threads=1..8*2 size=64,8K --repeat 3"
-        lacks = "throughput with one, two and more threads"
-        return unknown_rule(evidence, topic, lacks, f"rate {sweep}")
-    return _parallel_rule(topic, families_of, "threads", "thread", "")
-
-
-def _parallel_rule(
-    topic: str, families_of: dict[int, tuple[Row, ...]], setting: str, noun: str, engines: str
-) -> Rule:
     enough = {
         size: _find_enough(*_curve(f, setting, "throughput_Bps")) for size, f in families_of.items()
     }

@@ -23,7 +23,7 @@ from weft.measure.tests.catalog import TESTS
 from weft.records import Distribution, Plain, Record, Run, Scalar, read_records, statistic, to_line
 from weft.records.record_line import canonical_json
 from weft.tune.rules.evidence import QUANTITIES, Evidence, Row, Setting, Spread
-from weft.units import convert, format_number
+from weft.units import convert, format_count, format_value, split_unit
 
 # Repetitions on a shared virtual machine differ by up to a factor of two; three is another system.
 LEAST_CONTRADICTION = 3.0
@@ -74,7 +74,7 @@ def _gather(
     setting_records = [(s, read_setting(s.record, full)) for s in usable]
     setting_records, ended = _drop_unfinished(setting_records, where)
     foreign = len(sourced) - len(usable)
-    left_out = [f"{format_count(foreign)} of no test"] * bool(foreign) + ended
+    left_out = [f"{format_count(foreign, 'record')} of no test"] * bool(foreign) + ended
     setting_records = _select_records(setting_records, "over", over, where)
     setting_records = _select_records(setting_records, "endpoint", endpoint, where)
     _check_peers(setting_records, where)
@@ -87,10 +87,6 @@ def _gather(
         rows=_build_rows(setting_records),
         left_out=(*left_out, *uncommon),
     )
-
-
-def format_count(records: int) -> str:
-    return f"{records} record{'s' * (records != 1)}"
 
 
 def _deduplicate(records: Iterable[Record | SourcedRecord]) -> Iterator[SourcedRecord]:
@@ -122,8 +118,8 @@ def _drop_unfinished(records: SettingRecords, where: str) -> tuple[SettingRecord
     complete = [f for f in records if not f[0].record.ending]
     ended = len(records) - len(complete)
     if not complete:
-        raise InputError(where, f"all {ended} records are of runs that ended early", "run it again")
-    return complete, [f"{format_count(ended)} of runs that ended early"] * bool(ended)
+        raise InputError(where, "every record is of a run that ended early", "run it again")
+    return complete, [f"{format_count(ended, 'record')} of runs that ended early"] * bool(ended)
 
 
 def _select_records(records: SettingRecords, name: str, wanted: str, where: str) -> SettingRecords:
@@ -154,7 +150,7 @@ def _drop_uncommon(records: SettingRecords) -> tuple[SettingRecords, list[str]]:
     counts = Counter(setting.other for _, setting in records)
     common = min(counts, key=lambda other: (-counts[other], canonical_json(other)))
     omitted = [
-        f"{format_count(n)} with {_format_other(other)}, "
+        f"{format_count(n, 'record')} with {_format_other(other)}, "
         f"where the others have {_format_other(common)}"
         for other, n in sorted(counts.items(), key=lambda item: canonical_json(item[0]))
         if other != common
@@ -237,9 +233,10 @@ def _build_contradiction(row: Row, quantity: str, allowed: float, where: str) ->
     ]
     values = sorted((v, origin, label) for v, origin, label in observations if v is not None)
     (low, low_at, label), (high, high_at, _) = values[0], values[-1]
+    name, unit = split_unit(quantity)
     problem = (
-        f"{label}: {quantity} is {format_number(low)} in {low_at} and {format_number(high)} in "
-        f"{high_at}, a factor {high / low:.1f} apart where repetitions may be {allowed:.1f}"
+        f"{label}: {name} is {format_value(low, unit)} in {low_at} and {format_value(high, unit)} "
+        f"in {high_at}, a factor {high / low:.1f} apart where repetitions may be {allowed:.1f}"
     )
     return InputError(where, problem, "measure this point again, or leave one of the two out")
 

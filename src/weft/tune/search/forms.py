@@ -29,11 +29,9 @@ _AND = " and "
 
 def fit_model(goal: Goal, space: Space, rows: Sequence[MeasuredPoint], *, held_out: bool) -> Fit:
     """The first of the goal's forms that fits the medians at the settings that were observed."""
-    groups: dict[tuple[object, ...], list[MeasuredPoint]] = {}
-    for row in rows:
-        groups.setdefault(space.key(row.setting), []).append(row)
-    settings = [group[0].setting for group in groups.values()]
-    medians = [median(row.value for row in group) for group in groups.values()]
+    groups = space.group(rows).values()
+    settings = [group[0].setting for group in groups]
+    medians = [median(row.value for row in group) for group in groups]
     columns = {n.name: _build_column(n.name, space, settings) for n in form_inputs(goal.name)}
     problems: list[InputError] = []
     for base in base_forms(goal.name, space.over, columns, np.array(medians)):

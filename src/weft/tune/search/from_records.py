@@ -25,13 +25,12 @@ from weft.model.fit import Fit
 from weft.records import Plain
 from weft.tune.rules.advice import advise
 from weft.tune.rules.evidence import Evidence, Row, Setting, Spread, common_options, format_options
-from weft.tune.rules.read_evidence import format_count
 from weft.tune.search.goal import Goal, loss_percent
 from weft.tune.search.recommend import Recommendation, recommend
 from weft.tune.search.space import CHOICES, Factor, MeasuredPoint, Refusal, Space
-from weft.tune.search.surface import LEAST_ROWS
-from weft.tune.search.tuning import CONFIDENCE, Interval, Tuning
-from weft.units import format_value, split_unit
+from weft.tune.search.surface import CONFIDENCE, LEAST_ROWS, Interval
+from weft.tune.search.tuning import Tuning
+from weft.units import format_count, format_value, split_unit
 
 STAGE = "stored"
 LEAST_RUNS = 3  # of a setting that wins over the model
@@ -105,17 +104,14 @@ class NearRecord:
 def find_nearest_records(tuning: Tuning, number: int = 3) -> list[NearRecord]:
     """The settings with records that are nearest to the recommendation, nearest first."""
     space, recommendation = tuning.space, tuning.recommendation
-    by_setting: dict[tuple[Plain, ...], list[MeasuredPoint]] = {}
-    for row in tuning.rows:
-        by_setting.setdefault(space.key(row.setting), []).append(row)
-    groups = list(by_setting.values())
+    groups = list(space.group(tuning.rows).values())
     at = space.coordinates([group[0].setting for group in groups])
     apart = space.squared_distances(at, space.coordinates([recommendation.setting]))[:, 0]
     return [
         NearRecord(
             setting=group[0].setting,
             stored=median(row.value for row in group),
-            predicted=recommendation.predict_at(group[0].setting)[0],
+            predicted=recommendation.predict_at(group[0].setting).value,
             runs=len(group),
         )
         for group in (groups[place] for place in np.argsort(apart, kind="stable")[:number])
@@ -156,12 +152,13 @@ def find_better_stored(
     space: Space, goal: Goal, rows: Sequence[MeasuredPoint], chosen: Recommendation
 ) -> tuple[Recommendation, Spread] | None:
     """A setting of which even the worst repetition beats the interval of the recommendation."""
-    scores: dict[tuple[Plain, ...], list[float]] = {}
-    settings = {space.key(row.setting): dict(row.setting) for row in rows}
-    for row in rows:
-        score = goal.sign * math.log(row.value) if row.is_acceptable else -math.inf
-        scores.setdefault(space.key(row.setting), []).append(score)
-    bound = max(goal.sign * math.log(end) for end in chosen.interval)
+    groups = space.group(rows)
+    scores = {
+        key: [goal.sign * math.log(r.value) if r.is_acceptable else -math.inf for r in group]
+        for key, group in groups.items()
+    }
+    bounds = chosen.predicted
+    bound = max(goal.sign * math.log(end) for end in (bounds.low, bounds.high))
     worst = {
         key: min(repetitions)
         for key, repetitions in scores.items()
@@ -171,8 +168,7 @@ def find_better_stored(
     if best is None or worst[best] <= bound:
         return None
     runs = Spread(tuple(sorted(math.exp(goal.sign * score) for score in scores[best])))
-    value, interval = chosen.predict_at(settings[best])
-    return replace(chosen, setting=settings[best], predicted=value, interval=interval), runs
+    return replace(chosen, setting=dict(groups[best][-1].setting)), runs
 
 
 def _check_limits(rows: Sequence[Row], limits: Mapping[str, Sequence[Plain]]) -> None:
@@ -201,7 +197,7 @@ def _select_comparable(rows: Sequence[Row], goal: Goal) -> tuple[list[Row], list
         return [], []
     largest = min(groups.values(), key=lambda group: (-len(group), group[0].setting.size_bytes))
     omitted = [
-        f"{format_count(sum(len(r.records) for r in group))} with "
+        f"{format_count(sum(len(r.records) for r in group), 'record')} with "
         f"{_describe_difference(group[0], largest[0], choices)}"
         for group in groups.values()
         if group is not largest

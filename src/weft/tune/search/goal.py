@@ -53,11 +53,7 @@ def read_scalar(record: Record, name: str) -> float | None:
 
 def loss_percent(record: Record) -> float:
     """Share of messages lost; 0 where none can be."""
-    return read_scalar(record, "loss") or 0.0
-
-
-def _throughput(record: Record) -> float | None:
-    return read_carried_Bps(record)
+    return read_scalar(record, "loss") or read_scalar(record, "round_trip.loss") or 0.0
 
 
 def _message_rate(record: Record) -> float | None:
@@ -73,7 +69,7 @@ def _latency(record: Record) -> float | None:
 
 def _cpu_per_byte(record: Record) -> float | None:
     """ns per byte: shares of a processor at both ends over the bytes that came each second."""
-    rate, ours = _throughput(record), read_scalar(record, "cpu.percent")
+    rate, ours = read_carried_Bps(record), read_scalar(record, "cpu.percent")
     theirs = read_scalar(record, "peer.cpu.percent")
     if theirs is None and record.settings.get("over") == "delay":
         theirs = 0.0  # no peer process
@@ -89,7 +85,7 @@ _ALL = (
         meaning="payload throughput",
         unit="B/s",
         more_is_better=True,
-        read=_throughput,
+        read=read_carried_Bps,
     ),
     Goal(
         name="latency",

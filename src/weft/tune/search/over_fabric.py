@@ -100,17 +100,14 @@ def add_advice(tuning: Tuning) -> Tuning:
 
 def _drop_disturbed(tuning: Tuning) -> list[Record]:
     """The records without outliers: repetitions far from their median come from a busy host."""
-    values: dict[tuple[Plain, ...], list[float]] = {}
-    for row in tuning.rows:
-        values.setdefault(tuning.space.key(row.setting), []).append(row.value)
-    middle = {key: median(repetitions) for key, repetitions in values.items()}
+    space = tuning.space
+    groups = space.group(tuning.rows)
+    middle = {key: median(row.value for row in group) for key, group in groups.items()}
     return [
         row.record
         for row in tuning.rows
         if row.record is not None
-        and 1 / DISTURBANCE_RATIO
-        < row.value / middle[tuning.space.key(row.setting)]
-        < DISTURBANCE_RATIO
+        and 1 / DISTURBANCE_RATIO < row.value / middle[space.key(row.setting)] < DISTURBANCE_RATIO
     ]
 
 

@@ -26,7 +26,7 @@ from weft.tune.search.space import (
     Space,
     list_candidates,
 )
-from weft.tune.search.surface import Surface, fit_surface
+from weft.tune.search.surface import Interval, Surface, fit_surface
 
 # A choice that gains less than this is left at its default.
 NEGLIGIBLE = 0.01
@@ -36,17 +36,18 @@ _TRIED = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recommendation:
-    """`predicted` with its 95 % interval, at `setting`; both are read from `surface`."""
+    """What `surface` predicts at `setting`."""
 
     setting: dict[str, Plain]
-    predicted: float
-    interval: tuple[float, float]
     surface: Surface
 
-    def predict_at(self, setting: Candidate) -> tuple[float, tuple[float, float]]:
-        """(value, 95 % interval) at another setting of the space."""
-        prediction = self.surface.predict([setting])
-        return prediction.value(0), prediction.interval(0)
+    @property
+    def predicted(self) -> Interval:
+        return self.predict_at(self.setting)
+
+    def predict_at(self, setting: Candidate) -> Interval:
+        """At any setting of the space."""
+        return self.surface.predict([setting]).interval(0)
 
 
 def recommend(
@@ -62,10 +63,7 @@ def recommend(
         if among
         else rank_candidates(surface, goal, rows, 1)
     )
-    at = surface.predict([chosen])
-    return Recommendation(
-        setting=chosen, predicted=at.value(0), interval=at.interval(0), surface=surface
-    )
+    return Recommendation(setting=chosen, surface=surface)
 
 
 def rank_candidates(
@@ -159,10 +157,11 @@ def _scores(goal: Goal, surface: Surface, candidates: Sequence[Candidate]) -> Fl
 
 def _find_lossy_keys(space: Space, rows: Sequence[MeasuredPoint]) -> set[tuple[Plain, ...]]:
     """The settings at which too many messages are lost, on average over their rows."""
-    lost: dict[tuple[Plain, ...], list[float]] = {}
-    for row in rows:
-        lost.setdefault(space.key(row.setting), []).append(row.lost_percent)
-    return {key for key, shares in lost.items() if fmean(shares) > MOST_LOSS_PERCENT}
+    return {
+        key
+        for key, group in space.group(rows).items()
+        if fmean(row.lost_percent for row in group) > MOST_LOSS_PERCENT
+    }
 
 
 def _drop_lossy(

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from weft._core import Availability, availability
 from weft.errors import InputError
-from weft.host import read_processors
+from weft.host.machine.cpu import read_processors
 from weft.measure.settings.options import Over, Settings, options_of, parse_over
 from weft.measure.settings.values import ANYWHERE, AUTO
 from weft.model.fit import FloatArray
@@ -112,6 +112,13 @@ class Space:
     def key(self, setting: Candidate) -> tuple[Plain, ...]:
         """Equal for equal settings."""
         return tuple(setting.get(factor.name) for factor in self.factors)
+
+    def group(self, rows: Iterable[MeasuredPoint]) -> dict[tuple[Plain, ...], list[MeasuredPoint]]:
+        """The points of each setting, by its key, in their order."""
+        groups: dict[tuple[Plain, ...], list[MeasuredPoint]] = {}
+        for row in rows:
+            groups.setdefault(self.key(row.setting), []).append(row)
+        return groups
 
     @property
     def default(self) -> dict[str, Plain]:

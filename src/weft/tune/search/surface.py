@@ -26,12 +26,34 @@ from weft.tune.search.goal import Goal
 from weft.tune.search.space import Candidate, MeasuredPoint, Space
 
 LEAST_ROWS = 4
+CONFIDENCE = 0.95
 _SCALES = (0.06, 0.15, 0.35, 0.8)
 _NOISES = (0.02, 0.05, 0.12, 0.2, 0.3, 0.45, 0.6)
 _REACHES = (0.25, 0.5, 0.8, 1.3, 2.2)
 _DRIFTS = (0.0, 0.15, 0.4)
 _DRIFT_TURNS = 8.0
 _START = (0.35, 0.8, 0.12, 0.0)  # scale, reach, noise, drift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A geometric mean and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_logs(cls, middle: float, half: float) -> Interval:
+        """exp of a logarithm and of its interval's ends."""
+        value, low, high = (float(np.exp(x)) for x in (middle, middle - half, middle + half))
+        return cls(value=value, low=low, high=high)
+
+    def scale(self, factor: float) -> Interval:
+        return Interval(value=self.value * factor, low=self.low * factor, high=self.high * factor)
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.low:.3g}–{self.high:.3g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,14 +64,10 @@ class Prediction:
     log_error: FloatArray
     log_noise: float
 
-    def value(self, place: int) -> float:
-        return float(np.exp(self.log_value[place]))
-
-    def interval(self, place: int, confidence: float = 0.95) -> tuple[float, float]:
+    def interval(self, place: int) -> Interval:
         """Of the mean of many measurements there."""
-        half = float(ndtri(0.5 + confidence / 2)) * float(self.log_error[place])
-        middle = float(self.log_value[place])
-        return float(np.exp(middle - half)), float(np.exp(middle + half))
+        half = float(ndtri(0.5 + CONFIDENCE / 2)) * float(self.log_error[place])
+        return Interval.from_logs(float(self.log_value[place]), half)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

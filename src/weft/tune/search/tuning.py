@@ -32,7 +32,7 @@ from weft.tune.search.recommend import (
     recommend,
 )
 from weft.tune.search.space import PROBED, SHARING, Candidate, MeasuredPoint, Space
-from weft.tune.search.surface import fit_surface
+from weft.tune.search.surface import CONFIDENCE, Interval, fit_surface
 
 # Measures (setting, stage). Raises Stopped, or a WeftError where the setting is refused.
 Observe = Callable[[Candidate, str], MeasuredPoint]
@@ -154,12 +154,13 @@ class _Run:
 
     def best_median(self) -> list[Candidate]:
         """The setting with the best median, whatever is predicted; none if all are lossy."""
-        values: dict[tuple[Plain, ...], list[float]] = {}
         usable = {self.space.key(s): s for s in self.filter_recommendable(self.list_measured())}
-        for row in self.rows:
-            if self.space.key(row.setting) in usable:
-                values.setdefault(self.space.key(row.setting), []).append(row.value)
-        order = sorted(values, key=lambda key: -self.goal.sign * median(values[key]))
+        medians = {
+            key: median(row.value for row in group)
+            for key, group in self.space.group(self.rows).items()
+            if key in usable
+        }
+        order = sorted(medians, key=lambda key: -self.goal.sign * medians[key])
         return [usable[key] for key in order[:1]]
 
     def rank_runners(
@@ -170,11 +171,11 @@ class _Run:
         Of settings that cannot be distinguished, the one that varies less leads. Those without rows
         come last.
         """
-        logs: dict[tuple[Plain, ...], list[float]] = {}
-        for row in rows:
-            logs.setdefault(self.space.key(row.setting), []).append(float(np.log(row.value)))
         least = _lower_bounds(
-            {key: self.goal.sign * np.array(values) for key, values in logs.items()}
+            {
+                key: self.goal.sign * np.log([row.value for row in group])
+                for key, group in self.space.group(rows).items()
+            }
         )
         return sorted(
             self.filter_recommendable(runners), key=lambda r: -least.get(self.space.key(r), -np.inf)
@@ -213,6 +214,24 @@ def tune(
         progress=progress,
         deadline=started + budget_s,
     )
+    chosen, rounds, ended = _run_stages(run, random)
+    return Tuning(
+        goal=goal,
+        space=run.space,
+        schedule=schedule,
+        rows=tuple(run.rows),
+        failed=tuple(run.failed),
+        recommendation=chosen,
+        confirmation=summarise_rounds(goal, chosen, rounds),
+        elapsed_s=time.monotonic() - started,
+        ended=ended,
+    )
+
+
+def _run_stages(
+    run: _Run, random: np.random.Generator
+) -> tuple[Recommendation, list[dict[str, float]], str]:
+    """The recommendation, the rounds of its confirmation, and why the run ended early, if so."""
     chosen: Recommendation | None = None
     rounds: list[dict[str, float]] = []
     ended = ""
@@ -225,19 +244,7 @@ def tune(
         ended = str(stop)
     except KeyboardInterrupt:  # between two points
         ended = "interrupted"
-    if chosen is None:
-        chosen = _recommend_early(run, ended)
-    return Tuning(
-        goal=goal,
-        space=run.space,
-        schedule=schedule,
-        rows=tuple(run.rows),
-        failed=tuple(run.failed),
-        recommendation=chosen,
-        confirmation=summarise_rounds(goal, chosen, rounds),
-        elapsed_s=time.monotonic() - started,
-        ended=ended,
-    )
+    return chosen or _recommend_early(run, ended), rounds, ended
 
 
 def _explore(run: _Run, random: np.random.Generator) -> None:
@@ -343,21 +350,8 @@ def _shuffle(items: Sequence[Item], random: np.random.Generator) -> list[Item]:
     return [items[place] for place in random.permutation(len(items))]
 
 
-CONFIDENCE = 0.95
 LEAST_ROUNDS = 2
 RECOMMENDED, DEFAULT = "recommended", "default"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """A geometric mean and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3g} ({self.low:.3g}–{self.high:.3g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,7 +422,7 @@ def summarise_rounds(
                 Confirmation(
                     role=role,
                     setting=setting,
-                    predicted=_predict_interval(recommendation, setting),
+                    predicted=recommendation.predict_at(setting),
                     measured=mean_interval(theirs),
                     better=mean_interval(goal.sign * (ours - theirs)),
                     values=tuple(np.exp(theirs).tolist()),
@@ -437,18 +431,9 @@ def summarise_rounds(
     return tuple(confirmations)
 
 
-def _predict_interval(recommendation: Recommendation, setting: Candidate) -> Interval:
-    value, (low, high) = recommendation.predict_at(setting)
-    return Interval(value=value, low=low, high=high)
-
-
 def mean_interval(logs: FloatArray) -> Interval:
     """exp of the mean, with Student's t interval."""
     n = len(logs)
     middle = float(np.mean(logs))
     half = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2) * np.std(logs, ddof=1) / np.sqrt(n))
-    return Interval(
-        value=float(np.exp(middle)),
-        low=float(np.exp(middle - half)),
-        high=float(np.exp(middle + half)),
-    )
+    return Interval.from_logs(middle, half)

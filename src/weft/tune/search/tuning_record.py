@@ -15,7 +15,8 @@ from weft.records import Plain, Provenance, Quantity, Record, Row, Scalar
 from weft.tune.rules.advice import advice_rows
 from weft.tune.search.forms import predict_log
 from weft.tune.search.from_records import StoredTuning, find_nearest_records, predict_gain
-from weft.tune.search.tuning import Interval, Tuning
+from weft.tune.search.surface import Interval
+from weft.tune.search.tuning import Tuning
 
 NAME = "tune"
 NOT_CONFIRMED = "not confirmed by measurement: run the command above, or weft tune PEER"
@@ -49,7 +50,7 @@ def build_tuning_record(tuning: Tuning) -> Record:
 
 def _quantities(tuning: Tuning) -> Iterator[tuple[str, Quantity]]:
     unit = tuning.goal.unit
-    yield "predicted", Scalar(tuning.recommendation.predicted, unit)
+    yield "predicted", Scalar(tuning.recommendation.predicted.value, unit)
     if tuning.measured is not None:
         yield "measured", Scalar(tuning.measured.value, unit)
     if tuning.gain is not None:
@@ -109,13 +110,13 @@ def _curves(tuning: Tuning) -> Iterator[Row]:
         expected = surface.predict(settings)
         model = predict_log(surface.fit, surface.space, settings)
         for place, level in enumerate(factor.levels):
-            low, high = expected.interval(place)
+            interval = expected.interval(place)
             yield {
                 "choice": factor.name,
                 "level": level,
-                "expected": expected.value(place),
-                "low": low,
-                "high": high,
+                "expected": interval.value,
+                "low": interval.low,
+                "high": interval.high,
                 "model": math.exp(float(model[place])) if surface.fit else None,
             }
 
@@ -131,7 +132,7 @@ def _points(tuning: Tuning) -> Iterator[Row]:
             "stage": row.stage,
             **row.setting,
             "measured": row.value,
-            "expected": expected.value(place),
+            "expected": expected.interval(place).value,
             "model": math.exp(float(model[place])) if surface.fit else None,
             "lost %": row.lost_percent,
         }

@@ -23,7 +23,9 @@ from weft.tune.search.from_records import (
 )
 from weft.tune.search.goal import Goal
 from weft.tune.search.over_fabric import PreparedTuning
-from weft.tune.search.tuning import Interval, Tuning
+from weft.tune.search.space import Factor
+from weft.tune.search.surface import Interval
+from weft.tune.search.tuning import Tuning
 from weft.tune.search.tuning_record import BY_RECORDS, NOT_CONFIRMED
 from weft.units import format_value, split_unit
 
@@ -45,8 +47,7 @@ def format_tuning(tuning: Tuning, *, peer: str = LOCAL, outcome: str = "") -> st
 def format_interval(goal: Goal, value: Interval) -> str:
     """A value with its interval, in the goal's unit."""
     unit, factor = _SHOWN_UNIT.get(goal.unit, (goal.unit, 1.0))
-    shown = Interval(value=value.value * factor, low=value.low * factor, high=value.high * factor)
-    return f"{shown} {unit}"
+    return f"{value.scale(factor)} {unit}"
 
 
 def format_level(name: str, level: Plain) -> str:
@@ -59,16 +60,27 @@ def format_level(name: str, level: Plain) -> str:
     return format_value(level, unit) if unit and isinstance(level, int) else str(level)
 
 
+def name_option(goal: Goal, field: str) -> str:
+    """The option that sets a field: `size` of `size_bytes`."""
+    options = options_of(goal.test.settings).items()
+    return next((name for name, (set_field, _) in options if set_field == field), field)
+
+
+def _format_levels(factor: Factor) -> list[str]:
+    return [format_level(factor.name, level) for level in factor.levels]
+
+
 def format_command(tuning: Tuning, peer: str = LOCAL) -> str:
     """The command that measures the recommendation."""
-    option_of = {field: name for name, (field, _) in options_of(tuning.goal.test.settings).items()}
     target = [] if peer in ("", LOCAL) else [peer]
     words = [f"weft {tuning.goal.test.name}", *target, *format_options(tuning.space.options)]
     setting: Mapping[str, Plain] = {**tuning.space.fixed, **tuning.recommendation.setting}
     for field, level in setting.items():
         shown = format_level(field, level)
         if shown != "any":
-            words.append(f"--{option_of[field]} {'auto' if shown == 'auto' else level}")
+            words.append(
+                f"--{name_option(tuning.goal, field)} {'auto' if shown == 'auto' else level}"
+            )
     return " ".join(words)
 
 
@@ -77,10 +89,10 @@ def _format_recommendation(tuning: Tuning, peer: str) -> str:
     default = space.default
     rows = [
         [
-            f.name,
+            name_option(tuning.goal, f.name),
             format_level(f.name, recommendation.setting[f.name]),
             format_level(f.name, default[f.name]),
-            ", ".join(format_level(f.name, level) for level in f.levels),
+            ", ".join(_format_levels(f)),
         ]
         for f in space.factors
     ]
@@ -116,9 +128,8 @@ def _format_confirmed_gain(tuning: Tuning) -> str:
 
 def format_prediction(tuning: Tuning) -> str:
     """What the model expects of the recommendation."""
-    low, high = tuning.recommendation.interval
-    predicted = Interval(value=tuning.recommendation.predicted, low=low, high=high)
-    return f"predicted {format_interval(tuning.goal, predicted)} (95 % interval)"
+    predicted = format_interval(tuning.goal, tuning.recommendation.predicted)
+    return f"predicted {predicted} (95 % interval)"
 
 
 def format_gain(gain: Interval | None) -> str:
@@ -162,7 +173,8 @@ def _format_omissions(tuning: Tuning) -> str:
 
 def _list_omissions(tuning: Tuning) -> Iterator[str]:
     for refusal in tuning.space.refusals:
-        yield f"{refusal.name}: not a choice here, because {refusal.reason}"
+        name = name_option(tuning.goal, refusal.name)
+        yield f"{name}: not a choice here, because {refusal.reason}"
     for failed in tuning.failed:
         yield f"not measured: {failed.reason}"
     lossy = sum(not row.is_acceptable for row in tuning.rows)
@@ -172,13 +184,15 @@ def _list_omissions(tuning: Tuning) -> Iterator[str]:
 
 def format_plan(prepared: PreparedTuning) -> str:
     """What will be measured."""
-    space = prepared.space
-    head = f"tuning {prepared.goal.name} over {space.over}: {prepared.schedule.text()}"
+    space, goal = prepared.space, prepared.goal
+    head = f"tuning {goal.name} over {space.over}: {prepared.schedule.text()}"
     choices = [
-        f"  {f.name}: {', '.join(format_level(f.name, level) for level in f.levels)}"
-        for f in space.factors
+        f"  {name_option(goal, f.name)}: {', '.join(_format_levels(f))}" for f in space.factors
     ]
-    refusals = [f"  {r.name}: not a choice here, because {r.reason}" for r in space.refusals]
+    refusals = [
+        f"  {name_option(goal, r.name)}: not a choice here, because {r.reason}"
+        for r in space.refusals
+    ]
     return "\n".join([head, *choices, *refusals])
 
 
@@ -209,7 +223,10 @@ def _format_stored_gain(stored: StoredTuning) -> str:
     space = stored.tuning.space
     beyond = find_unreached_factors(space)
     if beyond:
-        named = ", ".join(f"{f.name} {format_level(f.name, f.default)}" for f in beyond)
+        goal = stored.tuning.goal
+        named = ", ".join(
+            f"{name_option(goal, f.name)} {format_level(f.name, f.default)}" for f in beyond
+        )
         return f"no gain over the default is predicted: the records do not reach its {named}"
     gain = predict_gain(stored.tuning)
     return format_gain(gain) if gain is None else f"predicted: {format_gain(gain)}"
@@ -228,7 +245,8 @@ def _format_support(stored: StoredTuning) -> str:
         ]
         for near in find_nearest_records(tuning)
     ]
-    table = format_table([*names, "stored", "predicted", "runs"], rows, left=0)
+    heads = [*(name_option(tuning.goal, name) for name in names), "stored", "predicted", "runs"]
+    table = format_table(heads, rows, left=0)
     chosen = "" if stored.by_model else f"{BY_RECORDS}\n"
     return f"{chosen}{NOT_CONFIRMED}; the records nearest to it:\n\n{table}"
 

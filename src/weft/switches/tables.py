@@ -11,11 +11,14 @@ Entry points: `Tables`, `Ability`; `Switches`, the contract of a driver, and its
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, NoReturn, Protocol, Self
 
 from weft.errors import InputError
 from weft.fabric import Fabric
+
+ENTRY_WEIGHT = 255  # at most, of an entry of InfiniBand's VL arbitration
+MAX_LIMIT = 254  # of high priority: 255 means no limit, and the others would starve
 
 
 class PortName(NamedTuple):
@@ -79,9 +82,13 @@ class Ability:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Content that `Tables` cannot express: somebody else's. A write replaces it."""
+    """Content that `Tables` cannot express: somebody else's. A write replaces it.
+
+    `weights` are those of its queues, where it has such queues at all.
+    """
 
     description: str
+    weights: tuple[int, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +162,18 @@ def refuse_release(driver: str) -> NoReturn:
     problem = "keeps no record of what ports had before"
     remedy = "have the subnet manager write its own (OpenSM: qos TRUE), or restart the switches"
     raise InputError(f"driver {driver}", problem, remedy)
+
+
+def list_entries(weights: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """A list of VL arbitration: (VL, weight), at most 255 to an entry.
+
+    Further entries of a VL come after a round of the others, so that no turn is longer.
+    """
+    entries, remaining = [], dict(weights)
+    while remaining:
+        entries += [(vl, min(ENTRY_WEIGHT, weight)) for vl, weight in remaining.items()]
+        remaining = {vl: w - ENTRY_WEIGHT for vl, w in remaining.items() if w > ENTRY_WEIGHT}
+    return tuple(entries)
 
 
 def find_misfit(tables: Tables, ability: Ability) -> str | None:

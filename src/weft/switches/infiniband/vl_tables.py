@@ -24,11 +24,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from weft.switches.infiniband.mad import LEVELS, Entry, PortInfo
-from weft.switches.tables import Ability, Failed, Foreign, Lane, Tables, find_misfit
+from weft.switches.tables import (
+    ENTRY_WEIGHT,
+    MAX_LIMIT,
+    Ability,
+    Failed,
+    Foreign,
+    Lane,
+    Tables,
+    find_misfit,
+    list_entries,
+)
 
-ENTRY_WEIGHT = 255
 CACHE_SIZE = 1 << 14  # results kept of each pure function
-MAX_LIMIT = 254  # 255 means no limit: the others would starve
 
 Weights = Mapping[int, int]
 """Weight of each VL that a list serves."""
@@ -150,12 +158,8 @@ def _split_weights(wanted: Tables) -> tuple[Weights, Weights]:
 
 
 def _build_entries(weights: Weights, size: int) -> tuple[Entry, ...]:
-    """A list of `size` entries; further entries of a VL come after a round of the others."""
-    entries: list[Entry] = []
-    remaining = dict(weights)
-    while remaining:
-        entries += [(vl, min(ENTRY_WEIGHT, weight)) for vl, weight in remaining.items()]
-        remaining = {vl: w - ENTRY_WEIGHT for vl, w in remaining.items() if w > ENTRY_WEIGHT}
+    """A list of `size` entries."""
+    entries = list_entries(weights)
     return (*entries, *[(0, 0)] * (size - len(entries)))
 
 

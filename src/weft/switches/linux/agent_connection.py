@@ -70,20 +70,24 @@ class Description(Message):
 
 
 class PortResult(Message):
-    """What was asked of a port, or why it failed: one of the fields is set."""
+    """What was asked of a port, or why it failed: one of the fields is set.
+
+    `weights` may stand beside `foreign`.
+    """
 
     number: int
     ability: Ability | None = None
     tables: Tables | None = None
     foreign: str | None = None
     failed: str | None = None
+    weights: tuple[int, ...] | None = None
 
     @property
     def value(self) -> Ability | Tables | Foreign | Failed:
         if self.failed is not None:
             return Failed(self.failed)
         if self.foreign is not None:
-            return Foreign(self.foreign)
+            return Foreign(self.foreign, self.weights)
         return self.tables or self.ability or Failed("the agent's answer is empty")
 
 
@@ -108,7 +112,7 @@ def encode_result(number: int, value: Ability | Tables | Foreign | Failed) -> Po
     if isinstance(value, Failed):
         return PortResult(number, failed=value.problem)
     if isinstance(value, Foreign):
-        return PortResult(number, foreign=value.description)
+        return PortResult(number, foreign=value.description, weights=value.weights)
     if isinstance(value, Tables):
         return PortResult(number, tables=value)
     return PortResult(number, ability=value)

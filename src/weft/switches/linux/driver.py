@@ -43,7 +43,6 @@ from weft.switches.linux.testbed_discovery import (
 )
 from weft.switches.tables import Ability, Failed, Foreign, PortName, Tables
 
-FOLDERS = Path("/run/weft/switches")
 _T = TypeVar("_T")
 
 
@@ -128,7 +127,8 @@ class LinuxSwitches:
     def release(self) -> dict[str, list[str]]:
         """Restores every port that was taken over; interfaces by node.
 
-        A port whose root someone has replaced keeps that root, and is named in `notes`.
+        A port whose root someone has replaced keeps that root; `notes` names it, and ports that no
+        longer exist.
         """
         answers = self._ask_agents(dict.fromkeys(self._agents, ReleasePorts()))
         released: dict[str, Released] = {}
@@ -214,7 +214,7 @@ def open_persistent_testbed(
     Missing ports fail; the others do not wait for them.
     """
     bed = persistent.find_damaged_testbed(name)
-    return open_testbed(bed, FOLDERS / name, name=name, adapters=adapters)
+    return open_testbed(bed, persistent.AGENTS / name, name=name, adapters=adapters)
 
 
 def open_testbed(

@@ -350,31 +350,34 @@ def release_ports(node: str, folder: Path) -> Released:
 
 
 def restore_ports(folder: Path) -> Released:
-    """Restores every port that was taken over, except those that someone else has changed."""
+    """Restores every port that was taken over, except those that are gone or someone else's."""
     released = Released([], [])
     failures: list[Exception] = []
     for path in sorted(folder.glob("*.json")):
         try:
-            other = _restore_port(path)
+            remark = _restore_port(path)
         except (InputError, OSError) as error:
             failures.append(error)
             continue
-        if other is None:
+        if remark is None:
             released.restored.append(path.stem)
         else:
-            released.left_alone.append(f"{path.stem} has {other}, not weft's")
+            released.left_alone.append(f"{path.stem} {remark}")
     if failures:
         raise failures[0]
     return released
 
 
 def _restore_port(path: Path) -> str | None:
-    """Restores a port; if someone has replaced its root, returns that root and leaves it."""
+    """Restores a port; returns a remark if it is gone, or has a root that is not ours."""
     takeover = _read_takeover(path)
     saved = None if takeover is None else link_ends.find_reachable(takeover.saved)
+    is_gone = saved is None or not link_ends.exists(saved)
     other = None if saved is None else _restore_end(saved)
     path.unlink(missing_ok=True)
-    return other
+    if is_gone:
+        return "no longer exists"
+    return None if other is None else f"has {other}, not weft's"
 
 
 def _restore_end(saved: SavedEnd) -> str | None:

@@ -99,16 +99,17 @@ def decode_tree(current: KernelTree, link_bps: int) -> Tables | Foreign:
     if missing:
         return Foreign(f"queue {missing[0]} has no class")
     classes = [current.classes[htb.build_classid(queue)] for queue in range(QUEUES)]
+    weights = tuple(htb_class.rate_bps // _KBPS for htb_class in classes)
     try:
         tables = Tables(
             queue_of=tuple(_find_queue(current, level) for level in range(LEVELS)),
-            weights=tuple(htb_class.rate_bps // _KBPS for htb_class in classes),
+            weights=weights,
             lane=_find_lane(classes),
         )
     except InputError as error:
-        return Foreign(f"{error.where}: {error.problem}")
+        return Foreign(f"{error.where}: {error.problem}", weights)
     difference = htb.describe_difference(current, build_tree(tables, link_bps))
-    return tables if difference is None else Foreign(difference)
+    return tables if difference is None else Foreign(difference, weights)
 
 
 def _find_queue(current: KernelTree, level: int) -> int:

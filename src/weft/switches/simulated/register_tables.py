@@ -10,10 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, replace
 
-from weft.switches.tables import Ability, Lane, Tables, find_misfit
+from weft.switches.tables import ENTRY_WEIGHT, MAX_LIMIT, Ability, Lane, Tables, find_misfit
 
-ENTRY_WEIGHT = 255
-MAX_LIMIT = 254  # of high priority: 255 means no limit
 _MAX_UINT32 = 2**32 - 1
 
 

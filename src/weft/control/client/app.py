@@ -1,9 +1,10 @@
 """A registered application and its connections, whose packets carry its level.
 
-The program runs on, whatever the controller does. Without a controller, connections open as usual,
-with one warning; when it comes (back), open connections are marked and reported. Reports go out in
-the background. A connection counts until it is closed or its socket is garbage. A forked process
-keeps the marks but reports nothing: the registration is its parent's.
+The program runs on, whatever the controller does and whatever it is told to register as. Without a
+controller, connections open as usual, with one warning; when it comes (back), open connections are
+marked and reported. Names that no controller takes leave the application, or the connection, as
+best effort. Reports go out in the background. A connection counts until it is closed or its socket
+is garbage. A forked process keeps the marks but reports nothing: the registration is its parent's.
 Entry points: `register`, `App`, `Connection`. Units: seconds.
 """
 
@@ -22,7 +23,8 @@ from weakref import WeakSet, finalize
 
 from weft._core import Endpoint, EndpointConfig
 from weft.control.client.client_session import OpenConnection, Registration
-from weft.control.client.grpc_link import DEFAULT_CONTROLLER, VARIABLE, Link, Tls, check_address
+from weft.control.client.grpc_link import Link, Tls, check_address, choose_controller
+from weft.control.client.job_identity import find_job
 from weft.control.client.sockets import Kind, check_host, find_hosts, open_socket, set_mark
 from weft.control.client.worker import Worker
 from weft.errors import InputError
@@ -37,9 +39,13 @@ class Connection:
     """
 
     def __init__(
-        self, app: App, transport: socket.socket | Endpoint | None, number: int | None
+        self,
+        app: App,
+        transport: socket.socket | Endpoint | None,
+        number: int | None,
+        problem: str = "",
     ) -> None:
-        self.app, self._number = app, number
+        self.app, self._number, self._problem = app, number, problem
         self.socket = transport if isinstance(transport, socket.socket) else None
         self.endpoint = None if isinstance(transport, socket.socket) else transport
 
@@ -67,9 +73,9 @@ class Connection:
 
     @property
     def problem(self) -> str:
-        """Why the controller refused it; empty if it did not."""
+        """Why the controller refused it, or would have; empty if it did not."""
         connection = self.app.find_open(self._number)
-        return "" if connection is None else connection.problem
+        return self._problem if connection is None else connection.problem
 
     def wait_counted(self, timeout_s: float) -> bool:
         """Waits until the controller has counted or refused it, or is lost; whether it counts."""
@@ -101,24 +107,31 @@ class UnmanagedWarning(UserWarning):
 class App:
     """A registered application. Close it, or use it as a context; sockets stay open."""
 
-    def __init__(
-        self, name: str, controller: str, tls: tuple[bytes, bytes, bytes] | None, ttl_s: float
-    ) -> None:
+    def __init__(self, name: str, controller: str) -> None:
         self.name, self.controller = name, controller
         self._level = 0
         self._is_closed = self._has_warned = False
         self._sockets: WeakSet[socket.socket] = WeakSet()  # marked with the level
-        self._worker: Worker | None = Worker(
-            name,
+        self._worker: Worker | None = None
+        self._workerless = _FORKED  # why there is no worker, where there is none
+
+    def stay_unmanaged(self, problem: str) -> None:
+        """Registers nowhere: no controller takes what it would say."""
+        self._workerless = problem
+        self._warn(problem)
+
+    def start(
+        self, tls: tuple[bytes, bytes, bytes] | None, ttl_s: float, job: str, wait_s: float
+    ) -> None:
+        """Registers in the background; waits up to `wait_s` for the answer."""
+        self._worker = Worker(
+            self.name,
             ttl_s,
-            partial(Link, controller, tls),
+            job,
+            partial(Link, self.controller, tls),
             on_registration=self._apply_level,
             on_failure=self._report_failure,
         )
-
-    def start(self, wait_s: float) -> None:
-        """Registers in the background; waits up to `wait_s` for the answer."""
-        assert self._worker is not None, "not closed"
         self._worker.start()
         problem = self._worker.wait_settled(wait_s)
         if problem:
@@ -178,7 +191,7 @@ class App:
         """Why no controller has registered it; empty if one has."""
         if self._is_closed:
             return "closed"
-        return _FORKED if self._worker is None else self._worker.problem
+        return self._workerless if self._worker is None else self._worker.problem
 
     # ---- Connections --------------------------------------------------------------------------
 
@@ -222,7 +235,7 @@ class App:
 
         Hosts by name in the fabric, alias, GUID or LID; from source to destination.
         """
-        return self._add_connection(None, (check_host(source), check_host(destination)), 0, wait)
+        return self._add_connection(None, (source, destination), 0, wait)
 
     def connect_endpoint(
         self,
@@ -239,13 +252,12 @@ class App:
         `exchange` is given our address and returns the peer's; hosts are as of `declare`.
         InputError where it cannot be opened or connected.
         """
-        ends = check_host(source), check_host(destination)
         self.assign(config)
         transport = Endpoint.open(config)
         try:
             transport.connect(exchange(transport.address()), round(timeout_s * 1000))
             dscp = config.traffic_class >> 2 if transport.is_marked else None
-            return self._add_connection(transport, ends, dscp, wait)
+            return self._add_connection(transport, (source, destination), dscp, wait)
         except BaseException:
             transport.close()
             raise
@@ -262,12 +274,16 @@ class App:
         `dscp` is the mark of its packets; None if they cannot be marked.
         """
         worker, number = self._worker, None
+        problem = _find_host_problem(ends)
+        if problem:
+            ends = None
+            self._warn(problem)
         if dscp is None:
             self._warn(_UNMARKED)
         if worker is None and ends is not None:
-            self._warn(_FORKED)
+            self._warn(self._workerless)
         if worker is None or self._is_closed:
-            return Connection(self, transport, None)
+            return Connection(self, transport, None, problem)
         with worker.lock:
             worker.collect()
             if ends is not None:
@@ -279,7 +295,7 @@ class App:
             self._keep(transport, number, dscp)
         if wait and number is not None:
             self.await_counted(number, WAIT_S)
-        return Connection(self, transport, number)
+        return Connection(self, transport, number, problem)
 
     def _keep(self, sock: socket.socket, number: int | None, dscp: int | None) -> None:
         """Marks it with the current level, and reports its end when it is garbage."""
@@ -365,26 +381,53 @@ def register(
     tls: Tls | None = None,
     ttl_s: float = TTL_S,
     wait_s: float = WAIT_S,
+    job: str | None = None,
 ) -> App:
     """Registers an application of the table of `weft apps`.
 
     Waits up to `wait_s` for its level and goes on as best effort, with one warning, if there is
-    none. `controller` is HOST:PORT, by default that of WEFT_CONTROLLER or this host's. The lease
-    is renewed every third of `ttl_s`; that long after the process has died, its share is free.
+    none, or if these arguments cannot be a registration (`check_registration` raises instead).
+    `controller` is unix:PATH or HOST:PORT, by default that of WEFT_CONTROLLER, the user's own or
+    the machine's. The lease is renewed every third of `ttl_s`; that long after the process has
+    died, its share is free. Processes that register under one `job` count as one application; by
+    default it is that of WEFT_JOB, Slurm, MPI or Spark.
     """
-    if not name or not name.isprintable():
-        raise InputError("application", f"{name!r} is no name", "give one of `weft apps`")
-    if not 0.1 <= ttl_s <= 86400:
-        raise InputError(f"ttl_s {ttl_s:g}", "is no lease", "give 0.1 to 86400 seconds")
-    address = check_address(controller or os.environ.get(VARIABLE) or DEFAULT_CONTROLLER)
-    app = App(name, address, None if tls is None else tls.contents(), ttl_s)
+    address = choose_controller(controller)
+    app = App(name, address)
     _ALL.add(app)
     try:
-        app.start(wait_s)
+        try:
+            contents = check_registration(name, address, tls, ttl_s)
+        except InputError as error:
+            app.stay_unmanaged(str(error))
+        else:
+            app.start(contents, ttl_s, find_job() if job is None else job, wait_s)
     except UnmanagedWarning:  # where warnings are errors
         app.close()
         raise
     return app
+
+
+def check_registration(
+    name: str, controller: str, tls: Tls | None, ttl_s: float
+) -> tuple[bytes, bytes, bytes] | None:
+    """Raises an InputError for what no controller takes; returns the contents of TLS's files."""
+    if not name or not name.isprintable():
+        raise InputError("application", f"{name!r} is no name", "give one of `weft apps`")
+    if not 0.1 <= ttl_s <= 86400:
+        raise InputError(f"ttl_s {ttl_s:g}", "is no lease", "give 0.1 to 86400 seconds")
+    check_address(controller)
+    return None if tls is None else tls.contents()
+
+
+def _find_host_problem(ends: tuple[str, str] | None) -> str:
+    """Why no controller takes one of these hosts."""
+    try:
+        for host in ends or ():
+            check_host(host)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 _ALL: WeakSet[App] = WeakSet()

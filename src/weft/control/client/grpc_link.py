@@ -6,6 +6,7 @@ Every call has a deadline. Entry point: `Link`. Units: seconds.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from weft.control.client.client_session import TRY_AGAIN, Ack, Connect, Event, R
 from weft.control.state.request_key import Key
 from weft.errors import InputError, WeftError
 
-DEFAULT_CONTROLLER = "127.0.0.1:9339"
+MACHINE_SOCKET = Path("/run/weft/control.sock")
 VARIABLE = "WEFT_CONTROLLER"
+_UNIX = "unix:"
 CALL_S = 2.0
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}|unix:.+")
 _UNIMPLEMENTED = 12
@@ -90,11 +92,31 @@ def _read_file(path: Path) -> bytes:
         raise InputError(str(path), error.strerror or str(error), "name its file") from error
 
 
+def find_default_socket() -> Path:
+    """Where a controller of this user listens: WEFT_CONTROLLER's, the machine's or its own."""
+    named = os.environ.get(VARIABLE, "")
+    if named.startswith(_UNIX):
+        return Path(named.removeprefix(_UNIX))
+    folder = os.environ.get("XDG_RUNTIME_DIR")
+    if os.geteuid() == 0 or not folder:
+        return MACHINE_SOCKET
+    return Path(folder) / "weft" / MACHINE_SOCKET.name
+
+
+def choose_controller(given: str | None) -> str:
+    """As given, of WEFT_CONTROLLER, the user's own controller if it has one, or the machine's."""
+    named = given or os.environ.get(VARIABLE)
+    if named:
+        return named
+    default = find_default_socket()
+    return f"{_UNIX}{default if default.exists() else MACHINE_SOCKET}"
+
+
 def check_address(text: str) -> str:
     """HOST:PORT or [IPV6]:PORT, or unix:PATH."""
     port = text.rpartition(":")[2]
-    if not _ADDRESS.fullmatch(text) or (not text.startswith("unix:") and int(port) > 65535):
-        raise InputError(f"controller {text!r}", "is no address", "give HOST:PORT")
+    if not _ADDRESS.fullmatch(text) or (not text.startswith(_UNIX) and int(port) > 65535):
+        raise InputError(f"controller {text!r}", "is no address", "give HOST:PORT or unix:PATH")
     return text
 
 
@@ -135,9 +157,9 @@ class Link:
     def close(self) -> None:
         self._channel.close()
 
-    def register(self, key: Key, application: str, ttl_s: float) -> Registration:
+    def register(self, key: Key, application: str, ttl_s: float, job: str) -> Registration:
         request = self._messages.RegisterRequest(
-            key=self._key(key), application=application, ttl_s=ttl_s
+            key=self._key(key), application=application, ttl_s=ttl_s, job=job
         )
         reply = self._call("Register", request)
         return Registration(id=reply.id, level=reply.level, ttl_s=reply.ttl_s)

@@ -58,6 +58,7 @@ class Worker:
         self,
         application: str,
         ttl_s: float,
+        job: str,
         dial: Callable[[], Link],
         *,
         on_registration: Callable[[Registration | None], None],
@@ -67,7 +68,7 @@ class Worker:
         self.session = Session(client=secrets.token_hex(12))
         self.collected: deque[int] = deque()  # connections whose sockets were garbage
         self.problem = _UNANSWERED  # why the controller is not reached; empty: it is
-        self._application, self._ttl_s = application, ttl_s
+        self._application, self._ttl_s, self._job = application, ttl_s, job
         self._dial, self._on_registration, self._on_failure = dial, on_registration, on_failure
         self._is_ending = False
         self._renew_s = self._hold_s = 0.0
@@ -138,7 +139,7 @@ class Worker:
         with self.lock:
             key = self.session.registration_key()
         try:
-            registration = link.register(key, self._application, self._ttl_s)
+            registration = link.register(key, self._application, self._ttl_s, self._job)
         except Refused:
             self._on_registration(None)
             raise

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
+from operator import attrgetter
 
 from weft.control.operators.forecast import (
     Forecast,
-    find_row,
     find_shares,
     forecast_application,
     predict_gain,
     predict_slowdown,
 )
-from weft.control.policy.plan import PortPlan
+from weft.control.policy.plan import PortPlan, application_name, find_name
 from weft.control.state.events import Refusal
 from weft.control.state.programming import find_port_plan, find_tables
 from weft.control.state.state import Application, State
-from weft.sensitivity.model import Hinges
+from weft.sensitivity.model import Hinges, Sensitivity
 from weft.switches import PortName, Tables
 
 UNMANAGED, MANAGED, WAITING, LANE = "unmanaged", "managed", "waiting", "lane"
@@ -66,7 +66,10 @@ class ApplicationAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortAccount:
-    """A port: its units, the step of the hierarchy of levels that fits it, the split's gap."""
+    """A port: its units, the step of the hierarchy of levels that fits it, the split's gap.
+
+    Step 0: levels share its queues by their best partition, or no level is present.
+    """
 
     port: PortName
     units: int
@@ -83,14 +86,18 @@ def explain_port(state: State, name: PortName) -> PortAccount | Refusal:
         return _refuse_unmanaged(state, name)
     plan = find_port_plan(state, name)
     # A plan may for a moment count connections of registrations that have just ended.
-    ids = [id_ for id_ in (plan.names if plan else ()) if id_ in state.applications]
-    return _explain_port(state, name, {id_: forecast_application(state, id_) for id_ in ids})
+    names = frozenset(plan.names if plan else ())
+    forecasts: dict[str, Forecast | None] = {}
+    for application in state.applications.values():
+        if application.unit in names and forecasts.get(application.unit) is None:
+            forecasts[application.unit] = forecast_application(state, application.id)
+    return _explain_port(state, name, dict(sorted(forecasts.items())))
 
 
 def _explain_port(
     state: State, name: PortName, forecasts: Mapping[str, Forecast | None]
 ) -> PortAccount:
-    """Explains a port, with those of its applications that are in `forecasts`."""
+    """Explains a port, with those of its applications that are in `forecasts`, by unit."""
     plan, policy = find_port_plan(state, name), state.policies[name]
     tables = state.target.get(name) or find_tables(state, name)
     return PortAccount(
@@ -100,9 +107,11 @@ def _explain_port(
         step=0 if plan is None else plan.step,
         gap=None if plan is None else plan.gap,
         queues=_explain_queues(state, tables, plan),
-        applications=()
-        if plan is None
-        else _explain_applications(state, name, plan, tables, forecasts),
+        applications=tuple(
+            _explain_application(state, name, plan, row, tables, forecast)
+            for id_, forecast in forecasts.items()
+            if plan is not None and (row := find_name(plan.names, id_)) is not None
+        ),
     )
 
 
@@ -146,21 +155,6 @@ def _purpose(tables: Tables, queue: int, levels: tuple[int, ...], present: set[i
     return UNMANAGED if 0 in levels else WAITING
 
 
-def _explain_applications(
-    state: State,
-    name: PortName,
-    plan: PortPlan,
-    tables: Tables,
-    forecasts: Mapping[str, Forecast | None],
-) -> tuple[ApplicationAccount, ...]:
-    rows = [(find_row(plan, id_), forecast) for id_, forecast in forecasts.items()]
-    return tuple(
-        _explain_application(state, name, plan, row, tables, forecast)
-        for row, forecast in rows
-        if row is not None
-    )
-
-
 def _explain_application(
     state: State,
     name: PortName,
@@ -171,8 +165,8 @@ def _explain_application(
 ) -> ApplicationAccount:
     id_, units = plan.names[row], plan.weights[row]
     share = units / plan.policy.units
-    model = state.models[state.applications[id_].name]
-    level = state.level_of(state.applications[id_].name)
+    application = application_name(id_)  # its first registration may have ended
+    model, level = state.models[application], state.level_of(application)
     gain = predict_gain(model.curve, share)
     elsewhere = (
         forecast
@@ -196,8 +190,14 @@ def _explain_application(
     )
 
 
-def format_curve(model: Hinges) -> str:
+def format_curve(model: Sensitivity) -> str:
     """The slowdown as a formula of the share b."""
+    if not isinstance(model, Hinges):
+        first, *rest = model.coefficients
+        powers = enumerate(rest, start=1)
+        return f"{first:.3g}" + "".join(
+            f" {'-' if c < 0 else '+'} {abs(c):.3g} b{'' if n == 1 else f'^{n}'}" for n, c in powers
+        )
     terms = [f"{c:.3g} max(0, {t:.3g}/b - 1)" for t, c in model.terms if c]
     return " + ".join(["1", *terms])
 
@@ -207,7 +207,8 @@ def format_curve(model: Hinges) -> str:
 
 def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     """Ports of a registration, or of the first of a name: where it has least first."""
-    ids = [registration.id for registration in find_registrations(state, name)]
+    registrations = find_registrations(state, name)
+    ids = [registration.id for registration in registrations]
     if not ids:
         return Refusal(
             "NOT_FOUND", f"application {name}", "is not registered", "see weft control apps"
@@ -215,7 +216,7 @@ def explain_application(state: State, name: str) -> list[PortAccount] | Refusal:
     each = MAX_PORTS // len(ids)
     shares = [share for id_ in ids for share in nsmallest(each, find_shares(state, id_))]
     chosen = dict.fromkeys(port for _, port in sorted(shares))
-    forecasts = {id_: forecast_application(state, id_) for id_ in ids}
+    forecasts = {a.unit: forecast_application(state, a.id) for a in registrations}
     return [_drop_other_queues(_explain_port(state, port, forecasts)) for port in chosen]
 
 
@@ -224,14 +225,8 @@ def find_registrations(state: State, name: str) -> list[Application]:
     application = state.applications.get(name)
     if application is not None:
         return [application]
-    applications = (
-        application for application in state.applications.values() if application.name == name
-    )
-    return nsmallest(
-        MAX_REGISTRATIONS,
-        applications,
-        key=lambda application: int(application.id.rpartition("#")[2]),
-    )
+    applications = (a for a in state.applications.values() if a.name == name)
+    return nsmallest(MAX_REGISTRATIONS, applications, key=attrgetter("number"))
 
 
 def _drop_other_queues(account: PortAccount) -> PortAccount:

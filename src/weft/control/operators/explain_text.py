@@ -1,6 +1,6 @@
 """Explanations of ports and applications as text, and how counts and times are written.
 
-Entry points: `format_port`, `format_applications`; `format_count`, `format_list`, `format_seconds`.
+Entry points: `format_port`, `format_applications`; `format_list`, `format_seconds`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weft.control.operators.explain import (
 from weft.control.policy.port_policy import PortPolicy, VlArbitration
 from weft.control.state.state import Application, State
 from weft.records.record_text import format_table
-from weft.units import format_number
+from weft.units import format_count, format_number
 
 MAX_NEIGHBOURS = 10  # that are named
 _PURPOSES = {
@@ -92,8 +92,8 @@ def _format_shares(accounts: Sequence[ApplicationAccount]) -> str:
         "units",
         "share",
         "slowdown",
-        "1 % more brings",
-        "slowdown of the share b",
+        "1 % more saves",
+        "slowdown at share b",
     )
     rows = [
         (
@@ -125,8 +125,8 @@ def _format_reasons(state: State, account: PortAccount) -> str:
     slowdowns = [application.slowdown for application in account.applications]
     count, total = len(slowdowns), sum(slowdowns)
     lines = [
-        f"Why: of all splits of {account.managed_share:.0%} of the link this one makes the total "
-        f"predicted slowdown least, {total:.3f} for {count}{_format_gap(account)}.",
+        f"Why: of all ways to split {account.managed_share:.0%} of the link, this has the lowest "
+        f"total predicted slowdown: {total:.3f} for {count}{_format_gap(account)}.",
         _format_levels(state, account),
     ]
     if any(queue.purpose == WAITING for queue in account.queues):
@@ -152,10 +152,13 @@ def _format_gap(account: PortAccount) -> str:
 
 
 def _format_levels(state: State, account: PortAccount) -> str:
-    if account.step <= 1:
+    if account.step == 1:
         return "Every level here has a queue of its own."
-    step = f"step {account.step} of the hierarchy of {state.settings.levels} levels"
-    return f"There are more levels than queues: those with models most alike share one ({step})."
+    if account.step == 0:
+        rule = "the best partition of the levels present"
+    else:
+        rule = f"step {account.step} of the thesis's hierarchy of {state.settings.levels} levels"
+    return f"There are more levels than queues: those with models most alike share one ({rule})."
 
 
 def format_applications(
@@ -168,7 +171,7 @@ def format_applications(
             (account, share)
             for account in accounts
             for share in account.applications
-            if share.id == application.id
+            if share.id == application.unit
         ]
         shares.sort(key=lambda pair: pair[1].share)
         parts.append(_format_application(state, application, shares))
@@ -191,14 +194,14 @@ def _format_application(
     if not accounts:
         return f"{head}; none of its paths has a managed port"
     place, least = accounts[0]
-    beside = _format_neighbours(state, place, application.id)
+    beside = _format_neighbours(state, place, application.unit)
     baseline = state.models[application.name].baseline_s
     takes = "" if baseline is None else f", {format_seconds(baseline * least.slowdown)}"
     lines = [
         head,
-        f"It has least at {place.port}: {least.share:.1%} of the link{beside}.",
+        f"Its smallest share is at {place.port}: {least.share:.1%} of the link{beside}.",
         f"Predicted: {_format_slowdown(least)} times its time with the whole link{takes}. "
-        f"One per cent of that link more would bring {_format_gain(least)}.",
+        f"1 % more of that link would save {_format_gain(least)}.",
     ]
     rows = [
         (
@@ -211,7 +214,7 @@ def _format_application(
         )
         for account, share in accounts
     ]
-    heads = ("port", "queue", "units", "share", "slowdown", "1 % more brings")
+    heads = ("port", "queue", "units", "share", "slowdown", "1 % more saves")
     return "\n".join(lines) + "\n\n" + format_table(heads, rows, 1)
 
 
@@ -219,16 +222,12 @@ def _format_neighbours(state: State, account: PortAccount, id_: str) -> str:
     assert state.plan is not None, "an application at a port has a plan"
     assert state.paths is not None, "an application at a port has a path"
     plan = state.plan.ports[state.paths.ports[account.port]]
-    others = [name for name in plan.names if name != id_]
-    if not others:
+    neighbours = [name for name in plan.names if name != id_]
+    if not neighbours:
         return ", where it is alone"
-    more = f" and {len(others) - MAX_NEIGHBOURS} more" if len(others) > MAX_NEIGHBOURS else ""
-    return f" beside {', '.join(others[:MAX_NEIGHBOURS])}{more}"
-
-
-def format_count(count: int, noun: str) -> str:
-    """Such as "3 ports"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    unnamed = len(neighbours) - MAX_NEIGHBOURS
+    more = f" and {unnamed} more" if unnamed > 0 else ""
+    return f" beside {', '.join(neighbours[:MAX_NEIGHBOURS])}{more}"
 
 
 def format_list(values: Iterable[int]) -> str:

@@ -10,11 +10,10 @@ Entry points: `forecast_all`, `forecast_application`, `compute_mean_slowdown`, `
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.control.policy.plan import PortPlan
+from weft.control.policy.plan import find_name
 from weft.control.state.events import Apply, Proposal, Refusal
 from weft.control.state.request_key import Key
 from weft.control.state.state import State
@@ -47,11 +46,10 @@ def forecast_all(state: State) -> dict[str, Forecast]:
             share = weight / units
             if application not in least or (share, name) < least[application]:
                 least[application] = (share, name)
-    # A plan may for a moment count connections of registrations that have just ended.
     return {
-        id_: _forecast(state, id_, *where)
-        for id_, where in least.items()
-        if id_ in state.applications
+        application.id: _forecast(state, application.id, *least[application.unit])
+        for application in state.applications.values()
+        if application.unit in least and application.connections
     }
 
 
@@ -65,20 +63,15 @@ def find_shares(state: State, id_: str) -> list[tuple[float, PortName]]:
     """The share of a registration at each managed port of its paths."""
     if state.plan is None or state.paths is None:
         return []
-    connections = [state.connections[name] for name in state.applications[id_].connections]
+    application = state.applications[id_]
+    connections = [state.connections[name] for name in application.connections]
     ports = {port for connection in connections for port in state.ports_of(connection)}
     plans = [(port, state.plan.ports.get(port)) for port in ports]
     return [
         (plan.weights[row] / plan.policy.units, state.paths.names[port])
         for port, plan in plans
-        if plan is not None and (row := find_row(plan, id_)) is not None
+        if plan is not None and (row := find_name(plan.names, application.unit)) is not None
     ]
-
-
-def find_row(plan: PortPlan, id_: str) -> int | None:
-    """The index of a registration in a port's columns; None if it is not there."""
-    row = bisect_left(plan.names, id_)
-    return row if row < len(plan.names) and plan.names[row] == id_ else None
 
 
 def _forecast(state: State, id_: str, share: float, at: PortName) -> Forecast:
@@ -104,11 +97,12 @@ def predict_gain(model: Sensitivity, share: float) -> float:
     return predict_slowdown(model, from_share) - predict_slowdown(model, from_share + PER_CENT)
 
 
-def compute_mean_slowdown(forecasts: Mapping[str, Forecast]) -> float:
-    """The mean of all that have a connection; 1 if none has."""
+def compute_mean_slowdown(state: State, forecasts: Mapping[str, Forecast]) -> float:
+    """The mean of all jobs that have a connection; 1 if none has."""
     if not forecasts:
         return 1.0
-    return sum(forecast.slowdown for forecast in forecasts.values()) / len(forecasts)
+    jobs = {state.applications[id_].unit: forecast for id_, forecast in forecasts.items()}
+    return sum(forecast.slowdown for forecast in jobs.values()) / len(jobs)
 
 
 _KEY = Key("plan", 0)
@@ -135,12 +129,17 @@ class ApplicationChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalEffects:
-    """What would change, and the mean predicted slowdown of all applications."""
+    """What would change, and the mean predicted slowdown of all applications.
+
+    `at_least_...`: that mean is a lower bound.
+    """
 
     ports: tuple[PortChange, ...]
     applications: tuple[ApplicationChange, ...]
     slowdown_before: float
     slowdown_after: float
+    at_least_before: bool
+    at_least_after: bool
     after: State
 
 
@@ -158,8 +157,10 @@ def evaluate_proposal(state: State, proposal: Proposal) -> ProposalEffects | Ref
     return ProposalEffects(
         ports=tuple(ports),
         applications=_list_changes(state, outcome.state, before, after),
-        slowdown_before=compute_mean_slowdown(before),
-        slowdown_after=compute_mean_slowdown(after),
+        slowdown_before=compute_mean_slowdown(state, before),
+        slowdown_after=compute_mean_slowdown(outcome.state, after),
+        at_least_before=any(forecast.at_least for forecast in before.values()),
+        at_least_after=any(forecast.at_least for forecast in after.values()),
         after=outcome.state,
     )
 

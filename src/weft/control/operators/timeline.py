@@ -257,10 +257,10 @@ def _smooth(x: Sequence[float], y: Sequence[float]) -> list[float]:
     return [fmean(y[begin : n + 1]) for n, begin in enumerate(first)]
 
 
-def _finish(ax: Axes, label: str) -> None:
+def _finish(ax: Axes, label: str, top: float | None = 102) -> None:
     ax.set_xlabel("time (s)")
     ax.set_ylabel(label)
-    ax.set_ylim(0, 102)
+    ax.set_ylim(0, top)
     ax.margins(x=0)
     legend(ax)
 
@@ -274,11 +274,7 @@ def draw_slowdowns(ax: Axes, records: Records) -> None:
         ends = [read_number(r["began_s"]) + read_number(r["took_s"]) for r in record.tables["runs"]]
         took = [read_number(r["slowdown"]) for r in record.tables["runs"]]
         ax.plot(ends, took, "o", color=style["color"], markersize=4)
-    ax.set_xlabel("time (s)")
-    ax.set_ylabel("times its completion alone")
-    ax.set_ylim(bottom=0)
-    ax.margins(x=0)
-    legend(ax)
+    _finish(ax, "times its completion alone", None)
 
 
 def _points(rows: Sequence[Row], column: str, factor: float) -> tuple[list[float], list[float]]:

@@ -15,8 +15,8 @@ Units: bits per second.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
+import os
 import pickle
 import signal
 import sys
@@ -27,20 +27,17 @@ from subprocess import PIPE
 from typing import Any, Literal
 
 from weft.control.policy.plan import find_connection_path
-from weft.control.policy.port_policy import (
-    ENTRY_UNITS,
-    LIMIT_BYTES,
-    MAX_ENTRIES,
-    MAX_LIMIT,
-    arbitration_entries,
-)
-from weft.control.state.state import Connection, State
+from weft.control.policy.port_policy import LIMIT_BYTES, MAX_ENTRIES
+from weft.control.state.events import Connection
+from weft.control.state.state import State
 from weft.errors import InputError, WeftError
 from weft.fabric import Fabric, Port, write_toml
 from weft.fabric.soundness import MAX_LANES
+from weft.host.machine.parent_death import end_with_parent
 from weft.records import Scalar
 from weft.simulate import Scenario, scenario_from, simulate
 from weft.switches import Lane, PortName, Tables
+from weft.switches.tables import ENTRY_WEIGHT, MAX_LIMIT, list_entries
 
 Scheduler = Literal["vlarb", "htb"]
 
@@ -63,6 +60,17 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialInput:
+    """Flows on a fabric whose ports have these tables."""
+
+    fabric: Fabric
+    tables: Mapping[PortName, Tables]
+    flows: Sequence[Flow]
+    scheduler: Scheduler = "vlarb"
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """Goodput of each flow; `ended` says how the run ended."""
 
@@ -78,47 +86,34 @@ class Trial:
         return total
 
 
-def run_trial(
-    fabric: Fabric,
-    tables: Mapping[PortName, Tables],
-    flows: Sequence[Flow],
-    *,
-    scheduler: Scheduler = "vlarb",
-    seed: int = 1,
-) -> Trial:
-    """Goodput of these flows on a fabric whose ports have these tables."""
-    outcome = simulate(build_scenario(fabric, tables, flows, scheduler=scheduler, seed=seed))
+def run_trial(trial: TrialInput) -> Trial:
+    """Goodput of the flows."""
+    outcome = simulate(build_scenario(trial))
     quantities = outcome.record.quantities
-    goodputs = [quantities.get(f"{_flow_name(n)}.goodput") for n in range(len(flows))]
+    goodputs = [quantities.get(f"{_flow_name(n)}.goodput") for n in range(len(trial.flows))]
     return Trial(
-        flows=tuple(flows),
+        flows=tuple(trial.flows),
         goodputs_bps=tuple(1e9 * g.value if isinstance(g, Scalar) else 0.0 for g in goodputs),
         ended=outcome.ended,
     )
 
 
-def build_scenario(
-    fabric: Fabric,
-    tables: Mapping[PortName, Tables],
-    flows: Sequence[Flow],
-    *,
-    scheduler: Scheduler = "vlarb",
-    seed: int = 1,
-) -> Scenario:
+def build_scenario(trial: TrialInput) -> Scenario:
     """The scenario of the packet simulator that tries them."""
+    fabric, tables, flows = trial.fabric, trial.tables, trial.flows
     if not flows:
         raise InputError("trial", "no flows", "give at least one")
     used = _find_used_ports(fabric, flows)
     lane_of = _assign_lanes(tables, used, fabric)
     port_tables = {
-        port: _scenario_tables(tables.get(_port_name(fabric, port)), lane_of, scheduler)
+        port: _scenario_tables(tables.get(_port_name(fabric, port)), lane_of, trial.scheduler)
         for port in used
     }
     common = Counter(tuple(entry["sl2vl"]) for entry in port_tables.values()).most_common(1)[0][0]
     duration_ps = _duration_ps(fabric, port_tables)
     data = {
         "name": f"trial of {len(flows)} flows",
-        "seed": seed,
+        "seed": trial.seed,
         "duration": f"{duration_ps} ps",
         "warmup": f"{duration_ps // 10} ps",
         "fabric": {"toml": write_toml(replace(fabric, lanes=len(lane_of)))},
@@ -177,7 +172,7 @@ def _scenario_tables(
 ) -> dict[str, Any]:
     """A port's tables as a scenario has them."""
     if tables is None:
-        return {"sl2vl": [0] * _LEVELS, "low": [[0, ENTRY_UNITS]]}
+        return {"sl2vl": [0] * _LEVELS, "low": [[0, ENTRY_WEIGHT]]}
     latency = None if tables.lane is None else tables.lane.queue
     served = {
         lane_of[queue]: weight
@@ -187,17 +182,17 @@ def _scenario_tables(
     units = _scale_weights(served) if scheduler == "htb" else served
     scenario: dict[str, Any] = {
         "sl2vl": [lane_of.get(_queue_of_level(tables, level), 0) for level in range(_LEVELS)],
-        "low": [list(entry) for entry in arbitration_entries(units)],
+        "low": [list(entry) for entry in list_entries(units)],
     }
     if tables.lane is not None and tables.lane.queue in lane_of:
-        scenario["high"] = [[lane_of[tables.lane.queue], ENTRY_UNITS]]
+        scenario["high"] = [[lane_of[tables.lane.queue], ENTRY_WEIGHT]]
         scenario["high_limit"] = _high_limit(tables.lane, scheduler)
     return scenario
 
 
 def _scale_weights(weights: Mapping[int, int]) -> dict[int, int]:
     """As large as fits the table: one per cent is then two packets of a round."""
-    room = ENTRY_UNITS * (MAX_ENTRIES - len(weights))
+    room = ENTRY_WEIGHT * (MAX_ENTRIES - len(weights))
     total = sum(weights.values())
     return {lane: max(1, weight * room // total) for lane, weight in weights.items()}
 
@@ -244,20 +239,9 @@ def _duration_ps(fabric: Fabric, tables: Mapping[Port, Mapping[str, Any]]) -> in
 
 MAX_FLOWS = 500
 MAX_HOSTS = 1000
-PR_SET_PDEATHSIG = 1
 _REFUSED = 2  # exit status; standard error says why
 
 Rates = Mapping[str, float]  # of each registration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialInput:
-    """Flows on a fabric whose ports have these tables."""
-
-    fabric: Fabric
-    tables: Mapping[PortName, Tables]
-    flows: tuple[Flow, ...]
-    scheduler: Scheduler
 
 
 def build_trial_input(state: State) -> TrialInput | None:
@@ -280,7 +264,7 @@ def build_trial_input(state: State) -> TrialInput | None:
     return TrialInput(
         fabric=state.paths.fabric,
         tables=dict(state.target),
-        flows=tuple(flows),
+        flows=flows,
         scheduler="htb" if htb else "vlarb",
     )
 
@@ -316,23 +300,16 @@ async def simulate_trials(*inputs: TrialInput | None) -> list[Rates]:
 
 def main() -> int:
     """Reads pickled inputs from the controller that started this process; writes rates as JSON."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent(os.getppid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inputs: tuple[TrialInput | None, ...] = pickle.load(sys.stdin.buffer)
     try:
-        output = json.dumps([_simulate(trial_input) for trial_input in inputs])
+        output = json.dumps([{} if i is None else run_trial(i).by_application_bps for i in inputs])
     except WeftError as error:
         print(error, file=sys.stderr)
         return _REFUSED
     sys.stdout.write(output)
     return 0
-
-
-def _simulate(given: TrialInput | None) -> Rates:
-    if given is None:
-        return {}
-    trial = run_trial(given.fabric, given.tables, given.flows, scheduler=given.scheduler)
-    return trial.by_application_bps
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from immutables import Map
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
@@ -42,7 +43,6 @@ from weft.control.policy.plan import (
     ConnectionPath,
     Plan,
     Policy,
-    PortMap,
     PortPlan,
     application_name,
     build_plan,
@@ -145,13 +145,13 @@ class _Problem:
         return float((self.demands.slowdown(shares) + paid).sum() - self.capacity @ prices)
 
     def best_prices(self) -> FloatArray:
-        def negated_bound(prices: FloatArray) -> tuple[float, FloatArray]:
+        def negate_bound(prices: FloatArray) -> tuple[float, FloatArray]:
             shares = self.shares_at(prices)
             return -self._bound(prices, shares), self.capacity - self.holds @ shares
 
         ports = len(self.capacity)
         optimum = minimize(
-            negated_bound,
+            negate_bound,
             np.ones(ports),
             jac=True,
             method="L-BFGS-B",
@@ -280,7 +280,7 @@ def build_fabric_plan(
     models = {name: policy.models[application_name(name)] for name in paths}
     split = split_fabric(models, paths, _capacities(local))
     ports = {port: _set_weights(port_plan, split) for port, port_plan in local.ports.items()}
-    return Plan(policy=policy, ports=PortMap(ports)), split
+    return Plan(policy=policy, ports=Map(ports)), split
 
 
 def compute_gap(plan: Plan, split: FabricSplit) -> float:

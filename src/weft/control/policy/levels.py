@@ -13,9 +13,12 @@ further step joins the two nearest clusters and puts the new one at the midpoint
 coordinates, down to one cluster. (The paper calls this average linkage; with midpoints it is median
 linkage, WPGMC. Joins may come at smaller distances than earlier ones; steps are in the order of
 joining, so that a later step never splits a cluster.) A port uses the first step at which its
-levels are in at most as many clusters as it has queues.
-Clusters are exact for few points, else the best of several starts of Lloyd's algorithm.
-Entry points: `assign_levels`, `keep_levels`, `build_hierarchy`, `map_queues`.
+levels are in at most as many clusters as it has queues. That is greedy: `partition_queues` has the
+partition of the levels present whose squared distances to the queues' centres sum to the least.
+Clusters are exact for few points and for points on a line. Else they are the best that several
+starts reach: along the longest axis of the points, and k-means++; each is improved by Lloyd's
+algorithm and then by moving single points.
+Entry points: `assign_levels`, `build_hierarchy`, `map_queues`, `partition_queues`.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import dist, fsum, inf
+from math import dist, fsum
 from typing import Any
 
 import numpy as np
@@ -68,27 +71,6 @@ class Levels:
         return {name: level.number for level in self.levels for name in level.applications}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLevels:
-    """Levels after applications came or went, with nobody moved, and what that costs.
-
-    `reclustered` is K-means from the start, its levels numbered so that the fewest applications
-    change; `movers` are those that would.
-    """
-
-    levels: Levels
-    reclustered: Levels
-    movers: tuple[str, ...]
-
-    @property
-    def cost(self) -> float:
-        """Spread of the kept levels over that of the new ones, less 1."""
-        excess = self.levels.spread - self.reclustered.spread
-        if excess <= 1e-12 * self.levels.spread:
-            return 0.0
-        return excess / self.reclustered.spread if self.reclustered.spread > 0 else inf
-
-
 def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
     """At most `max_levels` levels; fewer where fewer applications differ."""
     members = _sort_members(models, max_levels)
@@ -99,27 +81,6 @@ def assign_levels(models: Mapping[str, Sensitivity], max_levels: int) -> Levels:
     ranked = sorted(clustered.levels, key=lambda level: (level.sensitivity, level.centroid))
     return _set_numbers(
         clustered, {level.number: rank for rank, level in enumerate(ranked, start=1)}
-    )
-
-
-def keep_levels(before: Levels, models: Mapping[str, Sensitivity], max_levels: int) -> KeptLevels:
-    """Levels for the applications of `models`; those that had a level keep it.
-
-    A new application opens a level while fewer than `max_levels` are in use, or joins the nearest.
-    """
-    members = _sort_members(models, max_levels)
-    old = before.assignment
-    beyond = [number for name, number in old.items() if name in models and number > max_levels]
-    if beyond:
-        problem = f"level {max(beyond)} is in use, and {max_levels} are allowed"
-        raise InputError("levels", problem, "assign all applications again")
-    numbers = np.array([old.get(name, 0) for name in members.names])
-    for row in np.flatnonzero(numbers == 0).tolist():
-        numbers[row] = _choose_level(members.points, numbers, row, max_levels)
-    reclustered = _match_numbers(assign_levels(models, max_levels), before, max_levels)
-    movers = sorted(name for name, n in reclustered.assignment.items() if old.get(name, n) != n)
-    return KeptLevels(
-        levels=_build_levels(members, numbers), reclustered=reclustered, movers=tuple(movers)
     )
 
 
@@ -177,39 +138,9 @@ def _build_levels(members: _Members, numbers: IntArray) -> Levels:
     return Levels(levels=tuple(levels), coordinates=members.coordinates, spread=fsum(spreads))
 
 
-def _choose_level(points: FloatArray, numbers: IntArray, row: int, max_levels: int) -> int:
-    """The level of one more application, given those of the others (0: none yet)."""
-    used = [number for number in np.unique(numbers).tolist() if number]
-    free = [number for number in range(1, max_levels + 1) if number not in used]
-    if not used:
-        return free[0]
-    centroids = np.array([points[numbers == number].mean(axis=0) for number in used])
-    point = points[row : row + 1]
-    best = int(find_nearest(point, centroids)[0])
-    return free[0] if free and sum_squares(point, centroids[best]) > 0 else used[best]
-
-
-# ---- Numbers ----------------------------------------------------------------------------------
-
-
 def _set_numbers(levels: Levels, number: Mapping[int, int]) -> Levels:
     renamed = [replace(level, number=number[level.number]) for level in levels.levels]
     return replace(levels, levels=tuple(sorted(renamed, key=lambda level: level.number)))
-
-
-def _match_numbers(levels: Levels, before: Levels, max_levels: int) -> Levels:
-    """The same groups under the numbers that leave the most applications where they were."""
-    from scipy.optimize import linear_sum_assignment  # see weft.model.fit
-
-    old = before.assignment
-    shared = np.zeros((len(levels.levels), max_levels))
-    for row, level in enumerate(levels.levels):
-        for name in level.applications:
-            if old.get(name, max_levels + 1) <= max_levels:
-                shared[row, old[name] - 1] += 1
-    rows, numbers = linear_sum_assignment(shared, maximize=True)
-    named = dict(zip(rows.tolist(), (numbers + 1).tolist(), strict=True))
-    return _set_numbers(levels, {level.number: named[i] for i, level in enumerate(levels.levels)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +164,10 @@ class Hierarchy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMap:
-    """Levels of each queue of a port, and the step of the hierarchy that they come from."""
+    """Levels of each queue of a port, and the step of the hierarchy that they come from.
+
+    Step 0: levels share queues by their best partition, not by the hierarchy.
+    """
 
     step: int
     queues: tuple[tuple[int, ...], ...]
@@ -265,14 +199,7 @@ def _distance(a: Cluster, b: Cluster) -> float:
 
 def map_queues(hierarchy: Hierarchy, present: Collection[int], queues: int) -> QueueMap:
     """Queues of the levels present at a port, in the order of their first level."""
-    if queues < 1:
-        raise InputError("queues of a port", f"{queues}", "use at least 1")
-    if not present:
-        raise InputError("queues of a port", "no level is present", "leave the port out")
-    present_levels = frozenset(present)
-    unknown = present_levels.difference(hierarchy.levels)
-    if unknown:
-        raise InputError(f"level {min(unknown)}", "is not in the hierarchy", "cluster all levels")
+    present_levels = _check_present(present, hierarchy.levels, queues)
     # A step joins two clusters: fewer steps than levels beyond the queues cannot do.
     number = max(0, len(present_levels) - queues)
     while True:
@@ -287,6 +214,39 @@ def map_queues(hierarchy: Hierarchy, present: Collection[int], queues: int) -> Q
             )
 
 
+def partition_queues(levels: Levels, present: Collection[int], queues: int) -> QueueMap:
+    """Queues whose levels are nearest each other, of all partitions of the levels present.
+
+    At most `EXACT` levels: the number of partitions grows exponentially.
+    """
+    numbers = sorted(_check_present(present, [level.number for level in levels.levels], queues))
+    if len(numbers) <= queues:
+        return QueueMap(step=1, queues=tuple((number,) for number in numbers))
+    if len(numbers) > EXACT:
+        problem = f"{len(numbers)} levels share queues, at most {EXACT} can be partitioned exactly"
+        raise InputError("queues of a port", problem, "use the hierarchy")
+    centroid_of = {level.number: level.centroid for level in levels.levels}
+    points = np.array([centroid_of[number] for number in numbers])
+    group = _partition_exactly(points, np.ones(len(points)), queues)
+    members = [np.flatnonzero(group == number).tolist() for number in range(queues)]
+    shared = sorted(tuple(numbers[row] for row in rows) for rows in members if rows)
+    return QueueMap(step=0, queues=tuple(shared))
+
+
+def _check_present(
+    present: Collection[int], levels: Collection[int], queues: int
+) -> frozenset[int]:
+    if queues < 1:
+        raise InputError("queues of a port", f"{queues}", "use at least 1")
+    if not present:
+        raise InputError("queues of a port", "no level is present", "leave the port out")
+    present_levels = frozenset(present)
+    unknown = present_levels.difference(levels)
+    if unknown:
+        raise InputError(f"level {min(unknown)}", "is not in the hierarchy", "cluster all levels")
+    return present_levels
+
+
 def _select_present(levels: tuple[int, ...], present: frozenset[int]) -> tuple[int, ...]:
     return levels if present.issuperset(levels) else tuple([n for n in levels if n in present])
 
@@ -294,8 +254,10 @@ def _select_present(levels: tuple[int, ...], present: frozenset[int]) -> tuple[i
 IntArray = npt.NDArray[np.int64]
 
 EXACT = 10
-STARTS = 10
+STARTS = 40
 SEED = 1
+_FEW = 500  # points: more are clustered from a quarter of the starts, and differ less
+_STRAIGHT = 1e-18  # of the points' spread: less beside the longest axis is rounding
 _ROUNDS = 300
 
 
@@ -305,7 +267,10 @@ def partition(points: FloatArray, weights: npt.NDArray[Any], groups: int) -> Int
         return np.arange(len(points))
     if len(points) <= EXACT:
         return _partition_exactly(points, weights.astype(float), groups)
-    return _partition_by_lloyd(points, weights.astype(float), groups)
+    along, is_straight = _partition_along_axis(points, weights.astype(float), groups)
+    if is_straight:
+        return along
+    return _partition_from_starts(points, weights.astype(float), groups, along)
 
 
 def sum_squares(points: FloatArray, centre: FloatArray) -> float:
@@ -373,16 +338,86 @@ def _list_subsets(mask: int) -> IntArray:
     return subsets
 
 
-# ---- Lloyd's algorithm ------------------------------------------------------------------------
+# ---- Along a line -----------------------------------------------------------------------------
 
 
-def _partition_by_lloyd(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
+def _partition_along_axis(
+    points: FloatArray, weights: FloatArray, groups: int
+) -> tuple[IntArray, bool]:
+    """The best groups of neighbours along the longest axis, and whether all points are on it.
+
+    If they are, no partition is better: groups of the best one do not interleave.
+    """
+    centred = points - np.average(points, axis=0, weights=weights)
+    _, lengths, axes = np.linalg.svd(centred * np.sqrt(weights)[:, None], full_matrices=False)
+    order = np.argsort(centred @ axes[0], kind="stable")
+    group = np.empty(len(points), dtype=np.int64)
+    group[order] = _partition_in_order(centred[order], weights[order], groups)
+    return group, bool((lengths[1:] ** 2).sum() <= _STRAIGHT * (lengths**2).sum())
+
+
+def _partition_in_order(points: FloatArray, weights: FloatArray, groups: int) -> IntArray:
+    """Runs of points with the least spread, by dynamic programming over where the last begins."""
+    n = len(points)
+    mass = np.concatenate(([0.0], np.cumsum(weights)))
+    sums = np.vstack([np.zeros_like(points[:1]), np.cumsum(weights[:, None] * points, axis=0)])
+    squares = np.concatenate(([0.0], np.cumsum(weights * (points**2).sum(axis=1))))
+    least = np.full((groups + 1, n + 1), np.inf)
+    least[0, 0] = 0.0
+    begin = np.zeros((groups + 1, n + 1), dtype=np.int64)
+    for end in range(1, n + 1):
+        about = ((sums[end] - sums[:end]) ** 2).sum(axis=1) / (mass[end] - mass[:end])
+        spread = np.maximum(0.0, squares[end] - squares[:end] - about)
+        costs = least[:-1, :end] + spread
+        begin[1:, end] = costs.argmin(axis=1)
+        least[1:, end] = costs.min(axis=1)
+    group, end = np.zeros(n, dtype=np.int64), n
+    for number in range(groups, 0, -1):
+        group[begin[number, end] : end] = number - 1
+        end = int(begin[number, end])
+    return group
+
+
+# ---- From several starts ----------------------------------------------------------------------
+
+
+def _partition_from_starts(
+    points: FloatArray, weights: FloatArray, groups: int, first: IntArray
+) -> IntArray:
     random = np.random.default_rng(SEED)
-    partitions = [
-        _iterate(points, weights, _draw_centres(points, weights, groups, random))
-        for _ in range(STARTS)
-    ]
-    return min(partitions, key=lambda group: _compute_spread(points, weights, group))
+    starts = STARTS if len(points) <= _FEW else STARTS // 4
+    partitions = [first]
+    for _ in range(starts):
+        centres = _draw_centres(points, weights, groups, random)
+        partitions.append(_iterate(points, weights, centres))
+    improved = [_move_points(points, weights, group) for group in partitions]
+    return min(improved, key=lambda group: _compute_spread(points, weights, group))
+
+
+def _move_points(points: FloatArray, weights: FloatArray, group: IntArray) -> IntArray:
+    """Moves single points, the one that saves most first, while that lessens the spread.
+
+    A point of weight w at distance a from its group of weight A, and b from another of weight B:
+    the move saves w A a² / (A − w) − w B b² / (B + w).
+    """
+    group, rows = group.copy(), np.arange(len(points))
+    least = 1e-12 * _compute_spread(points, weights, np.zeros_like(group))
+    count = int(group.max()) + 1
+    for _ in range(_ROUNDS * count):
+        total = np.bincount(group, weights, minlength=count)
+        means = _compute_means(points, weights, group, points[:count])
+        distances = _compute_distances(points, means)
+        left = total[group] - weights
+        is_alone = left <= 1e-9 * weights
+        saved = weights * total[group] * distances[rows, group] / np.where(is_alone, 1.0, left)
+        costs = weights[:, None] * total * distances / (total + weights[:, None])
+        costs[rows, group] = np.inf
+        gain = np.where(is_alone, -np.inf, saved - costs.min(axis=1))
+        point = int(gain.argmax())
+        if gain[point] <= least:
+            break
+        group[point] = int(costs[point].argmin())
+    return group
 
 
 def _draw_centres(

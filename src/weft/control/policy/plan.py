@@ -13,11 +13,12 @@ Entry points: `build_policy`, `build_plan`, `add_connection`, `remove_connection
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import chain
-from typing import Any, TypeVar, overload
+
+from immutables import Map
 
 from weft.control.policy.allocate import ModelSet, split_ports
 from weft.control.policy.levels import (
@@ -27,70 +28,12 @@ from weft.control.policy.levels import (
     assign_levels,
     build_hierarchy,
     map_queues,
+    partition_queues,
 )
-from weft.control.policy.port_policy import ArbitrationTables, PortPolicy, build_arbitration
+from weft.control.policy.port_policy import PortPolicy
 from weft.errors import InputError
 from weft.fabric import Fabric, Port, path
 from weft.sensitivity.model import Sensitivity
-
-T = TypeVar("T")
-D = TypeVar("D")
-
-
-class PortMap(Mapping[Port, T]):
-    """An immutable map; updates share structure with the original.
-
-    Entries are grouped by node: an update copies the groups of the nodes it changes and one
-    reference per other node (2,208 on a fabric of 11,000 ports, for the garbage collector).
-    """
-
-    __slots__ = ("_count", "_nodes")
-
-    def __init__(self, entries: Mapping[Port, T]) -> None:
-        self._nodes: dict[int, dict[Port, T]] = {}
-        self._count = len(entries)
-        for port, value in entries.items():
-            self._nodes.setdefault(port.node, {})[port] = value
-
-    def __getitem__(self, port: Port) -> T:
-        return self._nodes.get(port.node, {})[port]
-
-    @overload
-    def get(self, port: Port, /) -> T | None: ...
-
-    @overload
-    def get(self, port: Port, /, default: T | D) -> T | D: ...
-
-    def get(self, port: Port, default: Any = None) -> Any:
-        entries = self._nodes.get(port.node)
-        return default if entries is None else entries.get(port, default)
-
-    def __iter__(self) -> Iterator[Port]:
-        return (port for entries in self._nodes.values() for port in entries)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def update(self, entries: Mapping[Port, T | None]) -> PortMap[T]:
-        """A copy with these entries; None removes one."""
-        nodes = dict(self._nodes)
-        count = self._count
-        for node in {port.node for port in entries}:
-            nodes[node] = dict(nodes.get(node, {}))
-            count -= len(nodes[node])
-        for port, value in entries.items():
-            if value is None:
-                nodes[port.node].pop(port, None)
-            else:
-                nodes[port.node][port] = value
-        count += sum(len(nodes[node]) for node in {port.node for port in entries})
-        updated: PortMap[T] = PortMap({})
-        updated._nodes, updated._count = nodes, count
-        return updated
-
 
 Present = Mapping[Port, Mapping[str, int]]  # connections of each application at each port
 Columns = tuple[tuple[str, ...], tuple[int, ...]]  # names in alphabetical order, connections
@@ -104,16 +47,23 @@ def application_name(application: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a plan is computed from, besides connections. `ports` has the ports unlike `port`."""
+    """What a plan is computed from, besides connections. `ports` has the ports unlike `port`.
+
+    Levels share queues by the hierarchy, or by their best partition (`has_exact_queues`).
+    """
 
     models: Mapping[str, Sensitivity]
     levels: Levels
     hierarchy: Hierarchy
     port: PortPolicy
     ports: Mapping[Port, PortPolicy] = field(default_factory=dict)
+    has_exact_queues: bool = False
     model_set: ModelSet = field(init=False, compare=False, repr=False)  # the models, sorted by name
     rows: Mapping[str, int] = field(init=False, compare=False, repr=False)
     level_of: Mapping[str, int] = field(init=False, compare=False, repr=False)
+    _partitions: dict[tuple[frozenset[int], int], QueueMap] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "level_of", self.levels.assignment)
@@ -127,6 +77,15 @@ class Policy:
 
     def at(self, port: Port) -> PortPolicy:
         return self.ports.get(port, self.port)
+
+    def map_levels(self, present: frozenset[int], queues: int) -> QueueMap:
+        """Queues of the levels present at a port."""
+        if not self.has_exact_queues:
+            return map_queues(self.hierarchy, present, queues)
+        key = present, queues
+        if key not in self._partitions:
+            self._partitions[key] = partition_queues(self.levels, present, queues)
+        return self._partitions[key]
 
     def rows_of(self, names: Sequence[str]) -> list[int]:
         """Row of each application's model in `model_set`."""
@@ -179,7 +138,7 @@ class PortPlan:
 
     @property
     def step(self) -> int:
-        """The first step of the hierarchy that fits the queues."""
+        """The first step of the hierarchy that fits the queues; 0: their best partition."""
         return self.mapped.step
 
     @property
@@ -257,11 +216,6 @@ class PortPlan:
             self.fabric_policy.rows_of(self.names), self.policy.units
         )
 
-    @property
-    def arbitration(self) -> ArbitrationTables:
-        """The arbitration tables of an InfiniBand port and its limit of high priority."""
-        return build_arbitration(self.policy, self.units)
-
     def of(self, application: str) -> Assigned:
         """The assignment of an application."""
         for assigned in self.applications:
@@ -275,7 +229,7 @@ class Plan:
     """Every port that carries a connection."""
 
     policy: Policy
-    ports: PortMap[PortPlan]
+    ports: Map[Port, PortPlan]
 
     @property
     def present(self) -> Present:
@@ -307,14 +261,9 @@ def build_policy(
 
 def build_plan(policy: Policy, connections: Iterable[ConnectionPath]) -> Plan:
     """The plan of all ports that these connections use."""
-    present: dict[Port, dict[str, int]] = {}
-    for connection in connections:
-        _check_application(policy, connection)
-        for port in connection.ports:
-            counts_here = present.setdefault(port, {})
-            counts_here[connection.application] = counts_here.get(connection.application, 0) + 1
+    present = _sum_changes(policy, [(connection, 1) for connection in connections])
     columns = {port: _build_columns(counts) for port, counts in present.items()}
-    return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
+    return Plan(policy=policy, ports=Map(_plan_ports(policy, columns, {})))
 
 
 def add_connection(before: Plan, connection: ConnectionPath) -> Plan:
@@ -341,20 +290,20 @@ def shift_counts(before: Plan, changes: Present) -> Plan:
 
     Only ports that gain or lose an application are split again; the others keep their weights.
     """
-    changed: dict[Port, PortPlan | None] = {}
+    ports = before.ports.mutate()
     to_split: dict[Port, Columns] = {}
     for port, shifts in changes.items():
         previous = before.ports.get(port)
-        columns_before: Columns = (previous.names, previous.counts) if previous else ((), ())
+        columns_before = (previous.names, previous.counts) if previous else ((), ())
         columns = _shift_columns(port, columns_before, shifts)
         if previous and columns[0] is columns_before[0]:
-            changed[port] = replace(previous, counts=columns[1])
-            continue
-        changed[port] = None
-        if columns[0]:
+            ports[port] = replace(previous, counts=columns[1])
+        elif columns[0]:
             to_split[port] = columns
-    changed |= _plan_ports(before.policy, to_split, before.ports)
-    return Plan(policy=before.policy, ports=before.ports.update(changed))
+        elif previous:
+            del ports[port]
+    ports.update(_plan_ports(before.policy, to_split, before.ports))
+    return Plan(policy=before.policy, ports=ports.finish())
 
 
 def replan(before: Plan, policy: Policy) -> Plan:
@@ -362,7 +311,7 @@ def replan(before: Plan, policy: Policy) -> Plan:
     columns = {
         port: (port_plan.names, port_plan.counts) for port, port_plan in before.ports.items()
     }
-    return Plan(policy=policy, ports=PortMap(_plan_ports(policy, columns, {})))
+    return Plan(policy=policy, ports=Map(_plan_ports(policy, columns, {})))
 
 
 def _check_application(policy: Policy, connection: ConnectionPath) -> None:
@@ -392,7 +341,7 @@ def _shift_columns(port: Port, columns: Columns, moved: Mapping[str, int]) -> Co
     """Adds these counts; keeps the tuple of names if no application came or went."""
     names, counts = columns
     for name, by in moved.items():
-        at = _find_name(names, name)
+        at = find_name(names, name)
         count = by if at is None else counts[at] + by
         if count < 0:
             problem = f"no connection of {name} to take away"
@@ -411,7 +360,7 @@ def _build_columns(counts: Mapping[str, int]) -> Columns:
     return names, tuple([counts[name] for name in names])
 
 
-def _find_name(names: Sequence[str], name: str) -> int | None:
+def find_name(names: Sequence[str], name: str) -> int | None:
     """The index of a name in the sorted names; None if it is missing."""
     at = bisect_left(names, name)
     return at if at < len(names) and names[at] == name else None
@@ -459,7 +408,7 @@ def _map_levels(
     levels = frozenset(map(policy.level_of.__getitem__, map(application_name, names)))
     if before and levels == frozenset(chain.from_iterable(before.mapped.queues)):
         return before.mapped
-    return map_queues(policy.hierarchy, levels, port_policy.managed_queues)
+    return policy.map_levels(levels, port_policy.managed_queues)
 
 
 def format_port(port: Port) -> str:

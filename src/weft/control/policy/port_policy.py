@@ -10,23 +10,20 @@ low table it may send while it has sent less than limit · 4096 bytes (limit 0: 
 most limit · 4096 − 1 bytes and one packet more: H bytes. If the others have packets of `bulk_bytes`
 waiting, the lane's part of the link is at most H / (H + bulk_bytes); a lane for which that exceeds
 its share is refused. HTB: rate = ceil = its share, burst = its budget: over any time t it sends at
-most rate · t + budget. Entry points: `PortPolicy`, `LatencyLane`, `VlArbitration`, `Htb`,
-`build_arbitration`.
+most rate · t + budget. Entry points: `PortPolicy`, `LatencyLane`, `VlArbitration`, `Htb`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
 from weft.errors import InputError
+from weft.switches.tables import ENTRY_WEIGHT, MAX_LIMIT
 
-ENTRY_UNITS = 255
 MAX_ENTRIES = 64  # of a table
 MAX_LANES = 15  # for data: VL15 is for management
 LIMIT_BYTES = 4096
-MAX_LIMIT = 254  # 255 means no limit
 _ROUNDING = 1e-9
 
 
@@ -36,14 +33,14 @@ class VlArbitration:
 
     queues: int
     entries: int = 8
-    units: int = ENTRY_UNITS
+    units: int = ENTRY_WEIGHT
 
     def __post_init__(self) -> None:
         _check_at_least("virtual lanes", self.queues, 1)
         _check_at_most("virtual lanes", self.queues, MAX_LANES)
         _check_at_most("entries of an arbitration table", self.entries, MAX_ENTRIES)
         # A queue's last entry may be all but empty: in the worst case one entry per queue is lost.
-        max_units = ENTRY_UNITS * (self.entries - self.queues + 1)
+        max_units = ENTRY_WEIGHT * (self.entries - self.queues + 1)
         if not 1 <= self.units <= max_units:
             problem = f"{self.units} units do not fit {self.entries} entries of {self.queues} lanes"
             remedy = f"use 1 to {max_units}" if max_units > 0 else "use an entry for each lane"
@@ -159,43 +156,6 @@ class PortPolicy:
     def managed_queues(self) -> int:
         """Queues that the levels present may use."""
         return self.scheduler.queues - self.first_managed_queue - (self.lane is not None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArbitrationTables:
-    """Entries (lane, weight in 64 bytes) of both tables, and the limit of high priority."""
-
-    low: tuple[tuple[int, int], ...]
-    high: tuple[tuple[int, int], ...] = ()
-    high_limit: int = 0
-
-
-def build_arbitration(port: PortPolicy, units: Mapping[int, int]) -> ArbitrationTables:
-    """Both tables of a port whose queues have these units; a latency lane is in the high one."""
-    if isinstance(port.scheduler, Htb):
-        raise InputError("port", "HTB has no arbitration tables", "use the units of its queues")
-    if port.lane is None:
-        return ArbitrationTables(low=arbitration_entries(units))
-    lane = port.scheduler.queues - 1
-    low_units = {queue: weight for queue, weight in units.items() if queue != lane}
-    # The weight of the only lane in a table decides nothing.
-    return ArbitrationTables(
-        low=arbitration_entries(low_units),
-        high=((lane, ENTRY_UNITS),),
-        high_limit=port.lane.high_limit,
-    )
-
-
-def arbitration_entries(units: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-    """A table of these queues' units: (lane, weight), at most 255 to an entry.
-
-    Further entries of a lane come after a round of the others, so that no turn is longer.
-    """
-    entries, remaining = [], dict(units)
-    while remaining:
-        entries += [(queue, min(ENTRY_UNITS, weight)) for queue, weight in remaining.items()]
-        remaining = {q: w - ENTRY_UNITS for q, w in remaining.items() if w > ENTRY_UNITS}
-    return tuple(entries)
 
 
 def _check_at_least(name: str, value: int, limit: int) -> None:

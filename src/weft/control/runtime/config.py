@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from weft.control.client.grpc_link import DEFAULT_CONTROLLER
+from weft.control.client.grpc_link import find_default_socket
+from weft.control.policy.levels import EXACT
 from weft.control.policy.port_policy import MAX_ENTRIES, MAX_LANES, LatencyLane
 from weft.control.runtime.reconcile import Pace
 from weft.control.state.policy_settings import Settings
@@ -24,10 +25,12 @@ from weft.control.store.sqlite_store import REVISIONS
 from weft.errors import InputError
 from weft.fabric import Fabric, read_fabric
 from weft.sensitivity.application_table import default_directory
+from weft.sensitivity.fit import DEGREES
 from weft.switches import Ability, Switches
 from weft.toml_table import Table, load_toml
 
-DEFAULT_HOST, DEFAULT_PORT = DEFAULT_CONTROLLER.split(":")[0], int(DEFAULT_CONTROLLER.split(":")[1])
+DEFAULT_PORT = 9339
+UNMANAGED_FLOOR = 0.1  # of each link, unless the file says otherwise
 _DAY_S = 86_400.0
 
 
@@ -42,39 +45,59 @@ class Tls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Socket:
-    """A Unix socket, and who can open it: its owner, or a group too."""
+    """A Unix socket, and who can open it; roles say what they may do."""
 
     path: Path
-    mode: int = 0o600
+    mode: int = 0o666
     group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """Who has a role, besides root and the controller's user, who are operators.
+
+    Users by name, groups as @NAME, certificates as tls:NAME, anybody identified as *.
+    """
+
+    operators: tuple[str, ...] = ()
+    applications: tuple[str, ...] = ("*",)
+    readers: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one caller: calls and events per second, how many at once, bytes of a message."""
+    """Limits of one caller: calls and events per second, how many at once, bytes of a message.
+
+    `identity_rate_per_s`: of all callers of one identity together.
+    """
 
     rate_per_s: float = 2000.0
     burst: float = 4000.0
+    identity_rate_per_s: float = 10_000.0
     message_bytes: int = 1 << 20
     longest_call_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """The content of a controller's file. `switches` are the driver's own keys."""
+    """The content of a controller's file. `switches` are the driver's own keys.
+
+    No `host`: it listens on its socket alone.
+    """
 
     where: str
     driver: str
     switches: Mapping[str, Any]
     store: Path
     keep: int = REVISIONS
-    host: str = DEFAULT_HOST
+    host: str = ""
     port: int = DEFAULT_PORT
-    socket: Socket | None = None
+    socket: Socket = field(default_factory=lambda: Socket(path=find_default_socket()))
     table: Path = field(default_factory=default_directory)
     settings: Settings = field(default_factory=Settings)
     pace: Pace = field(default_factory=Pace)
     limits: Limits = field(default_factory=Limits)
+    roles: Roles = field(default_factory=Roles)
     tls: Tls | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
 
@@ -90,15 +113,13 @@ def read_config(path: str | Path) -> Config:
     """The configuration in a TOML file; its relative paths are relative to it."""
     path = Path(path)
     top = Table(load_toml(path), str(path))
-    host, port = listen_address(top.text("listen", DEFAULT_CONTROLLER), top.place("listen"))
     tls = _tls(top.table_if_given("tls"), path.parent)
-    if tls is None and not is_loopback(host):
-        problem = f"{host!r} is not loopback, so TLS is needed"
-        raise InputError(top.place("listen"), problem, "add [tls]")
+    host, port = _listen(top, tls)
     base = path.parent
     switches = top.table("switches")
     driver = switches.choice("driver", {name: name for name in DRIVERS})
     pace = _pace(switches)
+    quotas = top.table("quotas", {})
     take_over = switches.flag("take_over", False)
     config = Config(
         where=str(path),
@@ -110,14 +131,32 @@ def read_config(path: str | Path) -> Config:
         port=port,
         socket=_socket(top, base),
         table=_path(top, "apps", base) or default_directory(),
-        settings=_settings(top.table("policy", {}), top.table("leases", {}), take_over),
+        settings=_settings(top.table("policy", {}), top.table("leases", {}), quotas, take_over),
         pace=pace,
-        limits=_limits(top.table("limits", {})),
+        limits=_limits(top.table("limits", {}), quotas),
+        roles=_roles(top.table("access", {})),
         tls=tls,
         aliases=_aliases(top.table("hosts", {})),
     )
-    top.done()
+    for table in (quotas, top):
+        table.done()
     return config
+
+
+def _listen(top: Table, tls: Tls | None) -> tuple[str, int]:
+    """Where TCP is served; no host: nowhere."""
+    is_plain = top.flag("listen_without_tls", False)
+    text = top.text("listen", "")
+    if not text:
+        return "", DEFAULT_PORT
+    host, port = listen_address(text, top.place("listen"))
+    if tls is None and not is_loopback(host):
+        problem = f"{host!r} is not loopback, so TLS is needed"
+        raise InputError(top.place("listen"), problem, "add [tls]")
+    if tls is None and not is_plain:
+        remedy = "add [tls], set listen_without_tls = true, or leave listen out: the socket serves"
+        raise InputError(top.place("listen"), "TCP without TLS is off", remedy)
+    return host, port
 
 
 def listen_address(text: str, where: str) -> tuple[str, int]:
@@ -127,7 +166,7 @@ def listen_address(text: str, where: str) -> tuple[str, int]:
         host, port = text, str(DEFAULT_PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InputError(where, f"{text!r} is not HOST[:PORT]", f"such as {DEFAULT_CONTROLLER}")
+        raise InputError(where, f"{text!r} is not HOST[:PORT]", f"such as 127.0.0.1:{DEFAULT_PORT}")
     return host, int(port)
 
 
@@ -143,12 +182,13 @@ def _path(top: Table, key: str, base: Path) -> Path | None:
     return base / text if text else None
 
 
-def _socket(top: Table, base: Path) -> Socket | None:
-    path, group = _path(top, "socket", base), top.text("socket_group", "")
-    mode = top.text("socket_mode", "0660" if group else "0600")
+def _socket(top: Table, base: Path) -> Socket:
+    path = (base / top.text("socket", str(find_default_socket()))).absolute()
+    group = top.text("socket_group", "")
+    mode = top.text("socket_mode", "0660" if group else "0666")
     if re.fullmatch("0?[0-7]{3}", mode) is None:
         raise InputError(top.place("socket_mode"), f"{mode!r} is no mode", 'give such as "0660"')
-    return None if path is None else Socket(path=path, mode=int(mode, 8), group=group)
+    return Socket(path=path, mode=int(mode, 8), group=group)
 
 
 def _pace(table: Table) -> Pace:
@@ -159,21 +199,37 @@ def _pace(table: Table) -> Pace:
     )
 
 
-def _settings(policy: Table, leases: Table, take_over: bool) -> Settings:
-    defaults = Settings()
+_MODELS: Mapping[str, int | None] = {
+    "convex": None,
+    **{f"polynomial-{degree}": degree for degree in DEGREES},
+}
+_QUEUES: Mapping[str, bool] = {"hierarchy": False, "exact": True}
+
+
+def _settings(policy: Table, leases: Table, quotas: Table, take_over: bool) -> Settings:
+    defaults, lane = Settings(), _lane(policy.table_if_given("lane"))
+    # What is left for unmanaged traffic by default is its floor.
+    managed_share = max(0.001, round(1 - UNMANAGED_FLOOR - (lane.share if lane else 0.0), 9))
     longest = leases.number("longest_ttl_s", 0.1, 30 * _DAY_S, defaults.longest_ttl_s)
     settings = Settings(
         levels=policy.integer("levels", 1, 62, defaults.levels),
-        managed_share=policy.number("managed_share", 0.001, 1.0, defaults.managed_share),
-        lane=_lane(policy.table_if_given("lane")),
+        managed_share=policy.number("managed_share", 0.001, 1.0, managed_share),
+        lane=lane,
+        has_exact_queues=policy.choice("queues", _QUEUES, "hierarchy"),
+        polynomial_degree=policy.choice("model", _MODELS, "convex"),
         take_over=take_over,
         longest_ttl_s=longest,
         usual_ttl_s=leases.number("usual_ttl_s", 0.1, longest, min(defaults.usual_ttl_s, longest)),
         most_applications=leases.integer("applications", 1, 10**6, defaults.most_applications),
         most_connections=leases.integer("connections", 1, 10**8, defaults.most_connections),
+        most_jobs_of=quotas.integer("jobs", 1, 10**6, defaults.most_jobs_of),
+        most_connections_of=quotas.integer("connections", 1, 10**8, defaults.most_connections_of),
     )
-    policy.done()
-    leases.done()
+    for table in (policy, leases):
+        table.done()
+    if settings.has_exact_queues and settings.levels > EXACT:
+        problem = f"exact is for up to {EXACT} levels, and levels is {settings.levels}"
+        raise InputError(policy.place("queues"), problem, "lower levels, or use hierarchy")
     if settings.lane is not None and settings.managed_share + settings.lane.share > 1 + 1e-9:
         problem = f"{settings.lane.share:g} beside a managed_share of {settings.managed_share:g}"
         raise InputError(policy.place("lane.share"), problem, "lower one: both fit 1 together")
@@ -193,17 +249,29 @@ def _lane(table: Table | None) -> LatencyLane | None:
     return lane
 
 
-def _limits(table: Table) -> Limits:
+def _limits(table: Table, quotas: Table) -> Limits:
     defaults = Limits()
     rate = table.number("rate_per_s", 1.0, 1e6, defaults.rate_per_s)
     limits = Limits(
         rate_per_s=rate,
         burst=table.number("burst", 40.0, 1e7, max(40.0, 2 * rate)),
+        identity_rate_per_s=quotas.number("rate_per_s", 1.0, 1e7, 5 * rate),
         message_bytes=table.size_bytes("message", 1024, 2**26, defaults.message_bytes),
         longest_call_s=table.number("longest_call_s", 0.1, 3600.0, defaults.longest_call_s),
     )
     table.done()
     return limits
+
+
+def _roles(table: Table) -> Roles:
+    defaults = Roles()
+    roles = Roles(
+        operators=table.texts("operators", defaults.operators),
+        applications=table.texts("applications", defaults.applications),
+        readers=table.texts("readers", defaults.readers),
+    )
+    table.done()
+    return roles
 
 
 def _tls(table: Table | None, base: Path) -> Tls | None:
@@ -229,6 +297,17 @@ def _aliases(table: Table) -> dict[str, str]:
 # ---- Drivers ----------------------------------------------------------------------------------
 
 _SCHEDULERS: Mapping[str, Literal["vlarb", "htb"]] = {"vlarb": "vlarb", "htb": "htb"}
+
+
+def describe_starvation(settings: Settings) -> str:
+    """A warning where unmanaged traffic is left less than its floor."""
+    left = 1 - settings.managed_share - (settings.lane.share if settings.lane else 0.0)
+    if left > UNMANAGED_FLOOR - 1e-9:
+        return ""
+    return (
+        f"unmanaged traffic is left {max(0.0, left):.1%} of each link while applications send; "
+        f"lower managed_share to leave it {UNMANAGED_FLOOR:.0%}"
+    )
 
 
 def describe_unverified(driver: str, keys: Collection[str]) -> str:

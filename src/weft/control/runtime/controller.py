@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import queue
+import resource
 import signal
 import sys
 import threading
@@ -24,14 +24,15 @@ from typing import Any
 # Levels need it; no call is to wait while it is imported.
 import scipy.optimize  # noqa: F401
 
-from weft.control.operators.explain_text import format_count
-from weft.control.runtime.config import Config, describe_unverified
+from weft.control.runtime.audit import Log, LogLine
+from weft.control.runtime.config import Config, describe_starvation, describe_unverified
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.engine import Busy, Engine, Ticket
 from weft.control.runtime.explorer import Explorer
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.runtime.restore import TableWatch, restore_state
-from weft.control.service import grpc_server, json_socket
+from weft.control.service import grpc_server, local_socket
+from weft.control.service.access import Access
 from weft.control.service.calls import Bridge, Calls
 from weft.control.service.limits import RateLimits
 from weft.control.service.refusals import Refused, raise_refusal
@@ -41,11 +42,11 @@ from weft.control.state.state import State
 from weft.control.store.sqlite_store import Store
 from weft.errors import InputError
 from weft.switches import PortName
+from weft.units import format_count
 
 _TABLE_S = 2.0  # between reads of the table of applications
 _GRACE_S = 1.0
 _ENGINE_S = 1.0
-_LOG_CLOSE_S = 1.0
 _SWITCH_S = 0.0005  # how long an operator's question may keep the other threads waiting
 
 Tell = Callable[[str], None]
@@ -54,6 +55,7 @@ Tell = Callable[[str], None]
 def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
     """Runs a controller until SIGINT or SIGTERM; `ready` gets its address once it answers calls."""
     sys.setswitchinterval(_SWITCH_S)
+    _allow_many_connections()
     drivers = _open_drivers(config)
     try:
         store = Store.open(config.store, keep=config.keep)
@@ -62,6 +64,8 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
             if note := describe_unverified(config.driver, config.switches):
                 log.write(note)
             controller = _Controller(config, store, drivers, log.write)
+            if warning := describe_starvation(config.settings):
+                log.write(LogLine(warning, "warning"))
             _spare_the_collector()
             asyncio.run(controller.run(lambda address: log.call(partial(ready, address))))
         finally:
@@ -70,6 +74,12 @@ def serve(config: Config, tell: Tell, ready: Callable[[str], None]) -> None:
             store.close()
     finally:
         drivers.close()
+
+
+def _allow_many_connections() -> None:
+    """As many open files as the system allows: the usual limit, 1024, is soon used up."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _spare_the_collector() -> None:
@@ -121,7 +131,7 @@ class _Controller:
     table_problem: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        self.watch = TableWatch(self.config.table)
+        self.watch = TableWatch(self.config.table, self.config.settings.polynomial_degree)
         self.watch.changes()
         outcome = restore_state(
             self.store.load(),
@@ -150,6 +160,7 @@ class _Controller:
             time_of_day=time.time,
             set_targets=self._set_targets,
             request_discovery=self.explorer.request_discovery,
+            log=self.log,
         )
         self.reconciler.set_targets(dict(outcome.state.target), outcome.state.revision)
         self.log(_summarize(outcome.state, self.config.table))
@@ -177,7 +188,7 @@ class _Controller:
             return False
         for name, problem in islice(self.engine.state.unfit.items(), 1):
             count = format_count(len(self.engine.state.unfit), "port")
-            self.log(f"{count} cannot be managed: {name} {problem}")
+            self.log(LogLine(f"{count} cannot be managed: {name} {problem}", "warning"))
         return True
 
     # ---- The event loop -----------------------------------------------------------------------
@@ -204,7 +215,8 @@ class _Controller:
                 await asyncio.gather(*running)
 
     def _open_calls(self, bridge: Bridge, rates: RateLimits, stack: AsyncExitStack) -> Calls:
-        calls = Calls(self.engine, self.reconciler, bridge, rates, self._list_problems)
+        access = Access(self.config.roles, self.log)
+        calls = Calls(self.engine, self.reconciler, bridge, rates, self._list_problems, access)
         stack.callback(calls.close)
         return calls
 
@@ -222,17 +234,19 @@ class _Controller:
             task.cancel()
 
     async def _listen(self, calls: Calls, rates: RateLimits, stack: AsyncExitStack) -> str:
-        """Starts the servers; the address of the first."""
+        """Starts the servers; the address of TCP, or of the socket if there is no TCP."""
         limits, config = self.config.limits, self.config
         grpc = grpc_server.GrpcServer(calls, limits, rates)
-        server, port = await grpc_server.start(grpc, config.host, config.port, limits, config.tls)
+        listen = grpc_server.Listen(host=config.host, port=config.port, tls=config.tls)
+        server, port = await grpc_server.start(grpc, listen, limits)
+        stack.callback(grpc.close)
         stack.push_async_callback(partial(server.stop, _GRACE_S))
-        if config.socket is not None:
-            json = json_socket.JsonServer(calls, limits, rates)
-            local = await json_socket.start(json, config.socket)
-            stack.callback(partial(config.socket.path.unlink, missing_ok=True))
-            stack.callback(local.close)
-        return f"{config.host}:{port}"
+        sockets = local_socket.LocalServer(calls, limits, rates, grpc.tunnel)
+        local = await local_socket.start(sockets, config.socket)
+        stack.push_async_callback(sockets.close)
+        stack.callback(partial(config.socket.path.unlink, missing_ok=True))
+        stack.callback(local.close)
+        return f"{config.host}:{port}" if config.host else f"unix:{config.socket.path}"
 
     async def _watch_table(self, bridge: Bridge) -> None:
         """Submits changes of the table of applications."""
@@ -253,50 +267,8 @@ class _Controller:
             raise_refusal(answer)
         except Refused as error:
             self.watch.forget(change.name)
-            self.log(f"model of {change.name} not taken, trying again: {error}")
+            problem = f"model of {change.name} not taken, trying again: {error}"
+            self.log(LogLine(problem, "warning"))
 
     def _list_problems(self) -> list[str]:
         return [self.table_problem, *self.watch.problems.values()]
-
-
-class Log:
-    """Writes lines through `tell`, in a thread of its own, so that nobody waits for a terminal.
-
-    At most `most` lines wait; further ones are counted and left out.
-    """
-
-    def __init__(self, tell: Callable[[str], None], most: int = 1000) -> None:
-        self._tell = tell
-        self._lines: queue.Queue[Callable[[], None] | None] = queue.Queue(most)
-        self._left_out = 0
-        self._thread = threading.Thread(target=self._run, name="weft-log", daemon=True)
-        self._thread.start()
-
-    def write(self, line: str) -> None:
-        """From any thread."""
-        self.call(partial(self._tell, line))
-
-    def call(self, write: Callable[[], None]) -> None:
-        """Calls a function that writes in another way, in the order of the lines."""
-        try:
-            self._lines.put_nowait(write)
-        except queue.Full:
-            self._left_out += 1
-
-    def close(self) -> None:
-        """When all lines are written, or after a while."""
-        try:
-            self._lines.put(None, timeout=_LOG_CLOSE_S)
-        except queue.Full:
-            return
-        self._thread.join(_LOG_CLOSE_S)
-
-    def _run(self) -> None:
-        try:
-            while (write := self._lines.get()) is not None:
-                write()
-                if self._left_out:
-                    count, self._left_out = self._left_out, 0
-                    self._tell(f"{count} lines left out: nobody read them in time")
-        except OSError:
-            return  # nobody reads any more: further lines wait, and are counted

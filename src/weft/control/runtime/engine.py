@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from weft.control.runtime.audit import LogLine, describe_changes
 from weft.control.state.events import (
     Answer,
+    Asker,
     Connect,
     Event,
     Expire,
@@ -63,6 +65,7 @@ class RollbackTo:
 
     key: Key
     revision: int
+    by: Asker | None = None
 
 
 @dataclass(slots=True)
@@ -105,7 +108,7 @@ class LeaseClock:
 class Engine:
     """`set_targets` gets the ports whose targets have changed, with the state that has them.
 
-    `request_discovery` is called when further connections have no path.
+    `request_discovery` is called when further connections have no path. `log` gets every change.
     """
 
     def __init__(
@@ -117,6 +120,7 @@ class Engine:
         time_of_day: Callable[[], float],
         set_targets: Callable[[State, frozenset[PortName]], None],
         request_discovery: Callable[[], None],
+        log: Callable[[str], None] = lambda _: None,
         batching: Batching | None = None,
     ) -> None:
         self.state = state
@@ -124,6 +128,7 @@ class Engine:
         self._store, self._clock, self._time_of_day = store, clock, time_of_day
         self._batching = batching or Batching()
         self._set_targets, self._request_discovery = set_targets, request_discovery
+        self._log = log
         self._revisions = deque(store.revisions(LISTED_REVISIONS)[::-1], maxlen=LISTED_REVISIONS)
         self._leases = LeaseClock(clock)
         self._queue: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
@@ -211,7 +216,7 @@ class Engine:
             tables = self._store.tables_at(event.revision)
         except InputError as error:
             return Refusal("NOT_FOUND", error.where, error.problem, error.remedy)
-        return Rollback(key=event.key, revision=event.revision, tables=tables)
+        return Rollback(key=event.key, revision=event.revision, tables=tables, by=event.by)
 
     def _list_expiries(self, events: Sequence[Event], now_s: float) -> list[Event]:
         """Expired leases, to be run after the events: a renewal that waited counts.
@@ -240,9 +245,11 @@ class Engine:
         try:
             self._store.commit(outcome.rows, at_s)
         except CannotWrite as error:
-            self.problem = str(error)
+            self._set_problem(str(error))
             return self._run_renewals(events, error)
-        self.problem = ""
+        self._set_problem("")
+        for line in describe_changes(self.state, events, outcome):
+            self._log(line)
         for row in outcome.rows:
             if isinstance(row, RevisionRow) and row.tables:
                 self._revisions.append(
@@ -251,6 +258,14 @@ class Engine:
                     )
                 )
         return outcome
+
+    def _set_problem(self, problem: str) -> None:
+        """Logs each change once."""
+        if problem and not self.problem:
+            self._log(LogLine(f"changes are refused: {problem}", "error"))
+        elif self.problem and not problem:
+            self._log(LogLine("the store can be written again"))
+        self.problem = problem
 
     def _run_renewals(self, events: Sequence[Event], error: CannotWrite) -> Outcome:
         """Only renewals of live leases, which store nothing, succeed; the rest is refused."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
+from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.port_tracker import LONGEST_RETRY_S, retry_delay_s
 from weft.control.runtime.reconcile import Pace, Reconciler
@@ -20,6 +21,7 @@ from weft.control.state.events import FabricChanged
 from weft.errors import WeftError
 from weft.fabric import Fabric
 from weft.switches import Ability, PortName, Switches
+from weft.units import format_count
 
 CONFIRM_S = 2.0
 _IDLE_S = 0.1
@@ -164,7 +166,7 @@ class Explorer:
             return True
         self._unconfirmed = event
         self._due_s = self._clock() + CONFIRM_S
-        self._log(f"fabric {event.fabric.name}: {losses}; looking again")
+        self._log(LogLine(f"fabric {event.fabric.name}: {losses}; looking again", "warning"))
         return False
 
     def _describe_losses(self, event: FabricChanged) -> str:
@@ -172,7 +174,7 @@ class Explorer:
         expected = self._reconciler.tracked_ports if last is None else last.abilities.keys()
         missing = expected - event.abilities.keys()
         if missing:
-            return f"{len(missing)} ports are missing, {min(missing)} for one"
+            return f"missing: {format_count(len(missing), 'port')}, such as {min(missing)}"
         if last is not None and _count_unrouted(event.fabric) > _count_unrouted(last.fabric):
             return "routes are missing"
         return _describe_unanswered(self._drivers.scout())
@@ -183,9 +185,13 @@ class Explorer:
             return
         self._fabric = event
         self._lend(event)
-        fabric, ports = event.fabric, len(event.abilities)
-        hosts, switches = len(fabric.hosts), len(fabric.switches)
-        self._log(f"fabric {fabric.name}: {hosts} hosts, {switches} switches, {ports} ports")
+        fabric = event.fabric
+        hosts, switches = (
+            format_count(len(fabric.hosts), "host"),
+            format_count(len(fabric.switches), "switch"),
+        )
+        ports = format_count(len(event.abilities), "port")
+        self._log(f"fabric {fabric.name}: {hosts}, {switches}, {ports}")
         scout = self._drivers.scout()
         for remark in (*scout.notes, _describe_unanswered(scout)):
             if remark:
@@ -199,12 +205,12 @@ class Explorer:
         """Logs each change once."""
         if self._reconciler.problem != problem:
             self._reconciler.problem = problem
-            self._log(problem or "switches are reached")
+            self._log(LogLine(problem, "error") if problem else "switches are reached")
 
 
 def _describe_unanswered(switches: Switches) -> str:
     count = len(switches.unanswered)
-    return f"{count} ports lead to nodes that do not answer" if count else ""
+    return f"behind {format_count(count, 'port')}: nodes that do not answer" if count else ""
 
 
 def _count_unrouted(fabric: Fabric) -> int:

@@ -79,6 +79,7 @@ class _Port:
     content: Tables | Foreign | None = None
     problem: str = ""
     failures: int = 0
+    failed_s: float | None = None  # since when it fails
     retry_s: float = 0.0
     checked_s: float = 0.0
     drift: Drift | None = None
@@ -99,6 +100,8 @@ class PortTracker:
     revision: int = 0
     drifts: int = 0
     failures: int = 0  # failed reads and writes since the start
+    _failed: dict[PortName, str] = field(default_factory=dict)  # not taken yet, with the reason
+    _recovered: dict[PortName, float] = field(default_factory=dict)  # with how long they failed
     _present: set[PortName] = field(default_factory=set)  # ports with a target, in the fabric
     _unprogrammed: set[PortName] = field(default_factory=set)  # of those present
     _changed: dict[PortName, None] = field(default_factory=dict)  # those that differ or may
@@ -128,6 +131,7 @@ class PortTracker:
         for name in self._present - names:
             port = self.ports[name]
             port.content, port.problem, port.failures, port.retry_s = None, "", 0, 0.0
+            port.failed_s = None
             self._mark_answering(name)
         self.fabric_ports = names
         self._present = self.ports.keys() & names
@@ -239,6 +243,9 @@ class PortTracker:
             return [port.drift]
         # Only now: a port that can be read but not written is retried ever later as well.
         port.failures, port.retry_s = 0, 0.0
+        if port.failed_s is not None:
+            self._recovered[name] = now_s - port.failed_s
+            port.failed_s = None
         drift, port.drift = port.drift, None
         return [] if drift is None else [replace(drift, took_s=now_s - drift.at_s)]
 
@@ -246,6 +253,9 @@ class PortTracker:
         port = self.ports[name]
         if port.status == "programmed":
             port.since_s = now_s
+        if port.failed_s is None:
+            port.failed_s = now_s
+            self._failed[name] = problem
         self.failures += 1
         port.failures += 1
         port.problem, port.content = problem, None
@@ -265,6 +275,12 @@ class PortTracker:
             self._changed.update(dict.fromkeys(ports))
 
     # ---- Reports ------------------------------------------------------------------------------
+
+    def take_transitions(self) -> tuple[dict[PortName, str], dict[PortName, float]]:
+        """Ports that began to fail, with the reason, and that recovered, with how long it took."""
+        failed, recovered = self._failed, self._recovered
+        self._failed, self._recovered = {}, {}
+        return failed, recovered
 
     def find_unprogrammed(self, names: Iterable[PortName]) -> dict[PortName, str]:
         """Which of these ports are not programmed, with the reason."""

@@ -11,10 +11,12 @@ Entry points: `Reconciler.set_targets`, `Reconciler.run` (a thread's body), `Rec
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
+from weft.control.runtime.audit import LogLine
 from weft.control.runtime.drivers import SwitchDrivers
 from weft.control.runtime.port_tracker import Content, Drift, PortTracker, Report
 from weft.errors import WeftError
@@ -173,9 +175,10 @@ class Reconciler:
         now_s = self._clock()
         with self._changed:
             drifts = self._tracker.record(contents, names, now_s)
+            transitions = self._tracker.take_transitions()
             if not all(isinstance(content, Failed) for content in contents.values()):
                 self._answered_s = now_s
-        for line in _format_drifts(drifts):
+        for line in [*_format_drifts(drifts), *_format_transitions(*transitions)]:
             self._log(line)
 
 
@@ -195,19 +198,46 @@ def _compare(content: Content | None, target: Tables) -> Content:
     return Failed(f"reads back {_format(content)} where {_format(target)} was written")
 
 
-def _format_drifts(drifts: Sequence[Drift]) -> list[str]:
+def _format_drifts(drifts: Sequence[Drift]) -> list[LogLine]:
     """One line for all drift found, one for all drift repaired."""
     new = [drift for drift in drifts if drift.took_s is None]
     times = {drift.port: 1e3 * drift.took_s for drift in drifts if drift.took_s is not None}
     lines = [
-        f"drift: {drift.port} has {_format(drift.content)}, should have {_format(drift.target)}"
-        f"{_format_more(new)}"
+        LogLine(
+            f"drift: {drift.port} has {_format(drift.content)}{_format_changed(drift)}, "
+            f"should have {_format(drift.target)}{_format_more(new)}",
+            "warning",
+        )
         for drift in new[:1]
     ]
     return lines + [
-        f"drift: {port} repaired in {took_ms:.0f} ms{_format_more(times)}"
+        LogLine(f"drift: {port} repaired in {took_ms:.0f} ms{_format_more(times)}")
         for port, took_ms in list(times.items())[:1]
     ]
+
+
+def _format_transitions(
+    failed: Mapping[PortName, str], recovered: Mapping[PortName, float]
+) -> Iterator[LogLine]:
+    """One line for all ports that began to fail, one for all that recovered."""
+    for port, problem in islice(failed.items(), 1):
+        yield LogLine(f"failing: {port}: {problem}{_format_more(failed)}", "warning")
+    for port, took_s in islice(recovered.items(), 1):
+        text = f"recovered: {port} is programmed after {took_s:.1f} s{_format_more(recovered)}"
+        yield LogLine(text)
+
+
+def _format_changed(drift: Drift) -> str:
+    """The weights that are not the target's, where a driver could only describe the content."""
+    if not isinstance(drift.content, Foreign) or drift.content.weights is None:
+        return ""
+    weights = zip(drift.content.weights, drift.target.weights, strict=False)
+    changed = [
+        f"queue {n} has weight {weight}, not {target}"
+        for n, (weight, target) in enumerate(weights)
+        if weight != target
+    ]
+    return f" ({'; '.join(changed)})" if changed else ""
 
 
 def _format_more(items: Collection[object]) -> str:

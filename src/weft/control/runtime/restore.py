@@ -19,10 +19,9 @@ from immutables import Map
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import build_plan
 from weft.control.state.events import (
-    Answer,
+    AnswerRow,
     ApplicationModel,
     ApplicationRow,
-    ConnectionRow,
     LevelsRow,
     ModelChanged,
     ModelRow,
@@ -30,13 +29,14 @@ from weft.control.state.events import (
 )
 from weft.control.state.policy_settings import Settings, build_policy, cluster_levels
 from weft.control.state.request_key import Key
-from weft.control.state.state import REMEMBERED, Application, Connection, Recent, State
+from weft.control.state.state import REMEMBERED, Application, Recent, State
 from weft.control.state.step import Outcome, run_batch
 from weft.control.store.sqlite_store import StoredState
 from weft.errors import InputError
 from weft.records.store import explain_file_errors
 from weft.sensitivity.application import Application as ProfiledApplication
 from weft.sensitivity.application_table import AppTable
+from weft.sensitivity.model import Sensitivity
 
 _Models = Mapping[str, ApplicationModel]
 
@@ -55,13 +55,20 @@ def restore_state(
     fallback = {
         name: model
         for name, model in stored.models.items()
-        if name in unreadable and name not in stored.withdrawn
+        if name in unreadable and name not in stored.withdrawn and settings.uses(model.curve)
     }
     table = {**fallback, **table}
+    applications = _restore_applications(stored, now_s)
+    counts: dict[str | None, int] = {}
+    for application in applications.values():
+        if application.connections:
+            count = counts.get(application.owner, 0) + len(application.connections)
+            counts[application.owner] = count
     state = State(
         settings=settings,
-        applications=_restore_applications(stored, now_s),
-        connections=Map({row.id: _restore_connection(row) for row in stored.connections}),
+        applications=applications,
+        connections_of=Map(counts),
+        connections=Map({connection.id: connection for connection in stored.connections}),
         last_registration=stored.last_registration,
         target=Map(stored.target),
         revision=stored.revision,
@@ -71,22 +78,17 @@ def restore_state(
     if not state.applications:
         return _cluster_table(state, stored, table)
     _check_levels(stored.levels, settings)
+    _check_models(stored, settings)
     return _keep_levels(state, stored, table)
 
 
-def _restore_connection(row: ConnectionRow) -> Connection:
-    return Connection(
-        id=row.id, application=row.application or "", source=row.source, destination=row.destination
-    )
-
-
 def _restore_applications(stored: StoredState, now_s: float) -> Map[str, Application]:
-    ids: dict[str | None, dict[str, None]] = {row.id: {} for row in stored.applications}
-    for row in stored.connections:
-        if row.application not in ids:
-            problem = f"belongs to {row.application}, which is missing"
-            raise InputError(f"connection {row.id}", problem, "restore a copy of the store")
-        ids[row.application][row.id] = None
+    ids: dict[str, dict[str, None]] = {row.id: {} for row in stored.applications}
+    for connection in stored.connections:
+        if connection.application not in ids:
+            problem = f"belongs to {connection.application}, which is missing"
+            raise InputError(f"connection {connection.id}", problem, "restore a copy of the store")
+        ids[connection.application][connection.id] = None
     applications = {r.id: _restore_application(r, ids[r.id], now_s) for r in stored.applications}
     for application in applications.values():
         if application.name not in stored.models:
@@ -102,16 +104,19 @@ def _restore_application(
     return Application(
         id=row.id,
         name=row.name or "",
+        unit=row.unit or row.id,
+        job=row.job,
         ttl_s=row.ttl_s,
         expires_s=now_s + row.ttl_s if row.ttl_s else inf,
         connections=Map(connections),
+        owner=row.owner,
     )
 
 
-def _restore_answers(stored: StoredState) -> Recent[Key, Answer]:
-    answers: Recent[Key, Answer] = Recent(most=REMEMBERED)
-    for key, answer in stored.answers:
-        answers = answers.set(key, answer)
+def _restore_answers(stored: StoredState) -> Recent[Key, AnswerRow]:
+    answers: Recent[Key, AnswerRow] = Recent(most=REMEMBERED)
+    for row in stored.answers:
+        answers = answers.set(row.key, row)
     return answers
 
 
@@ -120,6 +125,18 @@ def _check_levels(levels: Levels | None, settings: Settings) -> None:
     if highest > settings.levels:
         problem = f"{settings.levels}, and level {highest} is in use"
         raise InputError("levels", problem, "keep as many until nothing is registered")
+
+
+def _check_models(stored: StoredState, settings: Settings) -> None:
+    """Coordinates of levels are those of the models that they were clustered from."""
+    others = [
+        name
+        for name, model in stored.models.items()
+        if name not in stored.withdrawn and not settings.uses(model.curve)
+    ]
+    if others:
+        problem = f"the stored model of {min(others)} has another form, and levels are in use"
+        raise InputError("policy.model", problem, "keep it until nothing is registered")
 
 
 def _cluster_table(state: State, stored: StoredState, table: _Models) -> Outcome:
@@ -150,7 +167,7 @@ def _keep_levels(state: State, stored: StoredState, table: _Models) -> Outcome:
 
 
 def _set_models(state: State, models: _Models, levels: Levels | None) -> State:
-    policy = build_policy(models, levels, {})
+    policy = build_policy(models, levels, {}, state.settings)
     plan = None if policy is None else build_plan(policy, [])
     return replace(state, models=dict(models), levels=levels, plan=plan)
 
@@ -159,19 +176,30 @@ _Signature = tuple[int, int, int]
 _NEVER: _Signature = (0, 0, 0)
 
 
-def convert_application(application: ProfiledApplication) -> ApplicationModel:
-    """Its convex model, and its run time where the profile has one."""
+def convert_application(application: ProfiledApplication, degree: int | None) -> ApplicationModel:
+    """Its convex model or polynomial of this degree, and its run time if the profile has one."""
     timed = application.profile.completion_unit == "s"
     return ApplicationModel(
-        curve=application.convex.model, baseline_s=application.profile.baseline if timed else None
+        curve=_select_curve(application, degree),
+        baseline_s=application.profile.baseline if timed else None,
     )
+
+
+def _select_curve(application: ProfiledApplication, degree: int | None) -> Sensitivity:
+    if degree is None:
+        return application.convex.model
+    for fitted in application.paper:
+        if fitted.model.degree == degree:
+            return fitted.model
+    problem = f"has no polynomial of degree {degree}"
+    raise InputError(f"application {application.name}", problem, "profile it at more shares")
 
 
 class TableWatch:
     """The models of a directory, as of the last call of `changes`."""
 
-    def __init__(self, directory: Path) -> None:
-        self._table = AppTable(directory)
+    def __init__(self, directory: Path, polynomial_degree: int | None = None) -> None:
+        self._table, self._degree = AppTable(directory), polynomial_degree
         self._signatures: dict[str, _Signature] = {}
         self.models: dict[str, ApplicationModel] = {}
         self.problems: dict[str, str] = {}
@@ -206,7 +234,7 @@ class TableWatch:
             if self._signatures.get(name) == signature:
                 return None
             self._signatures[name] = signature
-            model = convert_application(self._table.load(name))
+            model = convert_application(self._table.load(name), self._degree)
         except InputError as error:
             self.problems[name] = str(error)
             return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,8 @@ from math import ceil
 from typing import Any, TypeVar
 
 import grpc
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from weft.control.operators.forecast import evaluate_proposal
 from weft.control.operators.trial import Rates, TrialInput, build_trial_input, simulate_trials
@@ -26,8 +28,9 @@ from weft.control.runtime.engine import Busy, Engine, RollbackTo, Ticket
 from weft.control.runtime.reconcile import Reconciler
 from weft.control.service import read_requests
 from weft.control.service import weft_pb2 as pb
+from weft.control.service.access import Access, Identity
 from weft.control.service.limits import EVENT_QUOTA, Caller, RateLimits
-from weft.control.service.methods import extra_cost
+from weft.control.service.methods import extra_cost, reply_class
 from weft.control.service.refusals import Refused, invalid, raise_refusal
 from weft.control.service.replies import (
     Snapshot,
@@ -37,15 +40,7 @@ from weft.control.service.replies import (
     explain_port,
     port_problems,
 )
-from weft.control.state.events import (
-    Answer,
-    Applied,
-    Connected,
-    Event,
-    Refusal,
-    Registered,
-    Renewed,
-)
+from weft.control.state.events import Answer, Applied, Asker, Event, Refusal
 from weft.errors import InputError
 from weft.switches import PortName
 
@@ -139,9 +134,10 @@ _REPLY_S = 1.0  # before the deadline: time to send the reply
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who calls, and the deadline of the reply."""
+    """Who calls, for the limits and for access, and the deadline of the reply."""
 
     caller: Caller
+    identity: Identity
     until_s: float
 
 
@@ -155,69 +151,60 @@ class Calls:
         bridge: Bridge,
         rates: RateLimits,
         problems: Callable[[], Collection[str]],
+        access: Access,
     ) -> None:
         self._engine, self._reconciler, self._bridge = engine, reconciler, bridge
-        self._rates, self._problems = rates, problems
+        self._rates, self._problems, self._access = rates, problems, access
         self._began_s = time.monotonic()
         self.queries = Queries()
-        self._calls: dict[str, Callable[[Call, Any], Awaitable[Any]]] = {
-            "Register": self._register,
-            "Deregister": self._deregister,
-            "Connect": self._connect,
-            "Disconnect": self._disconnect,
-            "Renew": self._renew,
-            "Status": self._status,
-            "Explain": self._explain,
-            "Plan": self._plan,
-            "Apply": self._apply,
-            "Rollback": self._rollback,
-        }
 
     async def answer(self, call: Call, name: str, request: Any) -> Any:
         """The reply to one request, which has paid for a call."""
+        self._access.check(call.identity, name)
         extra = extra_cost(name, request)
         if extra:
             await self._rates.admit(call.caller, extra)
-        return await self._calls[name](call, request)
+        match name:
+            case "Status":
+                return await self._status(call, request)
+            case "Explain":
+                return await self._explain(call, request)
+            case "Plan":
+                return await self._plan(call, request)
+            case "Apply" | "Rollback":
+                return await self._change_ports(call, name, request)
+            case _:
+                return await self._change(call, name, request)
 
     def close(self) -> None:
         self.queries.close()
 
     # ---- Clients ------------------------------------------------------------------------------
 
-    async def _submit(self, call: Call, event: Event | RollbackTo) -> Answer:
+    async def _change(self, call: Call, name: str, request: Any) -> Any:
+        """The reply has the fields of the engine's answer."""
+        return reply_class(name)(**asdict(await self._submit(call, request)))
+
+    async def _submit(self, call: Call, request: Any) -> Struct:
+        usual_s = self._engine.state.settings.usual_ttl_s
+        by = self._describe_asker(call.identity)
+        event = read_requests.read_change(request, self._engine.now_s, by, usual_s)
         async with call.caller.events.slots():
             (answer,) = await self._bridge.ask([event])
+        self._report_denials(call.identity, [answer])
         return raise_refusal(answer)
 
-    async def _register(self, call: Call, request: pb.RegisterRequest) -> pb.RegisterReply:
-        usual = self._engine.state.settings.usual_ttl_s
-        answer = await self._submit(
-            call, read_requests.read_register(request, usual, self._engine.now_s)
-        )
-        assert isinstance(answer, Registered)
-        return pb.RegisterReply(id=answer.id, level=answer.level, ttl_s=answer.ttl_s)
+    def _describe_asker(self, identity: Identity) -> Asker:
+        return Asker(name=identity.name, is_operator=self._access.is_operator(identity))
 
-    async def _deregister(self, call: Call, request: pb.DeregisterRequest) -> pb.DeregisterReply:
-        await self._submit(call, read_requests.read_deregister(request))
-        return pb.DeregisterReply()
+    def _report_denials(self, identity: Identity, answers: Iterable[Answer]) -> None:
+        for answer in answers:
+            if isinstance(answer, Refusal) and answer.code == "PERMISSION_DENIED":
+                self._access.report(identity, f"{answer.where} {answer.problem}")
 
-    async def _connect(self, call: Call, request: pb.ConnectRequest) -> pb.ConnectReply:
-        answer = await self._submit(call, read_requests.read_connect(request, self._engine.now_s))
-        assert isinstance(answer, Connected)
-        return pb.ConnectReply(connection=answer.connection)
-
-    async def _disconnect(self, call: Call, request: pb.DisconnectRequest) -> pb.DisconnectReply:
-        await self._submit(call, read_requests.read_disconnect(request))
-        return pb.DisconnectReply()
-
-    async def _renew(self, call: Call, request: pb.RenewRequest) -> pb.RenewReply:
-        answer = await self._submit(call, read_requests.read_renew(request, self._engine.now_s))
-        assert isinstance(answer, Renewed)
-        return pb.RenewReply(ttl_s=answer.ttl_s)
-
-    async def acks(self, caller: Caller, batch: pb.EventBatch) -> pb.AckBatch:
+    async def acks(self, caller: Caller, identity: Identity, batch: pb.EventBatch) -> pb.AckBatch:
         """One acknowledgement for each event, in order; a chunk is done before the next is read."""
+        self._access.check(identity, "Events")
         read_requests.check_batch(batch)
         acks: list[pb.Ack] = []
         count = len(batch.events)
@@ -225,16 +212,21 @@ class Calls:
         for first in range(0, count, size or 1):
             chunk = batch.events[first : first + size]
             await self._rates.pace(caller, len(chunk))
-            acks += await self._submit_chunk(caller, chunk)
+            acks += await self._submit_chunk(caller, identity, chunk)
         return pb.AckBatch(acks=acks)
 
-    async def _submit_chunk(self, caller: Caller, chunk: Collection[pb.Event]) -> list[pb.Ack]:
-        events = [read_requests.read_event(message, self._engine.now_s) for message in chunk]
+    async def _submit_chunk(
+        self, caller: Caller, identity: Identity, chunk: Collection[pb.Event]
+    ) -> list[pb.Ack]:
+        by, now_s = self._describe_asker(identity), self._engine.now_s
+        events = [read_requests.read_event(message, now_s, by) for message in chunk]
         valid = [event for event in events if not isinstance(event, Refusal)]
-        answers: Iterator[Answer] = iter(())
+        answered: _Answers = ()
         if valid:
             async with caller.events.slots(len(valid)):
-                answers = iter(await self._bridge.ask(valid))
+                answered = await self._bridge.ask(valid)
+        self._report_denials(identity, answered)
+        answers = iter(answered)
         return [_ack(item if isinstance(item, Refusal) else next(answers)) for item in events]
 
     # ---- Operators ----------------------------------------------------------------------------
@@ -261,21 +253,18 @@ class Calls:
         state = self._engine.state
         match request.WhichOneof("what"):
             case "port":
-                name = read_requests.read_port(request.port)
-                return await self.queries.answer(call.caller, lambda: explain_port(state, name))
+                reply = partial(explain_port, state, read_requests.read_port(request.port))
             case "id":
-                id_ = read_requests.read_subject(request.id)
-                return await self.queries.answer(
-                    call.caller, lambda: explain_application(state, id_)
-                )
+                reply = partial(explain_application, state, read_requests.read_subject(request.id))
             case _:
                 raise invalid("explain", "nothing is named", "name a port or an application")
+        return await self.queries.answer(call.caller, reply)
 
     async def _plan(self, call: Call, request: pb.PlanRequest) -> pb.PlanReply:
         state, proposal = self._engine.state, read_requests.read_proposal(request.proposal)
-        effects = await self.queries.answer(call.caller, lambda: evaluate_proposal(state, proposal))
-        if isinstance(effects, Refusal):
-            raise Refused(effects.code, str(effects))
+        effects = raise_refusal(
+            await self.queries.answer(call.caller, lambda: evaluate_proposal(state, proposal))
+        )
         after, rates = effects.after, list[Rates]()
         if request.simulate:
             trials = await self.queries.answer(
@@ -284,25 +273,17 @@ class Calls:
             rates = await self.queries.simulate(*trials)
         return await self.queries.answer(call.caller, lambda: build_plan_reply(effects, *rates))
 
-    async def _apply(self, call: Call, request: pb.ApplyRequest) -> pb.ApplyReply:
+    async def _change_ports(self, call: Call, name: str, request: Any) -> Any:
+        """A proposal or a rollback, and which of its ports are not programmed in time."""
         wait_s = read_requests.read_wait_s(request)
-        answer = await self._submit(call, read_requests.read_apply(request, self._engine.now_s))
+        answer = await self._submit(call, request)
         assert isinstance(answer, Applied)
         unprogrammed = await self._wait_programmed(call, answer.ports, wait_s)
-        return pb.ApplyReply(
-            ids=answer.ids,
+        return reply_class(name)(
             revision=answer.revision,
             ports=len(answer.ports),
             problems=port_problems(unprogrammed),
-        )
-
-    async def _rollback(self, call: Call, request: pb.RollbackRequest) -> pb.RollbackReply:
-        wait_s = read_requests.read_wait_s(request)
-        answer = await self._submit(call, read_requests.read_rollback(request))
-        assert isinstance(answer, Applied)
-        unprogrammed = await self._wait_programmed(call, answer.ports, wait_s)
-        return pb.RollbackReply(
-            revision=answer.revision, ports=len(answer.ports), problems=port_problems(unprogrammed)
+            **({"ids": answer.ids} if name == "Apply" else {}),
         )
 
     async def _wait_programmed(

@@ -4,8 +4,9 @@ Tokens arrive at a rate, up to a burst. A call that needs tokens due within a mo
 beyond that it is refused, after a pause, so that an impatient caller costs little. Streams are
 slowed down and never refused: unread batches wait on the caller's side. Only a few events of one
 caller are in the engine at a time, so that others wait for those and no longer. New callers share
-their first tokens, so that reconnecting brings no more than staying. Entry point: `RateLimits`.
-Units: seconds, tokens.
+their first tokens, so that reconnecting brings no more than staying. All callers of one identity
+share a second bucket, so that many processes of one user are bounded too.
+Entry point: `RateLimits`. Units: seconds, tokens.
 """
 
 from __future__ import annotations
@@ -83,10 +84,11 @@ class _Bucket:
 
 @dataclass(slots=True)
 class Caller:
-    """A caller, identified by certificate, connection or process."""
+    """A caller, identified by certificate, connection or process; `shared` is its identity's."""
 
     name: str
     bucket: _Bucket
+    shared: _Bucket
     events: FairSemaphore = field(default_factory=lambda: FairSemaphore(EVENT_QUOTA))
     queries: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
 
@@ -99,15 +101,28 @@ class RateLimits:
         capacity = _NEWCOMERS * _FIRST * limits.burst
         self._newcomers = _Bucket(capacity, capacity, clock())
         self._callers: OrderedDict[str, Caller] = OrderedDict()
+        self._identities: OrderedDict[str, _Bucket] = OrderedDict()
 
-    def caller(self, name: str) -> Caller:
+    def caller(self, name: str, identity: str | None = None) -> Caller:
+        """A caller of this identity; None: it has one of its own."""
         caller = self._callers.get(name)
         if caller is None:
-            caller = self._callers[name] = Caller(name, self._first_bucket())
+            shared = self._find_shared(name if identity is None else identity)
+            caller = self._callers[name] = Caller(name, self._first_bucket(), shared)
             if len(self._callers) > _MAX_CALLERS:
                 self._callers.popitem(last=False)
         self._callers.move_to_end(name)
         return caller
+
+    def _find_shared(self, identity: str) -> _Bucket:
+        bucket = self._identities.get(identity)
+        if bucket is None:
+            burst = max(self._limits.burst, 2 * self._limits.identity_rate_per_s)
+            bucket = self._identities[identity] = _Bucket(burst, burst, self._clock())
+            if len(self._identities) > _MAX_CALLERS:
+                self._identities.popitem(last=False)
+        self._identities.move_to_end(identity)
+        return bucket
 
     def _first_bucket(self) -> _Bucket:
         now_s, shared = self._clock(), self._newcomers
@@ -122,11 +137,13 @@ class RateLimits:
         wait_s = self._wait_s(caller, cost)
         if wait_s > _PATIENCE_S:
             caller.bucket.tokens += cost
+            caller.shared.tokens += cost
             await asyncio.sleep(_PATIENCE_S)
-            rate = f"{self._limits.rate_per_s:g} events per second"
-            raise Refused(
-                "RESOURCE_EXHAUSTED", f"caller {caller.name}: more than {rate}; slow down"
-            )
+            rate_per_s = self._limits.rate_per_s
+            if caller.shared.tokens < min(0.0, caller.bucket.tokens):
+                rate_per_s = self._limits.identity_rate_per_s
+            problem = f"caller {caller.name}: more than {rate_per_s:g} events per second"
+            raise Refused("RESOURCE_EXHAUSTED", f"{problem}; slow down")
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
@@ -138,7 +155,12 @@ class RateLimits:
 
     def _wait_s(self, caller: Caller, cost: float) -> float:
         """Takes the tokens and returns how long until they have arrived."""
-        bucket, rate_per_s = caller.bucket, self._limits.rate_per_s
-        bucket.fill(rate_per_s, self._clock())
-        bucket.tokens -= cost
-        return max(0.0, -bucket.tokens / rate_per_s)
+        now_s, wait_s = self._clock(), 0.0
+        for bucket, rate_per_s in (
+            (caller.bucket, self._limits.rate_per_s),
+            (caller.shared, self._limits.identity_rate_per_s),
+        ):
+            bucket.fill(rate_per_s, now_s)
+            bucket.tokens -= cost
+            wait_s = max(wait_s, -bucket.tokens / rate_per_s)
+        return wait_s

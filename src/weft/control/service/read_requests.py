@@ -1,6 +1,6 @@
 """Checks the requests of clients and turns them into events.
 
-Entry points: `read_register` and the like, one for each request; a malformed one raises `Refused`.
+Entry points: `read_change`, `read_event`, `read_proposal`; a malformed request raises `Refused`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from weft.control.service import weft_pb2 as pb
 from weft.control.service.refusals import Refused, invalid
 from weft.control.state.events import (
     Apply,
+    Asker,
     Connect,
     Deregister,
     Disconnect,
@@ -34,6 +35,7 @@ _CLIENT = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}#[1-9][0-9]{0,18}")
 # Also those that a proposal makes, which no client can: CLIENT:SEQUENCE.NUMBER/NUMBER.
 _CONNECTION = re.compile(r"[A-Za-z0-9._:-]{1,128}/[0-9]{1,19}")
+_JOB = re.compile(r"[A-Za-z0-9._:@/+-]{0,128}")
 _MAX_SEQUENCE = 2**63 - 1
 _MAX_HOST = 255
 
@@ -46,36 +48,39 @@ def read_key(message: pb.Key) -> Key:
     return Key(message.client, message.sequence)
 
 
-def read_register(message: pb.RegisterRequest, usual_ttl_s: float, now_s: float) -> Register:
-    ttl_s = message.ttl_s or usual_ttl_s
-    if not (isfinite(ttl_s) and ttl_s > 0):
-        raise invalid("ttl_s", f"{message.ttl_s:g}", "give seconds above 0")
-    name = _check_application(message.application)
-    return Register(key=read_key(message.key), name=name, ttl_s=ttl_s, now_s=now_s)
-
-
-def read_deregister(message: pb.DeregisterRequest) -> Deregister:
-    return Deregister(key=read_key(message.key), application=_check_id(message.id))
-
-
-def read_connect(message: pb.ConnectRequest, now_s: float) -> Connect:
-    return Connect(
-        key=read_key(message.key),
-        application=_check_id(message.id),
-        source=_check_host("source", message.source),
-        destination=_check_host("destination", message.destination),
-        now_s=now_s,
-    )
-
-
-def read_disconnect(message: pb.DisconnectRequest) -> Disconnect:
-    if not _CONNECTION.fullmatch(message.connection):
-        raise invalid("connection", f"{message.connection[:80]!r}", "name one as CLIENT/SEQUENCE")
-    return Disconnect(connection=message.connection)
-
-
-def read_renew(message: pb.RenewRequest, now_s: float) -> Renew:
-    return Renew(application=_check_id(message.id), now_s=now_s)
+def read_change(
+    message: Any, now_s: float, by: Asker, usual_ttl_s: float = 0.0
+) -> Event | RollbackTo:
+    """The event of a request; a registration without a lease's time gets the usual one."""
+    match message:
+        case pb.ConnectRequest():
+            return Connect(
+                key=read_key(message.key),
+                application=_check_id(message.id),
+                source=_check_host("source", message.source),
+                destination=_check_host("destination", message.destination),
+                now_s=now_s,
+                by=by,
+            )
+        case pb.DisconnectRequest():
+            return Disconnect(connection=_check_connection(message.connection), by=by)
+        case pb.RenewRequest():
+            return Renew(application=_check_id(message.id), now_s=now_s, by=by)
+        case pb.RegisterRequest():
+            ttl_s = _check_ttl_s(message.ttl_s, usual_ttl_s)
+            name = _check_application(message.application)
+            key = read_key(message.key)
+            job = _check_job(message.job)
+            return Register(key=key, name=name, ttl_s=ttl_s, now_s=now_s, job=job, by=by)
+        case pb.DeregisterRequest():
+            key = read_key(message.key)
+            return Deregister(key=key, application=_check_id(message.id), by=by)
+        case pb.ApplyRequest():
+            key, proposal = read_key(message.key), read_proposal(message.proposal)
+            return Apply(key=key, proposal=proposal, now_s=now_s, by=by)
+        case _:
+            revision = min(message.revision, _MAX_SEQUENCE)
+            return RollbackTo(key=read_key(message.key), revision=revision, by=by)
 
 
 def check_batch(message: pb.EventBatch) -> None:
@@ -83,18 +88,13 @@ def check_batch(message: pb.EventBatch) -> None:
         raise invalid("batch", f"{len(message.events)} events", f"send {MAX_EVENTS} at most")
 
 
-def read_event(message: pb.Event, now_s: float) -> Event | Refusal:
+def read_event(message: pb.Event, now_s: float, by: Asker) -> Event | RollbackTo | Refusal:
     """An event of a batch, or what is wrong with it."""
+    kind = message.WhichOneof("what")
     try:
-        match message.WhichOneof("what"):
-            case "connect":
-                return read_connect(message.connect, now_s)
-            case "disconnect":
-                return read_disconnect(message.disconnect)
-            case "renew":
-                return read_renew(message.renew, now_s)
-            case _:
-                raise invalid("event", "is empty", "say what happened")
+        if kind is None:
+            raise invalid("event", "is empty", "say what happened")
+        return read_change(getattr(message, kind), now_s, by)
     except Refused as error:
         return Refusal("INVALID_ARGUMENT", "event", str(error))
 
@@ -126,14 +126,6 @@ def _read_new_application(message: pb.NewApplication) -> NewApplication:
     return NewApplication(name=_check_application(message.application), connections=tuple(pairs))
 
 
-def read_apply(message: pb.ApplyRequest, now_s: float) -> Apply:
-    return Apply(key=read_key(message.key), proposal=read_proposal(message.proposal), now_s=now_s)
-
-
-def read_rollback(message: pb.RollbackRequest) -> RollbackTo:
-    return RollbackTo(key=read_key(message.key), revision=min(message.revision, _MAX_SEQUENCE))
-
-
 def read_wait_s(message: Any) -> float:
     """How long to wait for ports."""
     if not (isfinite(message.wait_s) and message.wait_s >= 0):
@@ -151,12 +143,31 @@ def read_subject(text: str) -> str:
     return _check_id(text) if "#" in text else _check_application(text)
 
 
-# ---- Texts ------------------------------------------------------------------------------------
+# ---- Fields -----------------------------------------------------------------------------------
+
+
+def _check_ttl_s(ttl_s: float, usual_ttl_s: float) -> float:
+    chosen_s = ttl_s or usual_ttl_s
+    if not (isfinite(chosen_s) and chosen_s > 0):
+        raise invalid("ttl_s", f"{ttl_s:g}", "give seconds above 0")
+    return chosen_s
+
+
+def _check_connection(text: str) -> str:
+    if not _CONNECTION.fullmatch(text):
+        raise invalid("connection", f"{text[:80]!r}", "name one as CLIENT/SEQUENCE")
+    return text
 
 
 def _check_application(text: str) -> str:
     if not is_name(text):
         raise invalid("application", f"{text[:80]!r} is no name", "name one of `weft apps list`")
+    return text
+
+
+def _check_job(text: str) -> str:
+    if not _JOB.fullmatch(text):
+        raise invalid("job", f"{text[:80]!r}", "use up to 128 of A-Z a-z 0-9 . _ : @ / + -")
     return text
 
 

@@ -5,8 +5,12 @@ Entry points: `Refused`, `raise_refusal`, `invalid`.
 
 from __future__ import annotations
 
-from weft.control.state.events import Answer, Refusal
+from typing import TypeVar
+
+from weft.control.state.events import Refusal
 from weft.errors import InputError, WeftError
+
+T = TypeVar("T")
 
 
 class Refused(WeftError):
@@ -17,7 +21,7 @@ class Refused(WeftError):
         super().__init__(message)
 
 
-def raise_refusal(answer: Answer) -> Answer:
+def raise_refusal(answer: T | Refusal) -> T:
     """The answer, unless it is a refusal."""
     if isinstance(answer, Refusal):
         raise Refused(answer.code, str(answer))

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
+from operator import attrgetter
+from typing import Any
 
 from weft.control.operators import explain
-from weft.control.operators.explain import ApplicationAccount, PortAccount, find_registrations
+from weft.control.operators.explain import PortAccount, find_registrations
 from weft.control.operators.explain_text import format_applications, format_port
 from weft.control.operators.forecast import (
     ApplicationChange,
@@ -21,8 +23,7 @@ from weft.control.operators.forecast import (
 )
 from weft.control.runtime.port_tracker import PortReport, Report
 from weft.control.service import weft_pb2 as pb
-from weft.control.service.refusals import Refused
-from weft.control.state.events import Refusal
+from weft.control.service.refusals import raise_refusal
 from weft.control.state.state import Application, State
 from weft.control.store.sqlite_store import Revision
 from weft.switches import PortName
@@ -76,14 +77,10 @@ def build_status(now: Snapshot, request: pb.StatusRequest) -> pb.StatusReply:
     if request.applications:
         reply.listed_applications.extend(_list_applications(now))
     if request.ports:
-        reply.listed_ports.extend(_list_ports(now))
+        ports = sorted(report.by_port.items())
+        reply.listed_ports.extend(_build_port(state, name, port) for name, port in ports)
     for revision in now.revisions:
-        reply.listed_revisions.add(
-            revision=revision.revision,
-            at_s=revision.at_s,
-            cause=revision.cause,
-            ports=revision.ports,
-        )
+        reply.listed_revisions.add(**asdict(revision))
     return reply
 
 
@@ -111,14 +108,10 @@ def _list_applications(now: Snapshot) -> Iterable[pb.ApplicationState]:
     for port_plan in () if state.plan is None else state.plan.ports.values():
         for id_ in port_plan.names:
             ports[id_] = ports.get(id_, 0) + 1
-    for registration in sorted(state.applications.values(), key=_sort_key):
+    for registration in sorted(state.applications.values(), key=attrgetter("number")):
         yield _build_application(
-            now, registration, ports.get(registration.id, 0), forecast_of.get(registration.id)
+            now, registration, ports.get(registration.unit, 0), forecast_of.get(registration.id)
         )
-
-
-def _sort_key(registration: Application) -> int:
-    return int(registration.id.rpartition("#")[2])
 
 
 def _build_application(
@@ -135,13 +128,11 @@ def _build_application(
         least_share=None if forecast is None else forecast.share,
         slowdown=None if forecast is None else forecast.slowdown,
         completion_s=None if forecast is None else forecast.completion_s,
+        at_least=forecast is not None and forecast.at_least,
+        owner=registration.owner or "",
+        job=registration.job,
+        unit=registration.unit,
     )
-
-
-def _list_ports(now: Snapshot) -> Iterable[pb.PortState]:
-    state = now.state
-    for name, report in sorted(now.report.by_port.items()):
-        yield _build_port(state, name, report)
 
 
 def _build_port(state: State, name: PortName, report: PortReport) -> pb.PortState:
@@ -177,6 +168,8 @@ def build_plan_reply(
         ],
         slowdown_before=effects.slowdown_before,
         slowdown_after=effects.slowdown_after,
+        at_least_before=effects.at_least_before,
+        at_least_after=effects.at_least_after,
     )
 
 
@@ -207,6 +200,8 @@ def _build_forecast(
         completion_after_s=None if after is None else after.completion_s,
         simulated_before_bps=before_bps,
         simulated_after_bps=after_bps,
+        at_least_before=before is not None and before.at_least,
+        at_least_after=after is not None and after.at_least,
     )
 
 
@@ -214,48 +209,25 @@ def _build_forecast(
 
 
 def explain_port(state: State, name: PortName) -> pb.ExplainReply:
-    account = explain.explain_port(state, name)
-    if isinstance(account, Refusal):
-        raise Refused(account.code, str(account))
+    account = raise_refusal(explain.explain_port(state, name))
     return pb.ExplainReply(text=format_port(state, account), ports=[_build_account(account)])
 
 
 def explain_application(state: State, name: str) -> pb.ExplainReply:
-    accounts = explain.explain_application(state, name)
-    if isinstance(accounts, Refusal):
-        raise Refused(accounts.code, str(accounts))
+    accounts = raise_refusal(explain.explain_application(state, name))
     text = format_applications(state, find_registrations(state, name), accounts)
     return pb.ExplainReply(text=text, ports=[_build_account(account) for account in accounts])
 
 
 def _build_account(account: PortAccount) -> pb.PortAccount:
-    return pb.PortAccount(
-        port=port_id(account.port),
-        units=account.units,
-        managed_share=account.managed_share,
-        step=account.step,
-        gap=account.gap,
-        queues=[
-            pb.QueueAccount(queue=q.queue, levels=q.levels, weight=q.weight, what=q.purpose)
-            for q in account.queues
-        ],
-        applications=[_build_assigned(application) for application in account.applications],
-    )
+    return pb.PortAccount(**asdict(account, dict_factory=_name_fields))
 
 
-def _build_assigned(assigned: ApplicationAccount) -> pb.Assigned:
-    return pb.Assigned(
-        id=assigned.id,
-        model=assigned.model,
-        level=assigned.level,
-        queue=assigned.queue,
-        connections=assigned.connections,
-        units=assigned.units,
-        share=assigned.share,
-        slowdown=assigned.slowdown,
-        at_least=assigned.at_least,
-        gain=assigned.gain,
-        gain_s=assigned.gain_s,
-        least=None if assigned.least is None else port_id(assigned.least),
-        least_share=assigned.least_share,
-    )
+def _name_fields(fields: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields of an account as its message has them: a port as a message, `purpose` as `what`."""
+    return {
+        "what" if name == "purpose" else name: (
+            port_id(value) if isinstance(value, PortName) else value
+        )
+        for name, value in fields
+    }

@@ -10,9 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from weft.control.operators.explain_text import format_count, format_list, format_seconds
+from weft.control.operators.explain_text import format_list, format_seconds
 from weft.control.service import weft_pb2 as pb
 from weft.records.record_text import format_table
+from weft.units import format_count
 
 _MAX_LISTED = 20  # ports that are named
 
@@ -59,7 +60,7 @@ def format_applications(applications: Sequence[pb.ApplicationState]) -> str:
             str(application.ports),
             _format_lease(application),
             _format_share(application, "least_share"),
-            _format_number(application, "slowdown"),
+            _format_slowdown(application, "slowdown"),
             _format_time(application, "completion_s"),
         )
         for application in applications
@@ -101,48 +102,36 @@ def format_revisions(revisions: Sequence[pb.Revision]) -> str:
 
 def format_plan(reply: pb.PlanReply) -> str:
     """Applications first: what it would mean to them."""
-    mean = (
-        f"mean slowdown of all applications {reply.slowdown_before:.3f} before, "
-        f"{reply.slowdown_after:.3f} after"
-    )
+    before = f"{_format_bound(reply.at_least_before)}{reply.slowdown_before:.3f} before"
+    after = f"{_format_bound(reply.at_least_after)}{reply.slowdown_after:.3f} after"
+    mean = f"mean slowdown of all applications {before}, {after}"
     parts = [_format_forecasts(reply.applications)] if reply.applications else []
     parts += [_format_port_changes(reply.ports)] if reply.ports else ["No port would change."]
     return "\n\n".join([*parts, mean])
 
 
 def _format_forecasts(forecasts: Sequence[pb.Forecast]) -> str:
-    simulated = any(forecast.HasField("simulated_after_bps") for forecast in forecasts)
-    heads = [
-        "application",
-        "share before",
-        "after",
-        "slowdown before",
-        "after",
-        "predicted before",
-        "after",
+    columns = [
+        ("share", "share_{}", _format_share),
+        ("slowdown", "slowdown_{}", _format_slowdown),
+        ("predicted", "completion_{}_s", _format_time),
     ]
+    if any(forecast.HasField("simulated_after_bps") for forecast in forecasts):
+        columns.append(("simulated", "simulated_{}_bps", _format_rate))
+    heads = ["application"]
+    for title, _, _ in columns:
+        heads += [f"{title} before", "after"]
     rows = [
         [
             forecast.id,
-            _format_share(forecast, "share_before"),
-            _format_share(forecast, "share_after"),
-            _format_number(forecast, "slowdown_before"),
-            _format_number(forecast, "slowdown_after"),
-            _format_time(forecast, "completion_before_s"),
-            _format_time(forecast, "completion_after_s"),
+            *(
+                format_cell(forecast, field.format(when))
+                for _, field, format_cell in columns
+                for when in ("before", "after")
+            ),
         ]
         for forecast in forecasts
     ]
-    if simulated:
-        heads += ["simulated before", "after"]
-        rows = [
-            [
-                *row,
-                _format_rate(forecast, "simulated_before_bps"),
-                _format_rate(forecast, "simulated_after_bps"),
-            ]
-            for row, forecast in zip(rows, forecasts, strict=True)
-        ]
     return format_table(heads, rows, 1)
 
 
@@ -182,12 +171,24 @@ def _format_share(message: Any, name: str) -> str:
     return f"{getattr(message, name):.1%}" if message.HasField(name) else "-"
 
 
-def _format_number(message: Any, name: str) -> str:
-    return f"{getattr(message, name):.3f}" if message.HasField(name) else "-"
+def _format_prediction(message: Any, name: str, form: str) -> str:
+    """A slowdown or a time, which may be a lower bound: now, before or after a change."""
+    if not message.HasField(name):
+        return "-"
+    when = next((part for part in ("_before", "_after") if part in name), "")
+    return f"{_format_bound(getattr(message, f'at_least{when}'))}{getattr(message, name):{form}}"
+
+
+def _format_bound(is_bound: bool) -> str:
+    return "at least " if is_bound else ""
+
+
+def _format_slowdown(message: Any, name: str) -> str:
+    return _format_prediction(message, name, ".3f")
 
 
 def _format_time(message: Any, name: str) -> str:
-    return f"{getattr(message, name):.4g} s" if message.HasField(name) else "-"
+    return f"{_format_prediction(message, name, '.4g')} s" if message.HasField(name) else "-"
 
 
 def _format_rate(message: Any, name: str) -> str:

@@ -15,14 +15,16 @@ class Key(_message.Message):
     def __init__(self, client: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("key", "application", "ttl_s")
+    __slots__ = ("key", "application", "ttl_s", "job")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     TTL_S_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
     key: Key
     application: str
     ttl_s: float
-    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., application: _Optional[str] = ..., ttl_s: _Optional[float] = ...) -> None: ...
+    job: str
+    def __init__(self, key: _Optional[_Union[Key, _Mapping]] = ..., application: _Optional[str] = ..., ttl_s: _Optional[float] = ..., job: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("id", "level", "ttl_s")
@@ -185,7 +187,7 @@ class Revision(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., at_s: _Optional[float] = ..., cause: _Optional[str] = ..., ports: _Optional[int] = ...) -> None: ...
 
 class ApplicationState(_message.Message):
-    __slots__ = ("id", "name", "level", "connections", "ports", "ttl_s", "left_s", "least_share", "slowdown", "completion_s")
+    __slots__ = ("id", "name", "level", "connections", "ports", "ttl_s", "left_s", "least_share", "slowdown", "completion_s", "at_least", "owner", "job", "unit")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +198,10 @@ class ApplicationState(_message.Message):
     LEAST_SHARE_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_S_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     level: int
@@ -206,7 +212,11 @@ class ApplicationState(_message.Message):
     least_share: float
     slowdown: float
     completion_s: float
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., level: _Optional[int] = ..., connections: _Optional[int] = ..., ports: _Optional[int] = ..., ttl_s: _Optional[float] = ..., left_s: _Optional[float] = ..., least_share: _Optional[float] = ..., slowdown: _Optional[float] = ..., completion_s: _Optional[float] = ...) -> None: ...
+    at_least: bool
+    owner: str
+    job: str
+    unit: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., level: _Optional[int] = ..., connections: _Optional[int] = ..., ports: _Optional[int] = ..., ttl_s: _Optional[float] = ..., left_s: _Optional[float] = ..., least_share: _Optional[float] = ..., slowdown: _Optional[float] = ..., completion_s: _Optional[float] = ..., at_least: _Optional[bool] = ..., owner: _Optional[str] = ..., job: _Optional[str] = ..., unit: _Optional[str] = ...) -> None: ...
 
 class PortState(_message.Message):
     __slots__ = ("port", "applications", "queue_of", "weights", "state", "problem", "since_s")
@@ -337,16 +347,20 @@ class PlanRequest(_message.Message):
     def __init__(self, proposal: _Optional[_Union[Proposal, _Mapping]] = ..., simulate: _Optional[bool] = ...) -> None: ...
 
 class PlanReply(_message.Message):
-    __slots__ = ("ports", "applications", "slowdown_before", "slowdown_after")
+    __slots__ = ("ports", "applications", "slowdown_before", "slowdown_after", "at_least_before", "at_least_after")
     PORTS_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_BEFORE_FIELD_NUMBER: _ClassVar[int]
     SLOWDOWN_AFTER_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_AFTER_FIELD_NUMBER: _ClassVar[int]
     ports: _containers.RepeatedCompositeFieldContainer[PortChange]
     applications: _containers.RepeatedCompositeFieldContainer[Forecast]
     slowdown_before: float
     slowdown_after: float
-    def __init__(self, ports: _Optional[_Iterable[_Union[PortChange, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ...) -> None: ...
+    at_least_before: bool
+    at_least_after: bool
+    def __init__(self, ports: _Optional[_Iterable[_Union[PortChange, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Forecast, _Mapping]]] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ...) -> None: ...
 
 class PortChange(_message.Message):
     __slots__ = ("port", "queue_of_before", "weights_before", "queue_of_after", "weights_after")
@@ -363,7 +377,7 @@ class PortChange(_message.Message):
     def __init__(self, port: _Optional[_Union[PortId, _Mapping]] = ..., queue_of_before: _Optional[_Iterable[int]] = ..., weights_before: _Optional[_Iterable[int]] = ..., queue_of_after: _Optional[_Iterable[int]] = ..., weights_after: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Forecast(_message.Message):
-    __slots__ = ("id", "application", "share_before", "share_after", "slowdown_before", "slowdown_after", "completion_before_s", "completion_after_s", "simulated_before_bps", "simulated_after_bps")
+    __slots__ = ("id", "application", "share_before", "share_after", "slowdown_before", "slowdown_after", "completion_before_s", "completion_after_s", "simulated_before_bps", "simulated_after_bps", "at_least_before", "at_least_after")
     ID_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     SHARE_BEFORE_FIELD_NUMBER: _ClassVar[int]
@@ -374,6 +388,8 @@ class Forecast(_message.Message):
     COMPLETION_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     SIMULATED_BEFORE_BPS_FIELD_NUMBER: _ClassVar[int]
     SIMULATED_AFTER_BPS_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    AT_LEAST_AFTER_FIELD_NUMBER: _ClassVar[int]
     id: str
     application: str
     share_before: float
@@ -384,7 +400,9 @@ class Forecast(_message.Message):
     completion_after_s: float
     simulated_before_bps: float
     simulated_after_bps: float
-    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., share_before: _Optional[float] = ..., share_after: _Optional[float] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., completion_before_s: _Optional[float] = ..., completion_after_s: _Optional[float] = ..., simulated_before_bps: _Optional[float] = ..., simulated_after_bps: _Optional[float] = ...) -> None: ...
+    at_least_before: bool
+    at_least_after: bool
+    def __init__(self, id: _Optional[str] = ..., application: _Optional[str] = ..., share_before: _Optional[float] = ..., share_after: _Optional[float] = ..., slowdown_before: _Optional[float] = ..., slowdown_after: _Optional[float] = ..., completion_before_s: _Optional[float] = ..., completion_after_s: _Optional[float] = ..., simulated_before_bps: _Optional[float] = ..., simulated_after_bps: _Optional[float] = ..., at_least_before: _Optional[bool] = ..., at_least_after: _Optional[bool] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("key", "proposal", "wait_s")

@@ -1,9 +1,10 @@
 """A step's input and output as values: events, answers, and rows for the store.
 
 Time is in the event (`now_s`, on the clock of leases). `key` identifies a request that is carried
-out once, however often it is sent (`Key`: a client and its sequence). A row replaces what is stored
-under the same name, so the order matters only among rows of one name. Rows must be on disk before
-anything is answered or programmed. Entry points: `Event`, `Answer`, `Row`. Units: seconds.
+out once, however often it is sent (`Key`: a client and its sequence). `by` says who asks; None: the
+controller itself. A row replaces what is stored under the same name, so the order matters only
+among rows of one name. Rows must be on disk before anything is answered or programmed.
+Entry points: `Event`, `Answer`, `Row`. Units: seconds.
 """
 
 from __future__ import annotations
@@ -12,45 +13,65 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from weft.control.policy.levels import Levels
 from weft.control.state.managed_paths import Paths
 from weft.control.state.request_key import Key
 from weft.fabric import Fabric
-from weft.sensitivity.model import Hinges
+from weft.sensitivity.model import Sensitivity
 from weft.switches import Ability, PortName, Tables
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationModel:
+class ApplicationModel(Struct, frozen=True, kw_only=True):
     """An application of the table: slowdown over share, and its run time with the whole link."""
 
-    curve: Hinges
+    curve: Sensitivity
     baseline_s: float | None = None
+
+
+class Connection(Struct, frozen=True, kw_only=True):
+    """Traffic of a registration between two hosts, by the names that its client gave."""
+
+    id: str
+    application: str
+    source: str
+    destination: str
 
 
 # ---- Requests ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Register:
-    """An application starts. `ttl_s` 0: no lease, until it is deregistered."""
+class Asker(Struct, frozen=True, kw_only=True):
+    """An identity; an operator may also use registrations of others."""
+
+    name: str
+    is_operator: bool = False
+
+
+class Register(Struct, frozen=True, kw_only=True):
+    """An application starts. `ttl_s` 0: no lease, until it is deregistered.
+
+    Registrations of one identity, application and `job` count as one; without a job, each counts.
+    """
 
     key: Key
     name: str
     ttl_s: float
     now_s: float
+    job: str = ""
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deregister:
+class Deregister(Struct, frozen=True, kw_only=True):
     """An application ends, and its connections with it."""
 
     key: Key
     application: str
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connect:
+class Connect(Struct, frozen=True, kw_only=True):
     """An application opens a connection; its id is the key."""
 
     key: Key
@@ -58,33 +79,32 @@ class Connect:
     source: str
     destination: str
     now_s: float
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disconnect:
+class Disconnect(Struct, frozen=True, kw_only=True):
     """A connection is closed."""
 
     connection: str
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renew:
+class Renew(Struct, frozen=True, kw_only=True):
     """An application is alive."""
 
     application: str
     now_s: float
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewApplication:
+class NewApplication(Struct, frozen=True, kw_only=True):
     """A registration by an operator, for an application without the client library."""
 
     name: str
     connections: tuple[tuple[str, str], ...] = ()  # hosts, from and to
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """What an operator would change: registrations, and all levels."""
 
     register: tuple[NewApplication, ...] = ()
@@ -92,29 +112,28 @@ class Proposal:
     recluster: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apply:
+class Apply(Struct, frozen=True, kw_only=True):
     """A proposal, all of it or nothing. Ends a rollback: ports follow the plan again."""
 
     key: Key
     proposal: Proposal
     now_s: float
+    by: Asker | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollback:
+class Rollback(Struct, frozen=True, kw_only=True):
     """Ports get these tables, those of an earlier revision, until `Apply`."""
 
     key: Key
     revision: int
     tables: Mapping[PortName, Tables]
+    by: Asker | None = None
 
 
 # ---- Other events -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expire:
+class Expire(Struct, frozen=True, kw_only=True):
     """Time has passed: the lease of the application may have expired."""
 
     application: str
@@ -131,8 +150,7 @@ class FabricChanged:
     paths: Paths | None = field(default=None, compare=False, repr=False)  # if found already
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelChanged:
+class ModelChanged(Struct, frozen=True, kw_only=True):
     """The table has this model now, or no longer has it (None)."""
 
     name: str
@@ -162,28 +180,32 @@ Code = Literal[
     "INVALID_ARGUMENT",
     "RESOURCE_EXHAUSTED",
     "UNAVAILABLE",
+    "PERMISSION_DENIED",
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class Registered(Struct, frozen=True, kw_only=True, tag_field="is", tag="registered"):
     id: str
     level: int
     ttl_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connected:
+class Connected(Struct, frozen=True, kw_only=True):
     connection: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed:
+class Renewed(Struct, frozen=True, kw_only=True):
     ttl_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class Applied(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="is",
+    tag="applied",
+    rename={"digest": "asked"},  # in the store
+):
     """Ids of new registrations, the revision of the tables, and the ports that it changed.
 
     `digest` identifies the request: another request may not reuse its key.
@@ -192,16 +214,14 @@ class Applied:
     ids: tuple[str, ...] = ()
     revision: int = 0
     ports: frozenset[PortName] = frozenset()
-    digest: str = field(default="", compare=False)
+    digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Struct, frozen=True, kw_only=True, tag_field="is", tag="done"):
     """Carried out; nothing to report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Not carried out, and nothing has changed."""
 
     code: Code
@@ -219,27 +239,28 @@ Answer = Registered | Connected | Renewed | Applied | Done | Refusal
 # ---- Rows for the store -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationRow:
-    """A registration; no name: it has ended."""
+class ApplicationRow(Struct, frozen=True, kw_only=True):
+    """A registration; no name: it has ended. No owner: it is older than owners.
+
+    `unit`: the registration that its job counts under; None: itself.
+    """
 
     id: str
     name: str | None
     ttl_s: float = 0.0
+    owner: str | None = None
+    job: str = ""
+    unit: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionRow:
-    """A connection; no application: it is closed."""
+class ConnectionRow(Struct, frozen=True, kw_only=True):
+    """A connection; None: it is closed."""
 
     id: str
-    application: str | None
-    source: str = ""
-    destination: str = ""
+    connection: Connection | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRow:
+class ModelRow(Struct, frozen=True, kw_only=True):
     """A model; None: it is removed."""
 
     name: str
@@ -247,23 +268,21 @@ class ModelRow:
     withdrawn: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelsRow:
+class LevelsRow(Struct, frozen=True, kw_only=True):
     """The levels of all applications of the table."""
 
     levels: Levels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRow:
-    """The answer to a key."""
+class AnswerRow(Struct, frozen=True, kw_only=True):
+    """The answer to a key, and who used it. No owner: it is older than owners."""
 
     key: Key
     answer: Answer
+    owner: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RevisionRow:
+class RevisionRow(Struct, frozen=True, kw_only=True):
     """A revision: the tables that it changed, and those they replace (None: there were none).
 
     `held_revision` is the earlier revision that is held from now on, if one is.
@@ -276,8 +295,7 @@ class RevisionRow:
     held_revision: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountRow:
+class CountRow(Struct, frozen=True, kw_only=True):
     """The number of the last registration."""
 
     last_registration: int

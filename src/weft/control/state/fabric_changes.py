@@ -14,12 +14,12 @@ from dataclasses import replace
 from immutables import Map
 
 from weft.control.policy.plan import ConnectionPath, Plan, Policy, build_plan, change_connections
-from weft.control.state.events import FabricChanged
+from weft.control.state.events import Connection, FabricChanged
 from weft.control.state.managed_paths import Paths
 from weft.control.state.policy_settings import build_policy, build_port_policies
 from weft.control.state.programming import find_port_plan, reprogram, settle
 from weft.control.state.requests import find_path
-from weft.control.state.state import Connection, MissingPath, State, Step
+from weft.control.state.state import MissingPath, State, Step
 from weft.fabric import Port
 from weft.switches import PortName
 
@@ -61,7 +61,7 @@ def _place_in_fabric(old: State, event: FabricChanged) -> Step:
         plan=None,
     )
     by_port = {paths.ports[name]: policy for name, policy in policies.items()}
-    policy = build_policy(old.models, old.levels, by_port)
+    policy = build_policy(old.models, old.levels, by_port, old.settings)
     if policy is not None:
         new = replace(new, plan=_build_plan(old, new, policy, ports))
     return reprogram(new, _ports_to_program(old, new), "the fabric changed")
@@ -92,19 +92,19 @@ def _last_ports(state: State, connection: Connection) -> tuple[PortName, ...] | 
 def _build_plan(old: State, new: State, policy: Policy, ports: _PortsByConnection) -> Plan:
     connections = new.connections.values()
     if old.plan is None or not _has_same_ports(old, new):
-        paths = [_path(link, ports[link.id]) for link in connections if ports[link.id]]
+        paths = [_path(new, link, ports[link.id]) for link in connections if ports[link.id]]
         return build_plan(policy, paths)
     changes: list[tuple[ConnectionPath, int]] = []
     for connection in connections:
         old_ports, new_ports = old.ports_of(connection), ports[connection.id]
         if old_ports != new_ports:
             moves = ((old_ports, -1), (new_ports, 1))
-            changes += [(_path(connection, path), change) for path, change in moves if path]
+            changes += [(_path(new, connection, path), change) for path, change in moves if path]
     return change_connections(Plan(policy=policy, ports=old.plan.ports), changes)
 
 
-def _path(connection: Connection, ports: tuple[Port, ...]) -> ConnectionPath:
-    return ConnectionPath(application=connection.application, ports=ports)
+def _path(state: State, connection: Connection, ports: tuple[Port, ...]) -> ConnectionPath:
+    return ConnectionPath(application=state.applications[connection.application].unit, ports=ports)
 
 
 def _has_same_ports(old: State, new: State) -> bool:

@@ -11,12 +11,16 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
-from weft.control.policy.plan import Plan, Policy, PortMap, replan
+from immutables import Map
+
+from weft.control.policy.plan import Plan, Policy, replan
 from weft.control.state.events import (
     Answer,
     ApplicationModel,
     Applied,
     Apply,
+    Asker,
+    Connection,
     LevelsRow,
     ModelChanged,
     ModelRow,
@@ -40,7 +44,7 @@ from weft.control.state.requests import (
     remember_answer,
     remove_registration,
 )
-from weft.control.state.state import Connection, State, Step
+from weft.control.state.state import State, Step
 from weft.errors import InputError
 from weft.switches import PortName, Tables
 
@@ -92,7 +96,7 @@ def _use_models(state: State, models: Mapping[str, ApplicationModel], cause: str
     """Replans with these models and the state's levels, once all connections are counted."""
     ports = {} if state.paths is None else state.paths.ports
     policies = {ports[name]: policy for name, policy in state.policies.items()}
-    policy = build_policy(models, state.levels, policies)
+    policy = build_policy(models, state.levels, policies, state.settings)
     if policy is None:
         return Step(state=replace(state, models=models, plan=None))
     plan = _replan(state, models, policy)
@@ -106,7 +110,7 @@ def _replan(state: State, models: Mapping[str, ApplicationModel], policy: Policy
     """Ports are solved again where a model in use or the queues of levels have changed."""
     plan = state.plan
     if plan is None:
-        return Plan(policy=policy, ports=PortMap({}))
+        return Plan(policy=policy, ports=Map({}))
     used = {application.name for application in state.applications.values()}
     if policy.hierarchy == plan.policy.hierarchy and all(
         state.models[name].curve == models[name].curve for name in used
@@ -121,7 +125,7 @@ def _replan(state: State, models: Mapping[str, ApplicationModel], policy: Policy
 def apply(state: State, event: Apply) -> Step:
     """Applies all of a proposal or nothing. Solves its ports at once: the answer lists them."""
     digest = sha256(repr(event.proposal).encode()).hexdigest()[:32]
-    earlier = _find_applied(state, event.key, digest)
+    earlier = _find_applied(state, event.key, digest, event.by)
     if earlier is not None:
         return Step(state=state, answer=earlier)
     step = _resume(state)
@@ -134,12 +138,12 @@ def apply(state: State, event: Apply) -> Step:
             ids.append(step.answer.id)
     step = step.then(settle(step.state, f"apply {event.key}"))
     answer = Applied(ids=tuple(ids), revision=step.state.revision, ports=step.ports, digest=digest)
-    return remember_answer(replace(step, answer=answer), event.key)
+    return remember_answer(replace(step, answer=answer), event.key, event.by)
 
 
-def _find_applied(state: State, key: Key, digest: str) -> Answer | None:
+def _find_applied(state: State, key: Key, digest: str, by: Asker | None) -> Answer | None:
     """The answer to the same request, or a refusal if the key was another request's."""
-    answer = find_answer(state, key, Applied)
+    answer = find_answer(state, key, Applied, by)
     if isinstance(answer, Applied) and answer.digest != digest:
         return refuse_reused_key(key)
     return answer
@@ -154,7 +158,7 @@ def _list_changes(event: Apply) -> Iterator[Callable[[State], Step]]:
     for number, new in enumerate(event.proposal.register):
         # Names of clients have no colon: no client's connection has such an id.
         prefix = f"{event.key.client}:{event.key.sequence}.{number}"
-        yield partial(_register, new=new, prefix=prefix, now_s=event.now_s)
+        yield partial(_register, new=new, prefix=prefix, now_s=event.now_s, by=event.by)
 
 
 def _deregister(state: State, id_: str) -> Step:
@@ -185,9 +189,11 @@ def _recluster(state: State) -> Step:
     return step.then(_cluster(replace(step.state, withdrawn=frozenset()), models, rows))
 
 
-def _register(state: State, new: NewApplication, prefix: str, now_s: float) -> Step:
+def _register(
+    state: State, new: NewApplication, prefix: str, now_s: float, by: Asker | None
+) -> Step:
     """A registration without lease, with its connections."""
-    registration = add_registration(state, new.name, 0.0, now_s)
+    registration = add_registration(state, new.name, 0.0, now_s, by)
     if not isinstance(registration.answer, Registered):
         return registration
     step, rows, id_ = registration, list(registration.rows), registration.answer.id
@@ -241,7 +247,7 @@ def _build_held_row(state: State, cause: str) -> RevisionRow:
 def rollback(state: State, event: Rollback) -> Step:
     """Ports get the tables of the revision. Ports that had none get those without applications."""
     cause = f"rollback to {event.revision}"
-    earlier = _find_applied(state, event.key, cause)
+    earlier = _find_applied(state, event.key, cause, event.by)
     if earlier is not None:
         return Step(state=state, answer=earlier)
     tables = {name: _find_earlier_tables(state, event.tables, name) for name in state.target}
@@ -249,7 +255,7 @@ def rollback(state: State, event: Rollback) -> Step:
     step = retarget(replace(state, held_revision=event.revision), target, cause)
     step = replace(step, rows=(*step.rows, _build_held_row(step.state, cause)))
     answer = Applied(revision=step.state.revision, ports=step.ports, digest=cause)
-    return remember_answer(replace(step, answer=answer), event.key)
+    return remember_answer(replace(step, answer=answer), event.key, event.by)
 
 
 def _find_earlier_tables(

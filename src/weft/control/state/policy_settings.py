@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from weft.control.policy.levels import (
+    COEFFICIENTS,
     SHARES,
     Level,
     Levels,
@@ -24,20 +25,14 @@ from weft.control.policy.levels import (
     sum_squares,
 )
 from weft.control.policy.plan import Policy
-from weft.control.policy.port_policy import (
-    ENTRY_UNITS,
-    Htb,
-    LatencyLane,
-    PortPolicy,
-    Scheduler,
-    VlArbitration,
-)
+from weft.control.policy.port_policy import Htb, LatencyLane, PortPolicy, Scheduler, VlArbitration
 from weft.control.state.events import ApplicationModel
 from weft.errors import InputError
 from weft.fabric import Port
 from weft.host.testbed.wiring import MIN_RATE_BPS
-from weft.sensitivity.model import FloatArray, Hinges
+from weft.sensitivity.model import FloatArray, Hinges, Polynomial, Sensitivity
 from weft.switches import Ability, PortName
+from weft.switches.tables import ENTRY_WEIGHT
 
 _MIN_KBPS = MIN_RATE_BPS // 1000  # of a class of HTB
 _UNUSED_POLICY = PortPolicy(scheduler=VlArbitration(queues=8))  # every port has a policy of its own
@@ -48,17 +43,28 @@ class Settings:
     """What the operator has set. `take_over`: ports without applications are programmed too.
 
     `levels` counts those of managed applications. Level 0 is unmanaged traffic's; a latency lane
-    has one more.
+    has one more. `has_exact_queues`: levels share queues by their best partition, and not by the
+    thesis's hierarchy. `polynomial_degree`: models are the thesis's polynomials of that degree;
+    None: convex ones.
     """
 
     levels: int = 7
     managed_share: float = 1.0
     lane: LatencyLane | None = None
+    has_exact_queues: bool = False
+    polynomial_degree: int | None = None
     take_over: bool = False
     longest_ttl_s: float = 3600.0
     usual_ttl_s: float = 10.0
     most_applications: int = 10_000
     most_connections: int = 1_000_000
+    most_jobs_of: int = 8  # of one identity that is no operator
+    most_connections_of: int = 100_000
+
+    def uses(self, curve: Sensitivity) -> bool:
+        """Whether it is a model of the form that is set."""
+        degree = curve.degree if isinstance(curve, Polynomial) else None
+        return degree == self.polynomial_degree
 
     @property
     def lane_level(self) -> int | None:
@@ -78,11 +84,11 @@ def cluster_levels(models: Mapping[str, ApplicationModel], most: int) -> Levels 
     return assign_levels(_curves(models), most) if models else None
 
 
-def add_to_levels(levels: Levels | None, name: str, curve: Hinges, most: int) -> Levels:
+def add_to_levels(levels: Levels | None, name: str, curve: Sensitivity, most: int) -> Levels:
     """The levels with one more application; all others keep theirs."""
     if levels is None:
         return assign_levels({name: curve}, most)
-    coordinates = _coordinates(curve)
+    coordinates = _compute_coordinates(curve, levels)
     centroids = np.array([level.centroid for level in levels.levels])
     nearest = int(find_nearest(coordinates[None], centroids)[0])
     distance = sum_squares(coordinates, centroids[nearest])
@@ -93,7 +99,7 @@ def add_to_levels(levels: Levels | None, name: str, curve: Hinges, most: int) ->
             number=free,
             applications=(name,),
             centroid=tuple(coordinates.tolist()),
-            sensitivity=float(coordinates.mean()),
+            sensitivity=float(_compute_slowdowns(curve).mean()),
         )
         return replace(levels, levels=_sort_levels((*levels.levels, opened)))
     level = levels.levels[nearest]
@@ -107,11 +113,24 @@ def _sort_levels(levels: tuple[Level, ...]) -> tuple[Level, ...]:
     return tuple(sorted(levels, key=lambda level: level.number))
 
 
-def _coordinates(curve: Hinges) -> FloatArray:
+def _compute_coordinates(curve: Sensitivity, levels: Levels) -> FloatArray:
+    """As those of the levels: a polynomial's coefficients, or slowdowns."""
+    if levels.coordinates != COEFFICIENTS:
+        return _compute_slowdowns(curve)
+    width = len(levels.levels[0].centroid)
+    if isinstance(curve, Hinges) or len(curve.coefficients) > width:
+        problem = (
+            f"levels are clusters of polynomials of degree {width - 1}, and it is another model"
+        )
+        raise InputError("model", problem, "cluster the levels again")
+    return np.array(curve.coefficients + (0.0,) * (width - len(curve.coefficients)))
+
+
+def _compute_slowdowns(curve: Sensitivity) -> FloatArray:
     return np.asarray(curve.slowdown(np.maximum(SHARES, curve.floor)))
 
 
-def _curves(models: Mapping[str, ApplicationModel]) -> dict[str, Hinges]:
+def _curves(models: Mapping[str, ApplicationModel]) -> dict[str, Sensitivity]:
     return {name: model.curve for name, model in models.items()}
 
 
@@ -119,14 +138,21 @@ def _curves(models: Mapping[str, ApplicationModel]) -> dict[str, Hinges]:
 
 
 def build_policy(
-    models: Mapping[str, ApplicationModel], levels: Levels | None, ports: Mapping[Port, PortPolicy]
+    models: Mapping[str, ApplicationModel],
+    levels: Levels | None,
+    ports: Mapping[Port, PortPolicy],
+    settings: Settings,
 ) -> Policy | None:
     """The policy of these applications and ports; None where there are no models."""
     if levels is None:
         return None
-    hierarchy = build_hierarchy(levels)
     return Policy(
-        models=_curves(models), levels=levels, hierarchy=hierarchy, port=_UNUSED_POLICY, ports=ports
+        models=_curves(models),
+        levels=levels,
+        hierarchy=build_hierarchy(levels),
+        port=_UNUSED_POLICY,
+        ports=ports,
+        has_exact_queues=settings.has_exact_queues,
     )
 
 
@@ -174,6 +200,6 @@ def min_queue_units(policy: PortPolicy) -> int:
 def _build_scheduler(ability: Ability) -> Scheduler:
     if ability.scheduler == "htb":
         return Htb(queues=ability.queues, rate_kbps=ability.units)
-    most = ENTRY_UNITS * (ability.entries - ability.queues + 1)
+    most = ENTRY_WEIGHT * (ability.entries - ability.queues + 1)
     units = min(ability.units, most)
     return VlArbitration(queues=ability.queues, entries=ability.entries, units=units)

@@ -10,13 +10,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
+from immutables import Map
+
 from weft.control.policy.plan import ConnectionPath, application_name
 from weft.control.state.events import (
     Answer,
     AnswerRow,
     ApplicationRow,
+    Asker,
     Connect,
     Connected,
+    Connection,
     ConnectionRow,
     CountRow,
     Deregister,
@@ -34,7 +38,6 @@ from weft.control.state.managed_paths import Paths
 from weft.control.state.request_key import Key
 from weft.control.state.state import (
     Application,
-    Connection,
     MissingPath,
     Pending,
     PendingConnection,
@@ -49,19 +52,32 @@ def refuse(state: State, refusal: Refusal) -> Step:
     return Step(state=state, answer=refusal)
 
 
-def remember_answer(step: Step, key: Key) -> Step:
+def remember_answer(step: Step, key: Key, by: Asker | None) -> Step:
     """Keeps the answer for repetitions of the request; a refused request may be retried."""
     if isinstance(step.answer, Refusal):
         return step
-    answers = step.state.answers.set(key, step.answer)
-    row = AnswerRow(key=key, answer=step.answer)
+    row = AnswerRow(key=key, answer=step.answer, owner=None if by is None else by.name)
+    answers = step.state.answers.set(key, row)
     return replace(step, state=replace(step.state, answers=answers), rows=(*step.rows, row))
 
 
-def find_answer(state: State, key: Key, expected: type[Answer]) -> Answer | None:
-    """The answer to an earlier request with this key, or a refusal if it was another request."""
-    answer = state.answers.get(key)
-    return answer if answer is None or isinstance(answer, expected) else refuse_reused_key(key)
+def find_answer(state: State, key: Key, expected: type[Answer], by: Asker | None) -> Answer | None:
+    """The answer to an earlier request with this key, or a refusal if it was another request.
+
+    A key is its identity's alone: nobody reads the answers of others by their keys.
+    """
+    row = state.answers.get(key)
+    if row is None:
+        return None
+    if by is not None and row.owner not in (None, by.name):
+        return refuse_key_of_other(key)
+    return row.answer if isinstance(row.answer, expected) else refuse_reused_key(key)
+
+
+def refuse_key_of_other(key: Key) -> Refusal:
+    return Refusal(
+        "PERMISSION_DENIED", f"key {key}", "belongs to another identity", "use a client of your own"
+    )
 
 
 def refuse_reused_key(key: Key, problem: str = "was another request's") -> Refusal:
@@ -72,23 +88,32 @@ def refuse_reused_key(key: Key, problem: str = "was another request's") -> Refus
 
 
 def register(state: State, event: Register) -> Step:
-    answer = find_answer(state, event.key, Registered)
+    answer = find_answer(state, event.key, Registered, event.by)
     if answer is None:
-        step = add_registration(state, event.name, event.ttl_s, event.now_s)
-        return remember_answer(step, event.key)
+        step = add_registration(state, event.name, event.ttl_s, event.now_s, event.by, event.job)
+        return remember_answer(step, event.key, event.by)
     if isinstance(answer, Registered) and application_name(answer.id) != event.name:
         answer = refuse_reused_key(event.key, f"has registered {application_name(answer.id)}")
     return Step(state=state, answer=answer)
 
 
-def add_registration(state: State, name: str, ttl_s: float, now_s: float) -> Step:
-    refusal = _check_registration(state, name)
+def add_registration(
+    state: State, name: str, ttl_s: float, now_s: float, by: Asker | None = None, job: str = ""
+) -> Step:
+    unit = _find_unit(state, name, by, job)
+    refusal = _check_registration(state, name) or _check_jobs(state, unit, by)
     if refusal is not None:
         return refuse(state, refusal)
     ttl_s = min(ttl_s, state.settings.longest_ttl_s)
-    number = state.last_registration + 1
+    number, owner = state.last_registration + 1, None if by is None else by.name
     application = Application(
-        id=f"{name}#{number}", name=name, ttl_s=ttl_s, expires_s=now_s + ttl_s if ttl_s else inf
+        id=f"{name}#{number}",
+        name=name,
+        unit=unit or f"{name}#{number}",
+        job=job,
+        ttl_s=ttl_s,
+        expires_s=now_s + ttl_s if ttl_s else inf,
+        owner=owner,
     )
     registered = replace(
         state,
@@ -97,10 +122,39 @@ def add_registration(state: State, name: str, ttl_s: float, now_s: float) -> Ste
     )
     rows = (
         CountRow(last_registration=number),
-        ApplicationRow(id=application.id, name=name, ttl_s=ttl_s),
+        ApplicationRow(
+            id=application.id, name=name, ttl_s=ttl_s, owner=owner, job=job, unit=application.unit
+        ),
     )
     answer = Registered(id=application.id, level=state.level_of(name), ttl_s=ttl_s)
     return Step(state=registered, rows=rows, answer=answer)
+
+
+def _find_unit(state: State, name: str, by: Asker | None, job: str) -> str | None:
+    """The unit of the job's other registrations; None where there are none."""
+    if not job:
+        return None
+    owner = None if by is None else by.name
+    return next(
+        (
+            other.unit
+            for other in state.applications.values()
+            if (other.job, other.name, other.owner) == (job, name, owner)
+        ),
+        None,
+    )
+
+
+def _check_jobs(state: State, unit: str | None, by: Asker | None) -> Refusal | None:
+    """Whether another job is within its identity's quota."""
+    most = state.settings.most_jobs_of
+    if unit is not None or by is None or by.is_operator:
+        return None
+    units = {a.unit for a in state.applications.values() if a.owner == by.name}
+    if len(units) < most:
+        return None
+    problem = f"{by.name} has {len(units)} at a time"
+    return Refusal("RESOURCE_EXHAUSTED", "jobs", problem, "end one, or raise jobs of [quotas]")
 
 
 def _check_registration(state: State, name: str) -> Refusal | None:
@@ -119,14 +173,18 @@ def _check_registration(state: State, name: str) -> Refusal | None:
 
 
 def deregister(state: State, event: Deregister) -> Step:
-    answer = find_answer(state, event.key, Done)
+    answer = find_answer(state, event.key, Done, event.by)
     application = state.applications.get(event.application)
+    if isinstance(answer, Refusal):
+        return refuse(state, answer)
     if answer is not None:  # an application that was deregistered is not there
         reused = refuse_reused_key(event.key)
         return Step(state=state, answer=answer if application is None else reused)
     if application is None:
         return refuse(state, _refuse_unregistered(event.application))
-    return remember_answer(remove_registration(state, application), event.key)
+    if not application.may_be_used(event.by):
+        return refuse(state, _refuse_other(application))
+    return remember_answer(remove_registration(state, application), event.key, event.by)
 
 
 def remove_registration(state: State, application: Application) -> Step:
@@ -136,15 +194,16 @@ def remove_registration(state: State, application: Application) -> Step:
     pending = state.pending
     for id_ in application.connections:
         connection = connections[id_]
-        pending = _add_pending(connection, state.ports_of(connection), -1, pending)
+        pending = _add_pending(application, state.ports_of(connection), -1, pending)
         connections = connections.delete(id_)
         if id_ in missing_paths:
             missing_paths = missing_paths.delete(id_)
-        rows.append(ConnectionRow(id=id_, application=None))
+        rows.append(ConnectionRow(id=id_, connection=None))
     removed = replace(
         state,
         applications=state.applications.delete(application.id),
         connections=connections,
+        connections_of=_shift_count(state, application, -len(application.connections)),
         missing_paths=missing_paths,
         pending=pending,
     )
@@ -160,14 +219,25 @@ def _refuse_unregistered(application: str) -> Refusal:
     )
 
 
+def _refuse_other(application: Application) -> Refusal:
+    problem = f"belongs to {application.owner}"
+    return Refusal(
+        "PERMISSION_DENIED", f"application {application.id}", problem, "register one of your own"
+    )
+
+
 # ---- Leases -----------------------------------------------------------------------------------
 
 
-def find_alive(state: State, application: str, now_s: float) -> Application | Refusal:
-    """The registration, unless its lease has expired, even if no `Expire` came yet."""
+def find_alive(
+    state: State, application: str, now_s: float, by: Asker | None
+) -> Application | Refusal:
+    """The registration, unless it is another's, or its lease has expired (`Expire` may follow)."""
     registration = state.applications.get(application)
     if registration is None:
         return _refuse_unregistered(application)
+    if not registration.may_be_used(by):
+        return _refuse_other(registration)
     if not registration.is_alive(now_s):
         return Refusal(
             "FAILED_PRECONDITION", f"application {application}", "lease expired", "register again"
@@ -176,7 +246,7 @@ def find_alive(state: State, application: str, now_s: float) -> Application | Re
 
 
 def renew(state: State, event: Renew) -> Step:
-    application = find_alive(state, event.application, event.now_s)
+    application = find_alive(state, event.application, event.now_s, event.by)
     if isinstance(application, Refusal):
         return refuse(state, application)
     if not application.ttl_s:
@@ -205,7 +275,7 @@ def find_expired(applications: Iterable[Application], now_s: float) -> list[str]
 
 
 def connect(state: State, event: Connect) -> Step:
-    application = find_alive(state, event.application, event.now_s)
+    application = find_alive(state, event.application, event.now_s, event.by)
     if isinstance(application, Refusal):
         return refuse(state, application)
     connection = Connection(
@@ -214,7 +284,34 @@ def connect(state: State, event: Connect) -> Step:
         source=event.source,
         destination=event.destination,
     )
+    existing = state.connections.get(connection.id)
+    if existing is not None and not state.applications[existing.application].may_be_used(event.by):
+        return refuse(state, refuse_key_of_other(event.key))
+    if existing is None and event.by is not None and not event.by.is_operator:
+        refusal = _check_quota(state, event.by.name)
+        if refusal is not None:
+            return refuse(state, refusal)
     return add_connection(state, application, connection)
+
+
+def _check_quota(state: State, owner: str) -> Refusal | None:
+    count = state.connections_of.get(owner, 0)
+    if count < state.settings.most_connections_of:
+        return None
+    problem = f"{owner} has {count} open"
+    return Refusal(
+        "RESOURCE_EXHAUSTED", "connections", problem, "close some, or raise connections of [quotas]"
+    )
+
+
+def _shift_count(state: State, application: Application, by: int) -> Map[str | None, int]:
+    """Connections of each owner, with so many more of this registration's."""
+    count = state.connections_of.get(application.owner, 0) + by
+    if count:
+        return state.connections_of.set(application.owner, count)
+    if application.owner in state.connections_of:
+        return state.connections_of.delete(application.owner)
+    return state.connections_of
 
 
 def add_connection(state: State, application: Application, connection: Connection) -> Step:
@@ -230,16 +327,12 @@ def add_connection(state: State, application: Application, connection: Connectio
     if isinstance(path, MissingPath):
         missing_paths = missing_paths.set(id_, path)
     else:
-        pending = _add_pending(connection, path, 1, pending)
+        pending = _add_pending(application, path, 1, pending)
     connected = replace(application, connections=application.connections.set(id_, None))
-    row = ConnectionRow(
-        id=id_,
-        application=application.id,
-        source=connection.source,
-        destination=connection.destination,
-    )
+    row = ConnectionRow(id=id_, connection=connection)
     evolved = state.evolve(
         connections=state.connections.set(id_, connection),
+        connections_of=_shift_count(state, application, 1),
         applications=state.applications.set(application.id, connected),
         missing_paths=missing_paths,
         pending=pending,
@@ -283,22 +376,25 @@ def disconnect(state: State, event: Disconnect) -> Step:
     if connection is None:
         return Step(state=state)
     application, missing = state.applications[connection.application], state.missing_paths
+    if not application.may_be_used(event.by):
+        return refuse(state, _refuse_other(application))
     disconnected = replace(application, connections=application.connections.delete(id_))
     evolved = state.evolve(
         connections=state.connections.delete(id_),
+        connections_of=_shift_count(state, application, -1),
         applications=state.applications.set(application.id, disconnected),
         missing_paths=missing.delete(id_) if id_ in missing else missing,
-        pending=_add_pending(connection, state.ports_of(connection), -1, state.pending),
+        pending=_add_pending(application, state.ports_of(connection), -1, state.pending),
         closed=state.closed.set(id_, True),
     )
-    return Step(state=evolved, rows=(ConnectionRow(id=id_, application=None),))
+    return Step(state=evolved, rows=(ConnectionRow(id=id_, connection=None),))
 
 
 def _add_pending(
-    connection: Connection, ports: tuple[Port, ...], change: int, pending: Pending | None
+    application: Application, ports: tuple[Port, ...], change: int, pending: Pending | None
 ) -> Pending | None:
     """One more (1) or one less (-1) that the plan does not count yet."""
     if not ports:
         return pending
-    path = ConnectionPath(application=connection.application, ports=ports)
+    path = ConnectionPath(application=application.unit, ports=ports)
     return PendingConnection(path, change, pending)

@@ -20,7 +20,15 @@ from immutables import Map
 from weft.control.policy.levels import Levels
 from weft.control.policy.plan import ConnectionPath, Plan
 from weft.control.policy.port_policy import PortPolicy
-from weft.control.state.events import Answer, ApplicationModel, Done, Row
+from weft.control.state.events import (
+    Answer,
+    AnswerRow,
+    ApplicationModel,
+    Asker,
+    Connection,
+    Done,
+    Row,
+)
 from weft.control.state.managed_paths import Paths
 from weft.control.state.policy_settings import Settings
 from weft.control.state.request_key import Key
@@ -54,26 +62,30 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """A registration: alive up to `expires_s`, on the clock of events."""
+    """A registration: alive up to `expires_s`, on the clock of events. No owner: anybody's.
+
+    The plan counts it as `unit`: the id of the first registration of its job, which may have ended.
+    """
 
     id: str  # NAME#NUMBER
     name: str
+    unit: str
+    job: str = ""
     ttl_s: float = 0.0
     expires_s: float = inf
     connections: Map[str, None] = field(default_factory=Map)
+    owner: str | None = None
+
+    @property
+    def number(self) -> int:
+        return int(self.id.rpartition("#")[2])
+
+    def may_be_used(self, by: Asker | None) -> bool:
+        """By its owner, an operator, or the controller itself (None)."""
+        return by is None or by.is_operator or self.owner in (None, by.name)
 
     def is_alive(self, now_s: float) -> bool:
         return now_s <= self.expires_s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
-    """Traffic of a registration between two hosts, by the names that its client gave."""
-
-    id: str
-    application: str
-    source: str
-    destination: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +130,7 @@ class State:
     levels: Levels | None = None
     applications: Map[str, Application] = field(default_factory=Map)
     connections: Map[str, Connection] = field(default_factory=Map)
+    connections_of: Map[str | None, int] = field(default_factory=Map)  # how many, by owner
     last_registration: int = 0  # its number
     paths: Paths | None = None  # None: no fabric is known yet
     abilities: Mapping[PortName, Ability] = field(default_factory=dict)  # of managed ports
@@ -129,7 +142,7 @@ class State:
     target: Map[PortName, Tables] = field(default_factory=Map)
     revision: int = 0
     held_revision: int | None = None  # the revision that was rolled back to
-    answers: Recent[Key, Answer] = field(default_factory=lambda: Recent(most=REMEMBERED))
+    answers: Recent[Key, AnswerRow] = field(default_factory=lambda: Recent(most=REMEMBERED))
     closed: Recent[str, bool] = field(default_factory=lambda: Recent(most=REMEMBERED))
 
     def evolve(self, **changes: Any) -> State:

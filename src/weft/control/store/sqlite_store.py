@@ -20,10 +20,11 @@ from functools import cache
 from pathlib import Path
 
 from weft.control.policy.levels import Levels
-from weft.control.state.events import Answer, ApplicationModel, ApplicationRow, ConnectionRow, Row
+from weft.control.state.events import AnswerRow, ApplicationModel, ApplicationRow, Connection, Row
 from weft.control.state.request_key import Key
 from weft.control.store.store_rows import (
     CREATE,
+    UPGRADES,
     decode_answer,
     decode_levels,
     decode_model,
@@ -35,7 +36,7 @@ from weft.records.record_line import report_malformed
 from weft.records.store import check_directory, explain_file_errors
 from weft.switches import PortName, Tables
 
-SCHEMA = 1
+SCHEMA = 3
 REVISIONS = 10_000
 _APPLICATION_ID = 0x77656674  # "weft"
 _RESTORE = "restore a copy, or move it away and let applications register again"
@@ -50,11 +51,11 @@ class StoredState:
     """What a store holds."""
 
     applications: tuple[ApplicationRow, ...] = ()
-    connections: tuple[ConnectionRow, ...] = ()
+    connections: tuple[Connection, ...] = ()
     models: dict[str, ApplicationModel] = field(default_factory=dict)
     withdrawn: frozenset[str] = frozenset()
     levels: Levels | None = None
-    answers: tuple[tuple[Key, Answer], ...] = ()  # the latest last
+    answers: tuple[AnswerRow, ...] = ()  # the latest last
     target: dict[PortName, Tables] = field(default_factory=dict)
     revision: int = 0
     held_revision: int | None = None
@@ -119,20 +120,23 @@ class Store:
             )
 
     def _applications(self) -> Iterator[ApplicationRow]:
-        for id_, name, ttl_s in self._db.execute("SELECT id, name, ttl_s FROM applications"):
-            yield ApplicationRow(id=id_, name=name, ttl_s=ttl_s)
+        rows = self._db.execute("SELECT id, name, ttl_s, owner, job, unit FROM applications")
+        for id_, name, ttl_s, owner, job, unit in rows:
+            yield ApplicationRow(
+                id=id_, name=name, ttl_s=ttl_s, owner=owner, job=job or "", unit=unit
+            )
 
-    def _connections(self) -> Iterator[ConnectionRow]:
+    def _connections(self) -> Iterator[Connection]:
         rows = self._db.execute("SELECT id, application, source, destination FROM connections")
         for id_, application, source, destination in rows:
-            yield ConnectionRow(
+            yield Connection(
                 id=id_, application=application, source=source, destination=destination
             )
 
-    def _answers(self) -> Iterator[tuple[Key, Answer]]:
-        rows = self._db.execute("SELECT client, sequence, told FROM answers ORDER BY number")
-        for client, sequence, text in rows:
-            yield Key(client, sequence), decode_answer(text)
+    def _answers(self) -> Iterator[AnswerRow]:
+        rows = self._db.execute("SELECT client, sequence, told, owner FROM answers ORDER BY number")
+        for client, sequence, text, owner in rows:
+            yield AnswerRow(key=Key(client, sequence), answer=decode_answer(text), owner=owner)
 
     def _target(self) -> dict[PortName, Tables]:
         decode = cache(decode_tables)  # thousands of ports share a few tables
@@ -206,12 +210,14 @@ def _prepare(db: sqlite3.Connection, path: Path) -> None:
         _create(db)
     elif application_id != _APPLICATION_ID:
         raise InputError(str(path), "is not a store of weft control", "name another file")
-    elif version != SCHEMA:
+    elif version != SCHEMA and version not in UPGRADES:
         problem = f"has schema {version}, and this weft reads {SCHEMA}"
         raise InputError(str(path), problem, "use the weft that wrote it")
     (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
     if finding != "ok":
         raise InputError(str(path), f"damaged: {finding}", _RESTORE)
+    for schema in range(version or SCHEMA, SCHEMA):
+        _upgrade(db, schema)
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("BEGIN IMMEDIATE")  # takes the lock, which stays
@@ -224,6 +230,12 @@ def _create(db: sqlite3.Connection) -> None:
         f"BEGIN; {CREATE} PRAGMA application_id = {_APPLICATION_ID}; "
         f"PRAGMA user_version = {SCHEMA}; COMMIT;"
     )
+
+
+def _upgrade(db: sqlite3.Connection, schema: int) -> None:
+    """In one transaction: after an interruption the file is as it was."""
+    version = f"PRAGMA user_version = {schema + 1}"
+    db.executescript(f"BEGIN IMMEDIATE; {UPGRADES[schema]} {version}; COMMIT;")
 
 
 def _sync(directory: Path) -> None:

@@ -3,7 +3,7 @@
 A row replaces what is stored under the same name, so of several in a batch the last counts. Columns
 and keys keep the names that the first version of the file gave them (`kinds`, `told`, `asked`).
 A damaged text raises a ValueError, or an InputError where a value is not possible.
-Entry points: `CREATE`, `write_rows`, `decode_tables`, `decode_model`, `decode_levels`,
+Entry points: `CREATE`, `UPGRADES`, `write_rows`, `decode_tables`, `decode_model`, `decode_levels`,
 `decode_answer`.
 """
 
@@ -34,18 +34,18 @@ from weft.control.state.events import (
     Row,
 )
 from weft.control.state.state import REMEMBERED
-from weft.sensitivity.model import Hinges
-from weft.switches import Lane, PortName, Tables
+from weft.sensitivity.model import Hinges, Polynomial, Sensitivity
+from weft.switches import Lane, Tables
 
 CREATE = """
-CREATE TABLE applications(id TEXT PRIMARY KEY, name TEXT NOT NULL, ttl_s REAL NOT NULL)
-  WITHOUT ROWID;
+CREATE TABLE applications(id TEXT PRIMARY KEY, name TEXT NOT NULL, ttl_s REAL NOT NULL,
+  owner TEXT, job TEXT, unit TEXT) WITHOUT ROWID;
 CREATE TABLE connections(id TEXT PRIMARY KEY, application TEXT NOT NULL, source TEXT NOT NULL,
   destination TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE kinds(name TEXT PRIMARY KEY, told TEXT NOT NULL, withdrawn INTEGER NOT NULL)
   WITHOUT ROWID;
 CREATE TABLE answers(number INTEGER PRIMARY KEY, client TEXT NOT NULL, sequence INTEGER NOT NULL,
-  told TEXT NOT NULL, UNIQUE(client, sequence));
+  told TEXT NOT NULL, owner TEXT, UNIQUE(client, sequence));
 CREATE TABLE revisions(revision INTEGER PRIMARY KEY, at_s REAL NOT NULL, cause TEXT NOT NULL,
   ports INTEGER NOT NULL);
 CREATE TABLE target(node TEXT NOT NULL, port INTEGER NOT NULL, told TEXT NOT NULL,
@@ -54,6 +54,11 @@ CREATE TABLE undo(revision INTEGER NOT NULL, node TEXT NOT NULL, port INTEGER NO
   PRIMARY KEY(revision, node, port)) WITHOUT ROWID;
 CREATE TABLE facts(name TEXT PRIMARY KEY, told TEXT NOT NULL) WITHOUT ROWID;
 """
+UPGRADES = {  # from each schema to the next
+    1: "ALTER TABLE applications ADD COLUMN owner TEXT; ALTER TABLE answers ADD COLUMN owner TEXT;",
+    2: "ALTER TABLE applications ADD COLUMN job TEXT; "
+    "ALTER TABLE applications ADD COLUMN unit TEXT;",
+}
 
 # ---- JSON texts -------------------------------------------------------------------------------
 
@@ -64,27 +69,13 @@ class _Tables(Struct):
     lane: tuple[int, int] | None
 
 
-class _Model(Struct):
-    terms: tuple[tuple[float, float], ...]
+class _Model(Struct, omit_defaults=True):
+    """Either `terms` of a convex model or `coefficients` of a polynomial."""
+
     floor: float
     baseline_s: float | None
-
-
-class _Registered(Struct, tag_field="is", tag="registered"):
-    id: str
-    level: int
-    ttl_s: float
-
-
-class _Applied(Struct, tag_field="is", tag="applied"):
-    ids: tuple[str, ...]
-    revision: int
-    asked: str
-    ports: tuple[tuple[str, int], ...]
-
-
-class _Done(Struct, tag_field="is", tag="done"):
-    pass
+    terms: tuple[tuple[float, float], ...] | None = None
+    coefficients: tuple[float, ...] | None = None
 
 
 def _encode(value: Struct | Levels) -> str:
@@ -103,39 +94,31 @@ def decode_tables(text: str) -> Tables:
 
 
 def _encode_model(model: ApplicationModel) -> str:
-    return _encode(_Model(model.curve.terms, model.curve.floor, model.baseline_s))
+    curve, baseline_s = model.curve, model.baseline_s
+    if isinstance(curve, Hinges):
+        return _encode(_Model(curve.floor, baseline_s, terms=curve.terms))
+    return _encode(_Model(curve.floor, baseline_s, coefficients=curve.coefficients))
 
 
 def decode_model(text: str) -> ApplicationModel:
     row = msgspec.json.decode(text, type=_Model)
-    curve = Hinges(terms=row.terms, floor=row.floor)
-    return ApplicationModel(curve=curve, baseline_s=row.baseline_s)
+    return ApplicationModel(curve=_build_curve(row), baseline_s=row.baseline_s)
+
+
+def _build_curve(row: _Model) -> Sensitivity:
+    if row.coefficients is not None:
+        return Polynomial(coefficients=row.coefficients, floor=row.floor)
+    if row.terms is None:
+        raise ValueError("a model without terms or coefficients")
+    return Hinges(terms=row.terms, floor=row.floor)
 
 
 def decode_levels(text: str) -> Levels:
     return msgspec.json.decode(text, type=Levels)
 
 
-def _encode_answer(answer: Answer) -> str:
-    match answer:
-        case Registered():
-            return _encode(_Registered(answer.id, answer.level, answer.ttl_s))
-        case Applied():
-            ports = tuple((name.node, name.port) for name in sorted(answer.ports))
-            return _encode(_Applied(answer.ids, answer.revision, answer.digest, ports))
-        case _:
-            return _encode(_Done())
-
-
 def decode_answer(text: str) -> Answer:
-    match msgspec.json.decode(text, type=_Registered | _Applied | _Done):
-        case _Registered(id_, level, ttl_s):
-            return Registered(id=id_, level=level, ttl_s=ttl_s)
-        case _Applied(ids, revision, digest, ports):
-            names = frozenset([PortName(node, port) for node, port in ports])
-            return Applied(ids=ids, revision=revision, ports=names, digest=digest)
-        case _:
-            return Done()
+    return msgspec.json.decode(text, type=Registered | Applied | Done)
 
 
 # ---- Writing ----------------------------------------------------------------------------------
@@ -195,18 +178,19 @@ def _name(row: Row) -> object:
 
 def _write_applications(db: sqlite3.Connection, rows: list[ApplicationRow]) -> None:
     ended = [(row.id,) for row in rows if row.name is None]
-    present = [(row.id, row.name, row.ttl_s) for row in rows if row.name is not None]
+    present = [
+        (row.id, row.name, row.ttl_s, row.owner, row.job, row.unit)
+        for row in rows
+        if row.name is not None
+    ]
     db.executemany("DELETE FROM applications WHERE id = ?", ended)
-    db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?)", present)
+    db.executemany("INSERT OR REPLACE INTO applications VALUES (?, ?, ?, ?, ?, ?)", present)
 
 
 def _write_connections(db: sqlite3.Connection, rows: list[ConnectionRow]) -> None:
-    closed = [(row.id,) for row in rows if row.application is None]
-    present = [
-        (row.id, row.application, row.source, row.destination)
-        for row in rows
-        if row.application is not None
-    ]
+    closed = [(row.id,) for row in rows if row.connection is None]
+    opened = [row.connection for row in rows if row.connection is not None]
+    present = [(c.id, c.application, c.source, c.destination) for c in opened]
     db.executemany("DELETE FROM connections WHERE id = ?", closed)
     db.executemany("INSERT OR REPLACE INTO connections VALUES (?, ?, ?, ?)", present)
 
@@ -219,8 +203,9 @@ def _write_models(db: sqlite3.Connection, rows: list[ModelRow]) -> None:
 
 
 def _write_answers(db: sqlite3.Connection, rows: list[AnswerRow]) -> None:
-    texts = [(row.key.client, row.key.sequence, _encode_answer(row.answer)) for row in rows]
-    db.executemany("INSERT OR REPLACE INTO answers(client, sequence, told) VALUES (?, ?, ?)", texts)
+    texts = [(row.key.client, row.key.sequence, _encode(row.answer), row.owner) for row in rows]
+    columns = "answers(client, sequence, told, owner)"
+    db.executemany(f"INSERT OR REPLACE INTO {columns} VALUES (?, ?, ?, ?)", texts)
     older = "DELETE FROM answers WHERE number <= (SELECT max(number) FROM answers) - ?"
     db.execute(older, (2 * REMEMBERED,))
 

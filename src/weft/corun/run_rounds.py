@@ -124,8 +124,8 @@ def _record_writer(path: str | None) -> Iterator[Callable[[Record], None]]:
 def _format_progress(round_: Round, record: Record, time_left_s: float) -> str:
     means = read_completions(record).items()
     took = ", ".join(f"{name} {mean_s:.2f} s" for name, mean_s in means)
-    left = f"{format_duration(time_left_s)} left"
-    line = f"{round_.repetition + 1:>3} {round_.scheme:>5}: {took}; {left}"
+    remaining = f"{format_duration(time_left_s)} left"
+    line = f"{round_.repetition + 1:>3} {round_.scheme:>5}: {took}; {remaining}"
     unmarked = format_unmarked(read_fraction(record, UNMARKED))
     return f"{line}\n    {unmarked}" if unmarked else line
 
